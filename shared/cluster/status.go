@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+// Status is the word that answers a request. Statuses are numbered for ever,
+// because they cross the wire and stand in receipts: append only.
+type Status uint8
+
+// The status words of Holdfast.
+const (
+	// StatusNone is the zero value: no answer yet.
+	StatusNone Status = 0
+	// StatusOK: done.
+	StatusOK Status = 1
+	// StatusError: an internal failure that left nothing done.
+	StatusError Status = 2
+	// StatusInvalidToken: the token is not the live one of its lock.
+	StatusInvalidToken Status = 3
+	// StatusPermissionDenied: the caller may not do this.
+	StatusPermissionDenied Status = 4
+	// StatusSecondaryMode: this server is no primary; the answer names the primary where known.
+	StatusSecondaryMode Status = 5
+	// StatusServerFencing: this server is becoming primary; retry soon.
+	StatusServerFencing Status = 6
+	// StatusHeld: somebody else holds the lock and the caller did not want to wait.
+	StatusHeld Status = 7
+	// StatusWaitTimeout: the wait ended before the lock came.
+	StatusWaitTimeout Status = 8
+	// StatusLeaseExpired: the lease of this grant has ended.
+	StatusLeaseExpired Status = 9
+	// StatusCancelled: the request was cancelled and will never execute.
+	StatusCancelled Status = 10
+	// StatusNoQuorum: the primary cannot hear a majority and admits nothing.
+	StatusNoQuorum Status = 11
+	// StatusStaleRequest: the request ID lies below the client's low-water mark or its client is forgotten; it was not executed now.
+	StatusStaleRequest Status = 12
+	// StatusInvalidArgument: the request itself is wrong; repeating it is useless.
+	StatusInvalidArgument Status = 13
+	// StatusTooLarge: the data is over MaxAppend.
+	StatusTooLarge Status = 14
+	// StatusStorageUnavailable: the volume or the file cannot take this now; nothing was done.
+	StatusStorageUnavailable Status = 15
+	// StatusFileQuarantined: the protected file is quarantined; rotate it to go on.
+	StatusFileQuarantined Status = 16
+	// StatusUnknown: the reign ended while the request was in flight: ask again with the same request ID.
+	StatusUnknown Status = 17
+)
+
+var statusWords = [...]string{
+	StatusNone:               "NONE",
+	StatusOK:                 "OK",
+	StatusError:              "ERROR",
+	StatusInvalidToken:       "INVALID_TOKEN",
+	StatusPermissionDenied:   "PERMISSION_DENIED",
+	StatusSecondaryMode:      "SECONDARY_MODE",
+	StatusServerFencing:      "SERVER_FENCING",
+	StatusHeld:               "HELD",
+	StatusWaitTimeout:        "WAIT_TIMEOUT",
+	StatusLeaseExpired:       "LEASE_EXPIRED",
+	StatusCancelled:          "CANCELLED",
+	StatusNoQuorum:           "NO_QUORUM",
+	StatusStaleRequest:       "STALE_REQUEST",
+	StatusInvalidArgument:    "INVALID_ARGUMENT",
+	StatusTooLarge:           "TOO_LARGE",
+	StatusStorageUnavailable: "STORAGE_UNAVAILABLE",
+	StatusFileQuarantined:    "FILE_QUARANTINED",
+	StatusUnknown:            "UNKNOWN",
+}
+
+// Statuses lists every status that may answer a request, in order of its number.
+func Statuses() []Status {
+	all := make([]Status, 0, len(statusWords)-1)
+	for s := StatusOK; int(s) < len(statusWords); s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// String is the word of the status, as it stands in JSON and text.
+func (s Status) String() string {
+	if int(s) < len(statusWords) {
+		return statusWords[s]
+	}
+	return "INVALID"
+}
+
+// ParseStatus is the inverse of String.
+func ParseStatus(word string) (Status, bool) {
+	for s, w := range statusWords {
+		if w == word && Status(s) != StatusNone {
+			return Status(s), true
+		}
+	}
+	return StatusNone, false
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"time"
+)
+
+// FailoverPolicy says what a new primary does with the locks it adopts.
+type FailoverPolicy string
+
+// The two failover policies.
+const (
+	// PolicyPreserve keeps holders, queue places and tokens over a failover.
+	PolicyPreserve FailoverPolicy = "preserve"
+	// PolicyClear drops holders and waiters with one ForceClear record, after every adopted lease must have ended.
+	PolicyClear FailoverPolicy = "clear"
+)
+
+// Timing holds every duration that the servers of a cluster must agree on.
+type Timing struct {
+	// Heartbeat is the interval of the replicas' pings to the primary.
+	Heartbeat time.Duration
+	// Suspicion is how long a primary may be silent before an election starts.
+	Suspicion time.Duration
+	// MajorityWindow is how old a peer's answer may be for the peer to count as reached.
+	MajorityWindow time.Duration
+	// QuorumTimeout is how long a primary may miss a majority before it steps down.
+	QuorumTimeout time.Duration
+	// StorageTimeout is the age of the last volume check or probe at which a server is not live.
+	StorageTimeout time.Duration
+	// FencingPeriod is the wait between setting the last fence and the scan.
+	FencingPeriod time.Duration
+	// Staleness is S, how stale the filesystem may show data; 0 where doctor saw none.
+	Staleness time.Duration
+	// MinTTL and MaxTTL bound the leases.
+	MinTTL, MaxTTL time.Duration
+	// ClearBuffer is added to the longest adopted TTL under PolicyClear.
+	ClearBuffer time.Duration
+	// ClientRetention is how long, on the serving clock, a silent client is remembered.
+	ClientRetention time.Duration
+	// Policy is the failover policy.
+	Policy FailoverPolicy
+}
+
+// DefaultTiming is what DESIGN calls the defaults: a local or well-kept filesystem on a LAN.
+func DefaultTiming() Timing {
+	return Timing{
+		Heartbeat:       50 * time.Millisecond,
+		Suspicion:       300 * time.Millisecond,
+		MajorityWindow:  time.Second,
+		QuorumTimeout:   time.Second,
+		StorageTimeout:  5 * time.Second,
+		FencingPeriod:   300 * time.Millisecond,
+		MinTTL:          time.Second,
+		MaxTTL:          600 * time.Second,
+		ClearBuffer:     time.Second,
+		ClientRetention: 24 * time.Hour,
+		Policy:          PolicyPreserve,
+	}
+}
+
+// Validate proves the inequalities between the timings. None of them is needed
+// for safety, save those on Staleness and MinTTL; the others keep the cluster live.
+func (t Timing) Validate() error {
+	atLeast := func(name string, got, least time.Duration, why string) error {
+		if got < least {
+			return fmt.Errorf("%s is %v but must be at least %v: %s", name, got, least, why)
+		}
+		return nil
+	}
+	if t.Policy != PolicyPreserve && t.Policy != PolicyClear {
+		return fmt.Errorf("failover policy %q: use %q or %q", t.Policy, PolicyPreserve, PolicyClear)
+	}
+	for _, err := range []error{
+		atLeast("heartbeat", t.Heartbeat, time.Millisecond, "pings would fill the network"),
+		atLeast("suspicion", t.Suspicion, 3*t.Heartbeat, "one lost ping must not start an election"),
+		atLeast("majority-window", t.MajorityWindow, t.Suspicion, "a live peer must not look lost between pings"),
+		atLeast("quorum-timeout", t.QuorumTimeout, t.Suspicion, "a primary must not step down before its replicas suspect it"),
+		atLeast("storage-timeout", t.StorageTimeout, 2*t.Suspicion, "a slow check is not a dead volume"),
+		atLeast("staleness", t.Staleness, 0, "a filesystem cannot show the future"),
+		atLeast("fencing-period", t.FencingPeriod, 2*t.Staleness, "a claimant must not scan data older than its fence"),
+		atLeast("min-ttl", t.MinTTL, 100*time.Millisecond, "no client could renew in time"),
+		atLeast("max-ttl", t.MaxTTL, t.MinTTL, "no TTL would be allowed"),
+		atLeast("clear-buffer", t.ClearBuffer, 0, "a lease must have ended"),
+		atLeast("client-retention", t.ClientRetention, t.MaxTTL, "a holder must not be forgotten"),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster holds the words that every part of Holdfast shares: the
+// identifiers, the status words that cross the wire, the members of a cluster
+// and the timing that all of them must agree on.
+//
+// It is pure: no I/O, no clock, no goroutine, no logger.
+package cluster
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of the words. They bound memory, frames and messages everywhere.
+const (
+	// MaxLockName is the longest lock name, in bytes.
+	MaxLockName = 512
+	// MaxFileName is the longest name of a protected file, in bytes.
+	MaxFileName = 512
+	// MaxClientID is the longest client ID, in bytes.
+	MaxClientID = 128
+	// MaxAppend is the most data one FileAppend carries, in bytes.
+	MaxAppend = 1 << 20
+	// MaxText bounds actor, reason, host and command, in bytes each.
+	MaxText = 256
+)
+
+// ServerID is the fixed number of one server, from 1.
+type ServerID uint32
+
+// Epoch is the number of one reign of one primary. It rises over the life of a volume.
+type Epoch uint64
+
+// LSN is a log sequence number. It rises by one per record for the life of the
+// volume; 0 is before the first record.
+type LSN uint64
+
+// Token is the fencing number of a grant: the LSN of its Grant record, so tokens
+// rise strictly over the whole volume. 0 is no token.
+type Token uint64
+
+// RequestID numbers the requests of one client, from 1. 0 is no request.
+type RequestID uint64
+
+// Generation counts the inodes that have carried one protected file, from 1.
+type Generation uint64
+
+// LockName is a slash-separated name such as "billing/job".
+type LockName string
+
+// FileName is the name of a protected file, relative to the volume's files/.
+type FileName string
+
+// ClientID names a requester. It has one of three forms, told apart by the first byte:
+//
+//	@<lsn>    opened with OpenClient; at-most-once for ever
+//	~<text>   made by a server for a call without IDs; no repeat protection
+//	other     chosen by the caller (curl); protected for the client retention
+type ClientID string
+
+// Opened says that the ID came from OpenClient.
+func (c ClientID) Opened() bool { return strings.HasPrefix(string(c), "@") }
+
+// Anonymous says that a server made the ID for a call that brought none.
+func (c ClientID) Anonymous() bool { return strings.HasPrefix(string(c), "~") }
+
+// OpenedClientID is the client ID that the OpenClient record at lsn created.
+func OpenedClientID(lsn LSN) ClientID {
+	return ClientID("@" + strconv.FormatUint(uint64(lsn), 10))
+}
+
+// Validate checks length and characters: printable ASCII without spaces,
+// quotes, commas or a leading "~" or "@" that its form does not allow.
+func (c ClientID) Validate() error {
+	if c == "" {
+		return fmt.Errorf("client ID is empty: leave it out or choose one")
+	}
+	if len(c) > MaxClientID {
+		return fmt.Errorf("client ID has %d bytes, at most %d are allowed", len(c), MaxClientID)
+	}
+	for i := range len(c) {
+		if b := c[i]; b <= ' ' || b > '~' || b == '"' || b == ',' || b == '\\' {
+			return fmt.Errorf("client ID %q holds byte %#02x: use printable ASCII without spaces, quotes, commas and backslashes", string(c), b)
+		}
+	}
+	if c.Opened() {
+		if n, err := strconv.ParseUint(string(c[1:]), 10, 64); err != nil || n == 0 || OpenedClientID(LSN(n)) != c {
+			return fmt.Errorf("client ID %q: IDs that begin with @ come from OpenClient only", string(c))
+		}
+	}
+	return nil
+}
+
+// Validate checks that the name is a clean slash-separated path of valid UTF-8
+// without control characters, empty parts, "." or "..".
+func (n LockName) Validate() error { return validatePath("lock name", string(n), MaxLockName) }
+
+// Validate checks that the name equals its path.Clean, stays inside files/ and
+// holds neither control characters nor backslashes.
+func (n FileName) Validate() error {
+	if err := validatePath("file name", string(n), MaxFileName); err != nil {
+		return err
+	}
+	for part := range strings.SplitSeq(string(n), "/") {
+		if len(part) > 255 {
+			return fmt.Errorf("file name: a part has %d bytes, at most 255 are allowed", len(part))
+		}
+	}
+	return nil
+}
+
+func validatePath(what, s string, limit int) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%s is empty", what)
+	case len(s) > limit:
+		return fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(s), limit)
+	case !utf8.ValidString(s):
+		return fmt.Errorf("%s is not valid UTF-8", what)
+	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || r == '\\' }):
+		return fmt.Errorf("%s %q holds a control character or a backslash", what, s)
+	case s[0] == '/' || path.Clean(s) != s || s == "." || s == ".." || strings.HasPrefix(s, "../"):
+		return fmt.Errorf("%s %q must be relative and clean: no leading or trailing slash, no empty part, no \".\" or \"..\"", what, s)
+	}
+	return nil
+}

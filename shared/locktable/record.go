@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Kind is what a record does. Kinds are numbered for ever: append only.
+type Kind uint8
+
+// The record kinds and the fields each one carries. This list, with the field
+// numbers in codec.go, is the format of a record. Every record has LSN, Epoch
+// and Kind; "request" stands for Client, Request, LowWater and Hash.
+const (
+	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder. Token = LSN.
+	// If the request waits in the queue of Lock, its place is taken out.
+	KindGrant Kind = 1
+	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait, Mode, Holder.
+	KindEnqueue Kind = 2
+	// KindRelease ends the grant Token of Lock: request, Lock, Token.
+	KindRelease Kind = 3
+	// KindExpire ends the grant Token of Lock because its lease ran out: Lock, Token.
+	KindExpire Kind = 4
+	// KindWaitTimeout takes a waiter out, its deadline passed or its client silent: Lock, Client, Request.
+	KindWaitTimeout Kind = 5
+	// KindCancel takes a waiter out, or leaves a tombstone so that the request
+	// never executes: Client, Request (the cancelled one), LowWater.
+	KindCancel Kind = 6
+	// KindAppend appends Data to File at Offset: request, Lock, Token, File,
+	// Generation, Offset, Length, CRC, Data.
+	KindAppend Kind = 7
+	// KindBind binds File to Lock: request, Lock, Token, File, Inode,
+	// Generation, Offset (= size of the file when it was bound).
+	KindBind Kind = 8
+	// KindUnbind ends a binding: request, Lock, Token, File.
+	KindUnbind Kind = 9
+	// KindQuarantine stops a file: File, Generation, Reason.
+	KindQuarantine Kind = 10
+	// KindRotate gives a file a new, empty inode: request, Lock, Token, File, Inode, Generation (the new one).
+	KindRotate Kind = 11
+	// KindForceClear drops all holders and waiters; receipts, bindings and token order stay.
+	KindForceClear Kind = 12
+	// KindBreak ends the grant Token of Lock on an operator's word: request, Lock, Token, Actor, Reason.
+	KindBreak Kind = 13
+	// KindOpenClient creates the client @<LSN> for Nonce: Nonce.
+	KindOpenClient Kind = 14
+	// KindForgetClient drops a client and its receipts: Client. It holds nothing and waits for nothing.
+	KindForgetClient Kind = 15
+	// KindResigned is the last record of a reign that ended on purpose: Reason.
+	KindResigned Kind = 16
+	// KindReign is the first record of a reign: Server.
+	KindReign Kind = 17
+)
+
+// Mode is how a lock is held. Shared mode has its place in the format only.
+type Mode uint8
+
+// The lock modes.
+const (
+	ModeExclusive Mode = 0
+	ModeShared    Mode = 1
+)
+
+// Holder describes who holds or waits, for people.
+type Holder struct {
+	Host    string `json:"host"`
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+}
+
+// Record is one entry of the log: one change of the table. The zero value of a
+// field means that the kind does not use it.
+type Record struct {
+	LSN   cluster.LSN
+	Epoch cluster.Epoch
+	Kind  Kind
+
+	Client   cluster.ClientID
+	Request  cluster.RequestID
+	LowWater cluster.RequestID // requests of Client below it are forgotten
+	Hash     uint64            // of the request's content
+
+	Lock   cluster.LockName
+	Token  cluster.Token
+	TTL    time.Duration
+	Wait   time.Duration // WaitForever or positive
+	Mode   Mode
+	Holder Holder
+
+	File       cluster.FileName
+	Generation cluster.Generation
+	Inode      uint64
+	Offset     int64
+	Length     int64
+	CRC        uint32 // CRC-32C of Data
+	// Data of an append. It is kept apart from the other fields in frames and
+	// left out of pushes, history and the chain value, which see Length and CRC.
+	Data []byte
+
+	Actor  string
+	Reason string
+	Nonce  uint64
+	Server cluster.ServerID
+}
+
+// WaitForever as a Wait means no deadline.
+const WaitForever time.Duration = -1
