@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volumetest
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// ErrCrashed is what every call of a dead process returns. No real call does:
+// the process is not there to hear it. Code under test must wind up, writing nothing.
+var ErrCrashed = errors.New("volumetest: this process is dead")
+
+// maxTrace is how many of the latest calls a host remembers.
+const maxTrace = 1 << 16
+
+// Profile is the sort of filesystem a host mounts.
+type Profile struct {
+	Kind volume.Kind
+	// Stale is how long a network host believes its caches.
+	Stale time.Duration
+}
+
+// ProfileLocal is a single-host filesystem: all processes see the same at once.
+func ProfileLocal() Profile { return Profile{Kind: volume.Kind{Name: "ext4"}} }
+
+// ProfileNetwork is a network filesystem with NFS's manners and its default acdirmax.
+func ProfileNetwork() Profile {
+	return Profile{Kind: volume.Kind{Name: "nfs", Network: true}, Stale: 30 * time.Second}
+}
+
+// Host is one process on one machine, with that machine's caches. It
+// implements volume.FS.
+type Host struct {
+	disk    *Disk
+	id      int
+	profile Profile
+
+	// guarded by disk.mu
+	dead   bool
+	calls  int
+	trace  []Call
+	hook   Hook
+	paused []*waiter
+	files  map[*file]struct{}
+	locks  map[*flock]struct{}
+	cache  *cache // nil where the filesystem is coherent
+}
+
+// ID is the number the host was made with.
+func (h *Host) ID() int { return h.id }
+
+// Kind says which filesystem the profile imitates.
+func (h *Host) Kind() volume.Kind { return h.profile.Kind }
+
+// SetHook sets what is asked before each later call; nil asks nobody.
+func (h *Host) SetHook(hook Hook) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.hook = hook
+}
+
+// Calls is how many calls the host has made.
+func (h *Host) Calls() int {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	return h.calls
+}
+
+// Trace lists the host's calls in order, the oldest of very many left out.
+func (h *Host) Trace() []Call {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	return slices.Clone(h.trace)
+}
+
+// Dead says whether the process was killed or lost its power.
+func (h *Host) Dead() bool {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	return h.dead
+}
+
+// Kill ends the process (kill -9): paused calls return, locks are released,
+// what it wrote stays, and its kernel flushes what was not yet at the server.
+func (h *Host) Kill() {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.die(flushCaches)
+}
+
+// PowerOff ends the machine of a network host: what was not yet at the server
+// is lost, and the server keeps its locks until LoseLocks says that it has noticed.
+func (h *Host) PowerOff() {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.die(keepLocks)
+}
+
+// LoseLocks is the server dropping the host's locks, as when a lease of the
+// filesystem ran out. The host is not told.
+func (h *Host) LoseLocks() {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	for l := range h.locks {
+		l.release()
+	}
+}
+
+// DropCaches forgets all clean cached names, attributes and data.
+func (h *Host) DropCaches() {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	if h.cache != nil {
+		h.cache.drop()
+	}
+}
+
+// ending is what becomes of a dying host's unflushed writes and locks.
+type ending uint8
+
+const (
+	flushCaches ending = iota // the process died, its kernel lives
+	dropCaches                // everything died
+	keepLocks                 // the machine died, the server lives
+)
+
+// die is called with disk.mu held.
+func (h *Host) die(how ending) {
+	if h.dead {
+		return
+	}
+	h.dead = true
+	h.disk.hosts = slices.DeleteFunc(h.disk.hosts, func(o *Host) bool { return o == h })
+	if how == flushCaches && h.cache != nil {
+		nodes := slices.SortedFunc(maps.Keys(h.cache.views), func(a, b *inode) int {
+			return cmp.Compare(a.number, b.number)
+		})
+		for _, n := range nodes {
+			// A full disk loses the rest, as a kernel would: there is nobody left to tell.
+			_ = h.flush(n)
+		}
+	}
+	if how != keepLocks {
+		for l := range h.locks {
+			l.release()
+		}
+	}
+	for f := range h.files {
+		f.release()
+	}
+	for _, w := range h.paused {
+		w.wake()
+	}
+	h.paused = nil
+}
+
+// step is one call, ready to be counted, failed or paused.
+type step struct {
+	call Call
+	run  func() error // with disk.mu held
+	torn func(n int)  // of writes: does the first n bytes
+	lose func()       // of syncs: what a failed one leaves
+}
+
+// do carries a step out as the hook decides. Errors get the call's name here.
+func (h *Host) do(s step) error {
+	return pathError(s.call.Op, s.call.Name, h.decide(s))
+}
+
+func (h *Host) decide(s step) error {
+	action, err := h.announce(&s.call)
+	if err != nil {
+		return err
+	}
+	if action.kind == pauseBefore {
+		h.wait(action.gate)
+	}
+	err = h.act(s, action)
+	if action.kind == pauseAfter {
+		h.wait(action.gate)
+		if h.Dead() {
+			return ErrCrashed
+		}
+	}
+	return err
+}
+
+// announce counts the call and asks the hook, without the mutex.
+func (h *Host) announce(call *Call) (Action, error) {
+	h.disk.mu.Lock()
+	if h.dead {
+		h.disk.mu.Unlock()
+		return Action{}, ErrCrashed
+	}
+	h.calls++
+	call.Index = h.calls
+	if len(h.trace) == 2*maxTrace {
+		h.trace = append(h.trace[:0], h.trace[maxTrace:]...)
+	}
+	h.trace = append(h.trace, *call)
+	hook := h.hook
+	h.disk.mu.Unlock()
+	if hook == nil {
+		return Action{}, nil
+	}
+	return hook(*call), nil
+}
+
+func (h *Host) act(s step, action Action) error {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	switch {
+	case h.dead:
+		return ErrCrashed
+	case action.kind == failBefore:
+		if s.lose != nil {
+			s.lose()
+		}
+		return action.err
+	case action.kind == crashTorn && s.torn != nil:
+		s.torn(action.bytes)
+		h.die(flushCaches)
+		return ErrCrashed
+	case action.kind == crashBefore, action.kind == crashTorn:
+		h.die(flushCaches)
+		return ErrCrashed
+	}
+	err := s.run()
+	switch action.kind {
+	case crashAfter:
+		h.die(flushCaches)
+		return ErrCrashed
+	case failAfter:
+		return action.err
+	default:
+		return err
+	}
+}
+
+// wait holds a call at a gate until it opens or the host dies.
+func (h *Host) wait(gate *Gate) {
+	w := &waiter{done: make(chan struct{})}
+	h.disk.mu.Lock()
+	if h.dead {
+		h.disk.mu.Unlock()
+		return
+	}
+	h.paused = append(h.paused, w)
+	h.disk.mu.Unlock()
+	gate.admit(w)
+	<-w.done
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.paused = slices.DeleteFunc(h.paused, func(o *waiter) bool { return o == w })
+}
