@@ -55,6 +55,8 @@ func (f *file) read(p []byte, off int64) (int, error) {
 	return f.node.data.readAt(p, off), nil
 }
 
+func (f *file) writable() bool { return f.flag&(volume.FlagWrite|volume.FlagCreate) != 0 }
+
 // usable refuses what the kernel would refuse.
 func (f *file) usable(p []byte, off int64) error {
 	switch {
@@ -103,7 +105,7 @@ func (f *file) write(p []byte, off int64) (int, error) {
 func (f *file) put(p []byte, off int64) (int, error) {
 	h, n := f.host, f.node
 	switch {
-	case f.flag&(volume.FlagWrite|volume.FlagCreate) == 0:
+	case !f.writable():
 		return 0, syscall.EBADF
 	case h.cache == nil:
 		return h.disk.write(n, p, off)
@@ -166,9 +168,11 @@ func (f *file) Close() error {
 		if f.closed {
 			return fs.ErrClosed
 		}
-		err := f.host.flush(f.node)
-		f.release()
-		return err
+		defer f.release()
+		if !f.writable() {
+			return nil // the kernel flushes when a writing handle is closed
+		}
+		return f.host.flush(f.node)
 	}})
 }
 

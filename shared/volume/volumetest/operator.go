@@ -117,13 +117,15 @@ func (d *Disk) Rename(oldName, newName string) error {
 	return nil
 }
 
-// MakeSpecial puts something there that is neither file nor directory.
+// MakeSpecial puts something there that is neither file nor directory,
+// durable at once.
 func (d *Disk) MakeSpecial(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at, err := parent(d.root, name, d.child)
 	if err == nil {
 		_, err = d.create(at, volume.TypeOther)
+		d.syncDir(at.dir)
 	}
 	return pathError("mknod", name, err)
 }
