@@ -27,13 +27,14 @@ const (
 	// KindWaitTimeout takes a waiter out, its deadline passed or its client silent: Lock, Client, Request.
 	KindWaitTimeout Kind = 5
 	// KindCancel takes a waiter out, or leaves a tombstone so that the request
-	// never executes: Client, Request (the cancelled one), LowWater.
+	// never executes: Client, Request (the cancelled one), LowWater, Lock (if it waited).
 	KindCancel Kind = 6
 	// KindAppend appends Data to File at Offset: request, Lock, Token, File,
 	// Generation, Offset, Length, CRC, Data.
 	KindAppend Kind = 7
 	// KindBind binds File to Lock: request, Lock, Token, File, Inode,
-	// Generation, Offset (= size of the file when it was bound).
+	// Generation, Offset (= size of the file when it was bound). The Bind of a
+	// first append has Client but no Request: the Append behind it has.
 	KindBind Kind = 8
 	// KindUnbind ends a binding: request, Lock, Token, File.
 	KindUnbind Kind = 9

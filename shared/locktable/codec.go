@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// A record is encoded as a protobuf message with these field numbers, ascending,
+// each at most once, zero values left out, varints as short as possible: one
+// record has one encoding. Numbers are for ever. A number below 64 changes what
+// the record does, so a binary that does not know it must refuse the record; a
+// number from 64 on is for people and may be skipped. Data is not a field: frames
+// carry it behind the header.
+const (
+	fieldLSN           protowire.Number = 1  // varint
+	fieldEpoch         protowire.Number = 2  // varint
+	fieldKind          protowire.Number = 3  // varint
+	fieldClient        protowire.Number = 4  // string
+	fieldRequest       protowire.Number = 5  // varint
+	fieldLowWater      protowire.Number = 6  // varint
+	fieldHash          protowire.Number = 7  // fixed64
+	fieldLock          protowire.Number = 8  // string
+	fieldToken         protowire.Number = 9  // varint
+	fieldTTL           protowire.Number = 10 // zigzag varint, nanoseconds
+	fieldWait          protowire.Number = 11 // zigzag varint, nanoseconds; -1 = for ever
+	fieldMode          protowire.Number = 12 // varint
+	fieldHolderHost    protowire.Number = 13 // string
+	fieldHolderPID     protowire.Number = 14 // varint
+	fieldHolderCommand protowire.Number = 15 // string
+	fieldFile          protowire.Number = 16 // string
+	fieldGeneration    protowire.Number = 17 // varint
+	fieldInode         protowire.Number = 18 // varint
+	fieldOffset        protowire.Number = 19 // varint
+	fieldLength        protowire.Number = 20 // varint
+	fieldCRC           protowire.Number = 21 // fixed32
+	fieldActor         protowire.Number = 22 // string
+	fieldReason        protowire.Number = 23 // string
+	fieldNonce         protowire.Number = 24 // fixed64
+	fieldServer        protowire.Number = 25 // varint
+
+	// fieldSkippable is the first number that an older binary may skip.
+	fieldSkippable protowire.Number = 64
+)
+
+// ErrUnknownField means that a newer binary wrote the record, with a field that
+// this one must not ignore.
+var ErrUnknownField = errors.New("unknown record field")
+
+// ErrMalformed means that the bytes are no encoding of a record.
+var ErrMalformed = errors.New("malformed record")
+
+// AppendHeader appends the encoding of all fields but Data.
+func (r *Record) AppendHeader(b []byte) []byte {
+	b = appendVarint(b, fieldLSN, uint64(r.LSN))
+	b = appendVarint(b, fieldEpoch, uint64(r.Epoch))
+	b = appendVarint(b, fieldKind, uint64(r.Kind))
+	b = appendString(b, fieldClient, string(r.Client))
+	b = appendVarint(b, fieldRequest, uint64(r.Request))
+	b = appendVarint(b, fieldLowWater, uint64(r.LowWater))
+	b = appendFixed64(b, fieldHash, r.Hash)
+	b = appendString(b, fieldLock, string(r.Lock))
+	b = appendVarint(b, fieldToken, uint64(r.Token))
+	b = appendVarint(b, fieldTTL, protowire.EncodeZigZag(int64(r.TTL)))
+	b = appendVarint(b, fieldWait, protowire.EncodeZigZag(int64(r.Wait)))
+	b = appendVarint(b, fieldMode, uint64(r.Mode))
+	b = appendString(b, fieldHolderHost, r.Holder.Host)
+	b = appendVarint(b, fieldHolderPID, uint64(r.Holder.PID))
+	b = appendString(b, fieldHolderCommand, r.Holder.Command)
+	b = appendString(b, fieldFile, string(r.File))
+	b = appendVarint(b, fieldGeneration, uint64(r.Generation))
+	b = appendVarint(b, fieldInode, r.Inode)
+	b = appendVarint(b, fieldOffset, uint64(r.Offset))
+	b = appendVarint(b, fieldLength, uint64(r.Length))
+	if r.CRC != 0 {
+		b = protowire.AppendTag(b, fieldCRC, protowire.Fixed32Type)
+		b = protowire.AppendFixed32(b, r.CRC)
+	}
+	b = appendString(b, fieldActor, r.Actor)
+	b = appendString(b, fieldReason, r.Reason)
+	b = appendFixed64(b, fieldNonce, r.Nonce)
+	return appendVarint(b, fieldServer, uint64(r.Server))
+}
+
+func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+}
+
+func appendFixed64(b []byte, num protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), v)
+}
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
+}
+
+// DecodeHeader is the strict inverse of AppendHeader: whatever AppendHeader would
+// not have written is an error, except for fields that may be skipped. The
+// record does not alias b.
+func DecodeHeader(b []byte) (Record, error) {
+	var r Record
+	for last := protowire.Number(0); len(b) > 0; {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return Record{}, fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
+		}
+		if n != protowire.SizeTag(num) || num <= last {
+			return Record{}, fmt.Errorf("%w: field %d after field %d or with an overlong tag", ErrMalformed, num, last)
+		}
+		last, b = num, b[n:]
+		if num >= fieldSkippable {
+			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+				return Record{}, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
+			}
+			b = b[n:]
+			continue
+		}
+		v, n, err := consumeValue(num, typ, b)
+		if err != nil {
+			return Record{}, err
+		}
+		if err := r.setField(num, v); err != nil {
+			return Record{}, err
+		}
+		b = b[n:]
+	}
+	if err := r.Validate(); err != nil {
+		if errors.Is(err, ErrUnknownKind) {
+			return Record{}, err
+		}
+		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return r, nil
+}
+
+// value is one decoded field: a number or a string.
+type value struct {
+	n uint64
+	s string
+}
+
+// fieldType is the wire type of a known field.
+func fieldType(num protowire.Number) protowire.Type {
+	switch num {
+	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason:
+		return protowire.BytesType
+	case fieldHash, fieldNonce:
+		return protowire.Fixed64Type
+	case fieldCRC:
+		return protowire.Fixed32Type
+	default:
+		return protowire.VarintType
+	}
+}
+
+func consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, n int, err error) {
+	if num > fieldServer {
+		return v, 0, fmt.Errorf("%w %d", ErrUnknownField, num)
+	}
+	if typ != fieldType(num) {
+		return v, 0, fmt.Errorf("%w: field %d has wire type %d", ErrMalformed, num, typ)
+	}
+	canonical := true
+	switch typ {
+	case protowire.BytesType:
+		var raw []byte
+		if raw, n = protowire.ConsumeBytes(b); n >= 0 {
+			canonical = n == protowire.SizeBytes(len(raw)) && len(raw) > 0
+			v.s = string(raw)
+		}
+	case protowire.Fixed64Type:
+		v.n, n = protowire.ConsumeFixed64(b)
+		canonical = v.n != 0
+	case protowire.Fixed32Type:
+		var x uint32
+		x, n = protowire.ConsumeFixed32(b)
+		v.n, canonical = uint64(x), x != 0
+	default:
+		v.n, n = protowire.ConsumeVarint(b)
+		canonical = v.n != 0 && n == protowire.SizeVarint(v.n)
+	}
+	if n < 0 {
+		return v, 0, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
+	}
+	if !canonical {
+		return v, 0, fmt.Errorf("%w: field %d is zero or not in its shortest form", ErrMalformed, num)
+	}
+	return v, n, nil
+}
+
+// setField stores v; it refuses numbers that do not fit their field.
+func (r *Record) setField(num protowire.Number, v value) error {
+	limit := uint64(1<<64 - 1)
+	switch num {
+	case fieldLSN:
+		r.LSN = cluster.LSN(v.n)
+	case fieldEpoch:
+		r.Epoch = cluster.Epoch(v.n)
+	case fieldKind:
+		r.Kind = Kind(min(v.n, 1<<8-1)) // 255 will never be a kind
+	case fieldClient:
+		r.Client = cluster.ClientID(v.s)
+	case fieldRequest:
+		r.Request = cluster.RequestID(v.n)
+	case fieldLowWater:
+		r.LowWater = cluster.RequestID(v.n)
+	case fieldHash:
+		r.Hash = v.n
+	case fieldLock:
+		r.Lock = cluster.LockName(v.s)
+	case fieldToken:
+		r.Token = cluster.Token(v.n)
+	case fieldTTL:
+		r.TTL = time.Duration(protowire.DecodeZigZag(v.n))
+	case fieldWait:
+		r.Wait = time.Duration(protowire.DecodeZigZag(v.n))
+	case fieldMode:
+		r.Mode, limit = Mode(v.n), 1<<8-1
+	case fieldHolderHost:
+		r.Holder.Host = v.s
+	case fieldHolderPID:
+		r.Holder.PID, limit = int(v.n), 1<<31-1
+	case fieldHolderCommand:
+		r.Holder.Command = v.s
+	case fieldFile:
+		r.File = cluster.FileName(v.s)
+	default:
+		return r.setFileField(num, v)
+	}
+	return checkLimit(num, v.n, limit)
+}
+
+func (r *Record) setFileField(num protowire.Number, v value) error {
+	limit := uint64(1<<64 - 1)
+	switch num {
+	case fieldGeneration:
+		r.Generation = cluster.Generation(v.n)
+	case fieldInode:
+		r.Inode = v.n
+	case fieldOffset:
+		r.Offset, limit = int64(v.n), 1<<63-1
+	case fieldLength:
+		r.Length, limit = int64(v.n), 1<<63-1
+	case fieldCRC:
+		r.CRC = uint32(v.n)
+	case fieldActor:
+		r.Actor = v.s
+	case fieldReason:
+		r.Reason = v.s
+	case fieldNonce:
+		r.Nonce = v.n
+	case fieldServer:
+		r.Server, limit = cluster.ServerID(v.n), 1<<32-1
+	}
+	return checkLimit(num, v.n, limit)
+}
+
+func checkLimit(num protowire.Number, got, limit uint64) error {
+	if got > limit {
+		return fmt.Errorf("%w: field %d is %d, at most %d is possible", ErrMalformed, num, got, limit)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Decision is what Decide makes of a request.
+type Decision struct {
+	// Outcome answers the request, unless Pending.
+	Outcome Outcome
+	// Pending says that the request waits in a queue, put there now or earlier:
+	// OutcomeOf a later record answers it.
+	Pending bool
+}
+
+// A draft collects the records of one decision.
+type draft struct {
+	next  cluster.LSN
+	epoch cluster.Epoch
+	recs  []Record
+}
+
+func (t *Table) draft(epoch cluster.Epoch, recs []Record) draft {
+	return draft{next: t.lsn + 1, epoch: epoch, recs: recs}
+}
+
+// add appends r with its LSN and epoch and returns it.
+func (d *draft) add(r Record) *Record {
+	r.LSN, r.Epoch = d.next, d.epoch
+	d.next++
+	d.recs = append(d.recs, r)
+	return &d.recs[len(d.recs)-1]
+}
+
+// decided ends the decision with the outcome of r.
+func decided(r *Record) Decision { return Decision{Outcome: OutcomeOf(r)} }
+
+// Decide says what the request, which has passed Validate, does in this state.
+// It appends to recs the records that do it, numbered from LSN()+1: they are legal
+// in that order and belong into one batch. It changes nothing. facts are needed
+// for OpBind, OpRotate and the first append to a file.
+func (t *Table) Decide(q *Request, epoch cluster.Epoch, facts FileFacts, recs []Record) ([]Record, Decision) {
+	d := t.draft(epoch, recs)
+	dec := t.decide(q, &d, facts)
+	return d.recs, dec
+}
+
+func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
+	switch q.Op {
+	case OpOpenClient:
+		return t.decideOpenClient(q, d)
+	case OpCancel:
+		return t.decideCancel(q, d)
+	}
+	hash := q.ContentHash()
+	if dec, answered := t.admit(q, q.ID, hash); answered {
+		return dec
+	}
+	// What the records of all operations have in common.
+	r := Record{Client: q.Client, Request: q.ID, LowWater: q.LowWater, Hash: hash, Lock: q.Lock}
+	switch q.Op {
+	case OpAcquire:
+		return t.decideAcquire(q, d, r)
+	case OpRelease:
+		if dec, ok := t.mustHold(q); !ok {
+			return dec
+		}
+		r.Kind, r.Token = KindRelease, q.Token
+		return t.decideEnd(d, r)
+	case OpBreak:
+		return t.decideBreak(q, d, r)
+	case OpAppend, OpBind, OpUnbind, OpRotate:
+		return t.decideFile(q, d, r, facts)
+	default:
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("unknown operation %d", q.Op))
+	}
+}
+
+// refuse answers without a record.
+func refuse(q *Request, status cluster.Status, message string) Decision {
+	id := q.ID
+	if q.Op == OpCancel {
+		id = q.Target
+	}
+	return Decision{Outcome: Outcome{
+		Status: status, Client: q.Client, Request: id, Lock: q.Lock, Token: q.Token, File: q.File, Message: message,
+	}}
+}
+
+// admit answers repeats and requests that must not be executed. For OpCancel id
+// is the target and the content is not compared.
+func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, bool) {
+	if id == 0 || id > MaxRequestID || q.LowWater > id {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("request ID %d with low-water mark %d", id, q.LowWater)), true
+	}
+	c := t.clients[q.Client]
+	if c == nil {
+		if q.Client.Opened() {
+			return refuse(q, cluster.StatusStaleRequest, fmt.Sprintf("client %s is not open", q.Client)), true
+		}
+		return Decision{}, false
+	}
+	other := func() (Decision, bool) {
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("request ID %d of client %s was used for another request", id, q.Client)), true
+	}
+	if rc := c.receipt(id); rc != nil {
+		if rc.kind != KindCancel && rc.hash != hash && q.Op != OpCancel {
+			return other()
+		}
+		return Decision{Outcome: t.repeat(c, rc)}, true
+	}
+	if w := c.waiter(id); w != nil {
+		if q.Op == OpCancel {
+			return Decision{}, false
+		}
+		if w.hash != hash {
+			return other()
+		}
+		return Decision{Pending: true, Outcome: w.pending()}, true
+	}
+	if c.stale(id) {
+		return refuse(q, cluster.StatusStaleRequest,
+			fmt.Sprintf("request ID %d is below what is remembered of client %s", id, q.Client)), true
+	}
+	if c.id.Opened() && c.outstanding(q.LowWater) >= MaxOutstanding {
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("client %s has %d requests outstanding: raise its low-water mark", q.Client, MaxOutstanding)), true
+	}
+	return Decision{}, false
+}
+
+func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
+	if q.Mode != ModeExclusive {
+		return refuse(q, cluster.StatusInvalidArgument, "shared mode is not supported yet: locks are exclusive")
+	}
+	r.TTL, r.Mode, r.Holder = q.TTL, q.Mode, q.Holder
+	l := t.locks[q.Lock]
+	if l == nil || l.token == 0 && l.head == nil {
+		r.Kind = KindGrant
+		return decided(d.add(r))
+	}
+	if q.Wait == 0 {
+		dec := refuse(q, cluster.StatusHeld, "")
+		dec.Outcome.Holder, dec.Outcome.QueueLength = l.heldBy(), int(l.queued)
+		return dec
+	}
+	if l.queued >= MaxQueue {
+		dec := refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("lock %q has %d waiters, the most there may be", q.Lock, l.queued))
+		dec.Outcome.QueueLength = int(l.queued)
+		return dec
+	}
+	r.Kind, r.Wait = KindEnqueue, q.Wait
+	added := d.add(r)
+	return Decision{Pending: true, Outcome: Outcome{
+		Client: q.Client, Request: q.ID, LSN: added.LSN, Epoch: added.Epoch, Lock: q.Lock, QueueLength: int(l.queued) + 1,
+	}}
+}
+
+func (l *lock) heldBy() *LockHolder {
+	if l.token == 0 {
+		return nil
+	}
+	return &LockHolder{Client: l.client.id, Token: l.token, Holder: l.holder.value()}
+}
+
+// mustHold refuses q unless its token is the live one of its lock.
+func (t *Table) mustHold(q *Request) (Decision, bool) {
+	l := t.locks[q.Lock]
+	switch {
+	case l == nil || l.token == 0:
+		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: nobody holds lock %q", q.Token, q.Lock)), false
+	case l.token != q.Token:
+		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock)), false
+	}
+	return Decision{}, true
+}
+
+// decideEnd adds r, which ends the live grant of r.Lock, and the grant that follows.
+func (t *Table) decideEnd(d *draft, r Record) Decision {
+	dec := decided(d.add(r))
+	t.grantNext(d, t.locks[r.Lock])
+	return dec
+}
+
+// grantNext gives l, which the record before frees, to its first waiter.
+func (t *Table) grantNext(d *draft, l *lock) {
+	w := l.head
+	if w == nil {
+		return
+	}
+	d.add(Record{
+		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
+		Lock: l.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder.value(),
+	})
+}
+
+func (t *Table) decideBreak(q *Request, d *draft, r Record) Decision {
+	l := t.locks[q.Lock]
+	if l == nil || l.token == 0 {
+		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("nobody holds lock %q", q.Lock))
+	}
+	if q.Token != 0 && q.Token != l.token {
+		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock))
+	}
+	r.Kind, r.Token, r.Actor, r.Reason = KindBreak, l.token, q.Actor, q.Reason
+	return t.decideEnd(d, r)
+}
+
+func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
+	if q.Nonce == 0 {
+		return refuse(q, cluster.StatusInvalidArgument, "nonce is 0: choose a random one")
+	}
+	if c := t.nonces[q.Nonce]; c != nil {
+		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
+	}
+	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce}))
+}
+
+func (t *Table) decideCancel(q *Request, d *draft) Decision {
+	if dec, answered := t.admit(q, q.Target, 0); answered {
+		return dec
+	}
+	r := Record{Kind: KindCancel, Client: q.Client, Request: q.Target, LowWater: q.LowWater}
+	if w := t.waiter(q.Client, q.Target); w != nil {
+		r.Lock = w.lock.name
+	} else if q.Client.Anonymous() {
+		return refuse(q, cluster.StatusStaleRequest, fmt.Sprintf("request %d of client %s neither waits nor holds", q.Target, q.Client))
+	}
+	return decided(d.add(r))
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// FileFacts is what a file's writer saw when it verified the file, before the
+// request was admitted. The zero value means that it was not asked.
+type FileFacts struct {
+	Inode uint64
+	Size  int64
+	// Generation, if not 0, is the one that the facts are of: for OpRotate the
+	// new one. Facts of another generation are out of date.
+	Generation cluster.Generation
+}
+
+// decideFile decides the operations that need the live token of the file's lock.
+func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Decision {
+	if dec, ok := t.mustHold(q); !ok {
+		return dec
+	}
+	f := t.files[q.File]
+	if f != nil && f.Lock != q.Lock {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is bound to lock %q", q.File, f.Lock))
+	}
+	r.Token, r.File = q.Token, q.File
+	switch q.Op {
+	case OpAppend:
+		return t.decideAppend(q, d, r, f, facts)
+	case OpBind:
+		return t.decideBind(q, d, r, f, facts)
+	}
+	if f == nil {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is not bound to a lock", q.File))
+	}
+	if q.Op == OpUnbind {
+		r.Kind = KindUnbind
+		return decided(d.add(r))
+	}
+	if dec, ok := t.checkFacts(q, facts, f.Generation+1); !ok {
+		return dec
+	}
+	r.Kind, r.Inode, r.Generation = KindRotate, facts.Inode, f.Generation+1
+	return decided(d.add(r))
+}
+
+func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
+	length := int64(len(q.Data))
+	switch {
+	case length == 0:
+		return refuse(q, cluster.StatusInvalidArgument, "no data to append")
+	case length > cluster.MaxAppend:
+		return refuse(q, cluster.StatusTooLarge, fmt.Sprintf("%d bytes of data: one append carries at most %d", length, cluster.MaxAppend))
+	}
+	generation, offset := cluster.Generation(1), facts.Size
+	if f != nil {
+		generation, offset = f.Generation, f.End
+	}
+	if offset+length < 0 {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is full: rotate it", q.File))
+	}
+	if f == nil {
+		if dec, ok := t.mayBind(q, facts); !ok {
+			return dec
+		}
+		// The request belongs to the Append: one request, one receipt.
+		d.add(Record{
+			Kind: KindBind, Client: q.Client, Lock: q.Lock, Token: q.Token, File: q.File,
+			Inode: facts.Inode, Generation: generation, Offset: offset,
+		})
+	} else if f.Quarantined {
+		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
+	}
+	r.Kind, r.Generation, r.Offset = KindAppend, generation, offset
+	r.Length, r.CRC, r.Data = length, q.CRC, q.Data
+	return decided(d.add(r))
+}
+
+func (t *Table) decideBind(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
+	if f != nil {
+		// What was asked for is so already. No record: nothing happened.
+		return Decision{Outcome: Outcome{
+			Status: cluster.StatusOK, Client: q.Client, Request: q.ID, LSN: f.LastLSN, Lock: q.Lock, Token: q.Token,
+			File: q.File, Generation: f.Generation, Offset: f.End, Message: "the file was bound to this lock already",
+		}}
+	}
+	if dec, ok := t.mayBind(q, facts); !ok {
+		return dec
+	}
+	r.Kind, r.Inode, r.Generation, r.Offset = KindBind, facts.Inode, 1, facts.Size
+	return decided(d.add(r))
+}
+
+func (t *Table) mayBind(q *Request, facts FileFacts) (Decision, bool) {
+	if dec, ok := t.checkFacts(q, facts, 1); !ok {
+		return dec, false
+	}
+	if facts.Size > 0 && !q.AdoptExisting {
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("file %q exists and is not empty; use adopt_existing", q.File)), false
+	}
+	return Decision{}, true
+}
+
+// checkFacts checks what the writer saw of an inode that is to be bound.
+func (t *Table) checkFacts(q *Request, facts FileFacts, generation cluster.Generation) (Decision, bool) {
+	if facts.Inode == 0 || facts.Size < 0 || facts.Generation != 0 && facts.Generation != generation {
+		return refuse(q, cluster.StatusStorageUnavailable,
+			fmt.Sprintf("file %q was not verified for generation %d; try again", q.File, generation)), false
+	}
+	if other, ok := t.inodes[facts.Inode]; ok {
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("file %q is the same inode as file %q, which is bound", q.File, other)), false
+	}
+	return Decision{}, true
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// FileState is what the table knows of one protected file.
+type FileState struct {
+	Lock       cluster.LockName
+	Inode      uint64
+	Generation cluster.Generation
+	// Start is the size when the file was bound, End the offset of the next append.
+	Start, End int64
+	// Of the last append of this generation, for verification; Length 0 if there was none.
+	LastOffset int64
+	LastLength int64
+	LastCRC    uint32
+	// LastLSN is that of the last Bind, Rotate or Append.
+	LastLSN     cluster.LSN
+	Quarantined bool
+	Reason      string // of the quarantine
+}
+
+func (t *Table) bind(r *Record) {
+	f := &file{name: r.File, FileState: FileState{
+		Lock: r.Lock, Inode: r.Inode, Generation: r.Generation,
+		Start: r.Offset, End: r.Offset, LastLSN: r.LSN,
+	}}
+	t.addFile(f)
+}
+
+// addFile puts f into the table and under its lock.
+func (t *Table) addFile(f *file) {
+	t.files[f.name] = f
+	t.fileNames.insert(f.name)
+	t.inodes[f.Inode] = f.name
+	l := t.lockFor(f.Lock)
+	if l.files == nil {
+		l.files = new(sorted[cluster.FileName])
+	}
+	l.files.insert(f.name)
+	t.hash += t.sum(f.appendTo)
+}
+
+func (t *Table) unbind(f *file) {
+	t.hash -= t.sum(f.appendTo)
+	delete(t.files, f.name)
+	t.fileNames.remove(f.name)
+	delete(t.inodes, f.Inode)
+	l := t.locks[f.Lock]
+	l.files.remove(f.name)
+	if l.files.len() == 0 {
+		l.files = nil
+	}
+	t.owedOrVanish(l)
+}
+
+func (t *Table) append(r *Record) {
+	f := t.files[r.File]
+	t.hash -= t.sum(f.appendTo)
+	f.LastOffset, f.LastLength, f.LastCRC, f.LastLSN = r.Offset, r.Length, r.CRC, r.LSN
+	f.End += r.Length
+	t.hash += t.sum(f.appendTo)
+}
+
+func (t *Table) rotate(r *Record) {
+	f := t.files[r.File]
+	t.hash -= t.sum(f.appendTo)
+	delete(t.inodes, f.Inode)
+	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN}
+	t.inodes[f.Inode] = f.name
+	t.hash += t.sum(f.appendTo)
+}
+
+func (t *Table) quarantine(r *Record) {
+	f := t.files[r.File]
+	t.hash -= t.sum(f.appendTo)
+	f.Quarantined, f.Reason = true, r.Reason
+	t.hash += t.sum(f.appendTo)
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// fileOp builds a Bind, Unbind or Rotate.
+func fileOp(op locktable.Op, id cluster.RequestID, lock cluster.LockName, token cluster.Token, file cluster.FileName) locktable.Request {
+	return locktable.Request{Op: op, Client: "c", ID: id, Lock: lock, Token: token, File: file}
+}
+
+func TestFirstAppendBinds(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	q := appendTo("c", 2, "db", token, "a/log", "hello")
+	h.want(cluster.StatusStorageUnavailable, q) // not verified
+	dec, recs := h.do(q, locktable.FileFacts{Inode: 77})
+	if len(recs) != 2 || recs[0].Kind != locktable.KindBind || recs[1].Kind != locktable.KindAppend {
+		t.Fatalf("records: %+v", recs)
+	}
+	if none := locktable.OutcomeOf(&recs[0]); none.Status != cluster.StatusNone {
+		t.Fatalf("the bind answers: %+v", none)
+	}
+	want := locktable.Outcome{
+		Status: ok, Client: "c", Request: 2, LSN: 3, Epoch: 1, Lock: "db", Token: token,
+		File: "a/log", Generation: 1, Offset: 0, Length: 5, CRC: q.CRC,
+	}
+	if dec.Outcome != want {
+		t.Fatalf("receipt %+v, want %+v", dec.Outcome, want)
+	}
+	want.Repeat = true
+	if again := h.want(ok, q); again != want {
+		t.Fatalf("repeat %+v, want %+v", again, want)
+	}
+	if next := h.want(ok, appendTo("other", 1, "db", token, "a/log", "world!")); next.Offset != 5 {
+		t.Fatalf("next offset: %+v", next)
+	}
+	f, _ := h.table.File("a/log")
+	if f.End != 11 || f.LastOffset != 5 || f.LastLength != 6 || f.LastLSN != 4 || f.Inode != 77 || f.Start != 0 {
+		t.Fatalf("file: %+v", f)
+	}
+	if files := h.table.FilesOf("db"); !slices.Equal(files, []cluster.FileName{"a/log"}) {
+		t.Fatalf("files of the lock: %v", files)
+	}
+	h.want(ok, release("c", 3, "db", token))
+	h.want(cluster.StatusInvalidToken, appendTo("c", 4, "db", token, "a/log", "late"))
+	h.want(ok, q) // the repeat of an executed append is answered under a dead token
+	h.reload()
+}
+
+func TestAdoptExisting(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	full := locktable.FileFacts{Inode: 1, Size: 100}
+	q := appendTo("c", 2, "db", token, "log", "x")
+	if out := h.wantFacts(invalid, q, full); !strings.Contains(out.Message, "adopt_existing") {
+		t.Fatalf("message: %q", out.Message)
+	}
+	q.AdoptExisting = true
+	if out := h.wantFacts(ok, q, full); out.Offset != 100 {
+		t.Fatalf("offset: %+v", out)
+	}
+	if f, _ := h.table.File("log"); f.Start != 100 || f.End != 101 {
+		t.Fatalf("file: %+v", f)
+	}
+	bind := fileOp(locktable.OpBind, 3, "db", token, "log2")
+	h.wantFacts(invalid, bind, locktable.FileFacts{Inode: 1}) // the same inode
+	h.wantFacts(invalid, bind, locktable.FileFacts{Inode: 2, Size: 1})
+	bind.AdoptExisting = true
+	if out := h.wantFacts(ok, bind, locktable.FileFacts{Inode: 2, Size: 1}); out.Generation != 1 || out.Offset != 1 {
+		t.Fatalf("bind: %+v", out)
+	}
+	h.reload()
+}
+
+func TestBindUnbindRotate(t *testing.T) {
+	h := newHarness(t)
+	db := h.want(ok, acquire("c", 1, "db", 0)).Token
+	other := h.want(ok, acquire("c", 2, "other", 0)).Token
+	h.wantFacts(ok, fileOp(locktable.OpBind, 3, "db", db, "log"), locktable.FileFacts{Inode: 1})
+	lsn := h.table.LSN()
+	h.want(ok, fileOp(locktable.OpBind, 4, "db", db, "log")) // so already
+	if h.table.LSN() != lsn {
+		t.Fatal("a bind that changes nothing left a record")
+	}
+	for op, id := range map[locktable.Op]cluster.RequestID{locktable.OpBind: 10, locktable.OpUnbind: 11, locktable.OpRotate: 12} {
+		if out := h.want(invalid, fileOp(op, id, "other", other, "log")); !strings.Contains(out.Message, `"db"`) {
+			t.Errorf("%v: the message does not name the lock: %q", op, out.Message)
+		}
+		h.want(cluster.StatusInvalidToken, fileOp(op, id, "db", other, "log"))
+	}
+	h.want(invalid, appendTo("c", 13, "other", other, "log", "x"))
+	h.want(invalid, fileOp(locktable.OpUnbind, 14, "db", db, "unknown"))
+	h.want(invalid, fileOp(locktable.OpRotate, 15, "db", db, "unknown"))
+
+	h.want(ok, appendTo("c", 16, "db", db, "log", "abc"))
+	h.apply(h.table.DecideQuarantine("log", "foreign bytes", 1, nil))
+	h.apply(h.table.DecideQuarantine("log", "again", 1, nil))
+	if out := h.want(cluster.StatusFileQuarantined, appendTo("c", 17, "db", db, "log", "x")); !strings.Contains(out.Message, "foreign") {
+		t.Fatalf("message: %q", out.Message)
+	}
+	rotate := fileOp(locktable.OpRotate, 18, "db", db, "log")
+	h.want(cluster.StatusStorageUnavailable, rotate)
+	h.wantFacts(invalid, rotate, locktable.FileFacts{Inode: 1})
+	h.wantFacts(cluster.StatusStorageUnavailable, rotate, locktable.FileFacts{Inode: 2, Generation: 3})
+	if out := h.wantFacts(ok, rotate, locktable.FileFacts{Inode: 2, Generation: 2}); out.Generation != 2 {
+		t.Fatalf("rotate: %+v", out)
+	}
+	if out := h.want(ok, appendTo("c", 19, "db", db, "log", "x")); out.Offset != 0 || out.Generation != 2 {
+		t.Fatalf("append after rotate: %+v", out)
+	}
+	h.reload()
+
+	h.want(ok, release("c", 20, "other", other))
+	h.want(ok, fileOp(locktable.OpUnbind, 21, "db", db, "log"))
+	h.wantFacts(ok, fileOp(locktable.OpBind, 22, "db", db, "log"), locktable.FileFacts{Inode: 2})
+	h.want(ok, release("c", 23, "db", db))
+	if v, found := h.table.Lock("db"); !found || v.FileCount != 1 || v.Grant.Token != 0 {
+		t.Fatalf("a free lock with a file: %+v %t", v, found)
+	}
+	h.reload()
+}
+
+func TestAppendLimits(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	h.want(invalid, appendTo("c", 2, "db", token, "log", ""))
+	h.want(cluster.StatusTooLarge, appendTo("c", 2, "db", token, "log", strings.Repeat("x", cluster.MaxAppend+1)))
+	bad := appendTo("c", 2, "db", token, "log", "x")
+	bad.CRC++
+	h.want(invalid, bad)
+	h.wantFacts(ok, appendTo("c", 2, "db", token, "log", strings.Repeat("x", cluster.MaxAppend)), locktable.FileFacts{Inode: 1})
+	huge := appendTo("c", 3, "db", token, "huge", "xx")
+	huge.AdoptExisting = true
+	h.wantFacts(invalid, huge, locktable.FileFacts{Inode: 2, Size: 1<<63 - 2})
+	for _, name := range []cluster.FileName{"", "/etc/passwd", "../x", "a//b"} {
+		h.want(invalid, appendTo("c", 3, "db", token, name, "x"))
+	}
+}

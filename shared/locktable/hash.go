@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
+// waiters, files, clients and receipts. Each begins with a byte of its own kind
+// and names all it belongs to, so that no two entities have the same encoding.
+const (
+	tagGrant   = 'G'
+	tagWaiter  = 'W'
+	tagFile    = 'F'
+	tagClient  = 'C'
+	tagReceipt = 'R'
+)
+
+// sum hashes one entity.
+func (t *Table) sum(appendTo func([]byte) []byte) uint64 {
+	t.scratch = appendTo(t.scratch[:0])
+	return xxhash.Sum64(t.scratch)
+}
+
+func (t *Table) sumReceipt(c *client, rc *receipt) uint64 {
+	t.scratch = rc.appendTo(t.scratch[:0], c)
+	return xxhash.Sum64(t.scratch)
+}
+
+func appendNumbers(b []byte, numbers ...uint64) []byte {
+	for _, n := range numbers {
+		b = binary.AppendUvarint(b, n)
+	}
+	return b
+}
+
+func appendText[S ~string](b []byte, s S) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func (h *Holder) appendTo(b []byte) []byte {
+	if h == nil {
+		return appendNumbers(b, 0, 0, 0) // as the zero Holder
+	}
+	b = appendText(b, h.Host)
+	b = appendNumbers(b, uint64(h.PID))
+	return appendText(b, h.Command)
+}
+
+func (l *lock) appendGrant(b []byte) []byte {
+	b = appendText(append(b, tagGrant), l.name)
+	b = appendText(b, l.client.id)
+	b = appendNumbers(b, uint64(l.token), uint64(l.epoch), uint64(l.request), uint64(l.ttl), uint64(l.mode))
+	return l.holder.appendTo(b)
+}
+
+func (w *waiter) appendTo(b []byte) []byte {
+	b = appendText(append(b, tagWaiter), w.lock.name)
+	b = appendText(b, w.client.id)
+	b = appendNumbers(b, uint64(w.request), w.hash, uint64(w.lsn), uint64(w.epoch), uint64(w.ttl), uint64(w.wait), uint64(w.mode))
+	return w.holder.appendTo(b)
+}
+
+func (f *file) appendTo(b []byte) []byte {
+	b = appendText(append(b, tagFile), f.name)
+	b = appendText(b, f.Lock)
+	b = appendNumbers(b, f.Inode, uint64(f.Generation), uint64(f.Start), uint64(f.End),
+		uint64(f.LastOffset), uint64(f.LastLength), uint64(f.LastCRC), uint64(f.LastLSN))
+	quarantined := byte(0)
+	if f.Quarantined {
+		quarantined = 1
+	}
+	return appendText(append(b, quarantined), f.Reason)
+}
+
+func (c *client) appendTo(b []byte) []byte {
+	b = appendText(append(b, tagClient), c.id)
+	return appendNumbers(b, c.nonce, uint64(c.lowWater), uint64(c.dropped))
+}
+
+func (rc *receipt) appendTo(b []byte, c *client) []byte {
+	b = appendText(append(b, tagReceipt), c.id)
+	b = appendNumbers(b, uint64(rc.request), rc.hash, uint64(rc.lsn), uint64(rc.epoch), uint64(rc.token), uint64(rc.kind))
+	b = appendText(b, rc.lock)
+	if f := rc.file; f != nil {
+		b = appendText(b, f.name)
+		b = appendNumbers(b, uint64(f.generation), uint64(f.offset), uint64(f.length), uint64(f.crc))
+	}
+	return b
+}

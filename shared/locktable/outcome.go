@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Outcome answers a request. Fields that do not concern the answer are zero.
+type Outcome struct {
+	Status  cluster.Status
+	Client  cluster.ClientID
+	Request cluster.RequestID
+	LSN     cluster.LSN   // of the record that decided the request; 0 for refusals
+	Epoch   cluster.Epoch // of that record
+
+	Lock  cluster.LockName
+	Token cluster.Token
+	TTL   time.Duration // of a live grant; the time that remains is known to the core loop
+
+	File       cluster.FileName
+	Generation cluster.Generation
+	Offset     int64
+	Length     int64
+	CRC        uint32
+
+	Holder      *LockHolder // with StatusHeld: who holds the lock, nil if only others wait
+	QueueLength int         // with StatusHeld and Pending: how many wait
+	Committed   bool        // with StatusFileQuarantined: the append is in the log; set by the core loop
+	Repeat      bool        // answered from a receipt
+	Message     string      // for people
+}
+
+// LockHolder says who holds a lock.
+type LockHolder struct {
+	Client cluster.ClientID
+	Token  cluster.Token
+	Holder Holder
+}
+
+// OutcomeOf is the outcome that r gives its requester. Its Status is StatusNone
+// if r answers nobody: Enqueue, the Bind of a first append, and records that no
+// request asked for.
+func OutcomeOf(r *Record) Outcome {
+	switch {
+	case r.Kind == KindOpenClient:
+		return Outcome{Status: cluster.StatusOK, Client: cluster.OpenedClientID(r.LSN), LSN: r.LSN, Epoch: r.Epoch}
+	case r.Request == 0 || r.Kind == KindEnqueue:
+		return Outcome{}
+	}
+	rc := receiptOf(r)
+	out := rc.outcome(r.Client)
+	out.TTL = r.TTL
+	return out
+}
+
+// outcome is what the receipt says; it does not look at the present.
+func (rc *receipt) outcome(client cluster.ClientID) Outcome {
+	out := Outcome{
+		Status: rc.status(), Client: client, Request: rc.request, LSN: rc.lsn, Epoch: rc.epoch,
+		Lock: rc.lock, Token: rc.token,
+	}
+	if f := rc.file; f != nil {
+		out.File, out.Generation, out.Offset, out.Length, out.CRC = f.name, f.generation, f.offset, f.length, f.crc
+	}
+	return out
+}
+
+func (rc *receipt) status() cluster.Status {
+	switch rc.kind {
+	case KindWaitTimeout:
+		return cluster.StatusWaitTimeout
+	case KindCancel:
+		return cluster.StatusCancelled
+	default:
+		return cluster.StatusOK
+	}
+}
+
+// repeat answers a request that has a receipt. An Acquire is answered from the
+// present: a grant that has ended must not look alive.
+func (t *Table) repeat(c *client, rc *receipt) Outcome {
+	out := rc.outcome(c.id)
+	out.Repeat = true
+	if rc.kind != KindGrant {
+		return out
+	}
+	if l := t.locks[rc.lock]; l != nil && l.token == rc.token {
+		out.TTL = l.ttl
+		return out
+	}
+	out.Status = cluster.StatusLeaseExpired
+	out.Message = "the grant of this request has ended"
+	return out
+}
+
+// RequestState is what the table knows of one request.
+type RequestState uint8
+
+// The states of a request.
+const (
+	// RequestNotSeen: it was never executed and would be if it came now.
+	RequestNotSeen RequestState = 0
+	// RequestPending: it waits in a queue.
+	RequestPending RequestState = 1
+	// RequestExecuted: it was executed; the outcome is known.
+	RequestExecuted RequestState = 2
+	// RequestCancelled: it was cancelled and will never execute.
+	RequestCancelled RequestState = 3
+	// RequestStale: it is below a mark of its client, or its client is not
+	// known: it will not be executed, and whether it was is forgotten.
+	RequestStale RequestState = 4
+)
+
+// Lookup tells what became of a request. The Outcome of a request that is not
+// executed or cancelled names the request and, if it waits, the lock.
+func (t *Table) Lookup(id cluster.ClientID, request cluster.RequestID) (RequestState, Outcome) {
+	out := Outcome{Client: id, Request: request}
+	c := t.clients[id]
+	if c == nil {
+		if id.Opened() {
+			return RequestStale, out
+		}
+		return RequestNotSeen, out
+	}
+	if rc := c.receipt(request); rc != nil {
+		if rc.kind == KindCancel {
+			return RequestCancelled, t.repeat(c, rc)
+		}
+		return RequestExecuted, t.repeat(c, rc)
+	}
+	if w := c.waiter(request); w != nil {
+		return RequestPending, w.pending()
+	}
+	if c.stale(request) {
+		return RequestStale, out
+	}
+	return RequestNotSeen, out
+}
+
+func (w *waiter) pending() Outcome {
+	return Outcome{
+		Client: w.client.id, Request: w.request, LSN: w.lsn, Epoch: w.epoch,
+		Lock: w.lock.name, QueueLength: int(w.lock.queued),
+	}
+}
