@@ -40,6 +40,9 @@ type Epoch uint64
 // volume; 0 is before the first record.
 type LSN uint64
 
+// Token is the fencing number of the grant that the record at this LSN made.
+func (l LSN) Token() Token { return Token(l) }
+
 // Token is the fencing number of a grant: the LSN of its Grant record, so tokens
 // rise strictly over the whole volume. 0 is no token.
 type Token uint64

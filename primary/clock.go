@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import "time"
+
+const (
+	// tick is how often the core loop runs when nothing happens.
+	tick = 50 * time.Millisecond
+	// lateness is how late the core loop may be before its clock stands still.
+	lateness = 100 * time.Millisecond
+)
+
+// servingClock counts the time in which this reign could have served: it is
+// monotonic and stands still while the core loop was late, while storage stalls and
+// without a quorum. All deadlines are counted on it, so nobody loses a lease to
+// a pause of the server. Its zero is the moment the reign began to serve.
+type servingClock struct {
+	last    time.Time
+	elapsed time.Duration
+}
+
+// advance moves the clock to now and returns it. While stalled it stands still.
+func (c *servingClock) advance(now time.Time, stalled bool) time.Duration {
+	step := now.Sub(c.last)
+	c.last = now
+	switch {
+	case stalled || step < 0:
+	case step > tick+lateness:
+		c.elapsed += tick // the loop was asleep for the rest
+	default:
+		c.elapsed += step
+	}
+	return c.elapsed
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// batch is what one round of the core loop decided. It belongs to the core loop
+// until it is dispatched, then to whoever commits it.
+type batch struct {
+	wal.Batch
+	answers []answer
+	appends []appendJob
+	resigns bool
+}
+
+// answer is what one call is told when its batch is committed.
+type answer struct {
+	done  func(locktable.Outcome)
+	out   locktable.Outcome
+	after []*fileWriter // whose writes under way come first
+}
+
+// appendJob is a decided append on its way to its file.
+type appendJob struct {
+	writer *fileWriter
+	rec    locktable.Record
+	done   func(locktable.Outcome) // nil where nobody asks
+}
+
+func (b *batch) reset(at wal.Position) {
+	b.Reset(at)
+	clear(b.answers)
+	clear(b.appends)
+	b.answers, b.appends, b.resigns = b.answers[:0], b.appends[:0], false
+}
+
+func (b *batch) empty() bool { return b.Len() == 0 && len(b.answers) == 0 }
+
+// fail answers everything in the batch UNKNOWN: the reign ended, and the next
+// one may or may not adopt what was in flight.
+func (b *batch) fail() {
+	unknown := func(done func(locktable.Outcome)) { (&call{done: done}).answerUnknown() }
+	for i := range b.answers {
+		unknown(b.answers[i].done)
+	}
+	for i := range b.appends {
+		unknown(b.appends[i].done)
+	}
+}
+
+// commit makes a batch durable, proves that this reign had not ended by then,
+// and only then lets anything of it leave. This is the one way to clients,
+// replicas and protected files.
+func (p *Primary) commit(b *batch) {
+	if err := p.persist(b); err != nil {
+		p.Depose(err)
+		b.fail()
+		return
+	}
+	// A crash here loses no answer that was given; the next reign adopts the frame.
+	if err := p.check(); err != nil {
+		b.fail()
+		return
+	}
+	// The check began after the sync: no claimant had fenced this reign before the
+	// frame was durable, so whoever fences it now finds the frame when it scans.
+	p.end.Store(uint64(b.End().LSN))
+	for i := range b.appends {
+		b.appends[i].writer.append(b.appends[i])
+	}
+	if p.opt.Publish != nil && b.Len() > 0 {
+		p.opt.Publish(Frame{Elided: b.Elided(), Before: b.Start(), End: b.End()})
+	}
+	if b.resigns {
+		p.drain(time.Second)
+	}
+	for i := range b.answers {
+		b.answers[i].leave()
+	}
+	if b.resigns {
+		p.Depose(ErrResigned)
+	}
+}
+
+// persist writes the batch as one frame and syncs it. A full log waits for the next segment.
+func (p *Primary) persist(b *batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	for {
+		err := p.log.Append(&b.Batch)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, wal.ErrFull) {
+			return fmt.Errorf("commit LSN %d to %d: %w", b.Start().LSN+1, b.End().LSN, err)
+		}
+		poke(p.wake.segments)
+		if !p.sleep(5 * time.Millisecond) {
+			return p.reign.Err()
+		}
+	}
+	if !p.log.NextReady() {
+		poke(p.wake.segments)
+	}
+	if p.logBytes.Add(int64(b.Size())) > p.opt.CheckpointBytes {
+		poke(p.wake.housekeeper)
+	}
+	return nil
+}
+
+// leave gives the answer, after the writes it has to wait for.
+func (a *answer) leave() {
+	if len(a.after) == 0 {
+		a.done(a.out)
+		return
+	}
+	left, lost := new(atomic.Int32), new(atomic.Bool)
+	left.Store(int32(len(a.after)))
+	done, out := a.done, a.out
+	for _, w := range a.after {
+		w.barrier(func(ended bool) {
+			if ended {
+				lost.Store(true)
+			}
+			if left.Add(-1) > 0 {
+				return
+			}
+			if lost.Load() {
+				out = locktable.Outcome{Status: cluster.StatusUnknown, Message: "the reign ended: ask again with the same request ID"}
+			}
+			done(out)
+		})
+	}
+}
+
+// logRecord tells the log what changed. Grants and releases are many: debug.
+func (p *Primary) logRecord(r *locktable.Record) {
+	e := p.opt.Log.Debug()
+	switch r.Kind {
+	case locktable.KindExpire, locktable.KindBreak, locktable.KindForceClear, locktable.KindQuarantine,
+		locktable.KindReign, locktable.KindResigned, locktable.KindRotate:
+		e = p.opt.Log.Info()
+	}
+	if !e.Enabled() {
+		return
+	}
+	e = e.Uint64("lsn", uint64(r.LSN)).Str("client", string(r.Client))
+	if r.Lock != "" {
+		e = e.Str("lock", string(r.Lock)).Uint64("token", uint64(r.Token))
+	}
+	if r.File != "" {
+		e = e.Str("file", string(r.File))
+	}
+	if r.Reason != "" || r.Actor != "" {
+		e = e.Str("actor", r.Actor).Str("reason", r.Reason)
+	}
+	e.Msg(r.Kind.String())
+}

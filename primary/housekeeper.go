@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+const (
+	// smallTable is the size in entries up to which views follow within seconds.
+	smallTable = 4096
+	// fileSyncWait bounds how long a checkpoint waits for one protected file.
+	fileSyncWait = 2 * time.Second
+)
+
+// housekeeper writes checkpoints and views and removes what nobody needs any
+// more. A full disk deposes nobody: it tries again later.
+func (p *Primary) housekeeper() {
+	ctx := p.reign.Context()
+	t := time.NewTicker(p.opt.ViewInterval)
+	defer t.Stop()
+	if err := p.reign.Check(); err != nil {
+		return
+	}
+	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
+	}
+	var viewed cluster.LSN
+	for {
+		if p.logBytes.Load() > p.opt.CheckpointBytes {
+			p.settle("checkpoint", p.checkpoint(ctx))
+		} else if p.viewsStale(viewed) {
+			lsn, err := p.publishViews(ctx)
+			p.settle("publish views", err)
+			viewed = lsn
+		}
+		select {
+		case <-p.reign.Done():
+			return
+		case <-t.C:
+		case <-p.wake.housekeeper:
+		}
+	}
+}
+
+// settle deals with an error of background work: space may come back, anything
+// else on the reign's own directory ends the reign.
+func (p *Primary) settle(what string, err error) {
+	switch {
+	case err == nil || p.reign.Err() != nil:
+	case volume.IsFull(err):
+		p.opt.Log.Warn().Err(err).Msg(what + ": no space; trying again later")
+	case errors.Is(err, errViews):
+		p.opt.Log.Warn().Err(err).Msg(what)
+	default:
+		p.Depose(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// errViews marks errors that concern nothing but the views.
+var errViews = errors.New("views")
+
+// viewsStale says that the views for people are worth writing.
+func (p *Primary) viewsStale(viewed cluster.LSN) bool {
+	if viewed != p.LSN() {
+		return true
+	}
+	epoch, _ := p.reign.ViewEpoch()
+	return epoch != p.Epoch()
+}
+
+func (p *Primary) publishViews(ctx context.Context) (cluster.LSN, error) {
+	small := false
+	if _, err := p.Read(ctx, func(v View) { small = v.Table.LockCount()+v.Table.ClientCount() <= smallTable }); err != nil || !small {
+		return 0, err
+	}
+	s, err := p.Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.reign.Check(); err != nil {
+		return 0, err
+	}
+	if err := p.reign.PublishViews(s); err != nil {
+		return 0, fmt.Errorf("%w: %w", errViews, err)
+	}
+	return s.At.LSN, nil
+}
+
+// checkpoint writes a new base and removes what lies behind the one before.
+func (p *Primary) checkpoint(ctx context.Context) error {
+	began := time.Now()
+	bytes := p.logBytes.Load()
+	s, err := p.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	// Every append up to s.At was handed to its writer before the snapshot was answered.
+	p.syncFiles(ctx)
+	p.files.Lock()
+	for _, w := range p.files.writers {
+		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
+	}
+	p.files.Unlock()
+
+	if err := p.reign.WriteCheckpoint(s); err != nil {
+		return err
+	}
+	p.logBytes.Add(-bytes)
+	// A crash here leaves one checkpoint and some segments more than needed.
+	if err := p.reign.Check(); err != nil {
+		return err
+	}
+	p.opt.Log.Info().Uint64("lsn", uint64(s.At.LSN)).Dur("took", time.Since(began)).Int("pending", len(s.Pending)).Msg("checkpoint")
+	if err := p.removeBehind(); err != nil {
+		return err
+	}
+	if err := p.reign.PublishViews(s); err != nil {
+		return fmt.Errorf("%w: %w", errViews, err)
+	}
+	return nil
+}
+
+// removeBehind removes own checkpoints but two, and own segments wholly behind the older of them.
+func (p *Primary) removeBehind() error {
+	upTo, err := p.reign.PreviousBase()
+	if err != nil {
+		return err
+	}
+	if err := p.reign.RemoveCheckpoints(); err != nil {
+		return err
+	}
+	for _, name := range p.log.Removable(upTo) {
+		if err := p.log.Drop(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncFiles asks every writer to make its file durable, and waits a bounded
+// time: what a file could not take goes into the checkpoint.
+func (p *Primary) syncFiles(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, fileSyncWait)
+	defer cancel()
+	p.files.Lock()
+	n := len(p.files.writers)
+	done := make(chan error, n)
+	for _, w := range p.files.writers {
+		w.sync(func(err error) { done <- err })
+	}
+	p.files.Unlock()
+	for range n {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+		}
+	}
+}
+
+// drain waits a bounded time for the appends under way, so that they are
+// answered before the reign resigns.
+func (p *Primary) drain(limit time.Duration) {
+	p.files.Lock()
+	n := len(p.files.writers)
+	done := make(chan bool, n)
+	for _, w := range p.files.writers {
+		w.barrier(func(ended bool) { done <- ended })
+	}
+	p.files.Unlock()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for range n {
+		select {
+		case <-done:
+		case <-t.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// ErrResigned is the cause of a reign that ended on purpose.
+var ErrResigned = errors.New("resigned")
+
+// Frame is one committed batch on its way to the replicas.
+type Frame struct {
+	// Elided is the encoded frame without append data. It belongs to the
+	// primary again when the call returns.
+	Elided []byte
+	// Before and End are the positions around it.
+	Before, End wal.Position
+}
+
+// Options are what a primary needs besides its reign.
+type Options struct {
+	Server cluster.ServerID
+	Timing cluster.Timing
+	Log    zerolog.Logger
+	// Warm is the replica's table, or nil.
+	Warm *volume.Warm
+	// Confirm is asked once, before the first fence is set, whether this
+	// server should still take over; nil means yes. An error ends the reign.
+	Confirm func(context.Context) error
+	// Publish is given every committed frame, in order, after its check. It must not block.
+	Publish func(Frame)
+	// MaxBatch bounds one frame, in bytes; 0 means 4 MiB.
+	MaxBatch int
+	// CheckpointBytes is how much log makes a checkpoint worth its while, in
+	// bytes; 0 means 64 MiB. A large table asks for twice its own size.
+	CheckpointBytes int64
+	// ViewInterval is how often the views for people are written; 0 means 5 s.
+	ViewInterval time.Duration
+}
+
+// Primary is one reign, from its claim to its end. Do, Renew, KeepAlive and Read
+// may be called from any goroutine at any time.
+type Primary struct {
+	opt   Options
+	reign *volume.Reign
+	queue queue
+
+	state    atomic.Int32 // a State
+	quorum   atomic.Bool
+	progress atomic.Int64 // unix nanoseconds of the core loop's last round
+	checked  atomic.Int64 // unix nanoseconds of the last passed check
+	logBytes atomic.Int64 // written since the last checkpoint began
+	end      atomic.Uint64
+	noSpace  atomic.Bool // the next segment cannot be made
+
+	// Set by the takeover before any goroutine starts.
+	source volume.Source
+	log    *wal.Log
+
+	// writers is owned by the core loop for changes; the housekeeper reads it.
+	files struct {
+		sync.Mutex
+		writers map[cluster.FileName]*fileWriter
+	}
+
+	wake struct{ segments, housekeeper chan struct{} }
+	wg   sync.WaitGroup
+}
+
+// State says how far a primary is.
+type State int32
+
+// The states of a primary, in order.
+const (
+	StateFencing State = iota
+	StateServing
+	StateEnded
+)
+
+// New makes a primary for a claimed reign. Run does the rest.
+func New(reign *volume.Reign, opt Options) *Primary {
+	if opt.MaxBatch == 0 {
+		opt.MaxBatch = 4 << 20
+	}
+	if opt.CheckpointBytes == 0 {
+		opt.CheckpointBytes = 64 << 20
+	}
+	if opt.ViewInterval == 0 {
+		opt.ViewInterval = 5 * time.Second
+	}
+	opt.Log = opt.Log.With().Uint64("epoch", uint64(reign.Epoch())).Logger()
+	p := &Primary{opt: opt, reign: reign}
+	p.queue.wake = make(chan struct{}, 1)
+	p.wake.segments = make(chan struct{}, 1)
+	p.wake.housekeeper = make(chan struct{}, 1)
+	p.files.writers = map[cluster.FileName]*fileWriter{}
+	p.quorum.Store(true)
+	return p
+}
+
+// Run takes over and serves until the reign ends: fenced, resigned, stopped by
+// ctx, or because the volume failed. It returns why, when every goroutine of the
+// reign has ended, and then gives the claim's lock back.
+func (p *Primary) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { p.reign.Depose(context.Cause(ctx)) }) //nolint:errcheck // its cause is what Err returns
+	defer stop()
+
+	core, err := p.takeOver(ctx)
+	if err == nil {
+		p.serve(core)
+		err = p.reign.Err()
+	} else {
+		err = p.reign.Depose(err)
+	}
+	p.state.Store(int32(StateEnded))
+	p.queue.close()
+	p.wg.Wait()
+	if p.log != nil {
+		err = errors.Join(err, p.log.Close())
+	}
+	p.opt.Log.Info().Err(err).Msg("reign ended")
+	return errors.Join(err, p.reign.Release())
+}
+
+// serve runs the core loop in this goroutine and the others beside it.
+func (p *Primary) serve(c *core) {
+	p.wg.Go(c.commits)
+	p.wg.Go(p.segments)
+	p.wg.Go(p.watch)
+	p.wg.Go(p.housekeeper)
+	p.state.Store(int32(StateServing))
+	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")
+	c.run()
+}
+
+// Epoch is the reign's number.
+func (p *Primary) Epoch() cluster.Epoch { return p.reign.Epoch() }
+
+// State says how far this primary is.
+func (p *Primary) State() State { return State(p.state.Load()) }
+
+// LSN is the last one that was committed.
+func (p *Primary) LSN() cluster.LSN { return cluster.LSN(p.end.Load()) }
+
+// Ages are how long ago the core loop made a round and the volume passed a check.
+func (p *Primary) Ages(now time.Time) (progress, check time.Duration) {
+	return now.Sub(time.Unix(0, p.progress.Load())), now.Sub(time.Unix(0, p.checked.Load()))
+}
+
+// SetQuorum tells whether a majority hears this primary. Without it every call
+// is answered NO_QUORUM and the serving clock stands still.
+func (p *Primary) SetQuorum(ok bool) { p.quorum.Store(ok) }
+
+// Depose ends the reign.
+func (p *Primary) Depose(cause error) { p.reign.Depose(cause) } //nolint:errcheck // Run returns it
+
+// CheckNow checks the volume at once, as when somebody speaks of a higher epoch.
+func (p *Primary) CheckNow() error { return p.check() }
+
+func (p *Primary) check() error {
+	if err := p.reign.Check(); err != nil {
+		return err
+	}
+	p.checked.Store(time.Now().UnixNano())
+	return nil
+}
+
+// watch checks once a second, idle or not, also that the directory is still the same.
+func (p *Primary) watch() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.reign.Done():
+			return
+		case <-t.C:
+		}
+		if p.check() != nil || p.reign.CheckPath() != nil {
+			return
+		}
+	}
+}
+
+// segments keeps the next log segment ready. A full disk deposes nobody.
+func (p *Primary) segments() {
+	backoff := 100 * time.Millisecond
+	for {
+		if !p.log.NextReady() {
+			err := p.log.PrepareNext(p.reign.Context())
+			switch {
+			case err == nil:
+				p.noSpace.Store(false)
+				backoff = 100 * time.Millisecond
+				p.queue.poke()
+			case p.reign.Err() != nil:
+				return
+			case volume.IsFull(err):
+				p.noSpace.Store(true)
+				p.opt.Log.Warn().Err(err).Msg("no space for the next log segment")
+				if !p.sleep(backoff) {
+					return
+				}
+				backoff = min(2*backoff, 5*time.Second)
+				continue
+			default:
+				p.Depose(fmt.Errorf("prepare the next segment: %w", err))
+				return
+			}
+		}
+		select {
+		case <-p.reign.Done():
+			return
+		case <-p.wake.segments:
+		}
+	}
+}
+
+// sleep waits unless the reign ends first.
+func (p *Primary) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-p.reign.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// poke wakes a goroutine that may be awake.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Do executes a request and returns its outcome. A repeat of a request, also of
+// one that is still waiting, gets the same answer. When ctx ends first the
+// request goes on; Cancel ends it.
+func (p *Primary) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	if status, msg := q.Validate(p.opt.Timing); status != cluster.StatusOK {
+		return locktable.Outcome{Status: status, Message: msg, Client: q.Client, Request: q.ID}, nil
+	}
+	return p.await(ctx, &call{kind: callRequest, req: q})
+}
+
+// Renew extends the lease of a grant, on the word of whoever has its token.
+func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error) {
+	return p.await(ctx, &call{kind: callRenew, req: &locktable.Request{Lock: lock, Token: token}})
+}
+
+// KeepAlive renews everything the client holds or waits for. Held is how many
+// tokens the client believes it holds; when that is not so, stray lists the
+// tokens that the table has.
+func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (stray []cluster.Token, out locktable.Outcome, err error) {
+	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
+	out, err = p.await(ctx, c)
+	return c.tokens, out, err
+}
+
+// View is what a read sees: the table at a position. It is valid during the call only.
+type View struct {
+	Table *locktable.Table
+	At    wal.Position
+	// Remaining tells what is left of a live lease.
+	Remaining func(cluster.Token) time.Duration
+	// Heard tells whether the client was heard in this reign.
+	Heard func(cluster.ClientID) bool
+}
+
+// Read lets f look at the table. What f saw may be told when Read returns OK.
+func (p *Primary) Read(ctx context.Context, f func(View)) (locktable.Outcome, error) {
+	return p.await(ctx, &call{kind: callRead, read: f})
+}
+
+// Snapshot is a table of the caller's own.
+func (p *Primary) Snapshot(ctx context.Context) (volume.Snapshot, error) {
+	s := volume.Snapshot{Epoch: p.reign.Epoch()}
+	out, err := p.await(ctx, &call{kind: callInternal, read: func(v View) {
+		s.Table, s.At = v.Table.Clone(), v.At
+	}})
+	if err == nil && out.Status != cluster.StatusOK {
+		err = fmt.Errorf("snapshot: %v", out.Status)
+	}
+	return s, err
+}
+
+// Resign ends the reign on purpose: admits nothing more, commits what is decided, logs
+// Resigned and stops.
+func (p *Primary) Resign(ctx context.Context, reason string) error {
+	out, err := p.await(ctx, &call{kind: callResign, req: &locktable.Request{Reason: reason}})
+	if err == nil && out.Status != cluster.StatusOK {
+		err = fmt.Errorf("resign: %v", out.Status)
+	}
+	return err
+}
+
+// await queues a call and waits for its answer.
+func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error) {
+	answer := make(chan locktable.Outcome, 1)
+	c.done = func(out locktable.Outcome) { answer <- out }
+	p.submit(c)
+	select {
+	case out := <-answer:
+		return out, nil
+	case <-ctx.Done():
+		c.abandoned.Store(true)
+		return locktable.Outcome{}, context.Cause(ctx)
+	}
+}
+
+// submit queues a call; done is called once.
+func (p *Primary) submit(c *call) {
+	switch p.State() {
+	case StateFencing:
+		c.done(locktable.Outcome{Status: cluster.StatusServerFencing})
+	case StateServing:
+		p.queue.put(c)
+	case StateEnded:
+		c.done(locktable.Outcome{Status: cluster.StatusSecondaryMode})
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"hash/crc32"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+func members() cluster.Members {
+	return cluster.Members{
+		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
+		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
+		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+	}
+}
+
+// newDisk is an initialised volume.
+func newDisk(t *testing.T) *volumetest.Disk {
+	t.Helper()
+	d := volumetest.New(1)
+	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members(), rand.Reader); err != nil {
+		t.Fatalf("init: %v", err)
+	}
+	return d
+}
+
+// reign is a primary that runs in the bubble.
+type reign struct {
+	t    *testing.T
+	host *volumetest.Host
+	vol  *volume.Volume
+	p    *primary.Primary
+	stop context.CancelCauseFunc
+	done chan error
+}
+
+func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
+	t.Helper()
+	h := d.Host(int(id), volumetest.ProfileLocal())
+	v, err := volume.Open(h, volume.Options{Server: id, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 64 << 10})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	prepared, err := v.Prepare(t.Context())
+	if err != nil {
+		t.Fatalf("prepare: %v", err)
+	}
+	r, err := v.Claim(t.Context(), prepared)
+	if err != nil {
+		t.Fatalf("claim: %v", err)
+	}
+	opt.Server = id
+	if opt.Timing == (cluster.Timing{}) {
+		opt.Timing = cluster.DefaultTiming()
+	}
+	opt.MaxBatch = 8 << 10
+	opt.Log = zerolog.New(t.Output()).Level(zerolog.InfoLevel)
+	ctx, stop := context.WithCancelCause(context.Background())
+	x := &reign{t: t, host: h, vol: v, p: primary.New(r, opt), stop: stop, done: make(chan error, 1)}
+	go func() { x.done <- x.p.Run(ctx) }()
+	return x
+}
+
+func serve(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
+	t.Helper()
+	x := claim(t, d, id, opt)
+	for x.p.State() == primary.StateFencing {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return x
+}
+
+// end stops the reign and returns why it ended.
+func (x *reign) end() error {
+	x.stop(errors.New("the test is over"))
+	err := <-x.done
+	if cerr := x.vol.Close(); cerr != nil {
+		x.t.Logf("close: %v", cerr)
+	}
+	return err
+}
+
+func (x *reign) do(q *locktable.Request) locktable.Outcome {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	out, err := x.p.Do(ctx, q)
+	if err != nil {
+		x.t.Fatalf("%v: %v", q.Op, err)
+	}
+	return out
+}
+
+func (x *reign) ok(q *locktable.Request) locktable.Outcome {
+	x.t.Helper()
+	out := x.do(q)
+	if out.Status != cluster.StatusOK {
+		x.t.Fatalf("%v by %s/%d: %v %s", q.Op, q.Client, q.ID, out.Status, out.Message)
+	}
+	return out
+}
+
+func acquire(client cluster.ClientID, id cluster.RequestID, lock cluster.LockName, wait time.Duration) *locktable.Request {
+	return &locktable.Request{Op: locktable.OpAcquire, Client: client, ID: id, Lock: lock, TTL: 30 * time.Second, Wait: wait}
+}
+
+func release(client cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token) *locktable.Request {
+	return &locktable.Request{Op: locktable.OpRelease, Client: client, ID: id, Lock: lock, Token: token}
+}
+
+func appendTo(client cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token, file cluster.FileName, text string) *locktable.Request {
+	return &locktable.Request{
+		Op: locktable.OpAppend, Client: client, ID: id, Lock: lock, Token: token, File: file,
+		Data: []byte(text), CRC: crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)),
+	}
+}
+
+func TestReignFollowsReign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		got := x.ok(acquire("c1", 1, "billing/job", 0))
+		x.ok(appendTo("c1", 2, "billing/job", got.Token, "logs/a.txt", "one\n"))
+		receipt := x.ok(appendTo("c1", 3, "billing/job", got.Token, "logs/a.txt", "two\n"))
+		if receipt.Offset != 4 || receipt.Length != 4 {
+			t.Errorf("second receipt: offset %d, length %d", receipt.Offset, receipt.Length)
+		}
+		if out := x.do(acquire("c2", 1, "billing/job", 0)); out.Status != cluster.StatusHeld {
+			t.Errorf("try of a held lock: %v", out.Status)
+		}
+		x.host.Kill()
+		t.Logf("first reign ended: %v", x.end())
+
+		y := serve(t, d, 2, primary.Options{})
+		again := y.ok(appendTo("c1", 3, "billing/job", got.Token, "logs/a.txt", "two\n"))
+		if !again.Repeat || again.Offset != receipt.Offset || again.LSN != receipt.LSN {
+			t.Errorf("repeat after the failover: %+v, want %+v", again, receipt)
+		}
+		y.ok(appendTo("c1", 4, "billing/job", got.Token, "logs/a.txt", "three\n"))
+		y.ok(release("c1", 5, "billing/job", got.Token))
+		next := y.ok(acquire("c2", 2, "billing/job", 0))
+		if next.Token <= got.Token {
+			t.Errorf("tokens fell: %d after %d", next.Token, got.Token)
+		}
+		if file := string(d.Files("files/")["files/logs/a.txt"]); file != "one\ntwo\nthree\n" {
+			t.Errorf("file holds %q", file)
+		}
+		if err := y.end(); !errors.Is(err, volume.ErrDeposed) {
+			t.Errorf("end: %v", err)
+		}
+	})
+}
+
+func TestQueueIsServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		first := x.ok(acquire("c0", 1, "l", 0))
+		order := make(chan cluster.ClientID, 3)
+		for _, id := range []cluster.ClientID{"c1", "c2", "c3"} {
+			go func() {
+				out := x.ok(acquire(id, 1, "l", locktable.WaitForever))
+				order <- id
+				x.ok(release(id, 2, "l", out.Token))
+			}()
+			synctest.Wait()
+		}
+		x.ok(release("c0", 2, "l", first.Token))
+		var got []string
+		for range 3 {
+			got = append(got, string(<-order))
+		}
+		if s := strings.Join(got, " "); s != "c1 c2 c3" {
+			t.Errorf("order: %s", s)
+		}
+	})
+}
+
+func TestLeaseExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		first := x.ok(acquire("c0", 1, "l", 0))
+		start := time.Now()
+		out := x.ok(acquire("c1", 1, "l", locktable.WaitForever))
+		if waited := time.Since(start); waited < 30*time.Second || waited > 30*time.Second+2*time.Second {
+			t.Errorf("the lease ended after %v", waited)
+		}
+		if out := x.do(release("c0", 2, "l", first.Token)); out.Status != cluster.StatusInvalidToken {
+			t.Errorf("release after expiry: %v", out.Status)
+		}
+		if out := x.do(acquire("c0", 1, "l", 0)); out.Status != cluster.StatusLeaseExpired {
+			t.Errorf("repeat of an expired acquire: %v", out.Status)
+		}
+		for range 4 { // kept alive for longer than the TTL
+			time.Sleep(20 * time.Second)
+			if _, out, err := x.p.KeepAlive(t.Context(), "c1", 1); err != nil || out.Status != cluster.StatusOK {
+				t.Fatalf("keep alive: %v %v", out.Status, err)
+			}
+		}
+		if _, live := x.remaining("l", out.Token); !live {
+			t.Error("a lease that was kept alive has ended")
+		}
+	})
+}
+
+func (x *reign) remaining(lock cluster.LockName, token cluster.Token) (left time.Duration, live bool) {
+	x.t.Helper()
+	out, err := x.p.Read(x.t.Context(), func(v primary.View) {
+		_, live = v.Table.Live(lock, token)
+		left = v.Remaining(token)
+	})
+	if err != nil || out.Status != cluster.StatusOK {
+		x.t.Fatalf("read: %v %v", out.Status, err)
+	}
+	return left, live
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// lockPoll is how often the flocks of fenced reigns are tried during the fencing period.
+const lockPoll = 10 * time.Millisecond
+
+// takeOver makes the claimed reign a serving one, in this order and no other.
+// Any error ends the reign; its number stays burned.
+func (p *Primary) takeOver(ctx context.Context) (*core, error) {
+	if p.opt.Confirm != nil {
+		if err := p.opt.Confirm(ctx); err != nil {
+			return nil, fmt.Errorf("no longer meant to take over: %w", err)
+		}
+	}
+	// 1. Fences. From here on no older reign can tell anybody anything new.
+	src, err := p.reign.FenceOlder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fenced := time.Now()
+	p.source = src
+	p.opt.Log.Info().Uint64("from_epoch", uint64(src.Epoch)).Int("fenced", len(src.Fenced)).Msg("takeover: older reigns fenced")
+
+	// 2. The wait. A filesystem that shows stale data has shown it by now.
+	if err := p.waitFenced(ctx, fenced); err != nil {
+		return nil, err
+	}
+	// 3. The scan. A crash up to here leaves nothing but a burned number.
+	a, err := p.reign.Scan(ctx, src, p.opt.Warm)
+	if err != nil {
+		return nil, err
+	}
+	p.opt.Log.Info().Uint64("lsn", uint64(a.End.LSN)).Uint64("base", uint64(a.Base)).Int("records", a.Records).
+		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
+
+	// 4. Adoption, durable; 5. START, then the check.
+	if p.log, err = p.reign.Adopt(a); err != nil {
+		return nil, err
+	}
+	if err := p.reign.WriteStart(a.End); err != nil {
+		return nil, err
+	}
+	// From here on this reign is what a later claimant adopts.
+	p.end.Store(uint64(a.End.LSN))
+	p.checked.Store(time.Now().UnixNano())
+	p.opt.Log.Info().Msg("takeover: started")
+
+	c := newCore(p, a.Table, a.End)
+	if err := p.waitClear(ctx, a.Table, fenced); err != nil {
+		return nil, err
+	}
+	c.begin(a)
+	return c, p.reign.Err()
+}
+
+// begin logs the reign's first records and starts redoing what files may lack.
+func (c *core) begin(a *volume.Adoption) {
+	for name, redo := range group(a.Redo) {
+		state, bound := a.Table.File(name)
+		if !bound {
+			continue
+		}
+		s := &slot{writer: c.p.newWriter(name, state, redo)}
+		c.slots[name] = s
+		c.p.startWriter(s.writer)
+	}
+	c.adopt()
+	if c.p.opt.Timing.Policy == cluster.PolicyClear {
+		c.apply(c.table.DecideForceClear(c.p.Epoch(), nil), nil)
+	}
+	c.apply(c.table.DecideReign(c.p.opt.Server, c.p.Epoch(), nil), nil)
+}
+
+// group sorts appends by file; each file's stay in order.
+func group(redo []locktable.Record) map[cluster.FileName][]locktable.Record {
+	by := map[cluster.FileName][]locktable.Record{}
+	for _, rec := range redo {
+		by[rec.File] = append(by[rec.File], rec)
+	}
+	return by
+}
+
+// waitFenced waits the fencing period, counted from the last fence. Under
+// preserve, on a filesystem that shows nothing stale, the wait is courtesy and ends when
+// the flock of every fenced reign is free.
+func (p *Primary) waitFenced(ctx context.Context, fenced time.Time) error {
+	t := p.opt.Timing
+	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0
+	for {
+		left := t.FencingPeriod - time.Since(fenced)
+		if left <= 0 || short && p.reign.WritersEnded(p.source) {
+			return nil
+		}
+		if short {
+			left = min(left, lockPoll)
+		}
+		if err := waitFor(ctx, p.reign.Done(), left); err != nil {
+			return err
+		}
+	}
+}
+
+// waitClear waits, under the clear policy, until every adopted lease must have
+// ended at its holder. It never ends early.
+func (p *Primary) waitClear(ctx context.Context, table *locktable.Table, fenced time.Time) error {
+	t := p.opt.Timing
+	if t.Policy != cluster.PolicyClear {
+		return nil
+	}
+	var longest time.Duration
+	for l := range table.Locks("", "") {
+		longest = max(longest, l.Grant.TTL)
+	}
+	if longest == 0 {
+		return nil
+	}
+	return waitFor(ctx, p.reign.Done(), longest+t.ClearBuffer-time.Since(fenced))
+}
+
+func waitFor(ctx context.Context, done <-chan struct{}, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-done:
+		return volume.ErrDeposed
+	case <-t.C:
+		return nil
+	}
+}

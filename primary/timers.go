@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// lease is a live grant as the core loop counts it.
+type lease struct {
+	lock    cluster.LockName
+	token   cluster.Token
+	client  cluster.ClientID
+	ttl     time.Duration
+	granted time.Duration // on the serving clock
+}
+
+// waitKey names a waiter.
+type waitKey struct {
+	client  cluster.ClientID
+	request cluster.RequestID
+}
+
+// waiter is a place in a queue as the core loop counts it.
+type waiter struct {
+	lock     cluster.LockName
+	ttl      time.Duration
+	since    time.Duration // on the serving clock
+	deadline time.Duration // on the serving clock; negative for none
+	calls    []*call       // open calls that wait for it
+}
+
+// timerKind says what a timer is about.
+type timerKind uint8
+
+const (
+	timerLease timerKind = iota
+	timerWaiter
+	timerClient
+)
+
+// timer says when to look at something again. What it names may have ended or
+// been renewed meanwhile; whoever looks finds out. So renewals cost nothing.
+type timer struct {
+	at    time.Duration // on the serving clock
+	kind  timerKind
+	token cluster.Token // of a lease
+	key   waitKey       // of a waiter or client
+}
+
+// timers is the one heap of all deadlines, earliest first.
+type timers []timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+
+// Push implements heap.Interface.
+func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
+
+// Pop implements heap.Interface.
+func (t *timers) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	(*t)[last] = timer{}
+	*t = (*t)[:last]
+	return x
+}
+
+func (t *timers) add(x timer) { heap.Push(t, x) }
+
+// due takes the earliest timer if its time has come.
+func (t *timers) due(now time.Duration) (timer, bool) {
+	if len(*t) == 0 || (*t)[0].at > now {
+		return timer{}, false
+	}
+	return heap.Pop(t).(timer), true
+}
+
+// sweep drops the timers that keep says are about nothing any more.
+func (t *timers) sweep(keep func(timer) bool) {
+	kept := (*t)[:0]
+	for _, x := range *t {
+		if keep(x) {
+			kept = append(kept, x)
+		}
+	}
+	clear((*t)[len(kept):])
+	*t = kept
+	heap.Init(t)
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// Warm is a replica's table. It is used only if the adopted log shows the same
+// chain value at its position.
+type Warm struct {
+	At    wal.Position
+	Table *locktable.Table
+}
+
+// Adoption is what a claimant found in the reign it takes over from.
+type Adoption struct {
+	Source Source
+	// Table is the state at End.
+	Table *locktable.Table
+	End   wal.Position
+	// Base is the LSN of the checkpoint that the scan began at.
+	Base cluster.LSN
+	// Redo are the appends that protected files may lack, in log order.
+	Redo []locktable.Record
+	// Warm says that the replica's own table was used.
+	Warm bool
+	// Records counts what was read from the log.
+	Records int
+
+	linkBase bool // there is a checkpoint at Base
+	log      wal.Result
+	relog    []wal.Entry // the records behind log.Relog
+}
+
+// Scan reads the fenced reign: its base, then every segment. Whatever does not
+// fit may be a stale listing or a file that was removed meanwhile, so everything is
+// opened and read again before it is refused, naming file and offset.
+func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
+	for try := 1; ; try++ {
+		a, err := r.scanOnce(src, warm)
+		if err == nil {
+			return a, nil
+		}
+		if errors.Is(err, errCold) {
+			warm = nil
+			try--
+			continue
+		}
+		if try == retries {
+			return nil, r.Depose(fmt.Errorf("scan epoch %d: %w", src.Epoch, err))
+		}
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, r.Depose(err)
+		}
+	}
+}
+
+// errCold says that the warm table is not a state of the adopted log.
+var errCold = errors.New("the warm table does not fit the log")
+
+func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
+	path := epochDir(src.Epoch)
+	a := &Adoption{Source: src}
+	b, err := r.findBase(a, path)
+	if err != nil {
+		return nil, err
+	}
+	s := &scanner{a: a, at: b.head.position(), warm: warm}
+	if warm == nil || warm.At.LSN < s.at.LSN {
+		s.warm = nil
+		if a.Table, err = b.restore(); err != nil {
+			return nil, err
+		}
+	} else if warm.At.LSN == s.at.LSN {
+		if err := s.meetWarm(); err != nil {
+			return nil, err
+		}
+	}
+	a.Base = s.at.LSN
+	a.Redo = append(a.Redo, b.pending...)
+	a.log, err = wal.Scan(&dir{fs: r.v.fs, path: path}, wal.ScanOptions{
+		Cluster:      r.v.cluster.ID,
+		FeatureLevel: FeatureLevel,
+		MaxEpoch:     src.Epoch,
+		From:         s.at,
+		AtLeast:      src.start.end,
+		Relog:        s.keep,
+	}, s.visit)
+	if err != nil {
+		return nil, err
+	}
+	a.End = a.log.End
+	if a.Table == nil {
+		return nil, errCold // the log ends before the warm table does
+	}
+	if a.Table.LSN() != a.End.LSN {
+		return nil, fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)
+	}
+	return a, nil
+}
+
+// findBase takes the newest checkpoint that verifies, else the one before, else
+// the empty table at LSN 0, in which case the log must begin at 1.
+func (r *Reign) findBase(a *Adoption, path string) (*base, error) {
+	all, err := listCheckpoints(r.v.fs, path)
+	if err != nil {
+		return nil, err
+	}
+	for _, lsn := range all[:min(2, len(all))] {
+		b, err := r.readBase(path, lsn)
+		if err != nil {
+			continue // the log decides: without enough of it the scan refuses
+		}
+		a.linkBase = true
+		return b, nil
+	}
+	return &base{head: head{Hash: hex64(locktable.New().Hash())}}, nil
+}
+
+func (r *Reign) readBase(path string, lsn cluster.LSN) (*base, error) {
+	cp := path + "/" + checkpointDir(lsn)
+	state, err := readFile(r.v.fs, cp+"/"+stateName, FlagRead)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := readFile(r.v.fs, cp+"/"+requestsName, FlagRead)
+	if err != nil {
+		return nil, err
+	}
+	b, err := decodeBase(state, requests)
+	if err == nil && (b.head.LSN != lsn || b.head.Cluster != r.v.cluster.ID) {
+		err = fmt.Errorf("%w: checkpoint %d is another one's", ErrDamaged, lsn)
+	}
+	return b, err
+}
+
+// scanner applies the log to the table while it is read.
+type scanner struct {
+	a    *Adoption
+	at   wal.Position
+	warm *Warm // until it is met
+}
+
+func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
+	rec, err := locktable.DecodeHeader(e.Header)
+	if err != nil {
+		return fmt.Errorf("record %d: %w", lsn, err)
+	}
+	if rec.LSN != lsn {
+		return fmt.Errorf("%w: record %d names LSN %d", ErrDamaged, lsn, rec.LSN)
+	}
+	if e.DataLen > 0 {
+		rec.Data = append([]byte(nil), e.Data...)
+	}
+	if err := rec.Validate(); err != nil {
+		return fmt.Errorf("record %d: %w", lsn, err)
+	}
+	s.a.Records++
+	s.redo(&rec)
+	s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
+	if s.warm != nil {
+		if lsn == s.warm.At.LSN {
+			return s.meetWarm()
+		}
+		return nil
+	}
+	return s.a.Table.Apply(&rec)
+}
+
+// redo keeps the appends that a file may lack. A file is synced before it is
+// unbound or rotated, so what came before needs no redo.
+func (s *scanner) redo(rec *locktable.Record) {
+	switch rec.Kind {
+	case locktable.KindAppend:
+		s.a.Redo = append(s.a.Redo, *rec)
+	case locktable.KindUnbind, locktable.KindRotate:
+		s.a.Redo = slices.DeleteFunc(s.a.Redo, func(x locktable.Record) bool { return x.File == rec.File })
+	}
+}
+
+// keep copies a record that has to be logged again.
+func (s *scanner) keep(_ cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
+	s.a.relog = append(s.a.relog, wal.Entry{
+		Header: append([]byte(nil), e.Header...), Data: append([]byte(nil), e.Data...), DataLen: e.DataLen,
+	})
+	return nil
+}
+
+// meetWarm takes the warm table over where the log's chain value says that both
+// have seen the same records.
+func (s *scanner) meetWarm() error {
+	if s.warm.At != s.at || s.warm.Table.LSN() != s.at.LSN {
+		return errCold
+	}
+	s.a.Table, s.a.Warm, s.warm = s.warm.Table.Clone(), true, nil
+	return nil
+}
+
+// Adopt takes the old reign's state over as one's own: checkpoints and closed
+// segments by hard link, the records of the open one written again into a
+// segment of this reign. The LSNs, epochs, requests and tokens stay. Everything is durable when it
+// returns; WriteStart comes next.
+func (r *Reign) Adopt(a *Adoption) (*wal.Log, error) {
+	log, err := r.adopt(a)
+	if err != nil {
+		return nil, r.Depose(fmt.Errorf("adopt epoch %d: %w", a.Source.Epoch, err))
+	}
+	return log, nil
+}
+
+func (r *Reign) adopt(a *Adoption) (*wal.Log, error) {
+	from := epochDir(a.Source.Epoch)
+	if a.linkBase {
+		if err := r.linkCheckpoint(from, a.Base); err != nil {
+			return nil, err
+		}
+	}
+	linked := a.log.Segments[:a.log.Linkable]
+	for _, seg := range linked {
+		if err := r.linkFile(from+"/"+seg.Name, r.path+"/"+seg.Name); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.v.fs.SyncDir(r.path); err != nil {
+		return nil, err
+	}
+	opt := r.v.logOptions(r.dir(), r.epoch)
+	opt.Adopted = linked
+	return r.relog(opt, a)
+}
+
+// relog writes the records of the open segment into this reign's first own one.
+func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
+	log, err := wal.Start(opt, a.log.Relog, a.Base)
+	if err != nil {
+		return nil, err
+	}
+	var b wal.Batch
+	for i := 0; i < len(a.relog); {
+		b.Reset(log.Position())
+		for ; i < len(a.relog) && b.Size() < 1<<20; i++ {
+			b.Add(a.relog[i].Header, a.relog[i].Data)
+		}
+		err := log.Append(&b)
+		if errors.Is(err, wal.ErrFull) {
+			if err = log.PrepareNext(r.life); err == nil {
+				err = log.Append(&b)
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(err, log.Close())
+		}
+	}
+	if got := log.Position(); got != a.End {
+		return nil, errors.Join(fmt.Errorf("%w: the copy ends at %v, the original at %v", ErrDamaged, got, a.End), log.Close())
+	}
+	return log, nil
+}
+
+func (r *Reign) linkCheckpoint(from string, lsn cluster.LSN) error {
+	name := checkpointDir(lsn)
+	tmp := r.path + "/" + name + tmpSuffix
+	if err := r.v.fs.Mkdir(tmp); err != nil {
+		return err
+	}
+	for _, f := range []string{requestsName, stateName} {
+		if err := r.linkFile(from+"/"+name+"/"+f, tmp+"/"+f); err != nil {
+			return err
+		}
+	}
+	if err := r.v.fs.SyncDir(tmp); err != nil {
+		return err
+	}
+	return r.v.fs.Rename(tmp, r.path+"/"+name)
+}
+
+// linkFile makes a hard link and syncs the file, or copies where the
+// filesystem has no hard links.
+func (r *Reign) linkFile(from, to string) error {
+	err := r.v.fs.Link(from, to)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err != nil {
+		return copyFile(r.v.fs, from, to)
+	}
+	f, err := r.v.fs.Open(to, FlagRead)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// copyFile copies a file and makes the copy durable.
+func copyFile(fsys FS, from, to string) error {
+	b, err := readFile(fsys, from, FlagRead)
+	if err != nil {
+		return err
+	}
+	return createFile(fsys, to, b)
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// Snapshot is a table at one position of the log, ready to be written down.
+type Snapshot struct {
+	Epoch cluster.Epoch
+	At    wal.Position
+	// Table is nobody else's; it is not changed while the snapshot lives.
+	Table *locktable.Table
+	// Pending are committed appends up to At that their files may lack.
+	Pending []locktable.Record
+}
+
+// WriteCheckpoint makes s a base: first complete and durable under a temporary
+// name, then renamed. The caller has made sure that every protected file is
+// synced up to s.At or carried in s.Pending, and that a check passed after s was
+// durable in the log.
+//
+// A full disk leaves the reign as it was; the next call begins anew. Any other
+// error leaves it to the caller to depose.
+func (r *Reign) WriteCheckpoint(s Snapshot) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	final := r.path + "/" + checkpointDir(s.At.LSN)
+	tmp := final + tmpSuffix
+	if err := ignoreMissing(removeTree(r.v.fs, tmp)); err != nil {
+		return fmt.Errorf("checkpoint %d: remove an unfinished one: %w", s.At.LSN, err)
+	}
+	if err := r.fillCheckpoint(tmp, s); err != nil {
+		return errors.Join(fmt.Errorf("checkpoint %d: %w", s.At.LSN, err), ignoreMissing(removeTree(r.v.fs, tmp)))
+	}
+	// A crash here leaves a complete directory under a name that recovery ignores.
+	if err := r.Err(); err != nil {
+		return err
+	}
+	if err := r.v.fs.Rename(tmp, final); err != nil {
+		return fmt.Errorf("checkpoint %d: %w", s.At.LSN, err)
+	}
+	return r.v.fs.SyncDir(r.path)
+}
+
+func (r *Reign) fillCheckpoint(tmp string, s Snapshot) error {
+	if err := r.v.fs.Mkdir(tmp); err != nil {
+		return err
+	}
+	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
+	// Receipts first: the state names their number and sum, so that two files
+	// of different checkpoints can never be taken for one.
+	if err := r.writeWhole(tmp+"/"+requestsName, c.writeRequests); err != nil {
+		return err
+	}
+	if err := r.writeWhole(tmp+"/"+stateName, c.writeState); err != nil {
+		return err
+	}
+	return r.v.fs.SyncDir(tmp)
+}
+
+// writeWhole creates a file, streams into it and makes it durable.
+func (r *Reign) writeWhole(name string, write func(io.Writer) error) (err error) {
+	f, err := r.v.fs.Open(name, FlagCreate)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 256<<10)
+	if err := write(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// PublishViews writes the two views for people. They are derived and untrusted,
+// so a late one does no harm: whoever is primary writes them again.
+func (r *Reign) PublishViews(s Snapshot) error {
+	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
+	for _, view := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{{requestsName, c.writeRequests}, {stateName, c.writeState}} {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		if err := r.v.fs.Replace(view.name, view.write); err != nil {
+			return fmt.Errorf("publish %s: %w", view.name, err)
+		}
+	}
+	return nil
+}
+
+// ViewEpoch reads which reign wrote the view lock_state.json, to see whether it
+// is still mine. A view that cannot be read is nobody's.
+func (r *Reign) ViewEpoch() (cluster.Epoch, cluster.LSN) {
+	f, err := r.v.fs.Open(stateName, FlagRead)
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close() //nolint:errcheck // a view opened for reading
+	h, err := readHead(bufio.NewReader(io.NewSectionReader(f, 0, 64<<10)))
+	if err != nil {
+		return 0, 0
+	}
+	return h.Epoch, h.LSN
+}
+
+// listCheckpoints lists the complete checkpoints of a reign, newest first.
+func listCheckpoints(fsys FS, path string) ([]cluster.LSN, error) {
+	entries, err := fsys.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", path, err)
+	}
+	var all []cluster.LSN
+	for _, x := range entries {
+		if lsn, ok := parseCheckpoint(x.Name); ok {
+			all = append(all, lsn)
+		}
+	}
+	slices.SortFunc(all, func(a, b cluster.LSN) int {
+		return -compare(a, b)
+	})
+	return all, nil
+}
+
+func compare(a, b cluster.LSN) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// RemoveCheckpoints removes the reign's own checkpoints but the newest two. The
+// caller has checked after the newest was durable.
+func (r *Reign) RemoveCheckpoints() error {
+	all, err := listCheckpoints(r.v.fs, r.path)
+	if err != nil {
+		return err
+	}
+	for _, lsn := range all[min(2, len(all)):] {
+		if err := r.Err(); err != nil {
+			return err
+		}
+		if err := removeTree(r.v.fs, r.path+"/"+checkpointDir(lsn)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove checkpoint %d: %w", lsn, err)
+		}
+	}
+	return nil
+}
+
+// Base is the position of the reign's second newest checkpoint: what lies
+// behind it in the log is needed by nobody. 0 where there are fewer than two.
+func (r *Reign) PreviousBase() (cluster.LSN, error) {
+	all, err := listCheckpoints(r.v.fs, r.path)
+	if err != nil || len(all) < 2 {
+		return 0, err
+	}
+	return all[1], nil
+}
+
+// RemoveOlder removes the contents of every reign older than the one that this
+// reign adopted from. Names, fences, START and claim.json stay for ever. The
+// caller checks before; done an hour late, it removes what nobody adopts from.
+func (r *Reign) RemoveOlder(src Source) error {
+	taken, err := listEpochs(r.v.fs)
+	if err != nil {
+		return err
+	}
+	for _, e := range taken {
+		if e >= src.Epoch {
+			break
+		}
+		if err := r.removeContents(e); err != nil {
+			return fmt.Errorf("remove what epoch %d left: %w", e, err)
+		}
+	}
+	return nil
+}
+
+func (r *Reign) removeContents(e cluster.Epoch) error {
+	entries, err := r.v.fs.ReadDir(epochDir(e))
+	if err != nil {
+		return err
+	}
+	for _, x := range entries {
+		if x.Name == fenceName || x.Name == claimName {
+			continue
+		}
+		if err := r.Err(); err != nil {
+			return err
+		}
+		name := epochDir(e) + "/" + x.Name
+		if x.Type == TypeDir {
+			err = removeTree(r.v.fs, name)
+		} else {
+			err = r.v.fs.Remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

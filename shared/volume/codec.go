@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// The two files of a checkpoint, and the two views, look like this: valid JSON
+// (a JSON object; one JSON object a line), one thing a line, and a last line
+// that closes with the CRC-32C of every byte before it.
+//
+//	{"format":1,"cluster_id":…,"epoch":7,"lsn":90,"chain":"…","hash":"…","receipts":3,"receipts_crc32c":"…",
+//	"pending":[
+//	{…an append that its file may lack, with its data in base64…}
+//	],
+//	"entities":[
+//	{"lock":{…}},
+//	{"file":{…}},
+//	{"client":{…}}
+//	],
+//	"crc32c":"0badf00d"}
+
+// head is the first line of both files.
+type head struct {
+	Format    int           `json:"format"`
+	Cluster   ClusterID     `json:"cluster_id"`
+	Epoch     cluster.Epoch `json:"epoch"`
+	LSN       cluster.LSN   `json:"lsn"`
+	Chain     hex64         `json:"chain"`
+	Hash      hex64         `json:"hash"`
+	Receipts  int           `json:"receipts"`
+	ReceiptsC hex32         `json:"receipts_crc32c"`
+}
+
+// position is where the log stood.
+func (h head) position() wal.Position {
+	return wal.Position{LSN: h.LSN, Chain: wal.Chain(h.Chain)}
+}
+
+// hex64 and hex32 are numbers that JSON readers must not round.
+type hex64 uint64
+
+// MarshalText implements encoding.TextMarshaler.
+func (h hex64) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(h)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *hex64) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 64)
+	*h = hex64(n)
+	return err
+}
+
+type hex32 uint32
+
+// MarshalText implements encoding.TextMarshaler.
+func (h hex32) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%08x", uint32(h)), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *hex32) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 32)
+	*h = hex32(n)
+	return err
+}
+
+// pendingAppend is an append on its way through a checkpoint.
+type pendingAppend struct {
+	Header []byte `json:"record"`
+	Data   []byte `json:"data"`
+}
+
+// codec writes one snapshot. writeRequests comes before writeState.
+type codec struct {
+	cluster     ClusterID
+	snapshot    Snapshot
+	receipts    int
+	receiptsCRC uint32
+}
+
+func (c *codec) head() head {
+	s := c.snapshot
+	return head{
+		Format: Format, Cluster: c.cluster, Epoch: s.Epoch, LSN: s.At.LSN, Chain: hex64(s.At.Chain),
+		Hash: hex64(s.Table.Hash()), Receipts: c.receipts, ReceiptsC: hex32(c.receiptsCRC),
+	}
+}
+
+// summed is a writer that sums what passes through it and keeps the first error.
+type summed struct {
+	w   io.Writer
+	sum hash.Hash32
+	err error
+}
+
+func newSummed(w io.Writer) *summed {
+	return &summed{w: w, sum: crc32.New(crc32.MakeTable(crc32.Castagnoli))}
+}
+
+func (s *summed) write(b []byte) {
+	if s.err != nil {
+		return
+	}
+	s.sum.Write(b) //nolint:errcheck // a hash never fails
+	_, s.err = s.w.Write(b)
+}
+
+func (s *summed) text(t string) { s.write([]byte(t)) }
+
+func (s *summed) json(v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		s.err = errors.Join(s.err, err)
+		return
+	}
+	s.write(b)
+}
+
+// writeRequests writes processed_requests.log: a head, one receipt a line, a sum.
+func (c *codec) writeRequests(w io.Writer) error {
+	s := newSummed(w)
+	c.receipts, c.receiptsCRC = 0, 0
+	s.json(c.head())
+	s.text("\n")
+	for e := range c.snapshot.Table.Export() {
+		if e.Receipt == nil {
+			continue
+		}
+		s.json(e)
+		s.text("\n")
+		c.receipts++
+	}
+	c.receiptsCRC = s.sum.Sum32()
+	s.text(fmt.Sprintf("{\"crc32c\":\"%08x\"}\n", c.receiptsCRC))
+	return s.err
+}
+
+// writeState writes lock_state.json.
+func (c *codec) writeState(w io.Writer) error {
+	s := newSummed(w)
+	h, err := json.Marshal(c.head())
+	if err != nil {
+		return err
+	}
+	s.write(h[:len(h)-1]) // the object goes on
+	s.text(",\n\"pending\":[")
+	sep := "\n"
+	for i := range c.snapshot.Pending {
+		p := &c.snapshot.Pending[i]
+		s.text(sep)
+		s.json(pendingAppend{Header: p.AppendHeader(nil), Data: p.Data})
+		sep = ",\n"
+	}
+	s.text("\n],\n\"entities\":[")
+	sep = "\n"
+	for e := range c.snapshot.Table.Export() {
+		if e.Receipt != nil {
+			continue
+		}
+		s.text(sep)
+		s.json(e)
+		sep = ",\n"
+	}
+	s.text("\n],\n")
+	s.text(fmt.Sprintf("\"crc32c\":\"%08x\"}\n", s.sum.Sum32()))
+	return s.err
+}
+
+// readHead reads the first line of either file.
+func readHead(r *bufio.Reader) (head, error) {
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return head{}, fmt.Errorf("first line: %w", err)
+	}
+	line = bytes.TrimSuffix(bytes.TrimSpace(line), []byte(","))
+	if !bytes.HasSuffix(line, []byte("}")) {
+		line = append(line, '}')
+	}
+	var h head
+	if err := json.Unmarshal(line, &h); err != nil {
+		return head{}, fmt.Errorf("first line: %w", err)
+	}
+	if h.Format != Format {
+		return head{}, fmt.Errorf("format %d, this binary knows %d", h.Format, Format)
+	}
+	return h, nil
+}
+
+// base is a checkpoint that verified.
+type base struct {
+	head    head
+	pending []locktable.Record
+	table   *locktable.Table // nil until restored
+	state   []byte
+	request []byte
+}
+
+var errSum = errors.New("the checksum does not match")
+
+// verifySum cuts the last line off and compares its sum with the rest.
+func verifySum(b []byte) ([]byte, error) {
+	body := bytes.TrimSuffix(b, []byte("\n"))
+	at := bytes.LastIndexByte(body, '\n') + 1
+	last := bytes.TrimPrefix(body[at:], []byte("{"))
+	var sum hex32
+	word, ok := bytes.CutPrefix(last, []byte(`"crc32c":"`))
+	if !ok || len(word) < 8 {
+		return nil, errSum
+	}
+	if err := sum.UnmarshalText(word[:8]); err != nil || string(word[8:]) != `"}` {
+		return nil, errSum
+	}
+	if crc32.Checksum(b[:at], crc32.MakeTable(crc32.Castagnoli)) != uint32(sum) {
+		return nil, errSum
+	}
+	return b[:at], nil
+}
+
+// decodeBase verifies a checkpoint's two files and reads what stands above the
+// entities; restore does the rest.
+func decodeBase(state, requests []byte) (*base, error) {
+	s, err := verifySum(state)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", stateName, err)
+	}
+	q, err := verifySum(requests)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", requestsName, err)
+	}
+	h, err := readHead(bufio.NewReader(bytes.NewReader(s)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", stateName, err)
+	}
+	if crc := crc32.Checksum(q, crc32.MakeTable(crc32.Castagnoli)); crc != uint32(h.ReceiptsC) {
+		return nil, fmt.Errorf("%s is not the one that %s names", requestsName, stateName)
+	}
+	b := &base{head: h, request: q}
+	_, s, ok := bytes.Cut(s, []byte("\n\"pending\":[\n"))
+	if !ok {
+		return nil, fmt.Errorf("%s: no pending appends", stateName)
+	}
+	pending, s, ok := bytes.Cut(s, []byte("],\n\"entities\":[\n"))
+	if !ok {
+		return nil, fmt.Errorf("%s: no entities", stateName)
+	}
+	b.state = s
+	for line := range jsonLines(pending) {
+		var p pendingAppend
+		if err := json.Unmarshal(line, &p); err != nil {
+			return nil, fmt.Errorf("%s: pending append: %w", stateName, err)
+		}
+		rec, err := locktable.DecodeHeader(p.Header)
+		if err != nil {
+			return nil, fmt.Errorf("%s: pending append: %w", stateName, err)
+		}
+		rec.Data = p.Data
+		b.pending = append(b.pending, rec)
+	}
+	return b, nil
+}
+
+// jsonLines yields the elements of an array written one a line.
+func jsonLines(b []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for line := range bytes.SplitSeq(b, []byte("\n")) {
+			line = bytes.TrimSuffix(line, []byte(","))
+			if len(line) == 0 || line[0] != '{' {
+				continue
+			}
+			if !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// restore builds the table and proves that it is the one that was written.
+func (b *base) restore() (*locktable.Table, error) {
+	entities := func(yield func(locktable.Entity, error) bool) {
+		_, receipts, _ := bytes.Cut(b.request, []byte("\n"))
+		for _, part := range [][]byte{b.state, receipts} {
+			for line := range jsonLines(part) {
+				var e locktable.Entity
+				err := json.Unmarshal(line, &e)
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	t, err := locktable.Restore(b.head.LSN, entities)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint %d: %w", b.head.LSN, err)
+	}
+	if t.Hash() != uint64(b.head.Hash) {
+		return nil, fmt.Errorf("checkpoint %d: the restored table has another hash than the one written", b.head.LSN)
+	}
+	return t, nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// ErrDamaged says that the volume contradicts itself: nobody may begin a reign
+// until an operator has looked. The wrapping error names the file.
+var ErrDamaged = errors.New("the volume is damaged")
+
+// ErrFenced says that a later claimant has ended this reign.
+var ErrFenced = errors.New("fenced by a later reign")
+
+const (
+	flagMagic  = "HFFENCE1"
+	startMagic = "HFSTART1"
+	sectorSize = 512
+
+	// retries and retryPause bound how long an odd reading may be a reading in
+	// the middle of somebody's write.
+	retries    = 3
+	retryPause = 100 * time.Millisecond
+)
+
+// Nonce tells one prepared claim from every other.
+type Nonce [16]byte
+
+// start is the content of START: this reign adopted the log up to end.
+type start struct {
+	epoch cluster.Epoch
+	nonce Nonce
+	end   wal.Position
+}
+
+// encodeStart lays START out in one sector of one block:
+// magic 8, epoch 8, nonce 16, adopted end 8, chain 8, zeros, CRC-32C in the last 4 bytes of the sector.
+func encodeStart(s start) []byte {
+	b := AlignedBuffer(BlockSize)
+	copy(b, startMagic)
+	binary.LittleEndian.PutUint64(b[8:], uint64(s.epoch))
+	copy(b[16:32], s.nonce[:])
+	binary.LittleEndian.PutUint64(b[32:], uint64(s.end.LSN))
+	binary.LittleEndian.PutUint64(b[40:], uint64(s.end.Chain))
+	sealSector(b)
+	return b
+}
+
+// encodeFlag lays a fence flag out: magic 8, claimant's epoch 8, its nonce 16. Its
+// content is for people: whatever is not zero is a set fence.
+func encodeFlag(by cluster.Epoch, nonce Nonce) []byte {
+	b := AlignedBuffer(BlockSize)
+	copy(b, flagMagic)
+	binary.LittleEndian.PutUint64(b[8:], uint64(by))
+	copy(b[16:32], nonce[:])
+	sealSector(b)
+	return b
+}
+
+func sealSector(b []byte) {
+	crc := crc32.Checksum(b[:sectorSize-4], crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.PutUint32(b[sectorSize-4:], crc)
+}
+
+func sealed(b []byte) bool {
+	crc := crc32.Checksum(b[:sectorSize-4], crc32.MakeTable(crc32.Castagnoli))
+	return binary.LittleEndian.Uint32(b[sectorSize-4:]) == crc
+}
+
+func allZero(b []byte) bool {
+	for len(b) >= 8 {
+		if binary.LittleEndian.Uint64(b) != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, x := range b {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// decodeStart returns nil, nil for an absent START.
+func decodeStart(b []byte) (*start, error) {
+	if allZero(b) {
+		return nil, nil
+	}
+	if len(b) < sectorSize || string(b[:8]) != startMagic || !sealed(b) || !allZero(b[sectorSize:]) {
+		return nil, fmt.Errorf("START is neither absent nor valid")
+	}
+	s := &start{
+		epoch: cluster.Epoch(binary.LittleEndian.Uint64(b[8:])),
+		end: wal.Position{
+			LSN:   cluster.LSN(binary.LittleEndian.Uint64(b[32:])),
+			Chain: wal.Chain(binary.LittleEndian.Uint64(b[40:])),
+		},
+	}
+	copy(s.nonce[:], b[16:32])
+	return s, nil
+}
+
+// openFence opens the fence of a reign and refuses one that is missing or short.
+func openFence(fsys FS, e cluster.Epoch, flag Flag) (File, Info, error) {
+	name := epochDir(e) + "/" + fenceName
+	f, err := fsys.Open(name, flag|FlagDirect)
+	if err != nil {
+		return nil, Info{}, fmt.Errorf("open %s: %w", name, err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size != fenceSize {
+		err = fmt.Errorf("%w: it has %d bytes instead of %d", ErrDamaged, info.Size, fenceSize)
+	}
+	if err != nil {
+		return nil, Info{}, errors.Join(fmt.Errorf("%s: %w", name, err), f.Close())
+	}
+	return f, info, nil
+}
+
+// readBlock fills b from off and refuses a short read.
+func readBlock(f File, b []byte, off int64) error {
+	n, err := f.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// readStart reads START through an open descriptor. A block that is neither
+// absent nor valid may be in the middle of being written: it is read again,
+// then refused, never taken for absent.
+func readStart(ctx context.Context, f File, e cluster.Epoch) (*start, error) {
+	b := AlignedBuffer(BlockSize)
+	for try := 1; ; try++ {
+		err := readBlock(f, b, fenceSpacing)
+		if err != nil {
+			return nil, fmt.Errorf("read START of epoch %d: %w", e, err)
+		}
+		s, err := decodeStart(b)
+		if err == nil && s != nil && s.epoch != e {
+			err = fmt.Errorf("START names epoch %d", s.epoch)
+		}
+		if err == nil {
+			return s, nil
+		}
+		if try == retries {
+			return nil, fmt.Errorf("%w: epoch %d: %w", ErrDamaged, e, err)
+		}
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fenceReign sets the fence of reign d and then, through the same descriptor,
+// reads whether it had started. The order is what makes it safe: a reign whose
+// START is durable only after its fence was set finds the fence in its first check.
+//
+// The flag is written even where it is set already, because the flag of another
+// claimant may be visible without being durable.
+func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) (s *start, err error) {
+	f, _, err := openFence(fsys, d, FlagWrite)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+
+	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {
+		return nil, fmt.Errorf("fence epoch %d: %w", d, err)
+	}
+	if err := f.Sync(); err != nil {
+		return nil, fmt.Errorf("fence epoch %d: sync: %w", d, err)
+	}
+	return readStart(ctx, f, d)
+}
+
+// pause waits, or returns the context's cause.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

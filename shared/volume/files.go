@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// ErrForeign says that a protected file is not what the log says it is: it was
+// removed, replaced, linked, truncated or written by somebody else. Such a file
+// is quarantined.
+var ErrForeign = errors.New("the protected file was changed from outside")
+
+// ProtectedFile is a protected file opened in the name of a reign. It belongs to
+// one goroutine, the file's writer.
+type ProtectedFile struct {
+	r    *Reign
+	f    File
+	name cluster.FileName
+	info Info
+}
+
+// OpenProtected opens an existing protected file for writing. It fails with
+// fs.ErrNotExist where the name is free and with ErrForeign where it leads to
+// anything but a regular file with one name.
+func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
+	if err := name.Validate(); err != nil {
+		return nil, err
+	}
+	p := ProtectedPath(name)
+	info, err := r.v.fs.Lstat(p)
+	if err != nil {
+		return nil, fmt.Errorf("protected file %s: %w", name, err)
+	}
+	if info.Type != TypeFile {
+		return nil, fmt.Errorf("protected file %s: %w: it is not a regular file", name, ErrForeign)
+	}
+	f, err := r.v.fs.Open(p, FlagWrite|FlagDsync)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("protected file %s: %w: a part of its path is a symbolic link", name, ErrForeign)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("protected file %s: %w", name, err)
+	}
+	return r.opened(name, f)
+}
+
+// CreateProtected makes an empty protected file and the directories above it,
+// all durable. It fails with fs.ErrExist where the name is taken. Done an hour
+// late it leaves an empty file that nobody is bound to.
+func (r *Reign) CreateProtected(name cluster.FileName) (*ProtectedFile, error) {
+	if err := name.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	p := ProtectedPath(name)
+	if err := r.makeParents(path.Dir(p)); err != nil {
+		return nil, fmt.Errorf("protected file %s: %w", name, err)
+	}
+	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)
+	if err != nil {
+		return nil, fmt.Errorf("protected file %s: %w", name, err)
+	}
+	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(p))); err != nil {
+		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
+	}
+	return r.opened(name, f)
+}
+
+// makeParents makes the directories on the way from files/ to dir.
+func (r *Reign) makeParents(dir string) error {
+	if dir == filesDir {
+		return nil
+	}
+	done := filesDir
+	for part := range strings.SplitSeq(strings.TrimPrefix(dir, filesDir+"/"), "/") {
+		parent := done
+		done += "/" + part
+		info, err := r.v.fs.Lstat(done)
+		switch {
+		case err == nil && info.Type == TypeDir:
+			continue
+		case err == nil:
+			return fmt.Errorf("%w: %s is not a directory", ErrForeign, done)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		if err := r.v.fs.Mkdir(done); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := r.v.fs.SyncDir(parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reign) opened(name cluster.FileName, f File) (*ProtectedFile, error) {
+	p := &ProtectedFile{r: r, f: f, name: name}
+	info, err := f.Stat()
+	if err == nil {
+		p.info = info
+		err = p.Verify()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return p, nil
+}
+
+// Inode is the identity of the open file.
+func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
+
+// Verify proves that the name still leads to the open file and that it has no
+// other name.
+func (p *ProtectedFile) Verify() error {
+	named, err := p.r.v.fs.Lstat(ProtectedPath(p.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("protected file %s: %w: it was removed", p.name, ErrForeign)
+	}
+	if err != nil {
+		return fmt.Errorf("protected file %s: %w", p.name, err)
+	}
+	open, err := p.f.Stat()
+	if err != nil {
+		return fmt.Errorf("protected file %s: %w", p.name, err)
+	}
+	switch {
+	case named.Inode != open.Inode:
+		return fmt.Errorf("protected file %s: %w: its name leads to another inode", p.name, ErrForeign)
+	case open.Nlink != 1:
+		return fmt.Errorf("protected file %s: %w: it has %d hard links", p.name, ErrForeign, open.Nlink)
+	}
+	return nil
+}
+
+// Size is the file's length in bytes, asked anew.
+func (p *ProtectedFile) Size() (int64, error) {
+	info, err := p.f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("protected file %s: %w", p.name, err)
+	}
+	return info.Size, nil
+}
+
+// CRC is the CRC-32C of n bytes at off. Fewer bytes are ErrForeign.
+func (p *ProtectedFile) CRC(off, n int64) (uint32, error) {
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	got, err := io.Copy(h, io.NewSectionReader(p.f, off, n))
+	if err != nil {
+		return 0, fmt.Errorf("protected file %s: read: %w", p.name, err)
+	}
+	if got != n {
+		return 0, fmt.Errorf("protected file %s: %w: it ends at %d, before %d", p.name, ErrForeign, off+got, off+n)
+	}
+	return h.Sum32(), nil
+}
+
+// ReadAt reads what is there.
+func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) { return p.f.ReadAt(b, off) }
+
+// WriteAt writes committed bytes at their logged offset. Done an hour late it
+// repeats bytes that are already there, because the log has given this offset
+// of this inode to nobody else.
+func (p *ProtectedFile) WriteAt(b []byte, off int64) error {
+	if err := p.r.Err(); err != nil {
+		return err
+	}
+	if _, err := p.f.WriteAt(b, off); err != nil {
+		return fmt.Errorf("protected file %s: write at %d: %w", p.name, off, err)
+	}
+	return nil
+}
+
+// Datasync makes what was written durable.
+func (p *ProtectedFile) Datasync() error {
+	if err := p.f.Datasync(); err != nil {
+		return fmt.Errorf("protected file %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Close closes the descriptor.
+func (p *ProtectedFile) Close() error { return p.f.Close() }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// ErrDeposed says that this reign has ended: nothing more is written in its name.
+var ErrDeposed = errors.New("deposed")
+
+// Reign is the handle through which everything is written in the name of one
+// epoch. It closes once, with a cause, and then refuses every write. It is safe
+// for use by several goroutines.
+type Reign struct {
+	v          *Volume
+	epoch      cluster.Epoch
+	nonce      Nonce
+	path       string
+	lock       Lock
+	fence      File
+	fenceInode uint64
+
+	// bufs holds one block per goroutine that checks at the same time.
+	bufs sync.Pool
+
+	// life ends with the reign; its cause says why. It is the reign's state and
+	// not one call's, which is why it is kept here.
+	life context.Context
+	end  context.CancelCauseFunc
+}
+
+// Epoch is the reign's number.
+func (r *Reign) Epoch() cluster.Epoch { return r.epoch }
+
+// Context dies with the reign.
+func (r *Reign) Context() context.Context { return r.life }
+
+// Done is closed when the reign ends.
+func (r *Reign) Done() <-chan struct{} { return r.life.Done() }
+
+// Err is nil while the reign is open, else ErrDeposed with the cause.
+func (r *Reign) Err() error { return context.Cause(r.life) }
+
+// Depose ends the reign; only the first cause is kept. It returns what Err returns.
+func (r *Reign) Depose(cause error) error {
+	r.end(fmt.Errorf("epoch %d: %w: %w", r.epoch, ErrDeposed, cause))
+	return r.Err()
+}
+
+// Release closes the descriptors and gives the flock back: the sign to others
+// that the last writer of this reign has ended. Call it when that is true.
+func (r *Reign) Release() error {
+	r.Depose(errors.New("released")) //nolint:errcheck // the cause is what it returns
+	var err error
+	if r.fence != nil {
+		err = r.fence.Close()
+	}
+	return errors.Join(err, r.lock.Unlock())
+}
+
+// Check proves that no later claimant had set this reign's fence when the check
+// began. Anything but a whole block of zeros in a file that still has its name
+// and size ends the reign, since it can no longer know.
+func (r *Reign) Check() error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	buf, ok := r.bufs.Get().(*[]byte)
+	if !ok {
+		b := AlignedBuffer(BlockSize)
+		buf = &b
+	}
+	defer r.bufs.Put(buf)
+
+	if err := readBlock(r.fence, *buf, 0); err != nil {
+		return r.Depose(fmt.Errorf("check: read the fence: %w", err))
+	}
+	if !allZero(*buf) {
+		return r.Depose(ErrFenced)
+	}
+	info, err := r.fence.Stat()
+	switch {
+	case err != nil:
+		return r.Depose(fmt.Errorf("check: stat the fence: %w", err))
+	case info.Nlink < 1 || info.Size != fenceSize || info.Inode != r.fenceInode:
+		return r.Depose(fmt.Errorf("check: %w: the fence was removed or changed", ErrDamaged))
+	}
+	return r.Err()
+}
+
+// CheckPath proves that the directory is still where it was: the fence's name
+// leads to the same inode and CLUSTER names the same cluster. Inodes are
+// compared only here, within one process and mount.
+func (r *Reign) CheckPath() error {
+	info, err := r.v.fs.Lstat(r.path + "/" + fenceName)
+	if err != nil {
+		return r.Depose(fmt.Errorf("check: the fence's name: %w", err))
+	}
+	if info.Inode != r.fenceInode {
+		return r.Depose(fmt.Errorf("check: %w: the fence's name leads to another file", ErrDamaged))
+	}
+	if err := r.v.CheckIdentity(); err != nil {
+		return r.Depose(fmt.Errorf("check: %w", err))
+	}
+	return nil
+}
+
+// dir is this reign's own directory, for the log.
+func (r *Reign) dir() *dir { return &dir{fs: r.v.fs, path: r.path, gate: r.Err} }
+
+// Source is the reign that a claimant takes over from.
+type Source struct {
+	// Epoch is the newest reign that started.
+	Epoch cluster.Epoch
+	// Fenced are all reigns whose fences were set on the way, Epoch included.
+	Fenced []cluster.Epoch
+
+	start start
+}
+
+// FenceOlder ends every older reign that might still write, from the newest
+// down to the first that started: fence first, then look for START. A reign
+// that never started has told nobody anything, so nothing of it is adopted.
+func (r *Reign) FenceOlder(ctx context.Context) (Source, error) {
+	var src Source
+	for d := r.epoch; d > 0; {
+		d--
+		if err := r.Err(); err != nil {
+			return src, err
+		}
+		s, err := fenceReign(ctx, r.v.fs, d, r.epoch, r.nonce)
+		if err != nil {
+			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
+		}
+		src.Fenced = append(src.Fenced, d)
+		if s != nil {
+			src.Epoch, src.start = d, *s
+			return src, nil
+		}
+	}
+	return src, r.Depose(fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, r.epoch))
+}
+
+// WritersEnded says whether the flock of every fenced reign is free, which
+// means that those processes have ended or lost their lock on the network. It
+// shortens a courtesy wait; nothing rests on it.
+func (r *Reign) WritersEnded(src Source) bool {
+	for _, d := range src.Fenced {
+		l, err := r.v.fs.TryLock(epochDir(d) + "/" + claimName)
+		if err != nil || l.Unlock() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteStart binds this reign to what it adopted: from now on it is what a later
+// claimant takes over from. Then the own fence is checked, because a claimant
+// that set it before START was there goes past this reign.
+func (r *Reign) WriteStart(end wal.Position) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	f, info, err := openFence(r.v.fs, r.epoch, FlagWrite)
+	if err != nil {
+		return r.Depose(fmt.Errorf("write START: %w", err))
+	}
+	if info.Inode != r.fenceInode {
+		err = fmt.Errorf("%w: the fence was replaced", ErrDamaged)
+	}
+	if err == nil {
+		_, err = f.WriteAt(encodeStart(start{epoch: r.epoch, nonce: r.nonce, end: end}), fenceSpacing)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return r.Depose(fmt.Errorf("write START: %w", err))
+	}
+	return r.Check()
+}

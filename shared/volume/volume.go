@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// Format and FeatureLevel are what this binary writes. A volume with a higher
+// format is refused; so is one whose CLUSTER asks for a higher feature level.
+const (
+	Format       = 1
+	FeatureLevel = 1
+)
+
+// ClusterID is the random identity of a volume.
+type ClusterID [16]byte
+
+// String is the ID in hexadecimal.
+func (c ClusterID) String() string { return hex.EncodeToString(c[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (c ClusterID) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *ClusterID) UnmarshalText(b []byte) error {
+	if n, err := hex.Decode(c[:], b); err != nil || n != len(c) {
+		return fmt.Errorf("cluster ID %q: want %d hexadecimal digits", b, 2*len(c))
+	}
+	return nil
+}
+
+// Cluster is the content of CLUSTER.
+type Cluster struct {
+	ID           ClusterID       `json:"cluster_id"`
+	Format       int             `json:"format"`
+	FeatureLevel uint32          `json:"feature_level"`
+	Servers      cluster.Members `json:"servers"`
+}
+
+// ErrNoCluster says that the directory holds no volume. A mount point that is
+// not mounted looks like this, so nothing is ever created on the way.
+var ErrNoCluster = errors.New("no CLUSTER file here: not a Holdfast volume, or the filesystem is not mounted (use holdfast init for a new one)")
+
+// ErrSameID says that another process on this filesystem runs with this ID.
+var ErrSameID = errors.New("another process holds the guard of this server ID")
+
+// ReadCluster reads and checks CLUSTER.
+func ReadCluster(fsys FS) (Cluster, error) {
+	b, err := readFile(fsys, clusterName, FlagRead)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Cluster{}, ErrNoCluster
+	}
+	if err != nil {
+		return Cluster{}, fmt.Errorf("read CLUSTER: %w", err)
+	}
+	var c Cluster
+	if err := json.Unmarshal(b, &c); err != nil {
+		return Cluster{}, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
+	}
+	switch {
+	case c.Format != Format:
+		return c, fmt.Errorf("CLUSTER has format %d, this binary knows %d: use a matching binary", c.Format, Format)
+	case c.FeatureLevel > FeatureLevel:
+		return c, fmt.Errorf("CLUSTER asks for feature level %d, this binary has %d: use a newer binary", c.FeatureLevel, FeatureLevel)
+	}
+	if err := c.Servers.Validate(); err != nil {
+		return c, fmt.Errorf("%w: CLUSTER: %w", ErrDamaged, err)
+	}
+	return c, nil
+}
+
+// Options are what a Volume needs to know besides the filesystem.
+type Options struct {
+	// Server is who opens the volume.
+	Server cluster.ServerID
+	// Address is told to people in claim.json.
+	Address string
+	// Random is the source of nonces; crypto/rand.Reader in production.
+	Random io.Reader
+	// FirstSegment and Segment are the sizes of log segments in bytes; 0 means the default.
+	FirstSegment, Segment int64
+}
+
+// Volume is one server's access to the shared directory.
+type Volume struct {
+	fs      FS
+	opt     Options
+	cluster Cluster
+	guard   Lock
+}
+
+// Open opens the volume for a server and takes the guard of its ID, which is
+// best effort: safety never rests on it, because each claim has its own nonce.
+func Open(fsys FS, opt Options) (*Volume, error) {
+	c, err := ReadCluster(fsys)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := c.Servers.Find(opt.Server); !ok {
+		return nil, fmt.Errorf("server %d is not one of this volume's servers %v", opt.Server, c.Servers.IDs())
+	}
+	if opt.FirstSegment == 0 {
+		opt.FirstSegment = FirstSegmentSize
+	}
+	if opt.Segment == 0 {
+		opt.Segment = SegmentSize
+	}
+	v := &Volume{fs: fsys, opt: opt, cluster: c}
+	if v.guard, err = takeGuard(fsys, opt.Server); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func takeGuard(fsys FS, id cluster.ServerID) (Lock, error) {
+	name := serversDir + "/" + serverPrefix(id) + "lock"
+	f, err := fsys.Open(name, FlagCreate)
+	switch {
+	case err == nil:
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("create %s: %w", name, err)
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return nil, fmt.Errorf("create %s: %w", name, err)
+	}
+	l, err := fsys.TryLock(name)
+	if errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("server %d: %w (%s)", id, ErrSameID, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// Close gives the guard back.
+func (v *Volume) Close() error { return v.guard.Unlock() }
+
+// Cluster is the content of CLUSTER as read by Open.
+func (v *Volume) Cluster() Cluster { return v.cluster }
+
+// Kind is the filesystem's.
+func (v *Volume) Kind() Kind { return v.fs.Kind() }
+
+// CheckIdentity reads CLUSTER again and compares: somebody may have unmounted,
+// remounted or replaced the directory.
+func (v *Volume) CheckIdentity() error {
+	c, err := ReadCluster(v.fs)
+	if err != nil {
+		return err
+	}
+	if c.ID != v.cluster.ID {
+		return fmt.Errorf("%w: CLUSTER names cluster %s, this server was started on %s", ErrDamaged, c.ID, v.cluster.ID)
+	}
+	return nil
+}
+
+// Probe writes and syncs a file of this server's own: the proof that the volume
+// takes writes. The content is advice for people.
+func (v *Volume) Probe(text string) error {
+	return v.fs.Replace(serversDir+"/"+serverPrefix(v.opt.Server)+"probe", func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+}
+
+// newNonce draws a nonce.
+func (v *Volume) newNonce() (n Nonce, err error) {
+	if _, err := io.ReadFull(v.opt.Random, n[:]); err != nil {
+		return n, fmt.Errorf("draw a nonce: %w", err)
+	}
+	return n, nil
+}
+
+// epochs lists the numbers that are taken, in order.
+func listEpochs(fsys FS) ([]cluster.Epoch, error) {
+	entries, err := fsys.ReadDir(epochsDir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", epochsDir, err)
+	}
+	var all []cluster.Epoch
+	for _, x := range entries {
+		if e, ok := parseEpoch(x.Name); ok {
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch) wal.Options {
+	return wal.Options{
+		Dir:          dir,
+		Cluster:      v.cluster.ID,
+		Epoch:        e,
+		FeatureLevel: FeatureLevel,
+		SegmentSize:  v.opt.Segment,
+	}
+}
+
+// readFile reads a small file whole.
+func readFile(fsys FS, name string, flag Flag) (b []byte, err error) {
+	f, err := fsys.Open(name, flag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, 0, info.Size))
+}
+
+// createFile makes a file with this content and makes the content durable.
+func createFile(fsys FS, name string, content []byte) (err error) {
+	f, err := fsys.Open(name, FlagCreate)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// createZeros makes a file of zeros, really written, and makes it durable.
+func createZeros(fsys FS, name string, size int64) (_ File, err error) {
+	f, err := fsys.Open(name, FlagCreate|FlagDirect)
+	if err != nil {
+		return nil, err
+	}
+	zeros := AlignedBuffer(int(min(size, 1<<20)))
+	for off := int64(0); off < size; off += int64(len(zeros)) {
+		n := min(size-off, int64(len(zeros)))
+		if _, err := f.WriteAt(zeros[:n], off); err != nil {
+			return nil, errors.Join(fmt.Errorf("zero-fill %s: %w", name, err), f.Close())
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sync %s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+// removeTree removes a directory of files and directories of files.
+func removeTree(fsys FS, dir string) error {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, x := range entries {
+		name := dir + "/" + x.Name
+		if x.Type == TypeDir {
+			err = removeTree(fsys, name)
+		} else {
+			err = fsys.Remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return fsys.Remove(dir)
+}
+
+// IsFull says that an error means a full disk or an exhausted quota.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
