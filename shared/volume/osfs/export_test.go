@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osfs
+
+import "github.com/holdfast-lock/holdfast/shared/volume"
+
+// OpenNetwork opens a local directory by the rules for network filesystems.
+func OpenNetwork(root string) (*FS, error) {
+	f, err := Open(root)
+	if err == nil {
+		f.kind = volume.Kind{Name: "local as network", Network: true}
+	}
+	return f, err
+}
+
+// KindByMagic is the table of filesystems.
+func KindByMagic(magic uint32) volume.Kind { return kindByMagic(magic) }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// Open opens a regular file.
+func (f *FS) Open(name string, flag volume.Flag) (volume.File, error) {
+	if name == "." {
+		return nil, pathError("open", name, unix.EISDIR)
+	}
+	var out *file
+	err := f.inParent("open", name, func(dir int, base string) (err error) {
+		out, err = f.open(dir, base, name, flag)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (f *FS) open(dir int, base, name string, flag volume.Flag) (*file, error) {
+	direct := flag&volume.FlagDirect != 0 && f.kind.Network
+	// Without O_NONBLOCK a fifo would hold us until somebody writes to it.
+	fd, err := openat(dir, base, unix.O_NOFOLLOW|unix.O_NONBLOCK|f.openFlags(flag))
+	if direct && errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("%s does not do direct I/O, without which its caches cannot be trusted: %w", f.kind.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := regular(fd); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	opened := os.NewFile(uintptr(fd), name)
+	raw, err := opened.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return &file{opened: opened, raw: raw, name: name, kind: f.kind, direct: direct}, nil
+}
+
+func (f *FS) openFlags(flag volume.Flag) int {
+	flags := unix.O_RDONLY
+	if flag&(volume.FlagWrite|volume.FlagCreate) != 0 {
+		flags = unix.O_RDWR
+	}
+	if flag&volume.FlagCreate != 0 {
+		flags |= unix.O_CREAT | unix.O_EXCL
+	}
+	if flag&volume.FlagDirect != 0 && f.kind.Network {
+		flags |= unix.O_DIRECT | unix.O_DSYNC
+	}
+	if flag&volume.FlagDsync != 0 && f.kind.Network {
+		flags |= unix.O_DSYNC
+	}
+	return flags
+}
+
+// regular refuses everything but regular files and takes O_NONBLOCK off again.
+func regular(fd int) error {
+	var st unix.Stat_t
+	if err := retry(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return unix.SetNonblock(fd, false)
+	case unix.S_IFDIR:
+		return unix.EISDIR
+	default:
+		return fmt.Errorf("not a regular file: %w", unix.EINVAL)
+	}
+}
+
+// file is an open regular file.
+type file struct {
+	opened *os.File
+	raw    syscall.RawConn // of opened: its descriptor, safe against a concurrent Close
+	name   string
+	kind   volume.Kind
+	direct bool
+}
+
+// ReadAt reads until the buffer is full or the file ends.
+func (f *file) ReadAt(p []byte, off int64) (int, error) {
+	if !f.direct {
+		return f.opened.ReadAt(p, off)
+	}
+	total := 0
+	for total < len(p) {
+		n := 0
+		err := f.control("read", func(fd int) (err error) {
+			n, err = unix.Pread(fd, p[total:], off+int64(total))
+			return err
+		})
+		if err != nil {
+			return total, err
+		}
+		total += n
+		// A read that ends inside a block has met the end of the file. Going
+		// on from there would be misaligned, and EINVAL.
+		if n == 0 || total < len(p) && total%volume.BlockSize != 0 {
+			return total, io.EOF
+		}
+	}
+	return total, nil
+}
+
+// WriteAt writes all of p, or says how much.
+func (f *file) WriteAt(p []byte, off int64) (int, error) { return f.opened.WriteAt(p, off) }
+
+// Sync is fsync.
+func (f *file) Sync() error { return f.opened.Sync() }
+
+// Datasync is fdatasync.
+func (f *file) Datasync() error { return f.control("fdatasync", unix.Fdatasync) }
+
+// Stat describes the open file.
+func (f *file) Stat() (volume.Info, error) {
+	var out volume.Info
+	err := f.control("stat", func(fd int) (err error) {
+		out, err = describe(fd, "", unix.AT_EMPTY_PATH, f.kind)
+		return err
+	})
+	return out, err
+}
+
+// Close closes the descriptor. On network filesystems its error may be that
+// of an earlier write.
+func (f *file) Close() error { return f.opened.Close() }
+
+// control makes a call that package os does not have.
+func (f *file) control(op string, call func(fd int) error) error {
+	var failed error
+	err := f.raw.Control(func(fd uintptr) {
+		failed = retry(func() error { return call(int(fd)) })
+	})
+	if err != nil {
+		failed = fs.ErrClosed // the only way Control itself can fail
+	}
+	return pathError(op, f.name, failed)
+}
+
+// describe is fstatat where one host's caches are the truth, and statx that
+// asks the server where they are not.
+func describe(dir int, name string, flags int, kind volume.Kind) (volume.Info, error) {
+	if !kind.Network {
+		var st unix.Stat_t
+		if err := unix.Fstatat(dir, name, &st, flags); err != nil {
+			return volume.Info{}, err
+		}
+		return info(st.Ino, st.Size, uint64(st.Nlink), st.Mode), nil
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(dir, name, flags|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st); err != nil {
+		return volume.Info{}, err
+	}
+	return info(st.Ino, int64(st.Size), uint64(st.Nlink), uint32(st.Mode)), nil
+}
+
+func info(inode uint64, size int64, nlink uint64, mode uint32) volume.Info {
+	out := volume.Info{Inode: inode, Size: size, Nlink: nlink, Mode: mode & 0o7777}
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		out.Type = volume.TypeFile
+	case unix.S_IFDIR:
+		out.Type = volume.TypeDir
+	}
+	return out
+}

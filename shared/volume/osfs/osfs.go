@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package osfs is the volume on the operating system's filesystem (Linux).
+//
+// An FS keeps the directory it was opened on, whatever happens to its path.
+// Every name is walked component by component from there, each opened without
+// following symbolic links and relative to the one before, so that nobody who
+// changes the tree meanwhile can lead a call out of it.
+//
+// On single-host filesystems plain calls are coherent and are used. On all
+// others (Kind().Network; what is not known counts as one) FlagDirect means
+// O_DIRECT|O_DSYNC, FlagDsync means O_DSYNC, and attributes are asked of the
+// server (AT_STATX_FORCE_SYNC).
+//
+// The calls made, by method: Open: openat, fstat. Stat: fstat or statx.
+// Replace: a temporary written, fsync, renameat, fsync of the directory.
+// SyncDir: fsync. Datasync: fdatasync. An interrupted call (EINTR) is made again.
+package osfs
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// The modes of what is made, less the umask: views are for people to read.
+const (
+	fileMode = 0o644
+	dirMode  = 0o755
+)
+
+var _ volume.FS = (*FS)(nil)
+
+// FS is a directory of the operating system's filesystem.
+type FS struct {
+	root *os.Root
+	dir  *os.File // the same directory, for its descriptor
+	path string   // absolute; where the directory was when it was opened
+	kind volume.Kind
+}
+
+// Open opens an existing directory as the root of a volume.
+func Open(root string) (*FS, error) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("open volume %s: %w", root, err)
+	}
+	r, err := os.OpenRoot(abs)
+	if err != nil {
+		return nil, fmt.Errorf("open volume: %w", err)
+	}
+	dir, err := r.Open(".")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open volume: %w", err), r.Close())
+	}
+	f := &FS{root: r, dir: dir, path: abs}
+	if f.kind, err = kindOf(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open volume %s: %w", abs, err), f.Close())
+	}
+	return f, nil
+}
+
+// Kind says which filesystem this is.
+func (f *FS) Kind() volume.Kind { return f.kind }
+
+// Close lets go of the root. Open files and locks live on.
+func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
+
+// Mkdir makes a directory.
+func (f *FS) Mkdir(name string) error {
+	return f.inParent("mkdir", name, func(dir int, base string) error {
+		return unix.Mkdirat(dir, base, dirMode)
+	})
+}
+
+// Rename moves a file or directory. It is not os.Root's Rename, which refuses
+// even an empty directory as the target.
+func (f *FS) Rename(oldName, newName string) error {
+	return f.inParents("rename", oldName, newName, unix.Renameat)
+}
+
+// Link makes a hard link.
+func (f *FS) Link(oldName, newName string) error {
+	return f.inParents("link", oldName, newName, func(oldDir int, oldBase string, newDir int, newBase string) error {
+		return unix.Linkat(oldDir, oldBase, newDir, newBase, 0)
+	})
+}
+
+// Remove unlinks a file or removes an empty directory.
+func (f *FS) Remove(name string) error {
+	return f.inParent("remove", name, func(dir int, base string) error {
+		err := unix.Unlinkat(dir, base, 0)
+		if errors.Is(err, unix.EISDIR) {
+			err = unix.Unlinkat(dir, base, unix.AT_REMOVEDIR)
+		}
+		return err
+	})
+}
+
+// ReadDir lists a directory.
+func (f *FS) ReadDir(name string) ([]volume.Entry, error) {
+	dir, err := f.openDir("readdir", name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	found, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]volume.Entry, 0, len(found))
+	for _, entry := range found {
+		out = append(out, volume.Entry{Name: entry.Name(), Type: typeOf(entry.Type())})
+	}
+	slices.SortFunc(out, func(a, b volume.Entry) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func typeOf(mode fs.FileMode) volume.Type {
+	switch {
+	case mode.IsRegular():
+		return volume.TypeFile
+	case mode.IsDir():
+		return volume.TypeDir
+	default:
+		return volume.TypeOther
+	}
+}
+
+// Lstat describes a name. On network filesystems it asks the server for the
+// attributes; the name itself may still come from a cache.
+func (f *FS) Lstat(name string) (volume.Info, error) {
+	var out volume.Info
+	stat := func(dir int, base string) (err error) {
+		out, err = describe(dir, base, unix.AT_SYMLINK_NOFOLLOW, f.kind)
+		return err
+	}
+	if name == "." {
+		err := retry(func() error { return stat(f.fd(), name) })
+		return out, pathError("lstat", name, err)
+	}
+	err := f.inParent("lstat", name, stat)
+	return out, err
+}
+
+// SyncDir makes the names in a directory durable.
+func (f *FS) SyncDir(name string) error {
+	dir, err := f.openDir("syncdir", name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// Replace writes a file atomically. The view or nothing is there afterwards,
+// and a temporary ".NAME*" where the process died meanwhile.
+func (f *FS) Replace(name string, write func(io.Writer) error) error {
+	// The walk refuses symbolic links, which os.Root would follow.
+	if err := f.inParent("replace", name, func(int, string) error { return nil }); err != nil {
+		return err
+	}
+	dir, err := f.root.OpenRoot(path.Dir(name))
+	if err != nil {
+		return pathError("replace", name, err)
+	}
+	defer dir.Close()
+	if err := replaceIn(dir, path.Base(name), write); err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return nil
+}
+
+// replaceIn needs the destination's own directory as root: there is where
+// renameio puts its temporary.
+func replaceIn(dir *os.Root, base string, write func(io.Writer) error) error {
+	temp, err := renameio.NewPendingFile(base, renameio.WithRoot(dir), renameio.WithPermissions(fileMode))
+	if err != nil {
+		return err
+	}
+	buffer := bufio.NewWriterSize(temp.File, 1<<16)
+	err = write(buffer)
+	if err == nil {
+		err = buffer.Flush()
+	}
+	if err == nil {
+		err = temp.CloseAtomicallyReplace()
+	}
+	if err != nil {
+		return errors.Join(err, temp.Cleanup())
+	}
+	// renameio does not sync the directory: the name would not survive a power loss.
+	names, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	return names.Sync()
+}

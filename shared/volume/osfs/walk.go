@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package osfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// fd is the root's descriptor.
+func (f *FS) fd() int { return int(f.dir.Fd()) }
+
+// walk opens a directory for use by the *at calls. The caller calls done.
+func (f *FS) walk(name string) (dir int, done func(), err error) {
+	dir, done = f.fd(), func() { runtime.KeepAlive(f.dir) }
+	if name == "." {
+		return dir, done, nil
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		next, err := openPart(dir, part)
+		done()
+		if err != nil {
+			return 0, nil, err
+		}
+		// Nothing is lost where closing an O_PATH descriptor fails.
+		dir, done = next, func() { _ = unix.Close(next) }
+	}
+	return dir, done, nil
+}
+
+// openPart opens one component, which must be a directory and no symbolic link.
+func openPart(dir int, part string) (int, error) {
+	fd, err := openat(dir, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if errors.Is(err, unix.ENOTDIR) {
+		var st unix.Stat_t
+		if unix.Fstatat(dir, part, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			return 0, unix.ELOOP
+		}
+	}
+	return fd, err
+}
+
+func openat(dir int, name string, flags int) (fd int, err error) {
+	err = retry(func() error {
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, fileMode)
+		return err
+	})
+	return fd, err
+}
+
+// inParent calls do with the directory that a name is in and its last component.
+func (f *FS) inParent(op, name string, do func(dir int, base string) error) error {
+	if err := valid(name); err != nil {
+		return pathError(op, name, err)
+	}
+	dir, done, err := f.walk(path.Dir(name))
+	if err != nil {
+		return pathError(op, name, err)
+	}
+	defer done()
+	return pathError(op, name, retry(func() error { return do(dir, path.Base(name)) }))
+}
+
+// inParents is inParent for two names.
+func (f *FS) inParents(op, oldName, newName string, do func(int, string, int, string) error) error {
+	var inner error
+	outer := f.inParent(op, oldName, func(oldDir int, oldBase string) error {
+		inner = f.inParent(op, newName, func(newDir int, newBase string) error {
+			return do(oldDir, oldBase, newDir, newBase)
+		})
+		return nil
+	})
+	if outer != nil {
+		return outer
+	}
+	if inner != nil {
+		err, _ := errors.AsType[*fs.PathError](inner)
+		return &os.LinkError{Op: op, Old: oldName, New: newName, Err: err.Err}
+	}
+	return nil
+}
+
+// valid refuses names that are not clean, relative and below the root.
+func valid(name string) error {
+	if name == "." || !fs.ValidPath(name) {
+		return unix.EINVAL
+	}
+	return nil
+}
+
+// openDir opens a directory for reading and syncing.
+func (f *FS) openDir(op, name string) (*os.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, pathError(op, name, unix.EINVAL)
+	}
+	dir, done, err := f.walk(name)
+	if err != nil {
+		return nil, pathError(op, name, err)
+	}
+	defer done()
+	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, pathError(op, name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// retry repeats a call that a signal interrupted, as package os does.
+func retry(call func() error) error {
+	for {
+		err := call()
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func pathError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
