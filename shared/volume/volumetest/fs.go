@@ -252,7 +252,7 @@ func (h *Host) Replace(name string, write func(io.Writer) error) error {
 	if name == "." || !fs.ValidPath(name) {
 		return pathError("replace", name, syscall.EINVAL)
 	}
-	temp := path.Join(path.Dir(name), fmt.Sprintf(".%s%d", path.Base(name), h.Calls()))
+	temp := path.Join(path.Dir(name), fmt.Sprintf(".%s%d", path.Base(name), h.disk.uniqueNumber()))
 	f, err := h.openStep(OpReplaceCreate, temp, volume.FlagCreate)
 	if err != nil {
 		return err

@@ -112,6 +112,11 @@ func TestReplaceAtEveryStep(t *testing.T) {
 			for _, disk := range []*volumetest.Disk{d, d.DurableClone(nil), d.DurableClone(d.Rand())} {
 				seen[string(disk.Files("f")["f"])]++
 			}
+			// A temporary left behind must not be in the way of the next process.
+			h.Kill()
+			must(t, view(d.Host(1, volumetest.ProfileLocal())))
+			// A temporary that was left must not be in the way of the next process.
+			must(t, view(d.Host(2, volumetest.ProfileLocal())))
 		}
 	}
 	if len(seen) != 2 || seen["old"] == 0 || seen["new"] == 0 {

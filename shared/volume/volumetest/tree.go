@@ -48,6 +48,14 @@ func (d *Disk) newInode(kind volume.Type) *inode {
 	return n
 }
 
+// uniqueNumber takes a number that no inode will have, for a temporary's name.
+func (d *Disk) uniqueNumber() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nextInode++
+	return d.nextInode
+}
+
 // vacant says why nothing can be made at a place, or nil.
 func (d *Disk) vacant(at place) error {
 	switch {
