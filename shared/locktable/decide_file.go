@@ -44,6 +44,9 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 	if dec, ok := t.checkFacts(q, facts, f.Generation+1); !ok {
 		return dec
 	}
+	if facts.Size != 0 {
+		return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("the new inode of file %q has %d bytes; try again", q.File, facts.Size))
+	}
 	r.Kind, r.Inode, r.Generation = KindRotate, facts.Inode, f.Generation+1
 	return decided(d.add(r))
 }

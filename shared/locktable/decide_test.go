@@ -3,6 +3,9 @@
 package locktable_test
 
 import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -428,5 +431,48 @@ func TestViews(t *testing.T) {
 	}
 	if state, out := h.table.Lookup("v", 1); state != locktable.RequestExecuted || out.Token != 1 {
 		t.Errorf("lookup: %d %+v", state, out)
+	}
+}
+
+// Thousands of names make the sorted index split and join its blocks.
+func TestManyLocks(t *testing.T) {
+	l := &loop{tb: t, table: locktable.New()}
+	rng := rand.New(rand.NewPCG(1, 2))
+	tokens := map[cluster.LockName]cluster.Token{}
+	id := cluster.RequestID(0)
+	check := func() {
+		t.Helper()
+		if err := l.table.Check(); err != nil {
+			t.Fatal(err)
+		}
+		names := slices.Sorted(maps.Keys(tokens))
+		for v := range l.table.Locks("", "") {
+			if len(names) == 0 || v.Name != names[0] || v.Grant.Token != tokens[v.Name] {
+				t.Fatalf("lock %+v out of order", v)
+			}
+			names = names[1:]
+		}
+		if len(names) != 0 {
+			t.Fatalf("%d locks are missing", len(names))
+		}
+	}
+	for _, grow := range []bool{true, false, true, false} {
+		for range 20_000 {
+			id++
+			name := cluster.LockName(fmt.Sprintf("n%04d", rng.IntN(8000)))
+			if token := tokens[name]; token == 0 && (grow || rng.IntN(20) == 0) {
+				q := acquire("c", id, name, 0)
+				tokens[name] = l.do(&q, locktable.FileFacts{}).Token
+			} else if token != 0 && (!grow || rng.IntN(20) == 0) {
+				q := release("c", id, name, token)
+				l.do(&q, locktable.FileFacts{})
+				delete(tokens, name)
+			}
+		}
+		check()
+	}
+	restored, err := overJSON(l.table)
+	if err != nil || restored.Hash() != l.table.Hash() || l.table.Clone().Check() != nil {
+		t.Fatalf("restore: %v", err)
 	}
 }

@@ -110,6 +110,7 @@ func TestBindUnbindRotate(t *testing.T) {
 	h.want(cluster.StatusStorageUnavailable, rotate)
 	h.wantFacts(invalid, rotate, locktable.FileFacts{Inode: 1})
 	h.wantFacts(cluster.StatusStorageUnavailable, rotate, locktable.FileFacts{Inode: 2, Generation: 3})
+	h.wantFacts(cluster.StatusStorageUnavailable, rotate, locktable.FileFacts{Inode: 2, Size: 1})
 	if out := h.wantFacts(ok, rotate, locktable.FileFacts{Inode: 2, Generation: 2}); out.Generation != 2 {
 		t.Fatalf("rotate: %+v", out)
 	}

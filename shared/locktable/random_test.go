@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package locktable_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// world sends random requests to a table, to its twin, which only ever applies
+// decoded records and is often replaced by its own export, and to an oracle.
+type world struct {
+	*harness
+	rng    *rand.Rand
+	twin   *locktable.Table
+	oracle *oracle
+
+	clients []cluster.ClientID
+	nextID  map[cluster.ClientID]cluster.RequestID
+	past    []asked
+	nonce   uint64
+	inode   uint64
+	counts  map[string]int // of what happened, to prove that it did
+}
+
+// asked is a request that was sent before, and its last answer.
+type asked struct {
+	q   locktable.Request
+	dec locktable.Decision
+}
+
+func TestRandomRequestsAgainstTheOracle(t *testing.T) {
+	seeds, steps := 24, 1500
+	if testing.Short() {
+		seeds, steps = 4, 800
+	}
+	total := map[string]int{}
+	for seed := range seeds {
+		w := &world{
+			harness: newHarness(t), rng: rand.New(rand.NewPCG(uint64(seed), 1)), twin: locktable.New(), oracle: newOracle(),
+			nextID: map[cluster.ClientID]cluster.RequestID{}, counts: total,
+		}
+		for range 4 {
+			w.openOne()
+		}
+		w.clients = append(w.clients, "curl", "batch-7", "cron")
+		for step := range steps {
+			w.step(step)
+			if t.Failed() {
+				t.Fatalf("seed %d, step %d", seed, step)
+			}
+		}
+		w.reload()
+	}
+	for _, kind := range kinds() {
+		if total[kind.String()] == 0 {
+			t.Errorf("no record of kind %v in all runs", kind)
+		}
+	}
+	for _, status := range []cluster.Status{
+		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
+		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
+	} {
+		if total[status.String()] == 0 {
+			t.Errorf("no answer %v in all runs", status)
+		}
+	}
+}
+
+func kinds() (all []locktable.Kind) {
+	for k := locktable.Kind(1); k.Known(); k++ {
+		all = append(all, k)
+	}
+	return all
+}
+
+func (w *world) openOne() {
+	w.nonce++
+	w.ask(locktable.Request{Op: locktable.OpOpenClient, Nonce: w.nonce}, locktable.FileFacts{})
+	w.clients = append(w.clients, cluster.OpenedClientID(w.table.LSN()))
+}
+
+func (w *world) step(step int) {
+	switch n := w.rng.IntN(100); {
+	case n < 12 && len(w.past) > 0:
+		w.repeat()
+	case n < 25:
+		w.time()
+	case n < 27:
+		restored, err := overJSON(w.twin)
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		w.twin = restored
+	case n < 28:
+		w.twin = w.twin.Clone()
+	case n < 29 && step > 100:
+		w.openOne()
+	default:
+		q := w.request()
+		w.inode++
+		w.ask(q, locktable.FileFacts{Inode: 1 + w.inode%50, Size: int64(w.rng.IntN(2) * 10)})
+	}
+}
+
+// request makes a new request, mostly a sensible one.
+func (w *world) request() locktable.Request {
+	c := w.clients[w.rng.IntN(len(w.clients))]
+	if w.rng.IntN(10) == 0 {
+		c = cluster.ClientID(fmt.Sprintf("~%d", w.table.LSN()))
+	}
+	w.nextID[c] += cluster.RequestID(1 + w.rng.IntN(20)/19*5)
+	q := locktable.Request{Client: c, ID: w.nextID[c], Op: locktable.Op(1 + w.rng.IntN(8)), Lock: w.lock()}
+	if w.rng.IntN(40) == 0 {
+		q.ID = 1 + cluster.RequestID(w.rng.Uint64N(uint64(q.ID))) // out of order
+	}
+	if w.rng.IntN(4) == 0 {
+		q.LowWater = q.ID - min(q.ID, cluster.RequestID(w.rng.IntN(20)))
+	}
+	if v, found := w.table.Lock(q.Lock); found && w.rng.IntN(10) > 0 {
+		q.Token = v.Grant.Token
+	} else {
+		q.Token = cluster.Token(1 + w.rng.Uint64N(uint64(w.table.LSN())))
+	}
+	q.File = cluster.FileName(fmt.Sprintf("f%d", w.rng.IntN(6)))
+	switch q.Op {
+	case locktable.OpAcquire:
+		q.TTL, q.File = time.Duration(1+w.rng.IntN(3))*time.Second, ""
+		q.Wait = []time.Duration{0, 5 * time.Second, forever}[w.rng.IntN(3)]
+		q.Holder.Host = fmt.Sprintf("host%d", w.rng.IntN(2))
+	case locktable.OpAppend:
+		q = appendTo(q.Client, q.ID, q.Lock, q.Token, q.File, fmt.Sprint("data", w.table.LSN()))
+		q.AdoptExisting = w.rng.IntN(2) == 0
+	case locktable.OpBind:
+		q.AdoptExisting = w.rng.IntN(2) == 0
+	case locktable.OpCancel:
+		q.Target = 1 + cluster.RequestID(w.rng.Uint64N(uint64(w.nextID[c])+2))
+		q.LowWater = 0
+	case locktable.OpBreak:
+		if w.rng.IntN(2) == 0 {
+			q.Op = locktable.OpRelease // breaks are rare
+		}
+	}
+	return q
+}
+
+func (w *world) lock() cluster.LockName {
+	return cluster.LockName(fmt.Sprintf("l%d", w.rng.IntN(5)))
+}
+
+// repeat asks again, sometimes under the same ID for something else.
+func (w *world) repeat() {
+	i := max(0, len(w.past)-1-w.rng.IntN(60))
+	old := w.past[i]
+	if w.rng.IntN(5) == 0 {
+		old.q.Lock += "x"
+		w.ask(old.q, locktable.FileFacts{})
+		return
+	}
+	recs, dec := w.ask(old.q, locktable.FileFacts{Inode: 1})
+	if old.dec.Outcome.LSN == 0 || old.dec.Pending || old.q.Client.Anonymous() || old.q.Op == locktable.OpCancel {
+		return // a refusal may be another answer next time
+	}
+	was, is := old.dec.Outcome, dec.Outcome
+	if len(recs) != 0 && was.Message == "" {
+		w.tb.Errorf("%+v was executed again: %+v", old.q, recs)
+	}
+	switch {
+	case is.Status == cluster.StatusStaleRequest, was.Message != "":
+	case is.LSN != was.LSN || is.Token != was.Token || is.Offset != was.Offset || is.Generation != was.Generation:
+		w.tb.Errorf("repeat of %+v: %+v, was %+v", old.q, is, was)
+	case is.Status != was.Status:
+		_, live := w.table.Live(old.q.Lock, was.Token)
+		if is.Status != cluster.StatusLeaseExpired || live {
+			w.tb.Errorf("repeat of %+v: %+v, was %+v", old.q, is, was)
+		}
+	}
+}
+
+// time decides something that no request asked for.
+func (w *world) time() {
+	lock := w.lock()
+	both := func(decide func(t *locktable.Table) []record) {
+		recs, twins := decide(w.table), decide(w.twin)
+		if !reflect.DeepEqual(recs, twins) {
+			w.tb.Fatalf("decided %+v, the twin %+v", recs, twins)
+		}
+		w.commit(recs)
+	}
+	switch n := w.rng.IntN(40); {
+	case n < 18:
+		v, _ := w.table.Lock(lock)
+		both(func(t *locktable.Table) []record { return t.DecideExpire(lock, v.Grant.Token, w.epoch, nil) })
+	case n < 28:
+		for x := range w.table.Waiters(lock) {
+			both(func(t *locktable.Table) []record { return t.DecideWaitTimeout(x.Client, x.Request, w.epoch, nil) })
+			break
+		}
+	case n < 34:
+		file := cluster.FileName(fmt.Sprintf("f%d", w.rng.IntN(6)))
+		both(func(t *locktable.Table) []record { return t.DecideQuarantine(file, "test", w.epoch, nil) })
+	case n < 36:
+		c := w.clients[w.rng.IntN(len(w.clients))]
+		both(func(t *locktable.Table) []record { return t.DecideForget(c, w.epoch, nil) })
+		if _, known := w.table.Client(c); !known && !c.Opened() { // it may start anew
+			w.past = slices.DeleteFunc(w.past, func(a asked) bool { return a.q.Client == c })
+		}
+	case n < 37:
+		both(func(t *locktable.Table) []record { return t.DecideForceClear(w.epoch, nil) })
+	case n < 38:
+		both(func(t *locktable.Table) []record { return t.DecideResign("test", w.epoch, nil) })
+	default:
+		w.epoch++
+		both(func(t *locktable.Table) []record { return t.DecideReign(1, w.epoch, nil) })
+	}
+}
+
+// ask decides on both tables and commits.
+func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, locktable.Decision) {
+	if status, _ := q.Validate(cluster.DefaultTiming()); status != cluster.StatusOK {
+		return nil, locktable.Decision{}
+	}
+	recs, dec := w.table.Decide(&q, w.epoch, facts, nil)
+	twins, twinDec := w.twin.Decide(&q, w.epoch, facts, nil)
+	if !reflect.DeepEqual(recs, twins) || !reflect.DeepEqual(dec, twinDec) {
+		w.tb.Fatalf("%+v: decided %+v %+v, the twin %+v %+v", q, dec, recs, twinDec, twins)
+	}
+	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != (w.oracle.token[q.Lock] == 0) {
+		w.tb.Fatalf("%+v: %+v, but the oracle has holder %+v", q, dec, w.oracle.holder[q.Lock])
+	}
+	w.commit(recs)
+	w.counts[dec.Outcome.Status.String()]++
+	if q.Op != locktable.OpOpenClient {
+		w.past = append(w.past, asked{q, dec})
+	}
+	return recs, dec
+}
+
+// commit shows the records to the oracle and applies them to both tables.
+func (w *world) commit(recs []record) {
+	for i := range recs {
+		r := &recs[i]
+		w.counts[r.Kind.String()]++
+		if err := w.oracle.see(r); err != nil {
+			w.tb.Fatalf("record %d: %v", r.LSN, err)
+		}
+		decoded := recode(w.tb, r)
+		if err := w.twin.Apply(&decoded); err != nil {
+			w.tb.Fatal(err)
+		}
+	}
+	w.apply(recs)
+	if w.twin.Hash() != w.table.Hash() {
+		w.tb.Fatalf("at LSN %d the twin has another hash", w.table.LSN())
+	}
+	// Whoever the oracle has as holder must hold, and nobody else.
+	for _, r := range recs {
+		v, _ := w.table.Lock(r.Lock)
+		if r.Lock != "" && (v.Grant.Token != w.oracle.token[r.Lock] || v.QueueLength != len(w.oracle.queue[r.Lock])) {
+			w.tb.Fatalf("lock %q: %+v, the oracle has token %d, queue %v", r.Lock, v, w.oracle.token[r.Lock], w.oracle.queue[r.Lock])
+		}
+	}
+}
