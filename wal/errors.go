@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wal
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can be wrong with a log.
+var (
+	// ErrZero says that there are only zeros: nothing was written here.
+	ErrZero = errors.New("all zero")
+	// ErrCorrupt says that there is something, and that it is not what was written.
+	ErrCorrupt = errors.New("corrupt")
+	// ErrGap says that records or files are missing.
+	ErrGap = errors.New("log has a gap")
+	// ErrFeatureLevel says that a newer binary wrote this, which this one must not interpret.
+	ErrFeatureLevel = errors.New("written by a newer version")
+	// ErrFull says that the batch does not fit and that no prepared segment is
+	// left. Nothing was written and the log stays usable.
+	ErrFull = errors.New("log is full: no prepared segment")
+	// ErrTooLarge says that the batch can never be written as one frame: split it.
+	// Nothing was written and the log stays usable.
+	ErrTooLarge = errors.New("batch is too large for one frame")
+	// ErrPoisoned says that a write or sync of this log failed once, or that it
+	// was closed. What is durable is unknown to this process for ever; only a
+	// new reign, which begins with a scan, can find out.
+	ErrPoisoned = errors.New("log is poisoned")
+)
+
+// ScanError says where a scan had to give up. It never means that the log is empty.
+type ScanError struct {
+	// File is the segment, or "" for the directory.
+	File string
+	// Offset in File of what is wrong.
+	Offset int64
+	// Reason is for people.
+	Reason string
+	// Err is ErrCorrupt, ErrGap, ErrFeatureLevel or the error of the storage.
+	Err error
+}
+
+func (e *ScanError) Error() string {
+	if e.File == "" {
+		return fmt.Sprintf("scan log: %s: %v", e.Reason, e.Err)
+	}
+	return fmt.Sprintf("scan log: %s at offset %d: %s: %v", e.File, e.Offset, e.Reason, e.Err)
+}
+
+func (e *ScanError) Unwrap() error { return e.Err }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// segment reads the frames of segment i, visits their records, and says
+// whether segment i+1 is to be read.
+func (s *scanner) segment(i int) (more bool, err error) {
+	g := &s.segs[i]
+	if !g.headed {
+		return false, nil // the open segment, empty; its closed predecessor was checked with it
+	}
+	content := s.buffer(int(g.Size))
+	if err := readFull(g.file, content, 0); err != nil {
+		return false, s.damage(i, 0, "read", err)
+	}
+	off, closed, err := s.frames(i, content)
+	if err != nil {
+		return false, err
+	}
+	g.Last = s.pos.LSN
+	if i == len(s.segs)-1 {
+		if closed {
+			return false, s.damage(i, off, fmt.Sprintf("CLOSE without its successor %s", SegmentName(s.pos.LSN+1)), ErrGap)
+		}
+		return false, nil
+	}
+	next := &s.segs[i+1]
+	switch {
+	case next.First != s.pos.LSN+1:
+		// The successor was named when everything before it was durable, so this
+		// holds for one without a header as well.
+		return false, s.damage(i, off, fmt.Sprintf("ends at LSN %d, but %s is behind it", s.pos.LSN, next.Name), ErrGap)
+	case next.headed && !closed:
+		return false, s.damage(i, off, fmt.Sprintf("no CLOSE, but %s has a header", next.Name), ErrCorrupt)
+	case next.headed && next.Header.Chain != s.pos.Chain:
+		return false, s.damage(i+1, 0, fmt.Sprintf("header says chain value %#x, the log has %#x", next.Header.Chain, s.pos.Chain), ErrCorrupt)
+	case !closed:
+		// The owner stopped between naming the successor and CLOSE: this is the
+		// open segment, and the file behind it was never used.
+		_ = next.file.Close() // only read
+		s.segs = s.segs[:i+1]
+		return false, nil
+	}
+	return true, nil
+}
+
+// frames reads the frames of segment i from its content and returns where they end.
+func (s *scanner) frames(i int, content []byte) (off int64, closed bool, err error) {
+	g := &s.segs[i]
+	off = BlockSize
+	for ordinal := uint32(0); off < int64(len(content)); ordinal++ {
+		f, entries, size, err := decodeFrame(content[off:], s.entries)
+		s.entries = entries
+		switch {
+		case errors.Is(err, ErrFeatureLevel):
+			return off, false, s.damage(i, off, "frame", err)
+		case err != nil || f.Binding != g.binding:
+			return off, false, s.tail(i, content, off, ordinal)
+		}
+		if err := s.acceptFrame(i, off, ordinal, f); err != nil {
+			return off, false, err
+		}
+		if err := s.records(f, entries); err != nil {
+			return off, false, err
+		}
+		if s.pos.Chain != f.Chain {
+			return off, false, s.damage(i, off, fmt.Sprintf("frame says chain value %#x, its records give %#x", f.Chain, s.pos.Chain), ErrCorrupt)
+		}
+		off += int64(padded(size))
+		if f.Kind == FrameClose {
+			return off, true, nil
+		}
+	}
+	return off, false, nil
+}
+
+// acceptFrame checks an intact frame of this segment against its place.
+func (s *scanner) acceptFrame(i int, off int64, ordinal uint32, f FrameHeader) error {
+	switch {
+	case f.Elided:
+		return s.damage(i, off, "elided frame", ErrCorrupt)
+	case f.Ordinal != ordinal:
+		return s.damage(i, off, fmt.Sprintf("frame %d where %d belongs", f.Ordinal, ordinal), ErrCorrupt)
+	case f.Epoch != s.segs[i].Header.Epoch:
+		return s.damage(i, off, fmt.Sprintf("frame of epoch %d in a segment of %d", f.Epoch, s.segs[i].Header.Epoch), ErrCorrupt)
+	case f.First != s.pos.LSN+1 || f.DurableUpto > s.pos.LSN:
+		return s.damage(i, off, fmt.Sprintf("frame of LSN %d, durable up to %d, behind LSN %d", f.First, f.DurableUpto, s.pos.LSN), ErrCorrupt)
+	}
+	return nil
+}
+
+// records visits the records of a frame.
+func (s *scanner) records(f FrameHeader, entries []Entry) error {
+	for _, e := range entries {
+		s.pos = Position{LSN: s.pos.LSN + 1, Chain: s.pos.Chain.Next(e.Header)}
+		if err := s.reach(); err != nil {
+			return err
+		}
+		if s.pos.LSN <= s.opt.From.LSN {
+			continue
+		}
+		if err := s.visit(s.pos.LSN, e, f); err != nil {
+			return err
+		}
+		if s.opt.Relog != nil && s.pos.LSN > s.relog.LSN {
+			if err := s.opt.Relog(s.pos.LSN, e, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tail judges an invalid frame at off: nil means that it is a torn tail or the
+// zeros behind the end. One frame is in flight at a time, so any intact frame
+// of this segment behind it, with a higher ordinal, proves that it was durable.
+func (s *scanner) tail(i int, content []byte, off int64, ordinal uint32) error {
+	for at := off + BlockSize; at < int64(len(content)); at += BlockSize {
+		rest := content[at:]
+		if binary.LittleEndian.Uint32(rest) != frameMagic || binary.LittleEndian.Uint64(rest[56:]) != s.segs[i].binding {
+			continue
+		}
+		f, _, err := decodeFrameHeader(rest)
+		if err == nil && f.Ordinal > ordinal || errors.Is(err, ErrFeatureLevel) {
+			return s.damage(i, off, fmt.Sprintf("invalid frame, but the one at offset %d was written after it was durable", at), ErrCorrupt)
+		}
+	}
+	return nil
+}
