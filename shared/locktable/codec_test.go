@@ -101,19 +101,20 @@ func TestDecodeIsStrict(t *testing.T) {
 		b    []byte
 		want error
 	}{
-		"unknown field":       {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field": {append(bytes.Clone(base), field(26, 1)...), locktable.ErrUnknownField},
-		"unknown kind":        {append(bytes.Clone(base[:4]), field(3, 18)...), locktable.ErrUnknownKind},
-		"large unknown kind":  {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
-		"duplicate":           {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},
-		"descending":          {append(bytes.Clone(base), field(1, 1)...), locktable.ErrMalformed},
-		"explicit zero":       {append(bytes.Clone(base), field(5, 0)...), locktable.ErrMalformed},
-		"wrong wire type":     {append(bytes.Clone(base), protowire.AppendFixed32(protowire.AppendTag(nil, 5, protowire.Fixed32Type), 1)...), locktable.ErrMalformed},
-		"overlong varint":     {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
-		"overlong tag":        {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
-		"truncated skippable": {append(bytes.Clone(base), field(64, 300)[:3]...), locktable.ErrMalformed},
-		"negative offset":     {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
-		"empty":               {nil, locktable.ErrUnknownKind},
+		"unknown field":        {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
+		"first unknown field":  {append(bytes.Clone(base), field(26, 1)...), locktable.ErrUnknownField},
+		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 18)...), locktable.ErrUnknownKind},
+		"large unknown kind":   {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
+		"duplicate":            {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},
+		"descending":           {append(bytes.Clone(base), field(1, 1)...), locktable.ErrMalformed},
+		"explicit zero":        {append(bytes.Clone(base), field(5, 0)...), locktable.ErrMalformed},
+		"wrong wire type":      {append(bytes.Clone(base), protowire.AppendFixed32(protowire.AppendTag(nil, 5, protowire.Fixed32Type), 1)...), locktable.ErrMalformed},
+		"number of fixed size": {append(protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1), base[2:]...), locktable.ErrMalformed},
+		"overlong varint":      {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
+		"overlong tag":         {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
+		"truncated skippable":  {append(bytes.Clone(base), field(64, 300)[:3]...), locktable.ErrMalformed},
+		"negative offset":      {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
+		"empty":                {nil, locktable.ErrUnknownKind},
 	} {
 		if _, err := locktable.DecodeHeader(tc.b); !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", why, err, tc.want)

@@ -3,9 +3,7 @@
 package locktable_test
 
 import (
-	"fmt"
-	"maps"
-	"math/rand/v2"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -320,6 +318,20 @@ func TestReignGrantsWhatIsOwed(t *testing.T) {
 	h.apply(h.table.DecideResign(strings.Repeat("é", 400), 2, nil))
 }
 
+// The last waiter of a lock that is owed a grant may leave before it comes.
+func TestOwedLockVanishesWithItsQueue(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("a", 1, "db", 0)).Token
+	h.want(pending, acquire("b", 1, "db", forever))
+	q := release("a", 2, "db", token)
+	recs, _ := h.table.Decide(&q, 1, locktable.FileFacts{}, nil)
+	h.apply(recs[:1])
+	h.want(cluster.StatusCancelled, cancel("b", 1))
+	if recs := h.table.DecideReign(1, 2, nil); len(recs) != 1 || h.table.LockCount() != 0 {
+		t.Fatalf("%d locks are left, and the reign decides %+v", h.table.LockCount(), recs)
+	}
+}
+
 func TestOutstandingLimit(t *testing.T) {
 	table := locktable.New()
 	apply := func(q locktable.Request) locktable.Decision {
@@ -341,6 +353,12 @@ func TestOutstandingLimit(t *testing.T) {
 	if dec := apply(q); dec.Outcome.Status != invalid || !strings.Contains(dec.Outcome.Message, "low-water") {
 		t.Fatalf("over the limit: %+v", dec)
 	}
+	over := record{
+		LSN: table.LSN() + 1, Epoch: 1, Kind: locktable.KindGrant, Client: c, Request: q.ID, Lock: "db", TTL: q.TTL,
+	}
+	if err := table.Apply(&over); !errors.Is(err, locktable.ErrIllegal) {
+		t.Fatalf("apply over the limit: %v", err)
+	}
 	q.LowWater = 2
 	if dec := apply(q); dec.Outcome.Status != ok {
 		t.Fatalf("with a raised mark: %+v", dec)
@@ -358,6 +376,12 @@ func TestQueueLimit(t *testing.T) {
 		if id == locktable.MaxQueue+2 {
 			if dec.Outcome.Status != cluster.StatusStorageUnavailable {
 				t.Fatalf("over the limit: %+v", dec)
+			}
+			over := record{
+				LSN: table.LSN() + 1, Epoch: 1, Kind: locktable.KindEnqueue, Client: "c", Request: id, Lock: "db", TTL: q.TTL, Wait: forever,
+			}
+			if err := table.Apply(&over); !errors.Is(err, locktable.ErrIllegal) {
+				t.Fatalf("apply over the limit: %v", err)
 			}
 			break
 		}
@@ -431,48 +455,5 @@ func TestViews(t *testing.T) {
 	}
 	if state, out := h.table.Lookup("v", 1); state != locktable.RequestExecuted || out.Token != 1 {
 		t.Errorf("lookup: %d %+v", state, out)
-	}
-}
-
-// Thousands of names make the sorted index split and join its blocks.
-func TestManyLocks(t *testing.T) {
-	l := &loop{tb: t, table: locktable.New()}
-	rng := rand.New(rand.NewPCG(1, 2))
-	tokens := map[cluster.LockName]cluster.Token{}
-	id := cluster.RequestID(0)
-	check := func() {
-		t.Helper()
-		if err := l.table.Check(); err != nil {
-			t.Fatal(err)
-		}
-		names := slices.Sorted(maps.Keys(tokens))
-		for v := range l.table.Locks("", "") {
-			if len(names) == 0 || v.Name != names[0] || v.Grant.Token != tokens[v.Name] {
-				t.Fatalf("lock %+v out of order", v)
-			}
-			names = names[1:]
-		}
-		if len(names) != 0 {
-			t.Fatalf("%d locks are missing", len(names))
-		}
-	}
-	for _, grow := range []bool{true, false, true, false} {
-		for range 20_000 {
-			id++
-			name := cluster.LockName(fmt.Sprintf("n%04d", rng.IntN(8000)))
-			if token := tokens[name]; token == 0 && (grow || rng.IntN(20) == 0) {
-				q := acquire("c", id, name, 0)
-				tokens[name] = l.do(&q, locktable.FileFacts{}).Token
-			} else if token != 0 && (!grow || rng.IntN(20) == 0) {
-				q := release("c", id, name, token)
-				l.do(&q, locktable.FileFacts{})
-				delete(tokens, name)
-			}
-		}
-		check()
-	}
-	restored, err := overJSON(l.table)
-	if err != nil || restored.Hash() != l.table.Hash() || l.table.Clone().Check() != nil {
-		t.Fatalf("restore: %v", err)
 	}
 }

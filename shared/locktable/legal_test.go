@@ -27,6 +27,12 @@ func busy(t *testing.T) *harness {
 
 func TestIllegalRecordsChangeNothing(t *testing.T) {
 	h := busy(t)
+	marked := acquire("m", 50, "marked", 0)
+	marked.LowWater = 40
+	h.want(ok, marked)
+	for id := cluster.RequestID(1); id <= locktable.MaxChosenReceipts+1; id++ { // drops the receipt of 1
+		h.want(cluster.StatusCancelled, cancel("d", id))
+	}
 	ttl := time.Second
 	appendRec := func(change func(r *record)) record {
 		r := record{
@@ -48,11 +54,14 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		"grant to an unopened":     {Kind: locktable.KindGrant, Client: "@1", Request: 1, Lock: "free", TTL: ttl},
 		"grant of an old request":  {Kind: locktable.KindGrant, Client: "a", Request: 1, Lock: "free", TTL: ttl},
 		"grant of another's place": {Kind: locktable.KindGrant, Client: "b", Request: 1, Lock: "free", TTL: ttl},
+		"mark above the request":   {Kind: locktable.KindGrant, Client: "x", Request: 5, LowWater: 6, Lock: "free", TTL: ttl},
+		"below the mark":           {Kind: locktable.KindGrant, Client: "m", Request: 39, Lock: "free", TTL: ttl},
+		"a dropped request":        {Kind: locktable.KindGrant, Client: "d", Request: 1, Lock: "free", TTL: ttl},
 		"queue at a free lock":     {Kind: locktable.KindEnqueue, Client: "x", Request: 1, Lock: "free", TTL: ttl, Wait: 1},
 		"waiting twice":            {Kind: locktable.KindEnqueue, Client: "b", Request: 1, Lock: "db", TTL: ttl, Wait: 1},
 		"shared waiter":            {Kind: locktable.KindEnqueue, Client: "x", Request: 1, Lock: "db", TTL: ttl, Wait: 1, Mode: locktable.ModeShared},
 		"wrong token":              {Kind: locktable.KindRelease, Client: "a", Request: 9, Lock: "db", Token: 4},
-		"token of the future":      {Kind: locktable.KindRelease, Client: "a", Request: 9, Lock: "db", Token: 99},
+		"token of the future":      {Kind: locktable.KindRelease, Client: "a", Request: 9, Lock: "db", Token: 9999},
 		"release by old request":   {Kind: locktable.KindRelease, Client: "a", Request: 2, Lock: "db", Token: 1},
 		"expiry of nothing":        {Kind: locktable.KindExpire, Lock: "free", Token: 1},
 		"timeout elsewhere":        {Kind: locktable.KindWaitTimeout, Client: "b", Request: 1, Lock: "other"},
@@ -88,6 +97,7 @@ func TestGrantsGoToTheHeadOfTheQueue(t *testing.T) {
 	head := recs[1]
 	for why, change := range map[string]func(r *record){
 		"jumping the queue": func(r *record) { r.Client = "c" },
+		"another request":   func(r *record) { r.Request++ },
 		"a stranger":        func(r *record) { r.Client = "x" },
 		"another TTL":       func(r *record) { r.TTL++ },
 		"another hash":      func(r *record) { r.Hash++ },
