@@ -50,6 +50,12 @@ func (b *Batch) Len() int { return b.count }
 // Size is what the frame takes on disk, in bytes: whole blocks.
 func (b *Batch) Size() int { return padded(max(len(b.buf), FrameHeaderSize)) }
 
+// SizeWith is what Size would be after Add(header, data), for whoever has to
+// stay within Log.Room. It may be a block too high.
+func (b *Batch) SizeWith(header, data []byte) int {
+	return padded(max(len(b.buf), FrameHeaderSize) + 2*binary.MaxVarintLen32 + len(header) + len(data))
+}
+
 // Start is the position before the first record, as given to Reset.
 func (b *Batch) Start() Position { return b.at }
 

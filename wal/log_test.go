@@ -282,6 +282,28 @@ func TestTooLargeIsRefused(t *testing.T) {
 	}
 }
 
+// Whoever splits by SizeWith and Room never meets ErrTooLarge, not even in a
+// first segment that is smaller than the others.
+func TestSplitByRoom(t *testing.T) {
+	s := started(t, minSegmentSize)
+	s.must(s.log.PrepareNext(t.Context()))
+	header, data := make([]byte, 100), make([]byte, 900)
+	for range 50 {
+		s.batch.Reset(s.log.Position())
+		for s.batch.SizeWith(header, data) <= s.log.Room() {
+			s.batch.Add(header, data)
+		}
+		if s.batch.Len() == 0 {
+			s.must(s.log.PrepareNext(t.Context()))
+			continue
+		}
+		s.must(s.log.Append(&s.batch))
+	}
+	if r, _, err := scan(s.d.alive(), scanOptions()); err != nil || r.End != s.log.Position() || r.Linkable < 2 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+}
+
 func TestRemovable(t *testing.T) {
 	s := started(t, tiny)
 	var ends []cluster.LSN // of the closed segments
