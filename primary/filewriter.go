@@ -323,13 +323,6 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 
 // writeRun writes the next appends in one piece, at their logged offset.
 func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
-	size, err := w.file.Size()
-	if err != nil {
-		return 0, err
-	}
-	if size != w.end {
-		return 0, fmt.Errorf("%w: %s has %d bytes, the log says %d", volume.ErrForeign, w.name, size, w.end)
-	}
 	data := kept[0].rec.Data
 	n = 1
 	if len(kept) > 1 {
@@ -338,6 +331,10 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 			data = append(data, kept[n].rec.Data...)
 			n++
 		}
+	}
+	last := &kept[len(kept)-1].rec
+	if err := w.fits(kept[:n], last.Offset+int64(len(last.Data))); err != nil {
+		return 0, err
 	}
 	if err := w.file.WriteAt(data, kept[0].rec.Offset); err != nil {
 		return 0, err

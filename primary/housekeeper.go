@@ -102,7 +102,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		return err
 	}
 	// Every append up to s.At was handed to its writer before the snapshot was answered.
-	p.syncFiles(ctx)
+	p.SyncFiles(ctx)
 	p.files.Lock()
 	for _, w := range p.files.writers {
 		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
@@ -144,9 +144,9 @@ func (p *Primary) removeBehind() error {
 	return nil
 }
 
-// syncFiles asks every writer to make its file durable, and waits a bounded
+// SyncFiles asks every writer to make its file durable, and waits a bounded
 // time: what a file could not take goes into the checkpoint.
-func (p *Primary) syncFiles(ctx context.Context) {
+func (p *Primary) SyncFiles(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fileSyncWait)
 	defer cancel()
 	p.files.Lock()

@@ -42,7 +42,8 @@ type Options struct {
 	Confirm func(context.Context) error
 	// Publish is given every committed frame, in order, after its check. It must not block.
 	Publish func(Frame)
-	// MaxBatch bounds one frame, in bytes; 0 means 4 MiB.
+	// MaxBatch is the size at which a batch takes no further call, in bytes; 0
+	// means 512 KiB. With one append more it must fit into the first segment.
 	MaxBatch int
 	// CheckpointBytes is how much log makes a checkpoint worth its while, in
 	// bytes; 0 means 64 MiB. A large table asks for twice its own size.
@@ -93,7 +94,7 @@ const (
 // New makes a primary for a claimed reign. Run does the rest.
 func New(reign *volume.Reign, opt Options) *Primary {
 	if opt.MaxBatch == 0 {
-		opt.MaxBatch = 4 << 20
+		opt.MaxBatch = 512 << 10
 	}
 	if opt.CheckpointBytes == 0 {
 		opt.CheckpointBytes = 64 << 20

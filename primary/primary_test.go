@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,15 +173,17 @@ func TestQueueIsServedInOrder(t *testing.T) {
 		defer x.end()
 		first := x.ok(acquire("c0", 1, "l", 0))
 		order := make(chan cluster.ClientID, 3)
+		var released sync.WaitGroup
 		for _, id := range []cluster.ClientID{"c1", "c2", "c3"} {
-			go func() {
+			released.Go(func() {
 				out := x.ok(acquire(id, 1, "l", locktable.WaitForever))
 				order <- id
 				x.ok(release(id, 2, "l", out.Token))
-			}()
+			})
 			synctest.Wait()
 		}
 		x.ok(release("c0", 2, "l", first.Token))
+		released.Wait()
 		var got []string
 		for range 3 {
 			got = append(got, string(<-order))

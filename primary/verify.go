@@ -99,34 +99,36 @@ func (w *fileWriter) open() error {
 	return nil
 }
 
-// reopen prepares to write everything kept again: the file must end between the
-// first and the last byte of it, and what is there must be what was meant to be
-// there, or zeros that a crash left.
+// reopen prepares to write everything kept again, through a new descriptor.
 func (w *fileWriter) reopen(kept []keptAppend) error {
 	w.written = 0
 	if err := w.open(); err != nil {
 		return err
 	}
-	first, last := &kept[0].rec, &kept[len(kept)-1].rec
-	floor, top := first.Offset, last.Offset+int64(len(last.Data))
+	w.end = kept[0].rec.Offset
+	// The descriptor was opened before this check: if it passes, nobody had
+	// fenced this reign when the file was the one that was verified.
+	return w.p.check()
+}
+
+// fits proves that the file may be written from w.end on: it ends there, or
+// among the bytes that the log has for it. Behind w.end stands what a write
+// before an error left, what a crash left of it, or what a primary that was
+// asleep since before this reign writes now: in each case the log's bytes or zeros.
+func (w *fileWriter) fits(run []keptAppend, top int64) error {
 	size, err := w.file.Size()
 	if err != nil {
 		return err
 	}
-	if size < floor || size > top {
-		return fmt.Errorf("%w: %s has %d bytes, the log says %d to %d", volume.ErrForeign, w.name, size, floor, top)
+	if size < w.end || size > top {
+		return fmt.Errorf("%w: %s has %d bytes, the log says %d to %d", volume.ErrForeign, w.name, size, w.end, top)
 	}
-	for i := range kept {
-		if err := w.compare(&kept[i].rec, size); err != nil {
+	for i := range run {
+		if err := w.compare(&run[i].rec, size); err != nil {
 			return err
 		}
 	}
-	// The descriptor was opened before this check: if it passes, nobody had
-	// fenced this reign when the file was the one that was verified.
-	if err := w.p.check(); err != nil {
-		return err
-	}
-	return w.rewrite(kept, size)
+	return nil
 }
 
 // compare refuses bytes below size that are neither the append's nor zero.
@@ -144,22 +146,5 @@ func (w *fileWriter) compare(rec *locktable.Record, size int64) error {
 			return fmt.Errorf("%w: %s holds foreign bytes at offset %d", volume.ErrForeign, w.name, rec.Offset+int64(i))
 		}
 	}
-	return nil
-}
-
-// rewrite writes again what the file may hold in part, so that the appends
-// after it find the file ending where the log says.
-func (w *fileWriter) rewrite(kept []keptAppend, size int64) error {
-	w.end = kept[0].rec.Offset
-	n := 0
-	for n < len(kept) && kept[n].rec.Offset < size {
-		if err := w.file.WriteAt(kept[n].rec.Data, kept[n].rec.Offset); err != nil {
-			return err
-		}
-		w.end = kept[n].rec.Offset + int64(len(kept[n].rec.Data))
-		n++
-	}
-	w.tell(0, n)
-	w.written = n
 	return nil
 }

@@ -238,6 +238,9 @@ func (r *Reign) adopt(a *Adoption) (*wal.Log, error) {
 	return r.relog(opt, a)
 }
 
+// relogBytes bounds one frame of the copy.
+const relogBytes = 1 << 20
+
 // relog writes the records of the open segment into this reign's first own one.
 func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	log, err := wal.Start(opt, a.log.Relog, a.Base)
@@ -247,7 +250,8 @@ func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	var b wal.Batch
 	for i := 0; i < len(a.relog); {
 		b.Reset(log.Position())
-		for ; i < len(a.relog) && b.Size() < 1<<20; i++ {
+		b.Add(a.relog[i].Header, a.relog[i].Data)
+		for i++; i < len(a.relog) && b.SizeWith(a.relog[i].Header, a.relog[i].Data) <= min(log.Room(), relogBytes); i++ {
 			b.Add(a.relog[i].Header, a.relog[i].Data)
 		}
 		err := log.Append(&b)

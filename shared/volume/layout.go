@@ -34,8 +34,9 @@ const (
 	// fenceSpacing keeps the flag and START in different pages, blocks and stripes.
 	fenceSpacing = 64 << 10
 	fenceSize    = 2 * fenceSpacing
-	// FirstSegmentSize is the size of the segment inside a prepared claim.
-	FirstSegmentSize = 1 << 20
+	// FirstSegmentSize is the size of the segment inside a prepared claim: room
+	// for any one record, since an empty segment has no successor.
+	FirstSegmentSize = 2 << 20
 	// SegmentSize is the size of every later segment.
 	SegmentSize = 64 << 20
 	// reserveSize is given back when the disk is full, so that a claim can still be prepared.

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+const (
+	// patience is how long a client waits for one answer before it asks the next reign.
+	patience = 500 * time.Millisecond
+	// ttl is long enough that no lease ends in a story.
+	ttl = 600 * time.Second
+)
+
+// Ack is one operation that a client was told is done.
+type Ack struct {
+	Request locktable.Request
+	Outcome locktable.Outcome
+	Epoch   cluster.Epoch // of the reign that answered
+}
+
+// Ledger collects what clients were told, and what they must never be told.
+type Ledger struct {
+	mu   sync.Mutex
+	acks []Ack
+	bad  []string
+}
+
+// Acks lists what was acknowledged, in the order in which clients heard of it.
+func (l *Ledger) Acks() []Ack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Ack(nil), l.acks...)
+}
+
+// Bad lists the violations that the clients saw themselves.
+func (l *Ledger) Bad() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.bad...)
+}
+
+func (l *Ledger) ack(a Ack) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acks = append(l.acks, a)
+}
+
+func (l *Ledger) violation(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bad = append(l.bad, fmt.Sprintf(format, args...))
+}
+
+// worker is one client: it works through rounds of acquire, appends, release,
+// numbering its requests upwards and repeating each until it is acknowledged.
+type worker struct {
+	story *Story
+	id    cluster.ClientID
+	lock  cluster.LockName
+	file  cluster.FileName
+	next  cluster.RequestID
+	tries int
+}
+
+// run does n rounds of two appends.
+func (w *worker) run(ctx context.Context, n int) {
+	for round := range n {
+		grant, ok := w.do(ctx, locktable.Request{Op: locktable.OpAcquire, Lock: w.lock, TTL: ttl, Wait: locktable.WaitForever})
+		if !ok {
+			return
+		}
+		for part := range 2 {
+			data := fmt.Appendf(nil, "%s round %d part %d\n", w.id, round, part)
+			if _, ok := w.do(ctx, locktable.Request{
+				Op: locktable.OpAppend, Lock: w.lock, Token: grant.Token, File: w.file,
+				Data: data, CRC: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)),
+			}); !ok {
+				return
+			}
+		}
+		if _, ok := w.do(ctx, locktable.Request{Op: locktable.OpRelease, Lock: w.lock, Token: grant.Token}); !ok {
+			return
+		}
+		w.story.progress.Add(1)
+	}
+}
+
+// do repeats one request at one reign after the other until it is acknowledged.
+func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome, bool) {
+	w.next++
+	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
+	for ctx.Err() == nil {
+		p := w.story.pick(w.tries)
+		w.tries++
+		if p == nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		out, err := w.ask(ctx, p, q)
+		if err != nil {
+			continue
+		}
+		switch out.Status {
+		case cluster.StatusOK:
+			w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: p.Epoch()})
+			return out, true
+		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
+			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:
+			time.Sleep(10 * time.Millisecond)
+		default:
+			w.story.Ledger.violation("%s/%d %v was refused by epoch %d: %v %s", q.Client, q.ID, q.Op, p.Epoch(), out.Status, out.Message)
+			return out, false
+		}
+	}
+	return locktable.Outcome{}, false
+}
+
+func (w *worker) ask(ctx context.Context, p *primary.Primary, q locktable.Request) (locktable.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return p.Do(ctx, &q)
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// Sizes are small, so that a short story rotates, checkpoints and removes.
+const (
+	firstSegment    = 32 << 10
+	segment         = 48 << 10
+	maxBatch        = 8 << 10
+	checkpointBytes = 40 << 10
+)
+
+// Story is one run. Make it and use it inside one synctest bubble.
+type Story struct {
+	Disk    *volumetest.Disk
+	Profile volumetest.Profile
+	Ledger  Ledger
+	Log     zerolog.Logger
+	Random  io.Reader
+
+	progress atomic.Int32 // rounds that clients finished
+	workers  sync.WaitGroup
+	stop     context.CancelFunc
+
+	mu     sync.Mutex
+	reigns []*Reign // newest last
+}
+
+// Reign is one server's process for one reign: it opens the volume, prepares,
+// claims and runs, once.
+type Reign struct {
+	Host  *volumetest.Host
+	ready chan struct{} // closed when primary is set or the process has ended
+	done  chan struct{}
+	stop  context.CancelCauseFunc
+
+	primary atomic.Pointer[primary.Primary]
+	err     error // once done is closed
+}
+
+// Members are the servers of every story.
+func Members() cluster.Members {
+	var all cluster.Members
+	for id := range cluster.ServerID(3) {
+		all = append(all, cluster.Member{
+			ID: id + 1, GRPC: fmt.Sprintf("h%d:1", id+1), HTTP: fmt.Sprintf("h%d:2", id+1), Peer: fmt.Sprintf("h%d:3", id+1),
+		})
+	}
+	return all
+}
+
+// Timing is the default with short periods; none of them matters for safety.
+func Timing() cluster.Timing {
+	t := cluster.DefaultTiming()
+	t.FencingPeriod = 20 * time.Millisecond
+	return t
+}
+
+// Begin starts a server's process; hook is asked before each of its calls.
+func (s *Story) Begin(id cluster.ServerID, hook volumetest.Hook) *Reign {
+	host := s.Disk.Host(int(id), s.Profile)
+	host.SetHook(hook)
+	ctx, stop := context.WithCancelCause(context.Background())
+	r := &Reign{Host: host, ready: make(chan struct{}), done: make(chan struct{}), stop: stop}
+	s.mu.Lock()
+	s.reigns = append(s.reigns, r)
+	s.mu.Unlock()
+	go func() {
+		defer close(r.done)
+		r.err = s.process(ctx, r, id)
+	}()
+	return r
+}
+
+// process is what a server does for one reign.
+func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err error) {
+	ready := sync.OnceFunc(func() { close(r.ready) })
+	defer ready()
+	v, err := volume.Open(r.Host, volume.Options{Server: id, Random: s.Random, FirstSegment: firstSegment, Segment: segment})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	if err := v.RemoveLeftovers(); err != nil {
+		return err
+	}
+	prepared, err := v.Prepare(ctx)
+	if err != nil {
+		return err
+	}
+	reign, err := v.Claim(ctx, prepared)
+	if err != nil {
+		return err
+	}
+	p := primary.New(reign, primary.Options{
+		Server: id, Timing: Timing(), Log: s.Log.With().Int("server", int(id)).Logger(),
+		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond,
+	})
+	r.primary.Store(p)
+	ready()
+	return p.Run(ctx)
+}
+
+// Serving waits until the reign serves, or says false when it never will.
+func (r *Reign) Serving() bool {
+	<-r.ready
+	for {
+		p := r.primary.Load()
+		if p == nil || p.State() == primary.StateEnded {
+			return false
+		}
+		if p.State() == primary.StateServing {
+			return true
+		}
+		select {
+		case <-r.done:
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the process as kill -9 does, and waits until it has wound up.
+func (r *Reign) Kill() {
+	r.Host.Kill()
+	r.stop(errors.New("killed"))
+	<-r.done
+}
+
+// pick is the reign that a client's n-th try goes to: all in turn, the newest first.
+func (s *Story) pick(n int) *primary.Primary {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reigns) == 0 {
+		return nil
+	}
+	return s.reigns[len(s.reigns)-1-n%len(s.reigns)].primary.Load()
+}
+
+// Work starts the clients: two that share a lock and a file, and one alone.
+func (s *Story) Work(rounds int) {
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	for _, w := range []*worker{
+		{story: s, id: "c1", lock: "a", file: "a.txt"},
+		{story: s, id: "c2", lock: "a", file: "a.txt"},
+		{story: s, id: "c3", lock: "deep/b", file: "dir/b.txt"},
+	} {
+		s.workers.Go(func() { w.run(ctx, rounds) })
+	}
+}
+
+// finished is closed when all clients are done.
+func (s *Story) finished() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		s.workers.Wait()
+		close(done)
+	}()
+	return done
+}
+
+// End kills every process that still runs.
+func (s *Story) End() {
+	s.stop()
+	s.workers.Wait()
+	s.mu.Lock()
+	reigns := s.reigns
+	s.mu.Unlock()
+	for _, r := range reigns {
+		r.Kill()
+	}
+}

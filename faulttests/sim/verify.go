@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// Verify begins one more reign on disk and compares what is there with what
+// clients were told. It returns every violation. The numbers are those of the invariants in
+// RELIABILITY.md.
+func (s *Story) Verify(disk *volumetest.Disk) []string {
+	bad := s.Ledger.Bad()
+	bad = append(bad, s.verifyOrder()...)
+	judge := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: s.Random}
+	r := judge.Begin(3, nil)
+	defer r.Kill()
+	if !r.Serving() {
+		<-r.done
+		return append(bad, fmt.Sprintf("I3: no reign can begin on what is left: %v", r.err))
+	}
+	p := r.primary.Load()
+	var files map[cluster.FileName]locktable.FileState
+	out, err := p.Read(context.Background(), func(v primary.View) {
+		bad = append(bad, s.verifyTable(v.Table)...)
+		files = map[cluster.FileName]locktable.FileState{}
+		for name, f := range v.Table.Files() {
+			files[name] = f
+		}
+	})
+	if err != nil || out.Status != cluster.StatusOK {
+		return append(bad, fmt.Sprintf("I15: the last reign does not answer: %v %v", out.Status, err))
+	}
+	// A checkpoint's sync makes the redo of the takeover complete.
+	p.SyncFiles(context.Background())
+	return append(bad, s.verifyFiles(disk, files)...)
+}
+
+// verifyOrder checks what clients saw in the order they saw it: I1 tokens rise,
+// I9 epochs that answer never fall, I7 one answer for one request.
+func (s *Story) verifyOrder() (bad []string) {
+	last := map[cluster.LockName]cluster.Token{}
+	for _, a := range s.Ledger.Acks() {
+		if a.Request.Op != locktable.OpAcquire {
+			continue
+		}
+		if a.Outcome.Token <= last[a.Request.Lock] {
+			bad = append(bad, fmt.Sprintf("I1: token %d of %s after %d", a.Outcome.Token, a.Request.Lock, last[a.Request.Lock]))
+		}
+		last[a.Request.Lock] = a.Outcome.Token
+	}
+	return bad
+}
+
+// verifyTable: I3 every acknowledged operation is there, I7 with the same
+// outcome, and the table's own invariants hold.
+func (s *Story) verifyTable(t *locktable.Table) (bad []string) {
+	if err := t.Check(); err != nil {
+		bad = append(bad, fmt.Sprintf("Check: %v", err))
+	}
+	newest := map[cluster.ClientID]Ack{}
+	for _, a := range s.Ledger.Acks() {
+		newest[a.Request.Client] = a
+	}
+	for _, a := range newest { // a client's mark has forgotten those before
+		state, out := t.Lookup(a.Request.Client, a.Request.ID)
+		if c, _ := t.Client(a.Request.Client); state == locktable.RequestStale && c.LowWater > a.Request.ID {
+			continue // its next request, not acknowledged yet, came through and forgot this one
+		}
+		if state != locktable.RequestExecuted {
+			bad = append(bad, fmt.Sprintf("I3: %s/%d %v was acknowledged and is lost (%v)", a.Request.Client, a.Request.ID, a.Request.Op, state))
+			continue
+		}
+		if out.LSN != a.Outcome.LSN || out.Token != a.Outcome.Token || out.Offset != a.Outcome.Offset {
+			bad = append(bad, fmt.Sprintf("I7: %s/%d %v: was told %+v, now %+v", a.Request.Client, a.Request.ID, a.Request.Op, a.Outcome, out))
+		}
+	}
+	return bad
+}
+
+// verifyFiles: I5 each file is its acknowledged appends, each once, in the
+// order of the log, and at most unacknowledged ones besides; I6 tokens of appends never fall.
+func (s *Story) verifyFiles(disk *volumetest.Disk, files map[cluster.FileName]locktable.FileState) (bad []string) {
+	acked := map[cluster.FileName][]Ack{}
+	for _, a := range s.Ledger.Acks() {
+		if a.Request.Op == locktable.OpAppend {
+			acked[a.Request.File] = append(acked[a.Request.File], a)
+		}
+	}
+	for name, acks := range acked {
+		content, err := disk.ReadFile(volume.ProtectedPath(name))
+		if err != nil {
+			bad = append(bad, fmt.Sprintf("I5: %s: %v", name, err))
+			continue
+		}
+		if f := files[name]; f.End != int64(len(content)) || f.Quarantined {
+			bad = append(bad, fmt.Sprintf("I5: %s has %d bytes, the table says %d, quarantined %v %s", name, len(content), f.End, f.Quarantined, f.Reason))
+		}
+		bad = append(bad, verifyFile(name, content, acks)...)
+	}
+	return bad
+}
+
+func verifyFile(name cluster.FileName, content []byte, acks []Ack) (bad []string) {
+	slices.SortFunc(acks, func(a, b Ack) int { return int(a.Outcome.Offset - b.Outcome.Offset) })
+	if i := bytes.IndexByte(content, 0); i >= 0 {
+		bad = append(bad, fmt.Sprintf("I5: %s has a zero byte at %d", name, i))
+	}
+	var token cluster.Token
+	var end int64
+	for _, a := range acks {
+		o := a.Outcome
+		if o.Offset < end || o.Offset+o.Length > int64(len(content)) {
+			bad = append(bad, fmt.Sprintf("I5: %s: receipt of [%d:+%d] overlaps or lies outside of %d bytes", name, o.Offset, o.Length, len(content)))
+			continue
+		}
+		if !bytes.Equal(content[o.Offset:o.Offset+o.Length], a.Request.Data) {
+			bad = append(bad, fmt.Sprintf("I5: %s at %d holds %q, the receipt says %q", name, o.Offset, content[o.Offset:o.Offset+o.Length], a.Request.Data))
+		}
+		if n := strings.Count(string(content), string(a.Request.Data)); n != 1 {
+			bad = append(bad, fmt.Sprintf("I5: %s holds %q %d times", name, a.Request.Data, n))
+		}
+		if o.Token < token {
+			bad = append(bad, fmt.Sprintf("I6: %s: token %d at %d after %d", name, o.Token, o.Offset, token))
+		}
+		token, end = o.Token, o.Offset+o.Length
+	}
+	return bad
+}
+
+// VerifyWrites checks the rule of the house on one host's calls: a primary
+// writes only inside its own epoch's directory, with the known exceptions.
+func (r *Reign) VerifyWrites() (bad []string) {
+	p := r.primary.Load()
+	own := ""
+	if p != nil {
+		own = fmt.Sprintf("epochs/%010d", uint64(p.Epoch()))
+	}
+	for _, c := range r.Host.Trace() {
+		switch c.Op {
+		case volumetest.OpWriteAt, volumetest.OpMkdir, volumetest.OpRename, volumetest.OpLink, volumetest.OpRemove:
+		default:
+			continue
+		}
+		name := c.Name
+		if c.Op == volumetest.OpLink {
+			name = c.NewName
+		}
+		switch {
+		case own != "" && (name == own || strings.HasPrefix(name, own+"/")):
+		case strings.HasPrefix(name, "servers/"), strings.HasPrefix(name, "files/"), strings.HasPrefix(name, "history/"):
+		case c.Op == volumetest.OpWriteAt && path.Base(name) == "fence":
+		case c.Op == volumetest.OpRemove && strings.HasPrefix(name, "epochs/") && path.Base(name) != "fence" && path.Base(name) != "claim.json" && name < own:
+		default:
+			bad = append(bad, fmt.Sprintf("house rule: epoch %s did %v", own, c))
+		}
+	}
+	return bad
+}
