@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -19,7 +19,16 @@ type batch struct {
 	wal.Batch
 	answers []answer
 	appends []appendJob
-	resigns bool
+	// For writers, behind the appends, in this order.
+	questions []question
+	stops     []*fileWriter
+	resigns   bool
+}
+
+// question asks a file's writer for its word.
+type question struct {
+	writer *fileWriter
+	job    verifyJob
 }
 
 // answer is what one call is told when its batch is committed.
@@ -27,6 +36,8 @@ type answer struct {
 	done  func(locktable.Outcome)
 	out   locktable.Outcome
 	after []*fileWriter // whose writes under way come first
+	// inFile says that the answer speaks of bytes in the file of after.
+	inFile bool
 }
 
 // appendJob is a decided append on its way to its file.
@@ -40,20 +51,26 @@ func (b *batch) reset(at wal.Position) {
 	b.Reset(at)
 	clear(b.answers)
 	clear(b.appends)
+	clear(b.questions)
+	clear(b.stops)
 	b.answers, b.appends, b.resigns = b.answers[:0], b.appends[:0], false
+	b.questions, b.stops = b.questions[:0], b.stops[:0]
 }
 
-func (b *batch) empty() bool { return b.Len() == 0 && len(b.answers) == 0 }
+func (b *batch) empty() bool {
+	return b.Len()+len(b.answers)+len(b.questions)+len(b.stops) == 0
+}
 
 // fail answers everything in the batch UNKNOWN: the reign ended, and the next
 // one may or may not adopt what was in flight.
 func (b *batch) fail() {
-	unknown := func(done func(locktable.Outcome)) { (&call{done: done}).answerUnknown() }
 	for i := range b.answers {
-		unknown(b.answers[i].done)
+		b.answers[i].done(unknown())
 	}
 	for i := range b.appends {
-		unknown(b.appends[i].done)
+		if done := b.appends[i].done; done != nil {
+			done(unknown())
+		}
 	}
 }
 
@@ -76,6 +93,13 @@ func (p *Primary) commit(b *batch) {
 	p.end.Store(uint64(b.End().LSN))
 	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i])
+	}
+	for i := range b.questions {
+		w := b.questions[i].writer
+		w.verify(b.questions[i].job, func(v verified) { p.queue.put(&call{kind: callVerified, word: &v}) })
+	}
+	for _, w := range b.stops {
+		p.stopWriter(w)
 	}
 	if p.opt.Publish != nil && b.Len() > 0 {
 		p.opt.Publish(Frame{Elided: b.Elided(), Before: b.Start(), End: b.End()})
@@ -112,7 +136,7 @@ func (p *Primary) persist(b *batch) error {
 	if !p.log.NextReady() {
 		poke(p.wake.segments)
 	}
-	if p.logBytes.Add(int64(b.Size())) > p.opt.CheckpointBytes {
+	if p.logBytes.Add(int64(b.Size())) > p.logLimit.Load() {
 		poke(p.wake.housekeeper)
 	}
 	return nil
@@ -124,21 +148,28 @@ func (a *answer) leave() {
 		a.done(a.out)
 		return
 	}
-	left, lost := new(atomic.Int32), new(atomic.Bool)
+	var left atomic.Int32
+	var ended, foreign atomic.Pointer[error]
 	left.Store(int32(len(a.after)))
-	done, out := a.done, a.out
+	x := *a // the batch is used again before the last writer passes
 	for _, w := range a.after {
-		w.barrier(func(ended bool) {
-			if ended {
-				lost.Store(true)
+		w.barrier(func(err error) {
+			switch {
+			case errors.Is(err, volume.ErrForeign):
+				foreign.Store(&err)
+			case err != nil:
+				ended.Store(&err)
 			}
 			if left.Add(-1) > 0 {
 				return
 			}
-			if lost.Load() {
-				out = locktable.Outcome{Status: cluster.StatusUnknown, Message: "the reign ended: ask again with the same request ID"}
+			switch why := foreign.Load(); {
+			case ended.Load() != nil:
+				x.out = unknown()
+			case why != nil && x.inFile:
+				x.out = quarantined(x.out, (*why).Error())
 			}
-			done(out)
+			x.done(x.out)
 		})
 	}
 }

@@ -17,15 +17,16 @@ type core struct {
 	table *locktable.Table
 
 	clock  servingClock
-	now    time.Duration // on the serving clock, of this round
+	now    time.Duration // on the serving clock, when calls were taken last
 	timers timers
 	ended  int // timers of leases and waiters that have ended
 	leases map[cluster.Token]*lease
 	waits  map[waitKey]*waiter
-	heard  map[cluster.ClientID]time.Duration
+	heard  map[cluster.ClientID]time.Duration // unheard, or when, for the table's clients
 	slots  map[cluster.FileName]*slot
 
 	calls     []*call // taken and not yet handled
+	resumed   []*call // were parked; handled before calls
 	free      []*call // the slice that is given to the queue next
 	cur       *batch  // being decided
 	spare     *batch  // nil while a batch is in flight
@@ -61,7 +62,7 @@ func (c *core) adopt() {
 		}
 	}
 	for id := range c.table.Clients() {
-		c.timers.add(timer{at: c.p.opt.Timing.ClientRetention, kind: timerClient, key: waitKey{client: id}})
+		c.hearOf(id)
 	}
 }
 
@@ -74,7 +75,7 @@ func (c *core) run() {
 	for {
 		c.round()
 		c.dispatch()
-		if len(c.calls) > 0 && !c.full() {
+		if c.left() && !c.full() {
 			continue // the batch was full, and has gone
 		}
 		select {
@@ -92,11 +93,14 @@ func (c *core) run() {
 // wake is the queue's signal, or nothing while the batch is full and has to wait
 // for the one in flight.
 func (c *core) wake() <-chan struct{} {
-	if len(c.calls) > 0 {
+	if c.left() {
 		return nil
 	}
 	return c.p.queue.wake
 }
+
+// left says that calls were taken that are not handled yet.
+func (c *core) left() bool { return len(c.calls)+len(c.resumed) > 0 }
 
 // stalled says that the serving clock stands still: without a quorum, or with a
 // batch in flight for longer than storage should take.
@@ -104,28 +108,37 @@ func (c *core) stalled(now time.Time) bool {
 	return !c.p.quorum.Load() || c.spare == nil && now.Sub(c.since) > lateness
 }
 
-// round handles what is queued, renewals before expiries, until the batch is full.
+// round handles what is queued until the batch is full. When all that was taken
+// is handled, it ends what was overdue when it was taken: renewals come before expiries.
 func (c *core) round() {
-	if len(c.calls) == 0 {
-		c.calls = c.p.queue.take(c.free[:0])
-		c.free = nil
-	}
-	// After taking: a lease granted now begins after its client asked for it.
 	now := time.Now()
 	c.p.progress.Store(now.UnixNano())
-	c.now = c.clock.advance(now, c.stalled(now))
+	if !c.left() {
+		c.calls = c.p.queue.take(c.free[:0])
+		c.free = nil
+		// After taking: a lease granted now begins after its client asked for it.
+		now = time.Now()
+		c.now = c.clock.advance(now, c.stalled(now))
+	}
+	for len(c.resumed) > 0 && !c.full() {
+		x := c.resumed[0]
+		c.resumed = c.resumed[1:]
+		c.handle(x)
+	}
 	n := 0
-	for n < len(c.calls) && !c.full() {
+	for n < len(c.calls) && len(c.resumed) == 0 && !c.full() {
 		c.handle(c.calls[n])
 		c.calls[n] = nil
 		n++
 	}
-	if n == len(c.calls) {
-		c.free, c.calls = c.calls[:0], nil
-	} else {
+	if n < len(c.calls) {
 		c.calls = c.calls[n:]
+		return
 	}
-	if c.p.quorum.Load() && !c.resigning {
+	if c.calls != nil {
+		c.free, c.calls = c.calls[:0], nil
+	}
+	if !c.left() && c.p.quorum.Load() && !c.resigning {
 		c.expire()
 	}
 }
@@ -142,7 +155,7 @@ func (c *core) dispatch() {
 	b, next := c.cur, c.spare
 	next.reset(b.End())
 	c.cur = next
-	if len(c.calls) == 0 && c.p.queue.empty() {
+	if !c.left() && c.p.queue.empty() {
 		c.p.commit(b)
 		c.spare = b
 		return
@@ -163,7 +176,7 @@ func (c *core) commits() {
 func (c *core) stop() {
 	close(c.toCommit)
 	c.cur.fail()
-	for _, x := range c.calls {
+	for _, x := range append(c.resumed, c.calls...) {
 		x.answerUnknown()
 	}
 	for _, w := range c.waits {
@@ -198,7 +211,7 @@ func (c *core) handle(x *call) {
 		x.read(c.view())
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
 	case x.kind == callVerified:
-		c.onVerified(x)
+		c.onVerified(x.word)
 	case x.kind == callQuarantine:
 		c.apply(c.table.DecideQuarantine(x.req.File, x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
 	case c.resigning:
@@ -226,7 +239,6 @@ func (c *core) serve(x *call) {
 		c.cur.resigns = true
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
 	case callRequest:
-		c.hear(x.req.Client)
 		c.request(x)
 	}
 }
@@ -234,17 +246,25 @@ func (c *core) serve(x *call) {
 // request decides a request, now or when its file has been verified.
 func (c *core) request(x *call) {
 	q := x.req
+	var facts locktable.FileFacts
 	if state, _ := c.table.Lookup(q.Client, q.ID); state == locktable.RequestNotSeen {
 		if out, ok := c.refuseFull(q); ok {
 			c.answer(x, out)
 			return
 		}
-		if c.needsFile(q) {
+		if x.word != nil && x.word.err != nil {
+			c.refuseFile(x)
+			return
+		}
+		if c.needsFile(x) {
 			c.park(x)
 			return
 		}
+		if x.word != nil {
+			facts = x.word.facts
+		}
 	}
-	c.decide(x, locktable.FileFacts{})
+	c.decide(x, facts)
 }
 
 // decide turns a request into records and an answer.
@@ -258,7 +278,11 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	if q.Op == locktable.OpAppend && len(recs) > 0 {
 		appended = x
 	}
-	c.apply(recs, appended)
+	if !c.apply(recs, appended) {
+		c.answer(x, unknown())
+		return
+	}
+	c.hear(q.Client)
 	switch {
 	case appended != nil: // the file's writer answers
 	case d.Pending:
@@ -269,9 +293,8 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 			c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
 		}
 	case q.Op == locktable.OpAppend && d.Outcome.Repeat:
-		c.answerAfter(x, d.Outcome, c.writing(q.File))
+		c.answerRepeat(x, d.Outcome)
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
-		c.hear(q.Client)
 		c.answerAfter(x, d.Outcome, c.writingUnder(d.Outcome.Lock))
 	default:
 		c.answer(x, d.Outcome)
@@ -290,27 +313,44 @@ func (c *core) answerAfter(x *call, out locktable.Outcome, after []*fileWriter) 
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: after})
 }
 
+// answerRepeat answers a repeat of an append from the present: its bytes may be
+// on their way to the file, or the file quarantined before they reached it.
+func (c *core) answerRepeat(x *call, out locktable.Outcome) {
+	if f, ok := c.table.File(out.File); ok && f.Quarantined && f.Generation == out.Generation {
+		out = quarantined(out, f.Reason)
+	}
+	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(out.File), inFile: true})
+}
+
+// quarantined is the outcome of an append that is committed to the log while its file cannot be trusted.
+func quarantined(out locktable.Outcome, reason string) locktable.Outcome {
+	out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, reason
+	return out
+}
+
 // apply applies decided records, in order, and puts them into the batch. The
-// Append among them, if any, answers appended.
-func (c *core) apply(recs []locktable.Record, appended *call) {
+// Append among them, if any, answers appended. False means that the reign is over.
+func (c *core) apply(recs []locktable.Record, appended *call) bool {
 	for i := range recs {
 		r := &recs[i]
 		if err := c.table.Apply(r); err != nil {
 			// A record that was decided against this very table cannot fail; if
 			// it does, nothing in memory is to be trusted.
 			c.p.Depose(fmt.Errorf("apply %v at LSN %d: %w", r.Kind, r.LSN, err))
-			return
+			return false
 		}
 		c.head = r.AppendHeader(c.head[:0])
 		c.cur.Add(c.head, r.Data)
 		c.follow(r, appended)
 	}
 	c.recs = recs[:0]
+	return true
 }
 
 // follow keeps what the core loop counts in step with the table.
 func (c *core) follow(r *locktable.Record, appended *call) {
 	c.p.logRecord(r)
+	c.hearOf(r.Client)
 	switch r.Kind {
 	case locktable.KindGrant:
 		c.addLease(r.Lock, r.LSN.Token(), r.Client, r.TTL)
@@ -326,7 +366,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 		c.followAppend(r, appended)
 	case locktable.KindForgetClient:
 		delete(c.heard, r.Client)
-	case locktable.KindUnbind:
+	case locktable.KindUnbind, locktable.KindRotate:
 		c.dropSlot(r.File)
 	case locktable.KindForceClear:
 		c.ended += len(c.leases)
@@ -377,8 +417,8 @@ func (c *core) view() View {
 			return max(0, c.deadline(l)-c.now)
 		},
 		Heard: func(id cluster.ClientID) bool {
-			_, ok := c.heard[id]
-			return ok
+			at, ok := c.heard[id]
+			return ok && at >= 0
 		},
 	}
 }

@@ -5,7 +5,6 @@ package primary
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +62,7 @@ type fileWriter struct {
 	end     int64                 // of what was written
 	foreign error                 // quarantined: nothing is written any more
 	retry   time.Duration
+	missed  time.Time // since when the name does not lead to the file
 }
 
 // keptAppend is an append that may have to be written again.
@@ -74,9 +74,9 @@ type keptAppend struct {
 
 // verifyJob asks for a verification before something is admitted.
 type verifyJob struct {
+	op    locktable.Op
 	state locktable.FileState
 	bound bool
-	sync  bool // also make everything durable
 }
 
 // fileJob is one thing for the writer to do, besides what stands in kept. It is
@@ -84,9 +84,9 @@ type verifyJob struct {
 type fileJob struct {
 	verify *verifyJob
 	word   func(verified)
-	// pass is called when all earlier appends are written, or with true when
-	// the reign ended first.
-	pass func(ended bool)
+	// pass is called when all earlier appends are written, with ErrForeign when
+	// they never will be, or with errEnded when the reign ended first.
+	pass func(error)
 	// synced is called after an attempt to sync.
 	synced func(error)
 }
@@ -161,9 +161,9 @@ var errEnded = errors.New("the writer of this file has ended")
 func (w *fileWriter) refuse(j fileJob) {
 	switch {
 	case j.verify != nil:
-		j.word(verified{file: w.name, err: errEnded})
+		j.word(verified{writer: w, op: j.verify.op, err: errEnded})
 	case j.pass != nil:
-		j.pass(true)
+		j.pass(errEnded)
 	case j.synced != nil:
 		j.synced(errEnded)
 	}
@@ -173,7 +173,7 @@ func (w *fileWriter) verify(v verifyJob, word func(verified)) {
 	w.put(fileJob{verify: &v, word: word})
 }
 
-func (w *fileWriter) barrier(pass func(ended bool)) { w.put(fileJob{pass: pass}) }
+func (w *fileWriter) barrier(pass func(error)) { w.put(fileJob{pass: pass}) }
 
 func (w *fileWriter) sync(synced func(error)) { w.put(fileJob{synced: synced}) }
 
@@ -277,7 +277,7 @@ func (w *fileWriter) work(jobs []fileJob, err error) (left []fileJob) {
 	for _, j := range jobs {
 		switch {
 		case j.verify != nil:
-			v := verified{file: w.name, err: err}
+			v := verified{writer: w, op: j.verify.op, err: err}
 			if err == nil {
 				v.facts, v.err = w.look(*j.verify)
 			}
@@ -290,7 +290,7 @@ func (w *fileWriter) work(jobs []fileJob, err error) (left []fileJob) {
 		case err != nil:
 			left = append(left, j) // a barrier waits until the file works again
 		default:
-			j.pass(false)
+			j.pass(w.foreign)
 		}
 	}
 	return left
@@ -359,9 +359,7 @@ func (w *fileWriter) tell(from, n int) {
 // tellForeign answers everything kept: committed, but not in the file.
 func (w *fileWriter) tellForeign(kept []keptAppend) {
 	w.answerKept(0, len(kept), func(rec *locktable.Record) locktable.Outcome {
-		out := locktable.OutcomeOf(rec)
-		out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, w.foreign.Error()
-		return out
+		return quarantined(locktable.OutcomeOf(rec), w.foreign.Error())
 	})
 }
 
@@ -384,6 +382,7 @@ func (w *fileWriter) answerKept(from, to int, outcome func(*locktable.Record) lo
 // verifies and writes everything kept again. A foreign file is quarantined, if this reign may still say so.
 func (w *fileWriter) failed(err error, kept []keptAppend) error {
 	w.closeFile()
+	err = w.suspect(err)
 	if !errors.Is(err, volume.ErrForeign) {
 		return err
 	}
@@ -445,6 +444,3 @@ func (w *fileWriter) refuseAll(jobs []fileJob) {
 		w.refuse(j)
 	}
 }
-
-// isMissing says that a name is free.
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -32,10 +32,21 @@ func (p *Primary) housekeeper() {
 		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
 	}
 	var viewed cluster.LSN
+	var after time.Time // the next checkpoint may begin
+	backoff := firstRetry
+	views := true
 	for {
-		if p.logBytes.Load() > p.opt.CheckpointBytes {
-			p.settle("checkpoint", p.checkpoint(ctx))
-		} else if p.viewsStale(viewed) {
+		switch now := time.Now(); {
+		case p.logBytes.Load() > p.logLimit.Load() && now.After(after):
+			err := p.checkpoint(ctx)
+			p.settle("checkpoint", err)
+			if err == nil {
+				backoff = firstRetry
+			} else {
+				after = now.Add(backoff)
+				backoff = min(2*backoff, time.Minute)
+			}
+		case views && p.viewsStale(viewed):
 			lsn, err := p.publishViews(ctx)
 			p.settle("publish views", err)
 			viewed = lsn
@@ -44,7 +55,9 @@ func (p *Primary) housekeeper() {
 		case <-p.reign.Done():
 			return
 		case <-t.C:
+			views = true
 		case <-p.wake.housekeeper:
+			views = false
 		}
 	}
 }
@@ -77,7 +90,8 @@ func (p *Primary) viewsStale(viewed cluster.LSN) bool {
 
 func (p *Primary) publishViews(ctx context.Context) (cluster.LSN, error) {
 	small := false
-	if _, err := p.Read(ctx, func(v View) { small = v.Table.LockCount()+v.Table.ClientCount() <= smallTable }); err != nil || !small {
+	out, err := p.Read(ctx, func(v View) { small = v.Table.LockCount()+v.Table.ClientCount() <= smallTable })
+	if err != nil || out.Status != cluster.StatusOK || !small {
 		return 0, err
 	}
 	s, err := p.Snapshot(ctx)
@@ -109,10 +123,12 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	}
 	p.files.Unlock()
 
-	if err := p.reign.WriteCheckpoint(s); err != nil {
+	size, err := p.reign.WriteCheckpoint(s)
+	if err != nil {
 		return err
 	}
 	p.logBytes.Add(-bytes)
+	p.setLogLimit(size)
 	// A crash here leaves one checkpoint and some segments more than needed.
 	if err := p.reign.Check(); err != nil {
 		return err
@@ -126,6 +142,10 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	}
 	return nil
 }
+
+// setLogLimit says how much log makes the next checkpoint worth its while: it
+// costs as much as the base.
+func (p *Primary) setLogLimit(base int64) { p.logLimit.Store(max(p.opt.CheckpointBytes, 2*base)) }
 
 // removeBehind removes own checkpoints but two, and own segments wholly behind the older of them.
 func (p *Primary) removeBehind() error {
@@ -170,9 +190,9 @@ func (p *Primary) SyncFiles(ctx context.Context) {
 func (p *Primary) drain(limit time.Duration) {
 	p.files.Lock()
 	n := len(p.files.writers)
-	done := make(chan bool, n)
+	done := make(chan error, n)
 	for _, w := range p.files.writers {
-		w.barrier(func(ended bool) { done <- ended })
+		w.barrier(func(err error) { done <- err })
 	}
 	p.files.Unlock()
 	t := time.NewTimer(limit)

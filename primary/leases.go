@@ -57,15 +57,29 @@ func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
 	return at
 }
 
-// hear notes that a client has spoken.
+// unheard stands for a client that has not spoken in this reign.
+const unheard time.Duration = -1
+
+// hear notes that a client of the table has spoken. One that is not in the table
+// is noted when its first record is.
 func (c *core) hear(id cluster.ClientID) {
+	if _, known := c.heard[id]; known {
+		c.heard[id] = c.now
+	}
+}
+
+// hearOf begins to count the silence of a client that a record named.
+func (c *core) hearOf(id cluster.ClientID) {
 	if id == "" {
 		return
 	}
-	if _, ok := c.heard[id]; !ok && !id.Anonymous() {
+	if _, known := c.heard[id]; known {
+		return
+	}
+	c.heard[id] = unheard
+	if !id.Anonymous() {
 		c.timers.add(timer{at: c.now + c.p.opt.Timing.ClientRetention, kind: timerClient, key: waitKey{client: id}})
 	}
-	c.heard[id] = c.now
 }
 
 // hearHolder notes that a live token was used, by whomever: its lease's client counts as heard.
@@ -153,11 +167,11 @@ func (c *core) lookAtWaiter(t timer) {
 func (c *core) lookAtClient(t timer) {
 	id := t.key.client
 	if _, ok := c.table.Client(id); !ok {
-		delete(c.heard, id)
+		delete(c.heard, id) // with its only timer
 		return
 	}
 	retention := c.p.opt.Timing.ClientRetention
-	if t.at = c.heard[id] + retention; t.at > c.now {
+	if t.at = max(0, c.heard[id]) + retention; t.at > c.now {
 		c.timers.add(t)
 		return
 	}
@@ -173,24 +187,27 @@ func (c *core) lookAtClient(t timer) {
 // sweep drops timers and clients that are about nothing, once they are most of
 // what is kept. So memory follows what is held now.
 func (c *core) sweep() {
-	if c.ended > 1024 && c.ended > len(c.timers)/2 {
-		c.timers.sweep(func(t timer) bool {
-			switch t.kind {
-			case timerLease:
-				return c.leases[t.token] != nil
-			case timerWaiter:
-				return c.waits[t.key] != nil
-			default:
-				return true
-			}
-		})
-		c.ended = 0
-	}
-	if len(c.heard) > 4096 && len(c.heard) > 2*c.table.ClientCount() {
+	tooMany := len(c.heard) > 4096 && len(c.heard) > 2*c.table.ClientCount()
+	if tooMany {
 		for id := range c.heard {
 			if _, ok := c.table.Client(id); !ok {
 				delete(c.heard, id)
 			}
 		}
 	}
+	if !tooMany && (c.ended <= 1024 || c.ended <= len(c.timers)/2) {
+		return
+	}
+	c.timers.sweep(func(t timer) bool {
+		switch t.kind {
+		case timerLease:
+			return c.leases[t.token] != nil
+		case timerWaiter:
+			return c.waits[t.key] != nil
+		default:
+			_, ok := c.heard[t.key.client]
+			return ok
+		}
+	})
+	c.ended = 0
 }

@@ -63,7 +63,8 @@ type Primary struct {
 	quorum   atomic.Bool
 	progress atomic.Int64 // unix nanoseconds of the core loop's last round
 	checked  atomic.Int64 // unix nanoseconds of the last passed check
-	logBytes atomic.Int64 // written since the last checkpoint began
+	logBytes atomic.Int64 // of log behind the last checkpoint
+	logLimit atomic.Int64 // of logBytes, for the next one
 	end      atomic.Uint64
 	noSpace  atomic.Bool // the next segment cannot be made
 
@@ -150,8 +151,14 @@ func (p *Primary) serve(c *core) {
 // Epoch is the reign's number.
 func (p *Primary) Epoch() cluster.Epoch { return p.reign.Epoch() }
 
-// State says how far this primary is.
-func (p *Primary) State() State { return State(p.state.Load()) }
+// State says how far this primary is. It has ended as soon as its reign has,
+// even while one of its goroutines is still stuck in the filesystem.
+func (p *Primary) State() State {
+	if p.reign.Err() != nil {
+		return StateEnded
+	}
+	return State(p.state.Load())
+}
 
 // LSN is the last one that was committed.
 func (p *Primary) LSN() cluster.LSN { return cluster.LSN(p.end.Load()) }
@@ -249,7 +256,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// Do executes a request and returns its outcome. A repeat of a request, also of
+// Do executes a request and returns its outcome. It takes the request over, data
+// included: the caller must not change it any more. A repeat of a request, also of
 // one that is still waiting, gets the same answer. When ctx ends first the
 // request goes on; Cancel ends it.
 func (p *Primary) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
@@ -270,7 +278,10 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (stray []cluster.Token, out locktable.Outcome, err error) {
 	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
 	out, err = p.await(ctx, c)
-	return c.tokens, out, err
+	if err != nil || out.Status != cluster.StatusOK {
+		return nil, out, err // the core loop may still be writing c
+	}
+	return c.tokens, out, nil
 }
 
 // View is what a read sees: the table at a position. It is valid during the call only.
@@ -297,7 +308,10 @@ func (p *Primary) Snapshot(ctx context.Context) (volume.Snapshot, error) {
 	if err == nil && out.Status != cluster.StatusOK {
 		err = fmt.Errorf("snapshot: %v", out.Status)
 	}
-	return s, err
+	if err != nil {
+		return volume.Snapshot{}, err // the core loop may still be writing s
+	}
+	return s, nil
 }
 
 // Resign ends the reign on purpose: admits nothing more, commits what is decided, logs
@@ -321,6 +335,14 @@ func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error)
 	case <-ctx.Done():
 		c.abandoned.Store(true)
 		return locktable.Outcome{}, context.Cause(ctx)
+	case <-p.reign.Done():
+	}
+	// The core loop may be stuck in the filesystem: nobody waits for it.
+	select {
+	case out := <-answer:
+		return out, nil
+	default:
+		return unknown(), nil
 	}
 }
 

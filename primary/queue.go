@@ -33,8 +33,9 @@ type call struct {
 	held int
 	// tokens answers a KeepAlive; written before done.
 	tokens []cluster.Token
-	// verified is the result of a file's verification.
-	verified verified
+	// word is what a file's writer said: of a callVerified, and of a request
+	// that was parked for it.
+	word *verified
 	// done is called exactly once, from a goroutine of the primary, and must not block.
 	done func(locktable.Outcome)
 	// abandoned says that nobody waits any more: the call no longer keeps its waiter alive.
@@ -69,8 +70,14 @@ func (q *queue) put(c *call) {
 
 func (c *call) answerUnknown() {
 	if c.done != nil {
-		c.done(locktable.Outcome{Status: cluster.StatusUnknown, Message: "the reign ended: ask again with the same request ID"})
+		c.done(unknown())
 	}
+}
+
+// unknown answers what was in flight when the reign ended: the next one may
+// have adopted it or not.
+func unknown() locktable.Outcome {
+	return locktable.Outcome{Status: cluster.StatusUnknown, Message: "the reign ended: ask again with the same request ID"}
 }
 
 // take swaps what is queued for the empty slice it is given.

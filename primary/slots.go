@@ -21,7 +21,7 @@ const (
 // slot is a protected file as the core loop sees it.
 type slot struct {
 	writer    *fileWriter
-	verified  bool // appends are admitted
+	verified  bool // the file is bound and appends are admitted
 	verifying bool // parked calls wait for the writer's word
 	used      time.Duration
 	parked    []*call
@@ -29,9 +29,22 @@ type slot struct {
 
 // verified is a writer's word on its file, from before anything is admitted.
 type verified struct {
-	file  cluster.FileName
-	facts locktable.FileFacts
-	err   error
+	writer *fileWriter
+	op     locktable.Op // that it was asked for
+	facts  locktable.FileFacts
+	err    error
+}
+
+// answers says that the word is one for this operation: an Unbind and a Rotate
+// have the file made durable first, so they need a word of their own.
+func (v *verified) answers(op locktable.Op) bool {
+	own := func(op locktable.Op) locktable.Op {
+		if op == locktable.OpBind {
+			return locktable.OpAppend
+		}
+		return op
+	}
+	return own(v.op) == own(op)
 }
 
 // slot finds or makes the slot and the writer of a file.
@@ -47,20 +60,27 @@ func (c *core) slot(name cluster.FileName) *slot {
 	return s
 }
 
-// dropSlot forgets a file that is no longer bound.
+// dropSlot forgets a file: it is no longer bound, has another inode, or was not
+// used for long. Its writer stops when this batch is committed, after what the
+// batch has for it. Calls that were parked are looked at again.
 func (c *core) dropSlot(name cluster.FileName) {
-	if s, ok := c.slots[name]; ok {
-		delete(c.slots, name)
-		c.p.stopWriter(s.writer)
+	s, ok := c.slots[name]
+	if !ok {
+		return
 	}
+	delete(c.slots, name)
+	c.cur.stops = append(c.cur.stops, s.writer)
+	c.resumed = append(c.resumed, s.parked...)
 }
 
 // needsFile says that a request which was not seen before needs the word of the
 // file's writer first. A request that will be refused anyway does not: it must
-// not open or create anything.
-func (c *core) needsFile(q *locktable.Request) bool {
+// not open or create anything. A word on a bound file is good until the file
+// rests; any other only for the call that asked for it.
+func (c *core) needsFile(x *call) bool {
+	q := x.req
 	switch q.Op {
-	case locktable.OpAppend, locktable.OpBind, locktable.OpUnbind:
+	case locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate:
 	default:
 		return false
 	}
@@ -68,82 +88,79 @@ func (c *core) needsFile(q *locktable.Request) bool {
 		return false
 	}
 	state, bound := c.table.File(q.File)
-	if bound && (state.Lock != q.Lock || state.Quarantined) {
-		return false
-	}
-	if !bound && q.Op == locktable.OpUnbind {
+	if bound && state.Lock != q.Lock {
 		return false
 	}
 	s, ok := c.slots[q.File]
-	return !ok || !s.verified || q.Op == locktable.OpUnbind
+	asked := ok && x.word != nil && x.word.writer == s.writer
+	switch q.Op {
+	case locktable.OpUnbind:
+		return bound && !state.Quarantined && !asked
+	case locktable.OpRotate:
+		return bound && !asked
+	}
+	if !bound {
+		return !asked
+	}
+	return !state.Quarantined && (!ok || !s.verified)
 }
 
 // park keeps a call until its file's writer has spoken.
 func (c *core) park(x *call) {
 	s := c.slot(x.req.File)
+	x.word = nil
 	s.parked = append(s.parked, x)
-	c.verify(s, x.req)
-}
-
-// verify asks the writer for its word, unless it has been asked.
-func (c *core) verify(s *slot, q *locktable.Request) {
-	if s.verifying {
-		return
+	if !s.verifying {
+		s.verifying, s.verified = true, false
+		c.verify(s.writer, x.req)
 	}
-	s.verifying, s.verified = true, false
-	state, bound := c.table.File(q.File)
-	job := verifyJob{state: state, bound: bound, sync: q.Op == locktable.OpUnbind}
-	s.writer.verify(job, func(v verified) {
-		c.p.queue.put(&call{kind: callVerified, verified: v})
-	})
 }
 
-// onVerified decides what was parked, in order of arrival.
-func (c *core) onVerified(x *call) {
-	v := x.verified
-	s, ok := c.slots[v.file]
-	if !ok {
+// verify asks a writer for its word. The question goes with the batch, behind
+// the appends that its end counts.
+func (c *core) verify(w *fileWriter, q *locktable.Request) {
+	state, bound := c.table.File(q.File)
+	c.cur.questions = append(c.cur.questions, question{writer: w, job: verifyJob{op: q.Op, state: state, bound: bound}})
+}
+
+// onVerified lets what was parked go on, in order of arrival. What needs another
+// word than the one that came parks again and asks for its own.
+func (c *core) onVerified(v *verified) {
+	s, ok := c.slots[v.writer.name]
+	if !ok || s.writer != v.writer {
 		return
 	}
 	s.verifying = false
-	if _, bound := c.table.File(v.file); bound && errors.Is(v.err, volume.ErrForeign) {
-		c.apply(c.table.DecideQuarantine(v.file, v.err.Error(), c.p.Epoch(), c.recs[:0]), nil)
+	name := v.writer.name
+	_, bound := c.table.File(name)
+	if bound && errors.Is(v.err, volume.ErrForeign) {
+		c.quarantine(name, v.err)
 	}
-	s.verified = v.err == nil
-	parked := s.parked
-	s.parked = nil
-	for i, y := range parked {
-		if i > 0 && c.needsFile(y.req) {
-			// An earlier one changed what was verified.
-			s = c.slot(v.file)
-			s.parked = append(s.parked, parked[i:]...)
-			c.verify(s, y.req)
-			return
+	s.verified = bound && v.err == nil
+	for _, x := range s.parked {
+		if v.answers(x.req.Op) {
+			x.word = v
 		}
-		c.decideVerified(y, v)
 	}
-	if _, bound := c.table.File(v.file); !bound {
-		c.dropSlot(v.file) // what was seen of a file that stays unbound is old news at once
-	}
+	c.resumed = append(c.resumed, s.parked...)
+	s.parked = nil
 }
 
-// decideVerified decides a parked call with what the writer saw.
-func (c *core) decideVerified(x *call, v verified) {
-	_, bound := c.table.File(v.file)
-	switch {
-	case v.err == nil || bound && errors.Is(v.err, volume.ErrForeign):
-		c.decide(x, v.facts) // the table knows of the quarantine
-	case errors.Is(v.err, volume.ErrForeign):
-		c.refuseFile(x, cluster.StatusInvalidArgument, v.err)
-	default:
-		c.refuseFile(x, cluster.StatusStorageUnavailable, v.err)
-	}
+func (c *core) quarantine(name cluster.FileName, why error) {
+	c.apply(c.table.DecideQuarantine(name, why.Error(), c.p.Epoch(), c.recs[:0]), nil)
 }
 
-func (c *core) refuseFile(x *call, status cluster.Status, err error) {
-	c.answer(x, locktable.Outcome{
-		Status: status, Message: err.Error(), Client: x.req.Client, Request: x.req.ID, Lock: x.req.Lock, File: x.req.File,
-	})
+// refuseFile refuses a parked call whose file's writer said no.
+func (c *core) refuseFile(x *call) {
+	q, err := x.req, x.word.err
+	out := locktable.Outcome{Status: cluster.StatusStorageUnavailable, Message: err.Error(), Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File}
+	if errors.Is(err, volume.ErrForeign) {
+		out.Status = cluster.StatusInvalidArgument
+		if _, bound := c.table.File(q.File); bound && q.Op != locktable.OpRotate {
+			out.Status = cluster.StatusFileQuarantined
+		}
+	}
+	c.answer(x, out)
 }
 
 // followAppend sends a decided append on its way to its file.
@@ -203,7 +220,7 @@ func (c *core) writingUnder(lock cluster.LockName) []*fileWriter {
 // restSlots lets files that are not used be verified again before the next
 // append, and closes those that are not used for long.
 func (c *core) restSlots() {
-	for name, s := range c.slots {
+	for name, s := range c.slots { // any order: it changes no record
 		idle := c.now - s.used
 		if idle < verifiedFor || s.verifying || s.writer.pending.Load() > 0 {
 			continue

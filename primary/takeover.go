@@ -53,6 +53,8 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	// From here on this reign is what a later claimant adopts.
 	p.end.Store(uint64(a.End.LSN))
+	p.logBytes.Store(a.LogBytes)
+	p.setLogLimit(a.BaseBytes)
 	p.checked.Store(time.Now().UnixNano())
 	p.opt.Log.Info().Msg("takeover: started")
 

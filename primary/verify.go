@@ -3,23 +3,62 @@
 package primary
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
+// graceLocal and graceNetwork are how long a name must lead elsewhere before
+// the file counts as changed from outside: caches lie about names, on a network
+// filesystem for as long as its attribute cache lives.
+const (
+	graceLocal   = 300 * time.Millisecond
+	graceNetwork = 65 * time.Second
+)
+
+// suspect judges evidence that rests on a name: at first it is an ordinary
+// failure of the file, which is tried again; only when it stays is the file foreign.
+func (w *fileWriter) suspect(err error) error {
+	if !errors.Is(err, volume.ErrMoved) {
+		return err
+	}
+	now := time.Now()
+	if w.missed.IsZero() {
+		w.missed = now
+	}
+	grace := graceLocal
+	if w.p.reign.Kind().Network {
+		grace = graceNetwork
+	}
+	if now.Sub(w.missed) < grace {
+		return err
+	}
+	return fmt.Errorf("%w: %w", volume.ErrForeign, err)
+}
+
 // look verifies the file before something is admitted: a bound one must be the
-// file that the log knows, an unbound one is opened or made.
+// file that the log knows, an unbound one is opened or made. What is to be
+// unbound or rotated is made durable first, so that it needs no redo.
 func (w *fileWriter) look(v verifyJob) (locktable.FileFacts, error) {
+	if v.op == locktable.OpRotate {
+		if w.foreign == nil {
+			if err := w.datasync(); err != nil {
+				return locktable.FileFacts{}, err
+			}
+		}
+		return w.lookRotated(v.state)
+	}
 	if w.foreign != nil {
 		return locktable.FileFacts{}, w.foreign
 	}
 	facts, err := w.lookOnce(v)
-	if err == nil && v.sync {
+	if err == nil && v.op == locktable.OpUnbind {
 		err = w.datasync()
 	}
-	if err != nil {
+	if err = w.suspect(err); err != nil {
 		w.closeFile()
 	}
 	return facts, err
@@ -64,13 +103,11 @@ func (w *fileWriter) lookAtLast() error {
 	return nil
 }
 
-// lookUnbound opens the file, or makes it with the directories above it.
+// lookUnbound opens the file, or makes it. Either way its names are made durable,
+// because whoever made them may have died before.
 func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
 	w.closeFile()
-	file, err := w.p.reign.OpenProtected(w.name)
-	if isMissing(err) {
-		file, err = w.p.reign.CreateProtected(w.name)
-	}
+	file, err := w.p.reign.AdoptProtected(w.name)
 	if err != nil {
 		return locktable.FileFacts{}, err
 	}
@@ -81,21 +118,33 @@ func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
 	return locktable.FileFacts{Inode: file.Inode(), Size: size}, err
 }
 
+// lookRotated looks for the file's next inode, which must be empty and new. The
+// old one is moved away by whoever wants the rotation: a server that renamed it could do so an hour late.
+func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts, error) {
+	file, err := w.p.reign.AdoptProtected(w.name)
+	if err != nil {
+		return locktable.FileFacts{}, err
+	}
+	size, err := file.Size()
+	if err == nil && (file.Inode() == state.Inode || size != 0) {
+		err = fmt.Errorf("%w: %s is still there: move it away first, the new generation begins with a new empty file", volume.ErrForeign, w.name)
+	}
+	facts := locktable.FileFacts{Inode: file.Inode(), Size: size, Generation: state.Generation + 1}
+	return facts, errors.Join(err, file.Close())
+}
+
 // open opens the bound file and compares its identity.
 func (w *fileWriter) open() error {
 	file, err := w.p.reign.OpenProtected(w.name)
-	if isMissing(err) {
-		return fmt.Errorf("%w: %s was removed", volume.ErrForeign, w.name)
-	}
 	if err != nil {
 		return err
 	}
+	w.file, w.written = file, 0
 	if file.Inode() != w.state.Inode {
-		w.file = file
 		w.closeFile()
-		return fmt.Errorf("%w: %s is another file (inode %d) than the bound one (inode %d)", volume.ErrForeign, w.name, file.Inode(), w.state.Inode)
+		return fmt.Errorf("%w: %s is another file (inode %d) than the bound one (inode %d)", volume.ErrMoved, w.name, file.Inode(), w.state.Inode)
 	}
-	w.file = file
+	w.missed = time.Time{}
 	return nil
 }
 

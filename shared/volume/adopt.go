@@ -33,8 +33,11 @@ type Adoption struct {
 	Redo []locktable.Record
 	// Warm says that the replica's own table was used.
 	Warm bool
-	// Records counts what was read from the log.
-	Records int
+	// Records counts what was read from the log, LogBytes its bytes behind the base.
+	Records  int
+	LogBytes int64
+	// BaseBytes is the size of the base.
+	BaseBytes int64
 
 	linkBase bool // there is a checkpoint at Base
 	log      wal.Result
@@ -70,19 +73,18 @@ var errCold = errors.New("the warm table does not fit the log")
 func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 	path := epochDir(src.Epoch)
 	a := &Adoption{Source: src}
-	b, err := r.findBase(a, path)
+	b, err := r.findBase(a, path, warm)
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{a: a, at: b.head.position(), warm: warm}
-	if warm == nil || warm.At.LSN < s.at.LSN {
-		s.warm = nil
-		if a.Table, err = b.restore(); err != nil {
-			return nil, err
-		}
-	} else if warm.At.LSN == s.at.LSN {
-		if err := s.meetWarm(); err != nil {
-			return nil, err
+	s := &scanner{a: a, at: b.head.position()}
+	a.Table, a.BaseBytes = b.table, int64(len(b.state)+len(b.request))
+	if b.table == nil {
+		s.warm = warm
+		if warm.At.LSN == s.at.LSN {
+			if err := s.meetWarm(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	a.Base = s.at.LSN
@@ -109,21 +111,29 @@ func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 }
 
 // findBase takes the newest checkpoint that verifies, else the one before, else
-// the empty table at LSN 0, in which case the log must begin at 1.
-func (r *Reign) findBase(a *Adoption, path string) (*base, error) {
+// the empty table at LSN 0, in which case the log must begin at 1. The table of
+// a base that lies behind the warm one is not restored.
+func (r *Reign) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
 	all, err := listCheckpoints(r.v.fs, path)
 	if err != nil {
 		return nil, err
 	}
 	for _, lsn := range all[:min(2, len(all))] {
 		b, err := r.readBase(path, lsn)
+		if err == nil && (warm == nil || warm.At.LSN < lsn) {
+			b.table, err = b.restore()
+		}
 		if err != nil {
 			continue // the log decides: without enough of it the scan refuses
 		}
 		a.linkBase = true
 		return b, nil
 	}
-	return &base{head: head{Hash: hex64(locktable.New().Hash())}}, nil
+	b := &base{head: head{Hash: hex64(locktable.New().Hash())}}
+	if warm == nil {
+		b.table = locktable.New()
+	}
+	return b, nil
 }
 
 func (r *Reign) readBase(path string, lsn cluster.LSN) (*base, error) {
@@ -165,6 +175,7 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 		return fmt.Errorf("record %d: %w", lsn, err)
 	}
 	s.a.Records++
+	s.a.LogBytes += int64(len(e.Header) + len(e.Data))
 	s.redo(&rec)
 	s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
 	if s.warm != nil {

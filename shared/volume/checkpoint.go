@@ -30,61 +30,69 @@ type Snapshot struct {
 // synced up to s.At or carried in s.Pending, and that a check passed after s was
 // durable in the log.
 //
-// A full disk leaves the reign as it was; the next call begins anew. Any other
+// It returns the size in bytes. A full disk leaves the reign as it was; the next call begins anew. Any other
 // error leaves it to the caller to depose.
-func (r *Reign) WriteCheckpoint(s Snapshot) error {
+func (r *Reign) WriteCheckpoint(s Snapshot) (size int64, err error) {
 	if err := r.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	final := r.path + "/" + checkpointDir(s.At.LSN)
 	tmp := final + tmpSuffix
 	if err := ignoreMissing(removeTree(r.v.fs, tmp)); err != nil {
-		return fmt.Errorf("checkpoint %d: remove an unfinished one: %w", s.At.LSN, err)
+		return 0, fmt.Errorf("checkpoint %d: remove an unfinished one: %w", s.At.LSN, err)
 	}
-	if err := r.fillCheckpoint(tmp, s); err != nil {
-		return errors.Join(fmt.Errorf("checkpoint %d: %w", s.At.LSN, err), ignoreMissing(removeTree(r.v.fs, tmp)))
+	if size, err = r.fillCheckpoint(tmp, s); err != nil {
+		return 0, errors.Join(fmt.Errorf("checkpoint %d: %w", s.At.LSN, err), ignoreMissing(removeTree(r.v.fs, tmp)))
 	}
 	// A crash here leaves a complete directory under a name that recovery ignores.
 	if err := r.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	if err := r.v.fs.Rename(tmp, final); err != nil {
-		return fmt.Errorf("checkpoint %d: %w", s.At.LSN, err)
+		return 0, fmt.Errorf("checkpoint %d: %w", s.At.LSN, err)
 	}
-	return r.v.fs.SyncDir(r.path)
+	return size, r.v.fs.SyncDir(r.path)
 }
 
-func (r *Reign) fillCheckpoint(tmp string, s Snapshot) error {
+func (r *Reign) fillCheckpoint(tmp string, s Snapshot) (size int64, err error) {
 	if err := r.v.fs.Mkdir(tmp); err != nil {
-		return err
+		return 0, err
 	}
 	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
 	// Receipts first: the state names their number and sum, so that two files
 	// of different checkpoints can never be taken for one.
-	if err := r.writeWhole(tmp+"/"+requestsName, c.writeRequests); err != nil {
-		return err
+	for _, f := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{{requestsName, c.writeRequests}, {stateName, c.writeState}} {
+		n, err := r.writeWhole(tmp+"/"+f.name, f.write)
+		if err != nil {
+			return 0, err
+		}
+		size += n
 	}
-	if err := r.writeWhole(tmp+"/"+stateName, c.writeState); err != nil {
-		return err
-	}
-	return r.v.fs.SyncDir(tmp)
+	return size, r.v.fs.SyncDir(tmp)
 }
 
 // writeWhole creates a file, streams into it and makes it durable.
-func (r *Reign) writeWhole(name string, write func(io.Writer) error) (err error) {
+func (r *Reign) writeWhole(name string, write func(io.Writer) error) (size int64, err error) {
 	f, err := r.v.fs.Open(name, FlagCreate)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	w := bufio.NewWriterSize(io.NewOffsetWriter(f, 0), 256<<10)
+	out := io.NewOffsetWriter(f, 0)
+	w := bufio.NewWriterSize(out, 256<<10)
 	if err := write(w); err != nil {
-		return err
+		return 0, err
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return 0, err
 	}
-	return f.Sync()
+	if size, err = out.Seek(0, io.SeekCurrent); err != nil {
+		return 0, err
+	}
+	return size, f.Sync()
 }
 
 // PublishViews writes the two views for people. They are derived and untrusted,
@@ -166,7 +174,7 @@ func (r *Reign) RemoveCheckpoints() error {
 	return nil
 }
 
-// Base is the position of the reign's second newest checkpoint: what lies
+// PreviousBase is the LSN of the reign's second newest checkpoint: what lies
 // behind it in the log is needed by nobody. 0 where there are fewer than two.
 func (r *Reign) PreviousBase() (cluster.LSN, error) {
 	all, err := listCheckpoints(r.v.fs, r.path)

@@ -20,6 +20,10 @@ import (
 // is quarantined.
 var ErrForeign = errors.New("the protected file was changed from outside")
 
+// ErrMoved says that the name of a protected file does not lead to the bound file
+// now. Caches lie about names, so this alone proves nothing yet.
+var ErrMoved = errors.New("the name does not lead to the protected file")
+
 // ProtectedFile is a protected file opened in the name of a reign. It belongs to
 // one goroutine, the file's writer.
 type ProtectedFile struct {
@@ -30,7 +34,7 @@ type ProtectedFile struct {
 }
 
 // OpenProtected opens an existing protected file for writing. It fails with
-// fs.ErrNotExist where the name is free and with ErrForeign where it leads to
+// ErrMoved where the name is free and with ErrForeign where it leads to
 // anything but a regular file with one name.
 func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err := name.Validate(); err != nil {
@@ -38,6 +42,9 @@ func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	}
 	p := ProtectedPath(name)
 	info, err := r.v.fs.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("protected file %s: %w: %w", name, ErrMoved, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
@@ -54,10 +61,10 @@ func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	return r.opened(name, f)
 }
 
-// CreateProtected makes an empty protected file and the directories above it,
-// all durable. It fails with fs.ErrExist where the name is taken. Done an hour
-// late it leaves an empty file that nobody is bound to.
-func (r *Reign) CreateProtected(name cluster.FileName) (*ProtectedFile, error) {
+// AdoptProtected opens a protected file that is not bound yet, or makes it, empty,
+// with the directories above it. All names on the way are durable when it
+// returns. Done an hour late it leaves an empty file that nobody is bound to.
+func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,16 +76,34 @@ func (r *Reign) CreateProtected(name cluster.FileName) (*ProtectedFile, error) {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
 	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)
+	if errors.Is(err, fs.ErrExist) {
+		return r.adoptExisting(name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(p))); err != nil {
+	return r.durable(name, f)
+}
+
+func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
+	p, err := r.OpenProtected(name)
+	if err != nil {
+		return nil, err
+	}
+	return r.durable(name, p.f)
+}
+
+// durable syncs a file and its name.
+func (r *Reign) durable(name cluster.FileName, f File) (*ProtectedFile, error) {
+	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
 	}
 	return r.opened(name, f)
 }
 
-// makeParents makes the directories on the way from files/ to dir.
+// makeParents makes the directories on the way from files/ to dir, and makes
+// their names durable, also of those that are there: whoever made them may have
+// died before its sync.
 func (r *Reign) makeParents(dir string) error {
 	if dir == filesDir {
 		return nil
@@ -90,13 +115,13 @@ func (r *Reign) makeParents(dir string) error {
 		info, err := r.v.fs.Lstat(done)
 		switch {
 		case err == nil && info.Type == TypeDir:
-			continue
 		case err == nil:
 			return fmt.Errorf("%w: %s is not a directory", ErrForeign, done)
-		case !errors.Is(err, fs.ErrNotExist):
-			return err
-		}
-		if err := r.v.fs.Mkdir(done); err != nil && !errors.Is(err, fs.ErrExist) {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := r.v.fs.Mkdir(done); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		default:
 			return err
 		}
 		if err := r.v.fs.SyncDir(parent); err != nil {
@@ -127,7 +152,7 @@ func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
 func (p *ProtectedFile) Verify() error {
 	named, err := p.r.v.fs.Lstat(ProtectedPath(p.name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("protected file %s: %w: it was removed", p.name, ErrForeign)
+		return fmt.Errorf("protected file %s: %w: it was removed", p.name, ErrMoved)
 	}
 	if err != nil {
 		return fmt.Errorf("protected file %s: %w", p.name, err)
@@ -138,7 +163,7 @@ func (p *ProtectedFile) Verify() error {
 	}
 	switch {
 	case named.Inode != open.Inode:
-		return fmt.Errorf("protected file %s: %w: its name leads to another inode", p.name, ErrForeign)
+		return fmt.Errorf("protected file %s: %w: it leads to another inode", p.name, ErrMoved)
 	case open.Nlink != 1:
 		return fmt.Errorf("protected file %s: %w: it has %d hard links", p.name, ErrForeign, open.Nlink)
 	}

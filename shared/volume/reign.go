@@ -39,6 +39,9 @@ type Reign struct {
 // Epoch is the reign's number.
 func (r *Reign) Epoch() cluster.Epoch { return r.epoch }
 
+// Kind is the filesystem's.
+func (r *Reign) Kind() Kind { return r.v.fs.Kind() }
+
 // Context dies with the reign.
 func (r *Reign) Context() context.Context { return r.life }
 
