@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
@@ -25,14 +24,18 @@ const (
 type Ack struct {
 	Request locktable.Request
 	Outcome locktable.Outcome
-	Epoch   cluster.Epoch // of the reign that answered
+	Epoch   cluster.Epoch // that decided it
+	// After is the highest LSN that anybody had been told of when the request was first sent.
+	After cluster.LSN
 }
 
 // Ledger collects what clients were told, and what they must never be told.
 type Ledger struct {
-	mu   sync.Mutex
-	acks []Ack
-	bad  []string
+	mu      sync.Mutex
+	acks    []Ack
+	refused [][]byte // append data that must never be in a file
+	bad     []string
+	high    cluster.LSN // that anybody was told of
 }
 
 // Acks lists what was acknowledged, in the order in which clients heard of it.
@@ -53,6 +56,32 @@ func (l *Ledger) ack(a Ack) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.acks = append(l.acks, a)
+	l.high = max(l.high, a.Outcome.LSN)
+}
+
+// High is the highest LSN that anybody was told of.
+func (l *Ledger) High() cluster.LSN {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.high
+}
+
+// top is the highest token of a lock that anybody was told of.
+func (l *Ledger) top(lock cluster.LockName) (top cluster.Token) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.acks {
+		if a := &l.acks[i]; a.Request.Op == locktable.OpAcquire && a.Request.Lock == lock {
+			top = max(top, a.Outcome.Token)
+		}
+	}
+	return top
+}
+
+func (l *Ledger) refuse(data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = append(l.refused, data)
 }
 
 func (l *Ledger) violation(format string, args ...any) {
@@ -99,6 +128,7 @@ func (w *worker) run(ctx context.Context, n int) {
 func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome, bool) {
 	w.next++
 	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
+	high := w.story.Ledger.High()
 	for ctx.Err() == nil {
 		p := w.story.pick(w.tries)
 		w.tries++
@@ -106,26 +136,26 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		out, err := w.ask(ctx, p, q)
+		out, err := ask(ctx, p, q)
 		if err != nil {
 			continue
 		}
 		switch out.Status {
 		case cluster.StatusOK:
-			w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: p.Epoch()})
+			w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: out.Epoch, After: high})
 			return out, true
 		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
 			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:
 			time.Sleep(10 * time.Millisecond)
 		default:
-			w.story.Ledger.violation("%s/%d %v was refused by epoch %d: %v %s", q.Client, q.ID, q.Op, p.Epoch(), out.Status, out.Message)
+			w.story.Ledger.violation("%s/%d %v was refused: %v %s", q.Client, q.ID, q.Op, out.Status, out.Message)
 			return out, false
 		}
 	}
 	return locktable.Outcome{}, false
 }
 
-func (w *worker) ask(ctx context.Context, p *primary.Primary, q locktable.Request) (locktable.Outcome, error) {
+func ask(ctx context.Context, p backend, q locktable.Request) (locktable.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return p.Do(ctx, &q)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -34,13 +35,26 @@ type Story struct {
 	Ledger  Ledger
 	Log     zerolog.Logger
 	Random  io.Reader
+	// Timing is that of every server; the zero value means Timing().
+	Timing cluster.Timing
+	// Lossy says that leases may end under their holders: a grant may then be
+	// heard of after the next one.
+	Lossy bool
 
-	progress atomic.Int32 // rounds that clients finished
+	progress atomic.Int32 // rounds or steps that clients finished
 	workers  sync.WaitGroup
 	stop     context.CancelFunc
 
 	mu     sync.Mutex
-	reigns []*Reign // newest last
+	reigns []*Reign     // newest last
+	warm   *volume.Warm // for the next reign
+	// backends are whole servers, in a Cluster.
+	backends []backend
+}
+
+// backend is whom a client asks: a primary or a whole server.
+type backend interface {
+	Do(context.Context, *locktable.Request) (locktable.Outcome, error)
 }
 
 // Reign is one server's process for one reign: it opens the volume, prepares,
@@ -71,6 +85,28 @@ func Timing() cluster.Timing {
 	t := cluster.DefaultTiming()
 	t.FencingPeriod = 20 * time.Millisecond
 	return t
+}
+
+func (s *Story) timing() cluster.Timing {
+	if s.Timing == (cluster.Timing{}) {
+		return Timing()
+	}
+	return s.Timing
+}
+
+// SetWarm gives the next reign a replica's table.
+func (s *Story) SetWarm(w *volume.Warm) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warm = w
+}
+
+func (s *Story) takeWarm() *volume.Warm {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.warm
+	s.warm = nil
+	return w
 }
 
 // Begin starts a server's process; hook is asked before each of its calls.
@@ -110,7 +146,7 @@ func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err
 		return err
 	}
 	p := primary.New(reign, primary.Options{
-		Server: id, Timing: Timing(), Log: s.Log.With().Int("server", int(id)).Logger(),
+		Server: id, Timing: s.timing(), Warm: s.takeWarm(), Log: s.Log.With().Int("server", int(id)).Logger(),
 		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond,
 	})
 	r.primary.Store(p)
@@ -145,13 +181,33 @@ func (r *Reign) Kill() {
 }
 
 // pick is the reign that a client's n-th try goes to: all in turn, the newest first.
-func (s *Story) pick(n int) *primary.Primary {
+func (s *Story) pick(n int) backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.backends) > 0 {
+		return s.backends[n%len(s.backends)]
+	}
+	if len(s.reigns) == 0 {
+		return nil
+	}
+	if p := s.reigns[len(s.reigns)-1-n%len(s.reigns)].primary.Load(); p != nil {
+		return p
+	}
+	return nil
+}
+
+// pickMostly is the newest reign, and for every third try an older one.
+func (s *Story) pickMostly(n int) *primary.Primary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.reigns) == 0 {
 		return nil
 	}
-	return s.reigns[len(s.reigns)-1-n%len(s.reigns)].primary.Load()
+	back := 0
+	if n%3 == 2 {
+		back = n / 3 % len(s.reigns)
+	}
+	return s.reigns[len(s.reigns)-1-back].primary.Load()
 }
 
 // Work starts the clients: two that share a lock and a file, and one alone.

@@ -47,18 +47,42 @@ func (s *Story) Verify(disk *volumetest.Disk) []string {
 	return append(bad, s.verifyFiles(disk, files)...)
 }
 
-// verifyOrder checks what clients saw in the order they saw it: I1 tokens rise,
-// I9 epochs that answer never fall, I7 one answer for one request.
+// verifyOrder checks what clients saw in the order they saw it: I1 tokens rise
+// and nothing is done under one after the next was granted; I9 what is asked for after
+// an answer comes behind it in the log.
 func (s *Story) verifyOrder() (bad []string) {
+	acks := s.Ledger.Acks()
 	last := map[cluster.LockName]cluster.Token{}
-	for _, a := range s.Ledger.Acks() {
+	tokens := map[cluster.LockName][]cluster.Token{}
+	for _, a := range acks {
+		if a.Outcome.LSN <= a.After {
+			bad = append(bad, fmt.Sprintf("I9: %s/%d %v has LSN %d, but was first sent after LSN %d was acknowledged", a.Request.Client, a.Request.ID, a.Request.Op, a.Outcome.LSN, a.After))
+		}
 		if a.Request.Op != locktable.OpAcquire {
 			continue
 		}
-		if a.Outcome.Token <= last[a.Request.Lock] {
+		if a.Outcome.Token <= last[a.Request.Lock] && !s.Lossy {
 			bad = append(bad, fmt.Sprintf("I1: token %d of %s after %d", a.Outcome.Token, a.Request.Lock, last[a.Request.Lock]))
 		}
 		last[a.Request.Lock] = a.Outcome.Token
+		tokens[a.Request.Lock] = append(tokens[a.Request.Lock], a.Outcome.Token)
+	}
+	for lock, all := range tokens {
+		slices.Sort(all)
+		if n := len(all); len(slices.Compact(all)) != n {
+			bad = append(bad, fmt.Sprintf("I1: a token of %s was granted twice", lock))
+		}
+	}
+	for _, a := range acks {
+		if a.Request.Token == 0 {
+			continue
+		}
+		for _, next := range tokens[a.Request.Lock] {
+			if next > a.Request.Token && a.Outcome.LSN.Token() > next {
+				bad = append(bad, fmt.Sprintf("I1: %s/%d %v under token %d of %s has LSN %d, behind token %d", a.Request.Client, a.Request.ID, a.Request.Op, a.Request.Token, a.Request.Lock, a.Outcome.LSN, next))
+				break
+			}
+		}
 	}
 	return bad
 }
@@ -89,25 +113,68 @@ func (s *Story) verifyTable(t *locktable.Table) (bad []string) {
 	return bad
 }
 
+// generation names one inode that carried a protected file.
+type generation struct {
+	file   cluster.FileName
+	number cluster.Generation
+}
+
 // verifyFiles: I5 each file is its acknowledged appends, each once, in the
-// order of the log, and at most unacknowledged ones besides; I6 tokens of appends never fall.
+// order of the log, and at most unacknowledged ones besides, never a refused one; I6 tokens
+// of appends never fall. A generation that was moved away is looked for under moved.
 func (s *Story) verifyFiles(disk *volumetest.Disk, files map[cluster.FileName]locktable.FileState) (bad []string) {
-	acked := map[cluster.FileName][]Ack{}
+	acked := map[generation][]Ack{}
 	for _, a := range s.Ledger.Acks() {
 		if a.Request.Op == locktable.OpAppend {
-			acked[a.Request.File] = append(acked[a.Request.File], a)
+			g := generation{a.Request.File, a.Outcome.Generation}
+			acked[g] = append(acked[g], a)
 		}
 	}
-	for name, acks := range acked {
-		content, err := disk.ReadFile(volume.ProtectedPath(name))
-		if err != nil {
-			bad = append(bad, fmt.Sprintf("I5: %s: %v", name, err))
+	all := disk.Files(volume.ProtectedPath("."))
+	moved := disk.Files(volume.ProtectedPath(movedDir))
+	for g, acks := range acked {
+		f, bound := files[g.file]
+		content, there := all[volume.ProtectedPath(g.file)]
+		if g.file == rotatedFile && (!bound || f.Generation != g.number || f.Quarantined) {
+			bad = append(bad, verifyMoved(g, acks, content, moved)...)
 			continue
 		}
-		if f := files[name]; f.End != int64(len(content)) || f.Quarantined {
-			bad = append(bad, fmt.Sprintf("I5: %s has %d bytes, the table says %d, quarantined %v %s", name, len(content), f.End, f.Quarantined, f.Reason))
+		if !there {
+			bad = append(bad, fmt.Sprintf("I5: %s is not there", g.file))
+			continue
 		}
-		bad = append(bad, verifyFile(name, content, acks)...)
+		if bound && (f.End != int64(len(content)) || f.Quarantined) {
+			bad = append(bad, fmt.Sprintf("I5: %s has %d bytes, the table says %d, quarantined %v %s", g.file, len(content), f.End, f.Quarantined, f.Reason))
+		}
+		bad = append(bad, verifyFile(g.file, content, acks)...)
+	}
+	return append(bad, s.verifyRefused(all)...)
+}
+
+// verifyMoved wants one of the files that were moved away, or the one that is
+// still there, to be this generation.
+func verifyMoved(g generation, acks []Ack, content []byte, moved map[string][]byte) []string {
+	least := verifyFile(g.file, content, acks)
+	for _, other := range moved {
+		if bad := verifyFile(g.file, other, acks); len(bad) < len(least) {
+			least = bad
+		}
+	}
+	for i := range least {
+		least[i] = fmt.Sprintf("generation %d: %s", g.number, least[i])
+	}
+	return least
+}
+
+func (s *Story) verifyRefused(all map[string][]byte) (bad []string) {
+	s.Ledger.mu.Lock()
+	defer s.Ledger.mu.Unlock()
+	for name, content := range all {
+		for _, data := range s.Ledger.refused {
+			if bytes.Contains(content, data) {
+				bad = append(bad, fmt.Sprintf("I5: %s holds %.40q, which was refused", name, data))
+			}
+		}
 	}
 	return bad
 }
@@ -125,11 +192,11 @@ func verifyFile(name cluster.FileName, content []byte, acks []Ack) (bad []string
 			bad = append(bad, fmt.Sprintf("I5: %s: receipt of [%d:+%d] overlaps or lies outside of %d bytes", name, o.Offset, o.Length, len(content)))
 			continue
 		}
-		if !bytes.Equal(content[o.Offset:o.Offset+o.Length], a.Request.Data) {
-			bad = append(bad, fmt.Sprintf("I5: %s at %d holds %q, the receipt says %q", name, o.Offset, content[o.Offset:o.Offset+o.Length], a.Request.Data))
+		if got := content[o.Offset : o.Offset+o.Length]; !bytes.Equal(got, a.Request.Data) {
+			bad = append(bad, fmt.Sprintf("I5: %s at %d holds %.40q, the receipt says %.40q", name, o.Offset, got, a.Request.Data))
 		}
-		if n := strings.Count(string(content), string(a.Request.Data)); n != 1 {
-			bad = append(bad, fmt.Sprintf("I5: %s holds %q %d times", name, a.Request.Data, n))
+		if n := bytes.Count(content, a.Request.Data); n != 1 {
+			bad = append(bad, fmt.Sprintf("I5: %s holds %.40q %d times", name, a.Request.Data, n))
 		}
 		if o.Token < token {
 			bad = append(bad, fmt.Sprintf("I6: %s: token %d at %d after %d", name, o.Token, o.Offset, token))

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+var (
+	seeds = flag.Int("sim.seeds", 150, "how many random schedules to run")
+	seed  = flag.Uint64("sim.seed", 0, "run only the random schedule of this seed")
+)
+
+const (
+	wanderers = 4
+	steps     = 35
+)
+
+// TestRandomSchedules lets wandering clients work while reigns come and go under
+// faults drawn by seed: pauses into later reigns, crashes, errors with and without effect,
+// failing files, power losses, full disks, lost quorums, resignations, stale caches and both policies.
+func TestRandomSchedules(t *testing.T) {
+	if *seed != 0 {
+		synctest.Test(t, func(t *testing.T) { newRandomStory(t, *seed).play() })
+		return
+	}
+	var done, acked, reigns atomic.Int64
+	var mu sync.Mutex
+	byOp, byFault := map[string]int{}, map[string]int{}
+	parts := runtime.GOMAXPROCS(0)
+	t.Run("parts", func(t *testing.T) {
+		for part := range parts {
+			t.Run(fmt.Sprint(part), func(t *testing.T) {
+				t.Parallel()
+				for n := part + 1; n <= *seeds && !t.Failed(); n += parts {
+					synctest.Test(t, func(t *testing.T) {
+						c := newRandomStory(t, uint64(n))
+						c.play()
+						mu.Lock()
+						defer mu.Unlock()
+						for _, a := range c.story.Ledger.Acks() {
+							byOp[a.Request.Op.String()]++
+							acked.Add(1)
+						}
+						for _, name := range c.faults {
+							byFault[name]++
+						}
+						reigns.Add(int64(len(c.story.reigns)))
+					})
+					done.Add(1)
+				}
+			})
+		}
+	})
+	t.Logf("%d schedules, %d reigns, %d operations acknowledged: %v; faults: %v", done.Load(), reigns.Load(), acked.Load(), byOp, byFault)
+	if t.Failed() || done.Load() < 100 {
+		return
+	}
+	for _, op := range []locktable.Op{
+		locktable.OpAcquire, locktable.OpRelease, locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate, locktable.OpBreak,
+	} {
+		if byOp[op.String()] == 0 {
+			t.Errorf("not one %v was acknowledged: the schedules mean little", op)
+		}
+	}
+}
+
+// randomStory is one random story.
+type randomStory struct {
+	t      *testing.T
+	seed   uint64
+	rng    *rand.Rand
+	story  *Story
+	faults []string
+	paused []pausedReign
+	wakes  sync.WaitGroup
+	done   <-chan struct{}
+}
+
+// pausedReign is a process that stands still and may go on later.
+type pausedReign struct {
+	id   cluster.ServerID
+	r    *Reign
+	gate *volumetest.Gate
+	left int // reigns until it goes on
+}
+
+func newRandomStory(t *testing.T, seed uint64) *randomStory {
+	c := &randomStory{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
+	profile := volumetest.ProfileLocal()
+	if c.rng.IntN(4) == 0 {
+		profile = volumetest.ProfileNetwork()
+	}
+	disk := volumetest.New(seed)
+	if _, err := volume.Init(t.Context(), disk.Host(9, profile), Members(), chacha(seed)); err != nil {
+		t.Fatal(err)
+	}
+	c.story = newStory(t, disk, profile)
+	c.story.Random = &lockedReader{r: chacha(seed + 1)}
+	c.story.Timing = Timing()
+	ttl := 600 * time.Second
+	locks := []cluster.LockName{"a", "deep/b", steadyLock}
+	switch c.rng.IntN(5) {
+	case 0: // the clear policy
+		c.story.Lossy, ttl = true, 4*time.Second
+		c.story.Timing.Policy = cluster.PolicyClear
+		locks = locks[:2]
+	case 1: // short leases
+		c.story.Lossy, ttl = true, 3*time.Second
+	case 2: // locks are broken
+		c.story.Lossy = true
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c.story.stop = stop
+	moves := new(atomic.Int32)
+	for n := range wanderers {
+		w := &wanderer{
+			story: c.story, rng: rand.New(rand.NewPCG(seed, uint64(100+n))), id: cluster.ClientID(fmt.Sprintf("w%d", n)),
+			locks: locks, ttl: ttl, moves: moves,
+		}
+		c.story.workers.Go(func() { w.run(ctx, steps) })
+	}
+	c.done = c.story.finished()
+	return c
+}
+
+// lockedReader is a source of nonces for several servers.
+type lockedReader struct {
+	mu sync.Mutex
+	r  *rand.ChaCha8
+}
+
+func (l *lockedReader) Read(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.r.Read(b)
+}
+
+func (c *randomStory) play() {
+	began := time.Now()
+	for n := 5 + c.rng.IntN(4); n > 0; n-- {
+		c.oneReign()
+	}
+	c.wakes.Wait()
+	for _, p := range c.paused {
+		p.gate.Resume()
+	}
+	c.story.Disk.SetCapacity(0)
+	last := c.begin(nil)
+	poll(func() bool { return closed(c.done) || closed(last.done) })
+	for range 3 { // a late call of a paused one may have ended it
+		if closed(c.done) {
+			break
+		}
+		last = c.begin(nil)
+		poll(func() bool { return closed(c.done) || closed(last.done) })
+	}
+	if !closed(c.done) {
+		c.t.Errorf("seed %d: I15: the clients are not done after an hour; last reign: %v", c.seed, last.err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	disk := c.story.Disk
+	if c.rng.IntN(3) == 0 {
+		disk = disk.DurableClone(rand.New(rand.NewPCG(c.seed, 17)))
+	}
+	c.story.End()
+	bad := c.story.Verify(disk)
+	for _, r := range c.story.reigns {
+		bad = append(bad, r.VerifyWrites()...)
+	}
+	if got, least := len(c.story.Ledger.Acks()), wanderers*steps/4; got < least {
+		bad = append(bad, fmt.Sprintf("only %d operations were acknowledged, want %d: the schedule means nothing", got, least))
+	}
+	if len(bad) > 0 {
+		c.t.Errorf("seed %d (%s, %s, lossy %v, %d reigns, %v; faults %s):\n  %s", c.seed, c.story.Profile.Kind.Name, c.story.Timing.Policy,
+			c.story.Lossy, len(c.story.reigns), time.Since(began), strings.Join(c.faults, ", "), strings.Join(bad, "\n  "))
+	}
+}
+
+// oneReign begins a reign under a fault, waits until something came of it, and
+// leaves it behind: dead, paused, or alive for the next one to depose.
+func (c *randomStory) oneReign() {
+	c.wakePaused()
+	if c.rng.IntN(2) == 0 {
+		c.story.SetWarm(c.warm())
+	}
+	f := c.drawFault()
+	c.faults = append(c.faults, f.name)
+	id := c.freeID()
+	r := c.story.Begin(id, f.hook)
+	goal := c.story.progress.Load() + int32(3+c.rng.IntN(20))
+	limit := time.Now().Add(20 * time.Second)
+	poll(func() bool {
+		return closed(r.done) || f.gate != nil && closed(f.gate.Arrived()) || c.story.progress.Load() >= goal || time.Now().After(limit)
+	})
+	p := r.primary.Load()
+	if p != nil && p.State() == primary.StateServing && c.rng.IntN(6) == 0 {
+		c.faults = append(c.faults, "no quorum")
+		p.SetQuorum(false)
+		time.Sleep(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
+		p.SetQuorum(true)
+	}
+	f.lift()
+	switch {
+	case closed(r.done):
+	case f.gate != nil && closed(f.gate.Arrived()):
+		c.paused = append(c.paused, pausedReign{id: id, r: r, gate: f.gate, left: 1 + c.rng.IntN(3)})
+	default:
+		c.leave(r, p)
+	}
+	if f.gate != nil && !closed(f.gate.Arrived()) {
+		f.gate.Resume()
+	}
+	if closed(r.done) && c.rng.IntN(8) == 0 {
+		c.faults = append(c.faults, "power loss between reigns")
+		c.story.Disk.Crash(rand.New(rand.NewPCG(c.seed, uint64(len(c.faults)))))
+	}
+}
+
+// leave ends a reign that nothing happened to, or leaves it alive.
+func (c *randomStory) leave(r *Reign, p *primary.Primary) {
+	switch c.rng.IntN(4) {
+	case 0:
+		r.Kill()
+	case 1:
+		if p == nil {
+			return
+		}
+		c.faults = append(c.faults, "resigned")
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = p.Resign(ctx, "handover") // whether it could is not the point
+	case 2:
+		if p != nil {
+			p.Depose(errors.New("deposed by the schedule"))
+		}
+	}
+}
+
+// freeID is a server that runs no process; where all do, one of them is killed.
+func (c *randomStory) freeID() cluster.ServerID {
+	all := c.story.reigns
+	for _, id := range c.rng.Perm(3) {
+		busy := false
+		for _, r := range all {
+			busy = busy || r.Host.ID() == id+1 && !closed(r.done)
+		}
+		if !busy {
+			return cluster.ServerID(id + 1)
+		}
+	}
+	for _, r := range all {
+		if !closed(r.done) {
+			r.Kill()
+			return cluster.ServerID(r.Host.ID())
+		}
+	}
+	return 1
+}
+
+// wakePaused lets those go on whose time has come, soon after the next reign begins.
+func (c *randomStory) wakePaused() {
+	kept := c.paused[:0]
+	for _, p := range c.paused {
+		if p.left--; p.left > 0 {
+			kept = append(kept, p)
+			continue
+		}
+		delay := time.Duration(c.rng.IntN(800)) * time.Millisecond
+		c.wakes.Go(func() {
+			time.Sleep(delay)
+			p.gate.Resume()
+		})
+	}
+	c.paused = kept
+}
+
+// warm is a replica's table as of now; sometimes of a log that is not this volume's.
+func (c *randomStory) warm() *volume.Warm {
+	p := c.story.pickMostly(0)
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := p.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	c.faults = append(c.faults, "warm table")
+	if c.rng.IntN(4) == 0 {
+		s.At.Chain++
+	}
+	return &volume.Warm{At: s.At, Table: s.Table}
+}
+
+// begin starts a server until its reign serves; stale listings and full disks
+// may make it try again.
+func (c *randomStory) begin(hook volumetest.Hook) *Reign {
+	for waited := time.Duration(0); ; waited += time.Second {
+		r := c.story.Begin(c.freeID(), hook)
+		if r.Serving() {
+			return r
+		}
+		<-r.done
+		if waited > 3*time.Minute {
+			c.t.Errorf("seed %d: no reign can begin: %v", c.seed, r.err)
+			return r
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// fault is what happens to a reign.
+type fault struct {
+	name string
+	hook volumetest.Hook
+	gate *volumetest.Gate // where it stands still
+	lift func()           // ends what does not end by itself
+}
+
+// drawFault draws what shall happen at a random call of the next reign.
+func (c *randomStory) drawFault() fault {
+	at := 1 + c.rng.IntN(150)
+	if c.rng.IntN(3) > 0 {
+		at += c.rng.IntN(500) // while it serves
+	}
+	f := fault{lift: func() {}}
+	stop := func(name string, action func(*volumetest.Gate) volumetest.Action, hook func(int, volumetest.Action) volumetest.Hook) {
+		f.gate = volumetest.NewGate()
+		f.name, f.hook = name, hook(at, action(f.gate))
+	}
+	switch n := c.rng.IntN(16); n {
+	case 0, 1, 2:
+		stop("stop", volumetest.Pause, volumetest.From)
+	case 3, 4:
+		stop("late call", volumetest.Pause, volumetest.At)
+	case 5:
+		stop("late return", volumetest.PauseAfter, volumetest.At)
+	case 6:
+		f.name, f.hook = "crash before", volumetest.At(at, volumetest.Crash())
+	case 7:
+		f.name, f.hook = "crash after", volumetest.At(at, volumetest.CrashAfter())
+	case 8:
+		f.name, f.hook = "torn write", volumetest.At(at, volumetest.CrashTorn(c.rng.IntN(9000)))
+	case 9:
+		f.name, f.hook = "EIO, not done", volumetest.At(at, volumetest.FailBefore(syscall.EIO))
+	case 10:
+		f.name, f.hook = "EIO, but done", volumetest.At(at, volumetest.FailAfter(syscall.EIO))
+	case 11, 12:
+		f.name, f.hook = "failing files", c.failingFiles()
+	case 13:
+		f.name, f.hook = "power loss", c.powerLoss(at)
+	case 14:
+		f.name, f.hook = "full disk", c.fullDisk(at)
+		f.lift = func() { c.story.Disk.SetCapacity(0) }
+	default:
+		f.name = "nothing"
+	}
+	return f
+}
+
+// failingFiles fails calls on protected files now and then, done and not done.
+func (c *randomStory) failingFiles() volumetest.Hook {
+	var seen atomic.Int64
+	every := int64(3 + c.rng.IntN(6))
+	return func(call volumetest.Call) volumetest.Action {
+		if !strings.HasPrefix(call.Name, "files") {
+			return volumetest.Proceed()
+		}
+		switch call.Op {
+		case volumetest.OpDatasync, volumetest.OpWriteAt, volumetest.OpStat, volumetest.OpSync, volumetest.OpSyncDir, volumetest.OpLstat, volumetest.OpOpen:
+		default:
+			return volumetest.Proceed()
+		}
+		switch n := seen.Add(1); {
+		case n%every == 0:
+			return volumetest.FailBefore(syscall.EIO)
+		case n%(2*every) == 1:
+			return volumetest.FailAfter(syscall.EIO)
+		}
+		return volumetest.Proceed()
+	}
+}
+
+// powerLoss ends everything at one call.
+func (c *randomStory) powerLoss(at int) volumetest.Hook {
+	luck := rand.New(rand.NewPCG(c.seed, uint64(at)))
+	return func(call volumetest.Call) volumetest.Action {
+		if call.Index == at {
+			c.story.Disk.Crash(luck)
+		}
+		return volumetest.Proceed()
+	}
+}
+
+// fullDisk leaves little space from one call on.
+func (c *randomStory) fullDisk(at int) volumetest.Hook {
+	room := int64(c.rng.IntN(200 << 10))
+	return func(call volumetest.Call) volumetest.Action {
+		if call.Index == at {
+			c.story.Disk.SetCapacity(c.story.Disk.Used() + room)
+		}
+		return volumetest.Proceed()
+	}
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+const (
+	// steadyLock is never broken and has leases that outlast a story; its file
+	// is the one that clients rotate.
+	steadyLock  cluster.LockName = "steady"
+	rotatedFile cluster.FileName = "steady/rotated.log"
+	// movedDir is where rotated generations go, below files/.
+	movedDir = "moved"
+)
+
+// wanderer is a client that does whatever a client may do, in random order,
+// one thing at a time, and knows which answers it may get.
+type wanderer struct {
+	story *Story
+	rng   *rand.Rand
+	id    cluster.ClientID
+	locks []cluster.LockName
+	ttl   time.Duration // of every lock but the steady one
+	moves *atomic.Int32 // counts the files that were moved away
+
+	next  cluster.RequestID
+	lock  cluster.LockName
+	token cluster.Token // 0 when it holds nothing
+}
+
+// run does n steps and releases what it holds in the end.
+func (w *wanderer) run(ctx context.Context, n int) {
+	for range n {
+		if w.token == 0 {
+			w.stepWithout(ctx)
+		} else {
+			w.stepHolding(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.story.progress.Add(1)
+		if w.rng.IntN(4) == 0 {
+			time.Sleep(time.Duration(w.rng.IntN(300)) * time.Millisecond)
+		}
+	}
+	if w.token != 0 {
+		w.release(ctx)
+	}
+}
+
+func (w *wanderer) stepWithout(ctx context.Context) {
+	lock := w.locks[w.rng.IntN(len(w.locks))]
+	switch n := w.rng.IntN(100); {
+	case n < 30:
+		w.acquire(ctx, lock, 0)
+	case n < 60:
+		w.acquire(ctx, lock, time.Duration(100+w.rng.IntN(3000))*time.Millisecond)
+	case n < 75:
+		w.acquire(ctx, lock, locktable.WaitForever)
+	case n < 82:
+		w.acquireAndCancel(ctx, lock)
+	case n < 87:
+		w.cancelUnsent(ctx)
+	case n < 92 && w.mayLose(lock):
+		w.request(ctx, locktable.Request{Op: locktable.OpBreak, Lock: lock, Actor: "sim", Reason: "at random"})
+	case n < 96:
+		w.keepAlive(ctx)
+	default:
+		w.read(ctx)
+	}
+}
+
+func (w *wanderer) stepHolding(ctx context.Context) {
+	file := cluster.FileName(fmt.Sprintf("%s/%d.log", w.lock, w.rng.IntN(2)))
+	if w.lock == steadyLock {
+		file = rotatedFile
+	}
+	switch n := w.rng.IntN(100); {
+	case n < 55:
+		w.append(ctx, file)
+	case n < 62:
+		w.held(ctx, locktable.Request{Op: locktable.OpBind, File: file, AdoptExisting: true})
+	case n < 70 && w.lock == steadyLock:
+		w.rotate(ctx, file)
+	case n < 70:
+		w.held(ctx, locktable.Request{Op: locktable.OpUnbind, File: file})
+	case n < 74:
+		w.renew(ctx)
+	case n < 80:
+		w.keepAlive(ctx)
+	case n < 85:
+		w.read(ctx)
+	default:
+		w.release(ctx)
+	}
+}
+
+// mayLose says that a grant of this lock can end without its holder.
+func (w *wanderer) mayLose(lock cluster.LockName) bool { return w.story.Lossy && lock != steadyLock }
+
+func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time.Duration) {
+	ttl := w.ttl
+	if lock == steadyLock {
+		ttl = 600 * time.Second
+	}
+	out := w.request(ctx, locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: ttl, Wait: wait})
+	w.took(lock, out)
+}
+
+func (w *wanderer) took(lock cluster.LockName, out locktable.Outcome) {
+	if out.Status == cluster.StatusOK {
+		w.lock, w.token = lock, out.Token
+	}
+}
+
+// acquireAndCancel waits for a lock and cancels that meanwhile: one of the two wins, for both.
+func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) {
+	w.next++
+	q := locktable.Request{
+		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next,
+		Lock: lock, TTL: 600 * time.Second, Wait: locktable.WaitForever,
+	}
+	pause := time.Duration(w.rng.IntN(1500)) * time.Millisecond
+	cancelled := make(chan locktable.Outcome, 1)
+	go func() {
+		time.Sleep(pause)
+		cancelled <- w.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: q.ID, LowWater: q.ID})
+	}()
+	got, word := w.ask(ctx, q), <-cancelled
+	if ctx.Err() != nil {
+		return
+	}
+	dead := word.Status == cluster.StatusCancelled
+	if dead != (got.Status == cluster.StatusCancelled) {
+		w.story.Ledger.violation("I7: %s/%d was told %v and its cancel %v", w.id, q.ID, got.Status, word.Status)
+	}
+	w.took(lock, got)
+}
+
+// cancelUnsent cancels a request before it is sent: it never executes.
+func (w *wanderer) cancelUnsent(ctx context.Context) {
+	w.next++
+	w.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: w.next, LowWater: w.next})
+	out := w.ask(ctx, locktable.Request{
+		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next, Lock: w.locks[0], TTL: time.Minute, Wait: locktable.WaitForever,
+	})
+	if out.Status != cluster.StatusCancelled && ctx.Err() == nil {
+		w.story.Ledger.violation("I7: %s/%d was cancelled and then answered %v", w.id, w.next, out.Status)
+	}
+}
+
+// held is a request under the token; the grant may turn out to have ended.
+func (w *wanderer) held(ctx context.Context, q locktable.Request) locktable.Outcome {
+	q.Lock, q.Token = w.lock, w.token
+	out := w.request(ctx, q)
+	if out.Status == cluster.StatusInvalidToken || q.Op == locktable.OpRelease {
+		w.token = 0
+	}
+	return out
+}
+
+func (w *wanderer) release(ctx context.Context) {
+	w.held(ctx, locktable.Request{Op: locktable.OpRelease})
+}
+
+func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
+	data := fmt.Appendf(nil, "<%s.%d:%s>\n", w.id, w.next+1, bytes.Repeat([]byte{'a' + byte(w.rng.IntN(26))}, w.rng.IntN(2500)))
+	out := w.held(ctx, locktable.Request{
+		Op: locktable.OpAppend, File: file, Data: data, CRC: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)), AdoptExisting: true,
+	})
+	switch {
+	case out.Status == cluster.StatusInvalidToken:
+		w.story.Ledger.refuse(data)
+	case out.Status == cluster.StatusFileQuarantined && w.lock == steadyLock:
+		w.rotate(ctx, file)
+	}
+}
+
+// rotate moves the file away, as whoever wants a rotation does, and asks for a new one.
+func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
+	disk, from := w.story.Disk, volume.ProtectedPath(file)
+	if content, err := disk.ReadFile(from); err == nil && len(content) > 0 {
+		// Nobody else appends: this client has the lock. It syncs before it moves.
+		to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.moves.Add(1))
+		err := disk.Write(from, 0, nil)
+		if err == nil {
+			err = disk.Mkdir(volume.ProtectedPath(movedDir))
+		}
+		if err == nil {
+			err = disk.Rename(from, to)
+		}
+		if err != nil {
+			w.story.Ledger.violation("the operator cannot move %s: %v", from, err)
+		}
+	}
+	w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
+}
+
+func (w *wanderer) renew(ctx context.Context) {
+	top := w.story.Ledger.top(w.lock)
+	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
+		return p.Renew(ctx, w.lock, w.token)
+	})
+	if out.Status == cluster.StatusOK && top > w.token {
+		w.story.Ledger.violation("I1: token %d of %s was renewed after %d was granted", w.token, w.lock, top)
+	}
+	if out.Status == cluster.StatusInvalidToken {
+		if !w.mayLose(w.lock) {
+			w.story.Ledger.violation("%s: renewal of token %d of %s: %v %s", w.id, w.token, w.lock, out.Status, out.Message)
+		}
+		w.token = 0
+	}
+}
+
+func (w *wanderer) keepAlive(ctx context.Context) {
+	held := 0
+	if w.token != 0 {
+		held = 1
+	}
+	high := w.story.Ledger.High()
+	var stray []cluster.Token
+	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (out locktable.Outcome, err error) {
+		stray, out, err = p.KeepAlive(ctx, w.id, held)
+		return out, err
+	})
+	if out.Status != cluster.StatusOK {
+		return
+	}
+	if out.LSN < high {
+		w.story.Ledger.violation("I9: a keep-alive was answered at LSN %d after %d was acknowledged", out.LSN, high)
+	}
+	if slices.Contains(stray, w.token) && w.token != 0 && len(stray) == 1 {
+		w.story.Ledger.violation("%s holds %d and was told that it strayed", w.id, w.token)
+	}
+}
+
+// read looks at the table: it must be as new as everything that was acknowledged.
+func (w *wanderer) read(ctx context.Context) {
+	high := w.story.Ledger.High()
+	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
+		return p.Read(ctx, func(primary.View) {})
+	})
+	if out.Status == cluster.StatusOK && out.LSN < high {
+		w.story.Ledger.violation("I9: a read saw LSN %d after %d was acknowledged", out.LSN, high)
+	}
+}
+
+// request gives q the next number and asks until there is a final answer.
+func (w *wanderer) request(ctx context.Context, q locktable.Request) locktable.Outcome {
+	w.next++
+	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
+	return w.ask(ctx, q)
+}
+
+func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outcome {
+	high := w.story.Ledger.High()
+	var epoch cluster.Epoch
+	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
+		epoch = p.Epoch()
+		return ask(ctx, p, q)
+	})
+	switch {
+	case ctx.Err() != nil && out.Status == cluster.StatusNone:
+	case out.Status == cluster.StatusOK && q.Op == locktable.OpBind && out.Message != "":
+		// It was bound already: nothing happened and nothing is remembered.
+	case out.Status == cluster.StatusOK && q.Op != locktable.OpCancel:
+		w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: epoch, After: high})
+	case !w.mayHear(&q, out.Status):
+		w.story.Ledger.violation("%s/%d %v was refused by epoch %d: %v %s", q.Client, q.ID, q.Op, epoch, out.Status, out.Message)
+	}
+	return out
+}
+
+// until asks one reign after the other until one gives a final answer.
+func (w *wanderer) until(ctx context.Context, do func(context.Context, *primary.Primary) (locktable.Outcome, error)) locktable.Outcome {
+	for try := 0; ctx.Err() == nil; try++ {
+		p := w.story.pickMostly(try)
+		if p == nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, patience)
+		out, err := do(call, p)
+		cancel()
+		if err != nil {
+			continue
+		}
+		switch out.Status {
+		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
+			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:
+			time.Sleep(20 * time.Millisecond)
+		default:
+			return out
+		}
+	}
+	return locktable.Outcome{}
+}
+
+// mayHear says that a final refusal can be right.
+func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
+	lost := w.mayLose(q.Lock)
+	switch q.Op {
+	case locktable.OpAcquire:
+		switch status {
+		case cluster.StatusHeld:
+			return q.Wait == 0
+		case cluster.StatusWaitTimeout:
+			return q.Wait != 0
+		case cluster.StatusLeaseExpired:
+			return lost
+		}
+		return status == cluster.StatusCancelled
+	case locktable.OpCancel:
+		return status == cluster.StatusCancelled || status == cluster.StatusOK || status == cluster.StatusWaitTimeout || status == cluster.StatusLeaseExpired
+	case locktable.OpBreak:
+		return status == cluster.StatusInvalidToken
+	case locktable.OpUnbind, locktable.OpRotate: // not bound, or not moved away any more
+		return status == cluster.StatusInvalidArgument || lost && status == cluster.StatusInvalidToken
+	case locktable.OpAppend, locktable.OpBind:
+		if q.File == rotatedFile && status == cluster.StatusFileQuarantined {
+			return true
+		}
+	}
+	return lost && status == cluster.StatusInvalidToken
+}
