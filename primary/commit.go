@@ -101,8 +101,8 @@ func (p *Primary) commit(b *batch) {
 	for _, w := range b.stops {
 		p.stopWriter(w)
 	}
-	if p.opt.Publish != nil && b.Len() > 0 {
-		p.opt.Publish(Frame{Elided: b.Elided(), Before: b.Start(), End: b.End()})
+	if b.Len() > 0 && len(p.feed.wakes) > 0 {
+		p.feed.add(b.Start(), b.End(), b.Elided())
 	}
 	if b.resigns {
 		p.drain(time.Second)

@@ -21,15 +21,6 @@ import (
 // ErrResigned is the cause of a reign that ended on purpose.
 var ErrResigned = errors.New("resigned")
 
-// Frame is one committed batch on its way to the replicas.
-type Frame struct {
-	// Elided is the encoded frame without append data. It belongs to the
-	// primary again when the call returns.
-	Elided []byte
-	// Before and End are the positions around it.
-	Before, End wal.Position
-}
-
 // Options are what a primary needs besides its reign.
 type Options struct {
 	Server cluster.ServerID
@@ -40,8 +31,8 @@ type Options struct {
 	// Confirm is asked once, before the first fence is set, whether this
 	// server should still take over; nil means yes. An error ends the reign.
 	Confirm func(context.Context) error
-	// Publish is given every committed frame, in order, after its check. It must not block.
-	Publish func(Frame)
+	// Replicas are fed with every committed frame, in order, after its check.
+	Replicas map[cluster.ServerID]Link
 	// MaxBatch is the size at which a batch takes no further call, in bytes; 0
 	// means 512 KiB. With one append more it must fit into the first segment.
 	MaxBatch int
@@ -58,6 +49,7 @@ type Primary struct {
 	opt   Options
 	reign *volume.Reign
 	queue queue
+	feed  feed
 
 	state    atomic.Int32 // a State
 	quorum   atomic.Bool
@@ -78,8 +70,9 @@ type Primary struct {
 		writers map[cluster.FileName]*fileWriter
 	}
 
-	wake struct{ segments, housekeeper chan struct{} }
-	wg   sync.WaitGroup
+	wake    struct{ segments, housekeeper chan struct{} }
+	serving chan struct{} // closed when the reign begins to serve
+	wg      sync.WaitGroup
 }
 
 // State says how far a primary is.
@@ -106,6 +99,7 @@ func New(reign *volume.Reign, opt Options) *Primary {
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(reign.Epoch())).Logger()
 	p := &Primary{opt: opt, reign: reign}
 	p.queue.wake = make(chan struct{}, 1)
+	p.serving = make(chan struct{})
 	p.wake.segments = make(chan struct{}, 1)
 	p.wake.housekeeper = make(chan struct{}, 1)
 	p.files.writers = map[cluster.FileName]*fileWriter{}
@@ -143,10 +137,15 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(p.segments)
 	p.wg.Go(p.watch)
 	p.wg.Go(p.housekeeper)
+	p.startPushers()
 	p.state.Store(int32(StateServing))
+	close(p.serving)
 	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")
 	c.run()
 }
+
+// Serving is closed when the reign begins to serve.
+func (p *Primary) Serving() <-chan struct{} { return p.serving }
 
 // Epoch is the reign's number.
 func (p *Primary) Epoch() cluster.Epoch { return p.reign.Epoch() }

@@ -53,6 +53,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	// From here on this reign is what a later claimant adopts.
 	p.end.Store(uint64(a.End.LSN))
+	p.feed.mu.end = a.End
 	p.logBytes.Store(a.LogBytes)
 	p.setLogLimit(a.BaseBytes)
 	p.checked.Store(time.Now().UnixNano())

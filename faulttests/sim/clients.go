@@ -121,6 +121,7 @@ func (w *worker) run(ctx context.Context, n int) {
 			return
 		}
 		w.story.progress.Add(1)
+		time.Sleep(w.story.Pace)
 	}
 }
 

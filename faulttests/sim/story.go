@@ -35,6 +35,8 @@ type Story struct {
 	Ledger  Ledger
 	Log     zerolog.Logger
 	Random  io.Reader
+	// Pace is how long a worker rests after a round, so that a story lasts.
+	Pace time.Duration
 	// Timing is that of every server; the zero value means Timing().
 	Timing cluster.Timing
 	// Lossy says that leases may end under their holders: a grant may then be

@@ -49,7 +49,7 @@ type Adoption struct {
 // opened and read again before it is refused, naming file and offset.
 func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
 	for try := 1; ; try++ {
-		a, err := r.scanOnce(src, warm)
+		a, err := r.v.scanOnce(src, warm)
 		if err == nil {
 			return a, nil
 		}
@@ -70,10 +70,10 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 // errCold says that the warm table is not a state of the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
-func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
+func (v *Volume) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 	path := epochDir(src.Epoch)
 	a := &Adoption{Source: src}
-	b, err := r.findBase(a, path, warm)
+	b, err := v.findBase(a, path, warm)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,8 @@ func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 	}
 	a.Base = s.at.LSN
 	a.Redo = append(a.Redo, b.pending...)
-	a.log, err = wal.Scan(&dir{fs: r.v.fs, path: path}, wal.ScanOptions{
-		Cluster:      r.v.cluster.ID,
+	a.log, err = wal.Scan(&dir{fs: v.fs, path: path}, wal.ScanOptions{
+		Cluster:      v.cluster.ID,
 		FeatureLevel: FeatureLevel,
 		MaxEpoch:     src.Epoch,
 		From:         s.at,
@@ -113,13 +113,13 @@ func (r *Reign) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 // findBase takes the newest checkpoint that verifies, else the one before, else
 // the empty table at LSN 0, in which case the log must begin at 1. The table of
 // a base that lies behind the warm one is not restored.
-func (r *Reign) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
-	all, err := listCheckpoints(r.v.fs, path)
+func (v *Volume) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
+	all, err := listCheckpoints(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
 	for _, lsn := range all[:min(2, len(all))] {
-		b, err := r.readBase(path, lsn)
+		b, err := v.readBase(path, lsn)
 		if err == nil && (warm == nil || warm.At.LSN < lsn) {
 			b.table, err = b.restore()
 		}
@@ -136,18 +136,18 @@ func (r *Reign) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
 	return b, nil
 }
 
-func (r *Reign) readBase(path string, lsn cluster.LSN) (*base, error) {
+func (v *Volume) readBase(path string, lsn cluster.LSN) (*base, error) {
 	cp := path + "/" + checkpointDir(lsn)
-	state, err := readFile(r.v.fs, cp+"/"+stateName, FlagRead)
+	state, err := readFile(v.fs, cp+"/"+stateName, FlagRead)
 	if err != nil {
 		return nil, err
 	}
-	requests, err := readFile(r.v.fs, cp+"/"+requestsName, FlagRead)
+	requests, err := readFile(v.fs, cp+"/"+requestsName, FlagRead)
 	if err != nil {
 		return nil, err
 	}
 	b, err := decodeBase(state, requests)
-	if err == nil && (b.head.LSN != lsn || b.head.Cluster != r.v.cluster.ID) {
+	if err == nil && (b.head.LSN != lsn || b.head.Cluster != v.cluster.ID) {
 		err = fmt.Errorf("%w: checkpoint %d is another one's", ErrDamaged, lsn)
 	}
 	return b, err

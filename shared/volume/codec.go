@@ -309,3 +309,28 @@ func (b *base) restore() (*locktable.Table, error) {
 	}
 	return t, nil
 }
+
+// EncodeSnapshot is a checkpoint's two files in memory, for replicas.
+func EncodeSnapshot(s Snapshot) (state, requests []byte, err error) {
+	c := &codec{snapshot: s}
+	var b bytes.Buffer
+	if err := c.writeRequests(&b); err != nil {
+		return nil, nil, err
+	}
+	requests = bytes.Clone(b.Bytes())
+	b.Reset()
+	if err := c.writeState(&b); err != nil {
+		return nil, nil, err
+	}
+	return b.Bytes(), requests, nil
+}
+
+// DecodeSnapshot is the inverse of EncodeSnapshot.
+func DecodeSnapshot(state, requests []byte) (*locktable.Table, wal.Position, error) {
+	b, err := decodeBase(state, requests)
+	if err != nil {
+		return nil, wal.Position{}, err
+	}
+	t, err := b.restore()
+	return t, b.head.position(), err
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// These methods are what front ends call. They ask the primary of this node's
+// reign, or say SECONDARY_MODE.
+
+// Do executes a request, see primary.Primary.Do.
+func (n *Node) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	if p := n.current(); p != nil {
+		return p.Do(ctx, q)
+	}
+	return secondary(), nil
+}
+
+// Renew extends a lease, see primary.Primary.Renew.
+func (n *Node) Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error) {
+	if p := n.current(); p != nil {
+		return p.Renew(ctx, lock, token)
+	}
+	return secondary(), nil
+}
+
+// KeepAlive renews what a client holds and waits for, see primary.Primary.KeepAlive.
+func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]cluster.Token, locktable.Outcome, error) {
+	if p := n.current(); p != nil {
+		return p.KeepAlive(ctx, client, held)
+	}
+	return nil, secondary(), nil
+}
+
+func secondary() locktable.Outcome {
+	return locktable.Outcome{Status: cluster.StatusSecondaryMode, Message: "this server is not primary"}
+}
+
+// Read lets f look at the table: the primary's, or a replica's own, which may be behind.
+func (n *Node) Read(ctx context.Context, f func(primary.View)) (api.Reading, error) {
+	if p := n.current(); p != nil {
+		var at cluster.LSN
+		out, err := p.Read(ctx, func(v primary.View) {
+			at = v.At.LSN
+			f(v)
+		})
+		if err != nil || out.Status != cluster.StatusOK {
+			return api.Reading{Status: out.Status, Epoch: p.Epoch()}, err
+		}
+		return api.Reading{Status: cluster.StatusOK, LSN: at, Epoch: p.Epoch()}, nil
+	}
+	r := api.Reading{Status: cluster.StatusSecondaryMode, Local: true}
+	n.replica.Read(func(at cluster.LSN, epoch cluster.Epoch, age time.Duration, t *locktable.Table) {
+		r.Status, r.LSN, r.Epoch, r.Age = cluster.StatusOK, at, epoch, age
+		f(primary.View{Table: t})
+	})
+	return r, nil
+}
+
+// Primary is who is believed to reign, with its addresses.
+func (n *Node) Primary() (cluster.Member, cluster.Epoch, bool) {
+	id, epoch, ok := n.elector.Primary()
+	if n.current() != nil {
+		id, ok = n.opt.Server, true
+	}
+	m, known := n.vol.Cluster().Servers.Find(id)
+	return m, epoch, ok && known
+}
+
+// Server is this node's ID.
+func (n *Node) Server() cluster.ServerID { return n.opt.Server }
+
+// Role is this node's now.
+func (n *Node) Role() election.Role { return n.self().Role }
+
+// Timing is what the node was started with.
+func (n *Node) Timing() cluster.Timing { return n.opt.Timing }

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node is the composition root of one server: it joins volume, election,
+// primary and replica, and switches roles.
+//
+// A node is a replica until the elector says that it should reign. Then it
+// claims an epoch with its prepared claim and runs a primary until that ends,
+// for whatever reason, and is a replica again. It claims anew only when every
+// goroutine of its former reign has ended, and gives the process up when one is stuck.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// Peers is how a node reaches the other servers.
+type Peers interface {
+	election.Transport
+	// Push sends one push to a replica.
+	Push(ctx context.Context, to cluster.ServerID, p push.Push) (push.Ack, error)
+	// Handover tells a server to reign now.
+	Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error
+}
+
+// Options are what a node needs.
+type Options struct {
+	Server  cluster.ServerID
+	FS      volume.FS
+	Address string // for people, in claim.json
+	Timing  cluster.Timing
+	Peers   Peers
+	Log     zerolog.Logger
+	// Random is the source of nonces, Rand of jitter.
+	Random io.Reader
+	Rand   *rand.Rand
+	// Stuck is called when a goroutine of a reign that has ended does not come
+	// back from the filesystem: the process should exit.
+	Stuck func(error)
+	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
+	FirstSegment, Segment int64
+	MaxBatch              int
+	CheckpointBytes       int64
+}
+
+// Node is one server.
+type Node struct {
+	opt     Options
+	vol     *volume.Volume
+	elector *election.Elector
+	replica *replica.Replica
+	nonce   uint64
+
+	mu struct {
+		sync.Mutex
+		role     election.Role
+		primary  *primary.Primary // of the reign that is not over, or nil
+		reigning bool             // until every goroutine of the reign has ended
+		prepared *volume.Prepared
+		probed   time.Time // the last write to the volume that came back
+		highest  cluster.Epoch
+	}
+	prepare chan struct{} // wakes the keeper
+}
+
+// probeEvery is how often a replica proves that it can write to the volume.
+const probeEvery = time.Second
+
+// New opens the volume and takes the guard of the server's ID.
+func New(opt Options) (*Node, error) {
+	if err := opt.Timing.Validate(); err != nil {
+		return nil, err
+	}
+	vol, err := volume.Open(opt.FS, volume.Options{
+		Server: opt.Server, Address: opt.Address, Random: opt.Random,
+		FirstSegment: opt.FirstSegment, Segment: opt.Segment,
+	})
+	if err != nil {
+		return nil, err
+	}
+	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), nonce: opt.Rand.Uint64(), prepare: make(chan struct{}, 1)}
+	n.elector = election.New(election.Options{
+		Self: opt.Server, Nonce: n.nonce, Members: vol.Cluster().Servers, Timing: opt.Timing,
+		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
+		OnHigherEpoch: n.onHigherEpoch,
+		OnConflict: func(id cluster.ServerID) {
+			opt.Log.Error().Uint32("id", uint32(id)).Msg("two processes use one server ID: both are ignored in elections")
+		},
+	})
+	return n, nil
+}
+
+// Run serves until ctx ends. A primary hands over first, if anybody is able.
+func (n *Node) Run(ctx context.Context) error {
+	if err := errors.Join(n.vol.RemoveLeftovers(), n.vol.KeepReserve()); err != nil {
+		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
+	}
+	// What runs lives a little longer than ctx: long enough to hand over.
+	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	g, inner := errgroup.WithContext(inner)
+	g.Go(func() error { return n.elector.Run(inner) })
+	g.Go(func() error { return n.keeper(inner) })
+	g.Go(func() error { return n.roles(inner) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			n.leave()
+			return context.Cause(ctx)
+		case <-inner.Done():
+			return context.Cause(inner)
+		}
+	})
+	err := g.Wait()
+	if p := n.takePrepared(); p != nil {
+		err = errors.Join(err, p.Discard())
+	}
+	return errors.Join(err, n.vol.Close())
+}
+
+// handoverWait bounds how long a server that is told to stop looks for a successor.
+const handoverWait = 2 * time.Second
+
+// leave hands the reign over, if this server has one and anybody is able.
+func (n *Node) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), handoverWait)
+	defer cancel()
+	to, err := n.Handover(ctx, 0)
+	switch {
+	case err == nil:
+		n.opt.Log.Info().Uint32("to", uint32(to)).Msg("handed over")
+	case !errors.Is(err, ErrNotPrimary):
+		n.opt.Log.Warn().Err(err).Msg("stopping without a handover")
+	}
+}
+
+// roles claims and reigns whenever the elector says so.
+func (n *Node) roles(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-n.elector.Reign():
+		}
+		began := time.Now()
+		n.setReigning(true)
+		err := n.reign(ctx)
+		n.setReigning(false)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n.elector.Done(err, time.Since(began))
+		poke(n.prepare)
+	}
+}
+
+// reign is one claim and what becomes of it.
+func (n *Node) reign(ctx context.Context) error {
+	prepared := n.takePrepared()
+	if prepared == nil {
+		return errors.New("no prepared claim")
+	}
+	n.setRole(election.RoleCandidate, nil)
+	defer n.setRole(election.RoleReplica, nil)
+	r, err := n.vol.Claim(ctx, prepared)
+	if err != nil {
+		return err
+	}
+	n.heardOf(r.Epoch())
+	n.opt.Log.Info().Uint64("epoch", uint64(r.Epoch())).Msg("claimed")
+	p := primary.New(r, primary.Options{
+		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
+		Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
+		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes,
+	})
+	n.setRole(election.RoleFencing, p)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	return n.oversee(p, ended)
+}
+
+// oversee tells the primary of its quorum, ends it where it should end, and
+// gives the process up when a goroutine of the reign does not come back.
+func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
+	t := time.NewTicker(n.opt.Timing.Heartbeat)
+	defer t.Stop()
+	heard := time.Now() // the last moment with a majority
+	var over time.Time  // since when the reign has ended
+	stuck := n.opt.Stuck
+	serving := p.Serving()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-serving:
+			serving = nil
+		case <-t.C:
+		}
+		now := time.Now()
+		switch p.State() {
+		case primary.StateServing:
+			n.setRole(election.RolePrimary, p)
+			if n.elector.Majority() {
+				heard = now
+			}
+			n.judge(p, now, heard)
+		case primary.StateFencing:
+			heard = now // nobody can have found this primary yet
+		case primary.StateEnded:
+			n.setRole(election.RoleReplica, nil) // what is left of the reign speaks to nobody
+			if over.IsZero() {
+				over = now
+			}
+			if now.Sub(over) > n.opt.Timing.StorageTimeout && stuck != nil {
+				stuck(fmt.Errorf("a goroutine of epoch %d is stuck in the filesystem", p.Epoch()))
+				stuck = nil // once is enough
+			}
+		}
+	}
+}
+
+var (
+	// ErrNoQuorum ends a reign that no majority has heard for the quorum timeout.
+	ErrNoQuorum = errors.New("no majority hears this primary")
+	// ErrStalled ends a reign whose volume stalls while another server's does not.
+	ErrStalled = errors.New("the volume stalls here and not elsewhere")
+)
+
+// judge applies the rules of DESIGN 2 to a serving primary.
+func (n *Node) judge(p *primary.Primary, now, heard time.Time) {
+	silent := now.Sub(heard)
+	p.SetQuorum(silent <= n.opt.Timing.Suspicion)
+	if silent > n.opt.Timing.QuorumTimeout {
+		p.Depose(ErrNoQuorum)
+	}
+	if _, check := p.Ages(now); check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {
+		p.Depose(ErrStalled)
+	}
+}
+
+// keeper keeps a prepared claim and proves every second that the volume takes writes.
+func (n *Node) keeper(ctx context.Context) error {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for {
+		if err := n.keep(ctx); err != nil && ctx.Err() == nil {
+			n.opt.Log.Warn().Err(err).Msg("the volume takes no writes")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		case <-n.prepare:
+		}
+	}
+}
+
+func (n *Node) keep(ctx context.Context) error {
+	n.mu.Lock()
+	idle, ready := !n.mu.reigning, n.mu.prepared != nil
+	n.mu.Unlock()
+	if !idle {
+		return nil // the reign's own checks are the proof
+	}
+	if err := n.vol.CheckIdentity(); err != nil {
+		return err
+	}
+	if !ready {
+		p, err := n.vol.Prepare(ctx)
+		if err != nil {
+			return err
+		}
+		n.mu.Lock()
+		n.mu.prepared = p
+		n.mu.Unlock()
+	}
+	if err := n.vol.Probe(fmt.Sprintf("server %d at %s\n", n.opt.Server, time.Now().UTC().Format(time.RFC3339))); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.mu.probed = time.Now()
+	n.mu.Unlock()
+	return nil
+}
+
+func (n *Node) takePrepared() *volume.Prepared {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.mu.prepared
+	n.mu.prepared = nil
+	return p
+}
+
+func (n *Node) setRole(role election.Role, p *primary.Primary) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.role != role {
+		n.opt.Log.Info().Stringer("role", role).Uint64("epoch", uint64(n.mu.highest)).Msg("role")
+	}
+	n.mu.role, n.mu.primary = role, p
+}
+
+func (n *Node) setReigning(reigning bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.reigning = reigning
+}
+
+func (n *Node) heardOf(e cluster.Epoch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.highest = max(n.mu.highest, e)
+}
+
+// onHigherEpoch makes a primary look at its fence at once.
+func (n *Node) onHigherEpoch(e cluster.Epoch) {
+	n.heardOf(e)
+	if p := n.current(); p != nil {
+		go p.CheckNow() //nolint:errcheck // a failed check deposes
+	}
+}
+
+// current is the primary of this node's reign, or nil.
+func (n *Node) current() *primary.Primary {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.primary
+}
+
+// self is what the elector tells the others.
+func (n *Node) self() election.Status {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := election.Status{
+		Role: n.mu.role, Epoch: max(n.mu.highest, n.replica.Epoch()), LSN: n.replica.At().LSN,
+		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed),
+	}
+	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
+		s.Progress, s.Storage = p.Ages(now)
+		s.LSN = p.LSN()
+	}
+	return s
+}
+
+func (n *Node) links() map[cluster.ServerID]primary.Link {
+	links := map[cluster.ServerID]primary.Link{}
+	for _, m := range n.vol.Cluster().Servers {
+		if m.ID != n.opt.Server {
+			links[m.ID] = link{n.opt.Peers, m.ID}
+		}
+	}
+	return links
+}
+
+// link is one replica as the primary sees it.
+type link struct {
+	peers Peers
+	to    cluster.ServerID
+}
+
+// Push sends one push.
+func (l link) Push(ctx context.Context, p push.Push) (push.Ack, error) {
+	return l.peers.Push(ctx, l.to, p)
+}
+
+// poke wakes a goroutine that may be awake.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

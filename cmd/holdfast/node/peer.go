@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+)
+
+// HandlePing answers another server's ping.
+func (n *Node) HandlePing(p election.Ping) election.Pong { return n.elector.HandlePing(p) }
+
+// HandlePreVote answers another server that wants to know whether it should reign.
+func (n *Node) HandlePreVote(ctx context.Context, a election.Ask) election.Vote {
+	return n.elector.HandlePreVote(ctx, a)
+}
+
+// HandlePush applies a primary's push.
+func (n *Node) HandlePush(p push.Push) push.Ack {
+	ack, err := n.replica.Push(p)
+	if err != nil {
+		n.opt.Log.Debug().Err(err).Uint64("epoch", uint64(p.Epoch)).Msg("push not applied")
+	}
+	n.heardOf(ack.Epoch)
+	return ack
+}
+
+// ErrNotAble says that this server cannot take a reign over now.
+var ErrNotAble = errors.New("not able to reign: no prepared claim or no fresh write to the volume")
+
+// HandleHandover makes this server claim at once, on the word of a primary that
+// has resigned.
+func (n *Node) HandleHandover(epoch cluster.Epoch) error {
+	s := n.self()
+	if !s.Able || s.Storage > n.opt.Timing.StorageTimeout {
+		return ErrNotAble
+	}
+	n.heardOf(epoch)
+	n.opt.Log.Info().Uint64("from_epoch", uint64(epoch)).Msg("handover: nominated")
+	n.elector.Nominate()
+	return nil
+}
+
+var (
+	// ErrNotPrimary says that a handover was asked of a server that does not reign.
+	ErrNotPrimary = errors.New("this server is not primary")
+	// ErrNoSuccessor says that a handover has nobody to go to; the reign goes on.
+	ErrNoSuccessor = errors.New("no live server is able to take over")
+)
+
+// Handover moves the reign on purpose, to the given server or, with 0, to the
+// lowest able one: stop admitting, commit, log Resigned, tell the successor. The
+// reign goes on when there is no able successor.
+func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error) {
+	p := n.current()
+	if p == nil || n.self().Role != election.RolePrimary {
+		return 0, ErrNotPrimary
+	}
+	able := cluster.ServerID(0)
+	for _, peer := range n.elector.Peers() {
+		fits := peer.Reachable && peer.Status.Able && !peer.Conflict && peer.Status.Storage <= n.opt.Timing.StorageTimeout
+		if fits && (to == peer.ID || to == 0 && (able == 0 || peer.ID < able)) {
+			able = peer.ID
+		}
+	}
+	if able == 0 {
+		return 0, ErrNoSuccessor
+	}
+	if err := p.Resign(ctx, fmt.Sprintf("handover to server %d", able)); err != nil {
+		return 0, fmt.Errorf("resign: %w", err)
+	}
+	return able, n.opt.Peers.Handover(ctx, able, p.Epoch())
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+var _ api.Backend = (*Node)(nil)
+
+// Status describes all servers as this one sees them.
+func (n *Node) Status() api.ClusterStatus {
+	c := n.vol.Cluster()
+	own := n.self()
+	s := api.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: own.Epoch}
+	for _, m := range c.Servers {
+		s.Servers = append(s.Servers, api.ServerStatus{Member: m, Role: "unreachable"})
+	}
+	at := func(id cluster.ServerID) *api.ServerStatus {
+		for i := range s.Servers {
+			if s.Servers[i].Member.ID == id {
+				return &s.Servers[i]
+			}
+		}
+		return &api.ServerStatus{} // a stranger: nobody reads it
+	}
+	me := at(n.opt.Server)
+	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
+	me.Able, me.Storage = own.Able, own.Storage
+	me.Filesystem, me.Network = n.vol.Kind().Name, n.vol.Kind().Network
+	for _, p := range n.elector.Peers() {
+		x := at(p.ID)
+		x.Heard, x.Conflict = p.Heard, p.Conflict
+		if !p.Reachable {
+			continue
+		}
+		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
+		x.Able, x.Storage = p.Status.Able, p.Status.Storage
+		s.Epoch = max(s.Epoch, p.Status.Epoch)
+	}
+	return s
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// Cluster is three whole servers on one disk and one network, in one synctest bubble.
+type Cluster struct {
+	*Story
+	Net  *Net
+	Rand *rand.Rand
+
+	servers map[cluster.ServerID]*server
+	// Failovers are how long the cluster was without a serving primary, each time.
+	Failovers []time.Duration
+}
+
+// server is one process.
+type server struct {
+	host *volumetest.Host
+	node *node.Node
+	stop context.CancelCauseFunc
+	done chan struct{}
+	err  error
+}
+
+// NewCluster makes three servers that do not run yet.
+func NewCluster(s *Story, rng *rand.Rand) *Cluster {
+	return &Cluster{Story: s, Net: NewNet(200 * time.Microsecond), Rand: rng, servers: map[cluster.ServerID]*server{}}
+}
+
+// Start starts a server's process.
+func (c *Cluster) Start(id cluster.ServerID) error {
+	x := &server{host: c.Disk.Host(int(id), c.Profile), done: make(chan struct{})}
+	var err error
+	x.node, err = node.New(node.Options{
+		Server: id, FS: x.host, Timing: cluster.DefaultTiming(), Peers: c.Net.Peers(id), Log: c.Log,
+		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
+		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes,
+	})
+	if err != nil {
+		return fmt.Errorf("server %d: %w", id, err)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	x.stop = stop
+	c.mu.Lock()
+	c.servers[id] = x
+	c.backends = append(c.backends, x.node)
+	c.mu.Unlock()
+	c.Net.Listen(id, x.node)
+	go func() {
+		defer close(x.done)
+		x.err = x.node.Run(ctx)
+	}()
+	return nil
+}
+
+var errKilled = errors.New("killed")
+
+// Kill ends a server as kill -9 does.
+func (c *Cluster) Kill(id cluster.ServerID) {
+	x := c.server(id)
+	if x == nil {
+		return
+	}
+	c.Net.Listen(id, nil)
+	x.host.Kill()
+	x.stop(errKilled)
+	<-x.done
+	c.forget(id, x)
+}
+
+// Terminate ends a server as SIGTERM does: it hands over first.
+func (c *Cluster) Terminate(id cluster.ServerID) {
+	x := c.server(id)
+	if x == nil {
+		return
+	}
+	x.stop(errors.New("told to stop"))
+	<-x.done
+	c.Net.Listen(id, nil)
+	x.host.Kill()
+	c.forget(id, x)
+}
+
+func (c *Cluster) server(id cluster.ServerID) *server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.servers[id]
+}
+
+func (c *Cluster) forget(id cluster.ServerID, x *server) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.servers, id)
+	for i, b := range c.backends {
+		if b == x.node {
+			c.backends = append(c.backends[:i:i], c.backends[i+1:]...)
+			return
+		}
+	}
+}
+
+// Hang makes a server's filesystem stop answering, until the gate opens.
+func (c *Cluster) Hang(id cluster.ServerID) *volumetest.Gate {
+	gate := volumetest.NewGate()
+	if x := c.server(id); x != nil {
+		x.host.SetHook(volumetest.From(x.host.Calls()+1, volumetest.Pause(gate)))
+	}
+	return gate
+}
+
+// Primaries lists the servers that serve, or believe so.
+func (c *Cluster) Primaries() (ids []cluster.ServerID) {
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		if x := c.server(id); x != nil && x.node.Role() == election.RolePrimary {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// AwaitPrimary waits until exactly one server reigns, and says how long that took.
+func (c *Cluster) AwaitPrimary(limit time.Duration) (cluster.ServerID, time.Duration, error) {
+	for began := time.Now(); ; {
+		ids := c.Primaries()
+		waited := time.Since(began)
+		if len(ids) == 1 {
+			return ids[0], waited, nil
+		}
+		if waited > limit {
+			return 0, waited, fmt.Errorf("primaries after %v: %v", waited, ids)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Shutdown kills every server.
+func (c *Cluster) Shutdown() {
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		c.Kill(id)
+	}
+}

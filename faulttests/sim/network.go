@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+)
+
+// Net is the network between the servers of a cluster, in virtual time.
+type Net struct {
+	Delay time.Duration // one way
+
+	mu    sync.Mutex
+	nodes map[cluster.ServerID]*node.Node // nil or absent: nobody listens
+	cut   map[route]bool                   // packets of this direction vanish
+}
+
+// route is one direction between two servers.
+type route struct{ from, to cluster.ServerID }
+
+// NewNet makes a network without faults.
+func NewNet(delay time.Duration) *Net {
+	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}}
+}
+
+// Listen lets others reach a node; nil takes it away, and connections are refused.
+func (n *Net) Listen(id cluster.ServerID, x *node.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nodes[id] = x
+}
+
+// Cut makes one direction lose everything; Mend ends that.
+func (n *Net) Cut(from, to cluster.ServerID) { n.set(route{from, to}, true) }
+
+// Mend ends a Cut.
+func (n *Net) Mend(from, to cluster.ServerID) { n.set(route{from, to}, false) }
+
+func (n *Net) set(p route, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cut[p] = cut
+}
+
+// Isolate cuts a server off in both directions, or joins it again.
+func (n *Net) Isolate(id cluster.ServerID, cut bool) {
+	for other := cluster.ServerID(1); other <= 3; other++ {
+		if other != id {
+			n.set(route{id, other}, cut)
+			n.set(route{other, id}, cut)
+		}
+	}
+}
+
+// Heal mends everything.
+func (n *Net) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cut)
+}
+
+// travel is one packet: it arrives, is refused, or never comes.
+func (n *Net) travel(ctx context.Context, p route) (*node.Node, error) {
+	t := time.NewTimer(n.Delay)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-t.C:
+	}
+	n.mu.Lock()
+	cut, x := n.cut[p], n.nodes[p.to]
+	n.mu.Unlock()
+	if cut {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	if x == nil {
+		return nil, fmt.Errorf("server %d: %w", p.to, syscall.ECONNREFUSED)
+	}
+	return x, nil
+}
+
+// call is a request and its answer.
+func call[T any](ctx context.Context, n *Net, from, to cluster.ServerID, handle func(*node.Node) (T, error)) (T, error) {
+	var none T
+	x, err := n.travel(ctx, route{from, to})
+	if err != nil {
+		return none, err
+	}
+	answer, err := handle(x)
+	if err != nil {
+		return none, err
+	}
+	// The asker need not listen on any port for its answer to come back.
+	if _, err := n.travel(ctx, route{to, from}); err != nil && ctx.Err() != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
+// Peers is how one server reaches the others.
+func (n *Net) Peers(self cluster.ServerID) node.Peers { return peers{n, self} }
+
+type peers struct {
+	net  *Net
+	self cluster.ServerID
+}
+
+func (p peers) Ping(ctx context.Context, to cluster.ServerID, m election.Ping) (election.Pong, error) {
+	return call(ctx, p.net, p.self, to, func(x *node.Node) (election.Pong, error) { return x.HandlePing(m), nil })
+}
+
+func (p peers) PreVote(ctx context.Context, to cluster.ServerID, m election.Ask) (election.Vote, error) {
+	return call(ctx, p.net, p.self, to, func(x *node.Node) (election.Vote, error) { return x.HandlePreVote(ctx, m), nil })
+}
+
+func (p peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push.Ack, error) {
+	return call(ctx, p.net, p.self, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m), nil })
+}
+
+func (p peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {
+	_, err := call(ctx, p.net, p.self, to, func(x *node.Node) (struct{}, error) { return struct{}{}, x.HandleHandover(epoch) })
+	return err
+}

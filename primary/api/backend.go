@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is how clients reach a server: thin front ends, gRPC and
+// HTTP/JSON, over one Backend. A front end translates and nothing else; what is
+// allowed, decided and committed is the Backend's business.
+//
+// Every server runs every front end. A replica answers reads from its own
+// table, saying how old they are, and SECONDARY_MODE to gRPC writes; its HTTP
+// front end forwards writes to the primary, once.
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// Backend is the server behind the front ends. All methods are safe for use by
+// several goroutines. A status in an Outcome or Reading is an answer; an error
+// is a context that ended.
+type Backend interface {
+	// Do executes a request and takes it over. See primary.Primary.Do.
+	Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error)
+	// Renew extends the lease of a grant.
+	Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error)
+	// KeepAlive renews all that a client holds and waits for; held is how many
+	// tokens it believes it holds, and where that is wrong, tokens lists them.
+	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (tokens []cluster.Token, out locktable.Outcome, err error)
+	// Read lets f look at a table, during the call: the primary's, or a replica's own.
+	Read(ctx context.Context, f func(primary.View)) (Reading, error)
+	// Primary is who is believed to reign.
+	Primary() (m cluster.Member, epoch cluster.Epoch, ok bool)
+	// Handover moves the reign to a server, with 0 to the lowest able one, and says to which.
+	Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error)
+	// Status describes all servers as this one sees them. It never touches the volume.
+	Status() ClusterStatus
+	// Timing is what requests are validated against.
+	Timing() cluster.Timing
+}
+
+// Reading says what a read saw.
+type Reading struct {
+	// Status is OK, or why there was nothing to read.
+	Status cluster.Status
+	LSN    cluster.LSN
+	Epoch  cluster.Epoch
+	// Local is true for a replica's answer, which may be old.
+	Local bool
+	// Age is how long ago the replica heard of its primary; 0 at the primary.
+	Age time.Duration
+}
+
+// ClusterStatus is what one server knows of all.
+type ClusterStatus struct {
+	ClusterID string
+	Server    cluster.ServerID // who answers
+	Epoch     cluster.Epoch    // the highest known
+	Servers   []ServerStatus   // in order of ID
+}
+
+// ServerStatus is one server in a ClusterStatus.
+type ServerStatus struct {
+	Member cluster.Member
+	// Role is primary, replica, fencing, candidate or unreachable.
+	Role  string
+	Epoch cluster.Epoch
+	LSN   cluster.LSN
+	PID   int // 0 where it is not known
+	Able  bool
+	// Heard is how long ago it was heard; 0 for the server that answers.
+	Heard time.Duration
+	// Storage is the age of its last volume check or write that came back.
+	Storage time.Duration
+	// Filesystem is the kind of the volume, of the server that answers.
+	Filesystem string
+	Network    bool
+	// Conflict says that two processes use this ID.
+	Conflict bool
+}
