@@ -56,13 +56,15 @@ type fileWriter struct {
 	}
 
 	// Owned by write.
-	file    *volume.ProtectedFile // nil when it has to be opened and verified
-	state   locktable.FileState   // as of the last verification
-	written int                   // of kept: a prefix
-	end     int64                 // of what was written
-	foreign error                 // quarantined: nothing is written any more
-	retry   time.Duration
-	missed  time.Time // since when the name does not lead to the file
+	file     *volume.ProtectedFile // nil when it has to be opened and verified
+	state    locktable.FileState   // as of the last verification
+	written  int                   // of kept: a prefix
+	unsynced int                   // bytes of it
+	end      int64                 // of what was written
+	foreign  error                 // quarantined: nothing is written any more
+	answers  []keptAppend          // scratch
+	retry    time.Duration
+	missed   time.Time // since when the name does not lead to the file
 }
 
 // keptAppend is an append that may have to be written again.
@@ -219,7 +221,7 @@ func (w *fileWriter) write() {
 			w.refuseAll(jobs)
 			return
 		}
-		if err == nil && w.foreign == nil && unsynced(kept[:w.written]) >= syncBytes {
+		if err == nil && w.foreign == nil && w.unsynced >= syncBytes {
 			err = w.datasync()
 		}
 		jobs = w.work(jobs, err)
@@ -315,7 +317,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 		if err != nil {
 			return w.failed(err, kept)
 		}
-		w.tell(w.written, n)
+		w.answerKept(w.written, w.written+n, locktable.OutcomeOf)
 		w.written += n
 	}
 	return nil
@@ -326,7 +328,7 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 	data := kept[0].rec.Data
 	n = 1
 	if len(kept) > 1 {
-		data = append(make([]byte, 0, min(writeBytes, unsynced(kept))), data...)
+		data = append([]byte(nil), data...)
 		for n < len(kept) && len(data)+len(kept[n].rec.Data) <= writeBytes {
 			data = append(data, kept[n].rec.Data...)
 			n++
@@ -340,20 +342,8 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 		return 0, err
 	}
 	w.end = kept[0].rec.Offset + int64(len(data))
+	w.unsynced += len(data)
 	return n, nil
-}
-
-func unsynced(kept []keptAppend) int {
-	n := 0
-	for i := range kept {
-		n += len(kept[i].rec.Data)
-	}
-	return n
-}
-
-// tell answers the appends at [from, from+n) of kept.
-func (w *fileWriter) tell(from, n int) {
-	w.answerKept(from, from+n, func(rec *locktable.Record) locktable.Outcome { return locktable.OutcomeOf(rec) })
 }
 
 // tellForeign answers everything kept: committed, but not in the file.
@@ -363,12 +353,17 @@ func (w *fileWriter) tellForeign(kept []keptAppend) {
 	})
 }
 
+// answerKept answers the appends at [from, to) of kept that nobody has answered.
 func (w *fileWriter) answerKept(from, to int, outcome func(*locktable.Record) locktable.Outcome) {
-	for i := from; i < to; i++ {
-		w.mu.Lock()
-		k := w.mu.kept[i]
-		w.mu.kept[i].done, w.mu.kept[i].told = nil, true
-		w.mu.Unlock()
+	w.mu.Lock()
+	w.answers = append(w.answers[:0], w.mu.kept[from:to]...)
+	for i := range w.mu.kept[from:to] {
+		k := &w.mu.kept[from+i]
+		k.done, k.told = nil, true
+	}
+	w.mu.Unlock()
+	for i := range w.answers {
+		k := &w.answers[i]
 		if !k.told {
 			w.pending.Add(-1)
 		}
@@ -376,6 +371,7 @@ func (w *fileWriter) answerKept(from, to int, outcome func(*locktable.Record) lo
 			k.done(outcome(&k.rec))
 		}
 	}
+	clear(w.answers)
 }
 
 // failed takes an error of the file: it closes the descriptor, so that the next try
@@ -404,7 +400,7 @@ func (w *fileWriter) closeFile() {
 	if err := w.file.Close(); err != nil {
 		w.log.Warn().Err(err).Msg("close protected file")
 	}
-	w.file, w.written = nil, 0
+	w.file, w.written, w.unsynced = nil, 0, 0
 }
 
 // datasync makes what is written durable and forgets it.
@@ -421,7 +417,7 @@ func (w *fileWriter) datasync() error {
 	w.mu.Lock()
 	w.mu.kept = append([]keptAppend(nil), w.mu.kept[w.written:]...)
 	w.mu.Unlock()
-	w.written = 0
+	w.written, w.unsynced = 0, 0
 	return nil
 }
 

@@ -139,7 +139,7 @@ func (w *fileWriter) open() error {
 	if err != nil {
 		return err
 	}
-	w.file, w.written = file, 0
+	w.file, w.written, w.unsynced = file, 0, 0
 	if file.Inode() != w.state.Inode {
 		w.closeFile()
 		return fmt.Errorf("%w: %s is another file (inode %d) than the bound one (inode %d)", volume.ErrMoved, w.name, file.Inode(), w.state.Inode)
@@ -150,7 +150,7 @@ func (w *fileWriter) open() error {
 
 // reopen prepares to write everything kept again, through a new descriptor.
 func (w *fileWriter) reopen(kept []keptAppend) error {
-	w.written = 0
+	w.written, w.unsynced = 0, 0
 	if err := w.open(); err != nil {
 		return err
 	}
