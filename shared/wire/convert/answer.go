@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// FromOutcome is the outcome as an answer, without what only the front end
+// knows: correlation, primary and retry_after_ms.
+func FromOutcome(out *locktable.Outcome) *pb.Answer {
+	a := &pb.Answer{
+		Status: pb.Status(out.Status), Message: out.Message,
+		ClientId: string(out.Client), RequestId: uint64(out.Request),
+		Protected: out.Client != "" && !out.Client.Anonymous(), Repeat: out.Repeat,
+		Epoch: uint64(out.Epoch), Lsn: uint64(out.LSN),
+		Lock: string(out.Lock), Token: uint64(out.Token), TtlMs: wire.FloorMillis(out.TTL),
+		QueueLength: uint32(out.QueueLength), Committed: out.Committed,
+	}
+	if h := out.Holder; h != nil {
+		a.Holder = &pb.LockHolder{
+			ClientId: string(h.Client), Token: uint64(h.Token),
+			Host: h.Holder.Host, Pid: int64(h.Holder.PID), Command: h.Holder.Command,
+		}
+	}
+	if out.File != "" && out.LSN != 0 {
+		a.Receipt = &pb.Receipt{
+			File: string(out.File), Offset: out.Offset, Length: out.Length, Crc32C: out.CRC,
+			Lsn: uint64(out.LSN), Token: uint64(out.Token), Epoch: uint64(out.Epoch), Generation: uint64(out.Generation),
+		}
+	}
+	return a
+}
+
+// FromLookup is what the table knows of a request as the answer to Outcome,
+// without where and when it was read.
+func FromLookup(state locktable.RequestState, out *locktable.Outcome) *pb.OutcomeResponse {
+	return &pb.OutcomeResponse{
+		Status: pb.Status_STATUS_OK, State: pb.RequestState(state), Outcome: FromOutcome(out),
+	}
+}
+
+// FromHolder is nil for one that says nothing.
+func FromHolder(h locktable.Holder) *pb.Holder {
+	if h == (locktable.Holder{}) {
+		return nil
+	}
+	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command}
+}
+
+// RemainingUnknown means that only the primary knows what is left of a lease.
+const RemainingUnknown time.Duration = -time.Millisecond
+
+// FromGrant is nil for a lock that is free. Remaining is what is left of the
+// lease, or RemainingUnknown.
+func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Grant {
+	if g.Token == 0 {
+		return nil
+	}
+	return &pb.Grant{
+		Lock: string(g.Lock), Token: uint64(g.Token), Epoch: uint64(g.Epoch),
+		ClientId: string(g.Client), RequestId: uint64(g.Request),
+		TtlMs: wire.FloorMillis(g.TTL), RemainingMs: remainingMillis(remaining),
+		Mode: pb.Mode(g.Mode), Holder: FromHolder(g.Holder), Heard: heard,
+	}
+}
+
+func remainingMillis(d time.Duration) int64 {
+	if d == RemainingUnknown {
+		return -1
+	}
+	return max(0, wire.FloorMillis(d))
+}
+
+// FromView is a lock without its waiters and files.
+func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lock {
+	return &pb.Lock{
+		Name: string(v.Name), Grant: FromGrant(&v.Grant, remaining, heard),
+		QueueLength: uint32(v.QueueLength), FileCount: uint32(v.FileCount),
+	}
+}
+
+// FromWaiter is one in line.
+func FromWaiter(w *locktable.Waiter) *pb.Waiter {
+	return &pb.Waiter{
+		ClientId: string(w.Client), RequestId: uint64(w.Request), Lsn: uint64(w.LSN), Epoch: uint64(w.Epoch),
+		TtlMs: wire.FloorMillis(w.TTL), WaitMs: waitMillis(w.Wait), Mode: pb.Mode(w.Mode), Holder: FromHolder(w.Holder),
+	}
+}
+
+func waitMillis(d time.Duration) int64 {
+	if d == locktable.WaitForever {
+		return -1
+	}
+	return wire.CeilMillis(d)
+}
+
+// FromFile is one protected file.
+func FromFile(name cluster.FileName, f *locktable.FileState) *pb.File {
+	return &pb.File{
+		Name: string(name), Lock: string(f.Lock), Generation: uint64(f.Generation), Inode: f.Inode,
+		Start: f.Start, End: f.End,
+		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCrc32C: f.LastCRC, LastLsn: uint64(f.LastLSN),
+		Quarantined: f.Quarantined, Reason: f.Reason,
+	}
+}
+
+// FromRecord is the record as an event, learnt at the given time. The token of a
+// grant is its own.
+func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
+	e := &pb.Event{
+		Lsn: uint64(r.LSN), Epoch: uint64(r.Epoch), Kind: pb.EventKind(r.Kind),
+		Lock: string(r.Lock), Token: uint64(r.Token), ClientId: string(r.Client), RequestId: uint64(r.Request),
+		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder),
+		File: string(r.File), Generation: uint64(r.Generation), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC,
+		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: at.UnixMilli(),
+	}
+	if r.Kind == locktable.KindGrant {
+		e.Token = uint64(r.LSN.Token())
+	}
+	return e
+}
+
+// LossReason is why a record of this kind ends a grant; NONE for one that ends none.
+func LossReason(k locktable.Kind) pb.LossReason {
+	switch k {
+	case locktable.KindExpire:
+		return pb.LossReason_LOSS_REASON_EXPIRED
+	case locktable.KindBreak:
+		return pb.LossReason_LOSS_REASON_BROKEN
+	case locktable.KindForceClear:
+		return pb.LossReason_LOSS_REASON_FORCE_CLEARED
+	case locktable.KindRelease:
+		return pb.LossReason_LOSS_REASON_RELEASED
+	default:
+		return pb.LossReason_LOSS_REASON_NONE
+	}
+}

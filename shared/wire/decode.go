@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// field is a place that one JSON field or query parameter goes to.
+type field struct {
+	name string
+	into any // *string, *uint32, *uint64, *int64, *bool, ttl, wait, checksum or a nested []field
+}
+
+type (
+	ttl      struct{ ms *int64 }
+	wait     struct{ ms **int64 }
+	checksum struct{ crc **uint32 }
+)
+
+// Request is a request that comes over HTTP.
+type Request interface {
+	*pb.AcquireRequest | *pb.ReleaseRequest | *pb.RenewLeaseRequest | *pb.KeepAliveRequest | *pb.CancelRequest |
+		*pb.OutcomeRequest | *pb.BreakLockRequest | *pb.BindFileRequest | *pb.UnbindFileRequest | *pb.RotateFileRequest |
+		*pb.OpenClientRequest | *pb.HandoverRequest
+}
+
+// Decode reads a request from JSON: one object, no unknown or repeated field, no
+// null, durations as Go duration strings in whole milliseconds, "forever" for a
+// wait without end. An error is an *Error that says what to change.
+func Decode[R Request](body []byte, q R) error {
+	return decodeJSON(body, fieldsOf(q))
+}
+
+// DecodeAppend reads an append: its query parameters under the same rules, and
+// its data, which it keeps.
+func DecodeAppend(query url.Values, data []byte) (*pb.FileAppendRequest, error) {
+	q := &pb.FileAppendRequest{Data: data}
+	fields := append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
+		field{"adopt_existing", &q.AdoptExisting}, field{"crc32c", checksum{&q.Crc32C}})
+	for name, values := range query {
+		f, err := lookup(fields, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(values) != 1 {
+			return nil, Invalid(fmt.Sprintf("parameter %q is given %d times", name, len(values)))
+		}
+		if err := f.setText(values[0]); err != nil {
+			return nil, Invalid(fmt.Sprintf("parameter %q: %v", name, err))
+		}
+	}
+	return q, nil
+}
+
+func fieldsOf(q any) []field {
+	switch q := q.(type) {
+	case *pb.AcquireRequest:
+		q.Holder = &pb.Holder{}
+		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
+			field{"lock", &q.Lock}, field{"ttl", ttl{&q.TtlMs}}, field{"wait", wait{&q.WaitMs}},
+			field{"holder", []field{{"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}})
+	case *pb.ReleaseRequest:
+		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater), field{"lock", &q.Lock}, field{"token", &q.Token})
+	case *pb.RenewLeaseRequest:
+		return []field{{"lock", &q.Lock}, {"token", &q.Token}}
+	case *pb.KeepAliveRequest:
+		return []field{{"client_id", &q.ClientId}, {"held", &q.Held}}
+	case *pb.CancelRequest:
+		return requester(&q.ClientId, &q.RequestId, &q.LowWater)
+	case *pb.OutcomeRequest:
+		return []field{{"client_id", &q.ClientId}, {"request_id", &q.RequestId}}
+	case *pb.BreakLockRequest:
+		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
+			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"actor", &q.Actor}, field{"reason", &q.Reason})
+	case *pb.BindFileRequest:
+		return append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
+			field{"adopt_existing", &q.AdoptExisting})
+	case *pb.UnbindFileRequest:
+		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
+	case *pb.RotateFileRequest:
+		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
+	case *pb.OpenClientRequest:
+		return []field{{"nonce", &q.Nonce}}
+	case *pb.HandoverRequest:
+		return []field{{"to", &q.To}, {"reason", &q.Reason}}
+	}
+	return nil // Request has no other types
+}
+
+func requester(client *string, id, lowWater *uint64) []field {
+	return []field{{"client_id", client}, {"request_id", id}, {"low_water", lowWater}}
+}
+
+func fileFields(client *string, id, lowWater *uint64, lock *string, token *uint64, file *string) []field {
+	return append(requester(client, id, lowWater), field{"lock", lock}, field{"token", token}, field{"file", file})
+}
+
+func lookup(fields []field, name string) (field, error) {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		if f.name == name {
+			return f, nil
+		}
+		names[i] = f.name
+	}
+	return field{}, Invalid(fmt.Sprintf("unknown field %q: allowed are %s", name, strings.Join(names, ", ")))
+}
+
+func decodeJSON(body []byte, fields []field) error {
+	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		return Invalid("the body is empty: send a JSON object")
+	case !utf8.Valid(body):
+		return Invalid("the body is not valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil {
+		return badJSON(err)
+	} else if t != json.Delim('{') {
+		return Invalid("not a JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return badJSON(err)
+		}
+		name, _ := key.(string) // the decoder lets nothing else be a key
+		f, err := lookup(fields, name)
+		if err != nil {
+			return err
+		}
+		if seen[name] {
+			return Invalid(fmt.Sprintf("field %q is given twice", name))
+		}
+		seen[name] = true
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return badJSON(err)
+		}
+		if err := f.setJSON(raw); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil { // the closing brace
+		return badJSON(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Invalid("there is something behind the JSON object")
+	}
+	return nil
+}
+
+func badJSON(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return Invalid("the JSON is cut off")
+	}
+	return Invalid("not JSON: " + err.Error())
+}
+
+// setJSON sets the field from a JSON value of the right type.
+func (f field) setJSON(raw json.RawMessage) error {
+	var err error
+	switch p := f.into.(type) {
+	case []field:
+		if err := decodeJSON(raw, p); err != nil {
+			return Invalid(fmt.Sprintf("field %q: %s", f.name, messageOf(err)))
+		}
+		return nil
+	case *string, ttl, wait:
+		var s *string
+		if json.Unmarshal(raw, &s) != nil || s == nil {
+			err = errors.New("use a string" + f.example())
+		} else {
+			err = f.setText(*s)
+		}
+	case *bool:
+		var b *bool
+		if json.Unmarshal(raw, &b) != nil || b == nil {
+			err = errors.New("use true or false")
+		} else {
+			*p = *b
+		}
+	default:
+		// A number's JSON text is what setText reads; anything else it refuses.
+		err = f.setText(string(raw))
+	}
+	if err != nil {
+		return Invalid(fmt.Sprintf("field %q: %v", f.name, err))
+	}
+	return nil
+}
+
+func messageOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func (f field) example() string {
+	switch f.into.(type) {
+	case ttl:
+		return ` such as "30s"`
+	case wait:
+		return ` such as "5s", or "forever"`
+	}
+	return ""
+}
+
+// setText sets the field from its text.
+func (f field) setText(s string) error {
+	switch p := f.into.(type) {
+	case *string:
+		*p = s
+		return nil
+	case *uint64:
+		n, err := strconv.ParseUint(s, 10, 64)
+		*p = n
+		return number(err, "0", "18446744073709551615")
+	case *uint32:
+		n, err := strconv.ParseUint(s, 10, 32)
+		*p = uint32(n)
+		return number(err, "0", "4294967295")
+	case checksum:
+		n, err := strconv.ParseUint(s, 10, 32)
+		crc := uint32(n)
+		*p.crc = &crc
+		return number(err, "0", "4294967295")
+	case *int64:
+		n, err := strconv.ParseInt(s, 10, 64)
+		*p = n
+		return number(err, "-9223372036854775808", "9223372036854775807")
+	case *bool:
+		if s != "true" && s != "false" {
+			return errors.New("use true or false")
+		}
+		*p = s == "true"
+		return nil
+	case ttl:
+		ms, err := parseMillis(s)
+		*p.ms = ms
+		return err
+	case wait:
+		ms := int64(-1)
+		var err error
+		if s != "forever" {
+			ms, err = parseMillis(s)
+		}
+		*p.ms = &ms
+		return err
+	}
+	return fmt.Errorf("field of type %T", f.into) // lookup returns no other
+}
+
+func number(err error, low, high string) error {
+	if err != nil {
+		return fmt.Errorf("use a whole number from %s to %s", low, high)
+	}
+	return nil
+}
+
+func parseMillis(s string) (int64, error) {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is no duration: use a Go duration string such as \"30s\" or \"1m30s\"", s)
+	case d < 0:
+		return 0, fmt.Errorf("%q is negative", s)
+	case d%time.Millisecond != 0:
+		return 0, fmt.Errorf("%q is finer than a millisecond", s)
+	}
+	return d.Milliseconds(), nil
+}

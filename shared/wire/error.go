@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Primary says where to go instead.
+type Primary struct {
+	ID   cluster.ServerID `json:"id"`
+	GRPC string           `json:"grpc"`
+	HTTP string           `json:"http"`
+}
+
+// Holder says who holds a lock.
+type Holder struct {
+	Client  cluster.ClientID `json:"client_id"`
+	Token   cluster.Token    `json:"token"`
+	Host    string           `json:"host"`
+	PID     int64            `json:"pid"`
+	Command string           `json:"command"`
+}
+
+// Receipt is what an append left in a protected file.
+type Receipt struct {
+	File       cluster.FileName   `json:"file"`
+	Offset     int64              `json:"offset"`
+	Length     int64              `json:"length"`
+	CRC32C     uint32             `json:"crc32c"`
+	LSN        cluster.LSN        `json:"lsn"`
+	Token      cluster.Token      `json:"token"`
+	Epoch      cluster.Epoch      `json:"epoch"`
+	Generation cluster.Generation `json:"generation"`
+}
+
+// Error is an answer other than OK. errors.Is finds the sentinel of its status.
+type Error struct {
+	Status  cluster.Status
+	Message string // for people; "" = the sentinel says it all
+
+	Lock    cluster.LockName
+	Token   cluster.Token
+	Client  cluster.ClientID
+	Request cluster.RequestID
+	Epoch   cluster.Epoch
+	LSN     cluster.LSN
+
+	// Primary is nil where it is not known.
+	Primary *Primary
+	// RetryAfter is 0 where nothing is said.
+	RetryAfter time.Duration
+
+	// With StatusHeld; Holder is nil if only others wait.
+	Holder      *Holder
+	QueueLength int
+
+	// Committed says that a refused append is in the log all the same, with Receipt.
+	Committed bool
+	Receipt   *Receipt
+}
+
+// Error tells the status by its sentinel, and the message.
+func (e *Error) Error() string {
+	s := find(e.Status).status.String()
+	if err := e.Unwrap(); err != nil {
+		s = err.Error()
+	}
+	if e.Message != "" && e.Message != s {
+		return s + ": " + e.Message
+	}
+	return s
+}
+
+// Unwrap is the sentinel of the status.
+func (e *Error) Unwrap() error { return Err(e.Status) }
+
+// Invalid is the error of a request that is wrong in itself.
+func Invalid(message string) *Error {
+	return &Error{Status: cluster.StatusInvalidArgument, Message: message}
+}
+
+// GRPCStatus makes grpc-go send the error with its detail when a handler returns
+// it. A status that should have been a value is FAILED_PRECONDITION then.
+func (e *Error) GRPCStatus() *status.Status {
+	code := GRPCCode(e.Status)
+	if code == codes.OK {
+		code = codes.FailedPrecondition
+	}
+	st := status.New(code, e.Error())
+	if with, err := st.WithDetails(e.Detail()); err == nil {
+		return with
+	}
+	return st
+}
+
+// Detail is the error as the typed detail of a gRPC error.
+func (e *Error) Detail() *pb.ErrorDetail {
+	return &pb.ErrorDetail{
+		Status: pb.Status(e.Status), Message: e.Message, Primary: e.Primary.proto(), RetryAfterMs: CeilMillis(e.RetryAfter),
+		ClientId: string(e.Client), RequestId: uint64(e.Request), Epoch: uint64(e.Epoch),
+	}
+}
+
+// FromDetail is the inverse of Detail.
+func FromDetail(d *pb.ErrorDetail) *Error {
+	return &Error{
+		Status: FromStatus(d.GetStatus()), Message: d.GetMessage(), Primary: PrimaryOf(d.GetPrimary()), RetryAfter: Millis(d.GetRetryAfterMs()),
+		Client: cluster.ClientID(d.GetClientId()), Request: cluster.RequestID(d.GetRequestId()), Epoch: cluster.Epoch(d.GetEpoch()),
+	}
+}
+
+// FromGRPC turns a gRPC error with a detail into an *Error. Any other error, a
+// broken connection above all, is returned as it is: it says nothing about
+// whether the request was executed.
+func FromGRPC(err error) error {
+	st, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	for _, d := range st.Details() {
+		if d, ok := d.(*pb.ErrorDetail); ok {
+			return FromDetail(d)
+		}
+	}
+	return err
+}
+
+// AnswerError is the error that an answer is, nil for OK.
+func AnswerError(a *pb.Answer) error {
+	s := FromStatus(a.GetStatus())
+	if s == cluster.StatusOK {
+		return nil
+	}
+	e := &Error{
+		Status: s, Message: a.GetMessage(), Lock: cluster.LockName(a.GetLock()), Token: cluster.Token(a.GetToken()),
+		Client: cluster.ClientID(a.GetClientId()), Request: cluster.RequestID(a.GetRequestId()),
+		Epoch: cluster.Epoch(a.GetEpoch()), LSN: cluster.LSN(a.GetLsn()),
+		Primary: PrimaryOf(a.GetPrimary()), RetryAfter: Millis(a.GetRetryAfterMs()),
+		Holder: HolderOf(a.GetHolder()), QueueLength: int(a.GetQueueLength()),
+		Committed: a.GetCommitted(), Receipt: ReceiptOf(a.GetReceipt()),
+	}
+	return e
+}
+
+// Unary is how a unary call ends: with the error for a status that is a gRPC
+// error, else with the answer as a value.
+func Unary(a *pb.Answer) (*pb.Answer, error) {
+	if GRPCCode(FromStatus(a.GetStatus())) == codes.OK {
+		return a, nil
+	}
+	return nil, AnswerError(a)
+}
+
+// Answer is the error as an answer.
+func (e *Error) Answer() *pb.Answer {
+	a := &pb.Answer{
+		Status: pb.Status(e.Status), Message: e.Message, Lock: string(e.Lock), Token: uint64(e.Token),
+		ClientId: string(e.Client), RequestId: uint64(e.Request), Epoch: uint64(e.Epoch), Lsn: uint64(e.LSN),
+		Primary: e.Primary.proto(), RetryAfterMs: CeilMillis(e.RetryAfter),
+		QueueLength: uint32(e.QueueLength), Committed: e.Committed,
+		Protected: e.Client != "" && !e.Client.Anonymous(),
+	}
+	if h := e.Holder; h != nil {
+		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command}
+	}
+	if r := e.Receipt; r != nil {
+		a.Receipt = &pb.Receipt{
+			File: string(r.File), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC32C,
+			Lsn: uint64(r.LSN), Token: uint64(r.Token), Epoch: uint64(r.Epoch), Generation: uint64(r.Generation),
+		}
+	}
+	return a
+}
+
+// FromStatus is the status behind its number on the wire. A number that this
+// binary does not know is UNKNOWN.
+func FromStatus(s pb.Status) cluster.Status {
+	if s <= 0 || int(s) > len(statusTable) {
+		return cluster.StatusUnknown
+	}
+	return cluster.Status(s)
+}
+
+func (p *Primary) proto() *pb.Primary {
+	if p == nil {
+		return nil
+	}
+	return &pb.Primary{Id: uint32(p.ID), Grpc: p.GRPC, Http: p.HTTP}
+}
+
+// PrimaryOf is nil for nil.
+func PrimaryOf(p *pb.Primary) *Primary {
+	if p == nil {
+		return nil
+	}
+	return &Primary{ID: cluster.ServerID(p.Id), GRPC: p.Grpc, HTTP: p.Http}
+}
+
+// HolderOf is nil for nil.
+func HolderOf(h *pb.LockHolder) *Holder {
+	if h == nil {
+		return nil
+	}
+	return &Holder{Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), Host: h.Host, PID: h.Pid, Command: h.Command}
+}
+
+// ReceiptOf is nil for nil.
+func ReceiptOf(r *pb.Receipt) *Receipt {
+	if r == nil {
+		return nil
+	}
+	return &Receipt{
+		File: cluster.FileName(r.File), Offset: r.Offset, Length: r.Length, CRC32C: r.Crc32C,
+		LSN: cluster.LSN(r.Lsn), Token: cluster.Token(r.Token), Epoch: cluster.Epoch(r.Epoch), Generation: cluster.Generation(r.Generation),
+	}
+}

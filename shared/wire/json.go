@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Body is the answer to every operation over HTTP: the same fields for every
+// status, all of them always present. What does not concern the answer is zero,
+// "" or null. Durations are Go duration strings.
+type Body struct {
+	Status      string     `json:"status"`
+	Message     string     `json:"message"`
+	Lock        string     `json:"lock"`
+	Token       uint64     `json:"token"`
+	TTL         string     `json:"ttl"`
+	Epoch       uint64     `json:"epoch"`
+	LSN         uint64     `json:"lsn"`
+	ClientID    string     `json:"client_id"`
+	RequestID   uint64     `json:"request_id"`
+	Protected   bool       `json:"protected"`
+	Repeat      bool       `json:"repeat"`
+	Holder      *Holder    `json:"holder"`
+	QueueLength uint32     `json:"queue_length"`
+	File        string     `json:"file"`
+	Offset      int64      `json:"offset"`
+	Length      int64      `json:"length"`
+	CRC32C      uint32     `json:"crc32c"`
+	Generation  uint64     `json:"generation"`
+	Committed   bool       `json:"committed"`
+	Primary     *Primary   `json:"primary"`
+	RetryAfter  string     `json:"retry_after"`
+	Differs     bool       `json:"differs"`
+	Grants      []HeldLock `json:"grants"`
+}
+
+// HeldLock is one grant in the answer to a keep-alive.
+type HeldLock struct {
+	Lock  string `json:"lock"`
+	Token uint64 `json:"token"`
+}
+
+// BodyOf is an answer in JSON.
+func BodyOf(a *pb.Answer) Body {
+	r := a.GetReceipt()
+	return Body{
+		Status: FromStatus(a.GetStatus()).String(), Message: a.GetMessage(),
+		Lock: a.GetLock(), Token: a.GetToken(), TTL: duration(a.GetTtlMs()),
+		Epoch: a.GetEpoch(), LSN: a.GetLsn(), ClientID: a.GetClientId(), RequestID: a.GetRequestId(),
+		Protected: a.GetProtected(), Repeat: a.GetRepeat(),
+		Holder: HolderOf(a.GetHolder()), QueueLength: a.GetQueueLength(),
+		File: r.GetFile(), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(), Generation: r.GetGeneration(),
+		Committed: a.GetCommitted(), Primary: PrimaryOf(a.GetPrimary()), RetryAfter: duration(a.GetRetryAfterMs()),
+		Grants: []HeldLock{},
+	}
+}
+
+// KeepAliveBody is the answer to a keep-alive in the same shape.
+func KeepAliveBody(k *pb.KeepAliveResponse) Body {
+	b := BodyOf(&pb.Answer{
+		Status: k.GetStatus(), Message: k.GetMessage(), ClientId: k.GetClientId(), Epoch: k.GetEpoch(), Lsn: k.GetLsn(),
+		Primary: k.GetPrimary(), RetryAfterMs: k.GetRetryAfterMs(),
+	})
+	b.Differs = k.GetDiffers()
+	for _, g := range k.GetGrants() {
+		b.Grants = append(b.Grants, HeldLock{Lock: g.GetLock(), Token: g.GetToken()})
+	}
+	return b
+}
+
+// OutcomeBody answers what became of a request. Status is that of the question;
+// Outcome is null unless the request waits or has an outcome.
+type OutcomeBody struct {
+	Status     string   `json:"status"`
+	Message    string   `json:"message"`
+	Epoch      uint64   `json:"epoch"`
+	LSN        uint64   `json:"lsn"`
+	Age        string   `json:"age"`
+	State      string   `json:"state"`
+	Outcome    *Body    `json:"outcome"`
+	Primary    *Primary `json:"primary"`
+	RetryAfter string   `json:"retry_after"`
+}
+
+// OutcomeBodyOf is an outcome in JSON.
+func OutcomeBodyOf(o *pb.OutcomeResponse) OutcomeBody {
+	b := OutcomeBody{
+		Status: FromStatus(o.GetStatus()).String(), Message: o.GetMessage(),
+		Epoch: o.GetEpoch(), LSN: o.GetLsn(), Age: duration(o.GetAgeMs()), State: StateWord(o.GetState()),
+		Primary: PrimaryOf(o.GetPrimary()), RetryAfter: duration(o.GetRetryAfterMs()),
+	}
+	if a := o.GetOutcome(); a != nil {
+		body := BodyOf(a)
+		if a.Status == pb.Status_STATUS_NONE {
+			body.Status = "" // it waits
+		}
+		b.Outcome = &body
+	}
+	return b
+}
+
+// LockBody is what there is to know of a lock. Token 0: it is free.
+type LockBody struct {
+	Status      string       `json:"status"`
+	Message     string       `json:"message"`
+	Lock        string       `json:"lock"`
+	Token       uint64       `json:"token"`
+	TTL         string       `json:"ttl"`
+	Remaining   string       `json:"remaining"` // "" where it is not known
+	GrantEpoch  uint64       `json:"grant_epoch"`
+	RequestID   uint64       `json:"request_id"`
+	Heard       bool         `json:"heard"`
+	Holder      *Holder      `json:"holder"`
+	QueueLength uint32       `json:"queue_length"`
+	FileCount   uint32       `json:"file_count"`
+	Waiters     []WaiterBody `json:"waiters"`
+	Files       []FileBody   `json:"files"`
+	Epoch       uint64       `json:"epoch"`
+	LSN         uint64       `json:"lsn"`
+	Age         string       `json:"age"`
+}
+
+// WaiterBody is one in line.
+type WaiterBody struct {
+	ClientID  string `json:"client_id"`
+	RequestID uint64 `json:"request_id"`
+	LSN       uint64 `json:"lsn"`
+	TTL       string `json:"ttl"`
+	Wait      string `json:"wait"`
+	Host      string `json:"host"`
+	PID       int64  `json:"pid"`
+	Command   string `json:"command"`
+}
+
+// FileBody is one protected file.
+type FileBody struct {
+	File        string `json:"file"`
+	Generation  uint64 `json:"generation"`
+	Start       int64  `json:"start"`
+	End         int64  `json:"end"`
+	LastOffset  int64  `json:"last_offset"`
+	LastLength  int64  `json:"last_length"`
+	LastCRC32C  uint32 `json:"last_crc32c"`
+	LastLSN     uint64 `json:"last_lsn"`
+	Quarantined bool   `json:"quarantined"`
+	Reason      string `json:"reason"`
+}
+
+// LocksBody is a page of locks. Next is "" on the last one.
+type LocksBody struct {
+	Status  string     `json:"status"`
+	Message string     `json:"message"`
+	Epoch   uint64     `json:"epoch"`
+	LSN     uint64     `json:"lsn"`
+	Age     string     `json:"age"`
+	Locks   []LockBody `json:"locks"`
+	Next    string     `json:"next"`
+}
+
+// LockBodyOf is one lock in JSON.
+func LockBodyOf(r *pb.GetLockResponse) LockBody {
+	return lockBody(r.GetLock(), r.GetStatus(), r.GetMessage(), r.GetEpoch(), r.GetLsn(), r.GetAgeMs())
+}
+
+// LocksBodyOf is a page of locks in JSON.
+func LocksBodyOf(r *pb.ListLocksResponse) LocksBody {
+	b := LocksBody{
+		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Epoch: r.GetEpoch(), LSN: r.GetLsn(),
+		Age: duration(r.GetAgeMs()), Locks: make([]LockBody, len(r.GetLocks())), Next: r.GetNext(),
+	}
+	for i, l := range r.GetLocks() {
+		b.Locks[i] = lockBody(l, r.GetStatus(), "", r.GetEpoch(), r.GetLsn(), r.GetAgeMs())
+	}
+	return b
+}
+
+func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMillis int64) LockBody {
+	g := l.GetGrant()
+	b := LockBody{
+		Status: FromStatus(s).String(), Message: message, Epoch: epoch, LSN: lsn, Age: duration(ageMillis),
+		Lock: l.GetName(), Token: g.GetToken(), TTL: duration(g.GetTtlMs()), GrantEpoch: g.GetEpoch(),
+		RequestID: g.GetRequestId(), Heard: g.GetHeard(), QueueLength: l.GetQueueLength(), FileCount: l.GetFileCount(),
+		Waiters: make([]WaiterBody, len(l.GetWaiters())), Files: make([]FileBody, len(l.GetFiles())),
+	}
+	if ms := g.GetRemainingMs(); ms >= 0 {
+		b.Remaining = duration(ms)
+	}
+	if g.GetToken() != 0 {
+		h := g.GetHolder()
+		b.Holder = &Holder{
+			Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
+			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
+		}
+	}
+	for i, w := range l.GetWaiters() {
+		wait := "forever"
+		if w.GetWaitMs() >= 0 {
+			wait = duration(w.GetWaitMs())
+		}
+		h := w.GetHolder()
+		b.Waiters[i] = WaiterBody{
+			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: wait,
+			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
+		}
+	}
+	for i, f := range l.GetFiles() {
+		b.Files[i] = FileBody{
+			File: f.GetName(), Generation: f.GetGeneration(), Start: f.GetStart(), End: f.GetEnd(),
+			LastOffset: f.GetLastOffset(), LastLength: f.GetLastLength(), LastCRC32C: f.GetLastCrc32C(), LastLSN: f.GetLastLsn(),
+			Quarantined: f.GetQuarantined(), Reason: f.GetReason(),
+		}
+	}
+	return b
+}
+
+func duration(ms int64) string { return Millis(ms).String() }
+
+// ageOrNever is "" for a negative time: never.
+func ageOrNever(ms int64) string {
+	if ms < 0 {
+		return ""
+	}
+	return duration(ms)
+}

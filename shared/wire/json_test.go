@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+func TestDecodeAcquire(t *testing.T) {
+	var got pb.AcquireRequest
+	err := wire.Decode([]byte(`{"lock":"billing/job","ttl":"1m30s","wait":"5s","client_id":"c1","request_id":18446744073709551615,
+		"low_water":1,"holder":{"host":"n1","pid":7,"command":"make"}} `), &got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &pb.AcquireRequest{
+		Lock: "billing/job", TtlMs: 90000, WaitMs: new(int64(5000)), ClientId: "c1", RequestId: 1<<64 - 1, LowWater: 1,
+		Holder: &pb.Holder{Host: "n1", Pid: 7, Command: "make"},
+	}
+	if !proto.Equal(&got, want) {
+		t.Errorf("got %v, want %v", &got, want)
+	}
+
+	var ever, try pb.AcquireRequest
+	if err := wire.Decode([]byte(`{"wait":"forever"}`), &ever); err != nil || ever.GetWaitMs() != -1 {
+		t.Errorf("wait for ever: %v, %v", &ever, err)
+	}
+	if err := wire.Decode([]byte(`{}`), &try); err != nil || try.WaitMs != nil {
+		t.Errorf("try: %v, %v", &try, err)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{``, `the body is empty: send a JSON object`},
+		{`[]`, `not a JSON object`},
+		{`null`, `not a JSON object`},
+		{`{"lock":"a"`, `the JSON is cut off`},
+		{`{"lock":`, `the JSON is cut off`},
+		{`{"lock" "a"}`, `not JSON: `},
+		{`{"lock":"a"} {}`, `there is something behind the JSON object`},
+		{"{\"lock\":\"\xff\"}", `the body is not valid UTF-8`},
+		{`{"lokc":"a"}`, `unknown field "lokc": allowed are client_id, request_id, low_water, lock, ttl, wait, holder`},
+		{`{"Lock":"a"}`, `unknown field "Lock": allowed are`},
+		{`{"lock":"a","lock":"b"}`, `field "lock" is given twice`},
+		{`{"lock":7}`, `field "lock": use a string`},
+		{`{"lock":null}`, `field "lock": use a string`},
+		{`{"ttl":30}`, `field "ttl": use a string such as "30s"`},
+		{`{"ttl":"30"}`, `field "ttl": "30" is no duration: use a Go duration string such as "30s" or "1m30s"`},
+		{`{"ttl":"-1s"}`, `field "ttl": "-1s" is negative`},
+		{`{"ttl":"forever"}`, `field "ttl": "forever" is no duration`},
+		{`{"ttl":"1ns"}`, `field "ttl": "1ns" is finer than a millisecond`},
+		{`{"wait":5}`, `field "wait": use a string such as "5s", or "forever"`},
+		{`{"wait":"-1s"}`, `field "wait": "-1s" is negative`},
+		{`{"request_id":"1"}`, `field "request_id": use a whole number from 0 to 18446744073709551615`},
+		{`{"request_id":1.5}`, `field "request_id": use a whole number`},
+		{`{"request_id":-1}`, `field "request_id": use a whole number`},
+		{`{"request_id":null}`, `field "request_id": use a whole number`},
+		{`{"request_id":18446744073709551616}`, `field "request_id": use a whole number`},
+		{`{"holder":{"pdi":1}}`, `field "holder": unknown field "pdi": allowed are host, pid, command`},
+		{`{"holder":"me"}`, `field "holder": not a JSON object`},
+	} {
+		err := wire.Decode([]byte(c.body), &pb.AcquireRequest{})
+		var e *wire.Error
+		if !errors.As(err, &e) || !errors.Is(err, wire.ErrInvalidArgument) || !strings.HasPrefix(e.Message, c.want) {
+			t.Errorf("%s: got %v, want %s", c.body, err, c.want)
+		}
+	}
+}
+
+func TestDecodeEveryRequest(t *testing.T) {
+	const ids = `"client_id":"c","request_id":2,"low_water":1`
+	const file = `{` + ids + `,"lock":"l","token":3,"file":"f"`
+	check := func(err error, got, want proto.Message) {
+		t.Helper()
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
+	}
+	decode(t, check, `{`+ids+`,"lock":"l","token":3}`, &pb.ReleaseRequest{ClientId: "c", RequestId: 2, LowWater: 1, Lock: "l", Token: 3})
+	decode(t, check, `{"lock":"l","token":3}`, &pb.RenewLeaseRequest{Lock: "l", Token: 3})
+	decode(t, check, `{"client_id":"c","held":4}`, &pb.KeepAliveRequest{ClientId: "c", Held: 4})
+	decode(t, check, `{`+ids+`}`, &pb.CancelRequest{ClientId: "c", RequestId: 2, LowWater: 1})
+	decode(t, check, `{"client_id":"c","request_id":2}`, &pb.OutcomeRequest{ClientId: "c", RequestId: 2})
+	decode(t, check, `{`+ids+`,"lock":"l","token":3,"actor":"a","reason":"r"}`,
+		&pb.BreakLockRequest{ClientId: "c", RequestId: 2, LowWater: 1, Lock: "l", Token: 3, Actor: "a", Reason: "r"})
+	decode(t, check, file+`,"adopt_existing":true}`,
+		&pb.BindFileRequest{ClientId: "c", RequestId: 2, LowWater: 1, Lock: "l", Token: 3, File: "f", AdoptExisting: true})
+	decode(t, check, file+`}`, &pb.UnbindFileRequest{ClientId: "c", RequestId: 2, LowWater: 1, Lock: "l", Token: 3, File: "f"})
+	decode(t, check, file+`}`, &pb.RotateFileRequest{ClientId: "c", RequestId: 2, LowWater: 1, Lock: "l", Token: 3, File: "f"})
+	decode(t, check, `{"nonce":9}`, &pb.OpenClientRequest{Nonce: 9})
+	decode(t, check, `{"to":3,"reason":"r"}`, &pb.HandoverRequest{To: 3, Reason: "r"})
+
+	got, err := wire.DecodeAppend(url.Values{
+		"lock": {"l"}, "token": {"3"}, "file": {"f"}, "client_id": {"c"}, "request_id": {"2"}, "adopt_existing": {"true"}, "crc32c": {"0"},
+	}, []byte("data"))
+	check(err, got, &pb.FileAppendRequest{
+		ClientId: "c", RequestId: 2, Lock: "l", Token: 3, File: "f", AdoptExisting: true, Crc32C: new(uint32(0)), Data: []byte("data"),
+	})
+	for query, want := range map[string]string{
+		"tokn=3": `unknown field "tokn"`, "token=x": `parameter "token": use a whole number`,
+		"token=1&token=2": `parameter "token" is given 2 times`, "adopt_existing=1": `parameter "adopt_existing": use true or false`,
+	} {
+		values, _ := url.ParseQuery(query)
+		if _, err := wire.DecodeAppend(values, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", query, err, want)
+		}
+	}
+}
+
+// decode decodes into a fresh message of want's type.
+func decode[R interface {
+	wire.Request
+	proto.Message
+}](t *testing.T, check func(error, proto.Message, proto.Message), body string, want R) {
+	t.Helper()
+	got := want.ProtoReflect().New().Interface().(R)
+	check(wire.Decode([]byte(body), got), got, want)
+}
+
+// keys lists the names in a JSON object in order.
+func keys(t *testing.T, v any) []string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestOneShapeForEveryStatus(t *testing.T) {
+	want := keys(t, wire.BodyOf(nil))
+	for _, name := range []string{
+		"status", "lock", "token", "ttl", "epoch", "lsn", "client_id", "request_id", "holder", "queue_length",
+		"file", "offset", "length", "crc32c", "generation", "primary", "repeat", "message", "protected",
+	} {
+		if !slices.Contains(want, name) {
+			t.Errorf("field %s is missing", name)
+		}
+	}
+	for _, s := range cluster.Statuses() {
+		b := wire.BodyOf(fullError(s).Answer())
+		if got := keys(t, b); !slices.Equal(got, want) {
+			t.Errorf("%v has the fields %v, want %v", s, got, want)
+		}
+		if b.Status != s.String() {
+			t.Errorf("%v became %s", s, b.Status)
+		}
+	}
+	if got := keys(t, wire.KeepAliveBody(&pb.KeepAliveResponse{Grants: []*pb.HeldLock{{}}})); !slices.Equal(got, want) {
+		t.Errorf("a keep-alive has the fields %v, want %v", got, want)
+	}
+}
+
+func TestBodyValues(t *testing.T) {
+	b, err := json.Marshal(wire.BodyOf(&pb.Answer{
+		Status: pb.Status_STATUS_OK, Lock: "a", Token: 1<<64 - 1, TtlMs: 29500, ClientId: "c", RequestId: 1, Epoch: 2, Lsn: 3, Protected: true,
+	}))
+	const want = `{"status":"OK","message":"","lock":"a","token":18446744073709551615,"ttl":"29.5s","epoch":2,"lsn":3,` +
+		`"client_id":"c","request_id":1,"protected":true,"repeat":false,"holder":null,"queue_length":0,"file":"","offset":0,"length":0,` +
+		`"crc32c":0,"generation":0,"committed":false,"primary":null,"retry_after":"0s","differs":false,"grants":[]}`
+	if err != nil || string(b) != want {
+		t.Errorf("got  %s, %v\nwant %s", b, err, want)
+	}
+}
+
+func TestReadBodies(t *testing.T) {
+	lock := &pb.Lock{
+		Name: "a", QueueLength: 1, FileCount: 1,
+		Grant:   &pb.Grant{Lock: "a", Token: 5, ClientId: "c", TtlMs: 1000, RemainingMs: -1, Holder: &pb.Holder{Host: "n"}},
+		Waiters: []*pb.Waiter{{ClientId: "d", WaitMs: -1}, {ClientId: "e", WaitMs: 10}}, Files: []*pb.File{{Name: "f"}},
+	}
+	l := wire.LockBodyOf(&pb.GetLockResponse{Status: pb.Status_STATUS_OK, Lock: lock})
+	if l.Remaining != "" || l.Holder == nil || l.Holder.Host != "n" || l.Waiters[0].Wait != "forever" || l.Waiters[1].Wait != "10ms" || l.Files[0].File != "f" {
+		t.Errorf("lock: %+v", l)
+	}
+	if free := wire.LockBodyOf(&pb.GetLockResponse{}); free.Holder != nil || free.Waiters == nil || free.Files == nil {
+		t.Errorf("free lock: %+v", free)
+	}
+	if page := wire.LocksBodyOf(&pb.ListLocksResponse{Locks: []*pb.Lock{lock}, Next: "a"}); len(page.Locks) != 1 || page.Next != "a" {
+		t.Errorf("page: %+v", page)
+	}
+	s := wire.StatusBodyOf(&pb.StatusResponse{
+		Role: pb.Role_ROLE_PRIMARY, Servers: []*pb.Server{{Id: 2, Role: pb.Role_ROLE_UNREACHABLE, HeardAgoMs: -1}}, Table: &pb.TableStatus{Locks: 3},
+	})
+	if s.Role != "primary" || s.Servers[0].Role != "unreachable" || s.Servers[0].HeardAgo != "" || s.Table.Locks != 3 || s.Servers[0].Volume.Warnings == nil {
+		t.Errorf("status: %+v", s)
+	}
+	o := wire.OutcomeBodyOf(&pb.OutcomeResponse{State: pb.RequestState_REQUEST_STATE_PENDING, Outcome: &pb.Answer{}})
+	if o.State != "pending" || o.Outcome == nil || o.Outcome.Status != "" {
+		t.Errorf("outcome: %+v", o)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"lock":"billing/job","ttl":"30s","wait":"5s","client_id":"c1","request_id":1}`))
+	f.Add([]byte(`{"lock":"a","ttl":"1h","wait":"forever","holder":{"host":"h","pid":-1,"command":"\u0000"}}`))
+	f.Add([]byte(`{"lock":"a","lock":"b"}`))
+	f.Add([]byte(`{"holder":{"holder":[[[`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var q pb.AcquireRequest
+		err := wire.Decode(body, &q)
+		if err != nil {
+			var e *wire.Error
+			if !errors.As(err, &e) || e.Status != cluster.StatusInvalidArgument || e.Message == "" {
+				t.Fatalf("%q: error %v", body, err)
+			}
+			return
+		}
+		// What is accepted is JSON, and what came of it can be sent on.
+		if !json.Valid(body) || !utf8.Valid(body) {
+			t.Fatalf("accepted %q", body)
+		}
+		if q.TtlMs < 0 || q.GetWaitMs() < -1 {
+			t.Fatalf("%q: ttl %d, wait %d", body, q.TtlMs, q.GetWaitMs())
+		}
+		if _, err := proto.Marshal(&q); err != nil {
+			t.Fatalf("%q: %v", body, err)
+		}
+	})
+}

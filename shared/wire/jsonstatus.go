@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// StatusBody is the state of the cluster as one server sees it.
+type StatusBody struct {
+	Status    string       `json:"status"`
+	Message   string       `json:"message"`
+	ClusterID string       `json:"cluster_id"`
+	ServerID  uint32       `json:"server_id"`
+	Role      string       `json:"role"`
+	Epoch     uint64       `json:"epoch"`
+	LSN       uint64       `json:"lsn"`
+	Age       string       `json:"age"`
+	Primary   *Primary     `json:"primary"`
+	Servers   []ServerBody `json:"servers"`
+	Table     *TableBody   `json:"table"` // null where the answering server has none
+}
+
+// ServerBody is one server in StatusBody.
+type ServerBody struct {
+	ID        uint32     `json:"id"`
+	Role      string     `json:"role"`
+	Epoch     uint64     `json:"epoch"`
+	LSN       uint64     `json:"lsn"`
+	PID       int64      `json:"pid"`
+	GRPC      string     `json:"grpc"`
+	HTTP      string     `json:"http"`
+	Peer      string     `json:"peer"`
+	Volume    VolumeBody `json:"volume"`
+	Able      bool       `json:"able"`
+	Reachable bool       `json:"reachable"`
+	HeardAgo  string     `json:"heard_ago"` // "" = never
+	Conflict  bool       `json:"conflict"`
+	Version   string     `json:"version"`
+	Uptime    string     `json:"uptime"`
+}
+
+// VolumeBody is the volume as one server sees it.
+type VolumeBody struct {
+	Filesystem string   `json:"filesystem"`
+	Network    bool     `json:"network"`
+	Path       string   `json:"path"`
+	CheckAge   string   `json:"check_age"`
+	FreeBytes  int64    `json:"free_bytes"`
+	Full       bool     `json:"full"`
+	Warnings   []string `json:"warnings"`
+}
+
+// TableBody counts what is in the table.
+type TableBody struct {
+	Locks       uint64 `json:"locks"`
+	Clients     uint64 `json:"clients"`
+	Held        uint64 `json:"held"`
+	Waiting     uint64 `json:"waiting"`
+	Files       uint64 `json:"files"`
+	Quarantined uint64 `json:"quarantined"`
+	Unheard     uint64 `json:"unheard"`
+}
+
+// StatusBodyOf is a status in JSON.
+func StatusBodyOf(r *pb.StatusResponse) StatusBody {
+	b := StatusBody{
+		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), ClusterID: r.GetClusterId(), ServerID: r.GetServerId(),
+		Role: RoleWord(r.GetRole()), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
+		Primary: PrimaryOf(r.GetPrimary()), Servers: make([]ServerBody, len(r.GetServers())),
+	}
+	for i, s := range r.GetServers() {
+		v := s.GetVolume()
+		b.Servers[i] = ServerBody{
+			ID: s.GetId(), Role: RoleWord(s.GetRole()), Epoch: s.GetEpoch(), LSN: s.GetLsn(), PID: s.GetPid(),
+			GRPC: s.GetGrpc(), HTTP: s.GetHttp(), Peer: s.GetPeer(),
+			Volume: VolumeBody{
+				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: duration(v.GetCheckAgeMs()),
+				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),
+			},
+			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(),
+			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()),
+		}
+	}
+	if t := r.GetTable(); t != nil {
+		b.Table = &TableBody{
+			Locks: t.Locks, Clients: t.Clients, Held: t.Held, Waiting: t.Waiting, Files: t.Files,
+			Quarantined: t.Quarantined, Unheard: t.Unheard,
+		}
+	}
+	return b
+}
+
+// RoleWord is the word of a role: "primary", "replica", "fencing", "candidate", "unreachable".
+func RoleWord(r pb.Role) string { return word(r.String(), "ROLE_") }
+
+// StateWord is the word of what is known of a request: "not_seen", "pending",
+// "executed", "cancelled", "stale".
+func StateWord(s pb.RequestState) string { return word(s.String(), "REQUEST_STATE_") }
+
+// EventWord is the word of an event: "grant", "release", ….
+func EventWord(k pb.EventKind) string { return word(k.String(), "EVENT_KIND_") }
+
+// LossWord is the word of a loss: "expired", "broken", "force_cleared", "released".
+func LossWord(r pb.LossReason) string { return word(r.String(), "LOSS_REASON_") }
+
+// word makes the name of an enum's value a word. One that this binary does not
+// know is its number.
+func word(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
