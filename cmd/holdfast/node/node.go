@@ -43,6 +43,7 @@ type Options struct {
 	Server  cluster.ServerID
 	FS      volume.FS
 	Address string // for people, in claim.json
+	DataDir string // for a copy of the table on a disk of this server's own; empty for none
 	Timing  cluster.Timing
 	Peers   Peers
 	Log     zerolog.Logger
@@ -111,6 +112,11 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := errors.Join(n.vol.RemoveLeftovers(), n.vol.KeepReserve()); err != nil {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
 	}
+	if n.opt.DataDir != "" {
+		if err := n.replica.Load(n.opt.DataDir); err != nil {
+			n.opt.Log.Warn().Err(err).Msg("start without a warm table")
+		}
+	}
 	// What runs lives a little longer than ctx: long enough to hand over.
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -118,6 +124,12 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
 	g.Go(func() error { return n.roles(inner) })
+	if n.opt.DataDir != "" {
+		g.Go(func() error {
+			n.replica.Keep(inner, n.opt.DataDir, func(err error) { n.opt.Log.Warn().Err(err).Msg("data directory") })
+			return nil
+		})
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
