@@ -112,7 +112,7 @@ func (c *core) keepAlive(x *call) {
 	c.hear(id)
 	if c.table.HeldBy(id) != x.held {
 		for g := range c.table.Held(id) {
-			x.tokens = append(x.tokens, g.Token)
+			x.grants = append(x.grants, g)
 		}
 	}
 	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})

@@ -272,15 +272,15 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 }
 
 // KeepAlive renews everything the client holds or waits for. Held is how many
-// tokens the client believes it holds; when that is not so, stray lists the
-// tokens that the table has.
-func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (stray []cluster.Token, out locktable.Outcome, err error) {
+// tokens the client believes it holds; when that is not so, grants lists what it
+// has by the table.
+func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (grants []locktable.Grant, out locktable.Outcome, err error) {
 	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
 	out, err = p.await(ctx, c)
 	if err != nil || out.Status != cluster.StatusOK {
 		return nil, out, err // the core loop may still be writing c
 	}
-	return c.tokens, out, nil
+	return c.grants, out, nil
 }
 
 // View is what a read sees: the table at a position. It is valid during the call only.

@@ -31,8 +31,8 @@ type call struct {
 	req  *locktable.Request
 	read func(View)
 	held int
-	// tokens answers a KeepAlive; written before done.
-	tokens []cluster.Token
+	// grants answers a KeepAlive; written before done.
+	grants []locktable.Grant
 	// word is what a file's writer said: of a callVerified, and of a request
 	// that was parked for it.
 	word *verified

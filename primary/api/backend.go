@@ -27,8 +27,8 @@ type Backend interface {
 	// Renew extends the lease of a grant.
 	Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error)
 	// KeepAlive renews all that a client holds and waits for; held is how many
-	// tokens it believes it holds, and where that is wrong, tokens lists them.
-	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (tokens []cluster.Token, out locktable.Outcome, err error)
+	// tokens it believes it holds, and where that is wrong, grants lists what it has.
+	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (grants []locktable.Grant, out locktable.Outcome, err error)
 	// Read lets f look at a table, during the call: the primary's, or a replica's own.
 	Read(ctx context.Context, f func(primary.View)) (Reading, error)
 	// Primary is who is believed to reign.

@@ -33,7 +33,7 @@ func (n *Node) Renew(ctx context.Context, lock cluster.LockName, token cluster.T
 }
 
 // KeepAlive renews what a client holds and waits for, see primary.Primary.KeepAlive.
-func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]cluster.Token, locktable.Outcome, error) {
+func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]locktable.Grant, locktable.Outcome, error) {
 	if p := n.current(); p != nil {
 		return p.KeepAlive(ctx, client, held)
 	}
