@@ -50,10 +50,23 @@ type reign struct {
 	done chan error
 }
 
+// small is a volume whose log rotates soon.
+func small() volume.Options { return volume.Options{FirstSegment: 32 << 10, Segment: 64 << 10} }
+
+// claim begins a reign of a small server on a local filesystem.
 func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
 	t.Helper()
-	h := d.Host(int(id), volumetest.ProfileLocal())
-	v, err := volume.Open(h, volume.Options{Server: id, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 64 << 10})
+	if opt.MaxBatch == 0 {
+		opt.MaxBatch = 8 << 10
+	}
+	return claimOn(t, d.Host(int(id), volumetest.ProfileLocal()), id, small(), opt)
+}
+
+// claimOn begins a reign on this host.
+func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume.Options, opt primary.Options) *reign {
+	t.Helper()
+	sizes.Server, sizes.Random = id, rand.Reader
+	v, err := volume.Open(h, sizes)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -69,7 +82,6 @@ func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Op
 	if opt.Timing == (cluster.Timing{}) {
 		opt.Timing = cluster.DefaultTiming()
 	}
-	opt.MaxBatch = 8 << 10
 	opt.Log = zerolog.New(t.Output()).Level(zerolog.InfoLevel)
 	ctx, stop := context.WithCancelCause(context.Background())
 	x := &reign{t: t, host: h, vol: v, p: primary.New(r, opt), stop: stop, done: make(chan error, 1)}
@@ -77,13 +89,33 @@ func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Op
 	return x
 }
 
+// serve begins a reign and waits until it serves.
 func serve(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
 	t.Helper()
-	x := claim(t, d, id, opt)
+	return claim(t, d, id, opt).serving()
+}
+
+// serveLarge begins a reign with segments and batches of the usual size.
+func serveLarge(t *testing.T, h *volumetest.Host, id cluster.ServerID, opt primary.Options) *reign {
+	t.Helper()
+	return claimOn(t, h, id, volume.Options{}, opt).serving()
+}
+
+func (x *reign) serving() *reign {
+	x.t.Helper()
 	for x.p.State() == primary.StateFencing {
 		time.Sleep(10 * time.Millisecond)
 	}
+	if x.p.State() != primary.StateServing {
+		x.t.Fatalf("the takeover failed: %v", x.end())
+	}
 	return x
+}
+
+// kill ends the process as kill -9 does.
+func (x *reign) kill() {
+	x.host.Kill()
+	x.end() //nolint:errcheck // it was killed
 }
 
 // end stops the reign and returns why it ended.

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+func unbind(client cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token, file cluster.FileName) *locktable.Request {
+	return &locktable.Request{Op: locktable.OpUnbind, Client: client, ID: id, Lock: lock, Token: token, File: file}
+}
+
+func rotate(client cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token, file cluster.FileName) *locktable.Request {
+	return &locktable.Request{Op: locktable.OpRotate, Client: client, ID: id, Lock: lock, Token: token, File: file}
+}
+
+func TestAppendBeforeAnUnbindIsWritten(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		idle time.Duration
+	}{
+		{"to a file in use", 0},
+		{"to a file that rests", 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+				time.Sleep(test.idle)
+				second := appendTo("c1", 3, "l", g.Token, "f", "two\n")
+				for i, out := range x.together(second, unbind("c2", 1, "l", g.Token, "f")) {
+					if out.Status != cluster.StatusOK {
+						t.Errorf("request %d: %v %s", i, out.Status, out.Message)
+					}
+				}
+				if got := content(d, "f"); got != "one\ntwo\n" {
+					t.Errorf("file holds %q", got)
+				}
+				for i, lost := range powerLosses(d, 20) {
+					if got := content(lost, "f"); got != "one\ntwo\n" {
+						t.Errorf("power loss %d left %q of an unbound file", i, got)
+					}
+				}
+				x.kill()
+
+				y := serve(t, d, 2, primary.Options{})
+				if out := y.ok(second); !out.Repeat || out.Offset != 4 {
+					t.Errorf("repeat in the next reign: %+v", out)
+				}
+				y.end()
+			})
+		})
+	}
+}
+
+func TestAppendIsRefusedUntilItsNamesAreDurable(t *testing.T) {
+	for _, dir := range []string{"files", "files/dir"} {
+		t.Run(dir, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{CheckpointBytes: 1})
+				defer x.end()
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.host.SetHook(func(c volumetest.Call) volumetest.Action {
+					if c.Op == volumetest.OpSyncDir && c.Name == dir {
+						return volumetest.FailBefore(syscall.EIO)
+					}
+					return volumetest.Proceed()
+				})
+				q := appendTo("c1", 2, "l", g.Token, "dir/f", "one\n")
+				x.sees(q, cluster.StatusStorageUnavailable)
+				x.host.SetHook(nil)
+				x.ok(q)
+				time.Sleep(20 * time.Second) // checkpointed
+				for i, lost := range powerLosses(d, 50) {
+					if got := content(lost, "dir/f"); got != "one\n" {
+						t.Errorf("power loss %d left %q", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestStaleNameQuarantinesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.kill()
+
+		h := d.Host(2, volumetest.ProfileLocal())
+		h.SetHook(volumetest.AtOp(volumetest.OpLstat, "files/f", 1, volumetest.FailBefore(syscall.ENOENT)))
+		y := serveLarge(t, h, 2, primary.Options{})
+		defer y.end()
+		time.Sleep(3 * time.Second)
+		y.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		if got := content(d, "f"); got != "one\ntwo\n" {
+			t.Errorf("file holds %q", got)
+		}
+	})
+}
+
+func TestLateWriteOfTheOldPrimaryIsNoForeignWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Pause(gate)))
+		second := appendTo("c1", 3, "l", g.Token, "f", "two\n")
+		hanging := x.later(second)
+		<-gate.Arrived()
+
+		h := d.Host(2, volumetest.ProfileLocal())
+		var read, wrote atomic.Bool
+		h.SetHook(func(c volumetest.Call) volumetest.Action {
+			switch {
+			case c.Name != "files/f":
+			case c.Op == volumetest.OpReadAt:
+				read.Store(true)
+			case c.Op == volumetest.OpStat && read.Load() && wrote.CompareAndSwap(false, true):
+				// The hanging write happens in the middle of the redo.
+				if err := d.Write("files/f", 4, []byte("two\n")); err != nil {
+					t.Error(err)
+				}
+			}
+			return volumetest.Proceed()
+		})
+		y := serveLarge(t, h, 2, primary.Options{})
+		time.Sleep(time.Second)
+		y.ok(appendTo("c1", 4, "l", g.Token, "f", "three\n"))
+		if out := y.ok(second); !out.Repeat {
+			t.Errorf("the hanging append was executed twice: %+v", out)
+		}
+		gate.Resume()
+		if out := <-hanging; out.Status != cluster.StatusUnknown {
+			t.Errorf("the old reign answered %v", out.Status)
+		}
+		if got := content(d, "f"); got != "one\ntwo\nthree\n" {
+			t.Errorf("file holds %q", got)
+		}
+		y.end()
+		x.end()
+	})
+}
+
+func TestRepeatOfAnAppendToAForeignFileIsNotOK(t *testing.T) {
+	committed := func(t *testing.T, out locktable.Outcome) {
+		t.Helper()
+		if out.Status != cluster.StatusFileQuarantined || !out.Committed {
+			t.Errorf("got %v, committed %v; want FILE_QUARANTINED and committed", out.Status, out.Committed)
+		}
+	}
+	t.Run("when both are in flight", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(t)
+			x := serve(t, d, 1, primary.Options{})
+			defer x.end()
+			g := x.ok(acquire("c1", 1, "l", 0))
+			x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+			x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n")) // verified for a second
+			if err := d.Write("files/f", 8, []byte("FOREIGN")); err != nil {
+				t.Fatal(err)
+			}
+			q := appendTo("c1", 4, "l", g.Token, "f", "three\n")
+			for _, out := range x.together(q, q) {
+				committed(t, out)
+			}
+			if got := content(d, "f"); got != "one\ntwo\nFOREIGN" {
+				t.Errorf("file holds %q", got)
+			}
+		})
+	})
+	t.Run("when a redo found it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDisk(t)
+			x := serve(t, d, 1, primary.Options{})
+			g := x.ok(acquire("c1", 1, "l", 0))
+			x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+			x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Crash()))
+			q := appendTo("c1", 3, "l", g.Token, "f", "two\n")
+			x.sees(q, cluster.StatusUnknown)
+			x.end()
+			if err := d.Write("files/f", 4, []byte("FOREIGN STUFF")); err != nil {
+				t.Fatal(err)
+			}
+			y := serve(t, d, 2, primary.Options{})
+			defer y.end()
+			time.Sleep(time.Second)
+			committed(t, y.do(q))
+		})
+	})
+}
+
+func TestForeignFileIsQuarantinedUntilItIsRotated(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(*volumetest.Disk) error
+	}{
+		{"truncated", func(d *volumetest.Disk) error { return d.Truncate("files/f", 2) }},
+		{"longer", func(d *volumetest.Disk) error { return d.Write("files/f", 4, []byte("more")) }},
+		{"other bytes", func(d *volumetest.Disk) error { return d.Write("files/f", 1, []byte("X")) }},
+		{"replaced", func(d *volumetest.Disk) error {
+			if err := d.Rename("files/f", "files/kept"); err != nil {
+				return err
+			}
+			return d.Write("files/f", 0, []byte("one\n"))
+		}},
+		{"removed", func(d *volumetest.Disk) error { return d.Remove("files/f") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				defer x.end()
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+				if err := test.spoil(d); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second) // so that it is verified again
+				id := cluster.RequestID(3)
+				x.eventually("quarantine", func() bool {
+					out := x.do(appendTo("c1", id, "l", g.Token, "f", "two\n"))
+					if out.Status == cluster.StatusOK {
+						t.Fatal("appended to a foreign file")
+					}
+					return out.Status == cluster.StatusFileQuarantined
+				})
+				if f, _ := x.file("f"); !f.Quarantined || f.Reason == "" {
+					t.Errorf("the table says %+v", f)
+				}
+				if _, err := d.ReadFile("files/f"); err == nil { // what stands there is moved away first
+					x.sees(rotate("c1", 10, "l", g.Token, "f"), cluster.StatusInvalidArgument)
+					if err := d.Rename("files/f", "files/old"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if out := x.ok(rotate("c1", 11, "l", g.Token, "f")); out.Generation != 2 {
+					t.Errorf("rotated to generation %d", out.Generation)
+				}
+				if out := x.ok(appendTo("c1", 12, "l", g.Token, "f", "new\n")); out.Offset != 0 || out.Generation != 2 {
+					t.Errorf("first append after the rotation: %+v", out)
+				}
+				if got := content(d, "f"); got != "new\n" {
+					t.Errorf("file holds %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestFileIsAdoptedOnlyWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		defer x.end()
+		if err := d.Write("files/f", 0, []byte("before\n")); err != nil {
+			t.Fatal(err)
+		}
+		g := x.ok(acquire("c1", 1, "l", 0))
+		q := appendTo("c1", 2, "l", g.Token, "f", "after\n")
+		x.sees(q, cluster.StatusInvalidArgument)
+		q = appendTo("c1", 3, "l", g.Token, "f", "after\n")
+		q.AdoptExisting = true
+		if out := x.ok(q); out.Offset != 7 {
+			t.Errorf("offset %d", out.Offset)
+		}
+		if got := content(d, "f"); got != "before\nafter\n" {
+			t.Errorf("file holds %q", got)
+		}
+		other := x.ok(acquire("c2", 1, "m", 0))
+		if out := x.sees(appendTo("c2", 2, "m", other.Token, "f", "x"), cluster.StatusInvalidArgument); !strings.Contains(out.Message, "bound") {
+			t.Errorf("message %q", out.Message)
+		}
+	})
+}
+
+func TestErrorsOfOneFileConcernThatFileOnly(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		op     string
+		action volumetest.Action
+	}{
+		{"write fails, not done", volumetest.OpWriteAt, volumetest.FailBefore(syscall.EIO)},
+		{"write fails, but done", volumetest.OpWriteAt, volumetest.FailAfter(syscall.EIO)},
+		{"write finds no space", volumetest.OpWriteAt, volumetest.FailBefore(syscall.ENOSPC)},
+		{"stat fails", volumetest.OpStat, volumetest.FailBefore(syscall.EIO)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				defer x.end()
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.ok(appendTo("c1", 2, "l", g.Token, "good", "one\n"))
+				x.ok(appendTo("c1", 3, "l", g.Token, "bad", "zero\n"))
+				x.ok(appendTo("c1", 4, "l", g.Token, "bad", "one\n")) // verified for a second
+				x.host.SetHook(on(test.op, "files/bad", test.action))
+				pending := x.later(appendTo("c1", 5, "l", g.Token, "bad", "two\n"))
+				time.Sleep(1500 * time.Millisecond)
+				x.unanswered(pending, "before it was written")
+				x.ok(appendTo("c1", 6, "l", g.Token, "good", "two\n"))
+				x.sees(appendTo("c1", 7, "l", g.Token, "bad", "three\n"), cluster.StatusStorageUnavailable)
+				x.host.SetHook(nil)
+				if out := <-pending; out.Status != cluster.StatusOK {
+					t.Errorf("the pending append: %v %s", out.Status, out.Message)
+				}
+				time.Sleep(6 * time.Second)
+				x.ok(appendTo("c1", 8, "l", g.Token, "bad", "four\n"))
+				if got := content(d, "bad"); got != "zero\none\ntwo\nfour\n" {
+					t.Errorf("file holds %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAppendSurvivesAFailedSyncOfItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{CheckpointBytes: 1, ViewInterval: time.Second})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.host.SetHook(on(volumetest.OpDatasync, "files/f", volumetest.FailBefore(syscall.EIO)))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		time.Sleep(20 * time.Second) // checkpointed, with the append pending
+		x.kill()
+		for i, lost := range powerLosses(d, 20) {
+			y := serve(t, lost, 2, primary.Options{})
+			time.Sleep(3 * time.Second)
+			if got := content(lost, "f"); got != "one\n" {
+				t.Errorf("power loss %d: file holds %q", i, got)
+			}
+			y.end()
+		}
+	})
+}
+
+func TestGrantIsAnsweredAfterEarlierAppendsToItsFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Pause(gate)))
+		written := x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		<-gate.Arrived()
+		x.ok(release("c1", 4, "l", g.Token))
+		granted := x.later(acquire("c2", 1, "l", 0))
+		x.unanswered(granted, "before the append of the holder before was written")
+		x.ok(acquire("c3", 1, "other", 0)) // everything else does not wait
+		gate.Resume()
+		if out := <-written; out.Status != cluster.StatusOK {
+			t.Errorf("append: %v", out.Status)
+		}
+		if out := <-granted; out.Status != cluster.StatusOK {
+			t.Errorf("grant: %v", out.Status)
+		}
+	})
+}

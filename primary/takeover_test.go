@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{}) // alive, so that the next one has to wait
+		y := claim(t, d, 2, primary.Options{})
+		synctest.Wait()
+		for _, test := range []struct {
+			name string
+			call func() (locktable.Outcome, error)
+		}{
+			{"do", func() (locktable.Outcome, error) { return y.p.Do(t.Context(), acquire("c", 1, "l", 0)) }},
+			{"renew", func() (locktable.Outcome, error) { return y.p.Renew(t.Context(), "l", 1) }},
+			{"keep-alive", func() (locktable.Outcome, error) { _, out, err := y.p.KeepAlive(t.Context(), "c", 0); return out, err }},
+			{"read", func() (locktable.Outcome, error) {
+				return y.p.Read(t.Context(), func(primary.View) { t.Error("read a table before serving") })
+			}},
+		} {
+			if out, err := test.call(); err != nil || out.Status != cluster.StatusServerFencing {
+				t.Errorf("%s: %v %v", test.name, out.Status, err)
+			}
+		}
+		if err := y.p.Resign(t.Context(), "too early"); err == nil {
+			t.Error("resigned before it served")
+		}
+		if _, err := y.p.Snapshot(t.Context()); err == nil {
+			t.Error("gave a snapshot before it served")
+		}
+		y.serving()
+		y.ok(acquire("c", 1, "l", 0))
+		x.sees(acquire("c", 2, "m", 0), cluster.StatusUnknown)
+		y.end()
+		if err := x.end(); !errors.Is(err, volume.ErrFenced) {
+			t.Errorf("the old reign ended with %v", err)
+		}
+	})
+}
+
+func TestFencingPeriodEndsEarlyOnlyWhenTheWritersHaveEnded(t *testing.T) {
+	const period = 300 * time.Millisecond
+	for _, test := range []struct {
+		name      string
+		alive     bool
+		staleness time.Duration
+		least     time.Duration
+		most      time.Duration
+	}{
+		{"the old process is dead", false, 0, 0, 50 * time.Millisecond},
+		{"the old process is alive", true, 0, period, period + 50*time.Millisecond},
+		{"the filesystem may show old data", false, 100 * time.Millisecond, period, period + 50*time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				if !test.alive {
+					x.kill()
+				}
+				timing := cluster.DefaultTiming()
+				timing.Staleness = test.staleness
+				began := time.Now()
+				y := serve(t, d, 2, primary.Options{Timing: timing})
+				if took := time.Since(began); took < test.least || took > test.most {
+					t.Errorf("the takeover took %v, want %v to %v", took, test.least, test.most)
+				}
+				y.end()
+				if test.alive {
+					x.end()
+				}
+			})
+		})
+	}
+}
+
+func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		defer x.end()
+		no := errors.New("the primary is back")
+		y := claim(t, d, 2, primary.Options{Confirm: func(context.Context) error { return no }})
+		if err := y.end(); !errors.Is(err, no) {
+			t.Errorf("ended with %v", err)
+		}
+		x.ok(acquire("c", 1, "l", 0))
+	})
+}
+
+func TestClearPolicyWaitsForEveryLeaseAndKeepsReceipts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		timing := cluster.DefaultTiming()
+		timing.Policy = cluster.PolicyClear
+		x := serve(t, d, 1, primary.Options{Timing: timing})
+		g := x.ok(acquire("c1", 1, "l", 0)) // for 30 s
+		append2 := appendTo("c1", 2, "l", g.Token, "f", "one\n")
+		receipt := x.ok(append2)
+		waiting := x.later(acquire("c2", 1, "l", locktable.WaitForever))
+		x.kill()
+		if out := <-waiting; out.Status != cluster.StatusUnknown {
+			t.Errorf("the waiter of the old reign: %v", out.Status)
+		}
+
+		began := time.Now()
+		y := serve(t, d, 2, primary.Options{Timing: timing})
+		defer y.end()
+		if took := time.Since(began); took < 31*time.Second || took > 33*time.Second {
+			t.Errorf("the takeover took %v, want the longest TTL of 30 s and a buffer of 1 s", took)
+		}
+		if _, live := y.remaining("l", g.Token); live {
+			t.Error("the adopted grant is alive")
+		}
+		if ids := y.queue("l"); len(ids) != 0 {
+			t.Errorf("still waiting: %v", ids)
+		}
+		if out := y.ok(append2); !out.Repeat || out.LSN != receipt.LSN {
+			t.Errorf("the receipt is lost: %+v", out)
+		}
+		y.sees(acquire("c1", 1, "l", 0), cluster.StatusLeaseExpired)
+		y.sees(appendTo("c1", 3, "l", g.Token, "f", "two\n"), cluster.StatusInvalidToken)
+		next := y.ok(acquire("c2", 1, "l", locktable.WaitForever))
+		if next.Token <= g.Token {
+			t.Errorf("token %d after %d", next.Token, g.Token)
+		}
+		if f, bound := y.file("f"); !bound || f.Lock != "l" {
+			t.Error("the binding is lost")
+		}
+		if out := y.ok(appendTo("c2", 2, "l", next.Token, "f", "two\n")); out.Offset != 4 {
+			t.Errorf("offset %d", out.Offset)
+		}
+	})
+}
+
+func TestClearPolicyDoesNotWaitForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		timing := cluster.DefaultTiming()
+		timing.Policy = cluster.PolicyClear
+		began := time.Now()
+		x := serve(t, d, 1, primary.Options{Timing: timing})
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the takeover of an empty table took %v", took)
+		}
+		x.end()
+	})
+}
+
+func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(*volume.Warm)
+	}{
+		{"as it was", func(*volume.Warm) {}},
+		{"of another log", func(w *volume.Warm) { w.At.Chain++ }},
+		{"of a later position", func(w *volume.Warm) { w.At.LSN += 1000 }},
+		{"that misses a record", func(w *volume.Warm) { w.At.LSN-- }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				x.ok(acquire("c1", 1, "before", 0))
+				s, err := x.p.Snapshot(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				x.ok(acquire("c1", 2, "after", 0))
+				x.kill()
+				warm := &volume.Warm{At: s.At, Table: s.Table}
+				test.spoil(warm)
+				y := serve(t, d, 2, primary.Options{Warm: warm})
+				defer y.end()
+				for id, lock := range []cluster.LockName{"before", "after"} {
+					if out := y.ok(acquire("c1", cluster.RequestID(id+1), lock, 0)); !out.Repeat {
+						t.Errorf("the grant of %s is lost", lock)
+					}
+				}
+				y.read(func(v primary.View) {
+					if err := v.Table.Check(); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestResignAnswersEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		waiting := x.later(acquire("c2", 1, "l", locktable.WaitForever))
+		x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		x.slow("files/f", 500*time.Millisecond)
+		appended := x.later(appendTo("c1", 4, "l", g.Token, "f", "three\n"))
+		if err := x.p.Resign(t.Context(), "handover"); err != nil {
+			t.Errorf("resign: %v", err)
+		}
+		if out := <-appended; out.Status != cluster.StatusOK {
+			t.Errorf("the committed append: %v", out.Status)
+		}
+		if out := <-waiting; out.Status != cluster.StatusUnknown {
+			t.Errorf("the waiter: %v", out.Status)
+		}
+		x.sees(acquire("c3", 1, "m", 0), cluster.StatusSecondaryMode)
+		if err := <-x.done; !errors.Is(err, primary.ErrResigned) {
+			t.Errorf("ended with %v", err)
+		}
+		x.done <- nil
+		x.end()
+
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		if ids := y.queue("l"); len(ids) != 1 || ids[0] != "c2" {
+			t.Errorf("in the queue: %v", ids)
+		}
+		again := y.later(acquire("c2", 1, "l", locktable.WaitForever))
+		y.ok(release("c1", 5, "l", g.Token))
+		if out := <-again; out.Status != cluster.StatusOK {
+			t.Errorf("the waiter's place after the handover: %v", out.Status)
+		}
+		if got := content(d, "f"); got != "one\ntwo\nthree\n" {
+			t.Errorf("file holds %q", got)
+		}
+	})
+}
+
+func TestResigningPrimaryAdmitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		x.slow("files/f", time.Minute) // longer than it waits for
+		appended := x.later(appendTo("c1", 4, "l", g.Token, "f", "three\n"))
+		began := time.Now()
+		resigned := make(chan error, 1)
+		go func() { resigned <- x.p.Resign(context.Background(), "handover") }()
+		synctest.Wait()
+		late := x.later(acquire("c2", 1, "m", 0))
+		if err := <-resigned; err != nil {
+			t.Errorf("resign: %v", err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it waited %v for a file that hangs", took)
+		}
+		if out := <-late; out.Status == cluster.StatusOK {
+			t.Error("a request was admitted after the resignation")
+		}
+		if out := <-appended; out.Status != cluster.StatusUnknown {
+			t.Errorf("the append that hangs: %v", out.Status)
+		}
+		x.end()
+	})
+}
