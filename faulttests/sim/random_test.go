@@ -163,7 +163,6 @@ func (c *randomStory) play() {
 	for _, p := range c.paused {
 		p.gate.Resume()
 	}
-	c.story.Disk.SetCapacity(0)
 	last := c.begin(nil)
 	poll(func() bool { return closed(c.done) || closed(last.done) })
 	for range 3 { // a late call of a paused one may have ended it
@@ -370,8 +369,8 @@ func (c *randomStory) drawFault() fault {
 	case 13:
 		f.name, f.hook = "power loss", c.powerLoss(at)
 	case 14:
-		f.name, f.hook = "full disk", c.fullDisk(at)
-		f.lift = func() { c.story.Disk.SetCapacity(0) }
+		f.name = "full disk"
+		f.hook, f.lift = c.fullDisk(at)
 	default:
 		f.name = "nothing"
 	}
@@ -412,13 +411,23 @@ func (c *randomStory) powerLoss(at int) volumetest.Hook {
 	}
 }
 
-// fullDisk leaves little space from one call on.
-func (c *randomStory) fullDisk(at int) volumetest.Hook {
+// fullDisk leaves little space from one call on, until it is lifted.
+func (c *randomStory) fullDisk(at int) (hook volumetest.Hook, lift func()) {
 	room := int64(c.rng.IntN(200 << 10))
-	return func(call volumetest.Call) volumetest.Action {
-		if call.Index == at {
+	var mu sync.Mutex
+	over := false
+	hook = func(call volumetest.Call) volumetest.Action {
+		mu.Lock()
+		defer mu.Unlock()
+		if call.Index == at && !over {
 			c.story.Disk.SetCapacity(c.story.Disk.Used() + room)
 		}
 		return volumetest.Proceed()
+	}
+	return hook, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		c.story.Disk.SetCapacity(0)
 	}
 }
