@@ -6,7 +6,29 @@
 //
 // Every server runs every front end. A replica answers reads from its own
 // table, saying how old they are, and SECONDARY_MODE to gRPC writes; its HTTP
-// front end forwards writes to the primary, once.
+// front end forwards writes to the primary.
+//
+// # Calls without IDs
+//
+// The server that receives a call without client_id and request_id makes them,
+// before it decides or forwards, and returns them with protected = false. It
+// also cleans up behind such a call: when it ends before its answer, nobody else
+// can ever ask for that answer, so the acquire is cancelled, and released if it
+// was granted meanwhile.
+//
+// A call that brought IDs leaves its place in the queue when it ends. Its client
+// may come back for it over another connection, perhaps before this one is
+// known to be broken: to cancel or release then would take a lock from a client
+// that was just told it has it. Such a place lives by its client's open calls and
+// keep-alives; a client that gives up says Cancel.
+//
+// # Forwarding
+//
+// Only a call that came from a client is forwarded, never one that was
+// forwarded, so it makes one hop. A forward that certainly did nothing is tried
+// again for a short while. One that may have been executed is tried once more,
+// with the same IDs, if that makes it a repeat; without repeat protection
+// (a made client ID has none but for grants) the answer is UNKNOWN.
 package api
 
 import (

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package peergrpc carries what servers say to each other over gRPC, on a port
+// of their own.
+//
+// Each other server is reached over two connections. One is for pings,
+// pre-votes and handovers and for nothing else, so that a heartbeat never stands
+// behind a push. The other is for pushes: one stream, one push in flight.
+//
+// Nobody waits for a connection that cannot be made: a server that is not there
+// is an error at once, because the elector takes that for its end, and it is
+// tried again a few times a second, so that a quick restart is seen quickly.
+package peergrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// maxBackoff is the longest pause between two attempts to connect.
+	maxBackoff = 100 * time.Millisecond
+	// connectWait bounds one attempt to connect. A host that does not answer at all is
+	// tried anew after it, rather than waited for while TCP backs off.
+	connectWait = time.Second
+	// unackedWait is how long the kernel lets sent bytes stand unacknowledged.
+	// After a partition a new connection is faster than the old one's retransmissions.
+	unackedWait = time.Second
+	// maxMessage bounds a message, in bytes: a push carries 1 MiB of frames and one frame more.
+	maxMessage = 8 << 20
+	// Windows of the connections, in bytes: a push fits into one.
+	streamWindow, connWindow = 2 << 20, 4 << 20
+)
+
+var _ node.Peers = (*Peers)(nil)
+
+// Peers reaches the servers of one cluster. It is safe for use by several goroutines.
+type Peers struct {
+	self    cluster.ServerID
+	cluster []byte
+	peers   map[cluster.ServerID]*peer // never changed
+}
+
+// peer is one server.
+type peer struct {
+	control, bulk *grpc.ClientConn
+	client        pb.PeerServiceClient // over control
+	pushes        pushes               // over bulk
+}
+
+// New makes a Peers for the server self. It connects to nobody yet. Further dial
+// options are for tests.
+func New(self cluster.ServerID, c volume.Cluster, further ...grpc.DialOption) *Peers {
+	p := &Peers{self: self, cluster: c.ID[:], peers: map[cluster.ServerID]*peer{}}
+	options := append(dialOptions(), further...)
+	for _, m := range c.Servers {
+		x := &peer{control: connect(m.Peer, options), bulk: connect(m.Peer, options)}
+		x.client = pb.NewPeerServiceClient(x.control)
+		x.pushes = newPushes(pb.NewPeerServiceClient(x.bulk))
+		p.peers[m.ID] = x
+	}
+	return p
+}
+
+func dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(dial),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: maxBackoff / 4, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
+			MinConnectTimeout: connectWait,
+		}),
+		grpc.WithIdleTimeout(0),
+		grpc.WithSharedWriteBuffer(true),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+	}
+}
+
+// connect makes a connection that dials when it is first used. The address goes to the
+// dialer as it is: it is looked up at each attempt.
+func connect(addr string, options []grpc.DialOption) *grpc.ClientConn {
+	c, err := grpc.NewClient("passthrough:///"+addr, options...)
+	if err != nil {
+		// Only options that contradict each other get here: a mistake in this file.
+		panic(fmt.Sprintf("peer connection to %s: %v", addr, err))
+	}
+	return c
+}
+
+// Close ends all connections and what is in flight on them.
+func (p *Peers) Close() error {
+	var errs []error
+	for _, x := range p.peers {
+		errs = append(errs, x.control.Close(), x.bulk.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// find returns the peer.
+func (p *Peers) find(to cluster.ServerID) (*peer, error) {
+	x, ok := p.peers[to]
+	if !ok {
+		return nil, fmt.Errorf("server %d is no member of the cluster", to)
+	}
+	return x, nil
+}
+
+// Ping sends a heartbeat, see election.Transport.
+func (p *Peers) Ping(ctx context.Context, to cluster.ServerID, q election.Ping) (election.Pong, error) {
+	x, err := p.find(to)
+	if err != nil {
+		return election.Pong{}, err
+	}
+	m := pingProto(q)
+	m.ClusterId = p.cluster
+	r, err := x.client.Ping(ctx, m)
+	if err != nil {
+		return election.Pong{}, failure(ctx, to, err)
+	}
+	return pongOf(r), nil
+}
+
+// PreVote asks for a vote, see election.Transport.
+func (p *Peers) PreVote(ctx context.Context, to cluster.ServerID, a election.Ask) (election.Vote, error) {
+	x, err := p.find(to)
+	if err != nil {
+		return election.Vote{}, err
+	}
+	r, err := x.client.PreVote(ctx, &pb.Ask{ClusterId: p.cluster, From: uint32(a.From), Nonce: a.Nonce, Epoch: uint64(a.Epoch)})
+	if err != nil {
+		return election.Vote{}, failure(ctx, to, err)
+	}
+	return voteOf(r), nil
+}
+
+// Handover asks a server to reign now.
+func (p *Peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {
+	x, err := p.find(to)
+	if err != nil {
+		return err
+	}
+	r, err := x.client.Handover(ctx, &pb.PeerHandoverRequest{ClusterId: p.cluster, From: uint32(p.self), Epoch: uint64(epoch)})
+	switch {
+	case err != nil:
+		return failure(ctx, to, err)
+	case !r.Accepted:
+		return fmt.Errorf("server %d does not take over: %s", to, r.Message)
+	}
+	return nil
+}
+
+// Push sends one push and waits for its answer. Pushes to one server go one
+// after the other.
+func (p *Peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push.Ack, error) {
+	x, err := p.find(to)
+	if err != nil {
+		return push.Ack{}, err
+	}
+	q := pushProto(m)
+	q.ClusterId, q.From = p.cluster, uint32(p.self)
+	r, err := x.pushes.send(ctx, q)
+	if err != nil {
+		return push.Ack{}, failure(ctx, to, err)
+	}
+	return ackOf(r), nil
+}
+
+// failure tells a call that was given up from a server that is not there: the
+// former is a context error, the latter never is.
+func failure(ctx context.Context, to cluster.ServerID, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	switch status.Code(err) {
+	case codes.DeadlineExceeded: // the other side's clock of the same deadline ran out first
+		return context.DeadlineExceeded
+	case codes.Canceled: // this Peers was closed
+		return context.Canceled
+	}
+	return fmt.Errorf("server %d: %w", to, err)
+}

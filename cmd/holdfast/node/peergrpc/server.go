@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peergrpc
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Handler is what answers other servers: a node.Node.
+type Handler interface {
+	HandlePing(p election.Ping) election.Pong
+	HandlePreVote(ctx context.Context, a election.Ask) election.Vote
+	HandlePush(p push.Push) push.Ack
+	HandleHandover(epoch cluster.Epoch) error
+}
+
+// ServerOptions are those of the gRPC server for the peers' port.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow),
+		grpc.SharedWriteBuffer(true),
+		grpc.ConnectionTimeout(5 * time.Second),
+		// A peer that vanished leaves no connection behind for long.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+	}
+}
+
+// Register makes s answer other servers of the cluster with h.
+func Register(s *grpc.Server, clusterID string, h Handler) {
+	pb.RegisterPeerServiceServer(s, &server{cluster: clusterID, h: h})
+}
+
+type server struct {
+	pb.UnimplementedPeerServiceServer
+	cluster string
+	h       Handler
+}
+
+// admit refuses strangers: a server of another cluster that was given this
+// address, or found it where one of its own used to be.
+func (s *server) admit(clusterID []byte) error {
+	if hex.EncodeToString(clusterID) != s.cluster {
+		return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, the request to %x", s.cluster, clusterID)
+	}
+	return nil
+}
+
+func (s *server) Ping(_ context.Context, q *pb.Ping) (*pb.Pong, error) {
+	if err := s.admit(q.GetClusterId()); err != nil {
+		return nil, err
+	}
+	return pongProto(s.h.HandlePing(pingOf(q))), nil
+}
+
+func (s *server) PreVote(ctx context.Context, q *pb.Ask) (*pb.Vote, error) {
+	if err := s.admit(q.GetClusterId()); err != nil {
+		return nil, err
+	}
+	a := election.Ask{From: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), Epoch: cluster.Epoch(q.GetEpoch())}
+	return voteProto(s.h.HandlePreVote(ctx, a)), nil
+}
+
+func (s *server) Handover(_ context.Context, q *pb.PeerHandoverRequest) (*pb.HandoverReply, error) {
+	if err := s.admit(q.GetClusterId()); err != nil {
+		return nil, err
+	}
+	if err := s.h.HandleHandover(cluster.Epoch(q.GetEpoch())); err != nil {
+		return &pb.HandoverReply{Message: err.Error()}, nil
+	}
+	return &pb.HandoverReply{Accepted: true}, nil
+}
+
+func (s *server) UpdateSecondaryState(stream grpc.BidiStreamingServer[pb.Push, pb.PushAck]) error {
+	for {
+		q, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.admit(q.GetClusterId()); err != nil {
+			return err
+		}
+		if err := stream.Send(ackProto(s.h.HandlePush(pushOf(q)))); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// forwardedHeader names the server that forwarded a request; such a request goes no further.
+const forwardedHeader = "Holdfast-Forwarded-By"
+
+const (
+	dialWait = 500 * time.Millisecond
+	// answerWait is how long a primary may take for what needs no waiting.
+	answerWait = 10 * time.Second
+	// maxForwarded bounds an answer that is passed on, in bytes.
+	maxForwarded = 4 << 20
+)
+
+// newTransport makes the connections to other servers: HTTP/1.1, kept.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: dialWait}).DialContext,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       idleWait / 2, // before the other side closes it
+		ExpectContinueTimeout: time.Second,
+		DisableCompression:    true,
+	}
+}
+
+// patience is how long a forward looks for a primary that takes it: long enough
+// for a usual failover.
+func (h *HTTP) patience() time.Duration {
+	t := h.s.b.Timing()
+	return 4*t.Suspicion + t.FencingPeriod
+}
+
+// forward has the primary execute an operation, and answers refused if nobody
+// does. Attempts that certainly did nothing are repeated; after one that may have
+// been executed there is one more, if the operation is repeatable.
+func (h *HTTP) forward(ctx context.Context, o *operation, refused reply) (reply, error) {
+	over := time.NewTimer(h.patience())
+	defer over.Stop()
+	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
+	defer tick.Stop()
+	doubts := 0
+	for {
+		if m, epoch, ok := h.s.b.Primary(); ok {
+			x, executed, err := h.attempt(ctx, o, m, epoch)
+			switch {
+			case ctx.Err() != nil:
+				return reply{}, context.Cause(ctx)
+			case executed == certainly:
+				return x, nil
+			case executed == perhaps:
+				h.opt.Log.Debug().Err(err).Uint32("to", uint32(m.ID)).Msg("forwarded, and not known what came of it")
+				if doubts++; doubts > 1 || !o.repeatable {
+					return o.unknown(fmt.Sprintf("server %d was asked, and its answer is lost", m.ID)), nil
+				}
+			case err == nil:
+				refused = x
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-over.C:
+			if doubts > 0 {
+				return o.unknown("the primary that was asked is gone, and there is no other yet"), nil
+			}
+			return refused, nil
+		case <-ctx.Done():
+			return reply{}, context.Cause(ctx)
+		}
+	}
+}
+
+// executed says what an attempt did.
+type executed int
+
+const (
+	perhaps executed = iota
+	certainly
+	certainlyNot
+)
+
+// attempt asks one server, which may be this one by now.
+func (h *HTTP) attempt(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (reply, executed, error) {
+	var x reply
+	var err error
+	if m.ID == h.s.self {
+		x, err = o.local(ctx)
+	} else {
+		x, err = h.ask(ctx, o, m, epoch)
+	}
+	if err != nil {
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+			return x, certainlyNot, err
+		}
+		return x, perhaps, err
+	}
+	switch x.status {
+	case cluster.StatusSecondaryMode, cluster.StatusServerFencing:
+		return x, certainlyNot, nil
+	case cluster.StatusUnknown:
+		return x, perhaps, nil
+	}
+	return x, certainly, nil
+}
+
+// errMoved says that somebody else became primary while one was asked.
+var errMoved = errors.New("another server is primary now")
+
+// ask sends an operation to a server and gives it up when another one reigns: a
+// paused primary would not answer for hours.
+func (h *HTTP) ask(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (reply, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if o.wait >= 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.wait+answerWait)
+		defer stop()
+	}
+	stop := h.watch(ctx, cancel, m.ID, epoch)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.HTTP+o.path, bytes.NewReader(o.body))
+	if err != nil {
+		return reply{}, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(forwardedHeader, fmt.Sprint(h.s.self))
+	resp, err := h.opt.Transport.RoundTrip(r)
+	if err != nil {
+		return reply{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxForwarded))
+	if err != nil {
+		return reply{}, err
+	}
+	var said struct{ Status string }
+	if err := json.Unmarshal(body, &said); err != nil {
+		return reply{}, fmt.Errorf("the answer is no JSON: %w", err)
+	}
+	status, ok := cluster.ParseStatus(said.Status)
+	if !ok {
+		return reply{}, fmt.Errorf("the answer has status %q", said.Status)
+	}
+	return reply{status: status, code: resp.StatusCode, body: body}, nil
+}
+
+// watch cancels a call to a server when another one, or a later reign, is heard
+// of. The caller stops it.
+func (h *HTTP) watch(ctx context.Context, cancel context.CancelCauseFunc, id cluster.ServerID, epoch cluster.Epoch) (stop func()) {
+	every := h.s.b.Timing().Suspicion
+	var t *time.Timer
+	t = time.AfterFunc(every, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		if m, now, ok := h.s.b.Primary(); ok && (m.ID != id || now > epoch) {
+			cancel(errMoved)
+			return
+		}
+		t.Reset(every)
+	})
+	return func() { t.Stop() }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Limits against clients that are slow or send too much.
+const (
+	maxHTTPHeader  = 16 << 10
+	maxJSONBody    = 64 << 10
+	headerWait     = 5 * time.Second
+	idleWait       = 2 * time.Minute
+	bodyWait       = 30 * time.Second // to read a request's body, and to write an answer
+	maxHTTPStreams = 1000
+)
+
+// HTTPOptions are what the HTTP front end needs besides its backend.
+type HTTPOptions struct {
+	Log zerolog.Logger
+	// Transport reaches the primary; nil means one of its own.
+	Transport http.RoundTripper
+}
+
+// HTTP is the HTTP/JSON front end.
+type HTTP struct {
+	s   *service
+	opt HTTPOptions
+	mux *http.ServeMux
+	// guard refuses what a web page of another site has a browser send.
+	guard *http.CrossOriginProtection
+}
+
+// NewHTTP makes the HTTP front end of b.
+func NewHTTP(b Backend, opt HTTPOptions) *HTTP {
+	if opt.Transport == nil {
+		opt.Transport = newTransport()
+	}
+	h := &HTTP{s: newService(b), opt: opt, mux: http.NewServeMux(), guard: http.NewCrossOriginProtection()}
+	h.routes()
+	return h
+}
+
+// Server is an HTTP server for this front end, HTTP/1.1 and HTTP/2 without TLS, with time-outs
+// against slow clients. The caller gives it a listener.
+func (h *HTTP) Server() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: h, Protocols: protocols,
+		ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHTTPHeader,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxHTTPStreams, SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
+		ErrorLog: log.New(h.opt.Log.With().Str("front_end", "http").Logger(), "", 0),
+	}
+}
+
+// ServeHTTP answers one request.
+func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.guard.Check(r); err != nil {
+		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+func (h *HTTP) routes() {
+	for name, parse := range h.writes() {
+		h.handle("POST", "/v1/"+name, func(w http.ResponseWriter, r *http.Request) { h.write(w, r, parse) })
+	}
+	h.handle("POST", "/v1/append", h.append)
+	h.handle("GET", "/v1/locks", h.listLocks)
+	h.handle("GET", "/v1/locks/{name...}", h.getLock)
+	h.handle("GET", "/v1/status", h.status)
+	h.handle("GET", "/healthz", h.healthz)
+	h.handle("GET", "/readyz", h.readyz)
+	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		h.refuse(w, http.StatusNotFound, wire.Invalid(fmt.Sprintf("there is nothing at %q", r.URL.Path)))
+	})
+}
+
+// handle serves a path with one method, and tells others which it is.
+func (h *HTTP) handle(method, path string, f http.HandlerFunc) {
+	h.mux.HandleFunc(method+" "+path, f)
+	h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", method)
+		h.refuse(w, http.StatusMethodNotAllowed, wire.Invalid(fmt.Sprintf("%s: use %s", r.Method, method)))
+	})
+}
+
+// reply is an answer ready to be sent.
+type reply struct {
+	status cluster.Status
+	code   int
+	body   []byte
+}
+
+// newReply encodes an answer. Code 0 means that of the status.
+func newReply(status pb.Status, code int, body any) reply {
+	s := wire.FromStatus(status)
+	if code == 0 {
+		code = wire.HTTPCode(s)
+	}
+	b, err := json.Marshal(body)
+	if err != nil { // bodies are structs of numbers and strings
+		panic(fmt.Sprintf("encode %T: %v", body, err))
+	}
+	return reply{status: s, code: code, body: append(b, '\n')}
+}
+
+// answerReply is an answer in JSON, with a message for people where it has none.
+func answerReply(a *pb.Answer, code int) reply {
+	body := wire.BodyOf(a)
+	if err := wire.Err(wire.FromStatus(a.GetStatus())); body.Message == "" && err != nil {
+		body.Message = err.Error()
+	}
+	return newReply(a.GetStatus(), code, body)
+}
+
+// send writes the answer.
+func (h *HTTP) send(w http.ResponseWriter, x reply) {
+	// What the connection does not support or does not take is the client's loss.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
+	if x.code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(x.code)
+	_, _ = w.Write(x.body)
+}
+
+// refuse answers a request that was not understood. Code 0 means that of the status.
+func (h *HTTP) refuse(w http.ResponseWriter, code int, err error) {
+	h.send(w, answerReply(refusal(err), code))
+}
+
+// readBody reads at most limit bytes, and not for ever.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	large := &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes", limit)}
+	if r.ContentLength > limit {
+		return nil, large
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyWait)) // not everything that calls a handler has deadlines
+	var b []byte
+	var err error
+	if r.ContentLength > 0 {
+		b = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(http.MaxBytesReader(w, r.Body, limit), b)
+		if err == nil {
+			_, err = r.Body.Read(nil)
+		}
+	} else {
+		b, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, large
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, wire.Invalid("the body cannot be read: " + err.Error())
+	}
+	_ = c.SetReadDeadline(time.Time{}) // a waiting call may take as long as it likes
+	return b, nil
+}
+
+// write answers a request that goes to the primary.
+func (h *HTTP) write(w http.ResponseWriter, r *http.Request, parse func([]byte) (*operation, error)) {
+	body, err := readBody(w, r, maxJSONBody)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	o, err := parse(body)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	h.execute(w, r, o)
+}
+
+// execute runs an operation for a client and sends the answer.
+func (h *HTTP) execute(w http.ResponseWriter, r *http.Request, o *operation) {
+	ctx := r.Context()
+	x, err := h.run(ctx, o, r.Header.Get(forwardedHeader) == "")
+	if o.cleanUp && ctx.Err() != nil {
+		abandon(ctx, o.request, h.executeAnywhere)
+	}
+	if err != nil {
+		// The client is gone or this server stops: if anybody reads this, it is true.
+		x = o.unknown("the call ended before its answer")
+	}
+	h.send(w, x)
+}
+
+// run executes an operation here or, if it may, where the primary is.
+func (h *HTTP) run(ctx context.Context, o *operation, mayForward bool) (reply, error) {
+	x, err := o.local(ctx)
+	if err == nil && x.status == cluster.StatusSecondaryMode && mayForward {
+		return h.forward(ctx, o, x)
+	}
+	return x, err
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// parameters reads a query: each parameter once, none unknown.
+func parameters(r *http.Request, into map[string]func(string) error) error {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return wire.Invalid("query: " + err.Error())
+	}
+	for name, values := range query {
+		set, ok := into[name]
+		if !ok {
+			return wire.Invalid(fmt.Sprintf("unknown parameter %q", name))
+		}
+		if len(values) != 1 {
+			return wire.Invalid(fmt.Sprintf("parameter %q is given %d times", name, len(values)))
+		}
+		if err := set(values[0]); err != nil {
+			return wire.Invalid(fmt.Sprintf("parameter %q: %v", name, err))
+		}
+	}
+	return nil
+}
+
+func text(p *string) func(string) error {
+	return func(s string) error { *p = s; return nil }
+}
+
+func count(p *uint32) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%q is no number that makes sense here", s)
+		}
+		*p = uint32(n)
+		return nil
+	}
+}
+
+func number(p *uint64) func(string) error {
+	return func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is no whole number", s)
+		}
+		*p = n
+		return nil
+	}
+}
+
+func yes(p *bool) func(string) error {
+	return func(s string) error {
+		if s != "true" && s != "false" {
+			return fmt.Errorf("use true or false")
+		}
+		*p = s == "true"
+		return nil
+	}
+}
+
+func (h *HTTP) listLocks(w http.ResponseWriter, r *http.Request) {
+	q := &pb.ListLocksRequest{}
+	if err := parameters(r, map[string]func(string) error{
+		"prefix": text(&q.Prefix), "after": text(&q.After), "limit": count(&q.Limit),
+		"min_lsn": number(&q.MinLsn), "primary_only": yes(&q.PrimaryOnly),
+	}); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	x, err := h.s.listLocks(r.Context(), q)
+	h.sendRead(w, x, err, func() any { return wire.LocksBodyOf(x) })
+}
+
+func (h *HTTP) getLock(w http.ResponseWriter, r *http.Request) {
+	q := &pb.GetLockRequest{Lock: r.PathValue("name")}
+	if err := parameters(r, map[string]func(string) error{
+		"waiters": count(&q.MaxWaiters), "min_lsn": number(&q.MinLsn), "primary_only": yes(&q.PrimaryOnly),
+	}); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	x, err := h.s.getLock(r.Context(), q)
+	h.sendRead(w, x, err, func() any {
+		b := wire.LockBodyOf(x)
+		b.Lock = q.Lock // also where there was nothing to read
+		return b
+	})
+}
+
+func (h *HTTP) status(w http.ResponseWriter, r *http.Request) {
+	q := &pb.StatusRequest{}
+	if err := parameters(r, map[string]func(string) error{"local": yes(&q.Local)}); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	x, err := h.s.status(r.Context(), q)
+	h.sendRead(w, x, err, func() any { return wire.StatusBodyOf(x) })
+}
+
+// sendRead sends what was read. An error is a context that ended: there was nothing to do, so
+// nothing is unknown.
+func (h *HTTP) sendRead(w http.ResponseWriter, x response, err error, body func() any) {
+	if err != nil {
+		h.refuse(w, 0, &wire.Error{Status: cluster.StatusError, Message: "the call ended before its answer"})
+		return
+	}
+	h.send(w, newReply(x.GetStatus(), 0, body()))
+}
+
+// healthz says that the process lives. It asks nobody.
+func (h *HTTP) healthz(w http.ResponseWriter, _ *http.Request) {
+	h.send(w, answerReply(&pb.Answer{Status: pb.Status_STATUS_OK, Message: "alive"}, 0))
+}
+
+// readyz says that this server is of use to clients.
+func (h *HTTP) readyz(w http.ResponseWriter, r *http.Request) {
+	out := locktable.Outcome{}
+	out.Status, out.Message = h.s.ready(r.Context())
+	code := http.StatusServiceUnavailable
+	if out.Status == cluster.StatusOK {
+		code = http.StatusOK
+	}
+	h.send(w, answerReply(convert.FromOutcome(&out), code))
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// operation is a request to the primary that came over HTTP, understood and with its IDs.
+type operation struct {
+	path string // with the query
+	body []byte
+	// local executes it on this server.
+	local func(context.Context) (reply, error)
+	// request is nil where the lock table is not asked.
+	request *locktable.Request
+	// repeatable says that it may be sent again when it is not known whether it was executed.
+	repeatable bool
+	// cleanUp says that it is an acquire under IDs made here: without its caller nobody wants it.
+	cleanUp bool
+	// wait is how long the answer may take on purpose, negative for ever.
+	wait time.Duration
+}
+
+// unknown answers an operation that may have been executed.
+func (o *operation) unknown(message string) reply {
+	out := locktable.Outcome{Status: cluster.StatusUnknown, Message: message}
+	if q := o.request; q != nil {
+		out.Client, out.Request, out.Lock = q.Client, requestOf(q), q.Lock
+	}
+	return answerReply(convert.FromOutcome(&out), 0)
+}
+
+// writes are the operations whose arguments are a JSON object.
+func (h *HTTP) writes() map[string]func(body []byte) (*operation, error) {
+	return map[string]func(body []byte) (*operation, error){
+		"open":    h.openClient,
+		"acquire": tableOperation(h, "acquire", convert.ToAcquire),
+		"release": tableOperation(h, "release", convert.ToRelease),
+		"bind":    tableOperation(h, "bind", convert.ToBind),
+		"unbind":  tableOperation(h, "unbind", convert.ToUnbind),
+		"rotate":  tableOperation(h, "rotate", convert.ToRotate),
+		"cancel":  tableOperation(h, "cancel", convert.ToCancel),
+		"break":   tableOperation(h, "break", convert.ToBreak),
+		"renew": plainOperation("renew", true, func(ctx context.Context, q *pb.RenewLeaseRequest) (reply, error) {
+			a, err := h.s.renew(ctx, q)
+			return answerReply(a, 0), err
+		}),
+		"keepalive": plainOperation("keepalive", true, func(ctx context.Context, q *pb.KeepAliveRequest) (reply, error) {
+			r, err := h.s.keepAlive(ctx, q)
+			return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r)), err
+		}),
+		"outcome": plainOperation("outcome", true, func(ctx context.Context, q *pb.OutcomeRequest) (reply, error) {
+			r, err := h.s.outcome(ctx, q)
+			return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r)), err
+		}),
+		"handover": plainOperation("handover", false, func(ctx context.Context, q *pb.HandoverRequest) (reply, error) {
+			a, err := h.s.handover(ctx, q)
+			return answerReply(a, 0), err
+		}),
+	}
+}
+
+// message is a request that wire.Decode reads.
+type message[M any] interface {
+	*M
+	wire.Request
+}
+
+// plainOperation understands a request that is not the lock table's.
+func plainOperation[M any, Q message[M]](
+	name string, repeatable bool, do func(context.Context, Q) (reply, error),
+) func([]byte) (*operation, error) {
+	return func(body []byte) (*operation, error) {
+		q := Q(new(M))
+		if err := wire.Decode(body, q); err != nil {
+			return nil, err
+		}
+		return &operation{
+			path: "/v1/" + name, body: body, repeatable: repeatable,
+			local: func(ctx context.Context) (reply, error) { return do(ctx, q) },
+		}, nil
+	}
+}
+
+// tableOperation understands a request to the lock table.
+func tableOperation[M any, Q message[M]](
+	h *HTTP, name string, to func(Q) (*locktable.Request, error),
+) func([]byte) (*operation, error) {
+	return func(body []byte) (*operation, error) {
+		m := Q(new(M))
+		if err := wire.Decode(body, m); err != nil {
+			return nil, err
+		}
+		q, err := to(m)
+		if err != nil {
+			return nil, err
+		}
+		made := identify(q)
+		if made {
+			if body, err = withIDs(body, q); err != nil {
+				return nil, err
+			}
+		}
+		o := h.operation(q, "/v1/"+name, body)
+		o.cleanUp = made && q.Op == locktable.OpAcquire
+		return o, nil
+	}
+}
+
+// withIDs puts the IDs of q into a JSON object, for the server it is forwarded to.
+func withIDs(body []byte, q *locktable.Request) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, wire.Invalid("not JSON: " + err.Error())
+	}
+	fields["client_id"] = json.RawMessage(strconv.Quote(string(q.Client))) // printable ASCII
+	fields["request_id"] = json.RawMessage(strconv.FormatUint(uint64(q.ID), 10))
+	return json.Marshal(fields)
+}
+
+// operation is a request to the lock table that has its IDs.
+func (h *HTTP) operation(q *locktable.Request, path string, body []byte) *operation {
+	o := &operation{path: path, body: body, request: q, repeatable: repeats(q)}
+	if q.Op == locktable.OpAcquire {
+		o.wait = q.Wait
+		if q.Wait == locktable.WaitForever {
+			o.wait = -1
+		}
+	}
+	o.local = func(ctx context.Context) (reply, error) {
+		again := *q // a backend keeps what it was given
+		a, err := h.s.execute(ctx, &again)
+		return answerReply(a, 0), err
+	}
+	return o
+}
+
+// repeats says that a request which was executed is not executed again when it
+// comes once more. Of anonymous clients only grants are remembered.
+func repeats(q *locktable.Request) bool {
+	return !q.Client.Anonymous() || q.Op == locktable.OpAcquire || q.Op == locktable.OpCancel
+}
+
+// openClient understands an open. Without a nonce the server draws one: then only
+// the answer, if it comes, tells of the client.
+func (h *HTTP) openClient(body []byte) (*operation, error) {
+	m := &pb.OpenClientRequest{}
+	if err := wire.Decode(body, m); err != nil {
+		return nil, err
+	}
+	if m.Nonce == 0 {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		m.Nonce = max(1, binary.LittleEndian.Uint64(b[:]))
+		body = fmt.Appendf(nil, `{"nonce":%d}`, m.Nonce)
+	}
+	q, err := convert.ToOpenClient(m)
+	if err != nil {
+		return nil, err
+	}
+	return h.operation(q, "/v1/open", body), nil
+}
+
+// append answers an append, whose body is the data.
+func (h *HTTP) append(w http.ResponseWriter, r *http.Request) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		h.refuse(w, 0, wire.Invalid("query: "+err.Error()))
+		return
+	}
+	// What is wrong with the parameters is told before a body is read.
+	if _, err := wire.DecodeAppend(query, nil); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	data, err := readBody(w, r, cluster.MaxAppend)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	m, err := wire.DecodeAppend(query, data)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	q, err := convert.ToAppend(m)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	if identify(q) {
+		query.Set("client_id", string(q.Client))
+		query.Set("request_id", strconv.FormatUint(uint64(q.ID), 10))
+	}
+	h.execute(w, r, h.operation(q, "/v1/append?"+query.Encode(), data))
+}
+
+// executeAnywhere executes a cancel or release on behalf of a caller who is gone.
+func (h *HTTP) executeAnywhere(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
+	name, fields := "cancel", map[string]any{"client_id": q.Client, "request_id": requestOf(q)}
+	if q.Op == locktable.OpRelease {
+		name, fields["lock"], fields["token"] = "release", q.Lock, q.Token
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	x, err := h.run(ctx, h.operation(q, "/v1/"+name, body), true)
+	if err != nil {
+		return nil, err
+	}
+	var b wire.Body
+	if err := json.Unmarshal(x.body, &b); err != nil {
+		return nil, err
+	}
+	return &pb.Answer{Status: pb.Status(x.status), Token: b.Token}, nil
+}

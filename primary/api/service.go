@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// service is what the front ends have in common: it answers messages. Its errors
+// are contexts that ended.
+type service struct {
+	b    Backend
+	self cluster.ServerID
+}
+
+func newService(b Backend) *service { return &service{b: b, self: b.Status().Server} }
+
+// identify gives a request that brought no IDs those of a client of its own,
+// and says whether it did.
+func identify(q *locktable.Request) bool {
+	if !convert.Anonymous(q) {
+		return false
+	}
+	q.Client, q.ID = cluster.ClientID("~"+rand.Text()), 1
+	return true
+}
+
+// execute has the backend execute a request that has its IDs.
+func (s *service) execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
+	out, err := s.b.Do(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if out.Client == "" {
+		out.Client, out.Request = q.Client, requestOf(q)
+	}
+	if out.Lock == "" {
+		out.Lock = q.Lock
+	}
+	return s.answer(&out), nil
+}
+
+// requestOf is the request that an answer to q is about.
+func requestOf(q *locktable.Request) cluster.RequestID {
+	if q.Op == locktable.OpCancel {
+		return q.Target
+	}
+	return q.ID
+}
+
+// answer completes an outcome with what only the server knows.
+func (s *service) answer(out *locktable.Outcome) *pb.Answer {
+	a := convert.FromOutcome(out)
+	a.Primary, a.RetryAfterMs = s.advice(out.Status)
+	return a
+}
+
+// Pauses that are advised before a retry.
+const (
+	retryFencing = 25 * time.Millisecond
+	retryStorage = time.Second
+)
+
+// advice says where to go, or when to come again, after a status.
+func (s *service) advice(status cluster.Status) (*pb.Primary, int64) {
+	after := time.Duration(0)
+	switch status {
+	case cluster.StatusSecondaryMode:
+		// A server whose reign has just ended may still take itself for the primary.
+		if m, _, ok := s.b.Primary(); ok && m.ID != s.self {
+			return &pb.Primary{Id: uint32(m.ID), Grpc: m.GRPC, Http: m.HTTP}, 0
+		}
+		after = s.b.Timing().Heartbeat
+	case cluster.StatusServerFencing:
+		after = retryFencing
+	case cluster.StatusNoQuorum:
+		after = s.b.Timing().Suspicion
+	case cluster.StatusStorageUnavailable:
+		after = retryStorage
+	}
+	return nil, wire.CeilMillis(after)
+}
+
+// abandonWait bounds the cleaning up behind a call.
+const abandonWait = 10 * time.Second
+
+// abandon ends an acquire whose IDs this server made and whose caller is gone.
+// The cancel comes behind the acquire in the primary's queue, so it finds it
+// waiting, granted or refused.
+func abandon(ctx context.Context, q *locktable.Request, do func(context.Context, *locktable.Request) (*pb.Answer, error)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWait)
+	defer cancel()
+	a, err := do(ctx, &locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID})
+	if err != nil || a.GetStatus() != pb.Status_STATUS_OK || a.GetToken() == 0 {
+		return // what is left, if anything, ends with its lease
+	}
+	// Whatever comes of it: there is nobody to tell.
+	_, _ = do(ctx, &locktable.Request{
+		Op: locktable.OpRelease, Client: q.Client, ID: q.ID + 1, Lock: q.Lock, Token: cluster.Token(a.GetToken()),
+	})
+}
+
+// renew extends one lease.
+func (s *service) renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answer, error) {
+	lock, token, err := convert.ToLease(q)
+	if err != nil {
+		return refusal(err), nil
+	}
+	out, err := s.b.Renew(ctx, lock, token)
+	if err != nil {
+		return nil, err
+	}
+	return s.answer(&out), nil
+}
+
+// keepAlive renews all that a client holds and waits for.
+func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
+	r := &pb.KeepAliveResponse{Correlation: q.GetCorrelation(), ClientId: q.GetClientId()}
+	client := cluster.ClientID(q.GetClientId())
+	if err := client.Validate(); err != nil {
+		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
+		return r, nil
+	}
+	tokens, out, err := s.b.KeepAlive(ctx, client, int(q.GetHeld()))
+	if err != nil {
+		return nil, err
+	}
+	r.Status, r.Message, r.Epoch, r.Lsn = pb.Status(out.Status), out.Message, uint64(out.Epoch), uint64(out.LSN)
+	r.Primary, r.RetryAfterMs = s.advice(out.Status)
+	if out.Status == cluster.StatusOK && (len(tokens) > 0 || q.GetHeld() > 0) {
+		err = s.listHeld(ctx, client, r, int(q.GetHeld()))
+	}
+	return r, err
+}
+
+// listHeld tells a client what it holds, if that is not as many grants as it believes.
+func (s *service) listHeld(ctx context.Context, client cluster.ClientID, r *pb.KeepAliveResponse, believed int) error {
+	var grants []*pb.HeldLock
+	differs := false
+	reading, err := s.b.Read(ctx, func(v primary.View) {
+		if differs = v.Table.HeldBy(client) != believed; !differs {
+			return
+		}
+		for g := range v.Table.Held(client) {
+			grants = append(grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
+		}
+	})
+	// The reign may have ended since: then what a replica has is no reason for
+	// the client to release anything.
+	if err == nil && reading.Status == cluster.StatusOK && !reading.Local {
+		r.Differs, r.Grants = differs, grants
+	}
+	return err
+}
+
+// handover moves the reign on purpose.
+func (s *service) handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
+	out := locktable.Outcome{Status: cluster.StatusOK}
+	if s.role() != rolePrimary {
+		out.Status, out.Message = cluster.StatusSecondaryMode, "this server does not reign"
+		return s.answer(&out), nil
+	}
+	to, err := s.b.Handover(ctx, cluster.ServerID(q.GetTo()))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil && to != 0: // too late to stay
+		out.Status = cluster.StatusUnknown
+		out.Message = fmt.Sprintf("the reign ended, but server %d was not told (%v): an election decides", to, err)
+	case err != nil:
+		out.Status, out.Message = cluster.StatusError, err.Error()
+	default:
+		out.Message = fmt.Sprintf("server %d takes over", to)
+	}
+	a := s.answer(&out)
+	for _, x := range s.b.Status().Servers {
+		if err == nil && x.Member.ID == to {
+			a.Primary = &pb.Primary{Id: uint32(to), Grpc: x.Member.GRPC, Http: x.Member.HTTP}
+		}
+	}
+	return a, nil
+}
+
+const (
+	rolePrimary = "primary"
+	roleReplica = "replica"
+)
+
+// role is the word for what this server is doing.
+func (s *service) role() string {
+	for _, x := range s.b.Status().Servers {
+		if x.Member.ID == s.self {
+			return x.Role
+		}
+	}
+	return ""
+}
+
+// refusal is the answer to a request that could not be understood.
+func refusal(err error) *pb.Answer {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return e.Answer()
+	}
+	return wire.Invalid(err.Error()).Answer()
+}
+
+// isError says that gRPC tells a status as an error.
+func isError(status pb.Status) bool { return wire.GRPCCode(wire.FromStatus(status)) != codes.OK }

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// countWait bounds what status and readiness wait for a table: at a primary a
+// read waits for the volume, and both must answer when that stalls.
+const countWait = 250 * time.Millisecond
+
+// status describes all servers.
+func (s *service) status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
+	c := s.b.Status()
+	r := &pb.StatusResponse{
+		Status: pb.Status_STATUS_OK, ClusterId: c.ClusterID, ServerId: uint32(c.Server), Epoch: uint64(c.Epoch),
+	}
+	if m, _, ok := s.b.Primary(); ok {
+		r.Primary = &pb.Primary{Id: uint32(m.ID), Grpc: m.GRPC, Http: m.HTTP}
+	}
+	for i := range c.Servers {
+		x := serverProto(&c.Servers[i], c.Server)
+		if c.Servers[i].Member.ID == c.Server {
+			r.Role, r.Lsn = x.Role, x.Lsn
+		} else if q.GetLocal() {
+			continue
+		}
+		r.Servers = append(r.Servers, x)
+	}
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	s.count(ctx, r)
+	return r, nil
+}
+
+func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
+	role := roleProto(x.Role)
+	heard := wire.CeilMillis(x.Heard)
+	if x.Heard < 0 {
+		heard = -1
+	}
+	return &pb.Server{
+		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
+		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
+		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage)},
+		Able:   x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
+		HeardAgoMs: heard, Conflict: x.Conflict,
+	}
+}
+
+// roleProto is the role of a word. A word that nobody uses is of a server that nobody understands.
+func roleProto(word string) pb.Role {
+	for r := pb.Role_ROLE_REPLICA; r <= pb.Role_ROLE_UNREACHABLE; r++ {
+		if wire.RoleWord(r) == word {
+			return r
+		}
+	}
+	return pb.Role_ROLE_UNREACHABLE
+}
+
+// count adds what is in the table, if that can be had now. Locks are counted one
+// by one, a page in each read, so that no read is long.
+func (s *service) count(ctx context.Context, r *pb.StatusResponse) {
+	var locks, clients, files int
+	quarantined := 0
+	reading, err := s.b.Read(ctx, func(v primary.View) {
+		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
+		for _, f := range v.Table.Files() {
+			if files++; f.Quarantined {
+				quarantined++
+			}
+			if files == maxPage {
+				break
+			}
+		}
+	})
+	if err != nil || reading.Status != cluster.StatusOK {
+		r.Message = "the table cannot be read now"
+		return
+	}
+	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
+	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
+	r.Table = t
+	after, last := cluster.LockName(""), false
+	for n := 0; !last && n < maxCounted; n += maxPage {
+		page, reading, err := s.page(ctx, "", after, maxPage)
+		if err != nil || reading.Status != cluster.StatusOK {
+			break
+		}
+		if last = len(page) <= maxPage; !last {
+			page = page[:maxPage]
+		}
+		for i := range page {
+			x := &page[i]
+			t.Waiting += uint64(x.view.QueueLength)
+			if x.view.Grant.Token != 0 {
+				t.Held++
+				if !x.heard && x.remaining != convert.RemainingUnknown {
+					t.Unheard++
+				}
+			}
+			after = x.view.Name
+		}
+	}
+	if !last || files == maxPage {
+		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", after, maxPage)
+	}
+}
+
+// ready says whether this server is of use to clients: it serves, or its table is fed.
+func (s *service) ready(ctx context.Context) (cluster.Status, string) {
+	switch role := s.role(); role {
+	case rolePrimary:
+		return cluster.StatusOK, "primary"
+	case roleReplica:
+		ctx, cancel := context.WithTimeout(ctx, countWait)
+		defer cancel()
+		reading, err := s.b.Read(ctx, func(primary.View) {})
+		limit := s.b.Timing().StorageTimeout
+		switch {
+		case err != nil || reading.Status != cluster.StatusOK:
+			return cluster.StatusSecondaryMode, "a replica that has no table yet"
+		case reading.Local && reading.Age > limit:
+			return cluster.StatusSecondaryMode, fmt.Sprintf("a replica that was not fed for %v", reading.Age.Round(time.Millisecond))
+		}
+		return cluster.StatusOK, roleReplica
+	default:
+		return cluster.StatusServerFencing, role
+	}
+}
