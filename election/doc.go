@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package election decides who should serve: heartbeats, suspicion, pre-votes
+// and the preference for the lowest live ID.
+//
+// It is liveness only. Nothing here is needed for safety: two servers that both
+// believe they should reign hurt each other's reign and nothing else, because
+// who may speak is settled by claims and fences on the volume.
+//
+// # Who owns what
+//
+// One goroutine, the loop in Run, owns what this server is about to do: when to
+// ping, when to poll, whether a reign is on offer. What was heard from the other
+// servers lies in the table behind Elector.mu: the handlers, the pings in flight
+// and the polls write it, the loop and the questions of the node read it. No
+// callback and no call of the transport is made with the mutex held. Callbacks
+// run on a goroutine of their own, so a slow one delays only later callbacks.
+//
+// # What counts as alive
+//
+// A server is heard when it answers: a ping that goes out and never comes back
+// proves nothing about the way back, so a link that is dead in one direction is
+// dead for both ends. The age of an answer is counted from the moment its
+// ping was sent, so an answer that arrives late is as old as it really is.
+//
+// A live primary answers within Suspicion in the role fencing or primary, and
+// is not stalled. Stalled needs proof by one's own storage: its last check is
+// older than StorageTimeout while ours is fresh, or its core loop stands still
+// while our own write went through meanwhile. When the whole share stalls
+// nobody has that proof and everybody waits.
+package election

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// beat sends the pings that are due. A replica pings its primary at every
+// heartbeat, or everybody while it has none. A primary so pings those whose own
+// pings it misses: they may have news of a later reign. All other pings are slow.
+func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cluster.ServerID) {
+	type ping struct {
+		to   cluster.ServerID
+		seq  uint64
+		sent time.Time
+	}
+	var due []ping
+	e.mu.Lock()
+	for _, p := range e.mu.peers {
+		every := e.slow
+		missed := now.Sub(p.ping.at) > e.opt.Timing.Suspicion
+		if !st.Role.reigns() && (primary == 0 || primary == p.id) || st.Role.reigns() && missed {
+			every = e.opt.Timing.Heartbeat
+		}
+		if e.dueLocked(p, now, every) {
+			due = append(due, ping{p.id, p.send(now), now})
+		}
+	}
+	// Whoever answers on this server's own address should be this process.
+	if len(e.mu.peers) > 0 && e.dueLocked(e.mu.self, now, e.slow) {
+		due = append(due, ping{e.opt.Self, e.mu.self.send(now), now})
+	}
+	e.mu.Unlock()
+
+	for _, d := range due {
+		p := Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: d.seq, Status: st}
+		e.wg.Go(func() { e.ping(ctx, d.to, p, d.sent, e.opt.Timing.Suspicion) })
+	}
+}
+
+// dueLocked says whether to ping p now. A ping may be a little early: ticks are
+// not exact, and waiting for the next one would double the interval.
+func (e *Elector) dueLocked(p *peer, now time.Time, every time.Duration) bool {
+	if p.inFlight >= maxInFlight {
+		return false
+	}
+	since := now.Sub(p.sends[p.sent%sendMemory])
+	confirm := p.refused == p.sent && p.refused > 0
+	return p.sent == 0 || p.nudged || confirm || since >= every-e.opt.Timing.Heartbeat/4
+}
+
+// ping asks once and notes what became of it. An answer later than the time-out
+// would count for nothing.
+func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent time.Time, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	pong, err := e.opt.Transport.Ping(ctx, to, p)
+	refused := err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+	now := time.Now()
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	peer := e.peerLocked(to)
+	peer.inFlight--
+	if !peer.tried {
+		peer.tried = true
+		e.poke()
+	}
+	switch {
+	case refused:
+		if peer.refuse(p.Seq) || peer.gone {
+			e.poke()
+		}
+	case err != nil || pong.From != to || pong.Seq != p.Seq:
+		// Silence, or somebody else at that address: no answer.
+	default:
+		e.identifyLocked(peer, pong.Nonce, now)
+		was := peer.answer.status
+		if to != e.opt.Self && peer.hear(p.Seq, sent, pong, now) {
+			e.learnLocked(pong.Status.Epoch)
+			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
+				e.poke()
+			}
+		}
+	}
+}
+
+// HandlePing answers a heartbeat. It never blocks.
+func (e *Elector) HandlePing(p Ping) Pong {
+	now := time.Now()
+	st := e.status(now)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if peer := e.peerLocked(p.From); peer != nil {
+		e.heardLocked(peer, p, now)
+	}
+	return Pong{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: p.Seq, Status: st, Primary: e.believedLocked(now, st)}
+}
+
+// heardLocked notes a ping. It proves that the way here works, not the way back,
+// so it makes nobody a primary; but it may be a reason to ask at once.
+func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
+	e.identifyLocked(p, in.Nonce, now)
+	if p == e.mu.self || in.Seq <= p.heard {
+		return
+	}
+	p.heard = in.Seq
+	p.ping = word{in.Status, now}
+	e.learnLocked(in.Status.Epoch)
+	news := in.Status.Role.reigns() != p.answer.status.Role.reigns() || in.Status.Role.reigns() && in.Status.Epoch > p.answer.status.Epoch
+	if news && now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {
+		p.nudged = true
+		e.poke()
+	}
+}
+
+// believedLocked is whom this server holds for the primary by its own evidence.
+func (e *Elector) believedLocked(now time.Time, self Status) cluster.ServerID {
+	if self.Role.reigns() {
+		return e.opt.Self
+	}
+	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, e.opt.Timing) }); p != nil {
+		return p.id
+	}
+	return 0
+}
+
+// healthyLocked is the primary that an election would hurt: it serves and is not stalled.
+func (e *Elector) healthyLocked(now time.Time, own time.Duration) *peer {
+	return newest(e.mu.peers, func(p *peer) bool {
+		return p.serves(now, e.opt.Timing) && !stalled(e.opt.Timing, p.answer.aged(now), own)
+	})
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	firstBackoff = 200 * time.Millisecond
+	lastBackoff  = 10 * time.Second
+	// healthyReign is how long a reign serves to be no failure.
+	healthyReign = 5 * time.Second
+)
+
+// loop is what the goroutine in Run keeps between its rounds.
+type loop struct {
+	due      time.Time        // the next tick
+	silent   time.Time        // when the primary will have been silent for too long
+	awake    time.Time        // when this server last found that it had slept
+	primary  cluster.ServerID // the healthy primary of the last round
+	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
+	tried    bool             // everybody was, once
+	polling  bool
+	nextPoll time.Time
+	lastWhy  reason
+	offer    time.Time // the reign on offer is withdrawn then; zero: none is
+	told     cluster.Epoch
+	toldAt   time.Time
+	calls    []call // callbacks to be made
+	results  chan result
+}
+
+// result is the end of a poll.
+type result struct {
+	began   time.Time
+	verdict Verdict
+	why     reason
+}
+
+// call is a callback to be made. Of epochs only the newest is of interest.
+type call struct {
+	epoch    cluster.Epoch
+	conflict cluster.ServerID // 0: it is about the epoch
+}
+
+// Run sends heartbeats and holds elections, in all roles, until ctx ends. Every
+// goroutine it started has ended when it returns; callbacks must return for that.
+func (e *Elector) Run(ctx context.Context) error {
+	calls := make(chan call)
+	e.wg.Go(func() {
+		for c := range calls {
+			e.callBack(c)
+		}
+	})
+	defer e.wg.Wait()
+	defer close(calls)
+
+	l := &e.loop
+	l.results = make(chan result, 1) // one poll at a time
+	l.due = time.Now()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		var offered chan struct{}
+		if !l.offer.IsZero() {
+			offered = e.reign
+		}
+		var callC chan call
+		var nextCall call
+		if len(l.calls) > 0 {
+			callC, nextCall = calls, l.calls[0]
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		case <-e.wake:
+		case r := <-l.results:
+			e.judge(time.Now(), r)
+		case offered <- struct{}{}:
+			l.offer = time.Time{}
+		case callC <- nextCall:
+			l.calls = l.calls[1:]
+		}
+		e.round(ctx, time.Now())
+		next := l.due
+		if l.primary != 0 && l.silent.Before(next) {
+			next = l.silent
+		}
+		tick.Reset(time.Until(next))
+	}
+}
+
+func (e *Elector) callBack(c call) {
+	switch {
+	case c.conflict != 0 && e.opt.OnConflict != nil:
+		e.opt.OnConflict(c.conflict)
+	case c.conflict == 0 && e.opt.OnHigherEpoch != nil:
+		e.opt.OnHigherEpoch(c.epoch)
+	}
+}
+
+// round looks at the world once.
+func (e *Elector) round(ctx context.Context, now time.Time) {
+	l := &e.loop
+	if late := now.Sub(l.due); late > 2*e.opt.Timing.Heartbeat {
+		e.sleptIn(now, late)
+	}
+	if !now.Before(l.due) {
+		l.due = now.Add(e.opt.Timing.Heartbeat)
+	}
+	if !l.offer.IsZero() && !now.Before(l.offer) {
+		e.withdraw()
+		l.nextPoll = now.Add(e.opt.Timing.Suspicion + e.jitter(e.opt.Timing.Suspicion)) // the node is busy: let others
+	}
+	e.tell(now)
+	st := e.status(now)
+	healthy := e.observe(now, st)
+	e.beat(ctx, now, st, healthy)
+
+	switch {
+	case st.Role == RoleReplica && e.nominated(now):
+	case st.Role != RoleReplica || healthy != 0:
+		l.patience, l.nextPoll = time.Time{}, time.Time{}
+	case e.ready(now, st):
+		e.startPoll(ctx, now, st)
+	}
+}
+
+// sleptIn forgets what this server believed while it slept: the others may have
+// waited for it, not it for them.
+func (e *Elector) sleptIn(now time.Time, late time.Duration) {
+	e.opt.Log.Warn().Dur("late", late).Msg("own timer was late, suspicion discarded")
+	e.loop.awake = now
+	e.withdraw()
+	e.mu.Lock()
+	e.mu.notBefore = now.Add(e.opt.Timing.Suspicion)
+	e.mu.Unlock()
+}
+
+// withdraw takes back a reign that nobody has taken.
+func (e *Elector) withdraw() {
+	if e.loop.offer.IsZero() {
+		return
+	}
+	e.loop.offer = time.Time{}
+	e.mu.Lock()
+	e.mu.claiming = false
+	e.mu.Unlock()
+}
+
+// tell queues the callbacks that are due.
+func (e *Elector) tell(now time.Time) {
+	l := &e.loop
+	own := e.opt.Status().Epoch
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	again := e.mu.highest > l.told || now.Sub(l.toldAt) >= 10*e.opt.Timing.Heartbeat
+	if e.mu.highest > own && again {
+		l.told, l.toldAt = e.mu.highest, now
+		l.calls = slices.DeleteFunc(l.calls, func(c call) bool { return c.conflict == 0 })
+		l.calls = append(l.calls, call{epoch: l.told})
+	}
+	for _, p := range append(slices.Clip(e.mu.peers), e.mu.self) {
+		if p.conflicted(now) && !p.conflictTold {
+			p.conflictTold = true
+			e.opt.Log.Error().Uint32("server", uint32(p.id)).Msg("two processes use the same server ID; neither has a vote")
+			l.calls = append(l.calls, call{conflict: p.id})
+		}
+	}
+}
+
+// observe finds the healthy primary, or 0, and notes how the last one was lost.
+func (e *Elector) observe(now time.Time, st Status) cluster.ServerID {
+	l := &e.loop
+	e.mu.Lock()
+	var id cluster.ServerID
+	if p := e.healthyLocked(now, st.Storage); p != nil {
+		id = p.id
+		l.silent = p.answeredAt.Add(e.opt.Timing.Suspicion + 1)
+	}
+	was, why := l.primary, "found"
+	if was != id && id == 0 {
+		why = e.lostLocked(now, e.peerLocked(was))
+	}
+	e.mu.Unlock()
+	if was == id {
+		return id
+	}
+	l.primary = id
+	e.opt.Log.Info().Uint32("primary", uint32(id)).Uint32("was", uint32(was)).Str("why", why).Msg("primary changed")
+	if id != 0 {
+		e.withdraw() // somebody was first
+	}
+	return id
+}
+
+// lostLocked says how a primary was lost and gives the cause the time it needs.
+func (e *Elector) lostLocked(now time.Time, p *peer) string {
+	wait := func(d time.Duration) {
+		if at := now.Add(d); at.After(e.mu.notBefore) {
+			e.mu.notBefore = at
+		}
+	}
+	switch {
+	case p.gone:
+		return "connection refused"
+	case !p.answer.status.Role.reigns():
+		wait(e.opt.Timing.Heartbeat) // a handover shows by then
+		return "it reigns no more"
+	case !p.reached(now, e.opt.Timing.Suspicion):
+		return "silent"
+	}
+	wait(e.opt.Timing.Suspicion) // after a stall of the share the others recover a little later
+	return "stalled"
+}
+
+// nominated offers the reign if the primary named this server a moment ago.
+func (e *Elector) nominated(now time.Time) bool {
+	able := e.opt.Status().Able
+	e.mu.Lock()
+	at := e.mu.nominated
+	e.mu.nominated = time.Time{}
+	e.mu.Unlock()
+	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able {
+		return false
+	}
+	e.offerReign(at, "nominated")
+	return true
+}
+
+// ready says whether to ask for votes now.
+func (e *Elector) ready(now time.Time, st Status) bool {
+	l := &e.loop
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	asked := e.mu.asked
+	e.mu.asked = false
+	if l.polling || !st.Able || now.Before(e.mu.notBefore) {
+		return false
+	}
+	if untried := slices.ContainsFunc(e.mu.peers, func(p *peer) bool { return !p.tried }); untried {
+		return false // just started: a primary may be about to answer
+	}
+	if !l.tried && len(e.mu.peers) > 0 {
+		l.tried = true
+		e.mu.notBefore = now.Add(e.opt.Timing.Heartbeat) // those who started with us may not be able yet
+		return false
+	}
+	if asked && l.lastWhy == reasonPrimary {
+		l.nextPoll = time.Time{} // whoever heard that primary hears it no more
+	}
+	return !now.Before(l.nextPoll)
+}
+
+func (e *Elector) startPoll(ctx context.Context, now time.Time, st Status) {
+	l := &e.loop
+	order := LowestFirst
+	if !l.patience.IsZero() && !now.Before(l.patience) {
+		order = AnyOrder
+	}
+	l.polling = true
+	p := e.newPoll(now, st, order)
+	e.wg.Go(func() {
+		v, why := e.take(ctx, p, &e.wg)
+		l.results <- result{p.began, v, why}
+	})
+}
+
+// judge acts on the end of a poll.
+func (e *Elector) judge(now time.Time, r result) {
+	l, t := &e.loop, e.opt.Timing
+	l.polling, l.lastWhy = false, r.why
+	e.opt.Log.Debug().Stringer("verdict", r.verdict).Stringer("why", r.why).Msg("pre-vote")
+	switch r.why {
+	case reasonPrimary:
+		l.patience = time.Time{}
+		l.nextPoll = now.Add(t.Suspicion + e.jitter(t.Suspicion/2))
+	case reasonOrder:
+		l.nextPoll = now.Add(2*t.Heartbeat + e.jitter(t.Heartbeat))
+		if l.patience.IsZero() {
+			rank := slices.Index(e.opt.Members.IDs(), e.opt.Self)
+			l.patience = now.Add(time.Duration(max(rank, 1))*t.Suspicion + e.jitter(t.Suspicion/2))
+		}
+	default:
+		l.nextPoll = now.Add(t.Suspicion/2 + e.jitter(t.Suspicion/2))
+	}
+	e.mu.Lock()
+	stale := !r.began.After(l.awake) || now.Sub(r.began) > t.Suspicion || now.Before(e.mu.notBefore) || e.mu.claiming
+	e.mu.Unlock()
+	if r.verdict == Reign && !stale && e.opt.Status().Role == RoleReplica {
+		e.offerReign(r.began, "elected")
+	}
+}
+
+// offerReign puts a reign on offer for as long as its grounds are fresh.
+func (e *Elector) offerReign(began time.Time, how string) {
+	e.opt.Log.Info().Str("how", how).Msg("this server should reign")
+	e.loop.offer = began.Add(e.opt.Timing.Suspicion)
+	e.mu.Lock()
+	e.mu.claiming = true
+	e.mu.began = began
+	e.mu.Unlock()
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	// conflictMemory is how long an ID stays in conflict after the last evidence.
+	conflictMemory = 10 * time.Second
+	// maxInFlight bounds the unanswered pings to one server.
+	maxInFlight = 8
+	// maxNonces bounds how many earlier processes of one ID are remembered.
+	maxNonces = 8
+	// sendMemory is how many send times are kept per server.
+	sendMemory = 64
+)
+
+// word is what a server said of itself, and when it was heard.
+type word struct {
+	status Status
+	at     time.Time
+}
+
+// aged is the status with its ages as they have grown since.
+func (w word) aged(now time.Time) Status {
+	st, age := w.status, now.Sub(w.at)
+	st.Progress += age
+	st.Storage += age
+	return st
+}
+
+// peer is what is known of one other server (or of other processes with this
+// server's own ID). All of it is guarded by Elector.mu.
+type peer struct {
+	id cluster.ServerID
+
+	// Our pings.
+	sent     uint64                // number of the newest
+	inFlight int                   // how many have not ended
+	sends    [sendMemory]time.Time // when ping n was sent, at n % sendMemory
+	tried    bool                  // one has ended, with an answer or without
+	nudged   bool                  // there is reason to ping at once
+
+	// Its answers. An answer is as old as its ping.
+	answered   uint64    // number of the newest ping that was answered
+	answeredAt time.Time // when that one was sent
+	answer     word
+	believes   cluster.ServerID
+
+	// Refusals. One could be a connection that died of old age, two are a dead server.
+	refused uint64 // number of the newest ping when one was refused; 0 none since the last answer
+	gone    bool   // and one sent after that was refused too
+
+	// Its pings.
+	heard uint64 // number of the newest
+	ping  word
+
+	// Its boot nonces.
+	nonce         uint64
+	nonces        []uint64 // earlier ones
+	conflictUntil time.Time
+	conflictTold  bool
+}
+
+// identify notes that a process spoke with this nonce. A new nonce is a
+// restart; a return to an earlier one means that both processes live.
+func (p *peer) identify(nonce uint64, now time.Time) {
+	if nonce == p.nonce {
+		return
+	}
+	if slices.Contains(p.nonces, nonce) {
+		p.clash(now)
+	} else if len(p.nonces) == maxNonces {
+		p.nonces = slices.Delete(p.nonces, 0, 1)
+	}
+	p.nonces = slices.DeleteFunc(p.nonces, func(n uint64) bool { return n == nonce })
+	if p.nonce != 0 {
+		p.nonces = append(p.nonces, p.nonce)
+	}
+	p.nonce = nonce
+	p.heard = 0 // another process numbers from 1
+}
+
+// clash notes evidence that two processes use the ID.
+func (p *peer) clash(now time.Time) {
+	if !p.conflicted(now) {
+		p.conflictTold = false
+	}
+	p.conflictUntil = now.Add(conflictMemory)
+}
+
+func (p *peer) conflicted(now time.Time) bool { return now.Before(p.conflictUntil) }
+
+// send numbers the next ping.
+func (p *peer) send(now time.Time) uint64 {
+	p.sent++
+	p.inFlight++
+	p.nudged = false
+	p.sends[p.sent%sendMemory] = now
+	return p.sent
+}
+
+// hear notes the answer to ping seq; false means that a later one was answered before.
+func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time) bool {
+	if seq <= p.answered {
+		return false
+	}
+	p.answered, p.answeredAt = seq, sent
+	p.answer = word{pong.Status, now}
+	p.believes = pong.Primary
+	if seq > p.refused {
+		p.refused, p.gone = 0, false
+	}
+	return true
+}
+
+// refuse notes that ping seq was refused; true asks for a second ping at once.
+func (p *peer) refuse(seq uint64) bool {
+	switch {
+	case seq <= p.answered:
+		return false
+	case p.refused == 0:
+		p.refused = p.sent
+		return true
+	case seq > p.refused:
+		p.gone = true
+	}
+	return false
+}
+
+// reached says that it answered a ping sent within the window.
+func (p *peer) reached(now time.Time, window time.Duration) bool {
+	return p.answered > 0 && !p.gone && now.Sub(p.answeredAt) <= window
+}
+
+// unanswered is how long ago the oldest ping was sent that no later answer covers.
+func (p *peer) unanswered(now time.Time) time.Duration {
+	if p.sent == p.answered {
+		return 0
+	}
+	return now.Sub(p.sends[max(p.answered+1, p.sent-min(p.sent, sendMemory)+1)%sendMemory])
+}
+
+// latest is its newest word, by ping or by answer.
+func (p *peer) latest() word {
+	if p.ping.at.After(p.answer.at) {
+		return p.ping
+	}
+	return p.answer
+}
+
+// live says that it answers, is one process and has a volume.
+func (p *peer) live(now time.Time, t cluster.Timing) bool {
+	return p.reached(now, t.MajorityWindow) && !p.conflicted(now) && p.answer.aged(now).Storage <= t.StorageTimeout
+}
+
+// serves says that it answers, freshly, in the role of a primary.
+func (p *peer) serves(now time.Time, t cluster.Timing) bool {
+	return p.answer.status.Role.reigns() && p.reached(now, t.Suspicion)
+}
+
+// newest is, of the peers that pass, the one with the highest epoch: the later reign.
+func newest(peers []*peer, pass func(*peer) bool) *peer {
+	var best *peer
+	for _, p := range peers {
+		if pass(p) && (best == nil || p.answer.status.Epoch > best.answer.status.Epoch) {
+			best = p
+		}
+	}
+	return best
+}

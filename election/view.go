@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election
+
+import (
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Primary is the live primary, fencing or serving, that callers should be sent
+// to: this server itself, the one that answers its pings, or else the one that
+// another server names.
+func (e *Elector) Primary() (id cluster.ServerID, epoch cluster.Epoch, ok bool) {
+	now := time.Now()
+	st := e.status(now)
+	if st.Role.reigns() {
+		return e.opt.Self, st.Epoch, true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, e.opt.Timing) }); p != nil {
+		return p.id, p.answer.status.Epoch, true
+	}
+	witness := newest(e.mu.peers, func(p *peer) bool {
+		named := p.believes != 0 && p.believes != p.id && p.believes != e.opt.Self
+		return named && p.live(now, e.opt.Timing)
+	})
+	if witness == nil {
+		return 0, 0, false
+	}
+	return witness.believes, witness.answer.status.Epoch, true
+}
+
+// Majority says, to a primary, that it received pings within MajorityWindow from
+// so many servers that with itself they are a majority.
+func (e *Elector) Majority() bool {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 1
+	for _, p := range e.mu.peers {
+		if e.pingedLocked(p, now) {
+			n++
+		}
+	}
+	return n >= e.opt.Members.Majority()
+}
+
+// pingedLocked says that one process of that ID sent a ping within MajorityWindow.
+func (e *Elector) pingedLocked(p *peer, now time.Time) bool {
+	return p.heard > 0 && !p.conflicted(now) && now.Sub(p.ping.at) <= e.opt.Timing.MajorityWindow
+}
+
+// FreshStorageElsewhere says that another live server wrote to the volume
+// lately. Then a primary whose own storage stalls should step down; when all
+// stall, everybody waits.
+func (e *Elector) FreshStorageElsewhere() bool {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.mu.peers {
+		w := p.latest()
+		known := !w.at.IsZero() && !p.conflicted(now) && now.Sub(w.at) <= e.opt.Timing.MajorityWindow
+		if known && w.aged(now).Storage < e.opt.Timing.StorageTimeout/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// Successor is the lowest live able other server, by the pings it sent: to whom
+// a primary hands over.
+func (e *Elector) Successor() (cluster.ServerID, bool) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.mu.peers {
+		if e.pingedLocked(p, now) && p.ping.status.Able && p.ping.status.Role == RoleReplica {
+			return p.id, true
+		}
+	}
+	return 0, false
+}
+
+// Peers tells what is known of the other servers, in order of their IDs.
+func (e *Elector) Peers() []PeerStatus {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]PeerStatus, 0, len(e.mu.peers))
+	for _, p := range e.mu.peers {
+		s := PeerStatus{ID: p.id, Heard: -1, Reachable: p.reached(now, e.opt.Timing.MajorityWindow), Conflict: p.conflicted(now)}
+		if w := p.latest(); !w.at.IsZero() {
+			s.Heard, s.Status = now.Sub(w.at), w.status
+		}
+		all = append(all, s)
+	}
+	return all
+}
