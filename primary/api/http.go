@@ -3,11 +3,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
 	"net/http"
 	"strconv"
@@ -159,25 +159,17 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyWait)) // not everything that calls a handler has deadlines
-	var b []byte
-	var err error
-	if r.ContentLength > 0 {
-		b = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(http.MaxBytesReader(w, r.Body, limit), b)
-		if err == nil {
-			_, err = r.Body.Read(nil)
-		}
-	} else {
-		b, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	}
+	var b bytes.Buffer
+	b.Grow(int(max(0, r.ContentLength)) + bytes.MinRead)
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, large
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return nil, wire.Invalid("the body cannot be read: " + err.Error())
 	}
 	_ = c.SetReadDeadline(time.Time{}) // a waiting call may take as long as it likes
-	return b, nil
+	return b.Bytes(), nil
 }
 
 // write answers a request that goes to the primary.

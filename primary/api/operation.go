@@ -49,44 +49,41 @@ func (o *operation) unknown(message string) reply {
 func (h *HTTP) writes() map[string]func(body []byte) (*operation, error) {
 	return map[string]func(body []byte) (*operation, error){
 		"open":    h.openClient,
-		"acquire": tableOperation(h, "acquire", convert.ToAcquire),
-		"release": tableOperation(h, "release", convert.ToRelease),
-		"bind":    tableOperation(h, "bind", convert.ToBind),
-		"unbind":  tableOperation(h, "unbind", convert.ToUnbind),
-		"rotate":  tableOperation(h, "rotate", convert.ToRotate),
-		"cancel":  tableOperation(h, "cancel", convert.ToCancel),
-		"break":   tableOperation(h, "break", convert.ToBreak),
-		"renew": plainOperation("renew", true, func(ctx context.Context, q *pb.RenewLeaseRequest) (reply, error) {
+		"acquire": tableOperation(h, "acquire", empty[pb.AcquireRequest], convert.ToAcquire),
+		"release": tableOperation(h, "release", empty[pb.ReleaseRequest], convert.ToRelease),
+		"bind":    tableOperation(h, "bind", empty[pb.BindFileRequest], convert.ToBind),
+		"unbind":  tableOperation(h, "unbind", empty[pb.UnbindFileRequest], convert.ToUnbind),
+		"rotate":  tableOperation(h, "rotate", empty[pb.RotateFileRequest], convert.ToRotate),
+		"cancel":  tableOperation(h, "cancel", empty[pb.CancelRequest], convert.ToCancel),
+		"break":   tableOperation(h, "break", empty[pb.BreakLockRequest], convert.ToBreak),
+		"renew": plainOperation("renew", true, empty[pb.RenewLeaseRequest], func(ctx context.Context, q *pb.RenewLeaseRequest) (reply, error) {
 			a, err := h.s.renew(ctx, q)
 			return answerReply(a, 0), err
 		}),
-		"keepalive": plainOperation("keepalive", true, func(ctx context.Context, q *pb.KeepAliveRequest) (reply, error) {
+		"keepalive": plainOperation("keepalive", true, empty[pb.KeepAliveRequest], func(ctx context.Context, q *pb.KeepAliveRequest) (reply, error) {
 			r, err := h.s.keepAlive(ctx, q)
 			return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r)), err
 		}),
-		"outcome": plainOperation("outcome", true, func(ctx context.Context, q *pb.OutcomeRequest) (reply, error) {
+		"outcome": plainOperation("outcome", true, empty[pb.OutcomeRequest], func(ctx context.Context, q *pb.OutcomeRequest) (reply, error) {
 			r, err := h.s.outcome(ctx, q)
 			return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r)), err
 		}),
-		"handover": plainOperation("handover", false, func(ctx context.Context, q *pb.HandoverRequest) (reply, error) {
+		"handover": plainOperation("handover", false, empty[pb.HandoverRequest], func(ctx context.Context, q *pb.HandoverRequest) (reply, error) {
 			a, err := h.s.handover(ctx, q)
 			return answerReply(a, 0), err
 		}),
 	}
 }
 
-// message is a request that wire.Decode reads.
-type message[M any] interface {
-	*M
-	wire.Request
-}
+// empty makes an empty message.
+func empty[M any]() *M { return new(M) }
 
 // plainOperation understands a request that is not the lock table's.
-func plainOperation[M any, Q message[M]](
-	name string, repeatable bool, do func(context.Context, Q) (reply, error),
+func plainOperation[Q wire.Request](
+	name string, repeatable bool, fresh func() Q, do func(context.Context, Q) (reply, error),
 ) func([]byte) (*operation, error) {
 	return func(body []byte) (*operation, error) {
-		q := Q(new(M))
+		q := fresh()
 		if err := wire.Decode(body, q); err != nil {
 			return nil, err
 		}
@@ -98,11 +95,11 @@ func plainOperation[M any, Q message[M]](
 }
 
 // tableOperation understands a request to the lock table.
-func tableOperation[M any, Q message[M]](
-	h *HTTP, name string, to func(Q) (*locktable.Request, error),
+func tableOperation[Q wire.Request](
+	h *HTTP, name string, fresh func() Q, to func(Q) (*locktable.Request, error),
 ) func([]byte) (*operation, error) {
 	return func(body []byte) (*operation, error) {
-		m := Q(new(M))
+		m := fresh()
 		if err := wire.Decode(body, m); err != nil {
 			return nil, err
 		}

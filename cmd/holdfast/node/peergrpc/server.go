@@ -34,7 +34,6 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
-		grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(5 * time.Second),
 		// A peer that vanished leaves no connection behind for long.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
