@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Acquire gets a lock. With Wait 0, a lock that somebody holds is a *HeldError; a
+// wait that ended is wire.ErrWaitTimeout. When the context ends first, the request
+// is cancelled.
+func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	if err := checkAcquire(lock, o); err != nil {
+		return nil, (&call{op: "acquire", lock: lock}).fail(err)
+	}
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return nil, (&call{op: "acquire", lock: lock}).fail(err)
+	}
+	defer end()
+	c.keep.expect(lock, o.TTL)
+	defer c.keep.unexpect(lock, o.TTL)
+	for began := time.Now(); ; {
+		l, err := c.acquire(ctx, lock, o)
+		if !errors.Is(err, wire.ErrLeaseExpired) {
+			return l, err
+		}
+		// It was granted while we could not hear it, and has ended: nobody had it
+		// in hand. Stand in line again with what is left of the wait.
+		if o.Wait > 0 {
+			if o.Wait -= time.Since(began).Truncate(time.Millisecond); o.Wait <= 0 {
+				return nil, err
+			}
+			began = time.Now()
+		} else if o.Wait == 0 && time.Since(began) > c.opt.Budget {
+			return nil, err
+		}
+	}
+}
+
+func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
+	if err := lock.Validate(); err != nil {
+		return wire.Invalid(err.Error())
+	}
+	if o.TTL < time.Millisecond || o.TTL%time.Millisecond != 0 {
+		return wire.Invalid(fmt.Sprintf("TTL %v: use whole milliseconds", o.TTL))
+	}
+	if o.Wait < 0 && o.Wait != Forever || o.Wait > 0 && o.Wait%time.Millisecond != 0 {
+		return wire.Invalid(fmt.Sprintf("wait %v: use whole milliseconds, 0 or Forever", o.Wait))
+	}
+	return nil
+}
+
+// acquire asks once for the lock, under one request ID.
+func (c *Client) acquire(ctx context.Context, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
+	// The wait is the same in every retry: it is part of what the request is.
+	wait := int64(-1)
+	if o.Wait != Forever {
+		wait = o.Wait.Milliseconds()
+	}
+	var sent time.Duration // of the latest attempt; only the answered one is last
+	var who string
+	a, err := c.change(ctx, "acquire", lock, o.Wait != 0, giveUpCancel,
+		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+			sent, who = c.opt.Clock.Now(), r.client
+			return s.Acquire(ctx, &pb.AcquireRequest{
+				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
+				Lock: string(lock), TtlMs: o.TTL.Milliseconds(), WaitMs: &wait, Holder: c.opt.Holder.proto(),
+			})
+		})
+	if err != nil {
+		return nil, heldError(lock, err)
+	}
+	l := newLock(c, lock, cluster.Token(a.GetToken()), cluster.Epoch(a.GetEpoch()))
+	l.owner = cluster.ClientID(who)
+	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())))
+	if a.GetRepeat() || c.opt.Clock.Now()-sent > o.TTL/4 {
+		// The grant may be older than it looks. One renewal tells whether it lives,
+		// and counts its time from now.
+		if err := l.renew(ctx); err != nil {
+			return nil, c.drop(ctx, l, err)
+		}
+	}
+	if !c.keep.add(l) {
+		return nil, c.drop(ctx, l, l.lostBy(LossExpired, nil))
+	}
+	return l, nil
+}
+
+// drop gives back a grant that cannot be handed out, and says why.
+func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
+	l.end(ErrReleased)
+	if errors.Is(why, wire.ErrInvalidToken) || errors.Is(why, ErrLost) {
+		why = fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
+	}
+	if who := c.current(); who != nil && who.id == l.owner {
+		c.keep.expect(l.name, 0)
+		c.detach(ctx, func(ctx context.Context) {
+			defer c.keep.unexpect(l.name, 0)
+			c.letGo(ctx, who, l.name, l.token)
+		})
+	}
+	return why
+}
+
+// heldError makes a refusal a *HeldError if that is what it is.
+func heldError(lock cluster.LockName, err error) error {
+	if e, ok := errors.AsType[*wire.Error](err); ok && e.Status == cluster.StatusHeld {
+		return &HeldError{Lock: lock, Holder: e.Holder, QueueLength: e.QueueLength}
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Get tells what the primary knows of a lock. One that nobody holds, waits for
+// or bound a file to is free.
+func (c *Client) Get(ctx context.Context, lock cluster.LockName) (LockInfo, error) {
+	k := &call{op: "get", lock: lock}
+	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
+		return s.GetLock(ctx, &pb.GetLockRequest{Lock: string(lock), PrimaryOnly: true})
+	})
+	if err != nil {
+		return LockInfo{}, err
+	}
+	info := lockInfoOf(r.GetLock(), r.GetEpoch(), r.GetLsn(), r.GetAgeMs())
+	info.Name = lock
+	return info, nil
+}
+
+// List yields the locks whose names begin with prefix, in order of their names,
+// page by page: each page is current, all together are no snapshot. It ends
+// after an error.
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[LockInfo, error] {
+	return func(yield func(LockInfo, error) bool) {
+		for after := ""; ; {
+			r, err := question(ctx, c, &call{op: "list"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
+				return s.ListLocks(ctx, &pb.ListLocksRequest{Prefix: prefix, After: after, PrimaryOnly: true})
+			})
+			if err != nil {
+				yield(LockInfo{}, err)
+				return
+			}
+			for _, l := range r.GetLocks() {
+				if !yield(lockInfoOf(l, r.GetEpoch(), r.GetLsn(), r.GetAgeMs()), nil) {
+					return
+				}
+			}
+			if after = r.GetNext(); after == "" {
+				return
+			}
+		}
+	}
+}
+
+// Outcome tells what became of a request of any client. It changes nothing.
+func (c *Client) Outcome(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
+	r, err := question(ctx, c, &call{op: "outcome"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
+		r, err := s.Outcome(ctx, &pb.OutcomeRequest{ClientId: string(client), RequestId: uint64(request)})
+		if err == nil && r.GetAgeMs() > 0 {
+			// A replica's word may be old, and "not seen" is a word to act upon.
+			return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: wire.PrimaryOf(r.GetPrimary())}
+		}
+		return r, err
+	})
+	if err != nil {
+		return OutcomeInfo{}, err
+	}
+	info := outcomeInfoOf(r.GetState(), r.GetOutcome())
+	info.Client, info.Request = client, request
+	return info, nil
+}
+
+// Cancel ends a request of any client: it leaves the queue, or never executes.
+// One that was executed already is not undone; the answer says so.
+func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
+	k := &call{op: "cancel"}
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return OutcomeInfo{}, k.fail(err)
+	}
+	defer end()
+	a, err := do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return s.Cancel(ctx, &pb.CancelRequest{ClientId: string(client), RequestId: uint64(request)})
+	})
+	if err != nil {
+		return OutcomeInfo{}, err
+	}
+	state := pb.RequestState_REQUEST_STATE_EXECUTED
+	switch status := wire.FromStatus(a.GetStatus()); status {
+	case cluster.StatusCancelled:
+		state = pb.RequestState_REQUEST_STATE_CANCELLED
+	case cluster.StatusStaleRequest:
+		state = pb.RequestState_REQUEST_STATE_STALE
+	case cluster.StatusInvalidArgument, cluster.StatusError, cluster.StatusPermissionDenied:
+		return OutcomeInfo{}, k.fail(wire.AnswerError(a))
+	}
+	info := outcomeInfoOf(state, a)
+	info.Client, info.Request = client, request
+	return info, nil
+}
+
+// Break ends a grant on an operator's word: with a token only that one, with 0
+// whichever is live. Its token is dead from then on.
+func (c *Client) Break(ctx context.Context, lock cluster.LockName, token cluster.Token, actor, reason string) error {
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return (&call{op: "break", lock: lock}).fail(err)
+	}
+	defer end()
+	_, err = c.change(ctx, "break", lock, false, giveUpCancel, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.BreakLock(ctx, &pb.BreakLockRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
+			Lock: string(lock), Token: uint64(token), Actor: actor, Reason: reason,
+		})
+	})
+	return err
+}
+
+// Status describes the cluster as the primary sees it, or as whoever answers
+// does if there is no primary.
+func (c *Client) Status(ctx context.Context) (StatusInfo, error) {
+	k := &call{op: "status"}
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return StatusInfo{}, k.fail(err)
+	}
+	defer end()
+	c.servers.locate(ctx)
+	if p := c.servers.primary(); p != nil {
+		if r, err := c.statusOf(ctx, p); err == nil {
+			return statusInfoOf(r), nil
+		}
+	}
+	return c.statusOfAny(ctx, k)
+}
+
+func (c *Client) statusOf(ctx context.Context, v *server) (*pb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Attempt)
+	defer cancel()
+	r, err := v.stub.Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return nil, wire.FromGRPC(err)
+	}
+	return r, wire.Err(wire.FromStatus(r.GetStatus()))
+}
+
+// statusOfAny takes the first answer. Somebody who asks for the status wants to
+// know now that there is none, so it asks once.
+func (c *Client) statusOfAny(ctx context.Context, k *call) (StatusInfo, error) {
+	type answer struct {
+		r   *pb.StatusResponse
+		err error
+	}
+	all, _ := c.servers.list()
+	answers := make(chan answer, len(all))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, v := range all {
+		go func() {
+			r, err := c.statusOf(ctx, v)
+			answers <- answer{r, err}
+		}()
+	}
+	var errs []error
+	for range all {
+		a := <-answers
+		if a.err == nil {
+			return statusInfoOf(a.r), nil
+		}
+		errs = append(errs, a.err)
+	}
+	return StatusInfo{}, k.fail(errors.Join(errs...))
+}
+
+// Handover asks the primary to hand the reign over, to a server or with 0 to the
+// lowest able one, and returns which one it is.
+func (c *Client) Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error) {
+	k := &call{op: "hand over"}
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return 0, k.fail(err)
+	}
+	defer end()
+	a, err := c.handover(ctx, to)
+	if err != nil {
+		return 0, k.fail(err)
+	}
+	if p := a.GetPrimary(); p != nil {
+		if next, err := c.servers.add(p.Grpc); err == nil {
+			c.servers.believe(next, cluster.Epoch(a.GetEpoch()))
+		}
+		return cluster.ServerID(p.Id), nil
+	}
+	return to, nil
+}
+
+// handover asks until somebody took the request. It has no ID, so a lost answer
+// ends it: the next primary would hand over once more.
+func (c *Client) handover(ctx context.Context, to cluster.ServerID) (*pb.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Budget)
+	defer cancel()
+	for pause := (pauses{random: c.opt.Rand}); ; {
+		c.servers.locate(ctx)
+		v := verdict{err: errors.New("no server is known to be primary")}
+		if p := c.servers.primary(); p != nil {
+			a, err := p.stub.Handover(ctx, &pb.HandoverRequest{To: uint32(to)})
+			v = judge(a, err)
+			if v.final && v.err == nil {
+				return a, wire.AnswerError(a)
+			}
+			if v.final || !v.unsent {
+				return nil, v.err
+			}
+			c.follow(p, &v, false)
+		}
+		if !rest(ctx, pause.next(v.retryAfter, false)) {
+			return nil, errors.Join(v.err, context.Cause(ctx))
+		}
+	}
+}
+
+// question asks the primary something that changes nothing.
+func question[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	var none R
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return none, k.fail(err)
+	}
+	defer end()
+	r, err := do(ctx, c, k, send)
+	if err != nil {
+		return none, err
+	}
+	if s := wire.FromStatus(r.GetStatus()); s != cluster.StatusOK {
+		return none, k.fail(valueError(s, r))
+	}
+	return r, nil
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// suspicion is how long an attempt may go unanswered before others are asked
+	// whether there is a newer primary: a paused server must not hold a call.
+	suspicion = 200 * time.Millisecond
+	// inquiry is the interval of those questions.
+	inquiry = 100 * time.Millisecond
+	// waitingAttempt is how long one attempt of a waiting Acquire lasts. The next
+	// one, under the same request ID, finds the place in the queue again.
+	waitingAttempt = 5 * time.Second
+	// waitingInquiry is the interval of the questions while an Acquire waits.
+	waitingInquiry = time.Second
+)
+
+// errMoved ends an attempt because another server is primary now.
+var errMoved = errors.New("another server is primary now")
+
+// reply is what every answer has.
+type reply interface{ GetStatus() pb.Status }
+
+// call is one operation on its way to the cluster, with what is known of it.
+type call struct {
+	op   string
+	lock cluster.LockName
+	who  *identity         // nil for what has no request ID
+	id   cluster.RequestID // 0 likewise
+	// waits says that no answer for long is normal.
+	waits bool
+	// unknown says that some attempt may have been executed, or may be yet.
+	unknown bool
+	tries   int
+}
+
+func (k *call) fail(err error) *CallError {
+	e := &CallError{Op: k.op, Lock: k.lock, Unknown: k.unknown && k.id != 0, Tries: k.tries, Err: err}
+	if k.who != nil {
+		e.Client, e.Request = k.who.id, k.id
+	}
+	return e
+}
+
+// verdict is what to make of one attempt.
+type verdict struct {
+	final      bool // the answer is the operation's
+	unsent     bool // this attempt did nothing and never will
+	moved      bool // go on at once: another primary is known already
+	err        error
+	primary    *wire.Primary
+	retryAfter time.Duration
+}
+
+// judge looks at what an attempt brought.
+func judge[R reply](r R, err error) verdict {
+	if err == nil {
+		s := wire.FromStatus(r.GetStatus())
+		if !tryAgain(s) {
+			return verdict{final: true}
+		}
+		err = valueError(s, r)
+	}
+	err = wire.FromGRPC(err)
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return verdict{
+			final: !tryAgain(e.Status), unsent: e.Status != cluster.StatusUnknown,
+			err: e, primary: e.Primary, retryAfter: e.RetryAfter,
+		}
+	}
+	switch status.Code(err) {
+	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
+		// The transport refused it and would again.
+		return verdict{final: true, unsent: true, err: err}
+	}
+	return verdict{err: err}
+}
+
+// valueError is the error of a refusal that came as a value.
+func valueError(s cluster.Status, r any) error {
+	e := &wire.Error{Status: s}
+	if m, ok := r.(interface{ GetMessage() string }); ok {
+		e.Message = m.GetMessage()
+	}
+	if p, ok := r.(interface{ GetPrimary() *pb.Primary }); ok {
+		e.Primary = wire.PrimaryOf(p.GetPrimary())
+	}
+	if a, ok := r.(interface{ GetRetryAfterMs() int64 }); ok {
+		e.RetryAfter = wire.Millis(a.GetRetryAfterMs())
+	}
+	return e
+}
+
+// tryAgain says that the same request may be answered better elsewhere or later.
+func tryAgain(s cluster.Status) bool {
+	switch s {
+	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum,
+		cluster.StatusStorageUnavailable, cluster.StatusUnknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// do sends the same request until it is answered, the context ends or the budget
+// is used up. The error is a *CallError; a refusal is an answer.
+func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	var none R
+	left := budget{left: c.opt.Budget}
+	pause := pauses{random: c.opt.Rand}
+	jumped := false
+	for last := errors.New("no server is known to be primary"); ; {
+		began := time.Now()
+		v := verdict{unsent: true, err: last}
+		takeover := false
+		to := c.servers.primary()
+		if to == nil {
+			f := c.servers.locate(ctx)
+			to, takeover = f.to, f.takeover
+			if to == nil && f.err != nil {
+				v.err = f.err
+			}
+		}
+		answered := false
+		if to != nil && ctx.Err() == nil {
+			var r R
+			r, v, answered = attempt(ctx, c, k, to, left.left, send)
+			if v.final && v.err == nil {
+				return r, nil
+			}
+			if v.final {
+				return none, k.fail(v.err)
+			}
+		}
+		if ctx.Err() != nil {
+			return none, k.fail(context.Cause(ctx))
+		}
+		if !answered && !left.spend(time.Since(began)) {
+			return none, k.fail(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err))
+		}
+		last = v.err
+		if answered || v.moved && !jumped {
+			jumped = v.moved
+			continue
+		}
+		jumped = false
+		d := pause.next(v.retryAfter, takeover)
+		left.spend(d)
+		if !rest(ctx, d) {
+			return none, k.fail(context.Cause(ctx))
+		}
+	}
+}
+
+// rest pauses and says whether the context is still alive.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// attempt sends the request once. waited says that the attempt ended because
+// it had waited for long, at a server that is well: that uses up no budget.
+func attempt[R reply](
+	ctx context.Context, c *Client, k *call, to *server, left time.Duration, send func(context.Context, pb.LockServiceClient) (R, error),
+) (r R, v verdict, waited bool) {
+	limit, first := min(c.opt.Attempt, left), suspicion
+	if k.waits {
+		limit, first = waitingAttempt, waitingInquiry
+	}
+	asked := c.opt.Clock.Now()
+	actx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	mctx, move := context.WithCancelCause(actx)
+	defer move(nil)
+	watch := time.AfterFunc(first, func() { c.watch(mctx, k.waits, to, move) })
+	defer watch.Stop()
+
+	before := k.unknown
+	k.unknown = true // until an answer says otherwise
+	k.tries++
+	r, err := send(mctx, to.stub)
+	v = judge(r, err)
+	if v.final || v.unsent {
+		to.heard.Store(int64(c.opt.Clock.Now()))
+	}
+	if v.final && v.err == nil {
+		c.settled(k, to, r, before)
+		return r, v, false
+	}
+	if v.unsent {
+		k.unknown = before
+	}
+	if k.waits && actx.Err() != nil && ctx.Err() == nil {
+		// The question of the last second was answered: it is well, and we wait.
+		if time.Duration(to.heard.Load()) > max(asked, c.opt.Clock.Now()-2*waitingInquiry) {
+			return r, v, true
+		}
+	}
+	c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
+	return r, v, false
+}
+
+// settled notes what an answer tells about the primary and about the call.
+func (c *Client) settled(k *call, from *server, r any, before bool) {
+	epoch := cluster.Epoch(0)
+	if e, ok := r.(interface{ GetEpoch() uint64 }); ok {
+		epoch = cluster.Epoch(e.GetEpoch())
+	}
+	c.servers.believe(from, epoch)
+	a, ok := r.(*pb.Answer)
+	// A receipt speaks for all attempts; so does a refusal for ever. Any other
+	// refusal speaks for this attempt only.
+	k.unknown = before && ok && !k.decided(a)
+}
+
+// decided says that the answer holds for every attempt of the request, also one
+// that is still under way.
+func (k *call) decided(a *pb.Answer) bool {
+	switch wire.FromStatus(a.GetStatus()) {
+	case cluster.StatusOK, cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusLeaseExpired:
+		return true
+	case cluster.StatusInvalidToken:
+		return k.op != "break" // a dead token stays dead, but a break may name none
+	case cluster.StatusFileQuarantined:
+		return a.GetCommitted()
+	default:
+		return false
+	}
+}
+
+// follow decides where to go after an attempt that failed at to.
+func (c *Client) follow(to *server, v *verdict, moved bool) {
+	if moved { // the watch has found the new primary
+		v.moved, v.err = true, errMoved
+		return
+	}
+	c.servers.doubt(to)
+	if v.primary == nil || v.primary.GRPC == "" || v.primary.GRPC == to.addr {
+		return
+	}
+	next, err := c.servers.add(v.primary.GRPC)
+	if err != nil {
+		return // the others will be asked
+	}
+	epoch := cluster.Epoch(0)
+	if e, ok := errors.AsType[*wire.Error](v.err); ok {
+		epoch = e.Epoch
+	}
+	c.servers.believe(next, epoch)
+	v.moved = true
+}
+
+// watch asks, while an attempt goes unanswered, whether another server is
+// primary, and moves the attempt there. It ends with the attempt.
+func (c *Client) watch(ctx context.Context, waits bool, to *server, move context.CancelCauseFunc) {
+	every := inquiry
+	if waits {
+		every = waitingInquiry
+	}
+	for ctx.Err() == nil {
+		if !waits || !c.well(ctx, to) {
+			f := c.servers.locate(ctx)
+			if f.to != nil && f.to != to && f.rank >= rankNamed && c.servers.primary() == f.to {
+				move(errMoved)
+				return
+			}
+		}
+		if !rest(ctx, every) {
+			return
+		}
+	}
+}
+
+// well says that a server was heard in the last second or answers now, as primary.
+func (c *Client) well(ctx context.Context, v *server) bool {
+	if heard := time.Duration(v.heard.Load()); heard > c.opt.Clock.Now()-waitingInquiry/2 {
+		return c.servers.primary() == v
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	return c.servers.ask(ctx, v).rank == rankPrimary
+}

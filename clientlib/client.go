@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// settleTime bounds how long a request that was given up is followed.
+	settleTime = 5 * time.Second
+	// closeGrace is how long Close waits for that.
+	closeGrace = time.Second
+)
+
+// Client is a connection to a cluster and the one who asks there. Make it with
+// New and end it with Close.
+type Client struct {
+	opt     Options
+	servers *servers
+	keep    *keeper
+
+	// life ends with Close: calls and renewals end with it.
+	life context.Context
+	end  context.CancelCauseFunc
+	// calls are what users wait for; background is what goes on after they left.
+	calls, background sync.WaitGroup
+	// cut ends what is in the background, after the grace of Close.
+	cut     chan struct{}
+	opening chan struct{} // holds one word while nobody opens the client
+
+	mu struct {
+		sync.Mutex
+		closed bool
+		who    *identity // nil until the client is open
+		nonce  uint64    // of the OpenClient that is not answered yet, or 0
+	}
+}
+
+// New makes a client. It does not use the network: the first call does.
+func New(o Options) (*Client, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, fmt.Errorf("clientlib options: %w", err)
+	}
+	c := &Client{opt: o, cut: make(chan struct{}), opening: make(chan struct{}, 1)}
+	c.opening <- struct{}{}
+	if c.servers, err = newServers(o); err != nil {
+		return nil, fmt.Errorf("clientlib options: %w", err)
+	}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	c.keep = newKeeper(c)
+	if o.ClientID != "" {
+		c.mu.who = newIdentity(o.ClientID, true, o.FirstRequest)
+	}
+	return c, nil
+}
+
+// Close ends calls and keep-alives and then the connections. It releases
+// nothing: the Contexts of locks end, and their leases run out at the service
+// unless somebody else with the token renews them. Requests that were given up
+// get a second to be cancelled. It is safe to call it again.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	first := !c.mu.closed
+	c.mu.closed = true
+	c.mu.Unlock()
+	if !first {
+		c.background.Wait()
+		return nil
+	}
+	c.end(ErrClosed)
+	c.calls.Wait() // from here on nothing new goes to the background
+	c.keep.close()
+	grace := time.AfterFunc(closeGrace, func() { close(c.cut) })
+	c.background.Wait()
+	grace.Stop()
+	c.servers.close()
+	return nil
+}
+
+// begin admits a call. The context it returns ends with Close, too.
+func (c *Client) begin(ctx context.Context) (context.Context, func(), error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return nil, nil, ErrClosed
+	}
+	c.calls.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		c.calls.Done()
+	}, nil
+}
+
+// detach runs f after its caller has left, for settleTime at most. It is called
+// only during a call or by the keeper, so never after Close has let go of both.
+func (c *Client) detach(ctx context.Context, f func(context.Context)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	c.background.Go(func() {
+		defer cancel()
+		stop := make(chan struct{})
+		defer close(stop)
+		c.background.Go(func() {
+			select {
+			case <-c.cut:
+				cancel()
+			case <-stop:
+			}
+		})
+		f(ctx)
+	})
+}
+
+// ID is the name under which the service knows this client. The first use of the
+// client opens it.
+func (c *Client) ID(ctx context.Context) (cluster.ClientID, error) {
+	ctx, end, err := c.begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	who, err := c.identify(ctx)
+	if err != nil {
+		return "", err
+	}
+	return who.id, nil
+}
+
+// identify returns who we are. Only one call opens the client; the others wait.
+func (c *Client) identify(ctx context.Context) (*identity, error) {
+	if who := c.current(); who != nil {
+		return who, nil
+	}
+	select {
+	case <-c.opening:
+		defer func() { c.opening <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, (&call{op: "open client"}).fail(context.Cause(ctx))
+	}
+	if who := c.current(); who != nil {
+		return who, nil
+	}
+	nonce := c.nonce()
+	a, err := do(ctx, c, &call{op: "open client"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return s.OpenClient(ctx, &pb.OpenClientRequest{Nonce: nonce})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := wire.AnswerError(a); err != nil {
+		return nil, (&call{op: "open client"}).fail(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.nonce = 0
+	c.mu.who = newIdentity(cluster.ClientID(a.GetClientId()), false, c.opt.FirstRequest)
+	return c.mu.who, nil
+}
+
+func (c *Client) current() *identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.who
+}
+
+// nonce is the same until it is answered, so that a lost answer does not leave a
+// second client behind.
+func (c *Client) nonce() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.mu.nonce == 0 {
+		c.mu.nonce = c.opt.Rand()
+	}
+	return c.mu.nonce
+}
+
+// forget drops an identity that the service no longer knows; the next call opens another.
+func (c *Client) forget(who *identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.who == who && !who.chosen {
+		c.mu.who = nil
+	}
+}
+
+// requester is what goes into every request that changes something.
+type requester struct {
+	client       string
+	id, lowWater uint64
+}
+
+type sender func(context.Context, pb.LockServiceClient, requester) (*pb.Answer, error)
+
+// giveUp is what to do with a request that ended without a word that holds for
+// all its attempts.
+type giveUp int
+
+const (
+	// giveUpCancel: it must not be executed any more.
+	giveUpCancel giveUp = iota
+	// giveUpFinish: it is wanted all the same, so it is asked a while longer.
+	giveUpFinish
+)
+
+// change does a request that changes something. A refusal is an error. The
+// request's ID is chosen here, once.
+func (c *Client) change(ctx context.Context, op string, lock cluster.LockName, waits bool, after giveUp, send sender) (*pb.Answer, error) {
+	for {
+		who, err := c.identify(ctx)
+		if err != nil {
+			return nil, err
+		}
+		k := &call{op: op, lock: lock, who: who, id: who.seq.take(), waits: waits}
+		a, err := c.send(ctx, k, send)
+		if err == nil && wire.FromStatus(a.GetStatus()) == cluster.StatusStaleRequest && !k.unknown && !who.chosen {
+			// A client that was idle for long is forgotten. Nothing was executed
+			// under this number, so it may run under another.
+			who.seq.done(k.id)
+			c.forget(who)
+			continue
+		}
+		finish := err != nil && after == giveUpFinish
+		if err == nil {
+			if refusal := wire.AnswerError(a); refusal != nil {
+				err = k.fail(refusal)
+			}
+		}
+		if k.unknown || finish {
+			c.settle(ctx, k, after, send)
+		} else {
+			who.seq.done(k.id)
+		}
+		return a, err
+	}
+}
+
+// send asks until there is an answer, under the ID that k has.
+func (c *Client) send(ctx context.Context, k *call, send sender) (*pb.Answer, error) {
+	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return send(ctx, s, requester{client: string(k.who.id), id: uint64(k.id), lowWater: uint64(k.who.seq.lowWater())})
+	})
+}
+
+// settle sees in the background to it that a request which was given up does not
+// execute, or does, and that a lock it got goes back. The low-water mark then
+// passes it, which ends it also where nobody could be asked.
+func (c *Client) settle(ctx context.Context, k *call, after giveUp, send sender) {
+	lock := k.lock
+	c.keep.expect(lock, 0) // a grant that comes in between is not a stray
+	c.detach(ctx, func(ctx context.Context) {
+		defer c.keep.unexpect(lock, 0)
+		defer k.who.seq.done(k.id)
+		again := &call{op: k.op, lock: lock, who: k.who, id: k.id}
+		if after == giveUpFinish {
+			if _, err := c.send(ctx, again, send); err != nil {
+				c.opt.Log.Warn("request was given up and could not be finished", "request", k.id, "error", err)
+			}
+			return
+		}
+		again.op = "cancel"
+		a, err := c.send(ctx, again, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+			return s.Cancel(ctx, &pb.CancelRequest{ClientId: r.client, RequestId: r.id, LowWater: r.lowWater})
+		})
+		if err != nil {
+			c.opt.Log.Warn("request was given up and could not be cancelled", "operation", k.op, "lock", lock, "request", k.id, "error", err)
+			return
+		}
+		if token := cluster.Token(a.GetToken()); k.op == "acquire" && token != 0 && wire.FromStatus(a.GetStatus()) == cluster.StatusOK {
+			c.letGo(ctx, k.who, lock, token)
+		}
+	})
+}
+
+// letGo releases a grant that nobody here wants.
+func (c *Client) letGo(ctx context.Context, who *identity, lock cluster.LockName, token cluster.Token) {
+	k := &call{op: "release", lock: lock, who: who, id: who.seq.take()}
+	defer who.seq.done(k.id)
+	a, err := c.send(ctx, k, releaseOf(lock, token))
+	if err == nil {
+		err = wire.AnswerError(a)
+	}
+	if err != nil {
+		c.opt.Log.Warn("lock that nobody wants could not be released", "lock", lock, "token", token, "error", err)
+	}
+}
+
+func releaseOf(lock cluster.LockName, token cluster.Token) sender {
+	return func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.Release(ctx, &pb.ReleaseRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(lock), Token: uint64(token),
+		})
+	}
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"sync"
+	"time"
+)
+
+// monotonicClock serves where there is no better clock. Go's monotonic time may
+// stand still while the machine sleeps, so the time of day is asked too, and
+// between two readings whichever went further is believed: a lease may then end
+// too early, but not too late.
+type monotonicClock struct {
+	mu struct {
+		sync.Mutex
+		last    time.Time
+		elapsed time.Duration
+	}
+}
+
+func newMonotonicClock() *monotonicClock {
+	c := new(monotonicClock)
+	c.mu.last = time.Now()
+	return c
+}
+
+func (c *monotonicClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.mu.elapsed += max(0, now.Sub(c.mu.last), now.Round(0).Sub(c.mu.last.Round(0)))
+	c.mu.last = now
+	return c.mu.elapsed
+}
+
+// driftMargin is what the two clocks of a lease may differ by: 1 % and 10 ms.
+func driftMargin(ttl time.Duration) time.Duration { return ttl/100 + 10*time.Millisecond }
+
+// A lease counts how long a lock is certainly ours. The zero value counts nothing.
+type lease struct {
+	ttl      time.Duration
+	deadline time.Duration // on the Clock
+	counted  bool
+}
+
+// extend counts left from sent, when the question was sent that was answered
+// with it. The answer to an older question never shortens the lease.
+func (l *lease) extend(sent, left time.Duration) {
+	if at := sent + left - driftMargin(left); !l.counted || at > l.deadline {
+		l.deadline, l.counted = at, true
+	}
+}
+
+// over says that the lease can no longer be relied on.
+func (l lease) over(now time.Duration) bool { return l.counted && now >= l.deadline }

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// minTick bounds how often the leases are looked at.
+	minTick = 50 * time.Millisecond
+	// maxListed is how many locks a client may hold for the service to list them
+	// all in each answer while requests for more are under way.
+	maxListed = 1024
+	// unsure is how many tokens nobody holds: the service then lists all it has.
+	unsure = math.MaxUint32
+)
+
+// keeper keeps the leases alive and ends the locks whose time is over. It runs
+// one goroutine while there is anything to watch.
+type keeper struct {
+	c    *Client
+	wake chan struct{}
+	// loops is the goroutine, and the renewal that it started.
+	loops sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		locks    map[cluster.Token]*Lock // whose leases are counted
+		attached map[cluster.Token]*Lock // got elsewhere: neither kept alive nor strays
+		// expecting counts the requests under way that may end in a grant of the lock.
+		expecting map[cluster.LockName]int
+		// ttls counts the leases and waits to be kept alive by their TTL.
+		ttls     map[time.Duration]int
+		next     time.Duration // of the next keep-alive, on the Clock
+		running  bool
+		renewing bool
+		late     bool // a late renewal has been reported
+		closed   bool
+	}
+}
+
+func newKeeper(c *Client) *keeper {
+	k := &keeper{c: c, wake: make(chan struct{}, 1)}
+	k.mu.locks = map[cluster.Token]*Lock{}
+	k.mu.attached = map[cluster.Token]*Lock{}
+	k.mu.expecting = map[cluster.LockName]int{}
+	k.mu.ttls = map[time.Duration]int{}
+	return k
+}
+
+// expect notes a request that may be granted lock: until unexpect, a grant of it
+// is not a stray, and with a TTL its place in the queue is kept alive.
+func (k *keeper) expect(lock cluster.LockName, ttl time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.expecting[lock]++
+	if ttl > 0 {
+		k.count(ttl)
+	}
+}
+
+func (k *keeper) unexpect(lock cluster.LockName, ttl time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.expecting[lock]--; k.mu.expecting[lock] == 0 {
+		delete(k.mu.expecting, lock)
+	}
+	if ttl > 0 {
+		k.uncount(ttl)
+	}
+}
+
+// count and uncount are called with mu held.
+func (k *keeper) count(ttl time.Duration) {
+	now := k.c.opt.Clock.Now()
+	if at := now + ttl/3; len(k.mu.ttls) == 0 || at < k.mu.next {
+		k.mu.next = at
+	}
+	k.mu.ttls[ttl]++
+	k.start()
+}
+
+func (k *keeper) uncount(ttl time.Duration) {
+	if k.mu.ttls[ttl]--; k.mu.ttls[ttl] <= 0 {
+		delete(k.mu.ttls, ttl)
+	}
+	k.poke()
+}
+
+// start is called with mu held.
+func (k *keeper) start() {
+	if !k.mu.running && !k.mu.closed {
+		k.mu.running = true
+		k.loops.Go(k.run)
+	}
+	k.poke()
+}
+
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// add takes a lock over. False means that its time is over already.
+func (k *keeper) add(l *Lock) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.closed || l.counted().over(k.c.opt.Clock.Now()) {
+		return false
+	}
+	k.mu.locks[l.token] = l
+	k.count(l.counted().ttl)
+	return true
+}
+
+// attach notes a token that belongs to somebody else.
+func (k *keeper) attach(l *Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.closed {
+		l.end(l.lostBy(LossClosed, nil))
+		return
+	}
+	k.mu.attached[l.token] = l
+}
+
+// watch counts the lease of an attached lock that was renewed.
+func (k *keeper) watch(l *Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.attached[l.token] == l && !k.mu.closed {
+		k.mu.locks[l.token] = l
+		k.start()
+	}
+}
+
+// remove forgets a lock.
+func (k *keeper) remove(l *Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.attached[l.token] == l {
+		delete(k.mu.attached, l.token)
+	}
+	if k.mu.locks[l.token] != l {
+		return
+	}
+	delete(k.mu.locks, l.token)
+	if l.owner != "" {
+		k.uncount(l.counted().ttl)
+	}
+}
+
+// look ends a lock whose time is over, without waiting for the next tick.
+func (k *keeper) look(l *Lock) {
+	if l.ctx.Err() == nil && l.counted().over(k.c.opt.Clock.Now()) {
+		l.lose(LossExpired, nil)
+	}
+}
+
+// close ends all locks. Nothing is added any more.
+func (k *keeper) close() {
+	k.mu.Lock()
+	k.mu.closed = true
+	var all []*Lock
+	for _, l := range k.mu.locks {
+		all = append(all, l)
+	}
+	for _, l := range k.mu.attached {
+		all = append(all, l)
+	}
+	k.mu.Unlock()
+	for _, l := range all {
+		l.end(l.lostBy(LossClosed, nil))
+	}
+	k.loops.Wait()
+}
+
+// run is the goroutine. It never blocks on the network, so that leases end on
+// time however the network is.
+func (k *keeper) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		case <-k.c.life.Done():
+			return
+		}
+		p := k.plan()
+		for _, l := range p.over {
+			l.lose(LossExpired, nil)
+		}
+		if p.idle {
+			return
+		}
+		if p.renew {
+			k.loops.Go(k.renewAll)
+		}
+		timer.Reset(p.pause)
+	}
+}
+
+// plan is what the keeper does next.
+type plan struct {
+	over  []*Lock // whose time is over
+	renew bool
+	idle  bool // there is nothing to watch
+	pause time.Duration
+}
+
+// plan looks at all leases. Go's timers stand still while the machine sleeps, so
+// it reads the Clock at every tick, not only when a timer says so.
+func (k *keeper) plan() plan {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.c.opt.Clock.Now()
+	p := plan{pause: time.Hour}
+	late := false
+	for _, l := range k.mu.locks { // any order
+		s := l.counted()
+		if s.over(now) {
+			p.over = append(p.over, l)
+			continue
+		}
+		p.pause = min(p.pause, s.deadline-now, tick(s.ttl))
+		late = late || s.deadline-now < s.ttl/2 && l.owner != ""
+	}
+	if late && !k.mu.late {
+		k.mu.late = true
+		k.c.opt.Log.Warn("no renewal was answered for half a lease: locks are in danger")
+	}
+	if len(k.mu.ttls) > 0 && !k.mu.renewing {
+		if k.mu.next <= now {
+			k.mu.renewing, p.renew = true, true
+		} else {
+			p.pause = min(p.pause, k.mu.next-now)
+		}
+	}
+	for ttl := range k.mu.ttls {
+		p.pause = min(p.pause, tick(ttl))
+	}
+	p.idle = len(k.mu.locks) == 0 && len(k.mu.ttls) == 0
+	if p.idle {
+		k.mu.running = false
+	}
+	return p
+}
+
+func tick(ttl time.Duration) time.Duration { return max(minTick, ttl/20) }
+
+// renewAll keeps alive all that this client holds and waits for.
+func (k *keeper) renewAll() {
+	who := k.c.current()
+	var err error
+	if who != nil { // else the first Acquire is still opening the client
+		err = k.keepAlive(who)
+	}
+	if err != nil && k.c.life.Err() == nil {
+		k.c.opt.Log.Warn("leases could not be renewed", "error", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	interval := time.Duration(math.MaxInt64)
+	for ttl := range k.mu.ttls {
+		interval = min(interval, ttl/3)
+	}
+	// A little early, by chance, so that clients which started together spread.
+	interval -= time.Duration(k.c.opt.Rand() % uint64(interval/10+1))
+	if err != nil || who == nil {
+		interval = min(interval, time.Second)
+	} else {
+		k.mu.late = false
+	}
+	k.mu.renewing, k.mu.next = false, k.c.opt.Clock.Now()+min(interval, time.Hour)
+	k.poke()
+}
+
+func (k *keeper) keepAlive(who *identity) error {
+	var sent time.Duration
+	var asked []*Lock
+	r, err := do(k.c.life, k.c, &call{op: "keep alive"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
+		var held uint32
+		sent = k.c.opt.Clock.Now()
+		asked, held = k.belief(who)
+		return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: string(who.id), Held: held})
+	})
+	if err != nil {
+		return err
+	}
+	switch status := wire.FromStatus(r.GetStatus()); status {
+	case cluster.StatusOK:
+	case cluster.StatusStaleRequest:
+		k.c.forget(who)
+		for _, l := range asked {
+			l.lose(LossForgotten, wire.Err(status))
+		}
+		return nil
+	default:
+		return &wire.Error{Status: status, Message: r.GetMessage()}
+	}
+	granted := make(map[cluster.Token]bool, len(r.GetGrants()))
+	for _, g := range r.GetGrants() {
+		granted[cluster.Token(g.Token)] = true
+	}
+	for _, l := range asked {
+		if r.GetDiffers() && !granted[l.token] {
+			l.lose(LossRefused, wire.ErrLeaseExpired)
+			continue
+		}
+		ttl := l.TTL()
+		l.grant(ttl, sent, ttl)
+	}
+	for _, g := range k.strays(r.GetGrants()) {
+		lock, token := cluster.LockName(g.Lock), cluster.Token(g.Token)
+		k.c.opt.Log.Warn("releasing a lock that nobody here holds", "lock", lock, "token", token)
+		k.c.detach(k.c.life, func(ctx context.Context) { k.c.letGo(ctx, who, lock, token) })
+	}
+	return nil
+}
+
+// belief is which locks of this client are believed to be held, and the number
+// to say. While a request is under way the number proves nothing: a lock may be
+// lost and another just granted. Then the service is made to list them.
+func (k *keeper) belief(who *identity) ([]*Lock, uint32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	locks := make([]*Lock, 0, len(k.mu.locks))
+	for _, l := range k.mu.locks {
+		if l.owner == who.id {
+			locks = append(locks, l)
+		}
+	}
+	if len(k.mu.expecting) > 0 && len(locks) <= maxListed {
+		return locks, unsure
+	}
+	return locks, uint32(len(locks))
+}
+
+// strays are grants of this client that nobody here holds and no request under way can explain.
+func (k *keeper) strays(grants []*pb.HeldLock) []*pb.HeldLock {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var strays []*pb.HeldLock
+	for _, g := range grants {
+		token := cluster.Token(g.Token)
+		if k.mu.locks[token] == nil && k.mu.attached[token] == nil && k.mu.expecting[cluster.LockName(g.Lock)] == 0 {
+			strays = append(strays, g)
+		}
+	}
+	return strays
+}

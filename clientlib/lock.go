@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Lock is a lock that is held, or was.
+type Lock struct {
+	c     *Client
+	name  cluster.LockName
+	token cluster.Token
+	epoch cluster.Epoch
+	owner cluster.ClientID // "" for an attached lock
+
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	mu struct {
+		sync.Mutex
+		lease
+		last      *Receipt
+		releasing chan struct{} // closed when the Release under way has ended
+		released  bool          // the service has said so
+	}
+}
+
+func newLock(c *Client, name cluster.LockName, token cluster.Token, epoch cluster.Epoch) *Lock {
+	l := &Lock{c: c, name: name, token: token, epoch: epoch}
+	l.ctx, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+// Attach makes a handle for a token that somebody else got, say the shell script
+// that started this program. It is not kept alive: whoever acquired the lock
+// does that, or Renew. Once Renew has succeeded, the handle counts the lease and
+// ends its Context like any other.
+func (c *Client) Attach(lock cluster.LockName, token cluster.Token) *Lock {
+	l := newLock(c, lock, token, 0)
+	c.keep.attach(l)
+	return l
+}
+
+// Name is the name of the lock.
+func (l *Lock) Name() cluster.LockName { return l.name }
+
+// Token is the fencing number of the grant. Pass it to the resources that the lock
+// is for; they refuse any token lower than the highest they have seen.
+func (l *Lock) Token() cluster.Token { return l.token }
+
+// Epoch is the reign that granted the lock; 0 if attached.
+func (l *Lock) Epoch() cluster.Epoch { return l.epoch }
+
+// TTL is how long the lease lasts after a renewal; 0 if attached and not renewed.
+func (l *Lock) TTL() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.ttl
+}
+
+// Context ends when the lock is lost or released. context.Cause tells why: a
+// *LostError or ErrReleased.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// Expires is when the lock is lost if no renewal is answered any more, by this
+// side's cautious count. It is zero for an attached lock that was not renewed.
+func (l *Lock) Expires() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mu.counted {
+		return time.Time{}
+	}
+	return time.Now().Add(l.mu.deadline - l.c.opt.Clock.Now())
+}
+
+// Renew extends the lease now. Locks that were acquired are renewed without it.
+func (l *Lock) Renew(ctx context.Context) error {
+	ctx, end, err := l.begin(ctx, "renew")
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := l.renew(ctx); err != nil {
+		return l.check(err)
+	}
+	l.c.keep.watch(l)
+	return nil
+}
+
+// Append appends data, at most cluster.MaxAppend bytes, to a protected file. It
+// is executed at most once, and only while the token is live; the first append
+// binds the file to the lock. An error that is wire.ErrFileQuarantined may come
+// with a receipt: then the append is in the log.
+func (l *Lock) Append(ctx context.Context, file cluster.FileName, data []byte, opts ...AppendOption) (Receipt, error) {
+	switch {
+	case len(data) == 0:
+		return Receipt{}, l.invalid("append", wire.Invalid("no data to append"))
+	case len(data) > cluster.MaxAppend:
+		return Receipt{}, l.invalid("append", &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("%d bytes", len(data))})
+	}
+	o := appendOptionsOf(opts)
+	sum := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	r, err := l.changeFile(ctx, "append", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.FileAppend(ctx, &pb.FileAppendRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token),
+			File: string(file), Data: data, Crc32C: &sum, AdoptExisting: o.adoptExisting,
+		})
+	})
+	if err == nil && (r.Length != int64(len(data)) || r.CRC32C != sum) {
+		return r, fmt.Errorf("append %q: the receipt is of %d bytes with CRC-32C %08x, not of %d with %08x: check the file with fsck",
+			l.name, r.Length, r.CRC32C, len(data), sum)
+	}
+	if err == nil {
+		l.mu.Lock()
+		l.mu.last = &r
+		l.mu.Unlock()
+	}
+	return r, err
+}
+
+// Bind binds a file to the lock before its first append.
+func (l *Lock) Bind(ctx context.Context, file cluster.FileName, opts ...AppendOption) (Receipt, error) {
+	o := appendOptionsOf(opts)
+	return l.changeFile(ctx, "bind", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.BindFile(ctx, &pb.BindFileRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token),
+			File: string(file), AdoptExisting: o.adoptExisting,
+		})
+	})
+}
+
+// Unbind ends the binding: the file stays, and is no longer protected.
+func (l *Lock) Unbind(ctx context.Context, file cluster.FileName) (Receipt, error) {
+	return l.changeFile(ctx, "unbind", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.UnbindFile(ctx, &pb.UnbindFileRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
+		})
+	})
+}
+
+// Rotate gives the file a new, empty inode; a quarantined file goes on like that.
+func (l *Lock) Rotate(ctx context.Context, file cluster.FileName) (Receipt, error) {
+	return l.changeFile(ctx, "rotate", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.RotateFile(ctx, &pb.RotateFileRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
+		})
+	})
+}
+
+// changeFile does what the operations on files have in common.
+func (l *Lock) changeFile(ctx context.Context, op string, file cluster.FileName, send sender) (Receipt, error) {
+	if err := file.Validate(); err != nil {
+		return Receipt{}, l.invalid(op, wire.Invalid(err.Error()))
+	}
+	ctx, end, err := l.begin(ctx, op)
+	if err != nil {
+		return Receipt{}, err
+	}
+	defer end()
+	a, err := l.c.change(ctx, op, l.name, false, giveUpCancel, send)
+	var r Receipt
+	if a.GetReceipt() != nil {
+		r = receiptOf(a)
+	}
+	return r, l.check(err)
+}
+
+// Release gives the lock back. Its Context ends at once. When the context of the
+// call ends first, the release goes on in the background. Releasing again is not
+// an error; releasing a lock that was lost is a *LostError unless the service
+// still had it.
+func (l *Lock) Release(ctx context.Context) error {
+	ctx, end, err := l.c.begin(ctx)
+	if err != nil {
+		return l.invalid("release", err)
+	}
+	defer end()
+	done, err := l.startRelease(ctx)
+	if done || err != nil {
+		return err
+	}
+	l.end(ErrReleased)
+	l.c.keep.remove(l)
+	_, err = l.c.change(ctx, "release", l.name, false, giveUpFinish, releaseOf(l.name, l.token))
+	l.mu.Lock()
+	l.mu.released = err == nil
+	close(l.mu.releasing)
+	l.mu.releasing = nil
+	l.mu.Unlock()
+	if !refused(err) {
+		return err
+	}
+	if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok {
+		return lost
+	}
+	return l.lostBy(LossRefused, err)
+}
+
+// startRelease waits its turn. done says that nothing is left to do.
+func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
+	for {
+		l.mu.Lock()
+		other := l.mu.releasing
+		if l.mu.released {
+			l.mu.Unlock()
+			return true, nil
+		}
+		if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok && lost.Reason == LossRefused {
+			l.mu.Unlock()
+			return true, lost
+		}
+		if other == nil {
+			l.mu.releasing = make(chan struct{})
+			l.mu.Unlock()
+			return false, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return false, l.invalid("release", context.Cause(ctx))
+		}
+	}
+}
+
+// begin admits a call that uses the token. A lost token is not used again.
+func (l *Lock) begin(ctx context.Context, op string) (context.Context, func(), error) {
+	l.c.keep.look(l)
+	if l.ctx.Err() != nil {
+		return nil, nil, context.Cause(l.ctx)
+	}
+	ctx, end, err := l.c.begin(ctx)
+	if err != nil {
+		return nil, nil, l.invalid(op, err)
+	}
+	return ctx, end, nil
+}
+
+func (l *Lock) invalid(op string, err error) error { return (&call{op: op, lock: l.name}).fail(err) }
+
+// refused says that the service no longer takes the token.
+func refused(err error) bool {
+	return errors.Is(err, wire.ErrInvalidToken) || errors.Is(err, wire.ErrLeaseExpired)
+}
+
+// check ends the lock if the error says that it is lost.
+func (l *Lock) check(err error) error {
+	if !refused(err) {
+		return err
+	}
+	l.lose(LossRefused, err)
+	return context.Cause(l.ctx)
+}
+
+// lose ends the Context, if it has not ended, and forgets the lock.
+func (l *Lock) lose(why LossReason, cause error) {
+	if l.ctx.Err() == nil {
+		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", why, "cause", cause)
+	}
+	l.end(l.lostBy(why, cause))
+	l.c.keep.remove(l)
+}
+
+func (l *Lock) lostBy(why LossReason, cause error) *LostError {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &LostError{Lock: l.name, Token: l.token, Reason: why, LastAppend: l.mu.last, Cause: cause}
+}
+
+// renew asks for the lease's full time and counts it from when the answered
+// attempt was sent.
+func (l *Lock) renew(ctx context.Context) error {
+	var sent time.Duration
+	k := &call{op: "renew", lock: l.name}
+	a, err := do(ctx, l.c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		sent = l.c.opt.Clock.Now()
+		return s.RenewLease(ctx, &pb.RenewLeaseRequest{Lock: string(l.name), Token: uint64(l.token)})
+	})
+	if err != nil {
+		return err
+	}
+	if err := wire.AnswerError(a); err != nil {
+		return k.fail(err)
+	}
+	ttl := l.TTL()
+	if got := wire.Millis(a.GetTtlMs()); got > 0 && (ttl == 0 || got < ttl) {
+		ttl = got
+	}
+	l.grant(ttl, sent, ttl)
+	return nil
+}
+
+// grant counts left of a lease of ttl from sent.
+func (l *Lock) grant(ttl, sent, left time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.ttl = ttl
+	l.mu.extend(sent, left)
+}
+
+// counted is the lease as it stands.
+func (l *Lock) counted() lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.lease
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// DefaultBudget is Options.Budget where none is given.
+	DefaultBudget = 15 * time.Second
+	// DefaultTTL is AcquireOptions.TTL where none is given.
+	DefaultTTL = 30 * time.Second
+	// DefaultAttempt is Options.Attempt where none is given.
+	DefaultAttempt = time.Second
+	// Forever is the Wait that has no end.
+	Forever time.Duration = -1
+)
+
+// Clock is a clock that never goes backwards and runs while the machine sleeps.
+type Clock interface {
+	// Now is the time since some fixed moment.
+	Now() time.Duration
+}
+
+// Holder describes this process to people who ask who holds a lock.
+type Holder struct {
+	Host    string
+	PID     int
+	Command string
+}
+
+// Options configure a Client.
+type Options struct {
+	// Endpoints are gRPC addresses, host:port, of some servers, at least one.
+	// Name all of them: the primary is found through any that answers.
+	Endpoints []string
+	// ClientID is a name of one's own. Leave it empty unless the name must
+	// outlive the process: then the service makes one, which is protected
+	// against repeats for ever and cannot be taken twice. Only one Client at a time
+	// may use a name; it takes over, and lets go, what an earlier one still holds.
+	ClientID cluster.ClientID
+	// FirstRequest is where the request numbers start. The default is 1, and with a
+	// ClientID the time in microseconds, so that a new process does not repeat
+	// the numbers of the one before.
+	FirstRequest cluster.RequestID
+	// Budget is how long one call may look for a primary that answers. A waiting
+	// Acquire does not use it up while it is connected and waits. 0 = DefaultBudget.
+	Budget time.Duration
+	// Attempt is how long one try may take before the next one, under the same
+	// request ID. 0 = DefaultAttempt.
+	Attempt time.Duration
+	// Holder is what others see of this process. Zero fields come from the
+	// operating system; the command is the program's name without arguments, for
+	// those may be secret.
+	Holder Holder
+	// Log tells of slow renewals, strays and lost locks. nil = silent.
+	Log *slog.Logger
+	// Clock is the clock of leases. nil = CLOCK_BOOTTIME where there is one.
+	Clock Clock
+	// Rand is a source of random numbers for several goroutines. nil = math/rand/v2.
+	Rand func() uint64
+	// DialOptions come after the library's own, which are: no TLS, no proxy, no
+	// retries by gRPC, quick reconnects.
+	DialOptions []grpc.DialOption
+}
+
+// AcquireOptions say how a lock is wanted.
+type AcquireOptions struct {
+	// TTL is how long the lease lasts without a renewal: how long others wait
+	// when this process dies. 0 = DefaultTTL.
+	TTL time.Duration
+	// Wait is how long to stand in the queue: 0 = try once, Forever = no end. The
+	// service counts it, over failovers too; the context bounds the call.
+	Wait time.Duration
+}
+
+// AppendOption changes one Append or Bind.
+type AppendOption func(*appendOptions)
+
+type appendOptions struct{ adoptExisting bool }
+
+// AdoptExisting takes a file that is not empty and has no binding as it is.
+func AdoptExisting() AppendOption { return func(o *appendOptions) { o.adoptExisting = true } }
+
+func appendOptionsOf(opts []AppendOption) appendOptions {
+	var o appendOptions
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// complete fills in the defaults and checks the rest.
+func (o Options) complete() (Options, error) {
+	if len(o.Endpoints) == 0 {
+		return o, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
+	}
+	for _, e := range o.Endpoints {
+		if e == "" || strings.ContainsAny(e, " ,") {
+			return o, fmt.Errorf("endpoint %q: use host:port, one to an element", e)
+		}
+	}
+	if o.ClientID != "" {
+		if err := o.ClientID.Validate(); err != nil {
+			return o, err
+		}
+		if o.ClientID.Opened() || o.ClientID.Anonymous() {
+			return o, fmt.Errorf("client ID %q: names that begin with @ or ~ are made by the service", o.ClientID)
+		}
+	}
+	if o.Budget < 0 || o.Attempt < 0 {
+		return o, errors.New("budget and attempt must not be negative")
+	}
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	if o.Attempt == 0 {
+		o.Attempt = DefaultAttempt
+	}
+	if o.FirstRequest == 0 {
+		o.FirstRequest = 1
+		if o.ClientID != "" {
+			o.FirstRequest = cluster.RequestID(time.Now().UnixMicro())
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock()
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Uint64
+	}
+	o.Holder = o.Holder.complete()
+	return o, nil
+}
+
+func (h Holder) complete() Holder {
+	if h.Host == "" {
+		h.Host, _ = os.Hostname() // for people: unknown will do
+	}
+	if h.PID == 0 {
+		h.PID = os.Getpid()
+	}
+	if h.Command == "" && len(os.Args) > 0 {
+		h.Command = filepath.Base(os.Args[0])
+	}
+	h.Host, h.Command = clip(h.Host), clip(h.Command)
+	return h
+}
+
+// clip makes a text one that the service takes.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) > cluster.MaxText {
+		s = strings.ToValidUTF8(s[:cluster.MaxText], "")
+	}
+	return s
+}
+
+func (h Holder) proto() *pb.Holder {
+	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command}
+}

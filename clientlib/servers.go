@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// probeTime is how long a server may take to say what it is.
+	probeTime = 250 * time.Millisecond
+	// silenceTime is how long a round goes on after the first answer.
+	silenceTime = 40 * time.Millisecond
+	// maxServers bounds the connections, should servers name ever new primaries.
+	maxServers = 32
+)
+
+// server is one server and the connection to it.
+type server struct {
+	addr string
+	conn *grpc.ClientConn
+	stub pb.LockServiceClient
+	// heard is when it last answered anything, on the client's clock.
+	heard atomic.Int64
+}
+
+// servers knows the servers and which one is believed to be primary. The belief
+// costs time when it is wrong, nothing else.
+type servers struct {
+	dial   []grpc.DialOption
+	clock  Clock
+	listed int // the first so many of mu.all are the user's endpoints
+	rounds sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		all     []*server
+		primary *server
+		epoch   cluster.Epoch // the highest heard of
+		probe   *probe        // under way, shared by all who want to know
+		closed  bool
+	}
+}
+
+func newServers(o Options) (*servers, error) {
+	s := &servers{clock: o.Clock, dial: append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// A proxy for the web is not the way to a lock service.
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		// Retries are ours: gRPC knows nothing of request IDs.
+		grpc.WithDisableRetry(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 75 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}),
+	}, o.DialOptions...)}
+	for _, addr := range o.Endpoints {
+		if _, err := s.add(addr); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	s.listed = len(s.mu.all)
+	return s, nil
+}
+
+// add returns the server with the address, made if need be. It does not connect.
+func (s *servers) add(addr string) (*server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.mu.all {
+		if v.addr == addr {
+			return v, nil
+		}
+	}
+	if s.mu.closed {
+		return nil, ErrClosed
+	}
+	if len(s.mu.all) >= maxServers {
+		return nil, fmt.Errorf("server %s: %d servers are known already", addr, len(s.mu.all))
+	}
+	conn, err := grpc.NewClient(addr, s.dial...)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
+	}
+	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn)}
+	s.mu.all = append(s.mu.all, v)
+	return v, nil
+}
+
+func (s *servers) close() {
+	s.mu.Lock()
+	all := s.mu.all
+	s.mu.closed = true
+	s.mu.Unlock()
+	for _, v := range all {
+		v.conn.Close() //nolint:errcheck // it says only that it is closed already
+	}
+	s.rounds.Wait()
+}
+
+// primary is who is believed to be primary, nil if nobody is.
+func (s *servers) primary() *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.primary
+}
+
+// believe takes v for the primary on the word of an answer from that epoch. Late
+// words from older epochs change nothing.
+func (s *servers) believe(v *server, epoch cluster.Epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch >= s.mu.epoch || s.mu.primary == nil {
+		s.mu.primary = v
+	}
+	s.mu.epoch = max(s.mu.epoch, epoch)
+}
+
+// doubt ends the belief in v.
+func (s *servers) doubt(v *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.primary == v {
+		s.mu.primary = nil
+	}
+}
+
+func (s *servers) list() ([]*server, cluster.Epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.all), s.mu.epoch
+}
+
+// addresses are the endpoints that the user gave.
+func (s *servers) addresses() []string {
+	all, _ := s.list()
+	addrs := make([]string, 0, s.listed)
+	for _, v := range all[:s.listed] {
+		addrs = append(addrs, v.addr)
+	}
+	return addrs
+}
+
+// finding is what a round of questions brought to light.
+type finding struct {
+	// to is whom to ask; nil = nobody is known who could answer.
+	to    *server
+	epoch cluster.Epoch
+	rank  rank
+	// takeover says that some server is about to become primary.
+	takeover bool
+	err      error // why a server did not answer
+}
+
+// rank orders findings of one epoch.
+type rank int
+
+const (
+	rankNone rank = iota
+	// rankDumb: it answers but does not say what it is.
+	rankDumb
+	rankFencing
+	// rankNamed: another server says that this one is primary.
+	rankNamed
+	// rankPrimary: it says so itself.
+	rankPrimary
+)
+
+// better prefers the newer epoch, because an old primary may not know yet that it is deposed.
+func (f finding) better(g finding) bool {
+	if (f.to == nil) != (g.to == nil) {
+		return f.to != nil
+	}
+	if f.epoch != g.epoch {
+		return f.epoch > g.epoch
+	}
+	return f.rank > g.rank
+}
+
+// merge is the better of two, with what both know.
+func (f finding) merge(g finding) finding {
+	best, takeover, err := f, f.takeover || g.takeover, f.err
+	if err == nil {
+		err = g.err
+	}
+	if g.better(f) {
+		best = g
+	}
+	best.takeover, best.err = takeover, err
+	return best
+}
+
+// probe is one round of questions to all servers.
+type probe struct {
+	done  chan struct{}
+	found finding // after done
+}
+
+// locate asks all servers at once who is primary. Everybody who asks at the same
+// time shares one round.
+func (s *servers) locate(ctx context.Context) finding {
+	s.mu.Lock()
+	p := s.mu.probe
+	switch {
+	case p == nil && s.mu.closed:
+		s.mu.Unlock()
+		return finding{err: ErrClosed}
+	case p == nil:
+		p = &probe{done: make(chan struct{})}
+		s.mu.probe = p
+		// The round is everybody's: it does not end with the one who began it.
+		shared := context.WithoutCancel(ctx)
+		s.rounds.Go(func() { s.run(shared, p) })
+	}
+	s.mu.Unlock()
+	select {
+	case <-p.done:
+		return p.found
+	case <-ctx.Done():
+		return finding{err: context.Cause(ctx)}
+	}
+}
+
+// run is one round. Once somebody has said something, it does not wait for long
+// for those who are silent, for they are dead or paused.
+func (s *servers) run(ctx context.Context, p *probe) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	all, known := s.list()
+	answers := make(chan finding, len(all))
+	for _, v := range all {
+		s.rounds.Go(func() { answers <- s.ask(ctx, v) })
+	}
+	var silence <-chan time.Time
+	for n := 0; n < len(all); n++ {
+		select {
+		case f := <-answers:
+			p.found = p.found.merge(f)
+			if f.err == nil && silence == nil {
+				silence = time.After(silenceTime)
+			}
+		case <-silence:
+			n = len(all)
+		}
+		if p.found.rank == rankPrimary && p.found.epoch >= known {
+			break // nobody can know better
+		}
+	}
+	if p.found.rank >= rankNamed {
+		s.believe(p.found.to, p.found.epoch)
+	}
+	s.mu.Lock()
+	s.mu.probe = nil
+	s.mu.Unlock()
+	close(p.done)
+}
+
+// ask asks one server what it is and whom it believes to be primary.
+func (s *servers) ask(ctx context.Context, v *server) finding {
+	r, err := v.stub.Status(ctx, &pb.StatusRequest{Local: true})
+	if err != nil {
+		switch status.Code(err) {
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+			return finding{err: fmt.Errorf("%s: %w", v.addr, err)}
+		}
+		return finding{to: v, rank: rankDumb}
+	}
+	v.heard.Store(int64(s.clock.Now()))
+	f := finding{epoch: cluster.Epoch(r.GetEpoch())}
+	switch r.GetRole() {
+	case pb.Role_ROLE_PRIMARY:
+		f.to, f.rank = v, rankPrimary
+		return f
+	case pb.Role_ROLE_FENCING:
+		f.to, f.rank, f.takeover = v, rankFencing, true
+		return f
+	case pb.Role_ROLE_CANDIDATE:
+		f.takeover = true
+	}
+	if addr := r.GetPrimary().GetGrpc(); addr != "" {
+		if named, err := s.add(addr); err == nil {
+			f.to, f.rank = named, rankNamed
+		}
+	}
+	return f
+}
