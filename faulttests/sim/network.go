@@ -21,7 +21,7 @@ type Net struct {
 
 	mu    sync.Mutex
 	nodes map[cluster.ServerID]*node.Node // nil or absent: nobody listens
-	cut   map[route]bool                   // packets of this direction vanish
+	cut   map[route]bool                  // packets of this direction vanish
 }
 
 // route is one direction between two servers.
