@@ -134,36 +134,30 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
 		return r, nil
 	}
-	tokens, out, err := s.b.KeepAlive(ctx, client, int(q.GetHeld()))
+	grants, out, err := s.b.KeepAlive(ctx, client, int(q.GetHeld()))
 	if err != nil {
 		return nil, err
 	}
 	r.Status, r.Message, r.Epoch, r.Lsn = pb.Status(out.Status), out.Message, uint64(out.Epoch), uint64(out.LSN)
 	r.Primary, r.RetryAfterMs = s.advice(out.Status)
-	if out.Status == cluster.StatusOK && (len(tokens) > 0 || q.GetHeld() > 0) {
-		err = s.listHeld(ctx, client, r, int(q.GetHeld()))
+	for _, g := range grants {
+		r.Grants = append(r.Grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
+	}
+	if r.Differs = len(grants) > 0; !r.Differs && out.Status == cluster.StatusOK && q.GetHeld() > 0 {
+		r.Differs, err = s.holdsNothing(ctx, client)
 	}
 	return r, err
 }
 
-// listHeld tells a client what it holds, if that is not as many grants as it believes.
-func (s *service) listHeld(ctx context.Context, client cluster.ClientID, r *pb.KeepAliveResponse, believed int) error {
-	var grants []*pb.HeldLock
-	differs := false
-	reading, err := s.b.Read(ctx, func(v primary.View) {
-		if differs = v.Table.HeldBy(client) != believed; !differs {
-			return
-		}
-		for g := range v.Table.Held(client) {
-			grants = append(grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
-		}
-	})
-	// The reign may have ended since: then what a replica has is no reason for
-	// the client to release anything.
-	if err == nil && reading.Status == cluster.StatusOK && !reading.Local {
-		r.Differs, r.Grants = differs, grants
+// holdsNothing tells a client that lost everything, for whom KeepAlive has nothing to
+// list, from one that is right.
+func (s *service) holdsNothing(ctx context.Context, client cluster.ClientID) (bool, error) {
+	nothing := false
+	reading, err := s.b.Read(ctx, func(v primary.View) { nothing = v.Table.HeldBy(client) == 0 })
+	if err != nil || reading.Status != cluster.StatusOK || reading.Local {
+		return false, err // the reign has ended since: the next one tells
 	}
-	return err
+	return nothing, nil
 }
 
 // handover moves the reign on purpose.

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peergrpc_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// fake answers with what it was asked, so that nothing can be lost on the way.
+type fake struct {
+	id     cluster.ServerID
+	refuse error
+	block  chan struct{} // a push waits for it, unless nil
+
+	mu     sync.Mutex
+	pushes []push.Push
+	pings  []election.Ping
+	asks   []election.Ask
+	epochs []cluster.Epoch
+}
+
+func (f *fake) HandlePing(p election.Ping) election.Pong {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pings = append(f.pings, p)
+	return election.Pong{From: f.id, Nonce: uint64(f.id) << 60, Seq: p.Seq, Status: p.Status, Primary: 2}
+}
+
+func (f *fake) HandlePreVote(_ context.Context, a election.Ask) election.Vote {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asks = append(f.asks, a)
+	return election.Vote{From: f.id, Nonce: 7, Status: status(), HearsPrimary: true, Primary: 3, Live: []cluster.ServerID{1, 3}}
+}
+
+func (f *fake) HandlePush(p push.Push) push.Ack {
+	if f.block != nil {
+		<-f.block
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pushes = append(f.pushes, p)
+	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes)}
+}
+
+func (f *fake) HandleHandover(e cluster.Epoch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.epochs = append(f.epochs, e)
+	return f.refuse
+}
+
+func status() election.Status {
+	return election.Status{Role: election.RolePrimary, Epoch: 1 << 40, LSN: 1<<63 + 1, Able: true, Progress: 3, Storage: time.Hour}
+}
+
+// listen serves f at addr, "127.0.0.1:0" for any port.
+func listen(t *testing.T, addr, clusterID string, f *fake) (string, *grpc.Server) {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(peergrpc.ServerOptions()...)
+	peergrpc.Register(s, clusterID, f)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return l.Addr().String(), s
+}
+
+// three is a cluster of three fakes as server 1 reaches it.
+func three(t *testing.T) (*peergrpc.Peers, volume.Cluster, map[cluster.ServerID]*fake) {
+	t.Helper()
+	c := volume.Cluster{ID: volume.ClusterID{1, 2, 3}}
+	fakes := map[cluster.ServerID]*fake{}
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		fakes[id] = &fake{id: id}
+		addr, _ := listen(t, "127.0.0.1:0", c.ID.String(), fakes[id])
+		c.Servers = append(c.Servers, cluster.Member{ID: id, Peer: addr})
+	}
+	return open(t, c), c, fakes
+}
+
+func open(t *testing.T, c volume.Cluster) *peergrpc.Peers {
+	t.Helper()
+	p := peergrpc.New(1, c)
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestNothingIsLostOnTheWay(t *testing.T) {
+	p, _, fakes := three(t)
+	ctx := within(t, 10*time.Second)
+	for id, f := range fakes {
+		ping := election.Ping{From: 1, Nonce: 1<<63 + 5, Seq: 42, Status: status()}
+		pong, err := p.Ping(ctx, id, ping)
+		if want := (election.Pong{From: id, Nonce: uint64(id) << 60, Seq: 42, Status: status(), Primary: 2}); err != nil || pong != want {
+			t.Errorf("ping %d: got %+v, %v, want %+v", id, pong, err, want)
+		}
+		if len(f.pings) != 1 || f.pings[0] != ping {
+			t.Errorf("server %d was pinged with %+v", id, f.pings)
+		}
+		ask := election.Ask{From: 1, Nonce: 9, Epoch: 11}
+		vote, err := p.PreVote(ctx, id, ask)
+		want := election.Vote{From: id, Nonce: 7, Status: status(), HearsPrimary: true, Primary: 3, Live: []cluster.ServerID{1, 3}}
+		if err != nil || !reflect.DeepEqual(vote, want) || len(f.asks) != 1 || f.asks[0] != ask {
+			t.Errorf("pre-vote %d: got %+v, %v, want %+v; asked %+v", id, vote, err, want, f.asks)
+		}
+		for _, m := range []push.Push{
+			{Epoch: 3},
+			{Epoch: 3, Before: wal.Position{LSN: 8, Chain: 1<<64 - 1}, Frames: make([]byte, 2<<20)},
+			{Epoch: 3, Chunk: &push.Chunk{At: wal.Position{LSN: 9, Chain: 2}, Offset: 256 << 10, Bytes: []byte("x"), Last: true}},
+		} {
+			ack, err := p.Push(ctx, id, m)
+			if err != nil || ack.Epoch != 4 || ack.At != m.Before || ack.Chunk != len(f.pushes) {
+				t.Errorf("push to %d: %+v, %v", id, ack, err)
+			}
+			if got := f.pushes[len(f.pushes)-1]; !reflect.DeepEqual(got, m) {
+				t.Errorf("push to %d arrived as %+v", id, got)
+			}
+		}
+		if err := p.Handover(ctx, id, 77); err != nil || len(f.epochs) != 1 || f.epochs[0] != 77 {
+			t.Errorf("handover to %d: %v, told %v", id, err, f.epochs)
+		}
+		f.refuse = errors.New("no prepared claim")
+		if err := p.Handover(ctx, id, 77); err == nil {
+			t.Errorf("handover to %d, which is not able, succeeded", id)
+		}
+	}
+	if _, err := p.Ping(ctx, 4, election.Ping{}); err == nil {
+		t.Error("a ping to nobody was answered")
+	}
+}
+
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func TestRefusedConnectionIsAnErrorAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: addr}}})
+	ctx := within(t, 10*time.Second)
+	for i := range 3 { // the first dials, the others find it failed
+		start := time.Now()
+		_, err := p.Ping(ctx, 2, election.Ping{From: 1})
+		if took := time.Since(start); err == nil || isContext(err) || took > time.Second {
+			t.Errorf("ping %d of nobody: %v after %v", i, err, took)
+		}
+		if _, err := p.Push(ctx, 2, push.Push{}); err == nil || isContext(err) {
+			t.Errorf("push to nobody: %v", err)
+		}
+	}
+}
+
+func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
+	f := &fake{id: 2}
+	c := volume.Cluster{ID: volume.ClusterID{9}}
+	addr, s := listen(t, "127.0.0.1:0", c.ID.String(), f)
+	c.Servers = cluster.Members{{ID: 2, Peer: addr}}
+	p := open(t, c)
+	ctx := within(t, 20*time.Second)
+	if _, err := p.Ping(ctx, 2, election.Ping{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Push(ctx, 2, push.Push{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	if _, err := p.Ping(ctx, 2, election.Ping{}); err == nil || isContext(err) {
+		t.Errorf("ping of a stopped server: %v", err)
+	}
+	if _, err := p.Push(ctx, 2, push.Push{}); err == nil || isContext(err) {
+		t.Errorf("push to a stopped server: %v", err)
+	}
+	listen(t, addr, c.ID.String(), f)
+	start := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for pinged, pushed := false, false; !pinged || !pushed; <-tick.C {
+		_, err := p.Ping(ctx, 2, election.Ping{})
+		pinged = pinged || err == nil
+		_, err = p.Push(ctx, 2, push.Push{})
+		pushed = pushed || err == nil
+		if ctx.Err() != nil {
+			t.Fatal("the restarted server is not seen")
+		}
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("the restarted server was seen after %v", took)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	_, c, fakes := three(t)
+	c.ID = volume.ClusterID{6, 6, 6}
+	p := open(t, c)
+	ctx := within(t, 10*time.Second)
+	_, perr := p.Ping(ctx, 2, election.Ping{})
+	_, verr := p.PreVote(ctx, 2, election.Ask{})
+	_, uerr := p.Push(ctx, 2, push.Push{})
+	herr := p.Handover(ctx, 2, 1)
+	for _, err := range []error{perr, verr, uerr, herr} {
+		if err == nil || isContext(err) {
+			t.Errorf("a stranger was answered: %v", err)
+		}
+	}
+	if f := fakes[2]; len(f.pings)+len(f.asks)+len(f.pushes)+len(f.epochs) != 0 {
+		t.Errorf("a stranger was listened to: %+v", f)
+	}
+}
+
+func TestSlowPushHoldsNothingElseUp(t *testing.T) {
+	p, _, fakes := three(t)
+	f := fakes[2]
+	f.block = make(chan struct{})
+	short := within(t, 50*time.Millisecond)
+	if _, err := p.Push(short, 2, push.Push{Epoch: 1, Frames: make([]byte, 1<<20)}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a push without an answer: %v", err)
+	}
+	ctx := within(t, 10*time.Second)
+	if _, err := p.Ping(ctx, 2, election.Ping{Seq: 1}); err != nil {
+		t.Errorf("ping beside a push: %v", err)
+	}
+	close(f.block)
+	// The answer to the push that was given up must not be taken for this one's.
+	ack, err := p.Push(ctx, 2, push.Push{Epoch: 5})
+	if err != nil || ack.Epoch != 6 {
+		t.Errorf("push after one that was given up: %+v, %v", ack, err)
+	}
+}
+
+func TestConcurrentPushesGoOneByOne(t *testing.T) {
+	p, _, _ := three(t)
+	ctx := within(t, 10*time.Second)
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			ack, err := p.Push(ctx, 3, push.Push{Epoch: cluster.Epoch(i)})
+			if err != nil || ack.Epoch != cluster.Epoch(i)+1 {
+				t.Errorf("push %d: %+v, %v", i, ack, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestClosedPeersAnswerWithAContextError(t *testing.T) {
+	_, c, _ := three(t)
+	p := peergrpc.New(1, c)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Ping(t.Context(), 2, election.Ping{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("ping over closed connections: %v", err)
+	}
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+func members() cluster.Members {
+	return cluster.Members{
+		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
+		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
+		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+	}
+}
+
+// timing has no pauses that a test would wait for.
+func timing() cluster.Timing {
+	t := cluster.DefaultTiming()
+	t.Heartbeat, t.Suspicion, t.FencingPeriod = 5*time.Millisecond, 50*time.Millisecond, 0
+	return t
+}
+
+// backend is a primary as a node shows it, or a replica without a table.
+type backend struct {
+	self    cluster.ServerID
+	members cluster.Members
+	p       *primary.Primary // nil at a replica
+
+	mu    sync.Mutex
+	reign cluster.ServerID // who is believed to reign
+	epoch cluster.Epoch
+}
+
+var _ api.Backend = (*backend)(nil)
+
+func (b *backend) elect(id cluster.ServerID, epoch cluster.Epoch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reign, b.epoch = id, epoch
+}
+
+func secondary() locktable.Outcome { return locktable.Outcome{Status: cluster.StatusSecondaryMode} }
+
+func (b *backend) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	if b.p == nil {
+		return secondary(), nil
+	}
+	return b.p.Do(ctx, q)
+}
+
+func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token) (locktable.Outcome, error) {
+	if b.p == nil {
+		return secondary(), nil
+	}
+	return b.p.Renew(ctx, l, t)
+}
+
+func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) ([]locktable.Grant, locktable.Outcome, error) {
+	if b.p == nil {
+		return nil, secondary(), nil
+	}
+	return b.p.KeepAlive(ctx, id, held)
+}
+
+func (b *backend) Read(ctx context.Context, f func(primary.View)) (api.Reading, error) {
+	if b.p == nil {
+		return api.Reading{Status: cluster.StatusSecondaryMode, Local: true}, nil
+	}
+	var at cluster.LSN
+	out, err := b.p.Read(ctx, func(v primary.View) { at = v.At.LSN; f(v) })
+	if err != nil || out.Status != cluster.StatusOK {
+		return api.Reading{Status: out.Status}, err
+	}
+	return api.Reading{Status: cluster.StatusOK, LSN: at, Epoch: b.p.Epoch()}, nil
+}
+
+func (b *backend) Primary() (cluster.Member, cluster.Epoch, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, ok := b.members.Find(b.reign)
+	return m, b.epoch, ok
+}
+
+func (b *backend) Handover(context.Context, cluster.ServerID) (cluster.ServerID, error) {
+	return 0, errors.New("no live server is able to take over")
+}
+
+func (b *backend) Status() api.ClusterStatus {
+	s := api.ClusterStatus{ClusterID: "c0", Server: b.self, Epoch: 7}
+	for _, m := range b.members {
+		x := api.ServerStatus{Member: m, Role: "unreachable", Heard: -1}
+		if m.ID == b.self {
+			x = api.ServerStatus{Member: m, Role: "replica", PID: 4711, Filesystem: "tmpfs"}
+			if b.p != nil {
+				x.Role = "primary"
+			}
+		}
+		s.Servers = append(s.Servers, x)
+	}
+	return s
+}
+
+func (b *backend) Timing() cluster.Timing { return timing() }
+
+// serving is a primary over a simulated disk.
+func serving(t *testing.T) *backend {
+	t.Helper()
+	d := volumetest.New(1)
+	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members(), rand.Reader); err != nil {
+		t.Fatalf("init: %v", err)
+	}
+	v, err := volume.Open(d.Host(1, volumetest.ProfileLocal()), volume.Options{
+		Server: 1, Random: rand.Reader, FirstSegment: 4 << 20, Segment: 4 << 20,
+	})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	prepared, err := v.Prepare(t.Context())
+	if err != nil {
+		t.Fatalf("prepare: %v", err)
+	}
+	r, err := v.Claim(t.Context(), prepared)
+	if err != nil {
+		t.Fatalf("claim: %v", err)
+	}
+	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
+	ctx, stop := context.WithCancelCause(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		stop(errors.New("the test is over"))
+		<-done // it says that the test is over
+		if err := v.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	select {
+	case <-p.Serving():
+	case err := <-done:
+		t.Fatalf("the reign ended: %v", err)
+	}
+	return &backend{self: 1, members: members(), p: p, reign: 1, epoch: 1}
+}
+
+// eventually looks until what is said is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(20 * time.Second)
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// lockAt is a lock as the primary has it.
+func (b *backend) lockAt(t *testing.T, name cluster.LockName) locktable.LockView {
+	t.Helper()
+	var l locktable.LockView
+	if r, err := b.Read(t.Context(), func(v primary.View) { l, _ = v.Table.Lock(name) }); err != nil || r.Status != cluster.StatusOK {
+		t.Fatalf("read: %v %v", r.Status, err)
+	}
+	return l
+}
+
+// scripted answers everything with one outcome.
+type scripted struct {
+	backend
+	out  locktable.Outcome
+	asks []*locktable.Request
+}
+
+func answering(out locktable.Outcome) *scripted {
+	return &scripted{backend: backend{self: 1, members: members(), reign: 2, epoch: 3}, out: out}
+}
+
+func (s *scripted) Do(_ context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asks = append(s.asks, q)
+	return s.out, nil
+}
+
+func (s *scripted) Renew(context.Context, cluster.LockName, cluster.Token) (locktable.Outcome, error) {
+	return s.out, nil
+}
+
+func (s *scripted) KeepAlive(context.Context, cluster.ClientID, int) ([]locktable.Grant, locktable.Outcome, error) {
+	return nil, s.out, nil
+}
+
+func (s *scripted) Read(context.Context, func(primary.View)) (api.Reading, error) {
+	return api.Reading{Status: s.out.Status}, nil
+}
