@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// group is a process group whose leader is the command. Its number cannot be
+// given to strangers as long as an unreaped child of ours belongs to it, and
+// orphans of the group become our children (PR_SET_CHILD_SUBREAPER).
+type group struct {
+	pid   int
+	ended chan int
+}
+
+// start forks the command. It is waited for on the thread that forked it,
+// because PR_SET_PDEATHSIG means the death of that thread.
+func start(opt Options) (*group, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become subreaper: %w", err)
+	}
+	g := &group{ended: make(chan int, 1)}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		var err error
+		attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		tty := foreground(opt.Stdin)
+		if tty {
+			attr.Foreground, attr.Ctty = true, int(opt.Stdin.Fd())
+		}
+		g.pid, err = syscall.ForkExec(opt.Path, opt.Args, &syscall.ProcAttr{
+			Env: opt.Env, Sys: attr,
+			Files: []uintptr{opt.Stdin.Fd(), opt.Stdout.Fd(), opt.Stderr.Fd()},
+		})
+		started <- err
+		if err == nil {
+			code := g.wait(tty)
+			if tty {
+				takeTerminal(opt.Stdin)
+			}
+			g.ended <- code
+		}
+	}()
+	return g, <-started
+}
+
+// wait waits for the leader. A command that was stopped from the terminal is
+// continued: it would hold the lock and do nothing.
+func (g *group) wait(tty bool) int {
+	for {
+		var ws unix.WaitStatus
+		_, err := unix.Wait4(g.pid, &ws, unix.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 1 // somebody else reaped it: nothing in this process does
+		case ws.Stopped():
+			if tty && ws.StopSignal() == unix.SIGTSTP {
+				g.signal(syscall.SIGCONT)
+			}
+		case ws.Signaled():
+			return 128 + int(ws.Signal())
+		case ws.Exited():
+			return ws.ExitStatus()
+		}
+	}
+}
+
+// signal goes to every process of the group. One that is gone needs none.
+func (g *group) signal(s syscall.Signal) {
+	syscall.Kill(-g.pid, s) //nolint:errcheck // ESRCH: all are gone
+}
+
+// alive reaps orphans of the group and says whether there are more. Only to be
+// called when the leader has been reaped.
+func (g *group) alive() bool {
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-g.pid, &ws, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // ECHILD
+			return false
+		case pid == 0:
+			return true
+		}
+	}
+}
+
+// foreground says that in is our terminal and that we are in its foreground. Then
+// the command must be, or it could not read.
+func foreground(in *os.File) bool {
+	pgrp, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCGPGRP)
+	return err == nil && pgrp == unix.Getpgrp()
+}
+
+// takeTerminal brings this process back into the foreground.
+func takeTerminal(in *os.File) {
+	// Who is in the background and takes the terminal is stopped by SIGTTOU.
+	signal.Ignore(syscall.SIGTTOU)
+	defer signal.Reset(syscall.SIGTTOU)
+	unix.IoctlSetPointerInt(int(in.Fd()), unix.TIOCSPGRP, unix.Getpgrp()) //nolint:errcheck // the terminal is gone
+}

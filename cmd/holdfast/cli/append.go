@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// appending is one `holdfast append`.
+type appending struct {
+	app        *app
+	lock, file string
+	token      uint64
+	lease      lease
+	id         identity
+	split      bool
+	adopt      bool
+}
+
+func (a *app) appendCommand() *cobra.Command {
+	x := &appending{app: a}
+	c := &cobra.Command{
+		Use:   "append LOCK FILE < data",
+		Short: "Append the standard input to a protected file, exactly once",
+		Long: `Append the standard input to a protected file, FILE below files/ on the volume,
+exactly once. With --token under that lock, else the lock is gotten, used and released.
+
+One append has at most 1 MiB and is written whole or not at all. More is refused,
+or with --split appended in pieces: each exactly once, but others may see some of
+them without the rest when this command is ended.
+
+With --client-id and --request-id the command can be repeated: what was appended
+is not appended again. With --split the pieces take that request ID and the following.`,
+		Args: exactly("LOCK", "FILE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			x.lock, x.file = args[0], args[1]
+			if err := firstError(x.lease.check(), x.id.check(), fileName(x.file)); err != nil {
+				return err
+			}
+			return x.run(c.Context())
+		},
+	}
+	fl := c.Flags()
+	tokenFlag(c, &x.token, "the token of the lock (default: get the lock for this)")
+	x.lease.flags(fl, "1m")
+	x.id.flags(fl)
+	fl.BoolVar(&x.split, "split", false, "append more than 1 MiB in pieces")
+	fl.BoolVar(&x.adopt, "adopt-existing", false, "take a file that is not empty and not bound to a lock yet")
+	return c
+}
+
+func fileName(name string) error {
+	if err := cluster.FileName(name).Validate(); err != nil {
+		return usagef("%v: name a file below files/ on the volume", err)
+	}
+	return nil
+}
+
+func (x *appending) run(ctx context.Context) error {
+	in := bufio.NewReaderSize(x.app.Stdin, 2*cluster.MaxAppend)
+	// The first piece is read before the lock is asked for: nobody shall wait for a slow pipe.
+	first, more, err := piece(in)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the standard input: %w", err)
+	case len(first) == 0:
+		return usagef("append: the standard input is empty: there is nothing to append")
+	case more && !x.split:
+		return &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("the standard input has more than %d bytes", cluster.MaxAppend)}
+	}
+	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+		named := x.id.named()
+		id := x.id.complete()
+		if named && !more {
+			// A repeat of what was executed needs no lock.
+			if r, err := x.executed(ctx, c, id); r != nil || err != nil {
+				return x.print([]*pb.Answer{r}, err)
+			}
+		}
+		var all []*pb.Answer
+		err := x.app.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
+			for data := first; len(data) > 0; id.request++ {
+				r, err := x.append(ctx, c, id, named, token, data)
+				if err != nil {
+					return err
+				}
+				all = append(all, r)
+				if data, _, err = piece(in); err != nil {
+					return fmt.Errorf("read the standard input: %w", err)
+				}
+			}
+			return nil
+		})
+		return x.print(all, err)
+	})
+}
+
+// piece reads what fits into one append, and says whether there is more.
+func piece(in *bufio.Reader) (data []byte, more bool, err error) {
+	data = make([]byte, cluster.MaxAppend)
+	n, err := io.ReadFull(in, data)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return data[:n], false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	_, err = in.Peek(1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, false, err
+	}
+	return data, err == nil, nil
+}
+
+func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, named bool, token uint64, data []byte) (*pb.Answer, error) {
+	if named {
+		if r, err := x.executed(ctx, c, id); r != nil || err != nil {
+			return r, err
+		}
+	}
+	q := &pb.FileAppendRequest{
+		ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file, Data: data, AdoptExisting: x.adopt,
+	}
+	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.FileAppend(ctx, q) })
+}
+
+// executed is the answer of an earlier run of this command, nil if there is
+// none. To send the request again would not do: it was made under another token.
+func (x *appending) executed(ctx context.Context, c *remote.Caller, id identity) (*pb.Answer, error) {
+	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
+		return s.Outcome(ctx, &pb.OutcomeRequest{ClientId: id.client, RequestId: id.request})
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch r.GetState() {
+	case pb.RequestState_REQUEST_STATE_EXECUTED:
+	case pb.RequestState_REQUEST_STATE_CANCELLED:
+		return nil, &wire.Error{Status: cluster.StatusCancelled, Client: cluster.ClientID(id.client), Request: cluster.RequestID(id.request)}
+	default:
+		return nil, nil
+	}
+	o := r.GetOutcome()
+	if o.GetReceipt().GetFile() != x.file {
+		return nil, usagef("request %d of client %s was another one: use a higher --request-id", id.request, id.client)
+	}
+	o.Repeat = true
+	return o, wire.AnswerError(o)
+}
+
+type appended struct {
+	wire.Body
+	Appends []wire.Body `json:"appends"`
+}
+
+// print shows the last receipt; offset is the first one's and length that of all.
+func (x *appending) print(all []*pb.Answer, err error) error {
+	if err != nil {
+		if n := len(all); n > 0 && all[0] != nil {
+			last := all[n-1].GetReceipt()
+			return fmt.Errorf("after %d pieces, up to offset %d: %w", n, last.GetOffset()+last.GetLength(), err)
+		}
+		return err
+	}
+	out := appended{Body: wire.BodyOf(all[len(all)-1]), Appends: []wire.Body{}}
+	out.Offset, out.Length = all[0].GetReceipt().GetOffset(), 0
+	for _, r := range all {
+		out.Length += r.GetReceipt().GetLength()
+		out.Appends = append(out.Appends, wire.BodyOf(r))
+	}
+	return x.app.print(out, func(w io.Writer) {
+		again := ""
+		if out.Repeat {
+			again = " (by an earlier run)"
+		}
+		fmt.Fprintf(w, "%s: %d bytes at offset %d, LSN %d, token %d%s\n", x.file, out.Length, out.Offset, out.LSN, out.Token, again)
+	})
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line of Holdfast: it reads flags, calls the
+// packages that do the work and writes text or JSON. See exit.go for the exit codes.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+)
+
+// World is what a command meets outside.
+type World struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+}
+
+// Process is the world of this process.
+func Process() World {
+	return World{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+}
+
+// app is one run of the command line.
+type app struct {
+	World
+	endpoints string
+	format    string
+	budget    time.Duration
+	// code is set by commands that end well with another code than 0.
+	code int
+}
+
+// defaultEndpoints is where `holdfast dev` serves.
+const defaultEndpoints = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603"
+
+// Main runs one command and returns the exit code.
+func Main(args []string, w World) int {
+	a := &app{World: w}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(w.Stdin)
+	root.SetOut(w.Stdout)
+	root.SetErr(w.Stderr)
+	err := root.ExecuteContext(context.Background())
+	if err == nil {
+		return a.code
+	}
+	if e, ok := errors.AsType[*quietError](err); ok {
+		return e.code
+	}
+	return a.fail(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "holdfast",
+		Short:         "Locks that really protect something, for machines that share a filesystem",
+		Long:          rootHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.format != formatText && a.format != formatJSON {
+				return usagef("--output %q: use text or json", a.format)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.endpoints, "endpoints", "", "gRPC addresses of the servers, with commas between (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
+	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
+	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, c.CommandPath())
+	})
+	root.AddCommand(
+		a.initCommand(), a.serverCommand(), a.devCommand(),
+		a.runCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.appendCommand(),
+		a.listCommand(), a.showCommand(), a.outcomeCommand(), a.cancelCommand(), a.breakCommand(), a.fileCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.doctorCommand(), a.versionCommand(),
+		a.guardCommand(),
+	)
+	return root
+}
+
+const rootHelp = `Holdfast gives machines that share a filesystem locks that really protect something.
+
+Try it:   holdfast dev                             three servers on this machine
+          holdfast run backup -- rsync -a /a /b    a command under a lock
+          echo hello | holdfast append log log/a   an append that happens exactly once
+
+Exit codes:
+  0    done
+  1    the lock was not gotten: held or the wait ended (-E changes it); fsck and doctor found errors
+  2    usage, or an argument that the server refused
+  3    the lock is not held any more: lost while the command ran, or the token is not the live one
+  4    the service does not answer, or it is not known whether the request was executed
+  5    refused or failed for another reason; the message says which
+  126  run: the command cannot be executed
+  127  run: the command was not found
+  else the exit code of the command that run ran; 128+n if signal n ended it`
+
+// servers are the endpoints to use.
+func (a *app) servers() []string {
+	list := a.endpoints
+	if list == "" {
+		list = a.Getenv("HOLDFAST_ENDPOINTS")
+	}
+	if list == "" {
+		list = defaultEndpoints
+	}
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this binary", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := readVersion()
+			return a.print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "holdfast %s (%s, commit %s)\n", v.Version, v.Go, v.Commit)
+			})
+		},
+	}
+}
+
+type version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+	Go      string `json:"go"`
+}
+
+func readVersion() version {
+	v := version{Version: "unknown", Commit: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Version, v.Go = info.Main.Version, info.GoVersion
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Commit = s.Value
+		}
+	}
+	return v
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// The exit codes, see rootHelp.
+const (
+	exitOK          = 0
+	exitHeld        = 1
+	exitUsage       = 2
+	exitLost        = 3
+	exitUnavailable = 4
+	exitFailed      = 5
+	// exitFindings is of fsck and doctor.
+	exitFindings = 1
+	// exitStuck is of a server whose former reign hangs in the filesystem (EX_SOFTWARE).
+	exitStuck = 70
+)
+
+// usageError is a mistake on the command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// quietError ends with a code when all has been said.
+type quietError struct{ code int }
+
+func (e *quietError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// conflictError is a lock that was not gotten, with the code that -E asked for.
+type conflictError struct {
+	err  error
+	code int
+}
+
+func (e *conflictError) Error() string { return e.err.Error() }
+func (e *conflictError) Unwrap() error { return e.err }
+
+// exitCode is the one of an error.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*conflictError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	if e, ok := errors.AsType[*child.StartError](err); ok {
+		return e.Code()
+	}
+	status, ok := wire.StatusOf(err)
+	if !ok {
+		return exitFailed
+	}
+	return statusCode(status)
+}
+
+func statusCode(s cluster.Status) int {
+	switch s {
+	case cluster.StatusOK:
+		return exitOK
+	case cluster.StatusHeld, cluster.StatusWaitTimeout:
+		return exitHeld
+	case cluster.StatusInvalidArgument, cluster.StatusTooLarge:
+		return exitUsage
+	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
+		return exitLost
+	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum,
+		cluster.StatusStorageUnavailable, cluster.StatusUnknown:
+		return exitUnavailable
+	default:
+		return exitFailed
+	}
+}
+
+// advice says what to do about an error; "" where the error says it.
+func advice(err error) string {
+	status, ok := wire.StatusOf(err)
+	switch {
+	case !ok && errors.Is(err, context.DeadlineExceeded):
+		return "see holdfast status"
+	case !ok:
+		return ""
+	}
+	switch status {
+	case cluster.StatusHeld:
+		return "wait for it with --wait 1m, or see who holds it with holdfast show LOCK"
+	case cluster.StatusWaitTimeout:
+		return "wait longer, or see who holds it with holdfast show LOCK"
+	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
+		return "the lock is not yours any more: acquire it again and begin anew"
+	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:
+		return "no server takes requests now: see holdfast status, and repeat with the same --client-id and --request-id"
+	case cluster.StatusStorageUnavailable:
+		return "the volume or the file takes no writes: look for a full disk or a lost mount, see holdfast status"
+	case cluster.StatusFileQuarantined:
+		return "look at the file, then go on in a new one with holdfast file rotate FILE --lock LOCK"
+	case cluster.StatusUnknown:
+		return "repeat with the same --client-id and --request-id: it executes at most once; or ask holdfast outcome CLIENT REQUEST"
+	case cluster.StatusTooLarge:
+		return "append in pieces with --split"
+	case cluster.StatusStaleRequest:
+		return "use a higher --request-id, or another --client-id"
+	default:
+		return ""
+	}
+}

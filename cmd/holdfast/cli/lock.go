@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// answer prints an answer of the service: the fields of the HTTP body.
+func (a *app) answer(r *pb.Answer, text func(io.Writer)) error { return a.print(wire.BodyOf(r), text) }
+
+func (a *app) acquireCommand() *cobra.Command {
+	var l lease
+	var id identity
+	c := &cobra.Command{
+		Use:   "acquire LOCK",
+		Short: "Get a lock and print its token",
+		Long: `Get a lock and print its token. The lock stays when this command is gone:
+nobody renews it, so use it, renew it or release it within --ttl. To run a command
+under a lock, use holdfast run.
+
+  TOKEN=$(holdfast acquire billing/job --ttl 1m --wait 10s) || exit
+  echo line | holdfast append billing/job billing/log --token $TOKEN
+  holdfast release billing/job --token $TOKEN`,
+		Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := firstError(l.check(), id.check()); err != nil {
+				return err
+			}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := a.acquire(ctx, c, args[0], &l, id.complete())
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, r.GetToken()) })
+			})
+		},
+	}
+	l.flags(c.Flags(), "0")
+	id.flags(c.Flags())
+	return c
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) renewCommand() *cobra.Command {
+	var token uint64
+	c := &cobra.Command{
+		Use: "renew LOCK --token N", Short: "Extend a lease by its TTL", Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			q := &pb.RenewLeaseRequest{Lock: args[0], Token: token}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				// To renew twice is as good as once.
+				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.RenewLease(ctx, q) })
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: %v left\n", args[0], wire.Millis(r.GetTtlMs())) })
+			})
+		},
+	}
+	tokenFlag(c, &token, "the token of the lock")
+	required(c, "token")
+	return c
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	var token uint64
+	var id identity
+	c := &cobra.Command{
+		Use: "release LOCK --token N", Short: "Let go of a lock", Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := id.check(); err != nil {
+				return err
+			}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := a.release(ctx, c, args[0], token, id.complete())
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: released\n", args[0]) })
+			})
+		},
+	}
+	tokenFlag(c, &token, "the token of the lock")
+	required(c, "token")
+	id.flags(c.Flags())
+	return c
+}
+
+func (a *app) breakCommand() *cobra.Command {
+	var token uint64
+	var reason, actor string
+	var id identity
+	c := &cobra.Command{
+		Use:   "break LOCK --reason TEXT",
+		Short: "Take a lock from its holder",
+		Long: `Take a lock from its holder. From then on the old token is dead: what its
+holder appends is refused. Other things that it still does are not stopped by this.`,
+		Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := id.check(); err != nil {
+				return err
+			}
+			if actor == "" {
+				actor = whoami()
+			}
+			id := id.complete()
+			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: broken\n", args[0]) })
+			})
+		},
+	}
+	tokenFlag(c, &token, "break only the grant with this token")
+	c.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	c.Flags().StringVar(&actor, "actor", "", "who, for the history (default: user@host)")
+	required(c, "reason")
+	id.flags(c.Flags())
+	return c
+}
+
+// whoami is for people.
+func whoami() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return clip(name + "@" + host)
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel CLIENT REQUEST",
+		Short: "See to it that a request ends now or never executes",
+		Args:  exactly("CLIENT", "REQUEST"),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := requestArgs(args)
+			if err != nil {
+				return err
+			}
+			q := &pb.CancelRequest{ClientId: id.client, RequestId: id.request}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Cancel(ctx, q) })
+				if r == nil || err != nil && r.GetStatus() != pb.Status_STATUS_CANCELLED {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) {
+					fmt.Fprintf(w, "request %d of client %s: %v\n", id.request, id.client, wire.FromStatus(r.GetStatus()))
+				})
+			})
+		},
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+const (
+	formatText = "text"
+	formatJSON = "json"
+)
+
+// print writes a result in the form that was asked for.
+func (a *app) print(v any, text func(io.Writer)) error {
+	if a.format == formatJSON {
+		return writeJSON(a.Stdout, v)
+	}
+	text(a.Stdout)
+	return nil
+}
+
+// writeJSON writes one object on one line.
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table writes rows in columns.
+func table(w io.Writer, rows func(row func(cells ...any))) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	rows(func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, c)
+		}
+		fmt.Fprintln(t)
+	})
+	t.Flush() //nolint:errcheck // as little as Fprint's to a terminal
+}
+
+// failure is an error in JSON: the fields of every answer.
+type failure struct {
+	wire.Body
+	Advice   string `json:"advice"`
+	ExitCode int    `json:"exit_code"`
+}
+
+// fail tells an error and returns its exit code. In JSON it goes to the
+// standard output, where the answer is looked for.
+func (a *app) fail(err error) int {
+	code := exitCode(err)
+	if a.format == formatJSON {
+		f := failure{Advice: advice(err), ExitCode: code}
+		if e, ok := errors.AsType[*wire.Error](err); ok {
+			f.Body = wire.BodyOf(e.Answer())
+		} else {
+			f.Body = wire.BodyOf(nil)
+			f.Status = errorWord(err)
+		}
+		f.Message = err.Error()
+		writeJSON(a.Stdout, f) //nolint:errcheck // there is nowhere else to say it
+		return code
+	}
+	fmt.Fprintf(a.Stderr, "holdfast: %v\n", err)
+	if e, ok := errors.AsType[*wire.Error](err); ok && e.Holder != nil {
+		fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s under token %d, %d waiting\n", e.Lock, holderText(e.Holder), e.Holder.Token, e.QueueLength)
+	}
+	if tip := advice(err); tip != "" {
+		fmt.Fprintf(a.Stderr, "holdfast: %s\n", tip)
+	}
+	return code
+}
+
+// errorWord is the status word of an error that is no answer.
+func errorWord(err error) string {
+	if s, ok := wire.StatusOf(err); ok {
+		return s.String()
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return cluster.StatusInvalidArgument.String()
+	}
+	return cluster.StatusError.String()
+}

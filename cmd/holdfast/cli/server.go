@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// serverFlags are the flags of `holdfast server`. dev passes the timing on.
+type serverFlags struct {
+	id        uint32
+	volume    string
+	data      string
+	config    string
+	bind      string
+	logLevel  string
+	logFormat string
+	timing    cluster.Timing
+	policy    string
+}
+
+func (a *app) serverCommand() *cobra.Command {
+	f := &serverFlags{}
+	c := &cobra.Command{
+		Use:   "server --id N --volume DIR",
+		Short: "Run one server",
+		Long: `Run one server of a volume, on the addresses that CLUSTER has for its ID.
+
+SIGTERM or SIGINT hands the reign over, if this server has it and another is
+able, and ends; a second one ends at once. The exit code is 70 when a call into
+the filesystem hangs and the process had to give up: let your supervisor restart it.
+
+A configuration file is a JSON object with the names of the flags:
+  {"id": 1, "volume": "/mnt/share/holdfast", "suspicion": "500ms"}
+Flags win over the file.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := readConfig(c.Flags(), f.config); err != nil {
+				return err
+			}
+			return a.serve(c.Context(), f)
+		},
+	}
+	fl := c.Flags()
+	fl.Uint32Var(&f.id, "id", 0, "the ID of this server")
+	fl.StringVar(&f.volume, "volume", "", "the directory on the share")
+	fl.StringVar(&f.data, "data-dir", "", "a directory of this server's own, on a local disk (optional): a replica keeps a copy of the state there")
+	fl.StringVar(&f.config, "config", "", "a JSON file with the names of these flags")
+	fl.StringVar(&f.bind, "bind", "", "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)")
+	logFlags(fl, f)
+	timingFlags(fl, f)
+	return c
+}
+
+func logFlags(fl *pflag.FlagSet, f *serverFlags) {
+	fl.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fl.StringVar(&f.logFormat, "log-format", "", "json or console (default: console on a terminal, else json)")
+}
+
+// timingFlags must be the same on all servers of a volume.
+func timingFlags(fl *pflag.FlagSet, f *serverFlags) {
+	t, d := &f.timing, cluster.DefaultTiming()
+	f.timing = d
+	for _, x := range []struct {
+		to   *time.Duration
+		name string
+		is   time.Duration
+		use  string
+	}{
+		{&t.Heartbeat, "heartbeat", d.Heartbeat, "how often a replica pings the primary"},
+		{&t.Suspicion, "suspicion", d.Suspicion, "how long the primary may be silent"},
+		{&t.MajorityWindow, "majority-window", d.MajorityWindow, "how old an answer may be for its server to count as reached"},
+		{&t.QuorumTimeout, "quorum-timeout", d.QuorumTimeout, "how long a primary may miss a majority"},
+		{&t.StorageTimeout, "storage-timeout", d.StorageTimeout, "how long the volume may not answer"},
+		{&t.FencingPeriod, "fencing-period", d.FencingPeriod, "the wait between fencing and reading the log"},
+		{&t.Staleness, "staleness", d.Staleness, "how old data the filesystem may show"},
+		{&t.MinTTL, "min-ttl", d.MinTTL, "the shortest lease"},
+		{&t.MaxTTL, "max-ttl", d.MaxTTL, "the longest lease"},
+		{&t.ClearBuffer, "clear-buffer", d.ClearBuffer, "added to the longest lease under failover-policy clear"},
+		{&t.ClientRetention, "client-retention", d.ClientRetention, "how long a silent client is remembered"},
+	} {
+		fl.DurationVar(x.to, x.name, x.is, x.use)
+	}
+	fl.StringVar(&f.policy, "failover-policy", string(d.Policy), "preserve keeps the locks over a failover, clear drops them after their leases")
+}
+
+// readConfig sets the flags that a file names and the command line does not.
+func readConfig(flags *pflag.FlagSet, path string) error {
+	if path == "" {
+		return nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(b)))
+	dec.UseNumber()
+	var config map[string]any
+	if err := dec.Decode(&config); err != nil {
+		return usagef("%s: %v: want one JSON object with the names of flags", path, err)
+	}
+	var known []string
+	flags.VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+	for name, value := range config {
+		name = strings.ReplaceAll(name, "_", "-")
+		if !slices.Contains(known, name) || name == "config" || name == "help" {
+			return usagef("%s: %q is no flag of holdfast server", path, name)
+		}
+		if flags.Changed(name) {
+			continue
+		}
+		if err := flags.Set(name, fmt.Sprint(value)); err != nil {
+			return usagef("%s: %s: %v", path, name, err)
+		}
+	}
+	return nil
+}
+
+// serve runs the server until a signal comes.
+func (a *app) serve(ctx context.Context, f *serverFlags) error {
+	if f.id == 0 || f.volume == "" {
+		return usagef("server: --id and --volume are needed, as flags or in --config")
+	}
+	log, err := a.logger(f)
+	if err != nil {
+		return err
+	}
+	f.timing.Policy = cluster.FailoverPolicy(f.policy)
+	if err := f.timing.Validate(); err != nil {
+		return usagef("%v", err)
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	err = serve.Run(ctx, serve.Options{
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Timing: f.timing,
+		Version: readVersion().Version, Log: log,
+		Stuck: func(err error) {
+			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
+			os.Exit(exitStuck)
+		},
+	})
+	switch {
+	case errors.Is(err, volume.ErrSameID):
+		return fmt.Errorf("%w: is this server running already, here or on another host? Each server needs an ID of its own", err)
+	case err != nil:
+		return err
+	}
+	log.Info().Msg("ended")
+	return nil
+}
+
+func (a *app) logger(f *serverFlags) (zerolog.Logger, error) {
+	level, err := zerolog.ParseLevel(f.logLevel)
+	if err != nil || level == zerolog.NoLevel {
+		return zerolog.Logger{}, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
+	}
+	var w io.Writer = a.Stderr
+	switch f.logFormat {
+	case formatJSON:
+	case "console":
+		w = console(a.Stderr)
+	case "":
+		if a.format != formatJSON && isTerminal(a.Stderr) {
+			w = console(a.Stderr)
+		}
+	default:
+		return zerolog.Logger{}, usagef("--log-format %q: use json or console", f.logFormat)
+	}
+	return zerolog.New(w).Level(level).Hook(zerolog.HookFunc(stamp)), nil
+}
+
+// stamp adds the time with milliseconds, which zerolog does only by a global setting.
+func stamp(e *zerolog.Event, _ zerolog.Level, _ string) {
+	e.Str(zerolog.TimestampFieldName, time.Now().Format("2006-01-02T15:04:05.000Z07:00"))
+}
+
+func console(w io.Writer) io.Writer {
+	return zerolog.ConsoleWriter{Out: w, NoColor: !isTerminal(w), TimeFormat: "15:04:05.000"}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// untilSignal is a context that ends with SIGINT or SIGTERM. The second signal
+// finds its default again and ends the process.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show the servers, and who is primary", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+					return s.Status(ctx, &pb.StatusRequest{})
+				})
+				if err != nil {
+					return err
+				}
+				askEach(ctx, r)
+				b := wire.StatusBodyOf(r)
+				return a.print(b, func(w io.Writer) { statusText(w, &b) })
+			})
+		},
+	}
+}
+
+// askEachTime bounds what one server may take to speak for itself.
+const askEachTime = time.Second
+
+// askEach lets every server speak for itself: the one that answered does not
+// know the others' process IDs and volumes. Their word on their role stands.
+func askEach(ctx context.Context, r *pb.StatusResponse) {
+	type told struct {
+		i int
+		s *pb.Server
+	}
+	answers := make(chan told)
+	asked := 0
+	for i, s := range r.GetServers() {
+		if s.GetId() == r.GetServerId() {
+			continue
+		}
+		asked++
+		go func() { answers <- told{i, askOne(ctx, s.GetGrpc(), s.GetId())} }()
+	}
+	for range asked {
+		if a := <-answers; a.s != nil {
+			seen := r.Servers[a.i]
+			a.s.Reachable, a.s.HeardAgoMs, a.s.Conflict = seen.GetReachable(), seen.GetHeardAgoMs(), seen.GetConflict() || a.s.GetConflict()
+			r.Servers[a.i] = a.s
+		}
+	}
+}
+
+func askOne(ctx context.Context, addr string, id uint32) *pb.Server {
+	c, err := remote.New(remote.Options{Endpoints: []string{addr}, Budget: time.Millisecond})
+	if err != nil {
+		return nil
+	}
+	defer c.Close() //nolint:errcheck // nothing is in flight
+	ctx, cancel := context.WithTimeout(ctx, askEachTime)
+	defer cancel()
+	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+		return s.Status(ctx, &pb.StatusRequest{Local: true})
+	})
+	if err != nil {
+		return nil
+	}
+	for _, s := range r.GetServers() {
+		if s.GetId() == id {
+			return s
+		}
+	}
+	return nil
+}
+
+func statusText(w io.Writer, b *wire.StatusBody) {
+	primary := "no primary"
+	if b.Primary != nil {
+		primary = fmt.Sprintf("server %d is primary", b.Primary.ID)
+	}
+	fmt.Fprintf(w, "cluster %s, epoch %d: %s (said by server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
+	table(w, func(row func(...any)) {
+		row("ID", "ROLE", "EPOCH", "LSN", "PID", "GRPC", "HTTP", "VOLUME", "HEARD", "NOTE")
+		for _, s := range b.Servers {
+			heard := cmp.Or(s.HeardAgo, "never")
+			if s.ID == b.ServerID {
+				heard = "-"
+			}
+			row(s.ID, s.Role, s.Epoch, s.LSN, cmp.Or(fmt.Sprint(s.PID), "-"), s.GRPC, s.HTTP, cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
+		}
+	})
+	if t := b.Table; t != nil {
+		fmt.Fprintf(w, "%d locks, %d held, %d waiting, %d files, %d quarantined, %d clients, %d leases not heard in this reign\n",
+			t.Locks, t.Held, t.Waiting, t.Files, t.Quarantined, t.Clients, t.Unheard)
+	}
+	if b.Message != "" {
+		fmt.Fprintln(w, b.Message)
+	}
+}
+
+func serverNote(s *wire.ServerBody) string {
+	note := ""
+	switch {
+	case s.Conflict:
+		note = "TWO PROCESSES USE THIS ID"
+	case s.Role == "unreachable":
+		note = "does not answer"
+	case s.Role == "replica" && !s.Able:
+		note = "could not take over now"
+	}
+	if s.Volume.Full {
+		note += " VOLUME FULL"
+	}
+	for _, x := range s.Volume.Warnings {
+		note += " " + x
+	}
+	return note
+}
+
+func (a *app) handoverCommand() *cobra.Command {
+	var to uint32
+	c := &cobra.Command{
+		Use:   "handover [--to ID]",
+		Short: "Move the reign to another server, on purpose and quickly",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			q := &pb.HandoverRequest{To: to, Reason: "holdfast handover by " + whoami()}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Once(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Handover(ctx, q) })
+				if err != nil {
+					return err
+				}
+				if !awaitPrimary(ctx, c, r.GetPrimary().GetId()) {
+					fmt.Fprintf(a.Stderr, "holdfast: server %d does not serve yet: see holdfast status\n", r.GetPrimary().GetId())
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, cmp.Or(r.GetMessage(), "handed over")) })
+			})
+		},
+	}
+	c.Flags().Uint32Var(&to, "to", 0, "the server (default: the able one with the lowest ID)")
+	return c
+}
+
+// serveWait is how long handover waits for the successor to serve.
+const serveWait = 5 * time.Second
+
+// awaitPrimary waits until a server says of itself that it is primary.
+func awaitPrimary(ctx context.Context, c *remote.Caller, id uint32) bool {
+	ctx, cancel := context.WithTimeout(ctx, serveWait)
+	defer cancel()
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
+			return s.Status(ctx, &pb.StatusRequest{})
+		})
+		if err == nil && r.GetPrimary().GetId() == id && primaryServes(r, id) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+	}
+}
+
+func primaryServes(r *pb.StatusResponse, id uint32) bool {
+	for _, s := range r.GetServers() {
+		if s.GetId() == id {
+			return s.GetRole() == pb.Role_ROLE_PRIMARY
+		}
+	}
+	return false
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// The ports of a server whose address names none.
+const (
+	defaultGRPCPort = 7601
+	defaultHTTPPort = 7701
+	defaultPeerPort = 7801
+)
+
+func (a *app) initCommand() *cobra.Command {
+	var dir string
+	var servers []string
+	c := &cobra.Command{
+		Use:   "init --volume DIR --server 1=HOST --server 2=HOST --server 3=HOST",
+		Short: "Make an empty directory on the share a volume",
+		Long: `Make an empty directory on the share a volume. Once, from any host.
+
+A server is ID=HOST for the ports 7601 (gRPC), 7701 (HTTP) and 7801 (peers),
+ID=HOST:PORT for PORT, PORT+100 and PORT+200, or ID=GRPC,HTTP,PEER with three
+addresses. The directory is made if its parent is there: a parent that is
+missing may mean that the share is not mounted.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			members, err := parseServers(servers)
+			if err != nil {
+				return err
+			}
+			info, err := makeVolume(c.Context(), dir, members)
+			if err != nil {
+				return err
+			}
+			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info}
+			return a.print(out, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is the volume of cluster %s\n", dir, info.ID)
+				for _, m := range members {
+					fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, dir, m.GRPC, m.HTTP, m.Peer)
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&dir, "volume", "", "the directory")
+	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
+	required(c, "volume", "server")
+	return c
+}
+
+type initResult struct {
+	Status string `json:"status"`
+	Volume string `json:"volume"`
+	volume.Cluster
+}
+
+// required marks flags that the command cannot do without.
+func required(c *cobra.Command, names ...string) {
+	for _, n := range names {
+		if err := c.MarkFlagRequired(n); err != nil {
+			panic(err) // a flag that is not there: a mistake in this package
+		}
+	}
+}
+
+// makeVolume makes the directory where only it is missing, and inits it.
+func makeVolume(ctx context.Context, dir string, members cluster.Members) (volume.Cluster, error) {
+	err := os.Mkdir(dir, 0o755)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return volume.Cluster{}, fmt.Errorf("make %s: %s is not there: is the share mounted? Make the parent yourself if it should be new", dir, filepath.Dir(filepath.Clean(dir)))
+	case err != nil && !errors.Is(err, fs.ErrExist):
+		return volume.Cluster{}, err
+	}
+	f, err := osfs.Open(dir)
+	if err != nil {
+		return volume.Cluster{}, err
+	}
+	c, err := volume.Init(ctx, f, members, rand.Reader)
+	if errors.Is(err, volume.ErrExists) {
+		err = fmt.Errorf("%s: %w: start servers on it, or give another directory", dir, err)
+	}
+	return c, errors.Join(err, f.Close())
+}
+
+// parseServers reads --server flags.
+func parseServers(flags []string) (cluster.Members, error) {
+	var members cluster.Members
+	for _, f := range flags {
+		id, addr, ok := strings.Cut(f, "=")
+		n, err := strconv.ParseUint(id, 10, 32)
+		if !ok || err != nil || n == 0 || addr == "" {
+			return nil, usagef("--server %q: use ID=HOST, ID=HOST:PORT or ID=GRPC,HTTP,PEER, IDs from 1", f)
+		}
+		m, err := parseAddresses(addr)
+		if err != nil {
+			return nil, usagef("--server %q: %v", f, err)
+		}
+		m.ID = cluster.ServerID(n)
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b cluster.Member) int { return cmp.Compare(a.ID, b.ID) })
+	if err := members.Validate(); err != nil {
+		return nil, usagef("--server: %v", err)
+	}
+	return members, nil
+}
+
+func parseAddresses(addr string) (cluster.Member, error) {
+	parts := strings.Split(addr, ",")
+	switch len(parts) {
+	case 1:
+	case 3:
+		for _, p := range parts {
+			host, port, err := net.SplitHostPort(p)
+			if err == nil && (host == "" || port == "") {
+				err = fmt.Errorf("address %s: host or port is missing", p)
+			}
+			if err != nil {
+				return cluster.Member{}, err
+			}
+		}
+		return cluster.Member{GRPC: parts[0], HTTP: parts[1], Peer: parts[2]}, nil
+	default:
+		return cluster.Member{}, fmt.Errorf("%d addresses: give one, or three with commas between", len(parts))
+	}
+	host, base := addr, defaultGRPCPort
+	if h, p, err := net.SplitHostPort(addr); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 || h == "" {
+			return cluster.Member{}, fmt.Errorf("address %s: host or port is missing", addr)
+		}
+		host, base = h, int(n)
+	} else if strings.Count(addr, ":") == 1 {
+		return cluster.Member{}, err
+	}
+	return memberAt(host, base), nil
+}
+
+// memberAt is a server whose three ports lie 100 apart.
+func memberAt(host string, base int) cluster.Member {
+	host = strings.Trim(host, "[]")
+	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+	return cluster.Member{GRPC: at(base), HTTP: at(base + defaultHTTPPort - defaultGRPCPort), Peer: at(base + defaultPeerPort - defaultGRPCPort)}
+}
+
+func (a *app) fsckCommand() *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "fsck --volume DIR",
+		Short: "Compare everything on a volume with everything else; only reads",
+		Long: `Compare CLUSTER, epochs, fences, log, checkpoints and protected files with
+each other. It only reads. Stop the servers first: what they write meanwhile may
+look like a contradiction. The exit code is 1 when there are errors.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			f, err := osfs.Open(dir)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, f.Close()) }()
+			r, err := volume.Fsck(c.Context(), f)
+			if err != nil {
+				return fmt.Errorf("fsck %s: %w", dir, err)
+			}
+			if r.Errors > 0 {
+				a.code = exitFindings
+			}
+			return a.print(r, func(w io.Writer) { fsckText(w, dir, r) })
+		},
+	}
+	c.Flags().StringVar(&dir, "volume", "", "the directory")
+	required(c, "volume")
+	return c
+}
+
+func fsckText(w io.Writer, dir string, r *volume.Report) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Path, f.Problem)
+		if f.Advice != "" {
+			fmt.Fprintf(w, "         %s\n", f.Advice)
+		}
+	}
+	fmt.Fprintf(w, "%s: cluster %s, epoch %d of %d, LSN %d (%d records behind the base at %d), %d locks, %d clients, %d files (%d bytes compared)\n",
+		dir, r.Cluster, r.Epoch, r.Epochs, r.LSN, r.Records, r.Base, r.Locks, r.Clients, r.Files, r.Bytes)
+	fmt.Fprintf(w, "%d errors\n", r.Errors)
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var hosts int
+	c := &cobra.Command{
+		Use:   "doctor DIR…",
+		Short: "Say whether a directory's filesystem keeps what Holdfast needs",
+		Long: `Look at the filesystem, its mount options and the calls that Holdfast rests
+on, and name the commands that mend what is wrong. Several DIRs must be the same
+directory, seen through several mounts. The exit code is 1 when a volume must
+not be there.
+
+It can falsify, never prove: asynchronous exports, lying disks and locks that
+die behind a partition cannot be seen from one host.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("doctor: name a directory")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := doctor.Examine(c.Context(), args, doctor.Options{Hosts: hosts})
+			if err != nil {
+				return err
+			}
+			for _, r := range all {
+				if r.Verdict == doctor.Refuse {
+					a.code = exitFindings
+				}
+			}
+			return a.print(map[string]any{"reports": all}, func(w io.Writer) { doctorText(w, all) })
+		},
+	}
+	c.Flags().IntVar(&hosts, "hosts", 0, "how many hosts will run servers on it (default: what CLUSTER says)")
+	return c
+}
+
+func doctorText(w io.Writer, all []*doctor.Report) {
+	for i, r := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (%s on %s)\n", r.Path, r.Source, r.MountPoint)
+		for _, f := range r.Findings {
+			fmt.Fprintf(w, "  %-6s %s: %s\n", f.Verdict, f.Check, f.Detail)
+			for _, fix := range f.Fix {
+				fmt.Fprintf(w, "           $ %s\n", fix)
+			}
+		}
+		fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
+	}
+}

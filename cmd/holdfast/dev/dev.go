@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dev runs the servers of one volume as processes of this host, to try
+// Holdfast and to test it. They are real processes: kill one and see.
+//
+// A server that dies is not started again: it is said how to do that, and the
+// others go on.
+package dev
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Options say what to run.
+type Options struct {
+	// Command is the start of the command line of a server: the binary, "server" and flags.
+	Command []string
+	Volume  string
+	Servers cluster.Members
+	// Output takes the servers' log lines, each with the server in front, and what this package says.
+	Output io.Writer
+	// Started is called when all servers have been started, with their process IDs.
+	Started func(pids map[cluster.ServerID]int)
+}
+
+const (
+	// endWait is how long the servers may take to end: longer than a handover.
+	endWait = 8 * time.Second
+	// maxLine bounds a log line, in bytes.
+	maxLine = 1 << 20
+)
+
+// CheckPorts says which address of the servers is in use.
+func CheckPorts(servers cluster.Members) error {
+	for _, m := range servers {
+		for _, addr := range []string{m.GRPC, m.HTTP, m.Peer} {
+			l, err := net.Listen("tcp", addr)
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("%s is in use: is another holdfast dev running? Use --base-port for other ports, or end what listens there (ss -ltnp)", addr)
+			}
+			if err != nil {
+				return err
+			}
+			if err := l.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Run runs the servers until ctx ends or all of them have ended.
+func Run(ctx context.Context, opt Options) error {
+	d := &fleet{opt: opt, ended: make(chan ending, len(opt.Servers))}
+	d.out.w = opt.Output
+	for _, m := range opt.Servers {
+		if err := d.start(m); err != nil {
+			d.stop()
+			return errors.Join(err, d.wait(nil))
+		}
+	}
+	if opt.Started != nil {
+		pids := map[cluster.ServerID]int{}
+		for _, p := range d.running {
+			pids[p.id] = p.cmd.Process.Pid
+		}
+		opt.Started(pids)
+	}
+	return d.wait(ctx.Done())
+}
+
+// fleet is the servers that run.
+type fleet struct {
+	opt     Options
+	running []*process
+	ended   chan ending
+	out     struct {
+		sync.Mutex
+		w io.Writer
+	}
+}
+
+type process struct {
+	id  cluster.ServerID
+	cmd *exec.Cmd
+}
+
+type ending struct {
+	process *process
+	err     error
+}
+
+// commandLine is how a server is started, also by hand.
+func (d *fleet) commandLine(id cluster.ServerID) []string {
+	return append(append([]string{}, d.opt.Command...), "--id", fmt.Sprint(id), "--volume", d.opt.Volume)
+}
+
+func (d *fleet) start(m cluster.Member) error {
+	args := d.commandLine(m.ID)
+	cmd := exec.Command(args[0], args[1:]...)
+	// A group of its own: Ctrl-C comes to this process alone, which passes it
+	// on; and no server outlives a dev that was killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	logs, w := io.Pipe()
+	cmd.Stdout, cmd.Stderr = w, w
+	p := &process{id: m.ID, cmd: cmd}
+	started := make(chan error, 1)
+	go func() {
+		// The death signal is that of the thread that forked, so it must stay: Go
+		// ends threads only with goroutines that were locked to them, and these are not.
+		started <- cmd.Start()
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start server %d: %w", m.ID, err)
+	}
+	d.running = append(d.running, p)
+	var copied sync.WaitGroup
+	copied.Go(func() { d.copy(p.id, logs) })
+	go func() {
+		err := cmd.Wait()
+		w.Close() //nolint:errcheck // never fails
+		copied.Wait()
+		d.ended <- ending{p, err}
+	}()
+	return nil
+}
+
+// copy puts the server in front of each line of its log.
+func (d *fleet) copy(id cluster.ServerID, logs io.Reader) {
+	r := bufio.NewReaderSize(logs, maxLine)
+	for {
+		line, err := r.ReadString('\n')
+		if line != "" {
+			d.say("server %d | %s", id, strings.TrimSuffix(line, "\n"))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (d *fleet) say(format string, args ...any) {
+	d.out.Lock()
+	defer d.out.Unlock()
+	fmt.Fprintf(d.out.w, format+"\n", args...)
+}
+
+// wait waits for the servers, and ends them when stop is closed.
+func (d *fleet) wait(stop <-chan struct{}) error {
+	stopping := stop == nil
+	var late <-chan time.Time
+	for len(d.running) > 0 {
+		select {
+		case <-stop:
+			stop, stopping = nil, true
+			d.say("dev      | ending the servers")
+			d.stop()
+			late = time.After(endWait)
+		case <-late:
+			for _, p := range d.running {
+				d.say("dev      | server %d does not end: killing it", p.id)
+				p.cmd.Process.Kill() //nolint:errcheck // it has ended
+			}
+		case e := <-d.ended:
+			d.remove(e.process)
+			if !stopping {
+				d.say("dev      | server %d (pid %d) died: %v; start it again with\ndev      |   %s",
+					e.process.id, e.process.cmd.Process.Pid, e.err, strings.Join(d.commandLine(e.process.id), " "))
+			}
+		}
+	}
+	if !stopping {
+		return errors.New("all servers have died")
+	}
+	return nil
+}
+
+// stop asks the servers to end, all at once: a primary that looks for a successor
+// finds none that is not ending too, says so and ends.
+func (d *fleet) stop() {
+	for _, p := range d.running {
+		p.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it has ended
+	}
+}
+
+func (d *fleet) remove(p *process) {
+	for i, x := range d.running {
+		if x == p {
+			d.running = append(d.running[:i], d.running[i+1:]...)
+			return
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// profile is what is known of one kind of filesystem.
+type profile struct {
+	types []string // as mountinfo names them
+	// single: one kernel owns it, so all servers must run on one host.
+	single  bool
+	verdict Verdict
+	note    string
+	// rules judge mount options.
+	rules []rule
+	// fix are commands; SOURCE and DIR stand for the mount's.
+	fix []string
+}
+
+// rule judges one mount option.
+type rule struct {
+	option string
+	values []string // nil = any
+	absent bool     // the rule speaks when the option is not there
+	v      Verdict
+	why    string
+}
+
+func (p *profile) match(fstype string) bool { return slices.Contains(p.types, fstype) }
+
+const (
+	nfsMount     = "umount DIR && mount -t nfs4 -o hard,vers=4.2,lookupcache=none,noalignwrite SOURCE DIR"
+	glusterMount = "umount DIR && mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable SOURCE DIR"
+)
+
+// profileOf finds the row of the table for a filesystem type.
+func profileOf(fstype string) profile {
+	for _, p := range slices.Concat(localProfiles(), networkProfiles(), refusedProfiles()) {
+		if p.match(fstype) {
+			return p
+		}
+	}
+	if strings.HasPrefix(fstype, "fuse") {
+		return profile{verdict: Warn, note: "a FUSE filesystem that this table does not know: nobody has tested what it caches"}
+	}
+	return profile{verdict: Warn, note: "a filesystem that this table does not know: it is treated as a network filesystem"}
+}
+
+func localProfiles() []profile {
+	barrier := []rule{
+		{option: "nobarrier", v: Warn, why: "a power cut can lose what was synced, unless the disk's cache has a battery"},
+		{option: "barrier", values: []string{"0"}, v: Warn, why: "a power cut can lose what was synced, unless the disk's cache has a battery"},
+	}
+	remount := []string{"mount -o remount,barrier DIR"}
+	return []profile{
+		{types: []string{"ext4", "ext3", "ext2", "xfs", "btrfs"}, single: true, verdict: OK, note: "one kernel's own filesystem", rules: barrier, fix: remount},
+		{types: []string{"zfs"}, single: true, verdict: OK, note: "one kernel's own filesystem; Holdfast treats it as a network filesystem, which is slower and safe"},
+		{types: []string{"tmpfs", "ramfs"}, single: true, verdict: Warn, note: "memory: everything is gone when the host stops"},
+		{types: []string{"overlay"}, single: true, verdict: Warn, note: "an overlay belongs to one container and often goes with it: mount a real volume there"},
+	}
+}
+
+func networkProfiles() []profile {
+	return []profile{
+		{
+			types: []string{"nfs4", "nfs"}, verdict: OK, fix: []string{nfsMount},
+			note: "NFS works with direct and synchronous I/O, which Holdfast uses; after the death of a host a takeover may wait for the NFS lease (90 s by default). The export must be sync, which cannot be seen from here",
+			rules: []rule{
+				{option: "soft", v: Refuse, why: "soft mounts report failures of calls that execute later"},
+				{option: "softerr", v: Refuse, why: "soft mounts report failures of calls that execute later"},
+				{option: "softreval", v: Refuse, why: "names are believed although the server does not answer"},
+				{option: "nocto", v: Refuse, why: "opening a file does not look at the server"},
+				{option: "fsc", v: Refuse, why: "reads come from a local disk"},
+				{option: "nolock", v: Refuse, why: "locks exclude nobody on other hosts"},
+				{option: "local_lock", values: []string{"all", "flock", "posix"}, v: Refuse, why: "locks exclude nobody on other hosts"},
+				{option: "vers", values: []string{"2", "3"}, v: Refuse, why: "the locks of a dead host are never freed; use NFS 4.1 or later"},
+				{option: "vers", values: []string{"4.0"}, v: Warn, why: "a repeated rename may fail although it was done; 4.1 has sessions"},
+				{option: "lookupcache", absent: true, v: Warn, why: "a name that was missing may seem missing for up to a minute; set lookupcache=none"},
+				{option: "lookupcache", values: []string{"all", "pos", "positive"}, v: Warn, why: "cached names may be old for up to a minute; set lookupcache=none"},
+			},
+		},
+		{
+			types: []string{"ceph", "fuse.ceph", "fuse.ceph-fuse"}, verdict: OK,
+			note:  "CephFS keeps clients' caches coherent; after the death of a host a takeover may wait until Ceph evicts it (up to 300 s)",
+			rules: []rule{{option: "recover_session", values: []string{"clean"}, v: Refuse, why: "after an eviction dirty data is dropped and locks are stale"}},
+			fix:   []string{"umount DIR && mount -t ceph -o recover_session=no SOURCE DIR"},
+		},
+		{
+			types: []string{"fuse.glusterfs"}, verdict: Warn,
+			note: "with its default caches every read may be old; the mount's time-outs cannot be seen from here, so make sure of these settings and set --fencing-period 5s",
+			fix: []string{
+				"for o in quick-read io-cache read-ahead stat-prefetch open-behind write-behind nl-cache; do gluster volume set VOLUME performance.$o off; done",
+				"gluster volume set VOLUME cluster.choose-local off", "gluster volume set VOLUME client.strict-locks on",
+				"gluster volume set VOLUME cluster.quorum-type auto", "gluster volume set VOLUME network.ping-timeout 10", glusterMount,
+			},
+		},
+		{
+			types: []string{"lustre"}, verdict: OK, note: "Lustre keeps clients' caches coherent", fix: []string{"umount DIR && mount -t lustre -o flock SOURCE DIR"},
+			rules: []rule{
+				{option: "localflock", v: Refuse, why: "locks exclude nobody on other hosts"},
+				{option: "noflock", v: Refuse, why: "there are no locks"},
+				{option: "flock", absent: true, v: Refuse, why: "without it there are no locks"},
+			},
+		},
+		{
+			types: []string{"gfs2", "ocfs2"}, verdict: OK, note: "a cluster filesystem: when a node dies, all I/O stops until it is fenced",
+			rules: []rule{{option: "localflocks", v: Refuse, why: "locks exclude nobody on other hosts"}},
+			fix:   []string{"umount DIR && mount SOURCE DIR   # without localflocks"},
+		},
+		{types: []string{"gpfs", "beegfs"}, verdict: Warn, note: "a parallel filesystem that nobody has tested with Holdfast"},
+	}
+}
+
+func refusedProfiles() []profile {
+	elsewhere := []string{"holdfast init --volume DIR-ON-NFS4-CEPH-LUSTRE-OR-A-LOCAL-DISK …"}
+	return []profile{
+		{types: []string{"cifs", "smb3", "smbfs"}, verdict: Refuse, fix: elsewhere, note: "SMB: a file that is open cannot be replaced, and open files are lost on a reconnect"},
+		{types: []string{"9p", "virtiofs"}, verdict: Refuse, fix: elsewhere, note: "locks stay inside the guest, so two guests exclude nobody"},
+		{types: []string{"fuse.sshfs", "fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3", "fuse.juicefs-s3"},
+			verdict: Refuse, fix: elsewhere, note: "neither locks nor the order of writes are kept between hosts"},
+		{types: []string{"afs", "fuse.grpcfuse", "fuse.osxfs"}, verdict: Refuse, fix: elsewhere, note: "writes are seen elsewhere when the file is closed, if then"},
+		{types: []string{"proc", "sysfs", "devtmpfs", "squashfs", "iso9660", "vfat", "exfat"}, verdict: Refuse, fix: elsewhere, note: "not a filesystem for this"},
+	}
+}
+
+// judge says what the table thinks of a mount, option by option.
+func (r *Report) judge(m mount, hosts int) {
+	p := profileOf(m.fstype)
+	fill := func(commands []string) []string {
+		out := make([]string, len(commands))
+		for i, c := range commands {
+			out[i] = strings.NewReplacer("SOURCE", m.source, "DIR", m.point).Replace(c)
+		}
+		return out
+	}
+	detail := m.fstype + ": " + p.note
+	var fix []string
+	if p.verdict != OK {
+		fix = fill(p.fix)
+	}
+	r.add("filesystem", p.verdict, detail, fix...)
+	if p.single {
+		r.oneHost(m, hosts)
+	}
+	if _, ro := m.has("ro"); ro {
+		r.add("mount options", Refuse, "mounted read-only", "mount -o remount,rw "+m.point)
+	}
+	if strings.Contains(m.source, ".efs.") {
+		r.add("filesystem", Warn, "AWS EFS: appends by others are seen late; reported split brains; set --staleness and --fencing-period")
+	}
+	clean := true
+	for _, x := range p.rules {
+		value, there := m.has(x.option)
+		if there == x.absent || there && x.values != nil && !slices.Contains(x.values, value) {
+			continue
+		}
+		clean = false
+		r.add("mount options", x.v, x.name(value)+": "+x.why, fill(p.fix)...)
+	}
+	if clean && len(p.rules) > 0 {
+		r.add("mount options", OK, strings.Join(m.options, ","))
+	}
+}
+
+func (x rule) name(value string) string {
+	switch {
+	case x.absent:
+		return "no " + x.option
+	case value != "":
+		return x.option + "=" + value
+	default:
+		return x.option
+	}
+}
+
+// oneHost speaks of filesystems that only one kernel can write to.
+func (r *Report) oneHost(m mount, hosts int) {
+	switch {
+	case hosts > 1:
+		r.add("hosts", Refuse, fmt.Sprintf("%s belongs to one host, but servers are to run on %d: each would see a directory of its own", m.fstype, hosts),
+			"mount -t nfs4 -o hard,vers=4.2,lookupcache=none,noalignwrite SERVER:/EXPORT "+r.Path)
+	case hosts == 0:
+		r.add("hosts", Info, m.fstype+" belongs to one host: all servers must run there. If a share should be mounted here, it is not")
+	default:
+		r.add("hosts", OK, "one host")
+	}
+}

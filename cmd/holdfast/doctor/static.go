@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// cluster reads CLUSTER, if there is one, and says on how many hosts its servers run.
+func (r *Report) cluster(dir string, hosts int) int {
+	f, err := osfs.Open(dir)
+	if err != nil {
+		r.add("CLUSTER", Refuse, err.Error())
+		return hosts
+	}
+	defer f.Close() //nolint:errcheck // only descriptors of directories
+	r.Filesystem, r.Network = f.Kind().Name, f.Kind().Network
+	c, err := volume.ReadCluster(f)
+	switch {
+	case errors.Is(err, volume.ErrNoCluster):
+		r.add("CLUSTER", Info, "no CLUSTER file: not a volume yet, or the share is not mounted", "holdfast init --volume "+dir+" --server 1=HOST --server 2=HOST --server 3=HOST")
+		return hosts
+	case err != nil:
+		r.add("CLUSTER", Refuse, err.Error())
+		return hosts
+	}
+	r.ClusterID = c.ID.String()
+	r.add("CLUSTER", OK, fmt.Sprintf("cluster %s, servers %v", c.ID, c.Servers.IDs()))
+	if hosts == 0 {
+		hosts = distinctHosts(c.Servers)
+	}
+	return hosts
+}
+
+func distinctHosts(servers cluster.Members) int {
+	hosts := map[string]bool{}
+	for _, m := range servers {
+		host, _, err := net.SplitHostPort(m.Peer)
+		if err != nil {
+			host = m.Peer
+		}
+		hosts[host] = true
+	}
+	return len(hosts)
+}
+
+func (r *Report) mount(dir string, mounts []mount, hosts int) {
+	device, err := deviceOf(dir)
+	if err != nil {
+		r.add("filesystem", Refuse, err.Error())
+		return
+	}
+	m, ok := find(mounts, dir, device)
+	if !ok {
+		r.add("filesystem", Warn, "no mount in mountinfo leads here")
+		return
+	}
+	r.MountPoint, r.Source, r.Options = m.point, m.source, m.options
+	r.judge(m, hosts)
+}
+
+func (r *Report) permissions(info fs.FileInfo) {
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		r.add("permissions", Warn, fmt.Sprintf("others than the owner may write (mode %04o): who writes past Holdfast can break what it protects", mode), "chmod go-w "+r.Path)
+		return
+	}
+	r.add("permissions", OK, fmt.Sprintf("mode %04o", info.Mode().Perm()))
+}
+
+// What a volume needs: a segment and its successor, two checkpoints and the reserve.
+const (
+	leastBytes  = 256 << 20
+	enoughBytes = 1 << 30
+	leastInodes = 1000
+)
+
+func (r *Report) space(dir string) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		r.add("space", Refuse, err.Error())
+		return
+	}
+	free := uint64(st.Bavail) * uint64(st.Bsize)
+	text := fmt.Sprintf("%d MiB free", free>>20)
+	switch {
+	case free < leastBytes:
+		r.add("space", Refuse, text+fmt.Sprintf(": at least %d MiB are needed for two log segments and two checkpoints", leastBytes>>20), "df -h "+dir)
+	case free < enoughBytes:
+		r.add("space", Warn, text+": little for log segments and checkpoints", "df -h "+dir)
+	default:
+		r.add("space", OK, text)
+	}
+	// Filesystems that make inodes as they go say 0 of 0.
+	if st.Files > 0 && st.Ffree < leastInodes {
+		r.add("inodes", Refuse, fmt.Sprintf("%d inodes free", st.Ffree), "df -i "+dir)
+	}
+}
+
+// inode is what identifies a file on every mount of one filesystem.
+func inode(path string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	return st.Ino, err
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote makes single calls for commands that end with them.
+//
+// It is not clientlib, whose Client lives as long as what it holds: keeps leases
+// alive, and lets go what it does not know. A command like `holdfast acquire`
+// wants the opposite: what it got must stay when the process is gone.
+//
+// A call goes to one server after the other, following the word of those who
+// know the primary, with the same request each time, until it is answered or
+// the budget is used up. So a request that changes something must have its IDs
+// before the first try.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// ErrNoServer says that no server answered.
+var ErrNoServer = errors.New("no server answers")
+
+const (
+	// DefaultBudget is how long a call may look for a server that answers.
+	DefaultBudget = 15 * time.Second
+	// attemptTime is how long one server may take. A request that waits there is
+	// sent anew after it, and finds its place in the queue.
+	attemptTime = 2 * time.Second
+	// maxMessage bounds a message, in bytes.
+	maxMessage = 8 << 20
+)
+
+// Options say whom to call.
+type Options struct {
+	Endpoints []string
+	// Budget is how long a call may look for a server that answers; 0 = DefaultBudget.
+	Budget time.Duration
+}
+
+// Caller calls one server at a time. It is for one goroutine.
+type Caller struct {
+	opt    Options
+	conns  map[string]*grpc.ClientConn
+	target string // the next one to ask
+}
+
+// New makes a Caller. It connects to nobody yet.
+func New(opt Options) (*Caller, error) {
+	if len(opt.Endpoints) == 0 {
+		return nil, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
+	}
+	if opt.Budget == 0 {
+		opt.Budget = DefaultBudget
+	}
+	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0]}, nil
+}
+
+// Close ends the connections.
+func (c *Caller) Close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Caller) stub() (pb.LockServiceClient, error) {
+	conn := c.conns[c.target]
+	if conn == nil {
+		var err error
+		conn, err = grpc.NewClient(c.target,
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
+				MinConnectTimeout: time.Second,
+			}),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %q: %w", c.target, err)
+		}
+		c.conns[c.target] = conn
+	}
+	return pb.NewLockServiceClient(conn), nil
+}
+
+// next goes to the named server or, with "", to the one behind the present one.
+func (c *Caller) next(named string) {
+	if named != "" && named != c.target {
+		c.target = named
+		return
+	}
+	i := slices.Index(c.opt.Endpoints, c.target)
+	c.target = c.opt.Endpoints[(i+1)%len(c.opt.Endpoints)]
+}
+
+// Reply is what every answer has.
+type Reply interface {
+	comparable
+	GetStatus() pb.Status
+}
+
+// kind is how a call may be repeated.
+type kind int
+
+const (
+	kindRead  kind = iota // changes nothing
+	kindWrite             // has request IDs
+	kindWait              // has request IDs and waits at the server
+	kindOnce              // must not be executed twice
+)
+
+// Read makes a call that changes nothing. An answer other than OK is an error,
+// a *wire.Error in its chain; the answer itself is returned too.
+func Read[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	return call(ctx, c, kindRead, send)
+}
+
+// Write makes a call that changes something and has request IDs.
+func Write[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	return call(ctx, c, kindWrite, send)
+}
+
+// Wait is Write for a request that waits at the server. While it is connected
+// and waits, no budget is used up.
+func Wait[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	return call(ctx, c, kindWait, send)
+}
+
+// Once makes a call that has no request IDs and must not be executed twice.
+func Once[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	return call(ctx, c, kindOnce, send)
+}
+
+func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	var none R
+	left := c.opt.Budget
+	unknown := false // some attempt may have been executed
+	var failures []string
+	for n := 1; ; n++ {
+		began := time.Now()
+		stub, err := c.stub()
+		if err != nil {
+			return none, err
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTime)
+		r, err := send(attempt, stub)
+		late := attempt.Err() != nil
+		cancel()
+		retry, v := judge(r, err)
+		if !retry {
+			return r, v.err
+		}
+		if ctx.Err() != nil {
+			return none, context.Cause(ctx)
+		}
+		unknown = unknown || v.unknown && k != kindRead
+		if k == kindWait && late && c.well(ctx, stub) {
+			continue // it has its place in the queue, and the next attempt finds it
+		}
+		failures = note(failures, c.target, v.err)
+		c.next(v.primary)
+		pause := v.pause
+		if n%len(c.opt.Endpoints) == 0 { // all have been asked
+			pause = max(pause, 20*time.Millisecond+rand.N(80*time.Millisecond))
+		}
+		if left -= time.Since(began) + pause; left <= 0 || k == kindOnce && unknown {
+			return none, give(unknown, v.err, failures)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
+		}
+	}
+}
+
+// well says that a server answers and is primary.
+func (c *Caller) well(ctx context.Context, stub pb.LockServiceClient) bool {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime/4)
+	defer cancel()
+	r, err := stub.Status(ctx, &pb.StatusRequest{Local: true})
+	return err == nil && r.GetRole() == pb.Role_ROLE_PRIMARY
+}
+
+// verdict is what to make of an attempt.
+type verdict struct {
+	err     error
+	unknown bool   // it may have been executed
+	primary string // whom to ask instead
+	pause   time.Duration
+}
+
+// judge says whether the same request may be answered better elsewhere or later.
+func judge[R Reply](r R, err error) (retry bool, v verdict) {
+	var none R
+	if err == nil && r != none {
+		err = failureOf(r)
+	}
+	err = wire.FromGRPC(err)
+	v.err = err
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		switch status.Code(err) {
+		case codes.OK, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
+			return false, v
+		}
+		v.unknown = !strings.Contains(err.Error(), "dial") // a connection that was never made carried nothing
+		return true, v
+	}
+	switch e.Status {
+	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum, cluster.StatusStorageUnavailable, cluster.StatusUnknown:
+		v.unknown, v.pause = e.Status == cluster.StatusUnknown, e.RetryAfter
+		if e.Primary != nil {
+			v.primary = e.Primary.GRPC
+		}
+		return true, v
+	default:
+		return false, v
+	}
+}
+
+// failureOf is the error that an answer is, nil for OK.
+func failureOf(r any) error {
+	if a, ok := r.(*pb.Answer); ok {
+		return wire.AnswerError(a)
+	}
+	x, ok := r.(interface {
+		GetStatus() pb.Status
+		GetMessage() string
+	})
+	if !ok || wire.FromStatus(x.GetStatus()) == cluster.StatusOK {
+		return nil
+	}
+	e := &wire.Error{Status: wire.FromStatus(x.GetStatus()), Message: x.GetMessage()}
+	if p, ok := r.(interface{ GetPrimary() *pb.Primary }); ok {
+		e.Primary = wire.PrimaryOf(p.GetPrimary())
+	}
+	if a, ok := r.(interface{ GetRetryAfterMs() int64 }); ok {
+		e.RetryAfter = wire.Millis(a.GetRetryAfterMs())
+	}
+	return e
+}
+
+// note keeps the last thing that each server said.
+func note(failures []string, target string, err error) []string {
+	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
+		err = errors.New(s.Message())
+	}
+	failures = slices.DeleteFunc(failures, func(f string) bool { return strings.HasPrefix(f, target+": ") })
+	return append(failures, fmt.Sprintf("%s: %v", target, err))
+}
+
+// give is the error of a call that was given up.
+func give(unknown bool, last error, failures []string) error {
+	text := strings.Join(failures, "; ")
+	if unknown {
+		return fmt.Errorf("%w (%s)", wire.ErrUnknown, text)
+	}
+	if _, ok := errors.AsType[*wire.Error](last); ok {
+		return fmt.Errorf("%w (%s)", last, text)
+	}
+	return fmt.Errorf("%w: %s", ErrNoServer, text)
+}

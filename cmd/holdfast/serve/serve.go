@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serve runs one server: a node on the operating system's filesystem,
+// behind the front ends for clients and for the other servers.
+//
+// The order of the end: the node hands its reign over while the front ends still
+// answer, so that clients are told where to go; then the front ends end.
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// Options say which server to run.
+type Options struct {
+	Server  cluster.ServerID
+	Volume  string // the directory on the share
+	DataDir string // a directory of this server's own; "" = none
+	Bind    string // the host to listen on; "" = the one in CLUSTER
+	Timing  cluster.Timing
+	Version string
+	Log     zerolog.Logger
+	// Stuck is called when only the end of the process can help.
+	Stuck func(error)
+}
+
+// endWait bounds how long clients may take to hear the last answers.
+const endWait = time.Second
+
+// Run serves until ctx ends, then hands over and returns nil.
+func Run(ctx context.Context, opt Options) (err error) {
+	fsys, err := osfs.Open(opt.Volume)
+	if err != nil {
+		return fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
+	}
+	defer func() { err = errors.Join(err, fsys.Close()) }()
+	c, err := volume.ReadCluster(fsys)
+	if err != nil {
+		return fmt.Errorf("volume %s: %w", opt.Volume, err)
+	}
+	self, ok := c.Servers.Find(opt.Server)
+	if !ok {
+		return fmt.Errorf("server %d is not one of the servers %v of volume %s: use one of these IDs", opt.Server, c.Servers.IDs(), opt.Volume)
+	}
+	if opt.DataDir != "" {
+		if err := os.MkdirAll(opt.DataDir, 0o750); err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+	}
+	ports, err := listen(self, opt.Bind)
+	if err != nil {
+		return err
+	}
+	defer ports.close()
+	peers := peergrpc.New(opt.Server, c)
+	n, err := node.New(node.Options{
+		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
+		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck,
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
+	}
+	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
+		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
+	err = run(ctx, n, newFronts(n, c, opt.Log), ports, opt.Log)
+	return errors.Join(err, peers.Close())
+}
+
+// run runs the front ends and the node. What ends first ends the other.
+func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.Logger) error {
+	ctx, stop := context.WithCancelCause(parent)
+	defer stop(nil)
+	ended := make(chan struct{}, 3)
+	serve := func(name string, f func() error) {
+		go func() {
+			stop(fmt.Errorf("%s front end: %w", name, f())) // does nothing when the node has ended
+			ended <- struct{}{}
+		}()
+	}
+	serve("peer", func() error { return f.peer.Serve(p.peer) })
+	serve("gRPC", func() error { return f.grpc.Serve(p.grpc) })
+	serve("HTTP", func() error { return f.http.Serve(p.http) })
+	err := n.Run(ctx)
+	f.stop()
+	for range cap(ended) {
+		<-ended
+	}
+	cause := context.Cause(parent)
+	if cause == nil || !errors.Is(err, cause) {
+		return err
+	}
+	if err.Error() != cause.Error() { // the end was asked for, and something else went wrong
+		log.Warn().Err(err).Msg("end")
+	}
+	return nil
+}
+
+// fronts are the front ends.
+type fronts struct {
+	peer, grpc *grpc.Server
+	http       *http.Server
+}
+
+func newFronts(n *node.Node, c volume.Cluster, log zerolog.Logger) *fronts {
+	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), grpc: grpc.NewServer(api.GRPCOptions()...)}
+	peergrpc.Register(f.peer, c.ID.String(), n)
+	api.RegisterGRPC(f.grpc, n)
+	f.http = api.NewHTTP(n, api.HTTPOptions{Log: log}).Server()
+	return f
+}
+
+// stop lets calls in flight have their answers, for a moment.
+func (f *fronts) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), endWait)
+	defer cancel()
+	cut := context.AfterFunc(ctx, func() { f.grpc.Stop(); f.peer.Stop() })
+	defer cut()
+	if err := f.http.Shutdown(ctx); err != nil {
+		f.http.Close() //nolint:errcheck // they had their time
+	}
+	f.grpc.GracefulStop()
+	f.peer.Stop()
+}
+
+// ports are the listeners.
+type ports struct{ grpc, http, peer net.Listener }
+
+// listen takes all ports before anything else is done: a server that cannot be
+// reached must not reign.
+func listen(m cluster.Member, bind string) (*ports, error) {
+	p := &ports{}
+	for _, x := range []struct {
+		name string
+		addr string
+		to   *net.Listener
+	}{{"gRPC", m.GRPC, &p.grpc}, {"HTTP", m.HTTP, &p.http}, {"peer", m.Peer, &p.peer}} {
+		addr := x.addr
+		if bind != "" {
+			_, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, errors.Join(err, p.close())
+			}
+			addr = net.JoinHostPort(bind, port)
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return nil, errors.Join(listenError(x.name, addr, err), p.close())
+		}
+		*x.to = l
+	}
+	return p, nil
+}
+
+func listenError(name, addr string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("the %s address %s is in use: is this server running already? (%w)", name, addr, err)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("the %s address %s is not of this host: use --bind, or run this server where CLUSTER says (%w)", name, addr, err)
+	default:
+		return fmt.Errorf("listen for %s on %s: %w", name, addr, err)
+	}
+}
+
+// close closes what serves nobody. Closing twice is no error here.
+func (p *ports) close() error {
+	for _, l := range []net.Listener{p.grpc, p.http, p.peer} {
+		if l != nil {
+			l.Close() //nolint:errcheck // its server has closed it, or it serves nobody
+		}
+	}
+	return nil
+}
