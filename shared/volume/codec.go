@@ -209,20 +209,12 @@ type base struct {
 
 var errSum = errors.New("the checksum does not match")
 
-// verifySum cuts the last line off and compares its sum with the rest.
+// verifySum cuts the last line off, which must be the sum of the rest as it is written, to the byte.
 func verifySum(b []byte) ([]byte, error) {
-	body := bytes.TrimSuffix(b, []byte("\n"))
-	at := bytes.LastIndexByte(body, '\n') + 1
-	last := bytes.TrimPrefix(body[at:], []byte("{"))
-	var sum hex32
-	word, ok := bytes.CutPrefix(last, []byte(`"crc32c":"`))
-	if !ok || len(word) < 8 {
-		return nil, errSum
-	}
-	if err := sum.UnmarshalText(word[:8]); err != nil || string(word[8:]) != `"}` {
-		return nil, errSum
-	}
-	if crc32.Checksum(b[:at], crc32.MakeTable(crc32.Castagnoli)) != uint32(sum) {
+	at := bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n') + 1
+	sum := crc32.Checksum(b[:at], crc32.MakeTable(crc32.Castagnoli))
+	last := bytes.TrimPrefix(b[at:], []byte("{"))
+	if string(last) != fmt.Sprintf("\"crc32c\":\"%08x\"}\n", sum) {
 		return nil, errSum
 	}
 	return b[:at], nil

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -17,10 +19,11 @@ import (
 // ErrExists says that the directory is a volume already.
 var ErrExists = errors.New("this directory is a Holdfast volume already")
 
-// Init makes an empty directory a volume. CLUSTER is linked last, so a crash
-// leaves a directory that is no volume yet; calling Init again finishes it. Of
-// two Inits at once one wins and the other fails.
-func Init(ctx context.Context, fsys FS, servers cluster.Members, random io.Reader) (Cluster, error) {
+// Init makes an empty directory a volume. What decides is one rename: of a
+// complete epoch 0, whose claim.json holds what CLUSTER will say. Nothing that
+// stands is ever removed by name, and whoever comes finishes the epoch 0 that is there. So an Init that
+// was interrupted is repeated, and two at once agree on one volume, or one of them fails.
+func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader) (Cluster, error) {
 	c := Cluster{Format: Format, FeatureLevel: FeatureLevel, Servers: servers}
 	if err := servers.Validate(); err != nil {
 		return c, err
@@ -28,7 +31,7 @@ func Init(ctx context.Context, fsys FS, servers cluster.Members, random io.Reade
 	if _, err := io.ReadFull(random, c.ID[:]); err != nil {
 		return c, fmt.Errorf("draw a cluster ID: %w", err)
 	}
-	if err := clearUnfinished(fsys); err != nil {
+	if err := refuseUsed(fsys); err != nil {
 		return c, err
 	}
 	for _, dir := range []string{epochsDir, filesDir, historyDir, serversDir} {
@@ -36,18 +39,26 @@ func Init(ctx context.Context, fsys FS, servers cluster.Members, random io.Reade
 			return c, fmt.Errorf("init: %w", err)
 		}
 	}
-	if err := initEpochZero(ctx, fsys, c); err != nil {
+	begun, err := beginEpochZero(fsys, c)
+	if err != nil {
 		return c, fmt.Errorf("init: epoch 0: %w", err)
 	}
-	if err := linkCluster(fsys, c); err != nil {
+	if !slices.Equal(begun.Servers, servers) {
+		return c, fmt.Errorf("init: another init began here with other servers, %v: repeat that one or empty the directory", begun.Servers)
+	}
+	if err := linkCluster(fsys, begun); err != nil {
 		return c, fmt.Errorf("init: CLUSTER: %w", err)
 	}
-	return c, nil
+	removeUnfinished(fsys)
+	return begun, nil
 }
 
-// clearUnfinished refuses everything but an empty directory or what an Init
-// that did not finish left: no CLUSTER, no reign but epoch 0, no file of anybody's.
-func clearUnfinished(fsys FS) error {
+// What an Init builds lies at servers/init-<cluster ID>.tmp until it is renamed.
+const initPrefix = "init-"
+
+// refuseUsed refuses everything but an empty directory or what an Init that did
+// not finish left: no CLUSTER, no reign but epoch 0, no file of anybody's.
+func refuseUsed(fsys FS) error {
 	if _, err := fsys.Lstat(clusterName); err == nil {
 		return ErrExists
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -59,38 +70,62 @@ func clearUnfinished(fsys FS) error {
 	}
 	for _, x := range entries {
 		switch x.Name {
-		case epochsDir, filesDir, historyDir, serversDir, "lost+found":
+		case epochsDir, filesDir, historyDir, serversDir:
+		case "lost+found":
+			continue
+		case clusterName: // linked meanwhile
+			return ErrExists
 		default:
 			return fmt.Errorf("init: the directory is not empty: it holds %q; give an empty one", x.Name)
-		}
-		if x.Name == "lost+found" {
-			continue
 		}
 		inside, err := fsys.ReadDir(x.Name)
 		if err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 		for _, y := range inside {
-			if x.Name == epochsDir && y.Name == fmt.Sprintf("%010d", 0) || x.Name == serversDir && y.Name == initTmp {
+			if x.Name == epochsDir && x.Name+"/"+y.Name == epochDir(0) || x.Name == serversDir && strings.HasPrefix(y.Name, initPrefix) {
 				continue
 			}
 			return fmt.Errorf("init: %w: no CLUSTER, but %s/%s is there: this was a volume; restore CLUSTER from a backup", ErrDamaged, x.Name, y.Name)
 		}
 	}
-	for _, dir := range []string{epochDir(0), serversDir + "/" + initTmp} {
-		if err := removeTree(fsys, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("init: remove what an unfinished init left: %w", err)
-		}
-	}
 	return nil
 }
 
-const initTmp = "init" + tmpSuffix
+// beginEpochZero makes the beginning, unless it is there, and returns what its claim.json says.
+func beginEpochZero(fsys FS, c Cluster) (Cluster, error) {
+	begun, err := readEpochZero(fsys)
+	if errors.Is(err, fs.ErrNotExist) {
+		tmp := serversDir + "/" + initPrefix + c.ID.String() + tmpSuffix
+		if err := fillEpochZero(fsys, tmp, c); err != nil {
+			return c, err
+		}
+		// Whatever is reported, and whoever was first: what is there counts.
+		renameErr := fsys.Rename(tmp, epochDir(0))
+		if begun, err = readEpochZero(fsys); err != nil {
+			return c, errors.Join(renameErr, err)
+		}
+	}
+	if err != nil {
+		return c, err
+	}
+	return begun, fsys.SyncDir(epochsDir)
+}
 
-// initEpochZero makes the beginning: a reign that is empty, started and fenced,
-// so that the first claimant takes over like every other.
-func initEpochZero(ctx context.Context, fsys FS, c Cluster) error {
-	tmp := serversDir + "/" + initTmp
+func readEpochZero(fsys FS) (c Cluster, err error) {
+	b, err := readFile(fsys, epochDir(0)+"/"+claimName, FlagRead)
+	if err != nil {
+		return c, err
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("%w: %s of epoch 0: %w", ErrDamaged, claimName, err)
+	}
+	return c, c.Servers.Validate()
+}
+
+// fillEpochZero fills a directory of this Init's own with a reign that is empty,
+// started and fenced, so that the first claimant takes over like every other.
+func fillEpochZero(fsys FS, tmp string, c Cluster) error {
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
 	}
@@ -113,16 +148,14 @@ func initEpochZero(ctx context.Context, fsys FS, c Cluster) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	if err := createFile(fsys, tmp+"/"+claimName, []byte("{}\n")); err != nil {
+	content, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
 		return err
 	}
-	if err := fsys.SyncDir(tmp); err != nil {
+	if err := createFile(fsys, tmp+"/"+claimName, append(content, '\n')); err != nil {
 		return err
 	}
-	if err := fsys.Rename(tmp, epochDir(0)); err != nil {
-		return err
-	}
-	return fsys.SyncDir(epochsDir)
+	return fsys.SyncDir(tmp)
 }
 
 // prepareFence makes a fence with the given blocks; nil is zeros.
@@ -143,26 +176,37 @@ func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// linkCluster publishes CLUSTER whole, and fails where there is one.
+// linkCluster publishes CLUSTER whole. Where there is one, it must be this one.
 func linkCluster(fsys FS, c Cluster) error {
-	b, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp := serversDir + "/cluster-" + c.ID.String() + tmpSuffix
-	if err := createFile(fsys, tmp, append(b, '\n')); err != nil {
-		return err
-	}
 	for _, d := range []string{serversDir, filesDir, historyDir, "."} {
 		if err := fsys.SyncDir(d); err != nil {
 			return err
 		}
 	}
-	if err := fsys.Link(tmp, clusterName); err != nil {
-		return err
+	if err := fsys.Link(epochDir(0)+"/"+claimName, clusterName); err != nil {
+		if there, readErr := ReadCluster(fsys); readErr != nil || there.ID != c.ID {
+			return err
+		}
 	}
-	if err := fsys.SyncDir("."); err != nil {
-		return err
+	return fsys.SyncDir(".")
+}
+
+// removeUnfinished removes what other Inits built and did not use. It is renamed
+// away first, so that no Init that still sleeps renames half of it to epoch 0.
+// What stays only takes space.
+func removeUnfinished(fsys FS) {
+	entries, err := fsys.ReadDir(serversDir)
+	if err != nil {
+		return
 	}
-	return fsys.Remove(tmp)
+	for _, x := range entries {
+		if !strings.HasPrefix(x.Name, initPrefix) {
+			continue
+		}
+		name := serversDir + "/" + x.Name
+		trash := strings.TrimSuffix(name, tmpSuffix) + trashSuffix
+		if name == trash || fsys.Rename(name, trash) == nil {
+			_ = removeTree(fsys, trash)
+		}
+	}
 }

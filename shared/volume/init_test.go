@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+func TestInitIsDurable(t *testing.T) {
+	d := newDisk(t).DurableClone(nil)
+	c, err := volume.ReadCluster(host(d, 1))
+	if err != nil || len(c.Servers) != 3 || c.Format != volume.Format {
+		t.Fatalf("CLUSTER after a power loss: %+v, %v", c, err)
+	}
+	usable(t, d, locktable.New().Hash())
+}
+
+func TestInitOfAVolumeIsRefused(t *testing.T) {
+	d := newDisk(t)
+	before := d.Snapshot()
+	if _, err := initialise(host(d, 9)); !errors.Is(err, volume.ErrExists) {
+		t.Errorf("got %v", err)
+	}
+	if len(d.Snapshot()) != len(before) {
+		t.Error("a refused init changed the volume")
+	}
+}
+
+func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		file string
+		ok   bool
+	}{
+		{"somebody's file", "thesis.tex", false},
+		{"somebody's directory", "home/thesis.tex", false},
+		{"a reign without CLUSTER", "epochs/0000000001/fence", false},
+		{"a protected file without CLUSTER", "files/audit.log", false},
+		{"history without CLUSTER", "history/1-1.jsonl", false},
+		{"a server's file without CLUSTER", "servers/1.lock", false},
+		{"a fresh filesystem", "lost+found/x", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := volumetest.New(1)
+			if err := d.Write(test.file, 0, []byte("mine")); err != nil {
+				t.Fatal(err)
+			}
+			_, err := initialise(host(d, 9))
+			if (err == nil) != test.ok {
+				t.Errorf("got %v", err)
+			}
+			if b, err := d.ReadFile(test.file); err != nil || string(b) != "mine" {
+				t.Errorf("the file is %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// interruptions are what can become of one call.
+func interruptions() map[string]volumetest.Action {
+	return map[string]volumetest.Action{
+		"crash before":  volumetest.Crash(),
+		"crash after":   volumetest.CrashAfter(),
+		"torn write":    volumetest.CrashTorn(700),
+		"EIO, not done": volumetest.FailBefore(syscall.EIO),
+		"EIO, but done": volumetest.FailAfter(syscall.EIO),
+	}
+}
+
+func TestInterruptedInitIsFinishedByTheNext(t *testing.T) {
+	for name, action := range interruptions() {
+		for _, power := range []bool{false, true} {
+			bubble(t, name, func(t *testing.T) {
+				for n := 1; ; n++ {
+					d := volumetest.New(1)
+					h := host(d, 9)
+					h.SetHook(volumetest.At(n, action))
+					_, first := initialise(h)
+					if h.Calls() < n {
+						break
+					}
+					call := h.Trace()[n-1]
+					h.Kill()
+					if power {
+						d.Crash(mathrand.New(mathrand.NewPCG(uint64(n), 5)))
+					}
+					if _, err := initialise(host(d, 8)); err != nil && !errors.Is(err, volume.ErrExists) {
+						t.Errorf("call %v (first init: %v): the second init failed: %v", call, first, err)
+						continue
+					}
+					usable(t, d, locktable.New().Hash())
+				}
+			})
+		}
+	}
+}
+
+func TestTwoInitsAtOnceAgreeOnOneVolume(t *testing.T) {
+	others := members()
+	others[0].GRPC = "elsewhere:1"
+	for _, test := range []struct {
+		name   string
+		second cluster.Members
+	}{
+		{"the same", members()},
+		{"with other servers", others},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				for m := 1; ; m++ {
+					reachedN, reachedM := twoInits(t, n, m, test.second)
+					if !reachedN {
+						return
+					}
+					if !reachedM {
+						break
+					}
+				}
+			}
+		})
+	}
+}
+
+// twoInits holds the first init before its call n, the second before its call
+// m, then lets the first one finish, and then the second.
+func twoInits(t *testing.T, n, m int, second cluster.Members) (reachedN, reachedM bool) {
+	d := volumetest.New(1)
+	type result struct {
+		c   volume.Cluster
+		err error
+	}
+	run := func(h *volumetest.Host, servers cluster.Members, at int) (*volumetest.Gate, chan result) {
+		gate, done := volumetest.NewGate(), make(chan result, 1)
+		h.SetHook(volumetest.At(at, volumetest.Pause(gate)))
+		go func() {
+			c, err := volume.Init(context.Background(), h, servers, rand.Reader)
+			done <- result{c, err}
+		}()
+		synctest.Wait()
+		return gate, done
+	}
+	hostA, hostB := host(d, 8), host(d, 9)
+	gateA, doneA := run(hostA, members(), n)
+	gateB, doneB := run(hostB, second, m)
+	gateA.Resume()
+	a := <-doneA
+	gateB.Resume()
+	b := <-doneB
+	c, err := volume.ReadCluster(host(d, 1))
+	for _, x := range []result{a, b} {
+		if x.err == nil && (err != nil || x.c.ID != c.ID || !slices.Equal(x.c.Servers, c.Servers)) {
+			t.Errorf("calls %d and %d: one init made %+v, CLUSTER says %+v, %v", n, m, x.c, c, err)
+		}
+	}
+	if a.err != nil && b.err != nil {
+		t.Errorf("calls %d and %d: both failed: %v; %v", n, m, a.err, b.err)
+		return true, true
+	}
+	s := start(t, d, 3)
+	if _, err := s.takeOver(s.claim(), nil); err != nil {
+		t.Errorf("calls %d and %d (%v; %v): nobody can take over: %v", n, m, a.err, b.err, err)
+	}
+	return hostA.Calls() >= n, hostB.Calls() >= m
+}
+
+func TestInitThatSleptThroughReignsHarmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := 1; ; n++ {
+			d := volumetest.New(1)
+			h, gate := host(d, 8), volumetest.NewGate()
+			h.SetHook(volumetest.At(n, volumetest.Pause(gate)))
+			done := make(chan error, 1)
+			go func() {
+				_, err := initialise(h)
+				done <- err
+			}()
+			synctest.Wait()
+			if h.Calls() < n {
+				return
+			}
+			if _, err := initialise(host(d, 9)); err != nil && !errors.Is(err, volume.ErrExists) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			x := begin(t, d, 1)
+			x.fill(3)
+			hash := x.table.Hash()
+			x.kill()
+			gate.Resume()
+			<-done // whether it was told yes or no: see the test above
+			usable(t, d, hash)
+		}
+	})
+}
+
+func TestInitLeavesNothingOfAnotherBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := volumetest.New(1)
+		h := host(d, 9)
+		h.SetHook(volumetest.AtOp(volumetest.OpRename, "servers/init-", 1, volumetest.Crash()))
+		if _, err := initialise(h); err == nil {
+			t.Fatal("an init survived its crash")
+		}
+		if _, err := initialise(host(d, 8)); err != nil {
+			t.Fatal(err)
+		}
+		for name := range d.Snapshot() {
+			if strings.HasPrefix(name, "servers/init-") {
+				t.Errorf("%s is left", name)
+			}
+		}
+	})
+}
