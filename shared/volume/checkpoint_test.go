@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// everything is a snapshot with one of each thing, and two pending appends.
+func everything(t testing.TB) volume.Snapshot {
+	t.Helper()
+	table := locktable.New()
+	var pending []locktable.Record
+	chain := wal.Chain(0)
+	do := func(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+		recs, d := table.Decide(&q, 3, facts, nil)
+		for i := range recs {
+			if err := table.Apply(&recs[i]); err != nil {
+				t.Fatal(err)
+			}
+			chain = chain.Next(recs[i].AppendHeader(nil))
+			if recs[i].Kind == locktable.KindAppend {
+				pending = append(pending, recs[i])
+			}
+		}
+		return d.Outcome
+	}
+	lock := func(client cluster.ClientID, id cluster.RequestID, name cluster.LockName, wait time.Duration) locktable.Outcome {
+		return do(locktable.Request{
+			Op: locktable.OpAcquire, Client: client, ID: id, Lock: name, TTL: time.Minute, Wait: wait,
+			Holder: locktable.Holder{Host: "h<\"ü>", Command: "a\nb"},
+		}, locktable.FileFacts{})
+	}
+	opened := do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 77}, locktable.FileFacts{})
+	g := lock(opened.Client, 1, "billing/job", 0)
+	lock("c2", 1, "billing/job", locktable.WaitForever)
+	lock("c3", 1, "billing/job", 5*time.Second)
+	other := lock("c2", 2, "ü/]\"{", 0)
+	do(locktable.Request{Op: locktable.OpRelease, Client: "c2", ID: 3, Lock: "ü/]\"{", Token: other.Token}, locktable.FileFacts{})
+	do(locktable.Request{Op: locktable.OpCancel, Client: "c4", Target: 9}, locktable.FileFacts{})
+	for i, data := range []string{"plain\n", "\"],\n\"entities\":[\n{}\n\x00\xff"} {
+		do(locktable.Request{
+			Op: locktable.OpAppend, Client: opened.Client, ID: cluster.RequestID(i + 2), Lock: "billing/job", Token: g.Token, File: "dir/f", Data: []byte(data),
+		}, locktable.FileFacts{Inode: 5})
+	}
+	if err := table.Check(); err != nil || len(pending) != 2 {
+		t.Fatalf("%d appends, %v", len(pending), err)
+	}
+	return volume.Snapshot{Epoch: 3, At: wal.Position{LSN: table.LSN(), Chain: chain}, Table: table, Pending: pending}
+}
+
+func encode(t testing.TB, s volume.Snapshot) (state, requests []byte) {
+	t.Helper()
+	state, requests, err := volume.EncodeSnapshot(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state, requests
+}
+
+func TestCheckpointReadsAsItWasWritten(t *testing.T) {
+	s := everything(t)
+	for name, s := range map[string]volume.Snapshot{"of everything": s, "of nothing": {Epoch: 1, Table: locktable.New()}} {
+		t.Run(name, func(t *testing.T) {
+			state, requests := encode(t, s)
+			table, pending, err := volume.DecodeBase(state, requests)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := table.Check(); err != nil || table.Hash() != s.Table.Hash() || table.LSN() != s.At.LSN {
+				t.Errorf("the table differs: LSN %d, %v", table.LSN(), err)
+			}
+			if len(pending) != len(s.Pending) {
+				t.Fatalf("%d pending appends, want %d", len(pending), len(s.Pending))
+			}
+			for i := range pending {
+				if !bytes.Equal(pending[i].AppendHeader(nil), s.Pending[i].AppendHeader(nil)) || !bytes.Equal(pending[i].Data, s.Pending[i].Data) {
+					t.Errorf("pending append %d: %+v, want %+v", i, pending[i], s.Pending[i])
+				}
+			}
+			again, at, err := volume.DecodeSnapshot(state, requests)
+			if err != nil || at != s.At || again.Hash() != s.Table.Hash() {
+				t.Errorf("as a snapshot: at %v, %v", at, err)
+			}
+		})
+	}
+}
+
+func TestNoFlippedBitIsAccepted(t *testing.T) {
+	state, requests := encode(t, everything(t))
+	for _, file := range []struct {
+		name  string
+		bytes []byte
+	}{{"lock_state.json", state}, {"processed_requests.log", requests}} {
+		for i := range file.bytes {
+			for bit := range 8 {
+				file.bytes[i] ^= 1 << bit
+				if _, _, err := volume.DecodeBase(state, requests); err == nil {
+					t.Errorf("%s: bit %d of byte %d of %d (%q) may flip", file.name, bit, i, len(file.bytes), file.bytes[i])
+				}
+				file.bytes[i] ^= 1 << bit
+			}
+		}
+	}
+}
+
+func TestNoCutOrForeignFileIsAccepted(t *testing.T) {
+	s := everything(t)
+	state, requests := encode(t, s)
+	for n := range len(state) {
+		if _, _, err := volume.DecodeBase(state[:n], requests); err == nil {
+			t.Errorf("lock_state.json may be cut to %d of %d bytes", n, len(state))
+		}
+	}
+	for n := range len(requests) {
+		if _, _, err := volume.DecodeBase(state, requests[:n]); err == nil {
+			t.Errorf("processed_requests.log may be cut to %d of %d bytes", n, len(requests))
+		}
+	}
+	_, others := encode(t, volume.Snapshot{Epoch: 3, At: s.At, Table: locktable.New()})
+	if _, _, err := volume.DecodeBase(state, others); err == nil {
+		t.Error("the receipts of another checkpoint were taken")
+	}
+	if _, _, err := volume.DecodeBase(requests, state); err == nil {
+		t.Error("the files were taken for each other")
+	}
+}
+
+// seal gives two damaged files the sums that they should have.
+func seal(state, requests []byte) ([]byte, []byte) {
+	sum := func(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+	body := func(b []byte) []byte { return b[:bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n')+1] }
+	requests = bytes.Clone(body(requests))
+	receipts := sum(requests)
+	requests = fmt.Appendf(requests, "{\"crc32c\":\"%08x\"}\n", receipts)
+	state = bytes.Clone(body(state))
+	if i := bytes.Index(state, []byte(`"receipts_crc32c":"`)); i >= 0 {
+		copy(state[i+len(`"receipts_crc32c":"`):], fmt.Sprintf("%08x", receipts))
+	}
+	return fmt.Appendf(state, "\"crc32c\":\"%08x\"}\n", sum(state)), requests
+}
+
+// FuzzDecodeBase reads anything, as it is and with the right sums: it may be
+// refused, but must not end the process, nor become a table that contradicts itself.
+func FuzzDecodeBase(f *testing.F) {
+	for _, s := range []volume.Snapshot{{Epoch: 1, Table: locktable.New()}, everything(f)} {
+		state, requests := encode(f, s)
+		f.Add(state, requests)
+		f.Add(state[:len(state)/2], requests)
+	}
+	f.Add([]byte("{\n\"crc32c\":\"00000000\"}\n"), []byte("{\"crc32c\":\"00000000\"}\n"))
+	f.Add([]byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, state, requests []byte) {
+		for range 2 {
+			table, _, err := volume.DecodeBase(state, requests)
+			if err == nil {
+				if err := table.Check(); err != nil {
+					t.Errorf("an accepted table is damaged: %v", err)
+				}
+			}
+			state, requests = seal(state, requests)
+		}
+	})
+}
+
+func TestInterruptedCheckpointIsWrittenAgain(t *testing.T) {
+	for name, action := range map[string]volumetest.Action{
+		"EIO, not done":    volumetest.FailBefore(syscall.EIO),
+		"EIO, but done":    volumetest.FailAfter(syscall.EIO),
+		"ENOSPC, not done": volumetest.FailBefore(syscall.ENOSPC),
+	} {
+		bubble(t, name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				d := newDisk(t)
+				x := begin(t, d, 1)
+				x.fill(3)
+				before := x.host.Calls()
+				x.host.SetHook(volumetest.At(before+n, action))
+				_, first := x.r.WriteCheckpoint(x.snapshot())
+				x.host.SetHook(nil)
+				if x.host.Calls() < before+n {
+					return
+				}
+				if x.r.Err() != nil {
+					t.Errorf("call %d ended the reign: %v", n, x.r.Err())
+				}
+				x.fill(1) // under another name, as a later try would be
+				if _, err := x.r.WriteCheckpoint(x.snapshot()); err != nil {
+					t.Errorf("call %d (%v): the next checkpoint: %v", n, first, err)
+				}
+				hash := x.table.Hash()
+				x.kill()
+				usable(t, d, hash)
+			}
+		})
+	}
+}
+
+func TestCrashDuringACheckpointHarmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := 1; ; n++ {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.fill(3)
+			x.checkpoint()
+			x.fill(3)
+			hash := x.table.Hash()
+			before := x.host.Calls()
+			x.host.SetHook(volumetest.At(before+n, volumetest.CrashTorn(100)))
+			_, err := x.r.WriteCheckpoint(x.snapshot())
+			if err == nil && !x.host.Dead() {
+				return
+			}
+			lost := d.DurableClone(nil)
+			usable(t, d, hash)
+			usable(t, lost, hash)
+		}
+	})
+}
+
+func TestScanBeginsAtTheNewestBaseThatVerifies(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(d *volumetest.Disk, older, newer string) error
+		want  int // of the bases: 2 the newer, 1 the older, 0 refused
+	}{
+		{"the newest", func(*volumetest.Disk, string, string) error { return nil }, 2},
+		{"the older one, when the newest has a flipped bit", func(d *volumetest.Disk, _, newer string) error {
+			return d.Write(newer+"/lock_state.json", 60, []byte{0xff})
+		}, 1},
+		{"the older one, when the newest lacks a file", func(d *volumetest.Disk, _, newer string) error {
+			return d.Remove(newer + "/processed_requests.log")
+		}, 1},
+		{"the older one, when the newest has another name", func(d *volumetest.Disk, _, newer string) error {
+			return d.Rename(newer, newer+"9")
+		}, 1},
+		{"none, when both are damaged and the log begins later", func(d *volumetest.Disk, older, newer string) error {
+			return errors.Join(d.Remove(older), d.Write(newer+"/lock_state.json", 60, []byte{0xff}))
+		}, 0},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			var bases []cluster.LSN
+			for range 2 {
+				x.fill(10)
+				bases = append(bases, x.table.LSN())
+				x.checkpoint()
+			}
+			x.fill(10)
+			for _, name := range x.log.Removable(bases[0]) {
+				if err := x.log.Drop(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hash := x.table.Hash()
+			x.kill()
+			path := func(lsn cluster.LSN) string { return fmt.Sprintf("epochs/0000000001/checkpoint-%d", lsn) }
+			if err := test.spoil(d, path(bases[0]), path(bases[1])); err != nil {
+				t.Fatal(err)
+			}
+			s := start(t, d, 2)
+			y, err := s.takeOver(s.claim(), nil)
+			if test.want == 0 {
+				if err == nil {
+					t.Error("something was adopted")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if y.a.Base != bases[test.want-1] || y.table.Hash() != hash {
+				t.Errorf("base %d of %v", y.a.Base, bases)
+			}
+		})
+	}
+}
+
+func TestWarmTableIs(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*volume.Warm)
+		used   bool
+	}{
+		{"used as it was", func(*volume.Warm) {}, true},
+		{"refused with another chain value", func(w *volume.Warm) { w.At.Chain ^= 1 }, false},
+		{"refused at another LSN", func(w *volume.Warm) { w.At.LSN++ }, false},
+		{"refused from behind the log's end", func(w *volume.Warm) { w.At.LSN += 100 }, false},
+		{"refused when the table is not at its position", func(w *volume.Warm) { w.Table = locktable.New() }, false},
+	} {
+		for _, base := range []string{"without a base", "with a base before it", "with a base at it", "with a base behind it"} {
+			bubble(t, test.name+" "+base, func(t *testing.T) {
+				d := newDisk(t)
+				x := begin(t, d, 1)
+				x.fill(3)
+				if base == "with a base before it" {
+					x.checkpoint()
+				}
+				x.fill(3)
+				s := x.snapshot()
+				if base == "with a base at it" {
+					x.checkpoint()
+				}
+				x.fill(3)
+				if base == "with a base behind it" {
+					x.checkpoint()
+				}
+				hash := x.table.Hash()
+				x.kill()
+				warm := &volume.Warm{At: s.At, Table: s.Table}
+				test.change(warm)
+				before := warm.Table.Hash()
+				next := start(t, d, 2)
+				y, err := next.takeOver(next.claim(), warm)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if used := test.used && base != "with a base behind it"; y.a.Warm != used {
+					t.Errorf("used: %v, want %v", y.a.Warm, used)
+				}
+				if y.table.Hash() != hash {
+					t.Error("another table was adopted")
+				}
+				if warm.Table.Hash() != before {
+					t.Error("the replica's own table was changed")
+				}
+			})
+		}
+	}
+}
+
+func TestAdoptionCopiesWhereItCannotLink(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP, syscall.ENOSYS} {
+		bubble(t, errno.Error(), func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.fill(5)
+			x.checkpoint()
+			x.fill(20) // rotates
+			hash := x.table.Hash()
+			x.kill()
+			s := start(t, d, 2)
+			s.host.SetHook(volumetest.AtOp(volumetest.OpLink, "epochs/", 0, volumetest.FailBefore(errno)))
+			y, err := s.takeOver(s.claim(), nil)
+			if err != nil || y.table.Hash() != hash {
+				t.Fatalf("takeover: %v", err)
+			}
+			copied := 0
+			for name := range d.Snapshot() {
+				if strings.HasPrefix(name, "epochs/0000000002/wal-") {
+					copied++
+				}
+			}
+			if copied < 2 {
+				t.Errorf("%d segments: nothing had to be copied", copied)
+			}
+			lost := d.DurableClone(nil)
+			y.kill()
+			if err := lost.Remove("epochs/0000000001"); err != nil { // all but what stands by itself
+				t.Fatal(err)
+			}
+			z := start(t, lost, 1)
+			r := z.claim()
+			if src, err := r.FenceOlder(t.Context()); err != nil || src.Epoch != 2 {
+				t.Errorf("adopts from %d: %v", src.Epoch, err)
+			} else if a, err := r.Scan(t.Context(), src, nil); err != nil || a.Table.Hash() != hash {
+				t.Errorf("what was copied is not durable: %v", err)
+			}
+		})
+	}
+}
+
+func TestRemovalKeepsWhatItMust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			x := begin(t, d, id)
+			x.fill(10)
+			x.checkpoint()
+			x.kill()
+		}
+		x := begin(t, d, 1)
+		if err := x.r.RemoveOlder(x.src); err != nil {
+			t.Fatal(err)
+		}
+		left := map[string]int{}
+		for name := range d.Files("epochs/") {
+			left[name[:len("epochs/0000000000")]]++
+		}
+		for e := range 3 {
+			dir := fmt.Sprintf("epochs/%010d", e)
+			for _, name := range []string{"/fence", "/claim.json"} {
+				if _, err := d.ReadFile(dir + name); err != nil {
+					t.Errorf("%s%s: %v", dir, name, err)
+				}
+			}
+			if left[dir] != 2 {
+				t.Errorf("%s holds %d files, want its fence and its claim", dir, left[dir])
+			}
+		}
+		for _, dir := range []string{"epochs/0000000003", "epochs/0000000004"} {
+			if left[dir] < 5 {
+				t.Errorf("%s holds %d files: it lost some", dir, left[dir])
+			}
+		}
+		for range 3 {
+			x.fill(1)
+			x.checkpoint()
+		}
+		at := x.table.LSN()
+		if err := x.r.RemoveCheckpoints(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := x.r.PreviousBase(); err != nil || got != at-1 {
+			t.Errorf("the base before the newest, %d: %d, %v", at, got, err)
+		}
+		states := 0
+		for name := range d.Files("epochs/0000000004/checkpoint-") {
+			if strings.HasSuffix(name, "/lock_state.json") {
+				states++
+			}
+		}
+		if states != 2 {
+			t.Errorf("%d checkpoints are left, want the newest two", states)
+		}
+		hash := x.table.Hash()
+		x.kill()
+		usable(t, d, hash)
+	})
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+func TestClaimWhoseRenameReportsAFailure(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		action volumetest.Action
+		want   cluster.Epoch // 0 is an error
+	}{
+		{"EIO, but done", volumetest.FailAfter(syscall.EIO), 1},
+		{"ENOENT, but done", volumetest.FailAfter(syscall.ENOENT), 1},
+		{"EEXIST, but done", volumetest.FailAfter(syscall.EEXIST), 1},
+		{"ENOTEMPTY, but done", volumetest.FailAfter(syscall.ENOTEMPTY), 1},
+		{"EIO, not done", volumetest.FailBefore(syscall.EIO), 0},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			s := start(t, d, 1)
+			p := s.prepare()
+			s.host.SetHook(volumetest.AtOp(volumetest.OpRename, "servers/", 1, test.action))
+			r, err := s.vol.Claim(t.Context(), p)
+			if test.want == 0 {
+				if err == nil {
+					t.Errorf("claimed epoch %d", r.Epoch())
+				}
+				s.host.SetHook(nil)
+				r, err = s.vol.Claim(t.Context(), s.prepare())
+				test.want = 1
+			}
+			if err != nil || r.Epoch() != test.want {
+				t.Fatalf("claim: %v, want epoch %d", err, test.want)
+			}
+			if _, err := s.takeOver(r, nil); err != nil {
+				t.Errorf("takeover: %v", err)
+			}
+		})
+	}
+}
+
+// meanwhile runs f while server 1 stands before a call of its claim, and returns how the claim ended.
+func meanwhile(t *testing.T, d *volumetest.Disk, op, prefix string, f func()) (*server, *volume.Reign, error) {
+	t.Helper()
+	s := start(t, d, 1)
+	p := s.prepare()
+	gate := volumetest.NewGate()
+	s.host.SetHook(volumetest.AtOp(op, prefix, 1, volumetest.Pause(gate)))
+	var r *volume.Reign
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		r, err = s.vol.Claim(context.Background(), p)
+		done <- err
+	}()
+	<-gate.Arrived()
+	f()
+	gate.Resume()
+	err := <-done
+	return s, r, err
+}
+
+func TestClaimOfATakenNumberTakesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		var other *volume.Reign
+		_, r, err := meanwhile(t, d, volumetest.OpRename, "servers/", func() { other = start(t, d, 2).claim() })
+		if err != nil || other.Epoch() != 1 || r.Epoch() != 2 {
+			t.Fatalf("the other has epoch %d, this one %v: %v", other.Epoch(), r, err)
+		}
+	})
+}
+
+func TestClaimThatIsOvertakenYieldsAndBurnsItsNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		var other *server
+		var reign *volume.Reign
+		_, _, err := meanwhile(t, d, volumetest.OpSyncDir, "epochs", func() {
+			other = start(t, d, 2)
+			reign = other.claim()
+		})
+		if !errors.Is(err, volume.ErrOvertaken) || reign.Epoch() != 2 {
+			t.Fatalf("got %v, the other has epoch %d", err, reign.Epoch())
+		}
+		if _, err := other.takeOver(reign, nil); err != nil {
+			t.Errorf("takeover past a burned number: %v", err)
+		}
+		if next := start(t, d, 3).claim(); next.Epoch() != 3 {
+			t.Errorf("the next claim has epoch %d: a burned number was used again", next.Epoch())
+		}
+	})
+}
+
+func TestClaimThatSleptThroughReignsTakesAFreshNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		var hash uint64
+		s, r, err := meanwhile(t, d, volumetest.OpRename, "servers/", func() {
+			for id := cluster.ServerID(2); id <= 3; id++ {
+				x := begin(t, d, id)
+				x.fill(2)
+				if err := x.r.RemoveOlder(x.src); err != nil {
+					t.Fatal(err)
+				}
+				hash = x.table.Hash()
+				x.kill()
+			}
+			time.Sleep(time.Hour)
+		})
+		if err != nil || r.Epoch() != 3 {
+			t.Fatalf("claim: %v %v", r, err)
+		}
+		x, err := s.takeOver(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.table.Hash() != hash {
+			t.Error("it adopted another table")
+		}
+	})
+}
+
+func TestInterruptedClaimHarmsNothing(t *testing.T) {
+	for name, action := range interruptions() {
+		bubble(t, name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				d := newDisk(t)
+				x := begin(t, d, 2)
+				x.fill(2)
+				hash := x.table.Hash()
+				x.kill()
+				h := host(d, 1)
+				h.SetHook(volumetest.At(n, action))
+				v, err := open(h, 1)
+				if err == nil {
+					var p *volume.Prepared
+					if p, err = v.Prepare(t.Context()); err == nil {
+						_, err = v.Claim(t.Context(), p)
+					}
+				}
+				if h.Calls() < n {
+					return
+				}
+				h.Kill()
+				usable(t, d, hash)
+				_ = err // whether it was told of the failure is not the point
+			}
+		})
+	}
+}
+
+func TestDiscardedAndLeftClaimsAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		mine := start(t, d, 1)
+		if err := mine.prepare().Discard(); err != nil {
+			t.Errorf("discard: %v", err)
+		}
+		mine.prepare() // left by this process
+		start(t, d, 2).prepare()
+		if err := mine.vol.RemoveLeftovers(); err != nil {
+			t.Errorf("remove leftovers: %v", err)
+		}
+		left := 0
+		for name := range d.Snapshot() {
+			switch {
+			case strings.HasPrefix(name, "servers/1.") && name != "servers/1.lock":
+				t.Errorf("%s is left", name)
+			case strings.HasPrefix(name, "servers/2.") && strings.HasSuffix(name, "/fence"):
+				left++
+			}
+		}
+		if left != 1 {
+			t.Errorf("%d claims of the other server are left, want its one", left)
+		}
+	})
+}
+
+func TestReserveIsGivenUpForAClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		s := start(t, d, 1)
+		for range 2 {
+			if err := s.vol.KeepReserve(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.SetCapacity(d.Used())
+		r := s.claim()
+		if _, err := s.takeOver(r, nil); err != nil {
+			t.Errorf("takeover on a full disk: %v", err)
+		}
+		d.SetCapacity(d.Used())
+		if _, err := s.vol.Prepare(t.Context()); !volume.IsFull(err) {
+			t.Errorf("prepare without a reserve: %v", err)
+		}
+		if err := s.vol.KeepReserve(); !volume.IsFull(err) {
+			t.Errorf("make the reserve on a full disk: %v", err)
+		}
+		if _, err := d.ReadFile("servers/1.reserve"); !errors.Is(err, fs.ErrNotExist) {
+			t.Error("half a reserve is left")
+		}
+	})
+}
+
+func TestOpenRefuses(t *testing.T) {
+	spoil := func(text string) func(*volumetest.Disk) error {
+		return func(d *volumetest.Disk) error {
+			if err := d.Truncate("CLUSTER", 0); err != nil {
+				return err
+			}
+			return d.Write("CLUSTER", 0, []byte(text))
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		id     cluster.ServerID
+		change func(*volumetest.Disk) error
+		want   string
+	}{
+		{"a directory that is no volume", 1, func(d *volumetest.Disk) error { return d.Remove("CLUSTER") }, "no CLUSTER file"},
+		{"a server that is not a member", 7, func(*volumetest.Disk) error { return nil }, "not one of this volume's servers"},
+		{"garbage", 1, spoil("garbage"), "damaged"},
+		{"an empty CLUSTER", 1, spoil(""), "damaged"},
+		{"no servers", 1, spoil(`{"cluster_id":"00112233445566778899aabbccddeeff","format":1,"feature_level":1,"servers":[]}`), "damaged"},
+		{"another format", 1, spoil(`{"cluster_id":"00112233445566778899aabbccddeeff","format":2}`), "format 2"},
+		{"a higher feature level", 1, spoil(`{"cluster_id":"00112233445566778899aabbccddeeff","format":1,"feature_level":9}`), "feature level 9"},
+		{"a short cluster ID", 1, spoil(`{"cluster_id":"0011","format":1}`), "damaged"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDisk(t)
+			if err := test.change(d); err != nil {
+				t.Fatal(err)
+			}
+			before := len(d.Snapshot())
+			_, err := open(host(d, 1), test.id)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if len(d.Snapshot()) != before {
+				t.Error("something was made")
+			}
+		})
+	}
+}
+
+func TestSecondProcessWithTheSameIDIsRefused(t *testing.T) {
+	d := newDisk(t)
+	s := start(t, d, 1)
+	if _, err := open(host(d, 1), 1); !errors.Is(err, volume.ErrSameID) {
+		t.Errorf("got %v", err)
+	}
+	if err := s.vol.Probe("alive"); err != nil {
+		t.Errorf("probe: %v", err)
+	}
+	s.host.Kill()
+	if _, err := open(host(d, 1), 1); err != nil {
+		t.Errorf("after the first one died: %v", err)
+	}
+	usable(t, d, locktable.New().Hash())
+}

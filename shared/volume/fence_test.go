@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+const fenceOf1 = "epochs/0000000001/fence"
+
+func TestOlderReignIs(t *testing.T) {
+	block := volume.StartBlock(1, wal.Position{})
+	flipped := func(i int) []byte {
+		b := bytes.Clone(block)
+		b[i] ^= 1
+		return b
+	}
+	write := func(off int64, b []byte) func(*volumetest.Disk) error {
+		return func(d *volumetest.Disk) error { return d.Write(fenceOf1, off, b) }
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*volumetest.Disk) error
+		from   cluster.Epoch
+		ok     bool
+	}{
+		{"passed over without a START", func(*volumetest.Disk) error { return nil }, 0, true},
+		{"adopted with a START", write(volume.StartOffset, block), 1, true},
+		{"refused with a torn START", write(volume.StartOffset, block[:40]), 0, false},
+		{"refused with the end of a START", write(volume.StartOffset+500, block[500:512]), 0, false},
+		{"refused with a flipped bit in its epoch", write(volume.StartOffset, flipped(8)), 0, false},
+		{"refused with a flipped bit in its end", write(volume.StartOffset, flipped(32)), 0, false},
+		{"refused with a flipped bit in its sum", write(volume.StartOffset, flipped(511)), 0, false},
+		{"refused with one byte behind its sector", write(volume.StartOffset, flipped(4095)), 0, false},
+		{"refused with the START of another epoch", write(volume.StartOffset, volume.StartBlock(2, wal.Position{})), 0, false},
+		{"refused with garbage", write(volume.StartOffset, bytes.Repeat([]byte{0xa5}, 4096)), 0, false},
+		{"refused without a fence", func(d *volumetest.Disk) error { return d.Remove(fenceOf1) }, 0, false},
+		{"refused with a short fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, volume.FenceSize-1) }, 0, false},
+		{"refused with an empty fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 0) }, 0, false},
+		{"refused with a long fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, volume.FenceSize+1) }, 0, false},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			old := start(t, d, 1)
+			old.claim()
+			old.host.Kill()
+			r := start(t, d, 2).claim()
+			if err := test.change(d); err != nil {
+				t.Fatal(err)
+			}
+			src, err := r.FenceOlder(t.Context())
+			if (err == nil) != test.ok || src.Epoch != test.from {
+				t.Errorf("adopts from %d: %v", src.Epoch, err)
+			}
+			if !test.ok && !errors.Is(r.Err(), volume.ErrDeposed) {
+				t.Error("the claimant goes on")
+			}
+		})
+	}
+}
+
+func TestStartInTheMiddleOfBeingWrittenIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		start(t, d, 1).claim()
+		r := start(t, d, 2).claim()
+		block := volume.StartBlock(1, wal.Position{})
+		if err := d.Write(fenceOf1, volume.StartOffset, block[:40]); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(150 * time.Millisecond)
+			if err := d.Write(fenceOf1, volume.StartOffset, block); err != nil {
+				t.Error(err)
+			}
+		}()
+		if src, err := r.FenceOlder(t.Context()); err != nil || src.Epoch != 1 {
+			t.Errorf("adopts from %d: %v", src.Epoch, err)
+		}
+	})
+}
+
+func TestFencesAreSetDownToTheFirstReignThatStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		first := begin(t, d, 1)
+		first.kill()
+		second := begin(t, d, 2) // started: where the claimant stops
+		start(t, d, 1).claim()   // burned
+		r := start(t, d, 3).claim()
+		src, err := r.FenceOlder(t.Context())
+		if err != nil || src.Epoch != 2 || !slices.Equal(src.Fenced, []cluster.Epoch{3, 2}) {
+			t.Errorf("adopts from %d, fenced %v: %v", src.Epoch, src.Fenced, err)
+		}
+		if r.WritersEnded(src) {
+			t.Error("the writers of a live process have ended")
+		}
+		if err := second.r.Check(); !errors.Is(err, volume.ErrFenced) {
+			t.Errorf("check of the fenced reign: %v", err)
+		}
+	})
+}
+
+func TestNothingIsAdoptedWhereNoReignStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		r := start(t, d, 1).claim()
+		if err := d.Write("epochs/0000000000/fence", volume.StartOffset, make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.FenceOlder(t.Context()); !errors.Is(err, volume.ErrDamaged) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWritersHaveEndedWhenTheirProcessHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		old := begin(t, d, 1)
+		r := start(t, d, 2).claim()
+		src, err := r.FenceOlder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.WritersEnded(src) {
+			t.Error("while the process lives")
+		}
+		old.kill()
+		if !r.WritersEnded(src) {
+			t.Error("not when the process has ended")
+		}
+	})
+}
+
+func TestCheckEndsAReignWhose(t *testing.T) {
+	other := volumetest.New(2)
+	if _, err := initialise(host(other, 9)); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := other.ReadFile("CLUSTER")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*volumetest.Disk) error
+		byPath bool // only the check of the path can see it
+	}{
+		{"flag is set", func(d *volumetest.Disk) error { return d.Write(fenceOf1, 0, []byte("HFFENCE1")) }, false},
+		{"flag has one byte", func(d *volumetest.Disk) error { return d.Write(fenceOf1, 4095, []byte{1}) }, false},
+		{"fence was removed", func(d *volumetest.Disk) error { return d.Remove(fenceOf1) }, false},
+		{"fence was cut", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 4096) }, false},
+		{"fence was emptied", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 0) }, false},
+		{"fence grew", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 1<<20) }, false},
+		{"fence was replaced", func(d *volumetest.Disk) error {
+			if err := d.Write("files/new", volume.FenceSize-1, []byte{0}); err != nil {
+				return err
+			}
+			return d.Rename("files/new", fenceOf1)
+		}, false},
+		{"fence was moved away", func(d *volumetest.Disk) error { return d.Rename(fenceOf1, "files/fence") }, true},
+		{"fence was exchanged", func(d *volumetest.Disk) error {
+			if err := d.Rename(fenceOf1, "files/fence"); err != nil {
+				return err
+			}
+			return d.Write(fenceOf1, volume.FenceSize-1, []byte{0})
+		}, true},
+		{"directory was moved away", func(d *volumetest.Disk) error { return d.Rename("epochs/0000000001", "files/old") }, true},
+		{"CLUSTER was removed", func(d *volumetest.Disk) error { return d.Remove("CLUSTER") }, true},
+		{"CLUSTER is another one's", func(d *volumetest.Disk) error { return d.Write("CLUSTER", 0, foreign) }, true},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			if err := errors.Join(x.r.Check(), x.r.CheckPath()); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			if err := test.change(d); err != nil {
+				t.Fatal(err)
+			}
+			err := x.r.Check()
+			if (err == nil) != test.byPath {
+				t.Errorf("check: %v", err)
+			}
+			if err == nil {
+				err = x.r.CheckPath()
+			}
+			if !errors.Is(err, volume.ErrDeposed) || x.r.Err() == nil {
+				t.Errorf("the reign goes on: %v", err)
+			}
+			if _, err := x.r.WriteCheckpoint(x.snapshot()); !errors.Is(err, volume.ErrDeposed) {
+				t.Errorf("a checkpoint in the name of an ended reign: %v", err)
+			}
+			if err := x.log.PrepareNext(t.Context()); !errors.Is(err, volume.ErrDeposed) {
+				t.Errorf("a segment in the name of an ended reign: %v", err)
+			}
+			if _, err := x.r.AdoptProtected("f"); !errors.Is(err, volume.ErrDeposed) {
+				t.Errorf("a protected file in the name of an ended reign: %v", err)
+			}
+		})
+	}
+}
+
+func TestCheckEndsAReignAtAnyError(t *testing.T) {
+	for name, hook := range map[string]volumetest.Hook{
+		"of the read": volumetest.AtOp(volumetest.OpReadAt, fenceOf1, 1, volumetest.FailBefore(errors.New("stale"))),
+		"of the stat": volumetest.AtOp(volumetest.OpStat, fenceOf1, 1, volumetest.FailAfter(errors.New("stale"))),
+	} {
+		bubble(t, name, func(t *testing.T) {
+			x := begin(t, newDisk(t), 1)
+			x.host.SetHook(hook)
+			for range 2 {
+				if err := x.r.Check(); !errors.Is(err, volume.ErrDeposed) {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestStartIsNotWrittenPastAFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		s := start(t, d, 1)
+		r := s.claim()
+		src, err := r.FenceOlder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := r.Scan(t.Context(), src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Adopt(a); err != nil {
+			t.Fatal(err)
+		}
+		later := start(t, d, 2).claim()
+		if src, err := later.FenceOlder(t.Context()); err != nil || src.Epoch != 0 {
+			t.Fatalf("the later claimant adopts from %d: %v", src.Epoch, err)
+		}
+		if err := r.WriteStart(a.End); !errors.Is(err, volume.ErrFenced) {
+			t.Errorf("START behind a fence: %v", err)
+		}
+	})
+}
+
+func FuzzDecodeStart(f *testing.F) {
+	f.Add(make([]byte, volume.BlockSize))
+	f.Add(volume.StartBlock(7, wal.Position{LSN: 9, Chain: 11}))
+	f.Add(volume.StartBlock(7, wal.Position{})[:512])
+	f.Add([]byte("HFSTART1"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _, again, ok, err := volume.DecodeStart(b)
+		zero := len(bytes.Trim(b, "\x00")) == 0
+		if zero != (err == nil && !ok) {
+			t.Errorf("%d bytes, all zero %v: present %v, %v", len(b), zero, ok, err)
+		}
+		if ok && !bytes.Equal(again[:min(len(b), len(again))], b[:min(len(b), len(again))]) {
+			t.Error("what was accepted is not what would be written")
+		}
+	})
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+func members() cluster.Members {
+	return cluster.Members{
+		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
+		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
+		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+	}
+}
+
+// host is a process on a local filesystem.
+func host(d *volumetest.Disk, id cluster.ServerID) *volumetest.Host {
+	return d.Host(int(id), volumetest.ProfileLocal())
+}
+
+func initialise(h *volumetest.Host) (volume.Cluster, error) {
+	return volume.Init(context.Background(), h, members(), rand.Reader)
+}
+
+// newDisk is an initialised volume.
+func newDisk(t *testing.T) *volumetest.Disk {
+	t.Helper()
+	d := volumetest.New(1)
+	if _, err := initialise(host(d, 9)); err != nil {
+		t.Fatalf("init: %v", err)
+	}
+	return d
+}
+
+func open(h *volumetest.Host, id cluster.ServerID) (*volume.Volume, error) {
+	return volume.Open(h, volume.Options{Server: id, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 32 << 10})
+}
+
+// server is one server's process, up to its claim.
+type server struct {
+	t    *testing.T
+	host *volumetest.Host
+	vol  *volume.Volume
+}
+
+func start(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *server {
+	t.Helper()
+	h := host(d, id)
+	v, err := open(h, id)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return &server{t: t, host: h, vol: v}
+}
+
+func (s *server) prepare() *volume.Prepared {
+	s.t.Helper()
+	p, err := s.vol.Prepare(context.Background())
+	if err != nil {
+		s.t.Fatalf("prepare: %v", err)
+	}
+	return p
+}
+
+func (s *server) claim() *volume.Reign {
+	s.t.Helper()
+	r, err := s.vol.Claim(context.Background(), s.prepare())
+	if err != nil {
+		s.t.Fatalf("claim: %v", err)
+	}
+	return r
+}
+
+// reign is one that has started: it can log and checkpoint.
+type reign struct {
+	t     *testing.T
+	host  *volumetest.Host
+	r     *volume.Reign
+	src   volume.Source
+	a     *volume.Adoption
+	log   *wal.Log
+	table *locktable.Table
+	vol   *volume.Volume
+	next  cluster.RequestID
+}
+
+// takeOver does what a primary does before it serves.
+func (s *server) takeOver(r *volume.Reign, warm *volume.Warm) (*reign, error) {
+	ctx := context.Background()
+	src, err := r.FenceOlder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a, err := r.Scan(ctx, src, warm)
+	if err != nil {
+		return nil, err
+	}
+	log, err := r.Adopt(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.WriteStart(a.End); err != nil {
+		return nil, err
+	}
+	return &reign{t: s.t, host: s.host, r: r, src: src, a: a, log: log, table: a.Table, vol: s.vol, next: 1}, nil
+}
+
+// begin starts a server and takes over.
+func begin(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *reign {
+	t.Helper()
+	s := start(t, d, id)
+	x, err := s.takeOver(s.claim(), nil)
+	if err != nil {
+		t.Fatalf("takeover: %v", err)
+	}
+	return x
+}
+
+// kill ends the process as kill -9 does.
+func (x *reign) kill() { x.host.Kill() }
+
+// do logs a request of a client of this reign's own.
+func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+	x.t.Helper()
+	if q.ID == 0 {
+		q.ID = x.next
+		x.next++
+	}
+	if q.Client == "" {
+		q.Client = cluster.ClientID(fmt.Sprintf("c%d", x.r.Epoch()))
+	}
+	recs, d := x.table.Decide(&q, x.r.Epoch(), facts, nil)
+	var b wal.Batch
+	b.Reset(x.log.Position())
+	for i := range recs {
+		if err := x.table.Apply(&recs[i]); err != nil {
+			x.t.Fatal(err)
+		}
+		b.Add(recs[i].AppendHeader(nil), recs[i].Data)
+	}
+	if b.Len() > 0 {
+		if err := x.log.Append(&b); err != nil {
+			x.t.Fatalf("append: %v", err)
+		}
+	}
+	return d.Outcome
+}
+
+// fill takes n locks, in as many frames, so that the log rotates.
+func (x *reign) fill(n int) {
+	x.t.Helper()
+	for range n {
+		if !x.log.NextReady() {
+			if err := x.log.PrepareNext(context.Background()); err != nil {
+				x.t.Fatalf("prepare the next segment: %v", err)
+			}
+		}
+		q := locktable.Request{Op: locktable.OpAcquire, Lock: cluster.LockName(fmt.Sprintf("e%d/%d", x.r.Epoch(), x.next)), TTL: time.Minute}
+		if out := x.do(q, locktable.FileFacts{}); out.Status != cluster.StatusOK {
+			x.t.Fatalf("acquire: %v %s", out.Status, out.Message)
+		}
+	}
+}
+
+func (x *reign) checkpoint() {
+	x.t.Helper()
+	if _, err := x.r.WriteCheckpoint(x.snapshot()); err != nil {
+		x.t.Fatalf("checkpoint: %v", err)
+	}
+}
+
+func (x *reign) snapshot() volume.Snapshot {
+	return volume.Snapshot{Epoch: x.r.Epoch(), At: x.log.Position(), Table: x.table.Clone()}
+}
+
+// usable fails the test unless a server can take over and finds this much.
+func usable(t *testing.T, d *volumetest.Disk, hash uint64) {
+	t.Helper()
+	x := begin(t, d, 3)
+	if x.table.Hash() != hash {
+		t.Errorf("the table that was adopted is another one")
+	}
+	x.kill()
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
