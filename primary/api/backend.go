@@ -28,7 +28,8 @@
 // forwarded, so it makes one hop. A forward that certainly did nothing is tried
 // again for a short while. One that may have been executed is tried once more,
 // with the same IDs, if that makes it a repeat; without repeat protection
-// (a made client ID has none but for grants) the answer is UNKNOWN.
+// (a made client ID has none but for grants) the answer is UNKNOWN. A call that
+// the end of this server's own reign left unknown is such an attempt.
 package api
 
 import (

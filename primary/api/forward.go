@@ -45,15 +45,18 @@ func (h *HTTP) patience() time.Duration {
 	return 4*t.Suspicion + t.FencingPeriod
 }
 
-// forward has the primary execute an operation, and answers refused if nobody
-// does. Attempts that certainly did nothing are repeated; after one that may have
-// been executed there is one more, if the operation is repeatable.
-func (h *HTTP) forward(ctx context.Context, o *operation, refused reply) (reply, error) {
+// forward has the primary execute an operation, after this server's own answer,
+// which stands if nobody does. Attempts that certainly did nothing are repeated;
+// after one that may have been executed there is one more, if the operation is repeatable.
+func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, error) {
 	over := time.NewTimer(h.patience())
 	defer over.Stop()
 	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
 	defer tick.Stop()
 	doubts := 0
+	if own.status == cluster.StatusUnknown {
+		doubts = 1
+	}
 	for {
 		if m, epoch, ok := h.s.b.Primary(); ok {
 			x, executed, err := h.attempt(ctx, o, m, epoch)
@@ -68,7 +71,7 @@ func (h *HTTP) forward(ctx context.Context, o *operation, refused reply) (reply,
 					return o.unknown(fmt.Sprintf("server %d was asked, and its answer is lost", m.ID)), nil
 				}
 			case err == nil:
-				refused = x
+				own = x
 			}
 		}
 		select {
@@ -77,7 +80,7 @@ func (h *HTTP) forward(ctx context.Context, o *operation, refused reply) (reply,
 			if doubts > 0 {
 				return o.unknown("the primary that was asked is gone, and there is no other yet"), nil
 			}
-			return refused, nil
+			return own, nil
 		case <-ctx.Done():
 			return reply{}, context.Cause(ctx)
 		}
@@ -130,8 +133,7 @@ func (h *HTTP) ask(ctx context.Context, o *operation, m cluster.Member, epoch cl
 		ctx, stop = context.WithTimeout(ctx, o.wait+answerWait)
 		defer stop()
 	}
-	stop := h.watch(ctx, cancel, m.ID, epoch)
-	defer stop()
+	go h.watch(ctx, cancel, m.ID, epoch)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.HTTP+o.path, bytes.NewReader(o.body))
 	if err != nil {
 		return reply{}, err
@@ -159,19 +161,19 @@ func (h *HTTP) ask(ctx context.Context, o *operation, m cluster.Member, epoch cl
 }
 
 // watch cancels a call to a server when another one, or a later reign, is heard
-// of. The caller stops it.
-func (h *HTTP) watch(ctx context.Context, cancel context.CancelCauseFunc, id cluster.ServerID, epoch cluster.Epoch) (stop func()) {
-	every := h.s.b.Timing().Suspicion
-	var t *time.Timer
-	t = time.AfterFunc(every, func() {
-		if ctx.Err() != nil {
+// of. It ends with ctx.
+func (h *HTTP) watch(ctx context.Context, cancel context.CancelCauseFunc, id cluster.ServerID, epoch cluster.Epoch) {
+	t := time.NewTicker(h.s.b.Timing().Suspicion)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-t.C:
 		}
 		if m, now, ok := h.s.b.Primary(); ok && (m.ID != id || now > epoch) {
 			cancel(errMoved)
 			return
 		}
-		t.Reset(every)
-	})
-	return func() { t.Stop() }
+	}
 }

@@ -264,6 +264,36 @@ func TestGRPCBadInput(t *testing.T) {
 	}
 }
 
+func TestGarbageOnTheGRPCPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(api.GRPCOptions()...)
+	api.RegisterGRPC(s, serving(t))
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	for _, garbage := range garbage() {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		talk(t, c, garbage)
+	}
+	c, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if a, err := pb.NewLockServiceClient(c).Acquire(t.Context(), &pb.AcquireRequest{Lock: "l", TtlMs: 30000}); err != nil || a.Token == 0 {
+		t.Errorf("after garbage: %v %v", a, err)
+	}
+	s.Stop()
+	if err := <-done; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
 func TestStreamsComeLater(t *testing.T) {
 	c := dialGRPC(t, answering(locktable.Outcome{Status: cluster.StatusOK}))
 	w, err := c.Watch(t.Context(), &pb.WatchRequest{})

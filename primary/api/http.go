@@ -201,11 +201,15 @@ func (h *HTTP) execute(w http.ResponseWriter, r *http.Request, o *operation) {
 	h.send(w, x)
 }
 
-// run executes an operation here or, if it may, where the primary is.
+// run executes an operation here or, if it may, where the primary is. An operation
+// that was under way when this server's reign ended goes on at the next primary.
 func (h *HTTP) run(ctx context.Context, o *operation, mayForward bool) (reply, error) {
 	x, err := o.local(ctx)
-	if err == nil && x.status == cluster.StatusSecondaryMode && mayForward {
+	if err != nil || !mayForward {
+		return x, err
+	}
+	if x.status == cluster.StatusSecondaryMode || x.status == cluster.StatusUnknown && o.repeatable {
 		return h.forward(ctx, o, x)
 	}
-	return x, err
+	return x, nil
 }

@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -299,17 +301,33 @@ func TestLargeBodiesAreNotRead(t *testing.T) {
 	}
 }
 
+func garbage() []string {
+	return []string{
+		"", "\x00\x01\x02\xff\xfe\n\n", "\x16\x03\x01\x02\x00\x01\x00", "GET\r\n\r\n", strings.Repeat("A", 1<<16) + "\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff", "POST /v1/acquire HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+	}
+}
+
+// talk says something and listens until the other side has enough of it.
+func talk(t *testing.T, c net.Conn, words string) {
+	t.Helper()
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(c, words) // it may be cut off
+	_ = c.(*net.TCPConn).CloseWrite()
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%.20q leaves a connection behind", words)
+	}
+}
+
 func TestGarbageOnThePort(t *testing.T) {
 	h := serveHTTP(t, serving(t))
-	for _, garbage := range []string{"\x00\x01\x02\xff\xfe\n\n", "\x16\x03\x01\x02\x00\x01\x00", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff", "GET\r\n\r\n", strings.Repeat("A", 1<<16) + "\r\n\r\n"} {
+	for _, garbage := range garbage() {
 		c, err := net.Dial("tcp", h.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		_, _ = io.WriteString(c, garbage) // it may be cut off
-		_, _ = io.Copy(io.Discard, c)     // until the server closes
-		c.Close()
+		talk(t, c, garbage)
 	}
 	if code, _ := h.post("/v1/renew", `{"lock":"l","token":1}`); code != 412 {
 		t.Errorf("after garbage: %d", code)

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// pair is a primary, server 1, and a replica, server 2, that knows where it listens.
+func pair(t *testing.T) (b *backend, primary, replica *site, r *backend) {
+	t.Helper()
+	b = serving(t)
+	primary = serveHTTP(t, b)
+	r = follower(primary.addr)
+	return b, primary, serveHTTP(t, r), r
+}
+
+// follower is server 2, which takes server 1 at addr for the primary.
+func follower(addr string) *backend {
+	m := members()
+	m[0].HTTP = addr
+	return &backend{self: 2, members: m, reign: 1, epoch: 1}
+}
+
+func TestReplicaForwardsWrites(t *testing.T) {
+	b, _, h, _ := pair(t)
+	got := h.ok("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c1","request_id":1}`)
+	if again := h.ok("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c1","request_id":1}`); again.Token != got.Token || !again.Repeat {
+		t.Errorf("repeat: %+v", again)
+	}
+	r := h.ok(fmt.Sprintf("/v1/append?lock=l&token=%d&file=a+b&adopt_existing=true", got.Token), "data&x=y")
+	if r.Length != 8 || r.File != "a b" || r.Protected || !strings.HasPrefix(r.ClientID, "~") {
+		t.Errorf("append without IDs: %+v", r)
+	}
+	h.ok("/v1/renew", fmt.Sprintf(`{"lock":"l","token":%d}`, got.Token))
+	if k := h.ok("/v1/keepalive", `{"client_id":"c1"}`); !k.Differs {
+		t.Errorf("keepalive: %+v", k)
+	}
+	var o wire.OutcomeBody
+	if code, _ := h.call("POST", "/v1/outcome", `{"client_id":"c1","request_id":1}`, &o); code != 200 || o.State != "executed" {
+		t.Errorf("outcome: %d %+v", code, o)
+	}
+	if code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s"}`); code != 423 || body.Status != "HELD" || body.Holder.Token != cluster.Token(got.Token) {
+		t.Errorf("a held lock: %d %+v", code, body)
+	}
+	if anonymous := h.ok("/v1/acquire", `{"lock":"m","ttl":"30s"}`); anonymous.Protected || anonymous.Token == 0 {
+		t.Errorf("acquire without IDs: %+v", anonymous)
+	}
+	if opened := h.ok("/v1/open", `{}`); !strings.HasPrefix(opened.ClientID, "@") {
+		t.Errorf("open: %+v", opened)
+	}
+	if b.lockAt(t, "l").Grant.Client != "c1" {
+		t.Error("the primary knows nothing of it")
+	}
+	var lock wire.LockBody
+	if code, _ := h.call("GET", "/v1/locks/l", "", &lock); code != 503 || lock.Status != "SECONDARY_MODE" {
+		t.Errorf("a read at a replica without a table: %d %+v", code, lock)
+	}
+}
+
+func TestForwardMakesOneHop(t *testing.T) {
+	// Two replicas, each of which takes the other for the primary.
+	first := follower("127.0.0.1:1")
+	second := &backend{self: 1, members: members(), reign: 2, epoch: 1}
+	a, b := serveHTTP(t, first), serveHTTP(t, second)
+	first.members[0].HTTP, second.members[1].HTTP = b.addr, a.addr
+	code, body := a.post("/v1/acquire", `{"lock":"l","ttl":"30s"}`)
+	if code != 503 || body.Status != "SECONDARY_MODE" {
+		t.Errorf("%d %+v", code, body)
+	}
+}
+
+func TestForwardToNobody(t *testing.T) {
+	r := follower("127.0.0.1:1")
+	r.elect(0, 0)
+	h := serveHTTP(t, r)
+	code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c","request_id":3}`)
+	if code != 503 || body.Status != "SECONDARY_MODE" || body.Primary != nil || body.RetryAfter == "0s" || body.RequestID != 3 {
+		t.Errorf("no primary: %d %+v", code, body)
+	}
+	r.elect(1, 1)
+	if code, body = h.post("/v1/acquire", `{"lock":"l","ttl":"30s"}`); code != 503 || body.Status != "SECONDARY_MODE" {
+		t.Errorf("a primary that refuses connections: %d %+v", code, body)
+	}
+}
+
+func TestForwardFollowsTheElection(t *testing.T) {
+	b := serving(t)
+	h := serveHTTP(t, b)
+	r := follower("127.0.0.1:1") // server 1 is dead; server 3 will be elected
+	r.members[2].HTTP = h.addr
+	calls := 0
+	counted := &counting{Backend: r, primary: func() {
+		if calls++; calls == 3 {
+			r.elect(3, 2)
+		}
+	}}
+	f := serveHTTP(t, counted)
+	if got := f.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`); got.Token == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// counting tells when it is asked who reigns.
+type counting struct {
+	api.Backend
+	primary func()
+}
+
+func (c *counting) Primary() (cluster.Member, cluster.Epoch, bool) {
+	c.primary()
+	return c.Backend.Primary()
+}
+
+// losing is a primary whose first answers are lost after the request was executed.
+func losing(t *testing.T, b api.Backend, answers int) (addr string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	front := api.NewHTTP(b, api.HTTPOptions{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if int(asked.Add(1)) > answers {
+			front.ServeHTTP(w, r)
+			return
+		}
+		front.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String(), asked
+}
+
+func TestForwardWhoseAnswerIsLostIsARepeat(t *testing.T) {
+	b := serving(t)
+	addr, asked := losing(t, b, 1)
+	h := serveHTTP(t, follower(addr))
+	got := h.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`)
+	if !got.Repeat || asked.Load() != 2 {
+		t.Errorf("after %d attempts: %+v", asked.Load(), got)
+	}
+	token := got.Token
+
+	asked.Store(0)
+	path := fmt.Sprintf("/v1/append?lock=l&token=%d&file=f", token)
+	if r := h.ok(path+"&client_id=c&request_id=1", "one\n"); !r.Repeat || r.Offset != 0 {
+		t.Errorf("append: %+v", r)
+	}
+	// Without IDs it would not be a repeat, and the line would be there twice.
+	asked.Store(0)
+	code, body := h.post(path, "two\n")
+	if code != 504 || body.Status != "UNKNOWN" || asked.Load() != 1 || body.Protected || body.ClientID == "" {
+		t.Errorf("append without IDs, after %d attempts: %d %+v", asked.Load(), code, body)
+	}
+	asked.Store(0)
+	if r := h.ok(path+"&client_id=c&request_id=2", "three\n"); r.Offset != int64(len("one\ntwo\n")) {
+		t.Errorf("the file is not as it should be: %+v", r)
+	}
+}
+
+func TestForwardThatStaysUnknown(t *testing.T) {
+	addr, asked := losing(t, serving(t), 100)
+	h := serveHTTP(t, follower(addr))
+	code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c","request_id":8}`)
+	if code != 504 || body.Status != "UNKNOWN" || body.ClientID != "c" || body.RequestID != 8 || asked.Load() != 2 {
+		t.Errorf("after %d attempts: %d %+v", asked.Load(), code, body)
+	}
+}
+
+func TestForwardLeavesAPausedPrimary(t *testing.T) {
+	// Server 1 takes connections and says nothing.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b := serving(t)
+	h := serveHTTP(t, b)
+	r := follower(l.Addr().String())
+	r.members[2].HTTP = h.addr
+	f := serveHTTP(t, r)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 1))
+		r.elect(3, 2)
+		<-t.Context().Done()
+	}()
+	if got := f.ok("/v1/acquire", `{"lock":"l","ttl":"30s","wait":"forever"}`); got.Token == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestForwardedCallWithoutIDsLeavesNoWaiter(t *testing.T) {
+	b, _, h, _ := pair(t)
+	h.ok("/v1/acquire", `{"lock":"l","ttl":"60s"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err := http.NewRequestWithContext(ctx, "POST", h.url+"/v1/acquire", strings.NewReader(`{"lock":"l","ttl":"60s","wait":"forever"}`))
+		if err == nil {
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				resp.Body.Close()
+			}
+		}
+	}()
+	eventually(t, "it waits", func() bool { return b.lockAt(t, "l").QueueLength == 1 })
+	cancel()
+	<-done
+	eventually(t, "the queue is empty", func() bool { return b.lockAt(t, "l").QueueLength == 0 })
+}
+
+// deposed is a primary that is told of its end while a request is under way.
+type deposed struct{ *backend }
+
+func (d deposed) Do(_ context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	d.elect(1, 2)
+	return locktable.Outcome{Status: cluster.StatusUnknown}, nil
+}
+
+func TestCallUnderWayGoesOnAtTheNextPrimary(t *testing.T) {
+	_, primary, _, _ := pair(t)
+	d := follower(primary.addr)
+	d.elect(2, 1)
+	h := serveHTTP(t, deposed{d})
+	if got := h.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`); got.Token == 0 {
+		t.Errorf("%+v", got)
+	}
+	if code, body := h.post("/v1/break", `{"lock":"l"}`); code != 504 || body.Status != "UNKNOWN" {
+		t.Errorf("what cannot be repeated: %d %+v", code, body)
+	}
+}
