@@ -28,8 +28,12 @@ func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 		return nil, (&call{op: "acquire", lock: lock}).fail(err)
 	}
 	defer end()
-	c.keep.expect(lock, o.TTL)
-	defer c.keep.unexpect(lock, o.TTL)
+	place := time.Duration(0)
+	if o.Wait != 0 {
+		place = o.TTL // a place in the queue lives by keep-alives
+	}
+	c.keep.expect(lock, place)
+	defer c.keep.unexpect(lock, place)
 	for began := time.Now(); ; {
 		l, err := c.acquire(ctx, lock, o)
 		if !errors.Is(err, wire.ErrLeaseExpired) {

@@ -149,7 +149,14 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		if ctx.Err() != nil {
 			return none, k.fail(context.Cause(ctx))
 		}
-		if !answered && !left.spend(time.Since(began)) {
+		spent := time.Since(began)
+		if to != nil && k.waits {
+			if alone := min(spent, c.opt.Attempt, c.opt.Clock.Now()-time.Duration(to.heard.Load())); spent-alone >= waitingInquiry {
+				// It was connected and waited: only what came after that counts.
+				left, pause.failures, spent = budget{left: c.opt.Budget}, 0, alone
+			}
+		}
+		if !answered && !left.spend(spent) {
 			return none, k.fail(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err))
 		}
 		last = v.err

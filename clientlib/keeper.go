@@ -40,6 +40,7 @@ type keeper struct {
 		// ttls counts the leases and waits to be kept alive by their TTL.
 		ttls     map[time.Duration]int
 		next     time.Duration // of the next keep-alive, on the Clock
+		wakes    time.Duration // when the goroutine looks again, on the Clock
 		running  bool
 		renewing bool
 		late     bool // a late renewal has been reported
@@ -80,28 +81,31 @@ func (k *keeper) unexpect(lock cluster.LockName, ttl time.Duration) {
 
 // count and uncount are called with mu held.
 func (k *keeper) count(ttl time.Duration) {
-	now := k.c.opt.Clock.Now()
-	if at := now + ttl/3; len(k.mu.ttls) == 0 || at < k.mu.next {
+	if at := k.c.opt.Clock.Now() + ttl/3; len(k.mu.ttls) == 0 || at < k.mu.next {
 		k.mu.next = at
 	}
 	k.mu.ttls[ttl]++
-	k.start()
+	k.start(ttl)
 }
 
+// uncount wakes nobody: that nothing is left, the goroutine sees at its next tick.
 func (k *keeper) uncount(ttl time.Duration) {
 	if k.mu.ttls[ttl]--; k.mu.ttls[ttl] <= 0 {
 		delete(k.mu.ttls, ttl)
 	}
-	k.poke()
 }
 
-// start is called with mu held.
-func (k *keeper) start() {
-	if !k.mu.running && !k.mu.closed {
+// start sees to it that a lease of ttl is looked at in time. It is called with
+// mu held, for every lock, and so wakes the goroutine only if it must.
+func (k *keeper) start(ttl time.Duration) {
+	switch {
+	case k.mu.closed:
+	case !k.mu.running:
 		k.mu.running = true
 		k.loops.Go(k.run)
+	case k.c.opt.Clock.Now()+tick(ttl) < k.mu.wakes:
+		k.poke()
 	}
-	k.poke()
 }
 
 func (k *keeper) poke() {
@@ -140,7 +144,7 @@ func (k *keeper) watch(l *Lock) {
 	defer k.mu.Unlock()
 	if k.mu.attached[l.token] == l && !k.mu.closed {
 		k.mu.locks[l.token] = l
-		k.start()
+		k.start(l.counted().ttl)
 	}
 }
 
@@ -250,6 +254,7 @@ func (k *keeper) plan() plan {
 	for ttl := range k.mu.ttls {
 		p.pause = min(p.pause, tick(ttl))
 	}
+	k.mu.wakes = now + p.pause
 	p.idle = len(k.mu.locks) == 0 && len(k.mu.ttls) == 0
 	if p.idle {
 		k.mu.running = false

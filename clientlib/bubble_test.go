@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// world is a cluster of three fakes and a client, in virtual time.
+type world struct {
+	t *testing.T
+	*fakeCluster
+	servers []*fakeServer
+	clock   *fakeClock
+	c       *Client
+}
+
+// inBubble runs a test in virtual time. The client is closed at its end, and the
+// bubble fails if a goroutine is left.
+func inBubble(t *testing.T, o Options, f func(*testing.T, *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, fakeCluster: newFakeCluster(), clock: &fakeClock{start: time.Now()}}
+		for i := range 3 {
+			w.servers = append(w.servers, w.server(fmt.Sprintf("passthrough:///s%d", i+1)))
+		}
+		w.c = w.client(o)
+		f(t, w)
+		w.c.Close()
+	})
+}
+
+func (w *world) client(o Options) *Client {
+	o.Clock = w.clock
+	for _, s := range w.servers {
+		o.Endpoints = append(o.Endpoints, s.addr)
+	}
+	c, err := New(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, v := range c.servers.mu.all {
+		v.stub = direct{s: w.servers[i]}
+	}
+	return c
+}
+
+func (w *world) acquire(lock cluster.LockName, o AcquireOptions) *Lock {
+	w.t.Helper()
+	l, err := w.c.Acquire(w.t.Context(), lock, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+// others holds a lock under another client.
+func (w *world) others(lock string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grant(fakeKey{"other", w.mu.lsn}, lock, 10_000)
+}
+
+func TestAcquireAppendRelease(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if err != nil || r.Length != 4 || r.Token != l.Token() || r.Repeat {
+			t.Fatalf("append: %+v, %v", r, err)
+		}
+		if left := time.Until(l.Expires()); left > DefaultTTL-driftMargin(DefaultTTL) || left < DefaultTTL-time.Second {
+			t.Errorf("expires in %v", left)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Errorf("second release: %v", err)
+		}
+		if !errors.Is(context.Cause(l.Context()), ErrReleased) {
+			t.Errorf("context ended with %v", context.Cause(l.Context()))
+		}
+		if _, err := l.Append(t.Context(), "f", []byte("x")); !errors.Is(err, ErrReleased) {
+			t.Errorf("append after release: %v", err)
+		}
+		if n := len(w.attempts("release")); n != 1 {
+			t.Errorf("%d releases", n)
+		}
+	})
+}
+
+func TestHeld(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		_, err := w.c.Acquire(t.Context(), "a", AcquireOptions{})
+		held, ok := errors.AsType[*HeldError](err)
+		if !ok || !errors.Is(err, wire.ErrHeld) || held.Holder.Host != "elsewhere" {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		if n := len(w.attempts("cancel")); n != 0 {
+			t.Errorf("%d cancels of a request that was answered", n)
+		}
+	})
+}
+
+func TestLostAnswerIsAskedForAgainUnderTheSameID(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		p := w.servers[0]
+		p.dropOnce("open")
+		if _, err := w.c.ID(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if w.mu.opened != 1 {
+			t.Errorf("%d clients were opened", w.mu.opened)
+		}
+		p.dropOnce("acquire")
+		l := w.acquire("a", AcquireOptions{})
+		if _, token := w.holder("a"); token != uint64(l.Token()) {
+			t.Errorf("token %d, the table has %d", l.Token(), token)
+		}
+		if n := len(w.attempts("renew")); n != 1 {
+			t.Errorf("a repeated grant was renewed %d times before it was handed out", n)
+		}
+		p.dropOnce("append")
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if err != nil || !r.Repeat {
+			t.Fatalf("append: %+v, %v", r, err)
+		}
+		p.dropOnce("release")
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []string{"acquire", "append", "release"} {
+			a := w.attempts(op)
+			if len(a) != 2 || a[0].id != a[1].id || a[0].client != a[1].client {
+				t.Errorf("%s: %+v", op, a)
+			}
+		}
+	})
+}
+
+func TestFailoverKeepsTheRequest(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.servers[0].set(func() { w.servers[0].mu.down = true })
+		w.reign(nil)
+		go func() {
+			time.Sleep(200 * time.Millisecond)
+			w.reign(w.servers[2])
+		}()
+		began := time.Now()
+		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 500*time.Millisecond {
+			t.Errorf("the append took %v", d)
+		}
+	})
+}
+
+func TestFollowsTheHint(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.reign(w.servers[1])
+		began := time.Now()
+		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("following the hint took %v", d)
+		}
+	})
+}
+
+func TestRetriesWhatIsWorthIt(t *testing.T) {
+	for _, s := range []cluster.Status{
+		cluster.StatusServerFencing, cluster.StatusNoQuorum, cluster.StatusStorageUnavailable, cluster.StatusUnknown,
+	} {
+		t.Run(s.String(), func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				l := w.acquire("a", AcquireOptions{})
+				n := 0
+				w.servers[0].set(func() {
+					w.servers[0].mu.refuse = func(op string) error {
+						if op != "append" {
+							return nil
+						}
+						if n++; n > 3 {
+							return nil
+						}
+						return (&wire.Error{Status: s, RetryAfter: 100 * time.Millisecond}).GRPCStatus().Err()
+					}
+				})
+				began := time.Now()
+				if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
+					t.Fatal(err)
+				}
+				if d := time.Since(began); d < 300*time.Millisecond || d > 400*time.Millisecond {
+					t.Errorf("three pauses of 100 ms took %v", d)
+				}
+			})
+		})
+	}
+}
+
+func TestPausedPrimaryDoesNotHoldACall(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		resume := w.servers[0].pause()
+		go func() {
+			time.Sleep(450 * time.Millisecond)
+			w.reign(w.servers[1])
+		}()
+		began := time.Now()
+		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 700*time.Millisecond {
+			t.Errorf("the append took %v", d)
+		}
+		resume()
+		synctest.Wait()
+		if n := len(w.attempts("append")); n != 1 {
+			t.Errorf("%d appends reached a table", n)
+		}
+	})
+}
+
+func TestBudgetEndsACall(t *testing.T) {
+	inBubble(t, Options{Budget: 2 * time.Second}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		for _, s := range w.servers {
+			s.set(func() { s.mu.down = true })
+		}
+		began := time.Now()
+		_, err := l.Append(t.Context(), "f", []byte("data"))
+		if e, ok := errors.AsType[*CallError](err); !ok || !e.Unknown || !errors.Is(err, wire.ErrUnknown) || e.Request == 0 {
+			t.Fatalf("got %v", err)
+		}
+		if d := time.Since(began); d < 2*time.Second || d > 2500*time.Millisecond {
+			t.Errorf("gave up after %v", d)
+		}
+	})
+}
+
+func TestWaitingKeepsItsPlaceOverAFailover(t *testing.T) {
+	inBubble(t, Options{Budget: 2 * time.Second}, func(t *testing.T, w *world) {
+		w.others("a")
+		go func() {
+			time.Sleep(12 * time.Second) // far beyond the budget
+			w.servers[0].set(func() { w.servers[0].mu.down = true })
+			w.reign(w.servers[1])
+			time.Sleep(20 * time.Second)
+			w.end("a")
+		}()
+		l := w.acquire("a", AcquireOptions{TTL: 10 * time.Second, Wait: time.Minute})
+		first := seen{}
+		for i, a := range w.attempts("acquire") {
+			if i == 0 {
+				first = a
+			}
+			if a.id != first.id || a.wait != time.Minute.Milliseconds() {
+				t.Errorf("attempt %d is %+v, the first was %+v", i, a, first)
+			}
+		}
+		if left := time.Until(l.Expires()); left < 9*time.Second {
+			t.Errorf("the lease has %v left", left)
+		}
+	})
+}
+
+func TestGrantAfterALongWaitIsRenewedFirst(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		go func() {
+			time.Sleep(4 * time.Second)
+			w.end("a")
+		}()
+		l := w.acquire("a", AcquireOptions{TTL: 10 * time.Second, Wait: Forever})
+		if n := len(w.attempts("renew")); n != 1 {
+			t.Errorf("%d renewals", n)
+		}
+		if left := time.Until(l.Expires()); left != 10*time.Second-driftMargin(10*time.Second) {
+			t.Errorf("the lease has %v left", left)
+		}
+	})
+}
+
+func TestEndedCallIsCancelled(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := w.c.Acquire(ctx, "a", AcquireOptions{Wait: Forever})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		w.end("a")
+		if client, _ := w.holder("a"); client != "" {
+			t.Errorf("%s got the lock", client)
+		}
+		if n := len(w.c.keep.mu.expecting); n != 0 {
+			t.Errorf("%d locks are still expected", n)
+		}
+	})
+}
+
+func TestGrantThatNobodyHeardIsReleased(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		if _, err := w.c.ID(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := w.servers[0]
+		p.set(func() { p.mu.drop = func(op string) bool { return op == "acquire" } })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := w.c.Acquire(ctx, "a", AcquireOptions{}); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, wire.ErrUnknown) {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		if client, _ := w.holder("a"); client != "" {
+			t.Errorf("%s holds the lock that nobody was told of", client)
+		}
+	})
+}
+
+func TestRefusedTryWithALostAttemptIsCancelled(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		w.servers[0].dropOnce("acquire")
+		if _, err := w.c.Acquire(t.Context(), "a", AcquireOptions{}); !errors.Is(err, wire.ErrHeld) {
+			t.Fatalf("got %v", err)
+		}
+		synctest.Wait()
+		if n := len(w.attempts("cancel")); n != 1 {
+			t.Errorf("%d cancels of an attempt that may arrive later", n)
+		}
+	})
+}
+
+func TestLostTokenEndsTheContext(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		if _, err := l.Append(t.Context(), "f", []byte("one")); err != nil {
+			t.Fatal(err)
+		}
+		w.end("a")
+		_, err := l.Append(t.Context(), "f", []byte("two"))
+		lost, ok := errors.AsType[*LostError](err)
+		if !ok || lost.Reason != LossRefused || !errors.Is(err, wire.ErrInvalidToken) || lost.LastAppend == nil || lost.LastAppend.Length != 3 {
+			t.Fatalf("got %v", err)
+		}
+		if context.Cause(l.Context()) != err {
+			t.Errorf("context ended with %v", context.Cause(l.Context()))
+		}
+		before := len(w.attempts("append"))
+		if _, err := l.Append(t.Context(), "f", []byte("three")); !errors.Is(err, ErrLost) {
+			t.Errorf("append under a lost token: %v", err)
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, ErrLost) {
+			t.Errorf("release of a lost lock: %v", err)
+		}
+		if len(w.attempts("append")) != before || len(w.attempts("release")) != 0 {
+			t.Error("a lost token was used again")
+		}
+	})
+}
+
+func TestIdleClientThatWasForgottenOpensAnother(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		first, err := w.c.ID(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		clear(w.mu.nonces)
+		w.mu.Unlock()
+		w.acquire("a", AcquireOptions{})
+		if second, err := w.c.ID(t.Context()); err != nil || second == first {
+			t.Errorf("still client %s, %v", second, err)
+		}
+	})
+}
+
+func TestManyCallsAtOnce(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		n := 0
+		w.servers[0].set(func() {
+			w.servers[0].mu.drop = func(string) bool { n++; return n%7 == 0 }
+		})
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				for i := range 20 {
+					l, err := w.c.Acquire(t.Context(), cluster.LockName(fmt.Sprintf("l/%d", g%5)), AcquireOptions{Wait: Forever})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if _, err := l.Append(t.Context(), "f", []byte{byte(i), 1}); err != nil {
+						t.Error(err)
+					}
+					if err := l.Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		executed := map[uint64]bool{}
+		for _, a := range w.attempts("append") {
+			if a.executed && executed[a.id] {
+				t.Errorf("request %d was executed twice", a.id)
+			}
+			executed[a.id] = executed[a.id] || a.executed
+			if a.low > a.id {
+				t.Errorf("request %d came with low-water mark %d", a.id, a.low)
+			}
+		}
+		if len(executed) != 320 {
+			t.Errorf("%d appends, want 320", len(executed))
+		}
+		if s := &w.c.current().seq; s.lowWater() != 16*20*3+1 {
+			t.Errorf("low water is %d when all is answered", s.lowWater())
+		}
+	})
+}
+
+func TestTransportRefusalIsFinal(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.servers[0].set(func() {
+			w.servers[0].mu.refuse = func(op string) error {
+				if op == "append" {
+					return status.Error(codes.Unauthenticated, "no certificate")
+				}
+				return nil
+			}
+		})
+		if _, err := l.Append(t.Context(), "f", []byte("x")); err == nil || errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestFencingServerIsFoundSoon(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.servers[0].set(func() { w.servers[0].mu.down = true })
+		w.servers[1].set(func() { w.servers[1].mu.role = pb.Role_ROLE_FENCING })
+		w.reign(nil)
+		began := time.Now()
+		go func() {
+			time.Sleep(800 * time.Millisecond)
+			w.reign(w.servers[1])
+		}()
+		if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 900*time.Millisecond {
+			t.Errorf("the append took %v, the takeover 800 ms", d)
+		}
+	})
+}

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// fakeCluster is a table that several fakeServers serve, with the service's
+// rules for repeats and nothing of its durability.
+type fakeCluster struct {
+	mu struct {
+		sync.Mutex
+		lsn      uint64
+		epoch    uint64
+		primary  *fakeServer
+		nonces   map[uint64]string
+		locks    map[string]*fakeLock
+		receipts map[fakeKey]*pb.Answer
+		waits    map[fakeKey]*fakeWait
+		lowWater map[string]uint64
+		seen     []seen
+		opened   int
+	}
+}
+
+type fakeKey struct {
+	client string
+	id     uint64
+}
+
+type fakeLock struct {
+	client string
+	token  uint64
+	queue  []*fakeWait
+}
+
+type fakeWait struct {
+	key     fakeKey
+	lock    string
+	ttl     int64
+	wait    int64
+	granted chan struct{} // closed with the grant
+}
+
+// seen is one attempt as it reached a server.
+type seen struct {
+	op       string
+	server   string
+	client   string
+	id, low  uint64
+	wait     int64
+	held     uint32
+	token    uint64
+	executed bool
+}
+
+func newFakeCluster() *fakeCluster {
+	f := &fakeCluster{}
+	f.mu.epoch, f.mu.lsn = 1, 100
+	f.mu.nonces = map[uint64]string{}
+	f.mu.locks = map[string]*fakeLock{}
+	f.mu.receipts = map[fakeKey]*pb.Answer{}
+	f.mu.waits = map[fakeKey]*fakeWait{}
+	f.mu.lowWater = map[string]uint64{}
+	return f
+}
+
+// server adds a server; the first one is primary.
+func (f *fakeCluster) server(addr string) *fakeServer {
+	s := &fakeServer{f: f, addr: addr}
+	s.mu.up = make(chan struct{})
+	close(s.mu.up)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.primary == nil {
+		f.mu.primary = s
+	}
+	return s
+}
+
+// reign makes s the primary of a new epoch; nil = nobody.
+func (f *fakeCluster) reign(s *fakeServer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.primary = s
+	f.mu.epoch++
+}
+
+// end ends the grant of a lock, as an expiry or a break does.
+func (f *fakeCluster) end(lock string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free(lock)
+}
+
+func (f *fakeCluster) free(lock string) {
+	l := f.mu.locks[lock]
+	l.client, l.token = "", 0
+	if len(l.queue) > 0 {
+		w := l.queue[0]
+		l.queue = l.queue[1:]
+		delete(f.mu.waits, w.key)
+		f.grant(w.key, lock, w.ttl)
+		close(w.granted)
+	}
+}
+
+func (f *fakeCluster) grant(key fakeKey, lock string, ttl int64) *pb.Answer {
+	f.mu.lsn++
+	f.lock(lock).client, f.lock(lock).token = key.client, f.mu.lsn
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
+	f.mu.receipts[key] = a
+	return a
+}
+
+func (f *fakeCluster) lock(name string) *fakeLock {
+	if f.mu.locks[name] == nil {
+		f.mu.locks[name] = &fakeLock{}
+	}
+	return f.mu.locks[name]
+}
+
+// holder is the live token of a lock.
+func (f *fakeCluster) holder(lock string) (string, uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lock(lock).client, f.lock(lock).token
+}
+
+// attempts lists what was seen of an operation.
+func (f *fakeCluster) attempts(op string) []seen {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.mu.seen), func(s seen) bool { return s.op != op })
+}
+
+// repeat answers what needs no execution.
+func (f *fakeCluster) repeat(key fakeKey, low uint64) *pb.Answer {
+	f.mu.lowWater[key.client] = max(f.mu.lowWater[key.client], low)
+	if a := f.mu.receipts[key]; a != nil {
+		again := &pb.Answer{Status: a.Status, Lock: a.Lock, Token: a.Token, TtlMs: a.TtlMs, Epoch: a.Epoch, Lsn: a.Lsn, Receipt: a.Receipt, Repeat: true}
+		if a.TtlMs > 0 && f.lock(a.Lock).token != a.Token {
+			again.Status = pb.Status_STATUS_LEASE_EXPIRED
+		}
+		return again
+	}
+	if key.id < f.mu.lowWater[key.client] || f.forgotten(key.client) {
+		return refusal(cluster.StatusStaleRequest)
+	}
+	return nil
+}
+
+func (f *fakeCluster) forgotten(client string) bool {
+	if client == "" || client[0] != '@' {
+		return false
+	}
+	for _, c := range f.mu.nonces {
+		if c == client {
+			return false
+		}
+	}
+	return true
+}
+
+func refusal(s cluster.Status) *pb.Answer { return &pb.Answer{Status: pb.Status(s)} }
+
+// fakeServer is one server.
+type fakeServer struct {
+	pb.UnimplementedLockServiceServer
+	f    *fakeCluster
+	addr string
+	mu   struct {
+		sync.Mutex
+		down bool
+		up   chan struct{} // closed unless paused
+		role pb.Role       // instead of replica
+		// drop says whose answers get lost after the execution; it is asked once each time.
+		drop func(op string) bool
+		// dropKeepAlive loses the answers to keep-alives.
+		dropKeepAlive bool
+		// refuse replaces the answer before anything is done.
+		refuse func(op string) error
+	}
+}
+
+func (s *fakeServer) set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// pause stops the server as SIGSTOP does, until the returned function is called.
+func (s *fakeServer) pause() (resume func()) {
+	up := make(chan struct{})
+	s.set(func() { s.mu.up = up })
+	return sync.OnceFunc(func() { close(up) })
+}
+
+// dropOnce loses the next answer to op.
+func (s *fakeServer) dropOnce(op string) {
+	done := false
+	s.set(func() {
+		s.mu.drop = func(o string) bool {
+			hit := o == op && !done
+			done = done || hit
+			return hit
+		}
+	})
+}
+
+// enter is what comes before any operation.
+func (s *fakeServer) enter(ctx context.Context, op string) error {
+	s.mu.Lock()
+	down, up, refuse := s.mu.down, s.mu.up, s.mu.refuse
+	s.mu.Unlock()
+	if down {
+		return status.Error(codes.Unavailable, "connection refused")
+	}
+	select {
+	case <-up:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	if refuse != nil {
+		if err := refuse(op); err != nil {
+			return err
+		}
+	}
+	if op == "status" {
+		return nil
+	}
+	s.f.mu.Lock()
+	p, epoch := s.f.mu.primary, s.f.mu.epoch
+	s.f.mu.Unlock()
+	if p == s {
+		return nil
+	}
+	e := &wire.Error{Status: cluster.StatusSecondaryMode, Epoch: cluster.Epoch(epoch)}
+	if p != nil {
+		e.Primary = &wire.Primary{GRPC: p.addr}
+	}
+	return e.GRPCStatus().Err()
+}
+
+// leave is what comes after: the answer may be lost.
+func (s *fakeServer) leave(op string, a *pb.Answer) (*pb.Answer, error) {
+	s.mu.Lock()
+	drop := s.mu.drop
+	lost := s.mu.down || drop != nil && drop(op)
+	s.mu.Unlock()
+	if lost {
+		return nil, status.Error(codes.Unavailable, "connection reset")
+	}
+	return a, nil
+}
+
+func (s *fakeServer) note(n seen) {
+	n.server = s.addr
+	s.f.mu.seen = append(s.f.mu.seen, n)
+}
+
+func (s *fakeServer) OpenClient(ctx context.Context, r *pb.OpenClientRequest) (*pb.Answer, error) {
+	if err := s.enter(ctx, "open"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	id := s.f.mu.nonces[r.Nonce]
+	if id == "" {
+		s.f.mu.lsn++
+		id = fmt.Sprintf("@%d", s.f.mu.lsn)
+		s.f.mu.nonces[r.Nonce] = id
+		s.f.mu.opened++
+	}
+	s.f.mu.Unlock()
+	return s.leave("open", &pb.Answer{Status: pb.Status_STATUS_OK, ClientId: id})
+}
+
+func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Answer, error) {
+	if err := s.enter(ctx, "acquire"); err != nil {
+		return nil, err
+	}
+	key := fakeKey{r.ClientId, r.RequestId}
+	s.f.mu.Lock()
+	s.note(seen{op: "acquire", client: r.ClientId, id: r.RequestId, low: r.LowWater, wait: r.GetWaitMs()})
+	if a := s.f.repeat(key, r.LowWater); a != nil {
+		s.f.mu.Unlock()
+		return s.leave("acquire", a)
+	}
+	l := s.f.lock(r.Lock)
+	w := s.f.mu.waits[key]
+	switch {
+	case w != nil:
+	case l.token == 0:
+		a := s.f.grant(key, r.Lock, r.TtlMs)
+		s.f.mu.Unlock()
+		return s.leave("acquire", a)
+	case r.GetWaitMs() == 0:
+		a := refusal(cluster.StatusHeld)
+		a.Holder, a.QueueLength = &pb.LockHolder{ClientId: l.client, Token: l.token, Host: "elsewhere"}, uint32(len(l.queue))
+		s.f.mu.Unlock()
+		return s.leave("acquire", a)
+	default:
+		w = &fakeWait{key: key, lock: r.Lock, ttl: r.TtlMs, wait: r.GetWaitMs(), granted: make(chan struct{})}
+		s.f.mu.waits[key] = w
+		l.queue = append(l.queue, w)
+	}
+	s.f.mu.Unlock()
+	select {
+	case <-w.granted:
+		s.f.mu.Lock()
+		a := s.f.mu.receipts[key]
+		s.f.mu.Unlock()
+		return s.leave("acquire", a)
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (s *fakeServer) Release(ctx context.Context, r *pb.ReleaseRequest) (*pb.Answer, error) {
+	return s.change(ctx, "release", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
+		s.f.free(r.Lock)
+	})
+}
+
+func (s *fakeServer) FileAppend(ctx context.Context, r *pb.FileAppendRequest) (*pb.Answer, error) {
+	return s.change(ctx, "append", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
+		a.Receipt = &pb.Receipt{
+			File: r.File, Length: int64(len(r.Data)), Crc32C: r.GetCrc32C(), Lsn: a.Lsn, Token: r.Token, Epoch: a.Epoch, Generation: 1,
+		}
+	})
+}
+
+// change is any operation under a token.
+func (s *fakeServer) change(ctx context.Context, op string, key fakeKey, low uint64, lock string, token uint64, do func(*pb.Answer)) (*pb.Answer, error) {
+	if err := s.enter(ctx, op); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	n := seen{op: op, client: key.client, id: key.id, low: low, token: token}
+	a := s.f.repeat(key, low)
+	switch {
+	case a != nil:
+	case s.f.lock(lock).token != token:
+		a = refusal(cluster.StatusInvalidToken)
+	default:
+		s.f.mu.lsn++
+		a = &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: token, Lsn: s.f.mu.lsn, Epoch: s.f.mu.epoch}
+		do(a)
+		s.f.mu.receipts[key] = a
+		n.executed = true
+	}
+	s.note(n)
+	s.f.mu.Unlock()
+	return s.leave(op, a)
+}
+
+func (s *fakeServer) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest) (*pb.Answer, error) {
+	if err := s.enter(ctx, "renew"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	s.note(seen{op: "renew", token: r.Token})
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: 10_000, Epoch: s.f.mu.epoch}
+	if s.f.lock(r.Lock).token != r.Token {
+		a = refusal(cluster.StatusInvalidToken)
+	}
+	s.f.mu.Unlock()
+	return s.leave("renew", a)
+}
+
+func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
+	if err := s.enter(ctx, "keepalive"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.note(seen{op: "keepalive", client: r.ClientId, held: r.Held})
+	if s.f.forgotten(r.ClientId) {
+		return &pb.KeepAliveResponse{Status: pb.Status_STATUS_STALE_REQUEST}, nil
+	}
+	out := &pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Epoch: s.f.mu.epoch}
+	for name, l := range s.f.mu.locks {
+		if l.token != 0 && l.client == r.ClientId {
+			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token})
+		}
+	}
+	s.mu.Lock()
+	lost := s.mu.dropKeepAlive
+	s.mu.Unlock()
+	if lost {
+		return nil, status.Error(codes.Unavailable, "connection reset")
+	}
+	if out.Differs = len(out.Grants) != int(r.Held); !out.Differs {
+		out.Grants = nil
+	}
+	return out, nil
+}
+
+func (s *fakeServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.Answer, error) {
+	if err := s.enter(ctx, "cancel"); err != nil {
+		return nil, err
+	}
+	key := fakeKey{r.ClientId, r.RequestId}
+	s.f.mu.Lock()
+	s.note(seen{op: "cancel", client: r.ClientId, id: r.RequestId, low: r.LowWater})
+	a := s.f.repeat(key, r.LowWater)
+	if a == nil {
+		if w := s.f.mu.waits[key]; w != nil {
+			delete(s.f.mu.waits, key)
+			l := s.f.lock(w.lock)
+			l.queue = slices.DeleteFunc(l.queue, func(x *fakeWait) bool { return x == w })
+		}
+		a = refusal(cluster.StatusCancelled)
+		s.f.mu.receipts[key] = a
+	}
+	s.f.mu.Unlock()
+	return s.leave("cancel", a)
+}
+
+func (s *fakeServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	if err := s.enter(ctx, "status"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch}
+	if p := s.f.mu.primary; p != nil {
+		r.Primary = &pb.Primary{Grpc: p.addr}
+		if p == s {
+			r.Role = pb.Role_ROLE_PRIMARY
+		}
+	}
+	return r, nil
+}
+
+func tokenOf(n uint64) cluster.Token { return cluster.Token(n) }
+
+// direct is a stub that calls a server without a network, for virtual time.
+type direct struct {
+	pb.LockServiceClient // nil: what is not below is not called
+	s                    *fakeServer
+}
+
+func (d direct) OpenClient(ctx context.Context, r *pb.OpenClientRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.OpenClient(ctx, r)
+}
+func (d direct) Acquire(ctx context.Context, r *pb.AcquireRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.Acquire(ctx, r)
+}
+func (d direct) Release(ctx context.Context, r *pb.ReleaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.Release(ctx, r)
+}
+func (d direct) FileAppend(ctx context.Context, r *pb.FileAppendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.FileAppend(ctx, r)
+}
+func (d direct) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.RenewLease(ctx, r)
+}
+func (d direct) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest, _ ...grpc.CallOption) (*pb.KeepAliveResponse, error) {
+	return d.s.KeepAlive(ctx, r)
+}
+func (d direct) Cancel(ctx context.Context, r *pb.CancelRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.Cancel(ctx, r)
+}
+func (d direct) Status(ctx context.Context, r *pb.StatusRequest, _ ...grpc.CallOption) (*pb.StatusResponse, error) {
+	return d.s.Status(ctx, r)
+}
+
+// fakeClock is the bubble's time plus the time that the machine slept.
+type fakeClock struct {
+	start time.Time
+	mu    sync.Mutex
+	slept time.Duration
+}
+
+func (c *fakeClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.start) + c.slept
+}
+
+func (c *fakeClock) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slept += d
+}

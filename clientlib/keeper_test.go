@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+const ttl = 10 * time.Second
+
+func reason(l *Lock) LossReason {
+	if lost, ok := errors.AsType[*LostError](context.Cause(l.Context())); ok {
+		return lost.Reason
+	}
+	return ""
+}
+
+func TestKeepAlive(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		m := w.acquire("b", AcquireOptions{TTL: ttl})
+		time.Sleep(time.Minute)
+		if l.Context().Err() != nil || m.Context().Err() != nil {
+			t.Fatalf("lost: %v, %v", context.Cause(l.Context()), context.Cause(m.Context()))
+		}
+		seen := w.attempts("keepalive")
+		if len(seen) < 17 || len(seen) > 21 {
+			t.Errorf("%d keep-alives in a minute of two leases of %v", len(seen), ttl)
+		}
+		for _, s := range seen {
+			if s.held != 2 {
+				t.Errorf("said that it holds %d", s.held)
+			}
+		}
+		if err := errors.Join(l.Release(t.Context()), m.Release(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(w.attempts("keepalive")); n != len(seen) {
+			t.Errorf("%d keep-alives when nothing was held", n-len(seen))
+		}
+	})
+}
+
+func TestCutOffLockEndsBeforeItsLease(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		began := time.Now()
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		for _, s := range w.servers {
+			defer s.pause()()
+		}
+		<-l.Context().Done()
+		if d := time.Since(began); d != ttl-driftMargin(ttl) || reason(l) != LossExpired {
+			t.Errorf("ended after %v: %v", d, context.Cause(l.Context()))
+		}
+		if _, err := l.Append(t.Context(), "f", []byte("x")); !errors.Is(err, ErrLost) {
+			t.Errorf("append: %v", err)
+		}
+	})
+}
+
+func TestLostAnswersDoNotExtend(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		began := time.Now()
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		// The service hears every keep-alive and we hear no answer.
+		w.servers[0].set(func() { w.servers[0].mu.dropKeepAlive = true })
+		<-l.Context().Done()
+		if d := time.Since(began); d != ttl-driftMargin(ttl) {
+			t.Errorf("ended after %v", d)
+		}
+	})
+}
+
+func TestSleepOfTheMachineEndsTheLock(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		m := w.acquire("b", AcquireOptions{TTL: ttl})
+		for _, s := range w.servers {
+			s.set(func() { s.mu.down = true })
+		}
+		w.clock.sleep(time.Hour)
+		if _, err := m.Append(t.Context(), "f", []byte("x")); !errors.Is(err, ErrLost) {
+			t.Errorf("append right after waking: %v", err)
+		}
+		began := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(began); d > tick(ttl) || reason(l) != LossExpired {
+			t.Errorf("ended %v after waking: %v", d, context.Cause(l.Context()))
+		}
+	})
+}
+
+func TestEndedGrantIsNoticedByKeepAlive(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		m := w.acquire("b", AcquireOptions{TTL: ttl})
+		w.end("a")
+		<-l.Context().Done()
+		if reason(l) != LossRefused || m.Context().Err() != nil {
+			t.Errorf("a: %v, b: %v", context.Cause(l.Context()), context.Cause(m.Context()))
+		}
+	})
+}
+
+func TestEndedGrantIsNoticedThoughTheNumberIsRight(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		// A grant whose answer is held back takes the place of the one that ended.
+		w.others("b")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go w.c.Acquire(ctx, "b", AcquireOptions{TTL: ttl, Wait: Forever})
+		synctest.Wait()
+		w.servers[0].set(func() { w.servers[0].mu.drop = func(op string) bool { return op == "acquire" } })
+		w.end("a")
+		w.end("b")
+		<-l.Context().Done()
+		if reason(l) != LossRefused {
+			t.Errorf("got %v", context.Cause(l.Context()))
+		}
+		cancel()
+	})
+}
+
+func TestStrayIsReleased(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		w.mu.Lock()
+		w.grant(fakeKey{string(l.owner), 999}, "stray", 10_000)
+		attached := w.grant(fakeKey{string(l.owner), 998}, "attached", 10_000).Token
+		w.mu.Unlock()
+		w.c.Attach("attached", tokenOf(attached))
+		time.Sleep(ttl / 2)
+		if c, _ := w.holder("stray"); c != "" {
+			t.Errorf("%s still holds the stray", c)
+		}
+		if _, token := w.holder("attached"); token != attached {
+			t.Error("an attached lock was taken for a stray")
+		}
+		if l.Context().Err() != nil {
+			t.Errorf("lost: %v", context.Cause(l.Context()))
+		}
+	})
+}
+
+func TestForgottenClientLosesItsLocks(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		w.mu.Lock()
+		clear(w.mu.nonces)
+		w.mu.Unlock()
+		<-l.Context().Done()
+		if reason(l) != LossForgotten || !errors.Is(context.Cause(l.Context()), wire.ErrStaleRequest) {
+			t.Errorf("got %v", context.Cause(l.Context()))
+		}
+	})
+}
+
+func TestCloseEndsContextsAndReleasesNothing(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		w.c.Close()
+		if reason(l) != LossClosed {
+			t.Errorf("context ended with %v", context.Cause(l.Context()))
+		}
+		if _, token := w.holder("a"); token != uint64(l.Token()) {
+			t.Error("the lock was released")
+		}
+		if _, err := w.c.Acquire(t.Context(), "b", AcquireOptions{}); !errors.Is(err, ErrClosed) {
+			t.Errorf("acquire after close: %v", err)
+		}
+	})
+}
+
+func TestCloseCancelsAWait(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.c.Acquire(t.Context(), "a", AcquireOptions{Wait: Forever})
+			got <- err
+		}()
+		synctest.Wait()
+		w.c.Close()
+		if err := <-got; !errors.Is(err, ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+		w.end("a")
+		if c, _ := w.holder("a"); c != "" {
+			t.Errorf("%s was granted the lock after Close", c)
+		}
+	})
+}
+
+func TestReleaseGoesOnWhenItsContextEnds(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Release(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if l.Context().Err() == nil {
+			t.Error("the context goes on")
+		}
+		synctest.Wait()
+		if c, _ := w.holder("a"); c != "" {
+			t.Errorf("%s still holds the lock", c)
+		}
+	})
+}
+
+func TestAttach(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		_, token := w.holder("a")
+		l := w.c.Attach("a", tokenOf(token))
+		if !l.Expires().IsZero() || l.TTL() != 0 {
+			t.Errorf("expires %v, TTL %v", l.Expires(), l.TTL())
+		}
+		if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if l.Context().Err() != nil || len(w.attempts("keepalive")) != 0 {
+			t.Error("an attached lock was watched")
+		}
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		<-l.Context().Done()
+		if d := time.Since(began); d != ttl-driftMargin(ttl) || len(w.attempts("keepalive")) != 0 {
+			t.Errorf("ended after %v", d)
+		}
+		if m := w.c.Attach("a", 1); !errors.Is(m.Renew(t.Context()), ErrLost) || reason(m) != LossRefused {
+			t.Errorf("a wrong token: %v", context.Cause(m.Context()))
+		}
+	})
+}
+
+func TestExpiredGrantIsAskedForAnew(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		if _, err := w.c.ID(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p, n := w.servers[0], 0
+		p.set(func() {
+			p.mu.drop = func(op string) bool {
+				if op != "acquire" || n > 0 {
+					return false
+				}
+				n++
+				w.end("a") // the lease ends before the answer is asked for again
+				return true
+			}
+		})
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		if _, token := w.holder("a"); token != uint64(l.Token()) {
+			t.Errorf("token %d, the table has %d", l.Token(), token)
+		}
+	})
+}

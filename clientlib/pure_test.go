@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
+	s := &newIdentity("@1", false, 1).seq
+	rng := rand.New(rand.NewPCG(1, 2))
+	open := map[cluster.RequestID]bool{}
+	last := cluster.RequestID(0)
+	for range 10_000 {
+		if rng.IntN(2) == 0 || len(open) == 0 {
+			id := s.take()
+			if id != last+1 {
+				t.Fatalf("took %d after %d", id, last)
+			}
+			last, open[id] = id, true
+		} else {
+			for id := range open { // any one
+				s.done(id)
+				delete(open, id)
+				break
+			}
+		}
+		want := last + 1
+		for id := range open {
+			want = min(want, id)
+		}
+		if got := s.lowWater(); got != want {
+			t.Fatalf("low water is %d, want %d", got, want)
+		}
+	}
+}
+
+func TestPauses(t *testing.T) {
+	full := func() uint64 { return math.MaxUint64 }
+	p := pauses{random: full}
+	limits := []time.Duration{10, 20, 40, 80, 160, 250, 250, 250}
+	for i, limit := range limits {
+		if d := p.next(0, false); d <= 0 || d > limit*time.Millisecond {
+			t.Errorf("pause %d is %v, want at most %v", i, d, limit*time.Millisecond)
+		}
+	}
+	if d := p.next(0, true); d > takeoverCap {
+		t.Errorf("pause during a takeover is %v", d)
+	}
+	if d := p.next(500*time.Millisecond, false); d < 500*time.Millisecond || d > 500*time.Millisecond+takeoverCap {
+		t.Errorf("pause is %v where the server said 500 ms", d)
+	}
+	if d := p.next(time.Hour, false); d > maxRetryAfter+takeoverCap {
+		t.Errorf("pause is %v where the server said an hour", d)
+	}
+	for range 200 { // the shift must not overflow
+		p.next(0, false)
+	}
+	spread := map[time.Duration]bool{}
+	q := pauses{random: rand.Uint64}
+	for range 100 {
+		spread[q.next(0, false)] = true
+	}
+	if len(spread) < 50 {
+		t.Errorf("%d different pauses of 100", len(spread))
+	}
+}
+
+func TestLeaseCountsFromTheSendingLessAMargin(t *testing.T) {
+	var l lease
+	if l.over(time.Hour) {
+		t.Error("a lease that counts nothing is over")
+	}
+	l.extend(time.Second, 10*time.Second)
+	want := time.Second + 10*time.Second - 100*time.Millisecond - 10*time.Millisecond
+	if l.deadline != want || l.over(want-1) || !l.over(want) {
+		t.Errorf("deadline is %v, want %v", l.deadline, want)
+	}
+	l.extend(500*time.Millisecond, 10*time.Second) // the answer to an older question comes late
+	if l.deadline != want {
+		t.Errorf("an older answer moved the deadline to %v", l.deadline)
+	}
+}
+
+func TestMonotonicClock(t *testing.T) {
+	for name, c := range map[string]Clock{"system": systemClock(), "fallback": newMonotonicClock()} {
+		last := c.Now()
+		for range 1000 {
+			now := c.Now()
+			if now < last {
+				t.Fatalf("%s clock went from %v to %v", name, last, now)
+			}
+			last = now
+		}
+	}
+}
+
+func TestErrorsTellWhatToDo(t *testing.T) {
+	held := &HeldError{Lock: "a/b", Holder: &wire.Holder{Client: "@7", Token: 9, Host: "h1", PID: 3, Command: "make"}, QueueLength: 2}
+	lost := &LostError{Lock: "a", Token: 3, Reason: LossRefused, Cause: wire.ErrInvalidToken}
+	unknown := &CallError{Op: "append", Lock: "a", Client: "@7", Request: 4, Unknown: true, Tries: 3, Err: errors.New("reset")}
+	for _, c := range []struct {
+		err  error
+		is   []error
+		text []string
+	}{
+		{held, []error{wire.ErrHeld}, []string{`"a/b"`, "h1", "process 3 (make)", "token 9", "2 waiting", "try later"}},
+		{lost, []error{ErrLost, wire.ErrInvalidToken}, []string{"refused", "acquire it again"}},
+		{unknown, []error{wire.ErrUnknown}, []string{"3 tries", "outcome of request 4 of client @7"}},
+		{&CallError{Op: "append", Err: &wire.Error{Status: cluster.StatusFileQuarantined}}, []error{wire.ErrFileQuarantined}, []string{"rotate"}},
+	} {
+		for _, is := range c.is {
+			if !errors.Is(c.err, is) {
+				t.Errorf("%v is not %v", c.err, is)
+			}
+		}
+		for _, text := range c.text {
+			if !strings.Contains(c.err.Error(), text) {
+				t.Errorf("%q does not say %q", c.err, text)
+			}
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, o := range []Options{
+		{}, {Endpoints: []string{""}}, {Endpoints: []string{"a:1,b:2"}}, {Endpoints: []string{"a:1"}, ClientID: "@5"},
+		{Endpoints: []string{"a:1"}, ClientID: "~x"}, {Endpoints: []string{"a:1"}, Budget: -1},
+	} {
+		if c, err := New(o); err == nil {
+			c.Close()
+			t.Errorf("options %+v were taken", o)
+		}
+	}
+	h := Holder{Host: strings.Repeat("ä", 200), Command: "a\xffb"}.complete()
+	if len(h.Host) > cluster.MaxText || h.Command != "a?b" || h.PID == 0 {
+		t.Errorf("holder %+v", h)
+	}
+}
