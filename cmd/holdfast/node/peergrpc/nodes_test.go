@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peergrpc_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// TestThreeNodes sees three nodes elect over loopback, forward over HTTP, feed their replicas and hand over.
+func TestThreeNodes(t *testing.T) {
+	d := volumetest.New(1)
+	peer, web := map[cluster.ServerID]net.Listener{}, map[cluster.ServerID]net.Listener{}
+	var members cluster.Members
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		for _, m := range []map[cluster.ServerID]net.Listener{peer, web} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m[id] = l
+		}
+		members = append(members, cluster.Member{ID: id, GRPC: fmt.Sprintf("g%d", id), HTTP: web[id].Addr().String(), Peer: peer[id].Addr().String()})
+	}
+	c, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members, crand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	nodes := map[cluster.ServerID]*node.Node{}
+	for _, m := range members {
+		peers := peergrpc.New(m.ID, c)
+		n, err := node.New(node.Options{
+			Server: m.ID, FS: d.Host(int(m.ID), volumetest.ProfileLocal()), Timing: cluster.DefaultTiming(), Peers: peers,
+			Log: zerolog.New(t.Output()).Level(zerolog.InfoLevel), Random: crand.Reader, Rand: rand.New(rand.NewPCG(1, uint64(m.ID))),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[m.ID] = n
+		ps := grpc.NewServer(peergrpc.ServerOptions()...)
+		peergrpc.Register(ps, c.ID.String(), n)
+		hs := api.NewHTTP(n, api.HTTPOptions{}).Server()
+		wg.Go(func() { _ = ps.Serve(peer[m.ID]) })
+		wg.Go(func() { _ = hs.Serve(web[m.ID]) })
+		wg.Go(func() {
+			_ = n.Run(ctx) // the context's end
+			_ = hs.Close()
+			ps.Stop()
+			_ = peers.Close()
+		})
+	}
+	defer wg.Wait()
+	defer stop()
+
+	do := func(id cluster.ServerID, q *locktable.Request) locktable.Outcome {
+		call, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		out, err := nodes[id].Do(call, q)
+		if err != nil {
+			return locktable.Outcome{Message: err.Error()}
+		}
+		return out
+	}
+	who := func() cluster.ServerID {
+		for id, n := range nodes {
+			if n.Role().String() == "primary" {
+				return id
+			}
+		}
+		return 0
+	}
+	await(t, "somebody reigns", func() bool { return who() != 0 })
+	first := who()
+	out := do(first, &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
+	if out.Status != cluster.StatusOK {
+		t.Fatalf("acquire: %+v", out)
+	}
+	for _, m := range members {
+		await(t, "it is ready and forwards", func() bool {
+			return get(t, "http://"+m.HTTP+"/readyz") == 200 && get(t, "http://"+m.HTTP+"/v1/locks/l?min_lsn="+fmt.Sprint(out.LSN)) == 200
+		})
+	}
+	var to cluster.ServerID
+	await(t, "a handover", func() bool {
+		var err error
+		to, err = nodes[first].Handover(ctx, 0)
+		return err == nil
+	})
+	await(t, "the successor reigns", func() bool { return who() == to })
+	await(t, "the grant is still there", func() bool {
+		again := do(to, &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
+		return again.Repeat && again.Token == out.Token
+	})
+}
+
+func get(t *testing.T, url string) int {
+	r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(20 * time.Second)
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
