@@ -203,17 +203,18 @@ func TestScanFromEveryBase(t *testing.T) {
 	}
 }
 
-// What a scan must refuse, and what for.
-func TestScanRefuses(t *testing.T) {
+// refusal is damage that a scan must refuse, and what for.
+type refusal struct {
+	name string
+	edit func(d *memDir, o *ScanOptions)
+	want error
+}
+
+func TestScanRefusesDamagedSegments(t *testing.T) {
 	s := rotated(t)
 	closed := s.log.mu.closed
 	first, second, open := closed[0].Name, closed[1].Name, s.log.seg.name
-	end := cluster.LSN(s.acked)
-	for _, c := range []struct {
-		name string
-		edit func(d *memDir, o *ScanOptions)
-		want error
-	}{
+	s.refuses(t, []refusal{
 		{"empty directory", func(d *memDir, _ *ScanOptions) { clear(d.visible) }, ErrGap},
 		{"only the prepared one", func(d *memDir, _ *ScanOptions) {
 			clear(d.visible)
@@ -240,6 +241,15 @@ func TestScanRefuses(t *testing.T) {
 		{"segments swapped", func(d *memDir, _ *ScanOptions) {
 			d.visible[first], d.visible[second] = d.visible[second], d.visible[first]
 		}, ErrCorrupt},
+	})
+}
+
+func TestScanRefusesRecordsOfAnotherLog(t *testing.T) {
+	s := rotated(t)
+	closed := s.log.mu.closed
+	first, open := closed[0].Name, s.log.seg.name
+	end := cluster.LSN(s.acked)
+	s.refuses(t, []refusal{
 		{"another cluster", func(_ *memDir, o *ScanOptions) { o.Cluster[3]++ }, ErrCorrupt},
 		{"epoch from the future", func(_ *memDir, o *ScanOptions) { o.MaxEpoch = testEpoch - 1 }, ErrCorrupt},
 		{"newer features", func(_ *memDir, o *ScanOptions) { o.FeatureLevel = 0 }, ErrFeatureLevel},
@@ -280,7 +290,12 @@ func TestScanRefuses(t *testing.T) {
 		{"other records up to the adopted end", func(_ *memDir, o *ScanOptions) { o.AtLeast = Position{4, 4} }, ErrCorrupt},
 		{"adopted end beyond the end", func(_ *memDir, o *ScanOptions) { o.AtLeast = Position{end + 1, 3} }, ErrGap},
 		{"adopted end at the base", func(_ *memDir, o *ScanOptions) { o.AtLeast = Position{0, 3} }, ErrCorrupt},
-	} {
+	})
+}
+
+func (s *story) refuses(t *testing.T, all []refusal) {
+	t.Helper()
+	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			d, o := s.d.alive(), scanOptions()
 			for _, f := range d.visible {

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package holdfast_test is the house checking itself: who may import whom, and
+// the manners of every file. The rules stand in the design, section 7, and in the style, section 3.
+package holdfast_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	module      = "github.com/holdfast-lock/holdfast"
+	spdx        = "// SPDX-License-Identifier: Apache-2.0"
+	maxFile     = 500 // lines
+	maxFunction = 70  // lines
+)
+
+// source is one parsed file.
+type source struct {
+	name    string // relative to the module's root
+	dir     string // its package, relative to the module's root
+	lines   []string
+	set     *token.FileSet
+	file    *ast.File
+	imports []string // of this module, without its path, like "wal"; of others as they stand
+}
+
+func (s *source) test() bool { return strings.HasSuffix(s.name, "_test.go") }
+
+func (s *source) generated() bool { return ast.IsGenerated(s.file) }
+
+func (s *source) at(n ast.Node) string { return s.set.Position(n.Pos()).String() }
+
+// sources parses every file of the module.
+func sources(t *testing.T) (all []*source) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		s, err := parse(filepath.ToSlash(name))
+		all = append(all, s)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d files: the house is somewhere else", len(all))
+	}
+	return all
+}
+
+func parse(name string) (*source, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{name: name, dir: path.Dir(name), lines: strings.Split(strings.TrimSuffix(string(b), "\n"), "\n"), set: token.NewFileSet()}
+	if s.file, err = parser.ParseFile(s.set, name, b, parser.ParseComments); err != nil {
+		return nil, err
+	}
+	for _, x := range s.file.Imports {
+		imp, err := strconv.Unquote(x.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		s.imports = append(s.imports, strings.TrimPrefix(imp, module+"/"))
+	}
+	return s, nil
+}
+
+// own says that an import is of this module.
+func (s *source) own(imp string) bool {
+	for _, x := range s.file.Imports {
+		if x.Path.Value == strconv.Quote(module+"/"+imp) {
+			return true
+		}
+	}
+	return false
+}
+
+// standard says that an import is of the standard library.
+func standard(imp string) bool {
+	first, _, _ := strings.Cut(imp, "/")
+	return !strings.Contains(first, ".")
+}
+
+// within says that a package is one of these or below one.
+func within(dir string, roots ...string) bool {
+	return slices.ContainsFunc(roots, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
+}
+
+// importRule refuses imports of some files.
+type importRule struct {
+	name string
+	of   func(s *source) bool
+	bans func(s *source, imp string) bool
+}
+
+// effects are the packages that a pure one does without.
+var effects = []string{"bufio", "context", "io", "log", "net", "os", "sync", "syscall", "runtime", "testing", "math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog"}
+
+func pure(s *source) bool {
+	return !s.test() && (within(s.dir, "shared/cluster", "shared/locktable") || s.name == "election/rule.go")
+}
+
+func product(s *source) bool { return !s.test() && !within(s.dir, "faulttests") }
+
+func importRules() []importRule {
+	in := func(dirs ...string) func(*source) bool {
+		return func(s *source) bool { return !s.test() && slices.Contains(dirs, s.dir) }
+	}
+	below := func(dirs ...string) func(*source) bool {
+		return func(s *source) bool { return !s.test() && within(s.dir, dirs...) }
+	}
+	bans := func(dirs ...string) func(*source, string) bool {
+		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
+	}
+	only := func(allowed ...string) func(*source, string) bool {
+		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
+	}
+	return []importRule{
+		{"pure packages have no effects", pure, func(_ *source, imp string) bool { return within(imp, effects...) }},
+		{"cluster stands alone", in("shared/cluster"), func(_ *source, imp string) bool { return !standard(imp) }},
+		{"locktable knows cluster only", in("shared/locktable"), only("shared/cluster")},
+		{"wal knows the standard library, xxhash and cluster only", in("wal"), func(s *source, imp string) bool {
+			return !standard(imp) && imp != "github.com/cespare/xxhash/v2" && imp != "shared/cluster"
+		}},
+		{"shared knows only shared and wal", below("shared"), func(s *source, imp string) bool { return s.own(imp) && !within(imp, "shared", "wal") }},
+		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
+		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
+		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
+		{"clientlib knows wire and cluster only", below("clientlib"), only("shared/wire", "shared/wire/pb", "shared/cluster", "clientlib")},
+		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
+		{"tests' filesystems stay in tests", func(s *source) bool { return product(s) && !within(s.dir, "shared/volume/volumetest") }, bans("shared/volume/volumetest")},
+		{"the volume is reached through volume.FS", below("primary", "election", "wal", "shared"), func(s *source, imp string) bool {
+			return within(imp, "os", "io/ioutil", "github.com/google/renameio/v2", "github.com/gofrs/flock") && s.dir != "shared/volume/osfs"
+		}},
+		{"who opens the volume is osfs, for cmd", product, func(s *source, imp string) bool {
+			return s.own(imp) && imp == "shared/volume/osfs" && !within(s.dir, "cmd")
+		}},
+	}
+}
+
+func TestHouse(t *testing.T) {
+	all := sources(t)
+	for _, rule := range []struct {
+		name  string
+		check func(*testing.T, []*source)
+	}{
+		{"imports run one way", importsRunOneWay},
+		{"pure packages have neither clock nor goroutine", pureIsPure},
+		{"every package has one doc", packagesHaveOneDoc},
+		{"every file has its header", filesHaveTheirHeader},
+		{"files and functions are short", filesAndFunctionsAreShort},
+		{"nobody sleeps", nobodySleeps},
+		{"nothing happens at init", nothingHappensAtInit},
+		{"no state is global", noStateIsGlobal},
+		{"no table is changed", noTableIsChanged},
+		{"folders are known", foldersAreKnown},
+	} {
+		t.Run(rule.name, func(t *testing.T) { rule.check(t, all) })
+	}
+}
+
+func importsRunOneWay(t *testing.T, all []*source) {
+	for _, rule := range importRules() {
+		t.Run(rule.name, func(t *testing.T) {
+			for _, s := range all {
+				if !rule.of(s) {
+					continue
+				}
+				for _, imp := range s.imports {
+					if rule.bans(s, imp) {
+						t.Errorf("%s imports %s", s.name, imp)
+					}
+				}
+			}
+		})
+	}
+}
+
+func pureIsPure(t *testing.T, all []*source) {
+	for _, s := range all {
+		if !pure(s) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt, *ast.SelectStmt, *ast.SendStmt, *ast.ChanType:
+				t.Errorf("%s: a goroutine or a channel in a pure package", s.at(n))
+			case *ast.CallExpr:
+				switch called(n) {
+				case "time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick":
+					t.Errorf("%s: %s in a pure package: time enters as data", s.at(n), called(n))
+				}
+			}
+			return true
+		})
+	}
+}
+
+// called is the package and name of a called function, like "time.Now".
+func called(n *ast.CallExpr) string {
+	sel, ok := n.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	if !ok {
+		return ""
+	}
+	return pkg.Name + "." + sel.Sel.Name
+}
+
+func packagesHaveOneDoc(t *testing.T, all []*source) {
+	docs := map[string][]string{}
+	for _, s := range all {
+		if s.test() {
+			continue
+		}
+		docs[s.dir] = append(docs[s.dir], "")
+		if s.file.Doc != nil && strings.TrimSpace(s.file.Doc.Text()) != "" {
+			docs[s.dir] = append(docs[s.dir], s.name)
+		}
+	}
+	for dir, names := range docs {
+		names = slices.DeleteFunc(names, func(s string) bool { return s == "" })
+		if len(names) != 1 {
+			t.Errorf("package %s has %d docs, in %v", dir, len(names), names)
+		}
+	}
+}
+
+func filesHaveTheirHeader(t *testing.T, all []*source) {
+	for _, s := range all {
+		if !s.generated() && s.lines[0] != spdx {
+			t.Errorf("%s begins with %q, not with %q", s.name, s.lines[0], spdx)
+		}
+	}
+}
+
+func filesAndFunctionsAreShort(t *testing.T, all []*source) {
+	for _, s := range all {
+		if s.generated() {
+			continue
+		}
+		if n := len(s.lines); n > maxFile {
+			t.Errorf("%s has %d lines, at most %d", s.name, n, maxFile)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if n := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1; n > maxFunction {
+				t.Errorf("%s: %s has %d lines, at most %d", s.at(f), f.Name.Name, n, maxFunction)
+			}
+		}
+	}
+}
+
+func nobodySleeps(t *testing.T, all []*source) {
+	for _, s := range all {
+		if !product(s) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && called(call) == "time.Sleep" {
+				t.Errorf("%s: time.Sleep: wait for what you wait for, or for a context", s.at(n))
+			}
+			return true
+		})
+	}
+}
+
+func nothingHappensAtInit(t *testing.T, all []*source) {
+	for _, s := range all {
+		if s.generated() {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: an init function", s.at(f))
+			}
+		}
+	}
+}
+
+func noStateIsGlobal(t *testing.T, all []*source) {
+	for _, s := range all {
+		if s.generated() {
+			continue
+		}
+		for _, v := range s.vars() {
+			s.checkVars(t, v)
+		}
+	}
+}
+
+// vars are the variables at package level.
+func (s *source) vars() (all []*ast.ValueSpec) {
+	for _, d := range s.file.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR {
+			for _, spec := range g.Specs {
+				all = append(all, spec.(*ast.ValueSpec))
+			}
+		}
+	}
+	return all
+}
+
+func (s *source) checkVars(t *testing.T, v *ast.ValueSpec) {
+	for i, name := range v.Names {
+		var value ast.Expr
+		if i < len(v.Values) {
+			value = v.Values[i]
+		}
+		sentinel := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
+		if name.Name != "_" && !sentinel && !s.constant(value) {
+			t.Errorf("%s: var %s at package level: only errors, checks of interfaces and constant tables", s.at(name), name.Name)
+		}
+	}
+}
+
+// constant says that a package-level value stands for a constant that the
+// language cannot write: a table, or in a test a command-line flag.
+func (s *source) constant(value ast.Expr) bool {
+	switch value := value.(type) {
+	case *ast.CompositeLit:
+		switch value.Type.(type) {
+		case *ast.ArrayType, *ast.MapType:
+			return true
+		}
+	case *ast.CallExpr:
+		switch name := called(value); {
+		case name == "crc32.MakeTable", name == "regexp.MustCompile":
+			return true
+		case strings.HasPrefix(name, "flag."):
+			return s.test()
+		}
+	}
+	return false
+}
+
+// noTableIsChanged wants nobody to assign to a package-level name, or into one.
+func noTableIsChanged(t *testing.T, all []*source) {
+	tables := map[string]bool{} // by package and name
+	for _, s := range all {
+		for _, v := range s.vars() {
+			for _, name := range v.Names {
+				tables[s.dir+"."+name.Name] = true
+			}
+		}
+	}
+	for _, s := range all {
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || s.generated() {
+				continue
+			}
+			own := declared(f)
+			ast.Inspect(f, func(n ast.Node) bool {
+				assign, ok := n.(*ast.AssignStmt)
+				if !ok || assign.Tok == token.DEFINE {
+					return true
+				}
+				for _, left := range assign.Lhs {
+					if x, ok := left.(*ast.IndexExpr); ok {
+						left = x.X
+					}
+					if id, ok := left.(*ast.Ident); ok && !own[id.Name] && tables[s.dir+"."+id.Name] {
+						t.Errorf("%s: %s at package level is assigned to", s.at(id), id.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// declared are the names that a function declares anywhere inside.
+func declared(f *ast.FuncDecl) map[string]bool {
+	own := map[string]bool{"_": true}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			for _, name := range n.Names {
+				own[name.Name] = true
+			}
+		case *ast.ValueSpec:
+			for _, name := range n.Names {
+				own[name.Name] = true
+			}
+		case *ast.RangeStmt:
+			for _, x := range []ast.Expr{n.Key, n.Value} {
+				if id, ok := x.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					own[id.Name] = true
+				}
+			}
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				if id, ok := left.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					own[id.Name] = true
+				}
+			}
+		}
+		return true
+	})
+	return own
+}
+
+func foldersAreKnown(t *testing.T, all []*source) {
+	known := []string{"primary", "replica", "election", "wal", "shared", "clientlib", "cmd", "faulttests"}
+	for _, s := range all {
+		top, _, below := strings.Cut(s.name, "/")
+		if below && !slices.Contains(known, top) {
+			t.Errorf("%s: the top-level folders are %v", s.name, known)
+		}
+	}
+	if b, err := os.ReadFile("go.mod"); err != nil || !strings.HasPrefix(string(b), "module "+module+"\n") {
+		t.Errorf("go.mod names another module than %s: %v", module, err)
+	}
+}
