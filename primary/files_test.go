@@ -352,25 +352,75 @@ func TestAppendSurvivesAFailedSyncOfItsFile(t *testing.T) {
 }
 
 func TestGrantIsAnsweredAfterEarlierAppendsToItsFiles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := serve(t, newDisk(t), 1, primary.Options{})
-		defer x.end()
-		g := x.ok(acquire("c1", 1, "l", 0))
-		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
-		gate := volumetest.NewGate()
-		x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Pause(gate)))
-		written := x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
-		<-gate.Arrived()
-		x.ok(release("c1", 4, "l", g.Token))
-		granted := x.later(acquire("c2", 1, "l", 0))
-		x.unanswered(granted, "before the append of the holder before was written")
-		x.ok(acquire("c3", 1, "other", 0)) // everything else does not wait
-		gate.Resume()
-		if out := <-written; out.Status != cluster.StatusOK {
-			t.Errorf("append: %v", out.Status)
-		}
-		if out := <-granted; out.Status != cluster.StatusOK {
-			t.Errorf("grant: %v", out.Status)
-		}
-	})
+	for _, test := range []struct {
+		name  string
+		waits bool // in the queue, before the holder releases
+	}{
+		{"when the lock is free", false},
+		{"when it waited", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := serve(t, newDisk(t), 1, primary.Options{})
+				defer x.end()
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+				var granted <-chan locktable.Outcome
+				if test.waits {
+					granted = x.later(acquire("c2", 1, "l", locktable.WaitForever))
+				}
+				gate := volumetest.NewGate()
+				x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Pause(gate)))
+				written := x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+				<-gate.Arrived()
+				x.ok(release("c1", 4, "l", g.Token))
+				if !test.waits {
+					granted = x.later(acquire("c2", 1, "l", 0))
+				}
+				x.unanswered(granted, "before the append of the holder before was written")
+				x.ok(acquire("c3", 1, "other", 0)) // everything else does not wait
+				gate.Resume()
+				if out := <-written; out.Status != cluster.StatusOK {
+					t.Errorf("append: %v", out.Status)
+				}
+				if out := <-granted; out.Status != cluster.StatusOK {
+					t.Errorf("grant: %v", out.Status)
+				}
+			})
+		})
+	}
+}
+
+func TestForeignWriteInABurstIsFound(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(*volumetest.Disk) error
+	}{
+		{"other bytes", func(d *volumetest.Disk) error { return d.Write("files/f", 8, []byte("FOREIGN")) }},
+		{"zeros", func(d *volumetest.Disk) error { return d.Truncate("files/f", 100) }},
+		{"the append's own bytes and more", func(d *volumetest.Disk) error { return d.Write("files/f", 8, []byte("three\nmore")) }},
+		{"a truncation", func(d *volumetest.Disk) error { return d.Truncate("files/f", 3) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				defer x.end()
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+				x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n")) // verified for a second
+				if err := test.spoil(d); err != nil {
+					t.Fatal(err)
+				}
+				before := content(d, "f")
+				if out := x.sees(appendTo("c1", 4, "l", g.Token, "f", "three\n"), cluster.StatusFileQuarantined); !out.Committed {
+					t.Error("a committed append is answered as if it were not")
+				}
+				x.sees(appendTo("c1", 5, "l", g.Token, "f", "four\n"), cluster.StatusFileQuarantined)
+				if got := content(d, "f"); got != before {
+					t.Errorf("a foreign file was written: %q", got)
+				}
+			})
+		})
+	}
 }

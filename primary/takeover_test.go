@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
 func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
@@ -48,6 +49,79 @@ func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
 		y.end()
 		if err := x.end(); !errors.Is(err, volume.ErrFenced) {
 			t.Errorf("the old reign ended with %v", err)
+		}
+	})
+}
+
+func TestFencedReignTellsNothing(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		call func(x *reign, token cluster.Token) (locktable.Outcome, error)
+	}{
+		{"a grant", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+			return x.p.Do(context.Background(), acquire("c2", 1, "free", 0))
+		}},
+		{"a refusal", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+			return x.p.Do(context.Background(), acquire("c2", 1, "l", 0))
+		}},
+		{"a repeat", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+			return x.p.Do(context.Background(), acquire("c1", 1, "l", 0))
+		}},
+		{"a read", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+			return x.p.Read(context.Background(), func(primary.View) {})
+		}},
+		{"a renewal", func(x *reign, token cluster.Token) (locktable.Outcome, error) {
+			return x.p.Renew(context.Background(), "l", token)
+		}},
+		{"a keep-alive", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+			_, out, err := x.p.KeepAlive(context.Background(), "c1", 1)
+			return out, err
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				g := x.ok(acquire("c1", 1, "l", 0))
+				if err := d.Write("epochs/0000000001/fence", 0, []byte("HFFENCE1")); err != nil {
+					t.Fatal(err)
+				}
+				if out, err := test.call(x, g.Token); err != nil || out.Status != cluster.StatusUnknown {
+					t.Errorf("answered %v %v", out.Status, err)
+				}
+				if err := x.end(); !errors.Is(err, volume.ErrFenced) {
+					t.Errorf("ended with %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs", 1, volumetest.Pause(gate)))
+		x.stallBeside(gate)
+		refused := x.later(acquire("c9", 1, "many/aa", 0)) // its holder's grant is in flight
+		read := make(chan locktable.Outcome, 1)
+		go func() {
+			out, err := x.p.Read(context.Background(), func(primary.View) {})
+			if err != nil {
+				t.Error(err)
+			}
+			read <- out
+		}()
+		time.Sleep(time.Second)
+		x.unanswered(refused, "before what it rests on was durable")
+		x.unanswered(read, "before what it rests on was durable")
+		gate.Resume()
+		if out := <-refused; out.Status != cluster.StatusHeld {
+			t.Errorf("refusal: %v", out.Status)
+		}
+		if out := <-read; out.Status != cluster.StatusOK {
+			t.Errorf("read: %v", out.Status)
 		}
 	})
 }
