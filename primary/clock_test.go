@@ -94,7 +94,7 @@ func TestClockStandsStillWhileStorageStalls(t *testing.T) {
 				defer x.end()
 				g := x.ok(acquire("c1", 1, "l", 0))
 				gate := volumetest.NewGate()
-				x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs", 1, volumetest.Pause(gate)))
+				x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/0000000001/wal-0", 1, volumetest.Pause(gate)))
 				if test.busy {
 					x.stallBeside(gate)
 				} else {
