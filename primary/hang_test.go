@@ -19,7 +19,7 @@ func TestDeposedPrimaryAnswersWhileTheFilesystemHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{})
 		gate := volumetest.NewGate()
-		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs", 1, volumetest.Pause(gate)))
+		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/0000000001/wal-0", 1, volumetest.Pause(gate)))
 		flying := x.later(acquire("c1", 1, "l", 0))
 		<-gate.Arrived()
 		x.unanswered(flying, "while its frame was not durable")
@@ -42,7 +42,7 @@ func TestCallEndsWithItsContextWhileTheFilesystemHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{})
 		gate := volumetest.NewGate()
-		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs", 1, volumetest.Pause(gate)))
+		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/0000000001/wal-0", 1, volumetest.Pause(gate)))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		if _, err := x.p.Do(ctx, acquire("c1", 1, "l", 0)); !errors.Is(err, context.DeadlineExceeded) {

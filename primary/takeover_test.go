@@ -102,7 +102,7 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{})
 		defer x.end()
 		gate := volumetest.NewGate()
-		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs", 1, volumetest.Pause(gate)))
+		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/0000000001/wal-0", 1, volumetest.Pause(gate)))
 		x.stallBeside(gate)
 		refused := x.later(acquire("c9", 1, "many/aa", 0)) // its holder's grant is in flight
 		read := make(chan locktable.Outcome, 1)
