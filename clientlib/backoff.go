@@ -10,6 +10,9 @@ const (
 	// takeoverCap bounds the pause while a takeover is known to be under way: it
 	// will be over soon, and the next grant should not wait for us.
 	takeoverCap = 25 * time.Millisecond
+	// earlyCap bounds the pauses of the first second: most takeovers are over by then.
+	earlyCap = 60 * time.Millisecond
+	early    = time.Second
 	// maxRetryAfter bounds what a server may ask for.
 	maxRetryAfter = 5 * time.Second
 )
@@ -18,6 +21,7 @@ const (
 // clients which failed together do not come back together.
 type pauses struct {
 	failures int
+	paused   time.Duration // so far
 	random   func() uint64
 }
 
@@ -25,15 +29,20 @@ type pauses struct {
 // back is not asked before; only the jitter on top of that is ours.
 func (p *pauses) next(retryAfter time.Duration, takeover bool) time.Duration {
 	limit := backoffCap
-	if takeover {
+	switch {
+	case takeover:
 		limit = takeoverCap
+	case p.paused < early:
+		limit = earlyCap
 	}
 	if retryAfter > 0 {
 		return min(retryAfter, maxRetryAfter) + p.jitter(min(retryAfter, takeoverCap))
 	}
 	p.failures++
 	// Past this the shift would overflow, and the cap has long been reached.
-	return p.jitter(min(limit, backoffBase<<min(p.failures-1, 16)))
+	d := p.jitter(min(limit, backoffBase<<min(p.failures-1, 16)))
+	p.paused += d
+	return d
 }
 
 // jitter is a random duration in (0, d].

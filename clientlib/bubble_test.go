@@ -19,6 +19,25 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
+// fakeClock is the bubble's time plus the time that the machine slept.
+type fakeClock struct {
+	start time.Time
+	mu    sync.Mutex
+	slept time.Duration
+}
+
+func (c *fakeClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.start) + c.slept
+}
+
+func (c *fakeClock) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slept += d
+}
+
 // world is a cluster of three fakes and a client, in virtual time.
 type world struct {
 	t *testing.T

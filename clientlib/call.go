@@ -153,7 +153,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		if to != nil && k.waits {
 			if alone := min(spent, c.opt.Attempt, c.opt.Clock.Now()-time.Duration(to.heard.Load())); spent-alone >= waitingInquiry {
 				// It was connected and waited: only what came after that counts.
-				left, pause.failures, spent = budget{left: c.opt.Budget}, 0, alone
+				left, pause, spent = budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, alone
 			}
 		}
 		if !answered && !left.spend(spent) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -479,23 +478,4 @@ func (d direct) Cancel(ctx context.Context, r *pb.CancelRequest, _ ...grpc.CallO
 }
 func (d direct) Status(ctx context.Context, r *pb.StatusRequest, _ ...grpc.CallOption) (*pb.StatusResponse, error) {
 	return d.s.Status(ctx, r)
-}
-
-// fakeClock is the bubble's time plus the time that the machine slept.
-type fakeClock struct {
-	start time.Time
-	mu    sync.Mutex
-	slept time.Duration
-}
-
-func (c *fakeClock) Now() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.start) + c.slept
-}
-
-func (c *fakeClock) sleep(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slept += d
 }

@@ -46,11 +46,15 @@ func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
 func TestPauses(t *testing.T) {
 	full := func() uint64 { return math.MaxUint64 }
 	p := pauses{random: full}
-	limits := []time.Duration{10, 20, 40, 80, 160, 250, 250, 250}
+	limits := []time.Duration{10, 20, 40, 60, 60}
 	for i, limit := range limits {
 		if d := p.next(0, false); d <= 0 || d > limit*time.Millisecond {
 			t.Errorf("pause %d is %v, want at most %v", i, d, limit*time.Millisecond)
 		}
+	}
+	p.paused = early
+	if d := p.next(0, false); d <= 0 || d > backoffCap {
+		t.Errorf("a late pause is %v", d)
 	}
 	if d := p.next(0, true); d > takeoverCap {
 		t.Errorf("pause during a takeover is %v", d)

@@ -172,7 +172,7 @@ type finding struct {
 type rank int
 
 const (
-	rankNone rank = iota
+	_ rank = iota // nothing is known
 	// rankDumb: it answers but does not say what it is.
 	rankDumb
 	rankFencing

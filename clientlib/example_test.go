@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// An audit log that several machines write, each line exactly once.
+func Example() {
+	ctx := context.Background()
+	c, err := clientlib.New(clientlib.Options{Endpoints: []string{"127.0.0.1:7601", "127.0.0.1:7602", "127.0.0.1:7603"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	lock, err := c.Acquire(ctx, "billing/job", clientlib.AcquireOptions{TTL: 30 * time.Second, Wait: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	receipt, err := lock.Append(ctx, "billing/audit.log", []byte("invoice 17 sent\n"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(receipt.Offset, receipt.Length)
+}
+
+// Work that is not an append stops when the lock is lost, and hands its token to
+// the resource, which refuses older ones.
+func ExampleLock_Context() {
+	var c *clientlib.Client // see Example
+	lock, err := c.Acquire(context.Background(), "reports/nightly", clientlib.AcquireOptions{})
+	if held := new(clientlib.HeldError); errors.As(err, &held) {
+		fmt.Println("somebody is at it already:", held.Holder)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(context.Background())
+
+	work := func(ctx context.Context, fence uint64) error { return nil }
+	if err := work(lock.Context(), uint64(lock.Token())); err != nil && lock.Context().Err() != nil {
+		fmt.Println("stopped:", context.Cause(lock.Context()))
+	}
+}
+
+// A call that ended without an answer can be asked about later, by anybody.
+func ExampleClient_Outcome() {
+	var c *clientlib.Client // see Example
+	var lock *clientlib.Lock
+	ctx := context.Background()
+	_, err := lock.Append(ctx, "billing/audit.log", []byte("invoice 18 sent\n"))
+	if call := new(clientlib.CallError); errors.Is(err, wire.ErrUnknown) && errors.As(err, &call) {
+		out, err := c.Outcome(ctx, call.Client, call.Request)
+		fmt.Println(out.State, out.Receipt, err)
+	}
+}
