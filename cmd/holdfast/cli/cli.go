@@ -6,7 +6,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +36,8 @@ type app struct {
 	endpoints string
 	format    string
 	budget    time.Duration
+	// ran says that the command line was understood and its command began.
+	ran bool
 	// code is set by commands that end well with another code than 0.
 	code int
 }
@@ -56,10 +57,23 @@ func Main(args []string, w World) int {
 	if err == nil {
 		return a.code
 	}
-	if e, ok := errors.AsType[*quietError](err); ok {
-		return e.code
+	if !a.ran { // cobra has no type for its errors
+		err = &usageError{err.Error()}
 	}
 	return a.fail(err)
+}
+
+// mark notes when a command begins.
+func (a *app) mark(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			a.ran = true
+			return run(c, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		a.mark(sub)
+	}
 }
 
 func (a *app) root() *cobra.Command {
@@ -93,6 +107,7 @@ func (a *app) root() *cobra.Command {
 		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.doctorCommand(), a.versionCommand(),
 		a.guardCommand(),
 	)
+	a.mark(root)
 	return root
 }
 
@@ -111,6 +126,7 @@ Exit codes:
   5    refused or failed for another reason; the message says which
   126  run: the command cannot be executed
   127  run: the command was not found
+  130  interrupted while it waited; the request was cancelled
   else the exit code of the command that run ran; 128+n if signal n ended it`
 
 // servers are the endpoints to use.

@@ -32,7 +32,11 @@ func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Ca
 	defer func() { err = errors.Join(err, c.Close()) }()
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	return f(ctx, c)
+	err = f(ctx, c)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) {
+		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	}
+	return err
 }
 
 // identity is who makes a request.

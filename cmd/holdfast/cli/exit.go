@@ -3,11 +3,12 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -20,6 +21,8 @@ const (
 	exitLost        = 3
 	exitUnavailable = 4
 	exitFailed      = 5
+	// exitInterrupted is what a shell says of a command that SIGINT ended.
+	exitInterrupted = 130
 	// exitFindings is of fsck and doctor.
 	exitFindings = 1
 	// exitStuck is of a server whose former reign hangs in the filesystem (EX_SOFTWARE).
@@ -32,11 +35,6 @@ type usageError struct{ text string }
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
-// quietError ends with a code when all has been said.
-type quietError struct{ code int }
-
-func (e *quietError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // conflictError is a lock that was not gotten, with the code that -E asked for.
 type conflictError struct {
@@ -55,14 +53,25 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
+	if errors.Is(err, errInterrupted) {
+		return exitInterrupted
+	}
 	if e, ok := errors.AsType[*child.StartError](err); ok {
 		return e.Code()
 	}
-	status, ok := wire.StatusOf(err)
-	if !ok {
-		return exitFailed
+	if status, ok := wire.StatusOf(err); ok {
+		return statusCode(status)
 	}
-	return statusCode(status)
+	if unanswered(err) {
+		return exitUnavailable
+	}
+	return exitFailed
+}
+
+// unanswered says that a call found no server.
+func unanswered(err error) bool {
+	_, ok := errors.AsType[*clientlib.CallError](err) // what has a status was looked at before
+	return ok || errors.Is(err, remote.ErrNoServer)
 }
 
 func statusCode(s cluster.Status) int {
@@ -87,8 +96,8 @@ func statusCode(s cluster.Status) int {
 func advice(err error) string {
 	status, ok := wire.StatusOf(err)
 	switch {
-	case !ok && errors.Is(err, context.DeadlineExceeded):
-		return "see holdfast status"
+	case !ok && unanswered(err):
+		return "name the servers with --endpoints or HOLDFAST_ENDPOINTS, and see that they run"
 	case !ok:
 		return ""
 	}

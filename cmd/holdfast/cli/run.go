@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -177,8 +178,14 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	return lock, r.lease.conflicts(err)
 }
 
+// environment is this process's with the lock in it. What an outer run set is
+// taken out first: of two entries with one name, C programs see the first.
 func (r *running) environment(lock *clientlib.Lock) []string {
-	return append(os.Environ(),
+	own := []string{"HOLDFAST_LOCK=", "HOLDFAST_TOKEN=", "HOLDFAST_EPOCH=", "HOLDFAST_ENDPOINTS="}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return slices.ContainsFunc(own, func(name string) bool { return strings.HasPrefix(e, name) })
+	})
+	return append(env,
 		"HOLDFAST_LOCK="+string(r.lock),
 		"HOLDFAST_TOKEN="+strconv.FormatUint(uint64(lock.Token()), 10),
 		"HOLDFAST_EPOCH="+strconv.FormatUint(uint64(lock.Epoch()), 10),

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,7 +99,7 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 			if s.ID == b.ServerID {
 				heard = "-"
 			}
-			row(s.ID, s.Role, s.Epoch, s.LSN, cmp.Or(fmt.Sprint(s.PID), "-"), s.GRPC, s.HTTP, cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
+			row(s.ID, s.Role, s.Epoch, s.LSN, pidText(s.PID), s.GRPC, s.HTTP, cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
 		}
 	})
 	if t := b.Table; t != nil {
@@ -108,6 +109,13 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
+}
+
+func pidText(pid int64) string {
+	if pid == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(pid, 10)
 }
 
 func serverNote(s *wire.ServerBody) string {

@@ -111,18 +111,13 @@ func (d *fleet) start(m cluster.Member) error {
 	args := d.commandLine(m.ID)
 	cmd := exec.Command(args[0], args[1:]...)
 	// A group of its own: Ctrl-C comes to this process alone, which passes it
-	// on; and no server outlives a dev that was killed.
+	// on; and no server outlives a dev that was killed. (The signal comes with the
+	// death of the thread that forked, and Go ends no threads while none is locked.)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	logs, w := io.Pipe()
 	cmd.Stdout, cmd.Stderr = w, w
 	p := &process{id: m.ID, cmd: cmd}
-	started := make(chan error, 1)
-	go func() {
-		// The death signal is that of the thread that forked, so it must stay: Go
-		// ends threads only with goroutines that were locked to them, and these are not.
-		started <- cmd.Start()
-	}()
-	if err := <-started; err != nil {
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start server %d: %w", m.ID, err)
 	}
 	d.running = append(d.running, p)

@@ -208,14 +208,16 @@ type verdict struct {
 // judge says whether the same request may be answered better elsewhere or later.
 func judge[R Reply](r R, err error) (retry bool, v verdict) {
 	var none R
-	if err == nil && r != none {
+	switch {
+	case err != nil:
+		err = wire.FromGRPC(err)
+	case r != none:
 		err = failureOf(r)
 	}
-	err = wire.FromGRPC(err)
 	v.err = err
 	e, ok := errors.AsType[*wire.Error](err)
 	if !ok {
-		switch status.Code(err) {
+		switch status.Code(err) { // OK for no error
 		case codes.OK, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
 			return false, v
 		}
@@ -259,7 +261,11 @@ func failureOf(r any) error {
 // note keeps the last thing that each server said.
 func note(failures []string, target string, err error) []string {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
-		err = errors.New(s.Message())
+		text := s.Message()
+		if i := strings.LastIndex(text, "connect: "); i >= 0 { // of many words, those that matter
+			text = strings.Trim(text[i+len("connect: "):], `"`)
+		}
+		err = errors.New(text)
 	}
 	failures = slices.DeleteFunc(failures, func(f string) bool { return strings.HasPrefix(f, target+": ") })
 	return append(failures, fmt.Sprintf("%s: %v", target, err))

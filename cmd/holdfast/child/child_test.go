@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package child_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+)
+
+// TestMain lets the test binary be the guard, and a wrapper that can be killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "guard":
+			child.Guard(os.Stdin)
+			return
+		case "wrapper":
+			wrapper(os.Args[2], os.Args[3])
+			return
+		}
+	}
+	// The race detector lets every process linger for a second at its end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// lease is one that nobody renews.
+type lease struct {
+	ctx   context.Context
+	until time.Time
+}
+
+func (l lease) Context() context.Context { return l.ctx }
+
+func (l lease) Remaining() time.Duration { return time.Until(l.until) }
+
+func shell(script string) child.Options {
+	return child.Options{
+		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Grace: 200 * time.Millisecond, Margin: 100 * time.Millisecond,
+		Guard: []string{os.Args[0], "guard"},
+	}
+}
+
+func wrapper(script, ttl string) {
+	d, err := time.ParseDuration(ttl)
+	if err != nil {
+		panic(err)
+	}
+	r, err := child.Run(lease{context.Background(), time.Now().Add(d)}, shell(script))
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(r.Code)
+}
+
+func healthy(t *testing.T) lease { return lease{t.Context(), time.Now().Add(time.Hour)} }
+
+func TestExitCodes(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 143, "kill -KILL $$": 137} {
+		r, err := child.Run(healthy(t), shell(script))
+		if err != nil || r.Code != want || r.Lost != nil {
+			t.Errorf("%s: got code %d, lost %v, error %v, want code %d", script, r.Code, r.Lost, err, want)
+		}
+	}
+}
+
+func TestCommandThatCannotStart(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/nowhere/at/all": 127, plain: 126} {
+		o := shell("")
+		o.Path = path
+		_, err := child.Run(healthy(t), o)
+		e, ok := errors.AsType[*child.StartError](err)
+		if !ok || e.Code() != want {
+			t.Errorf("%s: got %v, want a StartError with code %d", path, err, want)
+		}
+	}
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	signals := make(chan os.Signal, 1)
+	o := shell("trap 'exit 9' USR1; echo x > " + ready + "; while :; do sleep 0.02; done")
+	o.Signals = signals
+	go func() {
+		await(t, 5*time.Second, "the command's start", func() bool { return len(readFile(ready)) > 0 })
+		signals <- syscall.SIGUSR1
+	}()
+	if r, err := child.Run(healthy(t), o); err != nil || r.Code != 9 {
+		t.Fatalf("got %+v, %v, want code 9", r, err)
+	}
+}
+
+var errBroken = errors.New("an operator broke it")
+
+func TestLossAsksTheCommandToEnd(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	ctx, lose := context.WithCancelCause(t.Context())
+	o := shell("trap 'exit 5' TERM; echo x > " + ready + "; while :; do sleep 0.02; done")
+	go func() {
+		await(t, 5*time.Second, "the command's start", func() bool { return len(readFile(ready)) > 0 })
+		lose(errBroken)
+	}()
+	r, err := child.Run(lease{ctx, time.Now().Add(time.Hour)}, o)
+	if err != nil || r.Code != 5 || !errors.Is(r.Lost, errBroken) {
+		t.Fatalf("got %+v, %v, want code 5 and %v", r, err, errBroken)
+	}
+}
+
+// stubborn is a command with a child and a grandchild that ignore SIGTERM. Their
+// process IDs are in the files a, b and c of dir.
+func stubborn(t *testing.T, dir string) string {
+	t.Helper()
+	script := filepath.Join(dir, "script")
+	text := fmt.Sprintf(`trap '' TERM
+echo $$ > %s/$1
+case $1 in a) sh $0 b & ;; b) sh $0 c & ;; esac
+while :; do sleep 0.05; done
+`, dir)
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "exec sh " + script + " a"
+}
+
+func pids(t *testing.T, dir string) []int {
+	t.Helper()
+	var all []int
+	for _, name := range []string{"a", "b", "c"} {
+		path := filepath.Join(dir, name)
+		await(t, 5*time.Second, path, func() bool { return strings.HasSuffix(readFile(path), "\n") })
+		pid, err := strconv.Atoi(strings.TrimSpace(readFile(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pid)
+	}
+	return all
+}
+
+func TestGrandchildrenEndBeforeTheLease(t *testing.T) {
+	dir := t.TempDir()
+	l := lease{t.Context(), time.Now().Add(1200 * time.Millisecond)}
+	r, err := child.Run(l, shell(stubborn(t, dir)))
+	ended := time.Now()
+	if err != nil || r.Code != 137 || !errors.Is(r.Lost, child.ErrNotRenewed) {
+		t.Fatalf("got %+v, %v, want code 137 and %v", r, err, child.ErrNotRenewed)
+	}
+	for _, pid := range pids(t, dir) {
+		if !gone(pid) {
+			t.Errorf("process %d lives", pid)
+		}
+	}
+	if !ended.Before(l.until) {
+		t.Errorf("ended %v after the lease", ended.Sub(l.until))
+	}
+}
+
+func TestWhatTheCommandLeavesIsEnded(t *testing.T) {
+	dir := t.TempDir()
+	r, err := child.Run(healthy(t), shell("(trap '' TERM; exec sleep 60) & echo $! > "+dir+"/a; exit 3"))
+	if err != nil || r.Code != 3 || r.Lost != nil {
+		t.Fatalf("got %+v, %v, want code 3", r, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(readFile(dir + "/a")))
+	if err != nil || !gone(pid) {
+		t.Errorf("process %d lives (%v)", pid, err)
+	}
+}
+
+func TestGroupEndsWithAKilledWrapper(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "wrapper", stubborn(t, dir), "1h")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := pids(t, dir)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait() //nolint:errcheck // killed
+	for _, pid := range all {
+		await(t, 5*time.Second, fmt.Sprintf("the end of process %d", pid), func() bool { return gone(pid) })
+	}
+}
+
+// TestGroupEndsWithAStoppedWrapper pauses the process whose timers should end the command.
+func TestGroupEndsWithAStoppedWrapper(t *testing.T) {
+	dir := t.TempDir()
+	ttl := 2 * time.Second
+	cmd := exec.Command(os.Args[0], "wrapper", stubborn(t, dir), ttl.String())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := pids(t, dir)
+	until := time.Now().Add(ttl)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range all {
+		await(t, time.Until(until), fmt.Sprintf("the end of process %d", pid), func() bool { return gone(pid) })
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
+		t.Errorf("wrapper: %v, want exit code 137", err)
+	}
+}
+
+func readFile(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// gone says that a process runs no more; its zombie may wait for its parent.
+func gone(pid int) bool {
+	stat := readFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, behind, _ := strings.Cut(stat, ") ")
+	return stat == "" || strings.HasPrefix(behind, "Z") || strings.HasPrefix(behind, "X")
+}
+
+func await(t *testing.T, limit time.Duration, what string, done func() bool) {
+	t.Helper()
+	deadline := time.After(limit)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline:
+			t.Errorf("waited %v for %s", limit, what)
+			return
+		case <-tick.C:
+		}
+	}
+}

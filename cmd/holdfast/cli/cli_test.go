@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
+)
+
+// result is what a command line left.
+type result struct {
+	code      int
+	out, errs string
+}
+
+func run(stdin, endpoints string, args ...string) result {
+	var out, errs bytes.Buffer
+	code := cli.Main(args, cli.World{
+		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
+		Getenv: func(name string) string {
+			if name == "HOLDFAST_ENDPOINTS" {
+				return endpoints
+			}
+			return ""
+		},
+	})
+	return result{code, out.String(), errs.String()}
+}
+
+// TestTranscript runs the commands of testdata/transcript.txt against a service
+// that always says the same. Write it anew with HOLDFAST_REWRITE=1, and read it.
+func TestTranscript(t *testing.T) {
+	const path = "testdata/transcript.txt"
+	addr := startFake(t)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for line := range strings.Lines(string(b)) {
+		command, ok := strings.CutPrefix(line, "$ ")
+		if strings.HasPrefix(line, "#") {
+			got.WriteString(line)
+		}
+		if !ok {
+			continue
+		}
+		stdin, args := "", words(strings.TrimSpace(command))
+		if args[0] == "echo" {
+			stdin, args = args[1]+"\n", args[3:]
+		}
+		r := run(stdin, addr, args[1:]...)
+		fmt.Fprintf(&got, "$ %s%s%s", command, r.out, r.errs)
+		if r.code != 0 {
+			fmt.Fprintf(&got, "[%d]\n", r.code)
+		}
+		got.WriteString("\n")
+	}
+	text := strings.TrimRight(strings.ReplaceAll(got.String(), addr, "ADDR"), "\n") + "\n"
+	if os.Getenv("HOLDFAST_REWRITE") != "" {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text != string(b) {
+		t.Errorf("%s: got\n%s", path, text)
+	}
+}
+
+// words splits a command line as a shell does, as far as single quotes go.
+func words(line string) (all []string) {
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			all = append(all, part)
+			continue
+		}
+		all = append(all, strings.Fields(part)...)
+	}
+	return all
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, line := range []string{
+		"nonsense",
+		"--output yaml version",
+		"acquire",
+		"acquire a b",
+		"acquire a --ttl never",
+		"acquire a --ttl 0s",
+		"acquire a --wait soon",
+		"acquire a --wait -5s",
+		"acquire a -E 300",
+		"acquire a --client-id c1",
+		"acquire a --request-id 5",
+		"acquire a --client-id ~x --request-id 0",
+		"release a",
+		"renew a",
+		"break a",
+		"append a ../b",
+		"append a b", // with nothing to append
+		"outcome c1 x",
+		"run a",
+		"run a true",
+		"run a b -- true",
+		"run a --grace 20s -- true",
+		"run /a -- true",
+		"doctor",
+		"fsck",
+		"init --volume x",
+		"init --volume x --server 1",
+		"init --volume x --server 0=h",
+		"init --volume x --server 1=h --server 1=i",
+		"init --volume x --server 1=h:1,h:2",
+		"init --volume x --server 1=h:1,h:2,h",
+		"init --volume x --server 1=:7601",
+		"server --id 1",
+		"server --id 1 --volume x --log-level loud",
+		"server --id 1 --volume x --log-format xml",
+		"server --id 1 --volume x --suspicion 1ms",
+		"server --id 1 --volume x --failover-policy hope",
+		"dev --base-port 65500",
+	} {
+		if r := run("", "127.0.0.1:1", words(line)...); r.code != 2 || r.out != "" || !strings.HasPrefix(r.errs, "holdfast: ") {
+			t.Errorf("holdfast %s: got code %d, output %q, errors %q, want code 2 and an error", line, r.code, r.out, r.errs)
+		}
+	}
+}
+
+func TestRunOfACommandThatIsNotThere(t *testing.T) {
+	// Known before anybody asks for a lock: there is no service here.
+	if r := run("", "127.0.0.1:1", "run", "a", "--", "no-such-command-anywhere"); r.code != 127 {
+		t.Errorf("got %+v, want code 127", r)
+	}
+	if r := run("", "127.0.0.1:1", "run", "a", "--", "/"); r.code != 126 {
+		t.Errorf("got %+v, want code 126", r)
+	}
+}
+
+func TestInit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	args := []string{"init", "--volume", dir, "--server", "2=h2:8000", "--server", "1=h1", "--server", "3=a:1,b:2,c:3"}
+	r := run("", "", append(args, "-o", "json")...)
+	for _, want := range []string{
+		`{"id":1,"grpc":"h1:7601","http":"h1:7701","peer":"h1:7801"}`,
+		`{"id":2,"grpc":"h2:8000","http":"h2:8100","peer":"h2:8200"}`,
+		`{"id":3,"grpc":"a:1","http":"b:2","peer":"c:3"}`,
+	} {
+		if r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("got %+v, want %s", r, want)
+		}
+	}
+	if r := run("", "", args...); r.code != 5 || !strings.Contains(r.errs, "already") {
+		t.Errorf("again: got %+v", r)
+	}
+	if r := run("", "", "fsck", "--volume", dir); r.code != 0 || !strings.Contains(r.out, "0 errors") {
+		t.Errorf("fsck: got %+v", r)
+	}
+	if r := run("", "", "doctor", dir, "-o", "json"); !strings.Contains(r.out, `"servers [1 2 3]"`) && !strings.Contains(r.out, "servers [1 2 3]") {
+		t.Errorf("doctor: got %+v", r)
+	}
+}
+
+func TestInitRefuses(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "precious"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("", "", "init", "--volume", full, "--server", "1=h"); r.code != 5 || !strings.Contains(r.errs, "not empty") {
+		t.Errorf("a directory that is not empty: got %+v", r)
+	}
+	missing := filepath.Join(t.TempDir(), "not/there")
+	if r := run("", "", "init", "--volume", missing, "--server", "1=h"); r.code != 5 || !strings.Contains(r.errs, "mounted") {
+		t.Errorf("a parent that is not there: got %+v", r)
+	}
+}
+
+func TestServerSaysWhatIsWrong(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // a listener
+	taken := l.Addr().String()
+	if r := run("", "", "init", "--volume", dir, "--server", "1="+taken+",127.0.0.1:1,127.0.0.1:2"); r.code != 0 {
+		t.Fatalf("init: %+v", r)
+	}
+	config := filepath.Join(t.TempDir(), "config.json")
+	write := func(text string) {
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		config string
+		args   []string
+		code   int
+		want   string
+	}{
+		{`{}`, []string{"--id", "1", "--volume", t.TempDir()}, 5, "holdfast init"},
+		{`{}`, []string{"--id", "1", "--volume", "/not/there"}, 5, "mounted"},
+		{`{}`, []string{"--id", "9", "--volume", dir}, 5, "not one of the servers [1]"},
+		{`{"id": 1}`, []string{"--volume", dir}, 5, "in use"},
+		{`{"id": 9, "volume": "/not/there"}`, []string{"--id", "1", "--volume", dir}, 5, "in use"}, // flags win
+		{`{"suspicion": "1ms"}`, []string{"--id", "1", "--volume", dir}, 2, "suspicion"},
+		{`{"min_ttl": "10m", "max-ttl": "1m"}`, []string{"--id", "1", "--volume", dir}, 2, "max-ttl"},
+		{`{"colour": "red"}`, []string{"--id", "1", "--volume", dir}, 2, "colour"},
+		{`{"id": "one"}`, []string{"--volume", dir}, 2, "id"},
+		{`id = 1`, []string{"--volume", dir}, 2, "JSON"},
+	} {
+		write(x.config)
+		r := run("", "", append([]string{"server", "--config", config}, x.args...)...)
+		if r.code != x.code || !strings.Contains(r.errs, x.want) {
+			t.Errorf("%s %v: got %+v, want code %d and %q", x.config, x.args, r, x.code, x.want)
+		}
+	}
+}
+
+func TestDevNeedsItsPorts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // a listener
+	port := l.Addr().(*net.TCPAddr).Port
+	r := run("", "", "dev", "--dir", t.TempDir(), "--base-port", fmt.Sprint(port))
+	if r.code != 5 || !strings.Contains(r.errs, "in use") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestNoServiceIsSaid(t *testing.T) {
+	for _, line := range []string{"status", "ls", "acquire a", "release a --token 1", "handover"} {
+		r := run("", "127.0.0.1:1", append(words(line), "--timeout", "50ms")...)
+		if r.code != 4 || !strings.Contains(r.errs, "no server answers: 127.0.0.1:1: connection refused") {
+			t.Errorf("holdfast %s: got %+v", line, r)
+		}
+	}
+}

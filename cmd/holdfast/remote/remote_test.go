@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// server answers Release by a script, and Handover like Release.
+type server struct {
+	pb.UnimplementedLockServiceServer
+	addr  string
+	reply func(n int) (*pb.Answer, error)
+	seen  []uint64 // the request IDs
+}
+
+func (s *server) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
+	s.seen = append(s.seen, q.GetRequestId())
+	return s.reply(len(s.seen))
+}
+
+func start(t *testing.T, reply func(n int) (*pb.Answer, error)) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: l.Addr().String(), reply: reply}
+	g := grpc.NewServer()
+	pb.RegisterLockServiceServer(g, s)
+	go g.Serve(l) //nolint:errcheck // ends with Stop
+	t.Cleanup(g.Stop)
+	return s
+}
+
+func release(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+	return s.Release(ctx, &pb.ReleaseRequest{ClientId: "c", RequestId: 5})
+}
+
+func caller(t *testing.T, endpoints ...string) *remote.Caller {
+	t.Helper()
+	c, err := remote.New(remote.Options{Endpoints: endpoints, Budget: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() }) //nolint:errcheck // nothing is in flight
+	return c
+}
+
+var done = &pb.Answer{Status: pb.Status_STATUS_OK, Token: 9}
+
+func TestFollowsTheWordOfAReplica(t *testing.T) {
+	primary := start(t, func(int) (*pb.Answer, error) { return done, nil })
+	replica := start(t, func(int) (*pb.Answer, error) {
+		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 1, GRPC: primary.addr}}
+	})
+	// Nobody listens on port 1.
+	r, err := remote.Write(t.Context(), caller(t, "127.0.0.1:1", replica.addr), release)
+	if err != nil || r.GetToken() != 9 {
+		t.Fatalf("got %v, %v", r, err)
+	}
+}
+
+func TestRepeatsUnderTheSameID(t *testing.T) {
+	s := start(t, func(n int) (*pb.Answer, error) {
+		switch n {
+		case 1:
+			return &pb.Answer{Status: pb.Status_STATUS_UNKNOWN}, nil
+		case 2:
+			return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+		case 3:
+			return nil, &wire.Error{Status: cluster.StatusServerFencing, RetryAfter: time.Millisecond}
+		default:
+			return done, nil
+		}
+	})
+	if _, err := remote.Write(t.Context(), caller(t, s.addr), release); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.seen, []uint64{5, 5, 5, 5}) {
+		t.Errorf("requests %v", s.seen)
+	}
+}
+
+func TestRefusalIsFinal(t *testing.T) {
+	s := start(t, func(int) (*pb.Answer, error) {
+		return &pb.Answer{Status: pb.Status_STATUS_HELD, Holder: &pb.LockHolder{ClientId: "x"}}, nil
+	})
+	_, err := remote.Write(t.Context(), caller(t, s.addr), release)
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || e.Holder == nil || e.Holder.Client != "x" || len(s.seen) != 1 {
+		t.Errorf("got %v after %d tries", err, len(s.seen))
+	}
+}
+
+func TestOnceIsNotRepeated(t *testing.T) {
+	s := start(t, func(int) (*pb.Answer, error) {
+		return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+	})
+	_, err := remote.Once(t.Context(), caller(t, s.addr), release)
+	if !errors.Is(err, wire.ErrUnknown) || len(s.seen) != 1 {
+		t.Errorf("got %v after %d tries, want UNKNOWN after one", err, len(s.seen))
+	}
+}
+
+func TestBudget(t *testing.T) {
+	c, err := remote.New(remote.Options{Endpoints: []string{"127.0.0.1:1"}, Budget: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // nothing is in flight
+	if _, err := remote.Write(t.Context(), c, release); !errors.Is(err, remote.ErrNoServer) {
+		t.Errorf("got %v, want %v", err, remote.ErrNoServer)
+	}
+}
