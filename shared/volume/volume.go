@@ -166,12 +166,26 @@ func (v *Volume) CheckIdentity() error {
 }
 
 // Probe writes and syncs a file of this server's own: the proof that the volume
-// takes writes. The content is advice for people.
+// takes writes. The content is advice for people. On a full disk the file that is
+// there is written in place: all that a takeover with a prepared claim needs.
 func (v *Volume) Probe(text string) error {
-	return v.fs.Replace(serversDir+"/"+serverPrefix(v.opt.Server)+"probe", func(w io.Writer) error {
+	name := serversDir + "/" + serverPrefix(v.opt.Server) + "probe"
+	err := v.fs.Replace(name, func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	})
+	if !IsFull(err) {
+		return err
+	}
+	f, openErr := v.fs.Open(name, FlagWrite)
+	if openErr != nil {
+		return err // there was no room for the first one
+	}
+	_, err = f.WriteAt([]byte(text), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
 }
 
 // newNonce draws a nonce.
