@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import "syscall"
+
+// processAttr makes a child die with the test process. The signal comes when
+// the thread that forked it ends; Go ends no thread that no goroutine was locked to.
+func processAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}

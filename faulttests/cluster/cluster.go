@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster runs real servers for tests: three processes of the holdfast
+// binary over one volume in a temporary directory, on loopback, which can be
+// killed, paused, continued and asked.
+//
+// It touches only processes that it started, by their process ID. They end
+// with the test, whichever way it ends: by t.Cleanup, also after a panic, and by
+// the parent-death signal should the test process itself be killed. When a test
+// fails, its volume and its servers' logs are copied to t.ArtifactDir().
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// Options say how to make a cluster. The zero value of each field but Binary is fine.
+type Options struct {
+	// Binary is the holdfast to run, see Build.
+	Binary string
+	// Dir is where the volume goes; "" = a temporary directory.
+	Dir string
+	// Args are given to every server.
+	Args []string
+}
+
+// Cluster is one volume and its three servers.
+type Cluster struct {
+	t       testing.TB
+	opt     Options
+	dir     string // of the volume
+	logs    string
+	servers []*Server
+}
+
+// New makes a fresh volume. No server runs yet.
+func New(t testing.TB, opt Options) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, opt: opt, dir: opt.Dir, logs: t.TempDir()}
+	if c.dir == "" {
+		c.dir = filepath.Join(t.TempDir(), "volume")
+	}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.cleanup)
+	members, err := c.init()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		c.servers = append(c.servers, &Server{Member: m, c: c, log: filepath.Join(c.logs, fmt.Sprintf("server-%d.log", m.ID))})
+	}
+	return c
+}
+
+// Start makes a cluster, starts all servers and waits for a primary.
+func Start(t testing.TB, opt Options) *Cluster {
+	t.Helper()
+	c := New(t, opt)
+	c.StartAll()
+	c.AwaitPrimary(Patience)
+	return c
+}
+
+// init runs holdfast init and reads which addresses it gave to whom.
+func (c *Cluster) init() (hf.Members, error) {
+	base, err := freePorts()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"init", "--volume", c.dir}
+	for id := 1; id <= 3; id++ {
+		args = append(args, "--server", fmt.Sprintf("%d=127.0.0.1:%d", id, base+id-1))
+	}
+	if out, err := c.Run(args...); err != nil {
+		return nil, fmt.Errorf("holdfast init: %w\n%s", err, out)
+	}
+	b, err := os.ReadFile(filepath.Join(c.dir, "CLUSTER"))
+	if err != nil {
+		return nil, err
+	}
+	var found volume.Cluster
+	if err := json.Unmarshal(b, &found); err != nil {
+		return nil, fmt.Errorf("read CLUSTER: %w", err)
+	}
+	return found.Servers, nil
+}
+
+// Dir is the volume.
+func (c *Cluster) Dir() string { return c.dir }
+
+// File is the path of a protected file.
+func (c *Cluster) File(name string) string {
+	return filepath.Join(c.dir, "files", filepath.FromSlash(name))
+}
+
+// Servers are all three, in order of ID.
+func (c *Cluster) Servers() []*Server { return c.servers }
+
+// Server is one of them, by ID from 1.
+func (c *Cluster) Server(id hf.ServerID) *Server { return c.servers[id-1] }
+
+// Endpoints are the gRPC addresses of all servers.
+func (c *Cluster) Endpoints() []string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, s.Member.GRPC)
+	}
+	return all
+}
+
+// StartAll starts the servers that do not run.
+func (c *Cluster) StartAll() {
+	c.t.Helper()
+	for _, s := range c.servers {
+		if !s.Running() {
+			s.Start()
+		}
+	}
+}
+
+// KillAll ends all servers as kill -9 does, at once.
+func (c *Cluster) KillAll() {
+	for _, s := range c.servers {
+		s.signal(killSignal)
+	}
+	for _, s := range c.servers {
+		s.await()
+	}
+}
+
+// TermAll tells all servers to stop, once, and waits until they have.
+func (c *Cluster) TermAll() {
+	c.t.Helper()
+	for _, s := range c.servers {
+		s.signal(termSignal)
+	}
+	for _, s := range c.servers {
+		s.awaitTerm()
+	}
+}
+
+// Run runs the binary with the given arguments to its end, with the cluster's
+// endpoints in its environment, and returns what it printed.
+func (c *Cluster) Run(args ...string) (string, error) {
+	cmd := c.Command(args...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Command is the binary with the given arguments, not started.
+func (c *Cluster) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.opt.Binary, args...)
+	cmd.SysProcAttr = processAttr()
+	cmd.Env = os.Environ()
+	if len(c.servers) > 0 {
+		cmd.Env = append(cmd.Env, "HOLDFAST_ENDPOINTS="+join(c.Endpoints()))
+	}
+	return cmd
+}
+
+// Fsck verifies the volume, whose servers should not run, with the binary's own
+// fsck. The error is the findings.
+func (c *Cluster) Fsck() (volume.Report, error) {
+	var r volume.Report
+	cmd := c.Command("fsck", "--volume", c.dir, "-o", "json")
+	out, err := cmd.Output()
+	if jsonErr := json.Unmarshal(out, &r); jsonErr != nil {
+		var stderr []byte
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			stderr = exit.Stderr
+		}
+		return r, fmt.Errorf("fsck: %w (%w): %s%s", err, jsonErr, out, stderr)
+	}
+	if err != nil || r.Errors > 0 {
+		return r, fmt.Errorf("fsck: %d errors (%w): %v", r.Errors, err, r.Findings)
+	}
+	return r, nil
+}
+
+// cleanup ends every process that was started, and keeps what is worth keeping:
+// the logs, and of a failed test the volume too.
+func (c *Cluster) cleanup() {
+	c.KillAll()
+	c.keep("logs", c.logs)
+	if !c.t.Failed() {
+		return
+	}
+	c.keep("volume", c.dir)
+	c.t.Logf("volume and logs: %s (go test -artifacts keeps them)", c.t.ArtifactDir())
+	for _, s := range c.servers {
+		c.t.Logf("the end of server %d's log:\n%s", s.Member.ID, s.Tail(15))
+	}
+}
+
+func (c *Cluster) keep(name, dir string) {
+	if err := os.CopyFS(filepath.Join(c.t.ArtifactDir(), name), os.DirFS(dir)); err != nil {
+		c.t.Logf("keep %s: %v", dir, err)
+	}
+}

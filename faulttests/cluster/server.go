@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	killSignal = syscall.SIGKILL
+	termSignal = syscall.SIGTERM
+)
+
+// Server is one server and the processes that it was, one after the other. Its
+// methods are safe for use by several goroutines, but one should decide.
+type Server struct {
+	Member hf.Member
+
+	c   *Cluster
+	log string // file that all its processes append to
+
+	mu struct {
+		sync.Mutex
+		process *process // the newest, nil before the first
+		paused  bool
+	}
+}
+
+// process is one run of the binary.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// Start begins a process. It does not wait until the server serves.
+func (s *Server) Start() {
+	s.c.t.Helper()
+	if _, err := s.start(); err != nil {
+		s.c.t.Errorf("start server %d: %v", s.Member.ID, err)
+	}
+}
+
+func (s *Server) start() (*process, error) {
+	p, err := s.launch(s.log)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.process, s.mu.paused = p, false
+	return p, nil
+}
+
+// launch runs a process under this server's ID and appends what it says to a file.
+func (s *Server) launch(log string, args ...string) (*process, error) {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // the process has its own descriptor
+	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), "--volume", s.c.dir}, s.c.opt.Args, args)
+	cmd := s.c.Command(all...)
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(f, "--- test: process %d begins at %s\n", cmd.Process.Pid, time.Now().Format(time.StampMilli))
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// Second runs another process under the same ID, with more arguments, until it
+// ends by itself, and returns what it said. It is killed at the limit; then
+// running is true.
+func (s *Server) Second(limit time.Duration, args ...string) (said string, running bool, err error) {
+	log := filepath.Join(s.c.t.TempDir(), "second.log")
+	p, err := s.launch(log, args...)
+	if err != nil {
+		return "", false, err
+	}
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		running = true
+		_ = p.cmd.Process.Kill() // it may have ended this moment
+		<-p.done
+	}
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return "", running, err
+	}
+	return string(b), running, p.err
+}
+
+// Kill ends the process as kill -9 does, and waits until it is gone.
+func (s *Server) Kill() {
+	s.signal(killSignal)
+	s.await()
+}
+
+// Stop freezes the process.
+func (s *Server) Stop() {
+	s.setPaused(true)
+	s.signal(syscall.SIGSTOP)
+}
+
+// Cont lets a frozen process go on.
+func (s *Server) Cont() {
+	s.signal(syscall.SIGCONT)
+	s.setPaused(false)
+}
+
+// Term tells the process to stop, and waits until it is gone. A process that
+// takes too long fails the test and is killed.
+func (s *Server) Term() {
+	s.c.t.Helper()
+	s.signal(termSignal)
+	s.awaitTerm()
+}
+
+func (s *Server) awaitTerm() {
+	s.c.t.Helper()
+	p := s.current()
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+		s.c.t.Errorf("server %d still runs %v after SIGTERM", s.Member.ID, Patience)
+		s.Kill()
+	}
+}
+
+// Running says that there is a process, frozen or not.
+func (s *Server) Running() bool {
+	p := s.current()
+	if p == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is that of the newest process.
+func (s *Server) PID() int {
+	if p := s.current(); p != nil {
+		return p.cmd.Process.Pid
+	}
+	return 0
+}
+
+// Ended waits until the process ends by itself, and says how; false at the limit.
+func (s *Server) Ended(limit time.Duration) (error, bool) {
+	p := s.current()
+	if p == nil {
+		return nil, true
+	}
+	select {
+	case <-p.done:
+		return p.err, true
+	case <-time.After(limit):
+		return nil, false
+	}
+}
+
+// Log is everything that the server's processes said.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Tail is the last n lines of the log.
+func (s *Server) Tail(n int) string {
+	lines := strings.Split(strings.TrimRight(s.Log(), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// ResidentBytes is how much memory the process has now.
+func (s *Server) ResidentBytes() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(b) {
+		var kib int64
+		if n, _ := fmt.Sscanf(string(line), "VmRSS: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("no VmRSS for process %d", s.PID())
+}
+
+func (s *Server) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.process
+}
+
+func (s *Server) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.paused = paused
+}
+
+// answers says that the process runs and is not frozen.
+func (s *Server) answers() bool {
+	s.mu.Lock()
+	paused := s.mu.paused
+	s.mu.Unlock()
+	return !paused && s.Running()
+}
+
+// signal is harmless where the process has ended: Go does not reuse its ID.
+func (s *Server) signal(sig syscall.Signal) {
+	if p := s.current(); p != nil {
+		_ = p.cmd.Process.Signal(sig)
+	}
+}
+
+func (s *Server) await() {
+	if p := s.current(); p != nil {
+		<-p.done
+	}
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// Patience is how long a healthy cluster may take for anything. It is far more
+// than it takes, since the machine of a test may be busy.
+const Patience = 30 * time.Second
+
+// pollInterval is how often a condition is looked at.
+const pollInterval = 10 * time.Millisecond
+
+// Await waits until the condition holds, and fails the test at the limit.
+func Await(t testing.TB, limit time.Duration, what string, condition func() bool) {
+	t.Helper()
+	if !Poll(t.Context(), limit, condition) {
+		t.Fatalf("waited %v for %s", limit, what)
+	}
+}
+
+// Poll waits until the condition holds; false at the limit or when ctx ends.
+func Poll(ctx context.Context, limit time.Duration, condition func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return condition()
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+// Status asks the server itself, over HTTP.
+func (s *Server) Status(ctx context.Context) (wire.StatusBody, error) {
+	var body wire.StatusBody
+	err := s.get(ctx, "/v1/status", &body)
+	return body, err
+}
+
+// statusLimit bounds one question: a frozen server takes connections and never answers.
+const statusLimit = 500 * time.Millisecond
+
+func (s *Server) get(ctx context.Context, path string, into any) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Member.HTTP+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was only read
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%s of server %d: %w: %s", path, s.Member.ID, err, b)
+	}
+	return nil
+}
+
+// Primary is the server that says of itself that it is primary, with its epoch,
+// or nil. Frozen servers are not asked. Of two, and there may be two for a
+// moment, it is the one with the higher epoch.
+func (c *Cluster) Primary(ctx context.Context) (found *Server, epoch uint64) {
+	for _, s := range c.servers {
+		if !s.answers() {
+			continue
+		}
+		body, err := s.Status(ctx)
+		if err == nil && body.Role == "primary" && body.Epoch >= epoch {
+			found, epoch = s, body.Epoch
+		}
+	}
+	return found, epoch
+}
+
+// AwaitPrimary waits until a server reigns.
+func (c *Cluster) AwaitPrimary(limit time.Duration) *Server {
+	c.t.Helper()
+	return c.AwaitReign(limit, 0)
+}
+
+// AwaitReign waits until a server reigns in an epoch behind the given one.
+func (c *Cluster) AwaitReign(limit time.Duration, behind uint64) (s *Server) {
+	c.t.Helper()
+	Await(c.t, limit, fmt.Sprintf("a primary of an epoch behind %d", behind), func() bool {
+		found, epoch := c.Primary(c.t.Context())
+		if found == nil || epoch <= behind {
+			return false
+		}
+		s = found
+		return true
+	})
+	return s
+}
+
+// AwaitReplicas waits until every running server says that it is primary or
+// replica and able, and all name the same primary.
+func (c *Cluster) AwaitReplicas(limit time.Duration) {
+	c.t.Helper()
+	Await(c.t, limit, "a primary with able replicas", func() bool {
+		p, _ := c.Primary(c.t.Context())
+		if p == nil {
+			return false
+		}
+		body, err := p.Status(c.t.Context())
+		if err != nil {
+			return false
+		}
+		for _, x := range body.Servers {
+			if s := c.servers[x.ID-1]; s != p && s.answers() && (x.Role != "replica" || !x.Able) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func join(endpoints []string) string { return strings.Join(endpoints, ",") }

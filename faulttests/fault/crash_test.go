@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// during runs clients under what f does, then judges.
+func during(t *testing.T, f func(*battle)) *battle {
+	t.Helper()
+	b := newBattle(t, sourceText(t, 2<<20), 4, *faultSeed)
+	_, stop := b.work(t.Context())
+	f(b)
+	stop()
+	b.end(t)
+	return b
+}
+
+// reign waits for a primary of a later epoch, and returns it and its epoch.
+func (b *battle) reign(t *testing.T, behind hf.Epoch) (*cluster.Server, hf.Epoch) {
+	t.Helper()
+	p, epoch, ok := b.nemesis.primary(t.Context(), behind)
+	if !ok {
+		t.Fatalf("I15: no primary of an epoch behind %d within %v", behind, cluster.Patience)
+	}
+	return p, epoch
+}
+
+func (b *battle) strike(kind string, epoch hf.Epoch) {
+	b.nemesis.Strikes = append(b.nemesis.Strikes, Strike{Kind: kind, At: time.Now(), Epoch: epoch})
+}
+
+// TestCrashPrimary kills the primary ten times, with all servers up each time.
+func TestCrashPrimary(t *testing.T) {
+	needFaults(t)
+	during(t, func(b *battle) {
+		for range 10 {
+			b.c.AwaitReplicas(cluster.Patience)
+			rest(t.Context(), 300*time.Millisecond)
+			p, epoch := b.reign(t, 0)
+			b.strike(strikePrimary, epoch)
+			b.nemesis.kill(p)
+			b.nemesis.Primaries++
+			b.reign(t, epoch)
+			b.c.StartAll()
+		}
+	})
+}
+
+// TestCrashEach kills each server in turn and starts it again.
+func TestCrashEach(t *testing.T) {
+	needFaults(t)
+	during(t, func(b *battle) {
+		for range 2 {
+			for _, s := range b.c.Servers() {
+				_, epoch := b.reign(t, 0)
+				b.strike("each in turn", epoch)
+				b.nemesis.kill(s)
+				rest(t.Context(), 500*time.Millisecond)
+				b.reign(t, 0)
+				s.Start()
+				b.c.AwaitReplicas(cluster.Patience)
+			}
+		}
+	})
+}
+
+// TestCrashAll kills all three at once, and starts them in every order.
+func TestCrashAll(t *testing.T) {
+	needFaults(t)
+	during(t, func(b *battle) {
+		for _, order := range [][]hf.ServerID{{1, 2, 3}, {3, 2, 1}, {2, 3, 1}} {
+			_, epoch := b.reign(t, 0)
+			b.strike(strikeAll, epoch)
+			b.c.KillAll()
+			b.nemesis.Kills += 3
+			for _, id := range order {
+				rest(t.Context(), 100*time.Millisecond)
+				b.c.Server(id).Start()
+			}
+			b.reign(t, epoch)
+			rest(t.Context(), 500*time.Millisecond)
+		}
+	})
+}
+
+// TestHandover stops the primary in good order, again and again: it hands over.
+func TestHandover(t *testing.T) {
+	needFaults(t)
+	during(t, func(b *battle) {
+		for range 6 {
+			b.c.AwaitReplicas(cluster.Patience)
+			p, epoch := b.reign(t, 0)
+			b.strike("SIGTERM", epoch)
+			p.Term()
+			b.reign(t, epoch)
+			p.Start()
+		}
+	})
+}
+
+// TestStutters freezes one server after the other for a moment, shorter and
+// longer than the suspicion.
+func TestStutters(t *testing.T) {
+	needFaults(t)
+	random := rand.New(rand.NewPCG(*faultSeed, 99))
+	during(t, func(b *battle) {
+		for range 15 {
+			s := b.c.Servers()[random.IntN(3)]
+			if p, _ := b.reign(t, 0); random.IntN(2) == 0 {
+				s = p
+			}
+			s.Stop()
+			rest(t.Context(), time.Duration(50+random.IntN(1400))*time.Millisecond)
+			s.Cont()
+			rest(t.Context(), time.Duration(random.IntN(600))*time.Millisecond)
+		}
+		b.c.AwaitReplicas(cluster.Patience)
+	})
+}

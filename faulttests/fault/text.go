@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// SourceText is the .go files under root, in lexical order, until there are at
+// least size bytes of them, as lines without their ends. Every line is text: files
+// with zero bytes are left out, since a zero byte is what the judge looks for.
+func SourceText(root string, size int) (lines [][]byte, err error) {
+	total := 0
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.Type().IsRegular() || filepath.Ext(name) != ".go" {
+			return nil
+		}
+		content, err := os.ReadFile(name)
+		if err != nil || bytes.IndexByte(content, 0) >= 0 {
+			return err
+		}
+		for line := range bytes.Lines(content) {
+			lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+			total += len(line)
+		}
+		if total >= size {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err == nil && total < size {
+		err = fmt.Errorf("%s has only %d bytes of Go, want %d", root, total, size)
+	}
+	return lines, err
+}
+
+// tagged is a line as it is appended: who, which of that client's lines, what.
+func tagged(client, seq int, text []byte) []byte {
+	return fmt.Appendf(nil, "c%d %d %s\n", client, seq, text)
+}
+
+// parseTag is the inverse of tagged, without its end of line.
+func parseTag(line []byte) (client, seq int, ok bool) {
+	n, err := fmt.Sscanf(string(line[:min(len(line), 40)]), "c%d %d ", &client, &seq)
+	return client, seq, err == nil && n == 2
+}
+
+// Speaker hands out one client's share of the lines, over and over: every
+// clients-th line, each under the next number. It belongs to one goroutine.
+type Speaker struct {
+	lines   [][]byte
+	client  int
+	clients int
+	next    int // position of the next line
+	seq     int // number of the last line handed out
+}
+
+// NewSpeaker is for the client with this number, from 0, of so many.
+func NewSpeaker(lines [][]byte, client, clients int) *Speaker {
+	return &Speaker{lines: lines, client: client, clients: clients, next: client}
+}
+
+// Chunk is several whole lines that one append carries.
+type Chunk struct {
+	Client      int
+	First, Last int // numbers of its lines
+	Data        []byte
+}
+
+// Chunk is the next lines, as many as fit into size, but at least one.
+func (s *Speaker) Chunk(size int) Chunk {
+	c := Chunk{Client: s.client, First: s.seq + 1}
+	for {
+		line := tagged(s.client, s.seq+1, s.lines[s.next%len(s.lines)])
+		if len(c.Data) > 0 && len(c.Data)+len(line) > size {
+			c.Last = s.seq
+			return c
+		}
+		c.Data = append(c.Data, line...)
+		s.seq++
+		s.next += s.clients
+		if s.Through() && s.next-s.clients < len(s.lines) {
+			c.Last = s.seq // the end of the text ends a chunk
+			return c
+		}
+	}
+}
+
+// Through says that the client's share was handed out once.
+func (s *Speaker) Through() bool { return s.next >= len(s.lines) }

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// Place is a protected file and the lock that guards it.
+type Place struct {
+	Lock cluster.LockName
+	File cluster.FileName
+}
+
+// Worker is one client that appends its lines, round after round: acquire,
+// some appends, release. It belongs to one goroutine.
+type Worker struct {
+	Client  *clientlib.Client
+	Speaker *Speaker
+	Places  []Place
+	Ledger  *Ledger
+	Rand    *rand.Rand
+	// TTL of its leases.
+	TTL time.Duration
+	// Pace is how long it rests after an append, so that the text lasts.
+	Pace time.Duration
+	// Limit bounds every call. What takes longer ends without an answer.
+	Limit time.Duration
+	// Lossy says that leases are so short that they may end under the worker.
+	Lossy bool
+}
+
+const (
+	// chunks of an append carry lines up to a size between these.
+	smallestChunk = 256
+	largestChunk  = 16 << 10
+	// appendsPerGrant is the most.
+	appendsPerGrant = 6
+)
+
+// Run goes on, round after round, until over says so.
+func (w *Worker) Run(ctx context.Context, over func() bool) {
+	for ctx.Err() == nil && !over() {
+		w.round(ctx, w.Places[w.Rand.IntN(len(w.Places))])
+	}
+}
+
+func (w *Worker) round(ctx context.Context, p Place) {
+	lock, ok := w.acquire(ctx, p.Lock)
+	if !ok {
+		return
+	}
+	for range 1 + w.Rand.IntN(appendsPerGrant) {
+		if !w.append(ctx, lock, p) {
+			break
+		}
+		rest(ctx, w.Pace)
+	}
+	release, cancel := context.WithTimeout(ctx, w.Limit)
+	defer cancel()
+	if err := lock.Release(release); err != nil {
+		w.failed(ctx, "release "+string(p.Lock), err)
+	}
+}
+
+func (w *Worker) acquire(ctx context.Context, name cluster.LockName) (*clientlib.Lock, bool) {
+	actx, cancel := context.WithTimeout(ctx, w.Limit)
+	defer cancel()
+	g := Grant{Client: w.Speaker.client, Lock: name, After: w.Ledger.High(), Sent: time.Now()}
+	lock, err := w.Client.Acquire(actx, name, clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever})
+	if err != nil {
+		w.failed(ctx, "acquire "+string(name), err)
+		return nil, false
+	}
+	g.Token, g.Epoch, g.Answered = lock.Token(), lock.Epoch(), time.Now()
+	w.Ledger.Grant(g)
+	return lock, true
+}
+
+func (w *Worker) append(ctx context.Context, lock *clientlib.Lock, p Place) bool {
+	actx, cancel := context.WithTimeout(ctx, w.Limit)
+	defer cancel()
+	size := smallestChunk + w.Rand.IntN(largestChunk-smallestChunk)
+	a := Append{Chunk: w.Speaker.Chunk(size), File: p.File, Lock: p.Lock, After: w.Ledger.High(), Sent: time.Now()}
+	r, err := lock.Append(actx, p.File, a.Data)
+	a.Answered = time.Now()
+	if err != nil {
+		w.failed(ctx, "append to "+string(p.File), err)
+		w.Ledger.Append(a)
+		return false
+	}
+	a.Acked, a.Repeat = true, r.Repeat
+	a.Receipt = receipt(r)
+	w.Ledger.Append(a)
+	return true
+}
+
+func receipt(r clientlib.Receipt) wire.Receipt {
+	return wire.Receipt{
+		File: r.File, Offset: r.Offset, Length: r.Length, CRC32C: r.CRC32C,
+		LSN: r.LSN, Token: r.Token, Epoch: r.Epoch, Generation: r.Generation,
+	}
+}
+
+// failed judges an error: a call may end without an answer, but with long
+// leases and no operator nothing else may go wrong.
+func (w *Worker) failed(ctx context.Context, what string, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case w.Lossy && errors.Is(err, clientlib.ErrLost):
+	case errors.Is(err, wire.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
+		w.Ledger.Unknown()
+	default:
+		w.Ledger.Violation("client %d: %s: %v", w.Speaker.client, what, err)
+	}
+}
+
+// rest pauses, or less long when ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
