@@ -82,7 +82,7 @@ func (e *Elector) status(now time.Time) Status {
 	if !st.Role.reigns() {
 		st.Epoch = max(st.Epoch, e.mu.highest)
 	}
-	st.Able = st.Able && st.Storage <= e.opt.Timing.StorageTimeout &&
+	st.Able = st.Able && !st.Role.reigns() && st.Storage <= e.opt.Timing.StorageTimeout &&
 		!now.Before(e.mu.unableTill) && !e.mu.self.conflicted(now) && e.reachesLocked(now) >= e.opt.Members.Majority()
 	return st
 }

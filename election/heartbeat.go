@@ -81,7 +81,7 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 	default:
 		e.identifyLocked(peer, pong.Nonce, now)
 		was := peer.answer.status
-		if to != e.opt.Self && peer.hear(p.Seq, sent, pong, now) {
+		if to != e.opt.Self && peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
 			e.learnLocked(pong.Status.Epoch)
 			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
 				e.poke()
@@ -111,6 +111,7 @@ func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
 	}
 	p.heard = in.Seq
 	p.ping = word{in.Status, now}
+	p.freshen(in.Status.Storage, now, e.opt.Timing.StorageTimeout/2)
 	e.learnLocked(in.Status.Epoch)
 	news := in.Status.Role.reigns() != p.answer.status.Role.reigns() || in.Status.Role.reigns() && in.Status.Epoch > p.answer.status.Epoch
 	if news && now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {

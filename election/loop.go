@@ -22,6 +22,7 @@ type loop struct {
 	due      time.Time        // the next tick
 	silent   time.Time        // when the primary will have been silent for too long
 	awake    time.Time        // when this server last found that it had slept
+	fresh    time.Time        // since when this server's own storage has been fresh; zero: it is not
 	primary  cluster.ServerID // the healthy primary of the last round
 	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
 	tried    bool             // everybody was, once
@@ -120,6 +121,7 @@ func (e *Elector) round(ctx context.Context, now time.Time) {
 	}
 	e.tell(now)
 	st := e.status(now)
+	l.fresh = since(l.fresh, st.Storage < e.opt.Timing.StorageTimeout/2, now)
 	healthy := e.observe(now, st)
 	e.beat(ctx, now, st, healthy)
 
@@ -216,7 +218,8 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 	case !p.reached(now, e.opt.Timing.Suspicion):
 		return "silent"
 	}
-	wait(e.opt.Timing.Suspicion) // after a stall of the share the others recover a little later
+	// After a stall of the whole share not everybody recovers at once.
+	wait(max(e.opt.Timing.Suspicion, e.opt.Timing.StorageTimeout/2-now.Sub(e.loop.fresh)))
 	return "stalled"
 }
 

@@ -137,8 +137,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 		vote.HearsPrimary = vote.Primary != 0
 	}
 	for _, p := range e.mu.peers {
-		dying := p.answer.status.Role.reigns() && p.id != vote.Primary
-		if p.id != a.From && !dying && p.live(now, e.opt.Timing) && p.latest().status.Able {
+		if p.id != a.From && p.live(now, e.opt.Timing) && p.latest().status.Able {
 			vote.Live = append(vote.Live, p.id)
 		}
 	}

@@ -40,23 +40,26 @@ const (
 	stale  = 6 * time.Second
 )
 
-func TestDecide(t *testing.T) {
-	type poll = election.Poll
-	voters := func(v ...election.Voter) []election.Voter { return v }
+type (
+	poll = election.Poll
+	// ruling is a case of the rule that its name cites.
+	ruling struct {
+		rule string
+		in   poll // server 2 of three and able, unless it says otherwise
+		want election.Verdict
+	}
+)
+
+func voters(v ...election.Voter) []election.Voter { return v }
+
+// primaries are the cases of rules 1 to 5: what votes count and who reigns.
+func primaries() []ruling {
 	unable := election.Status{}
 	primary := election.Status{Role: election.RolePrimary, Epoch: 4}
 	fencing := election.Status{Role: election.RoleFencing, Epoch: 4}
-	candidate := election.Status{Role: election.RoleCandidate}
 	stuck := election.Status{Role: election.RolePrimary, Progress: 2 * second}
 	noVolume := election.Status{Able: true, Storage: stale}
-	two := cluster.Members{{ID: 1}, {ID: 2}}
-	five := cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}
-
-	for _, c := range []struct {
-		rule string
-		in   poll // server 2 of three and able(), unless it says otherwise
-		want election.Verdict
-	}{
+	return []ruling{
 		{"1. Who is not able yields", poll{Self: 1, Storage: stale, Voters: voters(voted(2, unable), voted(3, unable))}, election.Yield},
 		{"2. A conflicted voter does not count", poll{Voters: voters(gives(1, election.Conflicted), gives(3, election.Silent))}, election.Undecided},
 		{"2. A voter without storage does not count", poll{Voters: voters(gives(1, election.Silent), voted(3, noVolume))}, election.Undecided},
@@ -75,6 +78,16 @@ func TestDecide(t *testing.T) {
 		{"5. A lower fencing claim does not stop a claim", poll{Claimed: 5, Order: election.AnyOrder, Voters: voters(voted(1, fencing), voted(3, unable))}, election.Reign},
 		{"5. A higher fencing claim does", poll{Claimed: 3, Order: election.AnyOrder, Voters: voters(voted(1, fencing), voted(3, unable))}, election.Yield},
 		{"5. A lower primary does", poll{Claimed: 5, Order: election.AnyOrder, Voters: voters(voted(1, primary), voted(3, unable))}, election.Yield},
+	}
+}
+
+// orders are the cases of rules 6 to 11: who goes first and what is enough.
+func orders() []ruling {
+	unable := election.Status{}
+	candidate := election.Status{Role: election.RoleCandidate}
+	two := cluster.Members{{ID: 1}, {ID: 2}}
+	five := cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}
+	return []ruling{
 		{"6. An able lower server goes first", poll{Voters: voters(voted(1, able()), gives(3, election.Silent))}, election.Yield},
 		{"6. An unable lower server does not", poll{Voters: voters(voted(1, unable), voted(3, able()))}, election.Reign},
 		{"6. A lower server that others hear goes first", poll{Voters: voters(gives(1, election.Silent), sees(3, 1))}, election.Yield},
@@ -90,7 +103,11 @@ func TestDecide(t *testing.T) {
 		{"10. Who may still forbid is waited for", poll{Voters: voters(gives(1, election.Waiting), voted(3, able()))}, election.Undecided},
 		{"10. Who is silent is not", poll{Voters: voters(gives(1, election.Silent), voted(3, able()))}, election.Reign},
 		{"11. Otherwise this server reigns", poll{Voters: voters(voted(1, unable), voted(3, unable))}, election.Reign},
-	} {
+	}
+}
+
+func TestDecide(t *testing.T) {
+	for _, c := range append(primaries(), orders()...) {
 		in := c.in
 		in.Timing = cluster.DefaultTiming()
 		in.Able = in.Storage <= in.Timing.StorageTimeout

@@ -29,12 +29,14 @@ type server struct {
 		probed    time.Time     // last success on the volume
 		progress  time.Time     // the core loop stands still since; zero: it runs
 		noVolume  bool          // every access hangs
+		unable    bool          // has no prepared claim
 		cannot    bool          // every takeover fails after its fence
 		slowClaim time.Duration // how long a claim takes
 		paused    chan struct{} // closed at resume
 		conflicts []cluster.ServerID
 		ends      []error // how reigns ended
 		resign    chan struct{}
+		asks      int // pre-votes sent
 	}
 }
 
@@ -85,7 +87,7 @@ func (s *server) status() election.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := election.Status{Role: s.mu.role, Epoch: s.mu.epoch, Storage: time.Since(s.mu.probed)}
-	st.Able = s.mu.role == election.RoleReplica && !s.mu.noVolume
+	st.Able = s.mu.role == election.RoleReplica && !s.mu.noVolume && !s.mu.unable
 	if !s.mu.progress.IsZero() {
 		st.Progress = time.Since(s.mu.progress)
 	}
@@ -244,6 +246,7 @@ func (s *server) Ping(ctx context.Context, to cluster.ServerID, p election.Ping)
 
 // PreVote implements election.Transport.
 func (s *server) PreVote(ctx context.Context, to cluster.ServerID, a election.Ask) (vote election.Vote, err error) {
+	s.change(func(s *server) { s.mu.asks++ })
 	err = s.exchange(ctx, to, func(other *server) { vote = other.e.HandlePreVote(ctx, a) })
 	return vote, err
 }

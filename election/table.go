@@ -52,6 +52,9 @@ type peer struct {
 	answer     word
 	believes   cluster.ServerID
 
+	// freshSince is since when it has reported fresh storage, by ping or answer; zero: it does not.
+	freshSince time.Time
+
 	// Refusals. One could be a connection that died of old age, two are a dead server.
 	refused uint64 // number of the newest ping when one was refused; 0 none since the last answer
 	gone    bool   // and one sent after that was refused too
@@ -105,18 +108,36 @@ func (p *peer) send(now time.Time) uint64 {
 	return p.sent
 }
 
-// hear notes the answer to ping seq; false means that a later one was answered before.
-func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time) bool {
+// hear notes the answer to ping seq, and whether storage is younger than fresh; false means that a later one was answered before.
+func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time, fresh time.Duration) bool {
 	if seq <= p.answered {
 		return false
 	}
 	p.answered, p.answeredAt = seq, sent
 	p.answer = word{pong.Status, now}
 	p.believes = pong.Primary
+	p.freshen(pong.Status.Storage, now, fresh)
 	if seq > p.refused {
 		p.refused, p.gone = 0, false
 	}
 	return true
+}
+
+// freshen notes the age of its storage, of which anything below fresh is fresh.
+func (p *peer) freshen(storage time.Duration, now time.Time, fresh time.Duration) {
+	p.freshSince = since(p.freshSince, storage < fresh, now)
+}
+
+// since is from when on something has been so: the earlier time, or now if it
+// was not so then, or zero if it is not so.
+func since(was time.Time, is bool, now time.Time) time.Time {
+	switch {
+	case !is:
+		return time.Time{}
+	case was.IsZero():
+		return now
+	}
+	return was
 }
 
 // refuse notes that ping seq was refused; true asks for a second ping at once.

@@ -52,9 +52,10 @@ func (e *Elector) pingedLocked(p *peer, now time.Time) bool {
 	return p.heard > 0 && !p.conflicted(now) && now.Sub(p.ping.at) <= e.opt.Timing.MajorityWindow
 }
 
-// FreshStorageElsewhere says that another live server wrote to the volume
-// lately. Then a primary whose own storage stalls should step down; when all
-// stall, everybody waits.
+// FreshStorageElsewhere says that another live server writes to the volume, and
+// has done so for half of StorageTimeout. Then a primary whose own storage
+// stalls should step down. When all stall, everybody waits; when the share comes
+// back, that time lets the primary notice too.
 func (e *Elector) FreshStorageElsewhere() bool {
 	now := time.Now()
 	e.mu.Lock()
@@ -62,7 +63,8 @@ func (e *Elector) FreshStorageElsewhere() bool {
 	for _, p := range e.mu.peers {
 		w := p.latest()
 		known := !w.at.IsZero() && !p.conflicted(now) && now.Sub(w.at) <= e.opt.Timing.MajorityWindow
-		if known && w.aged(now).Storage < e.opt.Timing.StorageTimeout/2 {
+		fresh := !p.freshSince.IsZero() && now.Sub(p.freshSince) >= e.opt.Timing.StorageTimeout/2
+		if known && fresh && w.aged(now).Storage < e.opt.Timing.StorageTimeout/2 {
 			return true
 		}
 	}

@@ -57,7 +57,7 @@ type Status struct {
 	LSN   cluster.LSN
 	// Able says that it could claim now. The node answers for its prepared claim;
 	// what other servers see is also false without a majority, in back-off, with
-	// old storage and in a nonce conflict.
+	// old storage, in a nonce conflict and while it reigns.
 	Able bool
 	// Progress is how long ago the core loop made a round. It counts in RolePrimary only.
 	Progress time.Duration

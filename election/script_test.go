@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// script is a transport whose answers the test writes. The Elector under test is
+// server 2 of three.
+type script struct {
+	e     *election.Elector
+	ping  func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error)
+	vote  func(to cluster.ServerID) election.Vote
+	mu    sync.Mutex
+	self  election.Status // guarded by mu
+	asks  atomic.Int32    // pre-votes sent
+	pings [4]atomic.Int32
+}
+
+func (s *script) status() election.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.self
+}
+
+func (s *script) change(f func(*election.Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.self)
+}
+
+func (s *script) Ping(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+	s.pings[to].Add(1)
+	return s.ping(ctx, to, p)
+}
+
+func (s *script) PreVote(_ context.Context, to cluster.ServerID, _ election.Ask) (election.Vote, error) {
+	s.asks.Add(1)
+	return s.vote(to), nil
+}
+
+// calm answers as server 1, the primary, and servers 2 and 3, replicas.
+func calm(_ context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+	pong := election.Pong{From: to, Nonce: uint64(to), Seq: p.Seq}
+	if to == 1 {
+		pong.Status = election.Status{Role: election.RolePrimary, Epoch: 1}
+	}
+	return pong, nil
+}
+
+// quiet answers as three replicas.
+func quiet(_ context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+	return election.Pong{From: to, Nonce: uint64(to), Seq: p.Seq}, nil
+}
+
+// run tells a story about a scripted world.
+func run(t *testing.T, s *script, story func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s.self.Able = true
+		if s.vote == nil {
+			s.vote = func(to cluster.ServerID) election.Vote { return election.Vote{From: to, Nonce: uint64(to)} }
+		}
+		s.e = election.New(election.Options{
+			Self: 2, Nonce: 2, Members: cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}}, Timing: cluster.DefaultTiming(),
+			Transport: s, Status: s.status,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.e.Run(ctx) }) //nolint:errcheck // the cause of cancel
+		story(t)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func wait(d time.Duration) { <-time.After(d) }
+
+func heard(from cluster.ServerID, seq uint64, st election.Status) election.Ping {
+	return election.Ping{From: from, Nonce: uint64(from), Seq: seq, Status: st}
+}
+
+func TestOneResetIsNoSuspicion(t *testing.T) {
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if to == 1 && p.Seq%5 == 0 {
+			return election.Pong{}, errRefused
+		}
+		return calm(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		wait(200 * time.Millisecond)
+		for range 3000 {
+			wait(time.Millisecond)
+			if id, _, ok := s.e.Primary(); !ok || id != 1 {
+				t.Fatalf("the primary is %d (%v)", id, ok)
+			}
+		}
+		if n := s.asks.Load(); n > 0 {
+			t.Errorf("%d pre-votes for single resets", n)
+		}
+	})
+}
+
+func TestStaleAnswerCountsForNothing(t *testing.T) {
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if to == 1 && p.Seq == 20 {
+			wait(250 * time.Millisecond) // the last word of the primary overtaken by newer ones
+			return calm(ctx, to, p)
+		}
+		if to == 1 && p.Seq > 20 {
+			return quiet(ctx, to, p)
+		}
+		return calm(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		wait(500 * time.Millisecond)
+		for _, _, ok := s.e.Primary(); ok; _, _, ok = s.e.Primary() {
+			wait(time.Millisecond)
+		}
+		for range 1000 {
+			wait(time.Millisecond)
+			if id, _, ok := s.e.Primary(); ok {
+				t.Fatalf("server %d is the primary again", id)
+			}
+		}
+	})
+}
+
+func TestAnswerIsAsOldAsItsPing(t *testing.T) {
+	var dead atomic.Bool
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if to == 1 && dead.Load() {
+			<-ctx.Done()
+			return election.Pong{}, ctx.Err()
+		}
+		if to == 1 {
+			wait(250 * time.Millisecond)
+		}
+		return calm(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		wait(2 * time.Second)
+		if id, _, _ := s.e.Primary(); id != 1 {
+			t.Fatalf("the primary is %d", id)
+		}
+		dead.Store(true)
+		wait(310 * time.Millisecond)
+		if _, _, ok := s.e.Primary(); ok {
+			t.Error("answers that arrived late kept the primary alive")
+		}
+	})
+}
+
+func TestNewPrimaryIsAskedAtOnce(t *testing.T) {
+	s := &script{ping: calm}
+	run(t, s, func(t *testing.T) {
+		wait(2 * time.Second)
+		for range 3 {
+			wait(70 * time.Millisecond)
+			before := s.pings[3].Load()
+			s.e.HandlePing(heard(3, uint64(before)+1, election.Status{Role: election.RoleFencing, Epoch: 2}))
+			wait(time.Millisecond)
+			if n := s.pings[3].Load(); n != before+1 {
+				t.Errorf("%d pings to a server that says it reigns", n-before)
+			}
+		}
+	})
+}
+
+func TestOfferIsWithdrawnForAPrimary(t *testing.T) {
+	var reigns atomic.Bool
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if reigns.Load() {
+			return calm(ctx, to, p)
+		}
+		return quiet(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		for s.e.HandlePing(heard(3, 1, election.Status{})).Status.Role != election.RoleCandidate {
+			wait(time.Millisecond)
+		}
+		reigns.Store(true)
+		wait(60 * time.Millisecond)
+		select {
+		case <-s.e.Reign():
+			t.Error("a reign is on offer beside a primary")
+		default:
+		}
+	})
+}
+
+func TestNoPollRightAfterAReign(t *testing.T) {
+	s := &script{ping: quiet}
+	run(t, s, func(t *testing.T) {
+		<-s.e.Reign()
+		s.e.Done(nil, time.Minute)
+		before := s.asks.Load()
+		wait(290 * time.Millisecond)
+		if n := s.asks.Load(); n != before {
+			t.Errorf("%d questions although the successor had no time to show", n-before)
+		}
+		wait(200 * time.Millisecond)
+		<-s.e.Reign()
+	})
+}
+
+func TestVerdictOutOfDateIsDropped(t *testing.T) {
+	var s *script
+	s = &script{ping: quiet, vote: func(to cluster.ServerID) election.Vote {
+		if s.asks.Load() <= 2 {
+			s.change(func(st *election.Status) { st.Role = election.RoleFencing }) // something else made it claim meanwhile
+		}
+		return election.Vote{From: to, Nonce: uint64(to)}
+	}}
+	run(t, s, func(t *testing.T) {
+		wait(2 * time.Second)
+		select {
+		case <-s.e.Reign():
+			t.Error("a reign is on offer to a server that already reigns")
+		default:
+		}
+	})
+}
+
+func TestAbleNeedsAMajorityAndStorage(t *testing.T) {
+	var deaf atomic.Bool
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if deaf.Load() {
+			<-ctx.Done()
+			return election.Pong{}, ctx.Err()
+		}
+		return calm(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		able := func() bool { return s.e.HandlePing(election.Ping{From: 9}).Status.Able }
+		if able() {
+			t.Error("able before anybody answered")
+		}
+		wait(100 * time.Millisecond)
+		if !able() {
+			t.Error("not able although all is well")
+		}
+		s.change(func(st *election.Status) { st.Storage = 6 * time.Second })
+		if able() {
+			t.Error("able with storage that is not live")
+		}
+		s.change(func(st *election.Status) { st.Storage = 0 })
+		deaf.Store(true)
+		wait(1400 * time.Millisecond)
+		if able() {
+			t.Error("able without a majority")
+		}
+	})
+}
+
+func TestWhatAPrimaryAsks(t *testing.T) {
+	s := &script{ping: quiet, self: election.Status{Role: election.RolePrimary, Epoch: 3}}
+	run(t, s, func(t *testing.T) {
+		s.e.HandlePing(heard(3, 1, election.Status{}))
+		for range 3 {
+			wait(time.Second) // answers are fresh all the time
+		}
+		check := func(what string, majority, fresh bool, successor cluster.ServerID) {
+			t.Helper()
+			to, _ := s.e.Successor()
+			if m, f := s.e.Majority(), s.e.FreshStorageElsewhere(); m != majority || f != fresh || to != successor {
+				t.Errorf("%s: majority %v, fresh storage %v, successor %d; want %v, %v, %d", what, m, f, to, majority, fresh, successor)
+			}
+		}
+		check("no ping for long", false, true, 0)
+		s.e.HandlePing(heard(3, 2, election.Status{Able: true}))
+		check("after a ping", true, true, 3)
+		s.e.HandlePing(heard(1, 1, election.Status{Able: true}))
+		check("after a ping of the lowest", true, true, 1)
+		s.e.HandlePing(heard(1, 2, election.Status{Able: false}))
+		check("the lowest is not able", true, true, 3)
+		s.e.HandlePing(heard(3, 1, election.Status{Able: false}))
+		check("a ping that was overtaken", true, true, 3)
+		s.e.HandlePing(heard(3, 3, election.Status{Able: true, Storage: 4 * time.Second}))
+		s.e.HandlePing(heard(1, 3, election.Status{Storage: 4 * time.Second}))
+		check("the share stalls", true, false, 3)
+		s.e.HandlePing(heard(3, 4, election.Status{Able: true}))
+		check("it comes back", true, false, 3)
+		if id, epoch, ok := s.e.Primary(); id != 2 || epoch != 3 || !ok {
+			t.Errorf("the primary is %d@%d (%v)", id, epoch, ok)
+		}
+		wait(1100 * time.Millisecond)
+		check("after a silence", false, false, 0)
+		wait(2 * time.Second)
+		check("the share has been back for long; answers still come", false, true, 0)
+	})
+}
+
+func TestVoteRestsOnAProbe(t *testing.T) {
+	type server = func(context.Context, cluster.ServerID, election.Ping) (election.Pong, error)
+	var first atomic.Pointer[server]
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if f := first.Load(); f != nil && to == 1 {
+			return (*f)(ctx, to, p)
+		}
+		return calm(ctx, to, p)
+	}}
+	silent := server(func(ctx context.Context, _ cluster.ServerID, _ election.Ping) (election.Pong, error) {
+		<-ctx.Done()
+		return election.Pong{}, ctx.Err()
+	})
+	replica, primary := server(quiet), server(calm)
+	ask := election.Ask{From: 3, Nonce: 3}
+	run(t, s, func(t *testing.T) {
+		wait(time.Second)
+		if v := s.e.HandlePreVote(t.Context(), ask); !v.HearsPrimary || v.Primary != 1 {
+			t.Errorf("a live primary: %+v", v)
+		}
+		first.Store(&replica)
+		if v := s.e.HandlePreVote(t.Context(), ask); v.HearsPrimary {
+			t.Errorf("a primary that has just become a replica: %+v", v)
+		}
+		first.Store(&primary)
+		wait(time.Second)
+		first.Store(&silent)
+		wait(220 * time.Millisecond)
+		first.Store(&primary)
+		if v := s.e.HandlePreVote(t.Context(), ask); !v.HearsPrimary {
+			t.Errorf("a primary that answers again: %+v", v)
+		}
+		first.Store(&silent)
+		wait(220 * time.Millisecond)
+		began := time.Now()
+		if v := s.e.HandlePreVote(t.Context(), ask); v.HearsPrimary || time.Since(began) > 50*time.Millisecond {
+			t.Errorf("a primary silent for 270ms: %+v after %v", v, time.Since(began))
+		}
+	})
+}
+
+func TestPrimaryWithoutStorageIsReplaced(t *testing.T) {
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		pong, err := calm(ctx, to, p)
+		pong.Status.Storage = 6 * time.Second
+		return pong, err
+	}}
+	run(t, s, func(t *testing.T) {
+		s.change(func(st *election.Status) { st.Storage = 3 * time.Second })
+		wait(10 * time.Second)
+		if n := s.asks.Load(); n > 0 {
+			t.Errorf("%d votes asked for while nobody writes", n)
+		}
+		if id, _, ok := s.e.Primary(); !ok || id != 1 {
+			t.Errorf("callers are sent to %d (%v)", id, ok)
+		}
+		s.change(func(st *election.Status) { st.Storage = 0 })
+		began := time.Now()
+		<-s.e.Reign()
+		if took := time.Since(began); took < 2*time.Second || took > 3*time.Second {
+			t.Errorf("a reign after %v; the primary should have had half of the storage time-out", took)
+		}
+	})
+}
+
+func TestSlowFirstAnswerIsWaitedFor(t *testing.T) {
+	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		if to == 1 {
+			wait(200 * time.Millisecond)
+		}
+		return calm(ctx, to, p)
+	}}
+	run(t, s, func(t *testing.T) {
+		wait(5 * time.Second)
+		if n := s.asks.Load(); n > 0 {
+			t.Errorf("%d votes asked for", n)
+		}
+	})
+}
+
+func TestOneReignAtATime(t *testing.T) {
+	s := &script{ping: quiet}
+	s.vote = func(to cluster.ServerID) election.Vote {
+		if s.asks.Load() <= 2 {
+			s.e.Nominate() // while a poll is under way
+		}
+		wait(50 * time.Millisecond)
+		return election.Vote{From: to, Nonce: uint64(to)}
+	}
+	run(t, s, func(t *testing.T) {
+		<-s.e.Reign()
+		select {
+		case <-s.e.Reign():
+			t.Error("a second reign before the first was done")
+		case <-time.After(5 * time.Second):
+		}
+	})
+}
