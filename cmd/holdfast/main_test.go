@@ -279,7 +279,10 @@ func (w *world) commands() {
 	token := strings.TrimSpace(w.do("", "acquire", "log", "--ttl", "1m"))
 	w.do("two\n", "append", "log", "a/log", "--token", token)
 	equal(t, "held lock", w.try("", "acquire", "log", "--wait", "50ms", "-E", "42").code, 42)
-	equal(t, "run on a held lock", w.try("", "run", "log", "--wait", "0", "--", "true").code, 1)
+	r = w.try("", "run", "log", "--wait", "0", "-o", "json", "--", "true")
+	if r.code != 1 || r.out != "" || !strings.Contains(r.errs, `"status":"HELD"`) || !strings.Contains(r.errs, `"token":`+token) {
+		t.Errorf("run on a held lock: %+v", r)
+	}
 	if out := w.do("", "ls"); !strings.Contains(out, "log") || !strings.Contains(out, token) {
 		t.Errorf("ls does not show the lock: %q", out)
 	}

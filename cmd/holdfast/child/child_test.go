@@ -152,14 +152,21 @@ func pids(t *testing.T, dir string) []int {
 			t.Fatal(err)
 		}
 		all = append(all, pid)
+		t.Cleanup(func() {
+			if t.Failed() && !gone(pid) {
+				syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it is gone
+			}
+		})
 	}
 	return all
 }
 
 func TestGrandchildrenEndBeforeTheLease(t *testing.T) {
 	dir := t.TempDir()
-	l := lease{t.Context(), time.Now().Add(1200 * time.Millisecond)}
-	r, err := child.Run(l, shell(stubborn(t, dir)))
+	l := lease{t.Context(), time.Now().Add(2 * time.Second)}
+	o := shell(stubborn(t, dir))
+	o.Margin = time.Second // Run's return comes later than the group's end
+	r, err := child.Run(l, o)
 	ended := time.Now()
 	if err != nil || r.Code != 137 || !errors.Is(r.Lost, child.ErrNotRenewed) {
 		t.Fatalf("got %+v, %v, want code 137 and %v", r, err, child.ErrNotRenewed)

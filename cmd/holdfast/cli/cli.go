@@ -38,6 +38,8 @@ type app struct {
 	budget    time.Duration
 	// ran says that the command line was understood and its command began.
 	ran bool
+	// outputTaken says that the standard output belongs to somebody else.
+	outputTaken bool
 	// code is set by commands that end well with another code than 0.
 	code int
 }

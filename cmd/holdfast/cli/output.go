@@ -9,6 +9,7 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -56,8 +57,9 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// fail tells an error and returns its exit code. In JSON it goes to the
-// standard output, where the answer is looked for.
+// fail tells an error and returns its exit code. In JSON it goes to the standard
+// output, where the answer is looked for; of run, whose standard output is the
+// command's, to the standard error.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
 	if a.format == formatJSON {
@@ -68,8 +70,15 @@ func (a *app) fail(err error) int {
 			f.Body = wire.BodyOf(nil)
 			f.Status = errorWord(err)
 		}
+		if e, ok := errors.AsType[*clientlib.HeldError](err); ok {
+			f.Lock, f.Holder, f.QueueLength = string(e.Lock), e.Holder, uint32(e.QueueLength)
+		}
 		f.Message = err.Error()
-		writeJSON(a.Stdout, f) //nolint:errcheck // there is nowhere else to say it
+		to := a.Stdout
+		if a.outputTaken {
+			to = a.Stderr
+		}
+		writeJSON(to, f) //nolint:errcheck // there is nowhere else to say it
 		return code
 	}
 	fmt.Fprintf(a.Stderr, "holdfast: %v\n", err)

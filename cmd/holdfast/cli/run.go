@@ -60,6 +60,7 @@ command ran, 4 no service, 126 and 127 as in a shell, 128+n for signal n, else t
 command's.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			a.outputTaken = true
 			if err := r.parse(c.ArgsLenAtDash(), args); err != nil {
 				return err
 			}
@@ -133,13 +134,20 @@ func (r *running) run(ctx context.Context) (err error) {
 	result, err := child.Run(held{lock}, child.Options{
 		Path: path, Args: r.args, Env: r.environment(lock), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Grace: r.grace, Margin: r.margin(), Signals: signals, Guard: guardCommandLine(),
-		Say: func(text string) { fmt.Fprintf(r.app.Stderr, "holdfast: %s\n", text) },
+		Say: r.say,
 	})
 	r.release(lock)
 	if err != nil {
 		return err
 	}
 	return r.end(lock, result)
+}
+
+// say tells people what happens to the command. In JSON the last word has it all.
+func (r *running) say(text string) {
+	if r.app.format == formatText {
+		fmt.Fprintf(r.app.Stderr, "holdfast: %s\n", text)
+	}
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
