@@ -359,7 +359,8 @@ func (c *randomStory) drawFault() fault {
 	case 7:
 		f.name, f.hook = "crash after", volumetest.At(at, volumetest.CrashAfter())
 	case 8:
-		f.name, f.hook = "torn write", volumetest.At(at, volumetest.CrashTorn(c.rng.IntN(9000)))
+		// A sector is whole or not there: START rests on that.
+		f.name, f.hook = "torn write", volumetest.At(at, volumetest.CrashTorn(512*c.rng.IntN(18)))
 	case 9:
 		f.name, f.hook = "EIO, not done", volumetest.At(at, volumetest.FailBefore(syscall.EIO))
 	case 10:
