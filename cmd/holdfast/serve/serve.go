@@ -100,9 +100,18 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 	serve("gRPC", func() error { return f.grpc.Serve(p.grpc) })
 	serve("HTTP", func() error { return f.http.Serve(p.http) })
 	err := n.Run(ctx)
-	f.stop()
-	for range cap(ended) {
-		<-ended
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		f.stop()
+		for range cap(ended) {
+			<-ended
+		}
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(2 * endWait): // gRPC waits for the handshake of connections that say nothing
+		log.Warn().Msg("connections that never said anything are cut")
 	}
 	cause := context.Cause(parent)
 	if cause == nil || !errors.Is(err, cause) {
