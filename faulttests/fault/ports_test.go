@@ -68,6 +68,30 @@ func throw(t *testing.T, addr string, data []byte) error {
 	return nil
 }
 
+// TestSilentConnections: a connection that says nothing keeps no server from
+// ending in good order, and soon.
+func TestSilentConnections(t *testing.T) {
+	needFaults(t)
+	c := cluster.Start(t, options())
+	c.AwaitReplicas(cluster.Patience)
+	for _, s := range c.Servers() {
+		for _, addr := range []string{s.Member.GRPC, s.Member.HTTP, s.Member.Peer} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() }) //nolint:errcheck // the other side has closed it
+		}
+	}
+	began := time.Now()
+	c.TermAll()
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("three servers took %v to end", took)
+	} else {
+		t.Logf("three servers took %v to end", took.Round(time.Millisecond))
+	}
+}
+
 func processes(c *cluster.Cluster) (pids []int) {
 	for _, s := range c.Servers() {
 		pids = append(pids, s.PID())
