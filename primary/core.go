@@ -4,6 +4,7 @@ package primary
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -27,6 +28,7 @@ type core struct {
 
 	calls     []*call // taken and not yet handled
 	resumed   []*call // were parked; handled before calls
+	internal  []*call // wait for a batch without records
 	free      []*call // the slice that is given to the queue next
 	cur       *batch  // being decided
 	spare     *batch  // nil while a batch is in flight
@@ -75,8 +77,8 @@ func (c *core) run() {
 	for {
 		c.round()
 		c.dispatch()
-		if c.left() && !c.full() {
-			continue // the batch was full, and has gone
+		if c.left() && !c.full() || len(c.internal) > 0 && c.cur.Len() == 0 {
+			continue // what had to wait for the batch to go
 		}
 		select {
 		case <-c.p.reign.Done():
@@ -119,6 +121,13 @@ func (c *core) round() {
 		// After taking: a lease granted now begins after its client asked for it.
 		now = time.Now()
 		c.now = c.clock.advance(now, c.stalled(now))
+	}
+	for _, x := range c.internal {
+		if c.cur.Len() > 0 {
+			break
+		}
+		c.handle(x)
+		c.internal = c.internal[1:]
 	}
 	for len(c.resumed) > 0 && !c.full() {
 		x := c.resumed[0]
@@ -176,7 +185,7 @@ func (c *core) commits() {
 func (c *core) stop() {
 	close(c.toCommit)
 	c.cur.fail()
-	for _, x := range append(c.resumed, c.calls...) {
+	for _, x := range slices.Concat(c.internal, c.resumed, c.calls) {
 		x.answerUnknown()
 	}
 	for _, w := range c.waits {
@@ -207,6 +216,9 @@ func (c *core) onTick() {
 // handle decides one call.
 func (c *core) handle(x *call) {
 	switch {
+	case x.kind == callInternal && c.cur.Len() > 0:
+		// A snapshot ends where a frame does, so that pushes can go on from there.
+		c.internal = append(c.internal, x)
 	case x.kind == callInternal:
 		x.read(c.view())
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
@@ -288,7 +300,8 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	case d.Pending:
 		key := waitKey{q.Client, q.ID}
 		if w, ok := c.waits[key]; ok {
-			w.calls = append(w.calls, x)
+			gone := func(x *call) bool { return x.abandoned.Load() }
+			w.calls = append(slices.DeleteFunc(w.calls, gone), x)
 		} else {
 			c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
 		}
@@ -364,6 +377,8 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 		c.endWait(waitKey{r.Client, r.Request}, r)
 	case locktable.KindAppend:
 		c.followAppend(r, appended)
+	case locktable.KindOpenClient:
+		c.hearOf(cluster.OpenedClientID(r.LSN))
 	case locktable.KindForgetClient:
 		delete(c.heard, r.Client)
 	case locktable.KindUnbind, locktable.KindRotate:

@@ -135,7 +135,6 @@ func (p *Primary) Run(ctx context.Context) error {
 func (p *Primary) serve(c *core) {
 	p.wg.Go(c.commits)
 	p.wg.Go(p.segments)
-	p.wg.Go(p.watch)
 	p.wg.Go(p.housekeeper)
 	p.startPushers()
 	p.state.Store(int32(StateServing))

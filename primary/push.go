@@ -16,6 +16,8 @@ import (
 const (
 	// feedBytes of committed frames are kept for replicas that lag.
 	feedBytes = 4 << 20
+	// feedBytesMost of them are kept while a snapshot is on its way.
+	feedBytesMost = 64 << 20
 	// pushBytes bounds one push.
 	pushBytes = 1 << 20
 	// pushEvery is the shortest time between two pushes to one replica: what is
@@ -23,8 +25,10 @@ const (
 	pushEvery = 2 * time.Millisecond
 	// pushIdle is how long a replica hears nothing when nothing happens.
 	pushIdle = time.Second
-	// pushWait bounds the wait for one answer.
-	pushWait = 2 * time.Second
+	// pushWait bounds the wait for one answer, snapshotWait that for a table to
+	// be taken in.
+	pushWait     = 2 * time.Second
+	snapshotWait = time.Minute
 )
 
 // Link reaches one replica.
@@ -40,6 +44,8 @@ type feed struct {
 		frames []fedFrame
 		bytes  int
 		end    wal.Position
+		// snapshots under way: what is committed meanwhile is wanted afterwards.
+		snapshots int
 	}
 	wakes []chan struct{} // one for each pusher
 }
@@ -59,7 +65,11 @@ func (f *feed) add(before, end wal.Position, elided []byte) {
 	f.mu.frames = append(f.mu.frames, fedFrame{before: before, bytes: append([]byte(nil), elided...)})
 	f.mu.bytes += len(elided)
 	f.mu.end = end
-	for f.mu.bytes > feedBytes && len(f.mu.frames) > 1 {
+	limit := feedBytes
+	if f.mu.snapshots > 0 {
+		limit = feedBytesMost
+	}
+	for f.mu.bytes > limit && len(f.mu.frames) > 1 {
 		f.mu.bytes -= len(f.mu.frames[0].bytes)
 		f.mu.frames[0] = fedFrame{}
 		f.mu.frames = f.mu.frames[1:]
@@ -150,27 +160,48 @@ func (x *pusher) bringOn(ctx context.Context) error {
 	if x.at != nil {
 		ack = *x.at
 	} else {
-		ack, err = x.send(ctx, push.Push{})
+		ack, err = x.send(ctx, push.Push{Before: x.p.feed.position()}, pushWait)
 	}
-	for err == nil {
+	for sent := 0; err == nil; {
 		frames, end, ok := x.p.feed.after(ack.At)
-		switch {
-		case !ok:
-			ack, err = x.snapshot(ctx)
-		case len(frames) == 0:
+		if ok && len(frames) == 0 {
 			x.at = &ack
 			return nil
-		default:
-			if ack, err = x.send(ctx, push.Push{Before: ack.At, Frames: frames}); err == nil && ack.At != end {
-				ack, err = x.snapshot(ctx)
+		}
+		if ok {
+			before := ack.At
+			ack, err = x.send(ctx, push.Push{Before: before, Frames: frames}, pushWait)
+			ok = err != nil || ack.At == end
+		}
+		if !ok {
+			if sent++; sent > 1 {
+				return errBehind // the next attempt comes after a pause
 			}
+			ack, err = x.snapshot(ctx)
 		}
 	}
 	return err
 }
 
-func (x *pusher) send(ctx context.Context, m push.Push) (push.Ack, error) {
-	ctx, cancel := context.WithTimeout(ctx, pushWait)
+// errBehind says that a replica did not connect even after a snapshot.
+var errBehind = errors.New("the replica does not keep up")
+
+// position is the end of what was committed.
+func (f *feed) position() wal.Position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.end
+}
+
+// hold keeps what is committed from now on, or lets it go again.
+func (f *feed) hold(by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.snapshots += by
+}
+
+func (x *pusher) send(ctx context.Context, m push.Push, wait time.Duration) (push.Ack, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	m.Epoch = x.p.Epoch()
 	ack, err := x.link.Push(ctx, m)
@@ -186,6 +217,8 @@ func (x *pusher) send(ctx context.Context, m push.Push) (push.Ack, error) {
 
 // snapshot sends the whole table.
 func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
+	x.p.feed.hold(1)
+	defer x.p.feed.hold(-1)
 	s, err := x.p.Snapshot(ctx)
 	if err != nil {
 		return push.Ack{}, err
@@ -197,7 +230,7 @@ func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
 	for off := 0; ; {
 		n := min(len(b)-off, push.ChunkSize)
 		last := off+n == len(b)
-		ack, err := x.send(ctx, push.Push{Chunk: &push.Chunk{At: s.At, Offset: off, Bytes: b[off : off+n], Last: last}})
+		ack, err := x.send(ctx, push.Push{Chunk: &push.Chunk{At: s.At, Offset: off, Bytes: b[off : off+n], Last: last}}, snapshotWait)
 		if err != nil || last {
 			if err == nil && ack.At != s.At {
 				err = push.ErrMismatch

@@ -136,7 +136,8 @@ func (c *core) onVerified(v *verified) {
 	if bound && errors.Is(v.err, volume.ErrForeign) {
 		c.quarantine(name, v.err)
 	}
-	s.verified = bound && v.err == nil
+	// A word for a rotation speaks of the next file, not of the bound one.
+	s.verified = bound && v.err == nil && v.op != locktable.OpRotate
 	for _, x := range s.parked {
 		if v.answers(x.req.Op) {
 			x.word = v
@@ -154,11 +155,12 @@ func (c *core) quarantine(name cluster.FileName, why error) {
 func (c *core) refuseFile(x *call) {
 	q, err := x.req, x.word.err
 	out := locktable.Outcome{Status: cluster.StatusStorageUnavailable, Message: err.Error(), Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File}
-	if errors.Is(err, volume.ErrForeign) {
+	_, bound := c.table.File(q.File)
+	switch {
+	case errors.Is(err, volume.ErrForeign) && bound:
+		out.Status = cluster.StatusFileQuarantined
+	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
 		out.Status = cluster.StatusInvalidArgument
-		if _, bound := c.table.File(q.File); bound && q.Op != locktable.OpRotate {
-			out.Status = cluster.StatusFileQuarantined
-		}
 	}
 	c.answer(x, out)
 }

@@ -58,6 +58,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.setLogLimit(a.BaseBytes)
 	p.checked.Store(time.Now().UnixNano())
 	p.opt.Log.Info().Msg("takeover: started")
+	p.wg.Go(p.watch) // what is left may take as long as the longest lease
 
 	c := newCore(p, a.Table, a.End)
 	if err := p.waitClear(ctx, a.Table, fenced); err != nil {

@@ -118,16 +118,22 @@ func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
 	return locktable.FileFacts{Inode: file.Inode(), Size: size}, err
 }
 
+// errStillThere says that a rotation came before the old file was moved away.
+var errStillThere = errors.New("the file is still there")
+
 // lookRotated looks for the file's next inode, which must be empty and new. The
 // old one is moved away by whoever wants the rotation: a server that renamed it could do so an hour late.
 func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts, error) {
 	file, err := w.p.reign.AdoptProtected(w.name)
+	if errors.Is(err, volume.ErrForeign) {
+		err = fmt.Errorf("%w: %w", errStillThere, errors.New(err.Error())) // of the next file, not the bound one
+	}
 	if err != nil {
 		return locktable.FileFacts{}, err
 	}
 	size, err := file.Size()
 	if err == nil && (file.Inode() == state.Inode || size != 0) {
-		err = fmt.Errorf("%w: %s is still there: move it away first, the new generation begins with a new empty file", volume.ErrForeign, w.name)
+		err = fmt.Errorf("%w: move %s away first, the new generation begins with a new empty file", errStillThere, w.name)
 	}
 	facts := locktable.FileFacts{Inode: file.Inode(), Size: size, Generation: state.Generation + 1}
 	return facts, errors.Join(err, file.Close())

@@ -80,6 +80,7 @@ func (r *Replica) Load(dir string) error {
 	defer r.mu.Unlock()
 	if r.mu.table == nil {
 		r.mu.table, r.mu.at = table, at
+		r.lsn.Store(uint64(at.LSN))
 	}
 	return nil
 }

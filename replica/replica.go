@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -24,12 +25,15 @@ import (
 
 // Replica is a table fed by pushes. It is safe for use by several goroutines.
 type Replica struct {
+	// Copies for Epoch and LSN, which must not wait for a table being applied.
+	epoch, lsn atomic.Uint64
+
 	mu struct {
 		sync.Mutex
 		table *locktable.Table // nil until the first snapshot, and when handed over
 		at    wal.Position
 		epoch cluster.Epoch // highest heard of
-		fed   time.Time     // of the last push from that epoch
+		fed   time.Time     // when the table was last known to be the primary's
 		// The snapshot under way.
 		coming   []byte
 		comingAt wal.Position
@@ -39,19 +43,11 @@ type Replica struct {
 // New makes an empty replica.
 func New() *Replica { return &Replica{} }
 
-// Epoch is the highest that a push told of.
-func (r *Replica) Epoch() cluster.Epoch {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.epoch
-}
+// Epoch is the highest that a push told of. It never blocks.
+func (r *Replica) Epoch() cluster.Epoch { return cluster.Epoch(r.epoch.Load()) }
 
-// At is where the replica stands.
-func (r *Replica) At() wal.Position {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.mu.at
-}
+// LSN is where the replica stands. It never blocks.
+func (r *Replica) LSN() cluster.LSN { return cluster.LSN(r.lsn.Load()) }
 
 // Push applies a push and says where the replica stands then. A push of an
 // older epoch changes nothing and is told of the newer one. An error says why a
@@ -65,13 +61,17 @@ func (r *Replica) Push(p push.Push) (push.Ack, error) {
 	if p.Epoch > r.mu.epoch {
 		r.mu.epoch, r.mu.coming = p.Epoch, nil
 	}
-	r.mu.fed = time.Now()
 	var err error
 	switch {
 	case p.Chunk != nil:
-		err = r.chunk(p.Chunk)
+		err = r.chunk(p.Epoch, p.Chunk)
 	case len(p.Frames) > 0:
 		err = r.frames(p)
+	case r.mu.table == nil || r.mu.at != p.Before:
+		return r.ack(), nil // the primary lives, and is ahead
+	}
+	if err == nil {
+		r.mu.fed = time.Now()
 	}
 	return r.ack(), err
 }
@@ -82,10 +82,12 @@ func (r *Replica) ack() push.Ack {
 	if r.mu.table != nil {
 		a.At = r.mu.at
 	}
+	r.epoch.Store(uint64(r.mu.epoch))
+	r.lsn.Store(uint64(a.At.LSN))
 	return a
 }
 
-func (r *Replica) chunk(c *push.Chunk) error {
+func (r *Replica) chunk(epoch cluster.Epoch, c *push.Chunk) error {
 	if c.Offset == 0 {
 		r.mu.coming, r.mu.comingAt = nil, c.At
 	}
@@ -99,8 +101,11 @@ func (r *Replica) chunk(c *push.Chunk) error {
 	}
 	b := r.mu.coming
 	r.mu.coming = nil
+	// A large table takes seconds to decode: not while others wait for mu.
+	r.mu.Unlock()
 	table, at, err := push.DecodeSnapshot(b)
-	if err == nil && at != c.At {
+	r.mu.Lock()
+	if err == nil && (at != c.At || r.mu.epoch != epoch) {
 		err = push.ErrMismatch
 	}
 	if err != nil {

@@ -147,8 +147,8 @@ func TestSnapshotComesInPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.At() != s.at {
-		t.Errorf("replica stands at %+v, its source at %+v", r.At(), s.at)
+	if r.LSN() != s.at.LSN {
+		t.Errorf("replica stands at %+v, its source at %+v", r.LSN(), s.at)
 	}
 	damaged := append([]byte(nil), whole...)
 	damaged[cut] ^= 1
@@ -165,8 +165,8 @@ func TestCopySurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New()
-	if err := r.Load(dir); err != nil || r.At() != s.at {
-		t.Errorf("loaded %+v, want %+v: %v", r.At(), s.at, err)
+	if err := r.Load(dir); err != nil || r.LSN() != s.at.LSN {
+		t.Errorf("loaded %+v, want %+v: %v", r.LSN(), s.at, err)
 	}
 	if err := New().Load(t.TempDir()); err != nil {
 		t.Errorf("no copy: %v", err)

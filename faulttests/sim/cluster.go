@@ -20,6 +20,8 @@ type Cluster struct {
 	*Story
 	Net  *Net
 	Rand *rand.Rand
+	// Timing of the servers started from now on.
+	Timing cluster.Timing
 
 	servers map[cluster.ServerID]*server
 	// Failovers are how long the cluster was without a serving primary, each time.
@@ -37,7 +39,10 @@ type server struct {
 
 // NewCluster makes three servers that do not run yet.
 func NewCluster(s *Story, rng *rand.Rand) *Cluster {
-	return &Cluster{Story: s, Net: NewNet(200 * time.Microsecond), Rand: rng, servers: map[cluster.ServerID]*server{}}
+	return &Cluster{
+		Story: s, Net: NewNet(200 * time.Microsecond), Rand: rng, Timing: cluster.DefaultTiming(),
+		servers: map[cluster.ServerID]*server{},
+	}
 }
 
 // Start starts a server's process.
@@ -45,7 +50,7 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	x := &server{host: c.Disk.Host(int(id), c.Profile), done: make(chan struct{})}
 	var err error
 	x.node, err = node.New(node.Options{
-		Server: id, FS: x.host, Timing: cluster.DefaultTiming(), Peers: c.Net.Peers(id), Log: c.Log,
+		Server: id, FS: x.host, Timing: c.Timing, Peers: c.Net.Peers(id), Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
 		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes,
 	})

@@ -285,15 +285,16 @@ func (n *Node) keeper(ctx context.Context) error {
 
 func (n *Node) keep(ctx context.Context) error {
 	n.mu.Lock()
-	idle, ready := !n.mu.reigning, n.mu.prepared != nil
+	reigning, ready, p := n.mu.reigning, n.mu.prepared != nil, n.mu.primary
 	n.mu.Unlock()
-	if !idle {
+	if p != nil && p.State() == primary.StateServing {
 		return nil // the reign's own checks are the proof
 	}
+	// A takeover may take long; meanwhile the probe shows that the volume is fine.
 	if err := n.vol.CheckIdentity(); err != nil {
 		return err
 	}
-	if !ready {
+	if !ready && !reigning {
 		p, err := n.vol.Prepare(ctx)
 		if err != nil {
 			return err
@@ -361,7 +362,7 @@ func (n *Node) self() election.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := election.Status{
-		Role: n.mu.role, Epoch: max(n.mu.highest, n.replica.Epoch()), LSN: n.replica.At().LSN,
+		Role: n.mu.role, Epoch: max(n.mu.highest, n.replica.Epoch()), LSN: n.replica.LSN(),
 		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed),
 	}
 	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// A takeover may last longer than the storage timeout: under the clear policy,
+// or because there is much to read. Its peers must let it finish.
+
+func TestTakeoverThatWaitsForLeasesIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		c.Shutdown()
+		c.Timing.Policy = cluster.PolicyClear
+		c.restart(t)
+		id, _ := c.one(t, "start")
+		out, err := c.server(id).node.Do(t.Context(), &locktable.Request{
+			Op: locktable.OpAcquire, Client: "holder", ID: 1, Lock: "l", TTL: 30 * time.Second,
+		})
+		if err != nil || out.Status != cluster.StatusOK {
+			t.Fatalf("acquire: %v %v", out.Status, err)
+		}
+		c.Kill(id)
+		time.Sleep(2 * time.Second)
+		if err := c.Start(id); err != nil {
+			t.Fatal(err)
+		}
+		before := c.epoch()
+		_, took, err := c.AwaitPrimary(time.Minute)
+		if err != nil || c.epoch() > before+1 {
+			t.Errorf("after %v: %v; %d claims", took, err, c.epoch()-before)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+func TestTakeoverThatReadsForLongIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		c.one(t, "start")
+		time.Sleep(time.Second)
+		c.Shutdown()
+		c.restart(t)
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			var read atomic.Bool
+			c.server(id).host.SetHook(func(k volumetest.Call) volumetest.Action {
+				if k.Op == volumetest.OpReadAt && strings.Contains(k.Name, "wal-") && !read.Swap(true) {
+					time.Sleep(7 * time.Second)
+				}
+				return volumetest.Proceed()
+			})
+		}
+		before := c.epoch()
+		_, took, err := c.AwaitPrimary(time.Minute)
+		if err != nil || c.epoch() > before+1 {
+			t.Errorf("after %v: %v; %d claims", took, err, c.epoch()-before)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// restart starts all three servers.
+func (c *Cluster) restart(t *testing.T) {
+	t.Helper()
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		if err := c.Start(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
