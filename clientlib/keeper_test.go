@@ -5,10 +5,12 @@ package clientlib
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -148,6 +150,36 @@ func TestStrayIsReleased(t *testing.T) {
 			t.Errorf("lost: %v", context.Cause(l.Context()))
 		}
 	})
+}
+
+func TestReleaseDuringAFailoverIsNoLoss(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		inBubble(t, Options{Rand: rng.Uint64}, func(t *testing.T, w *world) {
+			w.acquire("kept", AcquireOptions{TTL: 3 * time.Second})
+			l := w.acquire("a", AcquireOptions{TTL: 3 * time.Second})
+			// Around the time of a keep-alive nobody serves for a while.
+			time.Sleep(time.Duration(700+rng.IntN(400)) * time.Millisecond)
+			until := time.Now().Add(400 * time.Millisecond)
+			for _, s := range w.servers {
+				s.set(func() {
+					s.mu.refuse = func(op string) error {
+						if op == "status" || time.Now().After(until) {
+							return nil
+						}
+						return (&wire.Error{Status: cluster.StatusServerFencing, RetryAfter: 25 * time.Millisecond}).GRPCStatus().Err()
+					}
+				})
+			}
+			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+			if err := l.Release(t.Context()); err != nil {
+				t.Errorf("seed %d: release of a live lock: %v", seed, err)
+			}
+			if n := len(w.c.keep.mu.expecting); n != 0 {
+				t.Errorf("seed %d: %d locks are still expected", seed, n)
+			}
+		})
+	}
 }
 
 func TestForgottenClientLosesItsLocks(t *testing.T) {

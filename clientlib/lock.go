@@ -190,6 +190,10 @@ func (l *Lock) Release(ctx context.Context) error {
 		return err
 	}
 	l.end(ErrReleased)
+	// Until the service has answered, a keep-alive still lists the grant. It is no
+	// stray: released under another ID, it would make this request look like a loss.
+	l.c.keep.expect(l.name, 0)
+	defer l.c.keep.unexpect(l.name, 0)
 	l.c.keep.remove(l)
 	_, err = l.c.change(ctx, "release", l.name, false, giveUpFinish, releaseOf(l.name, l.token))
 	l.mu.Lock()
