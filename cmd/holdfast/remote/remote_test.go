@@ -61,10 +61,10 @@ func caller(t *testing.T, endpoints ...string) *remote.Caller {
 	return c
 }
 
-var done = &pb.Answer{Status: pb.Status_STATUS_OK, Token: 9}
+func done() *pb.Answer { return &pb.Answer{Status: pb.Status_STATUS_OK, Token: 9} }
 
 func TestFollowsTheWordOfAReplica(t *testing.T) {
-	primary := start(t, func(int) (*pb.Answer, error) { return done, nil })
+	primary := start(t, func(int) (*pb.Answer, error) { return done(), nil })
 	replica := start(t, func(int) (*pb.Answer, error) {
 		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 1, GRPC: primary.addr}}
 	})
@@ -85,7 +85,7 @@ func TestRepeatsUnderTheSameID(t *testing.T) {
 		case 3:
 			return nil, &wire.Error{Status: cluster.StatusServerFencing, RetryAfter: time.Millisecond}
 		default:
-			return done, nil
+			return done(), nil
 		}
 	})
 	if _, err := remote.Write(t.Context(), caller(t, s.addr), release); err != nil {

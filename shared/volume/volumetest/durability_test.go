@@ -276,11 +276,11 @@ func TestCrashEndsAllHosts(t *testing.T) {
 }
 
 func TestInodeNumbersSurviveAndAreNeverReused(t *testing.T) {
-	d, h, f := local(t, "old")
+	d, _, f := local(t, "old")
 	before, err := f.Stat()
 	must(t, err)
 	d.Crash(nil)
-	h = d.Host(1, volumetest.ProfileLocal())
+	h := d.Host(1, volumetest.ProfileLocal())
 	after, err := h.Lstat("f")
 	must(t, err)
 	if before != after {

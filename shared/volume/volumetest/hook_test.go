@@ -254,7 +254,9 @@ func BenchmarkScenario(b *testing.B) {
 		}
 		for i := range 330 {
 			if i == 0 {
-				_, err = f.WriteAt(zeros[:1<<20], 0)
+				if _, err := f.WriteAt(zeros[:1<<20], 0); err != nil {
+					b.Fatal(err)
+				}
 			}
 			_, writeErr := f.WriteAt(frame, int64(i%250)*volume.BlockSize)
 			_, lstatErr := h.Lstat("wal")

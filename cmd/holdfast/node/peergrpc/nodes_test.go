@@ -25,11 +25,18 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-// TestThreeNodes sees three nodes elect over loopback, forward over HTTP, feed their replicas and hand over.
-func TestThreeNodes(t *testing.T) {
+// trio is three nodes that talk over loopback.
+type trio struct {
+	nodes   map[cluster.ServerID]*node.Node
+	members cluster.Members
+}
+
+// startTrio starts three nodes on one simulated volume and ends them with the test.
+func startTrio(t *testing.T) *trio {
+	t.Helper()
 	d := volumetest.New(1)
 	peer, web := map[cluster.ServerID]net.Listener{}, map[cluster.ServerID]net.Listener{}
-	var members cluster.Members
+	x := &trio{nodes: map[cluster.ServerID]*node.Node{}}
 	for id := cluster.ServerID(1); id <= 3; id++ {
 		for _, m := range []map[cluster.ServerID]net.Listener{peer, web} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,16 +45,19 @@ func TestThreeNodes(t *testing.T) {
 			}
 			m[id] = l
 		}
-		members = append(members, cluster.Member{ID: id, GRPC: fmt.Sprintf("g%d", id), HTTP: web[id].Addr().String(), Peer: peer[id].Addr().String()})
+		x.members = append(x.members, cluster.Member{ID: id, GRPC: fmt.Sprintf("g%d", id), HTTP: web[id].Addr().String(), Peer: peer[id].Addr().String()})
 	}
-	c, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members, crand.Reader)
+	c, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), x.members, crand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	nodes := map[cluster.ServerID]*node.Node{}
-	for _, m := range members {
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+	})
+	for _, m := range x.members {
 		peers := peergrpc.New(m.ID, c)
 		n, err := node.New(node.Options{
 			Server: m.ID, FS: d.Host(int(m.ID), volumetest.ProfileLocal()), Timing: cluster.DefaultTiming(), Peers: peers,
@@ -56,7 +66,7 @@ func TestThreeNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes[m.ID] = n
+		x.nodes[m.ID] = n
 		ps := grpc.NewServer(peergrpc.ServerOptions()...)
 		peergrpc.Register(ps, c.ID.String(), n)
 		hs := api.NewHTTP(n, api.HTTPOptions{}).Server()
@@ -69,9 +79,13 @@ func TestThreeNodes(t *testing.T) {
 			_ = peers.Close()
 		})
 	}
-	defer wg.Wait()
-	defer stop()
+	return x
+}
 
+// TestThreeNodes sees three nodes elect over loopback, forward over HTTP, feed their replicas and hand over.
+func TestThreeNodes(t *testing.T) {
+	x := startTrio(t)
+	nodes, members, ctx := x.nodes, x.members, t.Context()
 	do := func(id cluster.ServerID, q *locktable.Request) locktable.Outcome {
 		call, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
