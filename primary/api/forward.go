@@ -39,7 +39,7 @@ func newTransport() *http.Transport {
 }
 
 // patience is how long a forward looks for a primary that takes it: long enough
-// for a usual failover.
+// for a usual failover. The time in which a server had the request does not count.
 func (h *HTTP) patience() time.Duration {
 	t := h.s.b.Timing()
 	return 4*t.Suspicion + t.FencingPeriod
@@ -49,8 +49,7 @@ func (h *HTTP) patience() time.Duration {
 // which stands if nobody does. Attempts that certainly did nothing are repeated;
 // after one that may have been executed there is one more, if the operation is repeatable.
 func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, error) {
-	over := time.NewTimer(h.patience())
-	defer over.Stop()
+	over := time.Now().Add(h.patience())
 	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
 	defer tick.Stop()
 	doubts := 0
@@ -59,7 +58,13 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 	}
 	for {
 		if m, epoch, ok := h.s.b.Primary(); ok {
+			asked := time.Now()
 			x, executed, err := h.attempt(ctx, o, m, epoch)
+			if executed != certainlyNot || err == nil {
+				// It was there, perhaps in the queue for hours: a failover that comes
+				// now gets as much patience as one that came at once.
+				over = over.Add(time.Since(asked))
+			}
 			switch {
 			case ctx.Err() != nil:
 				return reply{}, context.Cause(ctx)
@@ -76,13 +81,15 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 		}
 		select {
 		case <-tick.C:
-		case <-over.C:
-			if doubts > 0 {
-				return o.unknown("the primary that was asked is gone, and there is no other yet"), nil
-			}
-			return own, nil
 		case <-ctx.Done():
 			return reply{}, context.Cause(ctx)
+		}
+		switch {
+		case time.Now().Before(over):
+		case doubts > 0:
+			return o.unknown("the primary that was asked is gone, and there is no other yet"), nil
+		default:
+			return own, nil
 		}
 	}
 }

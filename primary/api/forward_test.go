@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -200,6 +201,38 @@ func TestForwardLeavesAPausedPrimary(t *testing.T) {
 		<-t.Context().Done()
 	}()
 	if got := f.ok("/v1/acquire", `{"lock":"l","ttl":"30s","wait":"forever"}`); got.Token == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestForwardedWaitSurvivesALateFailover(t *testing.T) {
+	// Server 1 lets it wait for longer than a forward looks for a primary, and
+	// then dies; its successor comes later still.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b := serving(t)
+	h := serveHTTP(t, b)
+	r := follower(l.Addr().String())
+	r.members[2].HTTP = h.addr
+	f := serveHTTP(t, r)
+	timing := r.Timing()
+	patience := 4*timing.Suspicion + timing.FencingPeriod
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Read(make([]byte, 1))
+		<-time.After(2 * patience)
+		r.elect(0, 0)
+		c.Close()
+		<-time.After(patience / 2)
+		r.elect(3, 2)
+	}()
+	if got := f.ok("/v1/acquire", `{"lock":"l","ttl":"30s","wait":"forever","client_id":"c1","request_id":1}`); got.Token == 0 {
 		t.Errorf("%+v", got)
 	}
 }
