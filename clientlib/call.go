@@ -83,9 +83,13 @@ func judge[R reply](r R, err error) verdict {
 		}
 	}
 	switch status.Code(err) {
-	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
+	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
 		// The transport refused it and would again.
 		return verdict{final: true, unsent: true, err: err}
+	case codes.ResourceExhausted:
+		// The question or the answer is too long, and would be again. If it is the
+		// answer, the request was executed.
+		return verdict{final: true, err: err}
 	}
 	return verdict{err: err}
 }

@@ -4,9 +4,13 @@ package clientlib
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -21,6 +25,8 @@ const (
 	maxListed = 1024
 	// unsure is how many tokens nobody holds: the service then lists all it has.
 	unsure = math.MaxUint32
+	// renewers is how many leases are renewed at a time if they must be one by one.
+	renewers = 64
 )
 
 // keeper keeps the leases alive and ends the locks whose time is over. It runs
@@ -300,19 +306,25 @@ func (k *keeper) keepAlive(who *identity) error {
 		asked, held = k.belief(who)
 		return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: string(who.id), Held: held})
 	})
+	if status.Code(err) == codes.ResourceExhausted {
+		// The service lists more than fits into an answer. It has heard us, so
+		// places in queues are kept; of the leases each one has to be asked about.
+		k.c.opt.Log.Warn("leases are renewed one by one", "locks", len(asked), "error", err)
+		return k.renewEach(asked)
+	}
 	if err != nil {
 		return err
 	}
-	switch status := wire.FromStatus(r.GetStatus()); status {
+	switch s := wire.FromStatus(r.GetStatus()); s {
 	case cluster.StatusOK:
 	case cluster.StatusStaleRequest:
 		k.c.forget(who)
 		for _, l := range asked {
-			l.lose(LossForgotten, wire.Err(status))
+			l.lose(LossForgotten, wire.Err(s))
 		}
 		return nil
 	default:
-		return &wire.Error{Status: status, Message: r.GetMessage()}
+		return &wire.Error{Status: s, Message: r.GetMessage()}
 	}
 	granted := make(map[cluster.Token]bool, len(r.GetGrants()))
 	for _, g := range r.GetGrants() {
@@ -332,6 +344,30 @@ func (k *keeper) keepAlive(who *identity) error {
 		k.c.detach(k.c.life, func(ctx context.Context) { k.c.letGo(ctx, who, lock, token) })
 	}
 	return nil
+}
+
+// renewEach renews leases one by one, several at a time.
+func (k *keeper) renewEach(locks []*Lock) error {
+	next := make(chan *Lock)
+	errs := make([]error, min(renewers, len(locks)))
+	var workers sync.WaitGroup
+	for i := range errs {
+		workers.Go(func() {
+			for l := range next {
+				if err := l.renew(k.c.life); refused(err) {
+					l.lose(LossRefused, err)
+				} else if err != nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	for _, l := range locks {
+		next <- l
+	}
+	close(next)
+	workers.Wait()
+	return errors.Join(errs...)
 }
 
 // belief is which locks of this client are believed to be held, and the number

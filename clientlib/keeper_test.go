@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -180,6 +183,30 @@ func TestReleaseDuringAFailoverIsNoLoss(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestKeepAliveThatIsTooLongFallsBackToRenewals(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		m := w.acquire("b", AcquireOptions{TTL: ttl})
+		w.servers[0].set(func() {
+			w.servers[0].mu.refuse = func(op string) error {
+				if op == "keepalive" {
+					return status.Error(codes.ResourceExhausted, "received message larger than max")
+				}
+				return nil
+			}
+		})
+		time.Sleep(10 * ttl)
+		if l.Context().Err() != nil || m.Context().Err() != nil {
+			t.Fatalf("lost: %v, %v", context.Cause(l.Context()), context.Cause(m.Context()))
+		}
+		w.end("a")
+		<-l.Context().Done()
+		if reason(l) != LossRefused || m.Context().Err() != nil {
+			t.Errorf("a: %v, b: %v", context.Cause(l.Context()), context.Cause(m.Context()))
+		}
+	})
 }
 
 func TestForgottenClientLosesItsLocks(t *testing.T) {

@@ -5,6 +5,7 @@ package clientlib
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"runtime/pprof"
 	"strings"
@@ -123,6 +124,25 @@ func TestPausedPrimaryOnTheNetwork(t *testing.T) {
 	t.Logf("takeover 300 ms, next answer after %v", d)
 	if d > 1500*time.Millisecond {
 		t.Errorf("the append took %v", d)
+	}
+}
+
+func TestKeepAliveMayListMoreThanFourMegabytes(t *testing.T) {
+	f, fakes, _ := onLoopback(t)
+	c := dialLoopback(t, fakes, Options{})
+	l, err := c.Acquire(t.Context(), "a", AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const locks = 100_000
+	f.mu.Lock()
+	for i := range locks {
+		f.grant(fakeKey{string(l.owner), uint64(1000 + i)}, fmt.Sprintf("%060d", i), 10_000)
+	}
+	f.mu.Unlock()
+	r, err := c.servers.primary().stub.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: string(l.owner), Held: unsure})
+	if err != nil || len(r.GetGrants()) != locks+1 {
+		t.Errorf("%d grants, %v", len(r.GetGrants()), err)
 	}
 }
 

@@ -27,6 +27,9 @@ const (
 	silenceTime = 40 * time.Millisecond
 	// maxServers bounds the connections, should servers name ever new primaries.
 	maxServers = 32
+	// maxAnswer is the longest answer that is taken, in bytes: a keep-alive may
+	// list millions of grants.
+	maxAnswer = 256 << 20
 )
 
 // server is one server and the connection to it.
@@ -64,6 +67,7 @@ func newServers(o Options) (*servers, error) {
 		grpc.WithDisableServiceConfig(),
 		// Retries are ours: gRPC knows nothing of request IDs.
 		grpc.WithDisableRetry(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 75 * time.Millisecond},
 			MinConnectTimeout: time.Second,

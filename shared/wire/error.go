@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -120,6 +121,9 @@ func FromDetail(d *pb.ErrorDetail) *Error {
 // broken connection above all, is returned as it is: it says nothing about
 // whether the request was executed.
 func FromGRPC(err error) error {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own // its detail would say less
+	}
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
