@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,10 +156,21 @@ func TestStrayIsReleased(t *testing.T) {
 	})
 }
 
+// seeded is a source of random numbers for several goroutines.
+func seeded(seed uint64) func() uint64 {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 2))
+	return func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.Uint64()
+	}
+}
+
 func TestReleaseDuringAFailoverIsNoLoss(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		inBubble(t, Options{Rand: rng.Uint64}, func(t *testing.T, w *world) {
+		inBubble(t, Options{Rand: seeded(seed)}, func(t *testing.T, w *world) {
 			w.acquire("kept", AcquireOptions{TTL: 3 * time.Second})
 			l := w.acquire("a", AcquireOptions{TTL: 3 * time.Second})
 			// Around the time of a keep-alive nobody serves for a while.
