@@ -32,10 +32,12 @@ func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 	if o.Wait != 0 {
 		place = o.TTL // a place in the queue lives by keep-alives
 	}
-	c.keep.expect(lock, place)
-	defer c.keep.unexpect(lock, place)
+	from := c.seatFor(o)
+	defer from.leave()
+	c.keep.expect(lock, from, place)
+	defer c.keep.unexpect(lock, from, place)
 	for began := time.Now(); ; {
-		l, err := c.acquire(ctx, lock, o)
+		l, err := c.acquire(ctx, from, lock, o)
 		if !errors.Is(err, wire.ErrLeaseExpired) {
 			return l, err
 		}
@@ -66,7 +68,7 @@ func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
 }
 
 // acquire asks once for the lock, under one request ID.
-func (c *Client) acquire(ctx context.Context, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
+func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
 	// The wait is the same in every retry: it is part of what the request is.
 	wait := int64(-1)
 	if o.Wait != Forever {
@@ -74,7 +76,11 @@ func (c *Client) acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 	}
 	var sent time.Duration // of the latest attempt; only the answered one is last
 	var who string
-	a, err := c.change(ctx, "acquire", lock, o.Wait != 0, giveUpCancel,
+	ask := order{op: "acquire", lock: lock, from: from}
+	if o.Wait != 0 {
+		ask.wait = waiting
+	}
+	a, err := c.change(ctx, ask,
 		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 			sent, who = c.opt.Clock.Now(), r.client
 			return s.Acquire(ctx, &pb.AcquireRequest{
@@ -86,7 +92,7 @@ func (c *Client) acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 		return nil, heldError(lock, err)
 	}
 	l := newLock(c, lock, cluster.Token(a.GetToken()), cluster.Epoch(a.GetEpoch()))
-	l.owner = cluster.ClientID(who)
+	l.from, l.owner = from, cluster.ClientID(who)
 	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())))
 	if a.GetRepeat() || c.opt.Clock.Now()-sent > o.TTL/4 {
 		// The grant may be older than it looks. One renewal tells whether it lives,
@@ -107,10 +113,12 @@ func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	if errors.Is(why, wire.ErrInvalidToken) || errors.Is(why, ErrLost) {
 		why = fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
 	}
-	if who := c.current(); who != nil && who.id == l.owner {
-		c.keep.expect(l.name, 0)
+	if who := l.from.current(); who != nil && who.id == l.owner {
+		l.from.stay()
+		c.keep.expect(l.name, l.from, 0)
 		c.detach(ctx, func(ctx context.Context) {
-			defer c.keep.unexpect(l.name, 0)
+			defer l.from.leave()
+			defer c.keep.unexpect(l.name, l.from, 0)
 			c.letGo(ctx, who, l.name, l.token)
 		})
 	}

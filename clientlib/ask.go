@@ -107,7 +107,7 @@ func (c *Client) Break(ctx context.Context, lock cluster.LockName, token cluster
 		return (&call{op: "break", lock: lock}).fail(err)
 	}
 	defer end()
-	_, err = c.change(ctx, "break", lock, false, giveUpCancel, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+	_, err = c.change(ctx, order{op: "break", lock: lock, from: c.main}, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.BreakLock(ctx, &pb.BreakLockRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
 			Lock: string(lock), Token: uint64(token), Actor: actor, Reason: reason,

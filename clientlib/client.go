@@ -33,14 +33,14 @@ type Client struct {
 	// calls are what users wait for; background is what goes on after they left.
 	calls, background sync.WaitGroup
 	// cut ends what is in the background, after the grace of Close.
-	cut     chan struct{}
-	opening chan struct{} // holds one word while nobody opens the client
+	cut chan struct{}
+	// main is where all requests come from that do not wait.
+	main *seat
 
 	mu struct {
 		sync.Mutex
 		closed bool
-		who    *identity // nil until the client is open
-		nonce  uint64    // of the OpenClient that is not answered yet, or 0
+		free   []*seat // for waits
 	}
 }
 
@@ -50,15 +50,15 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
-	c := &Client{opt: o, cut: make(chan struct{}), opening: make(chan struct{}, 1)}
-	c.opening <- struct{}{}
+	c := &Client{opt: o, cut: make(chan struct{})}
+	c.main = newSeat(c)
 	if c.servers, err = newServers(o); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.keep = newKeeper(c)
 	if o.ClientID != "" {
-		c.mu.who = newIdentity(o.ClientID, true, o.FirstRequest)
+		c.main.mu.who = newIdentity(o.ClientID, true, o.FirstRequest)
 	}
 	return c, nil
 }
@@ -123,76 +123,23 @@ func (c *Client) detach(ctx context.Context, f func(context.Context)) {
 }
 
 // ID is the name under which the service knows this client. The first use of the
-// client opens it.
+// client opens it. What it waits for, and got so, is under further names, unless
+// the ID is self-chosen; errors tell the name of their request.
 func (c *Client) ID(ctx context.Context) (cluster.ClientID, error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer end()
-	who, err := c.identify(ctx)
+	who, err := c.main.identify(ctx)
 	if err != nil {
 		return "", err
 	}
 	return who.id, nil
 }
 
-// identify returns who we are. Only one call opens the client; the others wait.
-func (c *Client) identify(ctx context.Context) (*identity, error) {
-	if who := c.current(); who != nil {
-		return who, nil
-	}
-	select {
-	case <-c.opening:
-		defer func() { c.opening <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, (&call{op: "open client"}).fail(context.Cause(ctx))
-	}
-	if who := c.current(); who != nil {
-		return who, nil
-	}
-	nonce := c.nonce()
-	a, err := do(ctx, c, &call{op: "open client"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
-		return s.OpenClient(ctx, &pb.OpenClientRequest{Nonce: nonce})
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := wire.AnswerError(a); err != nil {
-		return nil, (&call{op: "open client"}).fail(err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.nonce = 0
-	c.mu.who = newIdentity(cluster.ClientID(a.GetClientId()), false, c.opt.FirstRequest)
-	return c.mu.who, nil
-}
-
-func (c *Client) current() *identity {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.who
-}
-
-// nonce is the same until it is answered, so that a lost answer does not leave a
-// second client behind.
-func (c *Client) nonce() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.mu.nonce == 0 {
-		c.mu.nonce = c.opt.Rand()
-	}
-	return c.mu.nonce
-}
-
-// forget drops an identity that the service no longer knows; the next call opens another.
-func (c *Client) forget(who *identity) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.who == who && !who.chosen {
-		c.mu.who = nil
-	}
-}
+// current is who we are, nil before the main seat is open.
+func (c *Client) current() *identity { return c.main.current() }
 
 // requester is what goes into every request that changes something.
 type requester struct {
@@ -213,31 +160,44 @@ const (
 	giveUpFinish
 )
 
+// order is a request that changes something, before it has an ID.
+type order struct {
+	op    string
+	lock  cluster.LockName
+	from  *seat
+	wait  patience
+	after giveUp
+}
+
 // change does a request that changes something. A refusal is an error. The
 // request's ID is chosen here, once.
-func (c *Client) change(ctx context.Context, op string, lock cluster.LockName, waits bool, after giveUp, send sender) (*pb.Answer, error) {
+func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, error) {
 	for {
-		who, err := c.identify(ctx)
+		who, err := o.from.identify(ctx)
 		if err != nil {
 			return nil, err
 		}
-		k := &call{op: op, lock: lock, who: who, id: who.seq.take(), waits: waits}
+		id, err := who.take(ctx, o.wait)
+		if err != nil {
+			return nil, (&call{op: o.op, lock: o.lock}).fail(err)
+		}
+		k := &call{op: o.op, lock: o.lock, who: who, id: id, waits: o.wait == waiting}
 		a, err := c.send(ctx, k, send)
 		if err == nil && wire.FromStatus(a.GetStatus()) == cluster.StatusStaleRequest && !k.unknown && !who.chosen {
 			// A client that was idle for long is forgotten. Nothing was executed
 			// under this number, so it may run under another.
 			who.seq.done(k.id)
-			c.forget(who)
+			o.from.forget(who)
 			continue
 		}
-		finish := err != nil && after == giveUpFinish
+		finish := err != nil && o.after == giveUpFinish
 		if err == nil {
 			if refusal := wire.AnswerError(a); refusal != nil {
 				err = k.fail(refusal)
 			}
 		}
 		if k.unknown || finish {
-			c.settle(ctx, k, after, send)
+			c.settle(ctx, k, o, send)
 		} else {
 			who.seq.done(k.id)
 		}
@@ -255,14 +215,16 @@ func (c *Client) send(ctx context.Context, k *call, send sender) (*pb.Answer, er
 // settle sees in the background to it that a request which was given up does not
 // execute, or does, and that a lock it got goes back. The low-water mark then
 // passes it, which ends it also where nobody could be asked.
-func (c *Client) settle(ctx context.Context, k *call, after giveUp, send sender) {
+func (c *Client) settle(ctx context.Context, k *call, o order, send sender) {
 	lock := k.lock
-	c.keep.expect(lock, 0) // a grant that comes in between is not a stray
+	o.from.stay()
+	c.keep.expect(lock, o.from, 0) // a grant that comes in between is not a stray
 	c.detach(ctx, func(ctx context.Context) {
-		defer c.keep.unexpect(lock, 0)
+		defer o.from.leave()
+		defer c.keep.unexpect(lock, o.from, 0)
 		defer k.who.seq.done(k.id)
 		again := &call{op: k.op, lock: lock, who: k.who, id: k.id}
-		if after == giveUpFinish {
+		if o.after != giveUpCancel {
 			if _, err := c.send(ctx, again, send); err != nil {
 				c.opt.Log.Warn("request was given up and could not be finished", "request", k.id, "error", err)
 			}
@@ -284,11 +246,13 @@ func (c *Client) settle(ctx context.Context, k *call, after giveUp, send sender)
 
 // letGo releases a grant that nobody here wants.
 func (c *Client) letGo(ctx context.Context, who *identity, lock cluster.LockName, token cluster.Token) {
-	k := &call{op: "release", lock: lock, who: who, id: who.seq.take()}
-	defer who.seq.done(k.id)
-	a, err := c.send(ctx, k, releaseOf(lock, token))
+	id, err := who.take(ctx, prompt)
 	if err == nil {
-		err = wire.AnswerError(a)
+		defer who.seq.done(id)
+		k, a := &call{op: "release", lock: lock, who: who, id: id}, (*pb.Answer)(nil)
+		if a, err = c.send(ctx, k, releaseOf(lock, token)); err == nil {
+			err = wire.AnswerError(a)
+		}
 	}
 	if err != nil {
 		c.opt.Log.Warn("lock that nobody wants could not be released", "lock", lock, "token", token, "error", err)

@@ -35,10 +35,14 @@
 // known whether it was executed, the error is a *CallError that wraps
 // wire.ErrUnknown and names the request, for Outcome.
 //
+// The service remembers the answers to 65,536 requests of a client, from the
+// oldest one that is open. A wait may be open for days, so each Acquire that waits
+// goes under an identity of its own, of a few that the Client keeps for that.
+//
 // A Client is safe for use by several goroutines, and so is a Lock.
 //
 // # Locks
 //
 // Held in this order, the next one only where it says so: Client.mu, keeper.mu,
-// Lock.mu. sequence.mu and servers.mu are held alone. None is held during a call.
+// Lock.mu. seat.mu, sequence.mu and servers.mu are held alone. None is held during a call.
 package clientlib

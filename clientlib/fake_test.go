@@ -30,10 +30,14 @@ type fakeCluster struct {
 		receipts map[fakeKey]*pb.Answer
 		waits    map[fakeKey]*fakeWait
 		lowWater map[string]uint64
+		kept     map[string]int // receipts of a client
 		seen     []seen
 		opened   int
 	}
 }
+
+// maxOutstanding is how many receipts the service keeps for an opened client.
+const maxOutstanding = 1 << 16
 
 type fakeKey struct {
 	client string
@@ -74,6 +78,7 @@ func newFakeCluster() *fakeCluster {
 	f.mu.receipts = map[fakeKey]*pb.Answer{}
 	f.mu.waits = map[fakeKey]*fakeWait{}
 	f.mu.lowWater = map[string]uint64{}
+	f.mu.kept = map[string]int{}
 	return f
 }
 
@@ -121,8 +126,13 @@ func (f *fakeCluster) grant(key fakeKey, lock string, ttl int64) *pb.Answer {
 	f.mu.lsn++
 	f.lock(lock).client, f.lock(lock).token = key.client, f.mu.lsn
 	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
-	f.mu.receipts[key] = a
+	f.keep(key, a)
 	return a
+}
+
+func (f *fakeCluster) keep(key fakeKey, a *pb.Answer) {
+	f.mu.receipts[key] = a
+	f.mu.kept[key.client]++
 }
 
 func (f *fakeCluster) lock(name string) *fakeLock {
@@ -148,6 +158,12 @@ func (f *fakeCluster) attempts(op string) []seen {
 
 // repeat answers what needs no execution.
 func (f *fakeCluster) repeat(key fakeKey, low uint64) *pb.Answer {
+	for l := f.mu.lowWater[key.client]; l < low && key.client[0] == '@'; l++ {
+		if gone := (fakeKey{key.client, l}); f.mu.receipts[gone] != nil {
+			delete(f.mu.receipts, gone)
+			f.mu.kept[key.client]--
+		}
+	}
 	f.mu.lowWater[key.client] = max(f.mu.lowWater[key.client], low)
 	if a := f.mu.receipts[key]; a != nil {
 		again := &pb.Answer{Status: a.Status, Lock: a.Lock, Token: a.Token, TtlMs: a.TtlMs, Epoch: a.Epoch, Lsn: a.Lsn, Receipt: a.Receipt, Repeat: true}
@@ -158,6 +174,9 @@ func (f *fakeCluster) repeat(key fakeKey, low uint64) *pb.Answer {
 	}
 	if key.id < f.mu.lowWater[key.client] || f.forgotten(key.client) {
 		return refusal(cluster.StatusStaleRequest)
+	}
+	if f.mu.kept[key.client] >= maxOutstanding {
+		return refusal(cluster.StatusInvalidArgument)
 	}
 	return nil
 }
@@ -358,7 +377,7 @@ func (s *fakeServer) change(ctx context.Context, op string, key fakeKey, low uin
 		s.f.mu.lsn++
 		a = &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: token, Lsn: s.f.mu.lsn, Epoch: s.f.mu.epoch}
 		do(a)
-		s.f.mu.receipts[key] = a
+		s.f.keep(key, a)
 		n.executed = true
 	}
 	s.note(n)
@@ -423,7 +442,7 @@ func (s *fakeServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.Answe
 			l.queue = slices.DeleteFunc(l.queue, func(x *fakeWait) bool { return x == w })
 		}
 		a = refusal(cluster.StatusCancelled)
-		s.f.mu.receipts[key] = a
+		s.f.keep(key, a)
 	}
 	s.f.mu.Unlock()
 	return s.leave("cancel", a)

@@ -25,7 +25,7 @@ const (
 	maxListed = 1024
 	// unsure is how many tokens nobody holds: the service then lists all it has.
 	unsure = math.MaxUint32
-	// renewers is how many leases are renewed at a time if they must be one by one.
+	// renewers is how many keep-alives or renewals are under way at a time.
 	renewers = 64
 )
 
@@ -43,6 +43,8 @@ type keeper struct {
 		attached map[cluster.Token]*Lock // got elsewhere: neither kept alive nor strays
 		// expecting counts the requests under way that may end in a grant of the lock.
 		expecting map[cluster.LockName]int
+		// busy counts them by the seat that they come from; nil = another client's.
+		busy map[*seat]int
 		// ttls counts the leases and waits to be kept alive by their TTL.
 		ttls     map[time.Duration]int
 		next     time.Duration // of the next keep-alive, on the Clock
@@ -59,26 +61,32 @@ func newKeeper(c *Client) *keeper {
 	k.mu.locks = map[cluster.Token]*Lock{}
 	k.mu.attached = map[cluster.Token]*Lock{}
 	k.mu.expecting = map[cluster.LockName]int{}
+	k.mu.busy = map[*seat]int{}
 	k.mu.ttls = map[time.Duration]int{}
 	return k
 }
 
 // expect notes a request that may be granted lock: until unexpect, a grant of it
-// is not a stray, and with a TTL its place in the queue is kept alive.
-func (k *keeper) expect(lock cluster.LockName, ttl time.Duration) {
+// is not a stray, the seat it came from is kept alive with the others, and with a
+// TTL, for its place in the queue, often enough.
+func (k *keeper) expect(lock cluster.LockName, from *seat, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.expecting[lock]++
+	k.mu.busy[from]++
 	if ttl > 0 {
 		k.count(ttl)
 	}
 }
 
-func (k *keeper) unexpect(lock cluster.LockName, ttl time.Duration) {
+func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.expecting[lock]--; k.mu.expecting[lock] == 0 {
 		delete(k.mu.expecting, lock)
+	}
+	if k.mu.busy[from]--; k.mu.busy[from] == 0 {
+		delete(k.mu.busy, from)
 	}
 	if ttl > 0 {
 		k.uncount(ttl)
@@ -272,11 +280,7 @@ func tick(ttl time.Duration) time.Duration { return max(minTick, ttl/20) }
 
 // renewAll keeps alive all that this client holds and waits for.
 func (k *keeper) renewAll() {
-	who := k.c.current()
-	var err error
-	if who != nil { // else the first Acquire is still opening the client
-		err = k.keepAlive(who)
-	}
+	opened, err := k.keepSeats()
 	if err != nil && k.c.life.Err() == nil {
 		k.c.opt.Log.Warn("leases could not be renewed", "error", err)
 	}
@@ -288,7 +292,7 @@ func (k *keeper) renewAll() {
 	}
 	// A little early, by chance, so that clients which started together spread.
 	interval -= time.Duration(k.c.opt.Rand() % uint64(interval/10+1))
-	if err != nil || who == nil {
+	if err != nil || !opened {
 		interval = min(interval, time.Second)
 	} else {
 		k.mu.late = false
@@ -297,13 +301,60 @@ func (k *keeper) renewAll() {
 	k.poke()
 }
 
-func (k *keeper) keepAlive(who *identity) error {
+// keepSeats keeps alive each seat that holds or waits. False means that one of
+// them is not open yet.
+func (k *keeper) keepSeats() (opened bool, err error) {
+	k.mu.Lock()
+	seats := map[*seat]bool{}
+	for s := range k.mu.busy {
+		seats[s] = true
+	}
+	for _, l := range k.mu.locks {
+		seats[l.from] = true
+	}
+	k.mu.Unlock()
+	delete(seats, nil) // others keep alive what is attached
+	opened = true
+	var all []func() error
+	for s := range seats { // any order
+		if who := s.current(); who != nil {
+			all = append(all, func() error { return k.keepAlive(s, who) })
+		} else {
+			opened = false
+		}
+	}
+	return opened, several(all)
+}
+
+// several does all of it, renewers at a time.
+func several(all []func() error) error {
+	next := make(chan func() error)
+	errs := make([]error, min(renewers, len(all)))
+	var workers sync.WaitGroup
+	for i := range errs {
+		workers.Go(func() {
+			for f := range next {
+				if err := f(); err != nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	for _, f := range all {
+		next <- f
+	}
+	close(next)
+	workers.Wait()
+	return errors.Join(errs...)
+}
+
+func (k *keeper) keepAlive(from *seat, who *identity) error {
 	var sent time.Duration
 	var asked []*Lock
 	r, err := do(k.c.life, k.c, &call{op: "keep alive"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
 		var held uint32
 		sent = k.c.opt.Clock.Now()
-		asked, held = k.belief(who)
+		asked, held = k.belief(from, who)
 		return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: string(who.id), Held: held})
 	})
 	if status.Code(err) == codes.ResourceExhausted {
@@ -318,7 +369,7 @@ func (k *keeper) keepAlive(who *identity) error {
 	switch s := wire.FromStatus(r.GetStatus()); s {
 	case cluster.StatusOK:
 	case cluster.StatusStaleRequest:
-		k.c.forget(who)
+		from.forget(who)
 		for _, l := range asked {
 			l.lose(LossForgotten, wire.Err(s))
 		}
@@ -346,34 +397,26 @@ func (k *keeper) keepAlive(who *identity) error {
 	return nil
 }
 
-// renewEach renews leases one by one, several at a time.
+// renewEach renews leases one by one.
 func (k *keeper) renewEach(locks []*Lock) error {
-	next := make(chan *Lock)
-	errs := make([]error, min(renewers, len(locks)))
-	var workers sync.WaitGroup
-	for i := range errs {
-		workers.Go(func() {
-			for l := range next {
-				if err := l.renew(k.c.life); refused(err) {
-					l.lose(LossRefused, err)
-				} else if err != nil {
-					errs[i] = err
-				}
+	all := make([]func() error, 0, len(locks))
+	for _, l := range locks {
+		all = append(all, func() error {
+			err := l.renew(k.c.life)
+			if refused(err) {
+				l.lose(LossRefused, err)
+				return nil
 			}
+			return err
 		})
 	}
-	for _, l := range locks {
-		next <- l
-	}
-	close(next)
-	workers.Wait()
-	return errors.Join(errs...)
+	return several(all)
 }
 
-// belief is which locks of this client are believed to be held, and the number
+// belief is which locks of this identity are believed to be held, and the number
 // to say. While a request is under way the number proves nothing: a lock may be
 // lost and another just granted. Then the service is made to list them.
-func (k *keeper) belief(who *identity) ([]*Lock, uint32) {
+func (k *keeper) belief(from *seat, who *identity) ([]*Lock, uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	locks := make([]*Lock, 0, len(k.mu.locks))
@@ -382,7 +425,7 @@ func (k *keeper) belief(who *identity) ([]*Lock, uint32) {
 			locks = append(locks, l)
 		}
 	}
-	if len(k.mu.expecting) > 0 && len(locks) <= maxListed {
+	if k.mu.busy[from] > 0 && len(locks) <= maxListed {
 		return locks, unsure
 	}
 	return locks, uint32(len(locks))

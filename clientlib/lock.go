@@ -21,7 +21,10 @@ type Lock struct {
 	name  cluster.LockName
 	token cluster.Token
 	epoch cluster.Epoch
-	owner cluster.ClientID // "" for an attached lock
+	// from is whose requests the grant answers, and owner its name; nil and "" for
+	// an attached lock.
+	from  *seat
+	owner cluster.ClientID
 
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -167,7 +170,7 @@ func (l *Lock) changeFile(ctx context.Context, op string, file cluster.FileName,
 		return Receipt{}, err
 	}
 	defer end()
-	a, err := l.c.change(ctx, op, l.name, false, giveUpCancel, send)
+	a, err := l.c.change(ctx, order{op: op, lock: l.name, from: l.c.main}, send)
 	var r Receipt
 	if a.GetReceipt() != nil {
 		r = receiptOf(a)
@@ -192,10 +195,10 @@ func (l *Lock) Release(ctx context.Context) error {
 	l.end(ErrReleased)
 	// Until the service has answered, a keep-alive still lists the grant. It is no
 	// stray: released under another ID, it would make this request look like a loss.
-	l.c.keep.expect(l.name, 0)
-	defer l.c.keep.unexpect(l.name, 0)
+	l.c.keep.expect(l.name, l.from, 0)
+	defer l.c.keep.unexpect(l.name, l.from, 0)
 	l.c.keep.remove(l)
-	_, err = l.c.change(ctx, "release", l.name, false, giveUpFinish, releaseOf(l.name, l.token))
+	_, err = l.c.change(ctx, order{op: "release", lock: l.name, from: l.c.main, after: giveUpFinish}, releaseOf(l.name, l.token))
 	l.mu.Lock()
 	l.mu.released = err == nil
 	close(l.mu.releasing)

@@ -51,6 +51,10 @@ type Options struct {
 	// outlive the process: then the service makes one, which is protected
 	// against repeats for ever and cannot be taken twice. Only one Client at a time
 	// may use a name; it takes over, and lets go, what an earlier one still holds.
+	// Of a name the service remembers only the last 64 requests. So there is a limit
+	// to what is under way: of 24 requests from the oldest open one on, the next
+	// waits its turn, and a 17th Acquire that waits is INVALID_ARGUMENT. A wait whose
+	// answer is lost and that 64 other requests overtake ends with STALE_REQUEST.
 	ClientID cluster.ClientID
 	// FirstRequest is where the request numbers start. The default is 1, and with a
 	// ClientID the time in microseconds, so that a new process does not repeat

@@ -21,7 +21,7 @@ func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
 	last := cluster.RequestID(0)
 	for range 10_000 {
 		if rng.IntN(2) == 0 || len(open) == 0 {
-			id := s.take()
+			id, _ := s.take(patience(rng.IntN(2)), false)
 			if id != last+1 {
 				t.Fatalf("took %d after %d", id, last)
 			}

@@ -3,12 +3,25 @@
 package clientlib
 
 import (
+	"context"
+	"fmt"
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// identity is the client that the service knows us as.
+const (
+	// chosenWindow and chosenWaits bound what a self-chosen identity has under way,
+	// because the service keeps only its last 64 receipts. While a request is open,
+	// fewer than chosenWindow others can be executed that have higher numbers, as
+	// many with lower ones, and chosenWaits waits: 62 in all, so its receipt stays.
+	chosenWindow = 24
+	// chosenWaits is how many of its Acquires may wait at a time.
+	chosenWaits = 16
+)
+
+// identity is a client that the service knows us as.
 type identity struct {
 	id cluster.ClientID
 	// chosen says that the ID is the user's, not one made by OpenClient.
@@ -18,43 +31,102 @@ type identity struct {
 
 func newIdentity(id cluster.ClientID, chosen bool, first cluster.RequestID) *identity {
 	i := &identity{id: id, chosen: chosen}
-	i.seq.mu.next, i.seq.mu.low = first, first
-	i.seq.mu.open = map[cluster.RequestID]struct{}{}
+	i.seq.mu.next, i.seq.mu.low, i.seq.mu.floor = first, first, first
+	i.seq.mu.open = map[cluster.RequestID]patience{}
+	i.seq.mu.moved = make(chan struct{})
 	return i
 }
+
+// take numbers a request. Under a self-chosen ID it waits its turn.
+func (i *identity) take(ctx context.Context, p patience) (cluster.RequestID, error) {
+	for {
+		id, moved := i.seq.take(p, i.chosen)
+		switch {
+		case id != 0:
+			return id, nil
+		case moved == nil:
+			return 0, wire.Invalid(fmt.Sprintf("client %s has %d waits under way, and of a self-chosen ID the service remembers but the last 64 requests: leave ClientID empty, or use several", i.id, chosenWaits))
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// patience is how soon a request is answered.
+type patience int
+
+const (
+	prompt patience = iota
+	// waiting: it may stand in a queue for hours.
+	waiting
+)
 
 // sequence numbers the requests of one client.
 //
 // Invariant: low is the lowest number that was taken and is not done, or next if
 // there is none. So it never falls, and no request is below it that could still be sent.
+// floor is the same, waits left out.
 type sequence struct {
 	mu struct {
 		sync.Mutex
-		next, low cluster.RequestID
-		open      map[cluster.RequestID]struct{}
+		next, low, floor cluster.RequestID
+		open             map[cluster.RequestID]patience
+		waits            int           // of those that are open
+		moved            chan struct{} // closed and replaced when floor moves
 	}
 }
 
-// take returns the next number. It stays open until done.
-func (s *sequence) take() cluster.RequestID {
+// take returns the next number. It stays open until done. Where the window of a
+// self-chosen identity is full, it returns what to wait for; nil = too many waits.
+func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case windowed && p == waiting && s.mu.waits >= chosenWaits:
+		return 0, nil
+	case windowed && s.mu.next-s.mu.floor >= chosenWindow:
+		return 0, s.mu.moved
+	}
 	id := s.mu.next
 	s.mu.next++
-	s.mu.open[id] = struct{}{}
-	return id
+	s.mu.open[id] = p
+	if p == waiting {
+		s.mu.waits++
+	}
+	s.advance() // a wait does not hold the floor
+	return id, nil
 }
 
 // done says that the request is not sent again and its answer not wanted again.
 func (s *sequence) done(id cluster.RequestID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p, open := s.mu.open[id]; open && p == waiting {
+		s.mu.waits--
+	}
 	delete(s.mu.open, id)
-	for s.mu.low < s.mu.next {
+	s.advance()
+}
+
+// advance moves low and floor over what is done. It is called with mu held.
+func (s *sequence) advance() {
+	for ; s.mu.low < s.mu.next; s.mu.low++ {
 		if _, open := s.mu.open[s.mu.low]; open {
-			return
+			break
 		}
-		s.mu.low++
+	}
+	before := s.mu.floor
+	for ; s.mu.floor < s.mu.next; s.mu.floor++ {
+		if p, open := s.mu.open[s.mu.floor]; open && p == prompt {
+			break
+		}
+	}
+	if s.mu.floor != before {
+		close(s.mu.moved)
+		s.mu.moved = make(chan struct{})
 	}
 }
 

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// waitFor begins an Acquire that waits, and returns where its lock comes out.
+func (w *world) waitFor(ctx context.Context, lock cluster.LockName) <-chan *Lock {
+	got := make(chan *Lock, 1)
+	go func() {
+		l, err := w.c.Acquire(ctx, lock, AcquireOptions{TTL: ttl, Wait: Forever})
+		if err != nil && ctx.Err() == nil {
+			w.t.Errorf("wait for %s: %v", lock, err)
+		}
+		got <- l
+	}()
+	synctest.Wait()
+	return got
+}
+
+func TestAStandingWaitDoesNotHoldTheMark(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("slow")
+		got := w.waitFor(t.Context(), "slow")
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		for range maxOutstanding + 5_000 {
+			if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := w.attempts("append")
+		if last := all[len(all)-1]; last.low != last.id {
+			t.Errorf("request %d came with mark %d", last.id, last.low)
+		}
+		w.mu.Lock()
+		kept := w.mu.kept[string(l.owner)]
+		w.mu.Unlock()
+		if kept > 2 {
+			t.Errorf("%d receipts are kept", kept)
+		}
+		w.end("slow")
+		slow := <-got
+		if slow.owner == l.owner {
+			t.Errorf("both are %s's", l.owner)
+		}
+		if err := errors.Join(slow.Release(t.Context()), l.Release(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSeatsAreKeptAliveAndUsedAgain(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		var waits []<-chan *Lock
+		for i := range 3 {
+			w.others(fmt.Sprint(i))
+			waits = append(waits, w.waitFor(t.Context(), cluster.LockName(fmt.Sprint(i))))
+		}
+		time.Sleep(time.Minute)
+		heard := map[string]int{}
+		for _, s := range w.attempts("keepalive") {
+			heard[s.client]++
+		}
+		if len(heard) != 3 {
+			t.Errorf("heard %v while three waits stood", heard)
+		}
+		owners := map[cluster.ClientID]bool{}
+		var locks []*Lock
+		for i := range waits {
+			w.end(fmt.Sprint(i))
+			l := <-waits[i]
+			locks, owners[l.owner] = append(locks, l), true
+		}
+		// One seat each while they waited; all others wait in turn on one of these.
+		for i := range 20 {
+			l := w.acquire(cluster.LockName(fmt.Sprintf("again/%d", i)), AcquireOptions{TTL: ttl, Wait: Forever})
+			locks, owners[l.owner] = append(locks, l), true
+		}
+		if len(owners) != 3 || w.mu.opened != 3 {
+			t.Errorf("owners %v, %d opened", owners, w.mu.opened)
+		}
+		time.Sleep(time.Minute)
+		for _, l := range locks {
+			if l.Context().Err() != nil {
+				t.Errorf("%s: %v", l.name, context.Cause(l.Context()))
+			}
+		}
+		w.end("again/7")
+		<-locks[3+7].Context().Done()
+		for _, l := range locks {
+			if err := l.Release(t.Context()); err != nil && l.name != "again/7" {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		before := len(w.attempts("keepalive"))
+		time.Sleep(time.Minute)
+		if n := len(w.attempts("keepalive")); n != before || len(w.c.keep.mu.busy) != 0 {
+			t.Errorf("%d keep-alives when nothing was held, %v", n-before, w.c.keep.mu.busy)
+		}
+	})
+}
+
+func TestStrayOfASeatIsReleased(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl, Wait: Forever})
+		w.mu.Lock()
+		w.grant(fakeKey{string(l.owner), 999}, "stray", 10_000)
+		w.mu.Unlock()
+		time.Sleep(ttl / 2)
+		if c, _ := w.holder("stray"); c != "" || l.Context().Err() != nil {
+			t.Errorf("%s still holds the stray; %v", c, context.Cause(l.Context()))
+		}
+	})
+}
+
+func TestSeatIsFreeWhenItsWaitIsCancelled(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		for range 5 {
+			ctx, cancel := context.WithCancel(t.Context())
+			got := w.waitFor(ctx, "a")
+			cancel()
+			<-got
+			synctest.Wait()
+		}
+		if n := len(w.attempts("cancel")); n != 5 || w.mu.opened != 1 || len(w.c.mu.free) != 1 {
+			t.Errorf("%d cancels, %d clients opened, %d seats free", n, w.mu.opened, len(w.c.mu.free))
+		}
+		last := w.attempts("cancel")[4]
+		o, err := w.c.Cancel(t.Context(), cluster.ClientID(last.client), cluster.RequestID(last.id))
+		if err != nil || o.State != "cancelled" {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
+}
+
+func TestForgottenSeatOpensAnother(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		first := w.acquire("a", AcquireOptions{TTL: ttl, Wait: Forever})
+		if err := first.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		clear(w.mu.nonces)
+		w.mu.Unlock()
+		if l := w.acquire("a", AcquireOptions{TTL: ttl, Wait: Forever}); l.owner == first.owner {
+			t.Errorf("still %s", l.owner)
+		}
+	})
+}
+
+func TestSelfChosenIdentityHasALimit(t *testing.T) {
+	inBubble(t, Options{ClientID: "me"}, func(t *testing.T, w *world) {
+		w.others("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		var waits []<-chan *Lock
+		for range chosenWaits {
+			waits = append(waits, w.waitFor(ctx, "a"))
+		}
+		if _, err := w.c.Acquire(t.Context(), "a", AcquireOptions{Wait: Forever}); !errors.Is(err, wire.ErrInvalidArgument) {
+			t.Errorf("one wait too many: %v", err)
+		}
+		// The waits stand, and everything else goes on, a window at a time.
+		l := w.acquire("b", AcquireOptions{TTL: ttl})
+		resume := w.servers[0].pause()
+		var calls sync.WaitGroup
+		for range 200 {
+			calls.Go(func() {
+				if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := w.c.current().seq.mu.next - w.c.current().seq.mu.floor; n != chosenWindow {
+			t.Errorf("%d requests are under way", n)
+		}
+		resume()
+		calls.Wait()
+		cancel()
+		for _, got := range waits {
+			<-got
+		}
+		if err := l.Release(t.Context()); err != nil || w.mu.opened != 0 {
+			t.Errorf("release: %v; %d clients opened", err, w.mu.opened)
+		}
+	})
+}
