@@ -33,7 +33,8 @@ type Ack struct {
 type Ledger struct {
 	mu      sync.Mutex
 	acks    []Ack
-	refused [][]byte // append data that must never be in a file
+	refused [][]byte            // append data that must never be in a file
+	spoiled map[generation]bool // moved away before all of it was there
 	bad     []string
 	high    cluster.LSN // that anybody was told of
 }
@@ -82,6 +83,15 @@ func (l *Ledger) refuse(data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused = append(l.refused, data)
+}
+
+func (l *Ledger) spoil(g generation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spoiled == nil {
+		l.spoiled = map[generation]bool{}
+	}
+	l.spoiled[g] = true
 }
 
 func (l *Ledger) violation(format string, args ...any) {

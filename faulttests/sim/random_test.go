@@ -92,6 +92,7 @@ type randomStory struct {
 	faults []string
 	paused []pausedReign
 	wakes  sync.WaitGroup
+	world  world
 	done   <-chan struct{}
 }
 
@@ -130,11 +131,10 @@ func newRandomStory(t *testing.T, seed uint64) *randomStory {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.story.stop = stop
-	moves := new(atomic.Int32)
 	for n := range wanderers {
 		w := &wanderer{
 			story: c.story, rng: rand.New(rand.NewPCG(seed, uint64(100+n))), id: cluster.ClientID(fmt.Sprintf("w%d", n)),
-			locks: locks, ttl: ttl, moves: moves,
+			locks: locks, ttl: ttl, world: &c.world,
 		}
 		c.story.workers.Go(func() { w.run(ctx, steps) })
 	}
@@ -230,6 +230,7 @@ func (c *randomStory) oneReign() {
 	}
 	if closed(r.done) && c.rng.IntN(8) == 0 {
 		c.faults = append(c.faults, "power loss between reigns")
+		c.world.outages.Add(1)
 		c.story.Disk.Crash(rand.New(rand.NewPCG(c.seed, uint64(len(c.faults)))))
 	}
 }
@@ -406,6 +407,7 @@ func (c *randomStory) powerLoss(at int) volumetest.Hook {
 	luck := rand.New(rand.NewPCG(c.seed, uint64(at)))
 	return func(call volumetest.Call) volumetest.Action {
 		if call.Index == at {
+			c.world.outages.Add(1)
 			c.story.Disk.Crash(luck)
 		}
 		return volumetest.Proceed()

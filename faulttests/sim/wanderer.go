@@ -26,6 +26,12 @@ const (
 	movedDir = "moved"
 )
 
+// world is what all wanderers of a story share.
+type world struct {
+	moves   atomic.Int32 // files that were moved away
+	outages atomic.Int32 // power losses that have begun
+}
+
 // wanderer is a client that does whatever a client may do, in random order,
 // one thing at a time, and knows which answers it may get.
 type wanderer struct {
@@ -34,7 +40,7 @@ type wanderer struct {
 	id    cluster.ClientID
 	locks []cluster.LockName
 	ttl   time.Duration // of every lock but the steady one
-	moves *atomic.Int32 // counts the files that were moved away
+	world *world
 
 	next  cluster.RequestID
 	lock  cluster.LockName
@@ -178,36 +184,49 @@ func (w *wanderer) release(ctx context.Context) {
 }
 
 func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
+	if out := w.appendOnce(ctx, file); out.Status == cluster.StatusFileQuarantined && w.lock == steadyLock {
+		w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
+	}
+}
+
+func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) locktable.Outcome {
 	data := fmt.Appendf(nil, "<%s.%d:%s>\n", w.id, w.next+1, bytes.Repeat([]byte{'a' + byte(w.rng.IntN(26))}, w.rng.IntN(2500)))
 	out := w.held(ctx, locktable.Request{
 		Op: locktable.OpAppend, File: file, Data: data, CRC: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)), AdoptExisting: true,
 	})
-	switch {
-	case out.Status == cluster.StatusInvalidToken:
+	if out.Status == cluster.StatusInvalidToken {
 		w.story.Ledger.refuse(data)
-	case out.Status == cluster.StatusFileQuarantined && w.lock == steadyLock:
-		w.rotate(ctx, file)
 	}
+	return out
 }
 
-// rotate moves the file away, as whoever wants a rotation does, and asks for a new one.
+// rotate moves the file away, as whoever wants a rotation does, and asks for a
+// new one. Who moves a file must know that it is whole: an append was just
+// answered, nobody else appends, and it is synced first. A power loss in between
+// takes what only the log has; moved away, the file never gets it back.
 func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
-	disk, from := w.story.Disk, volume.ProtectedPath(file)
-	if content, err := disk.ReadFile(from); err == nil && len(content) > 0 {
-		// Nobody else appends: this client has the lock. It syncs before it moves.
-		to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.moves.Add(1))
-		err := disk.Write(from, 0, nil)
-		if err == nil {
-			err = disk.Mkdir(volume.ProtectedPath(movedDir))
+	outages := w.world.outages.Load()
+	if last := w.appendOnce(ctx, file); last.Status == cluster.StatusOK {
+		if err := w.move(file); err != nil {
+			w.story.Ledger.violation("the operator cannot move %s: %v", file, err)
 		}
-		if err == nil {
-			err = disk.Rename(from, to)
-		}
-		if err != nil {
-			w.story.Ledger.violation("the operator cannot move %s: %v", from, err)
+		if w.world.outages.Load() != outages {
+			w.story.Ledger.spoil(generation{file, last.Generation})
 		}
 	}
 	w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
+}
+
+func (w *wanderer) move(file cluster.FileName) error {
+	disk, from := w.story.Disk, volume.ProtectedPath(file)
+	to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
+	if err := disk.Write(from, 0, nil); err != nil {
+		return err
+	}
+	if err := disk.Mkdir(volume.ProtectedPath(movedDir)); err != nil {
+		return err
+	}
+	return disk.Rename(from, to)
 }
 
 func (w *wanderer) renew(ctx context.Context) {
