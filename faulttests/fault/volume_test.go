@@ -51,8 +51,8 @@ func quick(t *testing.T, c *cluster.Cluster) *clientlib.Client {
 	return client
 }
 
-// tmpfsBytes has room for three prepared claims, the reserves and not one later segment.
-const tmpfsBytes = 48 << 20
+// tmpfsBytes has room for prepared claims, reserves and two later segments.
+const tmpfsBytes = 256 << 20
 
 // TestFullDisk fills the volume's filesystem. Appends are refused with a word
 // that says so, nobody is deposed for it, locks can still be released, a takeover
@@ -96,7 +96,9 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 50 {
-		a.mustAppend(t, cluster.Patience)
+		if a.mustAppend(t, cluster.Patience); t.Failed() {
+			return
+		}
 	}
 	c.AwaitReplicas(cluster.Patience)
 	c.TermAll()
@@ -205,7 +207,7 @@ func fillDisk(t *testing.T, ballast string) {
 // again, all is there.
 func TestReadOnlyVolume(t *testing.T) {
 	needFaults(t)
-	mount := mountTmpfs(t, 256<<20)
+	mount := mountTmpfs(t, tmpfsBytes)
 	opt := options()
 	opt.Dir = filepath.Join(mount, "volume")
 	c := cluster.Start(t, opt)
