@@ -16,14 +16,15 @@ lint:
 	go vet ./...
 	go tool staticcheck ./...
 
-# Real processes on loopback, killed and paused; a few minutes.
+# Real processes on loopback, killed and paused; some minutes.
 faults:
-	go test ./faulttests/... -count=1 -timeout 20m -faults
+	go test ./faulttests/fault -count=1 -timeout 20m -faults
 
 # The same for as long as you like: make torture DURATION=2h
 DURATION ?= 1h
 torture:
-	go test ./faulttests/... -count=1 -timeout 0 -faults -faults.duration $(DURATION) -sim.seeds 100000 -sim.clusters 5000
+	go test ./faulttests/sim -count=1 -timeout 0 -sim.seeds 20000 -sim.clusters 5000
+	go test ./faulttests/fault -count=1 -timeout 0 -v -faults -faults.duration $(DURATION)
 
 fuzz:
 	go test ./wal -fuzz FuzzDecodeFrame -fuzztime 30s
