@@ -16,10 +16,11 @@
 // While a frame syncs, the next batch is decided. With nothing else in flight
 // the loop does all of it inline.
 //
-// Everything that leaves the process has a basis, the last LSN decided when it was
-// made. Refusals, reads and renewals stand in a batch like everything else, so they leave only when
-// the log is durable to their basis and a check passed that began after that
-// and after they arrived. Batches are committed in order, which makes the rule hold by construction.
+// Everything that leaves the process has a basis, the last LSN decided when it
+// was made. Refusals, reads and renewals stand in a batch like everything else,
+// so they leave only when the log is durable to their basis and a check passed
+// that began after that and after they arrived. Batches are committed in order,
+// which makes the rule hold by construction.
 //
 // # Protected files
 //
@@ -35,7 +36,14 @@
 //	watch       checks the volume's path once a second
 //	housekeeper checkpoints, views, removal
 //	writers     one per protected file in use; owns the file's descriptor
+//	pushers     one per replica; sends it what is committed
 //
-// The primary ends as a whole: a reign that is closed stops every one of them, and Run
-// returns when all have ended. What was in flight is answered UNKNOWN.
+// The primary ends as a whole: a reign that is closed stops every one of them,
+// and Run returns when all have ended. What was in flight is answered UNKNOWN.
+//
+// # Locks
+//
+// queue.mu, feed.mu, files.Mutex and each writer's mu are leaves but for one
+// pair: files.Mutex may be held while a writer's mu is taken. None is held
+// during a call to the volume.
 package primary
