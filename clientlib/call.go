@@ -127,6 +127,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 	left := budget{left: c.opt.Budget}
 	pause := pauses{random: c.opt.Rand}
 	jumped := false
+	var said lastWord
 	for last := errors.New("no server is known to be primary"); ; {
 		began := time.Now()
 		v := verdict{unsent: true, err: last}
@@ -150,8 +151,9 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 				return none, k.fail(v.err)
 			}
 		}
+		said.note(v.err)
 		if ctx.Err() != nil {
-			return none, k.fail(context.Cause(ctx))
+			return none, k.fail(said.beside(context.Cause(ctx)))
 		}
 		spent := time.Since(began)
 		if to != nil && k.waits {
@@ -161,7 +163,8 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			}
 		}
 		if !answered && !left.spend(spent) {
-			return none, k.fail(fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err))
+			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err)
+			return none, k.fail(said.beside(err))
 		}
 		last = v.err
 		if answered || v.moved && !jumped {
@@ -172,9 +175,26 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		d := pause.next(v.retryAfter, takeover)
 		left.spend(d)
 		if !rest(ctx, d) {
-			return none, k.fail(context.Cause(ctx))
+			return none, k.fail(said.beside(context.Cause(ctx)))
 		}
 	}
+}
+
+// lastWord remembers what a server said last, so that a time-out can tell it. It
+// is told as text: the attempts after it may have been executed.
+type lastWord struct{ text string }
+
+func (r *lastWord) note(err error) {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		r.text = e.Error()
+	}
+}
+
+func (r *lastWord) beside(err error) error {
+	if r.text == "" {
+		return err
+	}
+	return fmt.Errorf("%w (a server said: %s)", err, r.text)
 }
 
 // rest pauses and says whether the context is still alive.
