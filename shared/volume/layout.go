@@ -34,13 +34,15 @@ const (
 	// fenceSpacing keeps the flag and START in different pages, blocks and stripes.
 	fenceSpacing = 64 << 10
 	fenceSize    = 2 * fenceSpacing
-	// FirstSegmentSize is the size of the segment inside a prepared claim: room
-	// for any one record, since an empty segment has no successor.
-	FirstSegmentSize = 2 << 20
-	// SegmentSize is the size of every later segment.
-	SegmentSize = 64 << 20
-	// reserveSize is given back when the disk is full, so that a claim can still be prepared.
-	reserveSize = 4 << 20
+	// SegmentSize is the size of a log segment. A takeover copies the open one,
+	// so its size is on the way of every failover; closed ones are linked.
+	SegmentSize = 16 << 20
+	// FirstSegmentSize is the size of the segment inside a prepared claim. It
+	// takes the copy of any open segment, so a takeover makes no new file.
+	FirstSegmentSize = SegmentSize
+	// reserveSize is given back when the disk is full, so that a claim can still
+	// be prepared: it has room for one.
+	reserveSize = FirstSegmentSize + 1<<20
 )
 
 func epochDir(e cluster.Epoch) string { return fmt.Sprintf("%s/%010d", epochsDir, uint64(e)) }
