@@ -258,25 +258,31 @@ func (c *core) serve(x *call) {
 // request decides a request, now or when its file has been verified.
 func (c *core) request(x *call) {
 	q := x.req
-	var facts locktable.FileFacts
-	if state, _ := c.table.Lookup(q.Client, q.ID); state == locktable.RequestNotSeen {
-		if out, ok := c.refuseFull(q); ok {
+	out, full := c.refuseFull(q)
+	denied := x.word != nil && x.word.err != nil
+	// A request that was seen before gets its answer, whatever holds now.
+	if (full || denied || c.needsFile(x)) && c.unseen(q) {
+		switch {
+		case full:
 			c.answer(x, out)
-			return
-		}
-		if x.word != nil && x.word.err != nil {
+		case denied:
 			c.refuseFile(x)
-			return
-		}
-		if c.needsFile(x) {
+		default:
 			c.park(x)
-			return
 		}
-		if x.word != nil {
-			facts = x.word.facts
-		}
+		return
+	}
+	var facts locktable.FileFacts
+	if x.word != nil {
+		facts = x.word.facts
 	}
 	c.decide(x, facts)
+}
+
+// unseen says that a request was neither executed nor waits, is not cancelled and not stale.
+func (c *core) unseen(q *locktable.Request) bool {
+	state, _ := c.table.Lookup(q.Client, q.ID)
+	return state == locktable.RequestNotSeen
 }
 
 // decide turns a request into records and an answer.

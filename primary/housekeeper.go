@@ -167,13 +167,25 @@ func (p *Primary) removeBehind() error {
 // SyncFiles asks every writer to make its file durable, and waits a bounded
 // time: what a file could not take goes into the checkpoint.
 func (p *Primary) SyncFiles(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, fileSyncWait)
+	p.askWriters(ctx, fileSyncWait, (*fileWriter).sync)
+}
+
+// drain waits a bounded time for the appends under way, so that they are
+// answered before the reign resigns.
+func (p *Primary) drain(limit time.Duration) {
+	p.askWriters(context.Background(), limit, (*fileWriter).barrier)
+}
+
+// askWriters asks every writer for something and waits until all have answered
+// or the time is over.
+func (p *Primary) askWriters(ctx context.Context, limit time.Duration, ask func(*fileWriter, func(error))) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	p.files.Lock()
 	n := len(p.files.writers)
 	done := make(chan error, n)
 	for _, w := range p.files.writers {
-		w.sync(func(err error) { done <- err })
+		ask(w, func(err error) { done <- err })
 	}
 	p.files.Unlock()
 	for range n {
@@ -181,27 +193,6 @@ func (p *Primary) SyncFiles(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-done:
-		}
-	}
-}
-
-// drain waits a bounded time for the appends under way, so that they are
-// answered before the reign resigns.
-func (p *Primary) drain(limit time.Duration) {
-	p.files.Lock()
-	n := len(p.files.writers)
-	done := make(chan error, n)
-	for _, w := range p.files.writers {
-		w.barrier(func(err error) { done <- err })
-	}
-	p.files.Unlock()
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	for range n {
-		select {
-		case <-done:
-		case <-t.C:
-			return
 		}
 	}
 }

@@ -58,9 +58,6 @@ type fedFrame struct {
 
 // add takes a committed frame over. The bytes are copied, because the batch is used again.
 func (f *feed) add(before, end wal.Position, elided []byte) {
-	if len(f.wakes) == 0 {
-		return
-	}
 	f.mu.Lock()
 	f.mu.frames = append(f.mu.frames, fedFrame{before: before, bytes: append([]byte(nil), elided...)})
 	f.mu.bytes += len(elided)

@@ -184,11 +184,9 @@ func (c *core) refuseFull(q *locktable.Request) (locktable.Outcome, bool) {
 	case locktable.OpRelease, locktable.OpCancel, locktable.OpBreak:
 		return out, false
 	}
-	if !c.p.log.NextReady() && c.p.log.Room() < 2*c.p.opt.MaxBatch {
-		if c.p.noSpace.Load() {
-			out.Message = "the volume is full: free some space; releases still work"
-			return out, true
-		}
+	if c.p.noSpace.Load() && !c.p.log.NextReady() && c.p.log.Room() < 2*c.p.opt.MaxBatch {
+		out.Message = "the volume is full: free some space; releases still work"
+		return out, true
 	}
 	if s, ok := c.slots[q.File]; ok && q.File != "" {
 		if text := s.writer.failing.Load(); text != nil {

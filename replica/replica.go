@@ -139,6 +139,9 @@ func (r *Replica) frame(f wal.FrameHeader, entries []wal.Entry) error {
 	if f.First != r.mu.at.LSN+1 {
 		return push.ErrMismatch
 	}
+	if wal.VerifyChain(r.mu.at.Chain, entries) != f.Chain {
+		return errChain
+	}
 	for i := range entries {
 		rec, err := locktable.DecodeHeader(entries[i].Header)
 		if err != nil {
@@ -147,11 +150,8 @@ func (r *Replica) frame(f wal.FrameHeader, entries []wal.Entry) error {
 		if err := r.mu.table.Apply(&rec); err != nil {
 			return err
 		}
-		r.mu.at = wal.Position{LSN: rec.LSN, Chain: r.mu.at.Chain.Next(entries[i].Header)}
 	}
-	if r.mu.at.Chain != f.Chain {
-		return errChain
-	}
+	r.mu.at = wal.Position{LSN: r.mu.table.LSN(), Chain: f.Chain}
 	return nil
 }
 

@@ -156,8 +156,8 @@ func (v *Volume) readBase(path string, lsn cluster.LSN) (*base, error) {
 // scanner applies the log to the table while it is read.
 type scanner struct {
 	a    *Adoption
-	at   wal.Position
-	warm *Warm // until it is met
+	at   wal.Position // from the base on, until warm is met
+	warm *Warm        // until it is met
 }
 
 func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
@@ -177,8 +177,9 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 	s.a.Records++
 	s.a.LogBytes += int64(len(e.Header) + len(e.Data))
 	s.redo(&rec)
-	s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
 	if s.warm != nil {
+		// Scan has verified the chain; its value is wanted only to meet the table.
+		s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
 		if lsn == s.warm.At.LSN {
 			return s.meetWarm()
 		}

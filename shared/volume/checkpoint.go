@@ -4,6 +4,7 @@ package volume
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -59,12 +60,7 @@ func (r *Reign) fillCheckpoint(tmp string, s Snapshot) (size int64, err error) {
 		return 0, err
 	}
 	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
-	// Receipts first: the state names their number and sum, so that two files
-	// of different checkpoints can never be taken for one.
-	for _, f := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{{requestsName, c.writeRequests}, {stateName, c.writeState}} {
+	for _, f := range c.files() {
 		n, err := r.writeWhole(tmp+"/"+f.name, f.write)
 		if err != nil {
 			return 0, err
@@ -99,10 +95,7 @@ func (r *Reign) writeWhole(name string, write func(io.Writer) error) (size int64
 // so a late one does no harm: whoever is primary writes them again.
 func (r *Reign) PublishViews(s Snapshot) error {
 	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
-	for _, view := range []struct {
-		name  string
-		write func(io.Writer) error
-	}{{requestsName, c.writeRequests}, {stateName, c.writeState}} {
+	for _, view := range c.files() {
 		if err := r.Err(); err != nil {
 			return err
 		}
@@ -140,20 +133,8 @@ func listCheckpoints(fsys FS, path string) ([]cluster.LSN, error) {
 			all = append(all, lsn)
 		}
 	}
-	slices.SortFunc(all, func(a, b cluster.LSN) int {
-		return -compare(a, b)
-	})
+	slices.SortFunc(all, func(a, b cluster.LSN) int { return cmp.Compare(b, a) })
 	return all, nil
-}
-
-func compare(a, b cluster.LSN) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // RemoveCheckpoints removes the reign's own checkpoints but the newest two. The

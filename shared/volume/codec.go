@@ -90,6 +90,18 @@ type codec struct {
 	receiptsCRC uint32
 }
 
+// snapshotFile is one of the two files of a snapshot.
+type snapshotFile struct {
+	name  string
+	write func(io.Writer) error
+}
+
+// files are what to write, in order. Receipts come first: the state names their
+// number and sum, so that files of two snapshots can never be taken for one.
+func (c *codec) files() []snapshotFile {
+	return []snapshotFile{{requestsName, c.writeRequests}, {stateName, c.writeState}}
+}
+
 func (c *codec) head() head {
 	s := c.snapshot
 	return head{
