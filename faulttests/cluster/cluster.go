@@ -29,6 +29,8 @@ type Options struct {
 	Binary string
 	// Dir is where the volume goes; "" = a temporary directory.
 	Dir string
+	// Dirs is where a server sees the volume, when not at Dir: a mount of its own.
+	Dirs map[hf.ServerID]string
 	// Args are given to every server.
 	Args []string
 }
@@ -98,6 +100,14 @@ func (c *Cluster) init() (hf.Members, error) {
 
 // Dir is the volume.
 func (c *Cluster) Dir() string { return c.dir }
+
+// DirOf is the volume as a server sees it.
+func (c *Cluster) DirOf(id hf.ServerID) string {
+	if dir, ok := c.opt.Dirs[id]; ok {
+		return dir
+	}
+	return c.dir
+}
 
 // File is the path of a protected file.
 func (c *Cluster) File(name string) string {
