@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -33,7 +34,7 @@ func (b *battle) reign(t *testing.T, behind hf.Epoch) (*cluster.Server, hf.Epoch
 }
 
 func (b *battle) strike(kind string, epoch hf.Epoch) {
-	b.nemesis.Strikes = append(b.nemesis.Strikes, Strike{Kind: kind, At: time.Now(), Epoch: epoch})
+	b.nemesis.Strikes = append(b.nemesis.Strikes, check.Strike{Kind: kind, At: time.Now(), Epoch: epoch})
 }
 
 // TestCrashPrimary kills the primary ten times, with all servers up each time.

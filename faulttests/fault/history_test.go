@@ -15,6 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -33,7 +34,7 @@ const (
 func TestHistoryIsLinearizable(t *testing.T) {
 	needFaults(t)
 	c := cluster.Start(t, options())
-	h := NewHistory()
+	h := check.NewHistory()
 	stop := make(chan struct{})
 	var working sync.WaitGroup
 	for i := range historyClients {
@@ -55,19 +56,19 @@ func TestHistoryIsLinearizable(t *testing.T) {
 	if len(all) < 500 {
 		t.Errorf("only %d operations: a run in which nothing happens proves nothing", len(all))
 	}
-	check(t, all)
+	linearizable(t, all)
 }
 
-func check(t *testing.T, all []porcupine.Operation) {
+func linearizable(t *testing.T, all []porcupine.Operation) {
 	t.Helper()
 	began := time.Now()
-	result, info := porcupine.CheckOperationsVerbose(lockModel(), all, checkLimit)
+	result, info := porcupine.CheckOperationsVerbose(check.LockModel(), all, checkLimit)
 	t.Logf("porcupine: %s after %v", result, time.Since(began).Round(time.Millisecond))
 	if result == porcupine.Ok {
 		return
 	}
 	picture := filepath.Join(t.ArtifactDir(), "history.html")
-	if err := porcupine.VisualizePath(lockModel(), info, picture); err != nil {
+	if err := porcupine.VisualizePath(check.LockModel(), info, picture); err != nil {
 		t.Logf("visualize: %v", err)
 	}
 	t.Errorf("the history is not linearizable: %s, see %s", result, picture)
@@ -77,7 +78,7 @@ func check(t *testing.T, all []porcupine.Operation) {
 type locker struct {
 	client  *clientlib.Client
 	number  int
-	history *History
+	history *check.History
 	rand    *rand.Rand
 }
 
@@ -100,56 +101,23 @@ func (w *locker) round(t *testing.T, name hf.LockName) {
 	if w.rand.IntN(3) == 0 {
 		opt.Wait = 0
 	}
-	end := w.history.Begin(w.number, acquireCall{lock: name, try: opt.Wait == 0})
+	end := w.history.Begin(w.number, check.AcquireCall{Lock: name, Try: opt.Wait == 0})
 	lock, err := w.client.Acquire(ctx, name, opt)
 	switch {
 	case errors.Is(err, wire.ErrHeld):
-		end(lockReply{held: true})
+		end(check.Reply{Held: true})
 		return
 	case err != nil:
-		end(lockReply{unknown: true})
+		end(check.Reply{Unknown: true})
 		t.Logf("client %d: %v", w.number, err)
 		return
 	}
-	end(lockReply{token: lock.Token()})
+	end(check.Reply{Token: lock.Token()})
 	rest(ctx, time.Duration(w.rand.IntN(4))*time.Millisecond)
-	end = w.history.Begin(w.number, releaseCall{lock: name, token: lock.Token()})
+	end = w.history.Begin(w.number, check.ReleaseCall{Lock: name, Token: lock.Token()})
 	err = lock.Release(ctx)
-	end(lockReply{token: lock.Token(), unknown: err != nil})
+	end(check.Reply{Token: lock.Token(), Unknown: err != nil})
 	if err != nil {
 		t.Logf("client %d: %v", w.number, err)
 	}
 }
-
-// TestModelNoticesWrongHistories is the model's own negative control.
-func TestModelNoticesWrongHistories(t *testing.T) {
-	op := func(client int, in any, call, back int64, out lockReply) porcupine.Operation {
-		return porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: back}
-	}
-	a := acquireCall{lock: "a"}
-	for name, c := range map[string]struct {
-		history []porcupine.Operation
-		want    bool
-	}{
-		"one after the other": {[]porcupine.Operation{
-			op(0, a, 0, 1, lockReply{token: 5}), op(0, releaseCall{"a", 5}, 2, 3, lockReply{}), op(1, a, 4, 5, lockReply{token: 7}),
-		}, true},
-		"two holders":      {[]porcupine.Operation{op(0, a, 0, 1, lockReply{token: 5}), op(1, a, 2, 3, lockReply{token: 7})}, false},
-		"one token twice":  {[]porcupine.Operation{op(0, a, 0, 1, lockReply{token: 5}), op(0, releaseCall{"a", 5}, 2, 3, lockReply{}), op(1, a, 4, 5, lockReply{token: 5})}, false},
-		"a token falls":    {[]porcupine.Operation{op(0, a, 0, 1, lockReply{token: 5}), op(0, releaseCall{"a", 5}, 2, 3, lockReply{}), op(1, a, 4, 5, lockReply{token: 4})}, false},
-		"held by nobody":   {[]porcupine.Operation{op(0, a, 0, 1, lockReply{held: true})}, false},
-		"held by somebody": {[]porcupine.Operation{op(0, a, 0, 1, lockReply{token: 5}), op(1, a, 2, 3, lockReply{held: true})}, true},
-		"released by another token": {[]porcupine.Operation{
-			op(0, a, 0, 1, lockReply{token: 5}), op(0, releaseCall{"a", 4}, 2, 3, lockReply{}),
-		}, false},
-		"a lost answer explains held": {[]porcupine.Operation{
-			op(0, a, 0, math64, lockReply{unknown: true}), op(1, a, 2, 3, lockReply{held: true}),
-		}, true},
-	} {
-		if got := porcupine.CheckOperations(lockModel(), c.history); got != c.want {
-			t.Errorf("%s: linearizable %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-const math64 = int64(^uint64(0) >> 1)

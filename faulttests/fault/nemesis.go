@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -19,7 +20,7 @@ type Nemesis struct {
 	// Every is about how often it strikes.
 	Every time.Duration
 
-	Strikes []Strike
+	Strikes []check.Strike
 	// Kills counts processes, Primaries those that reigned.
 	Kills, Primaries int
 }
@@ -66,7 +67,7 @@ func (n *Nemesis) Strike(ctx context.Context) bool {
 		return true
 	}
 	n.Primaries++
-	n.Strikes = append(n.Strikes, Strike{Kind: kind, At: time.Now(), Epoch: epoch})
+	n.Strikes = append(n.Strikes, check.Strike{Kind: kind, At: time.Now(), Epoch: epoch})
 	switch kind {
 	case strikeAll:
 		n.Kills += 3
@@ -82,7 +83,7 @@ func (n *Nemesis) Strike(ctx context.Context) bool {
 			return false
 		}
 		n.Primaries++
-		n.Strikes = append(n.Strikes, Strike{Kind: kind + ", second", At: time.Now(), Epoch: after})
+		n.Strikes = append(n.Strikes, check.Strike{Kind: kind + ", second", At: time.Now(), Epoch: after})
 		n.kill(next)
 	default:
 		n.kill(p)

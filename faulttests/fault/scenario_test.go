@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -57,7 +58,7 @@ func sourceText(t *testing.T, size int) [][]byte {
 	if err != nil {
 		t.Fatalf("find the Go source tree: %v", err)
 	}
-	lines, err := SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), size)
+	lines, err := check.SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,18 +70,18 @@ type battle struct {
 	c       *cluster.Cluster
 	nemesis *Nemesis
 	workers []*Worker
-	ledger  *Ledger
+	ledger  *check.Ledger
 	took    time.Duration
 }
 
 func newBattle(t *testing.T, lines [][]byte, clients int, seed uint64) *battle {
 	t.Helper()
 	c := cluster.Start(t, options())
-	b := &battle{c: c, ledger: &Ledger{}}
+	b := &battle{c: c, ledger: &check.Ledger{}}
 	b.nemesis = &Nemesis{Cluster: c, Rand: rand.New(rand.NewPCG(seed, 1)), Every: time.Second}
 	for i := range clients {
 		b.workers = append(b.workers, &Worker{
-			Client: newClient(t, c), Speaker: NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
+			Client: newClient(t, c), Speaker: check.NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
 			Rand: rand.New(rand.NewPCG(seed, uint64(i)+2)), TTL: time.Minute, Pace: 5 * time.Millisecond, Limit: time.Minute,
 		})
 	}
@@ -200,7 +201,7 @@ func (b *battle) end(t *testing.T) {
 	for _, f := range report.Findings {
 		t.Logf("fsck: %s %s: %s", f.Severity, f.Path, f.Problem)
 	}
-	v := Judge(b.ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) })
+	v := check.Judge(b.ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) })
 	for _, bad := range v.Bad {
 		t.Error(bad)
 	}
@@ -220,5 +221,5 @@ kill to the first grant or append that a later reign acknowledged:
 		len(b.workers), b.took.Round(time.Second), b.nemesis.Primaries, b.nemesis.Kills, report.Epoch, report.LSN,
 		v.LinesIn, v.LinesOut, v.Lost, v.Duplicate, v.Misordered, v.Foreign,
 		appends, float64(appends)/b.took.Seconds(), float64(bytes)/1e6, repeats, grants, unknown, v.Uncertain,
-		Describe(Failovers(b.nemesis.Strikes, all, granted)))
+		check.Describe(check.Failovers(b.nemesis.Strikes, all, granted)))
 }

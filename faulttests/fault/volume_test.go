@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -65,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 	c.AwaitReplicas(cluster.Patience)
 	client := newClient(t, c)
 	full, released := hold(t, client, "full"), hold(t, client, "released")
-	a := &appender{holding: full, ledger: &Ledger{}}
+	a := &appender{holding: full, ledger: &check.Ledger{}}
 	a.mustAppend(t, cluster.Patience)
 
 	ballast := filepath.Join(filepath.Dir(opt.Dir), "ballast")
@@ -105,7 +106,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := c.Fsck(); err != nil {
 		t.Error(err)
 	}
-	v := Judge(a.ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(c.File(string(name))) })
+	v := check.Judge(a.ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(c.File(string(name))) })
 	for _, bad := range v.Bad {
 		t.Error(bad)
 	}
@@ -130,7 +131,7 @@ func rawUntilRefused(t *testing.T, stub pb.LockServiceClient, h *holding, a *app
 		if err != nil {
 			t.Logf("append %d ends without an answer: %v", i, err)
 		}
-		a.ledger.Append(Append{
+		a.ledger.Append(check.Append{
 			Chunk: chunk, File: hf.FileName(h.file()), Lock: h.lock.Name(), Acked: err == nil, After: after,
 			Receipt: orNone(reply), Sent: sent, Answered: time.Now(),
 		})
@@ -149,18 +150,18 @@ func orNone(a *pb.Answer) wire.Receipt {
 // appender appends chunks that the judge knows to one file.
 type appender struct {
 	*holding
-	ledger *Ledger
+	ledger *check.Ledger
 	chunks int
 	seq    int
 }
 
 // next is a chunk of some lines.
-func (a *appender) next() Chunk {
+func (a *appender) next() check.Chunk {
 	a.chunks++
-	c := Chunk{First: a.seq + 1}
+	c := check.Chunk{First: a.seq + 1}
 	for range 100 {
 		a.seq++
-		c.Data = append(c.Data, tagged(0, a.seq, bytes.Repeat([]byte("x"), 80))...)
+		c.Data = append(c.Data, check.Tagged(0, a.seq, bytes.Repeat([]byte("x"), 80))...)
 	}
 	c.Last = a.seq
 	return c
@@ -169,7 +170,7 @@ func (a *appender) next() Chunk {
 func (a *appender) append(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	x := Append{Chunk: a.next(), File: hf.FileName(a.file()), Lock: a.lock.Name(), After: a.ledger.High(), Sent: time.Now()}
+	x := check.Append{Chunk: a.next(), File: hf.FileName(a.file()), Lock: a.lock.Name(), After: a.ledger.High(), Sent: time.Now()}
 	r, err := a.lock.Append(ctx, x.File, x.Data)
 	x.Acked, x.Receipt, x.Answered = err == nil, receipt(r), time.Now()
 	a.ledger.Append(x)

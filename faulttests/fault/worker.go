@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -23,9 +24,9 @@ type Place struct {
 // some appends, release. It belongs to one goroutine.
 type Worker struct {
 	Client  *clientlib.Client
-	Speaker *Speaker
+	Speaker *check.Speaker
 	Places  []Place
-	Ledger  *Ledger
+	Ledger  *check.Ledger
 	Rand    *rand.Rand
 	// TTL of its leases.
 	TTL time.Duration
@@ -73,7 +74,7 @@ func (w *Worker) round(ctx context.Context, p Place) {
 func (w *Worker) acquire(ctx context.Context, name cluster.LockName) (*clientlib.Lock, bool) {
 	actx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
-	g := Grant{Client: w.Speaker.client, Lock: name, After: w.Ledger.High(), Sent: time.Now()}
+	g := check.Grant{Client: w.Speaker.Client(), Lock: name, After: w.Ledger.High(), Sent: time.Now()}
 	lock, err := w.Client.Acquire(actx, name, clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever})
 	if err != nil {
 		w.failed(ctx, "acquire "+string(name), err)
@@ -88,7 +89,7 @@ func (w *Worker) append(ctx context.Context, lock *clientlib.Lock, p Place) bool
 	actx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
 	size := smallestChunk + w.Rand.IntN(largestChunk-smallestChunk)
-	a := Append{Chunk: w.Speaker.Chunk(size), File: p.File, Lock: p.Lock, After: w.Ledger.High(), Sent: time.Now()}
+	a := check.Append{Chunk: w.Speaker.Chunk(size), File: p.File, Lock: p.Lock, After: w.Ledger.High(), Sent: time.Now()}
 	r, err := lock.Append(actx, p.File, a.Data)
 	a.Answered = time.Now()
 	if err != nil {
@@ -118,7 +119,7 @@ func (w *Worker) failed(ctx context.Context, what string, err error) {
 	case errors.Is(err, wire.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		w.Ledger.Unknown()
 	default:
-		w.Ledger.Violation("client %d: %s: %v", w.Speaker.client, what, err)
+		w.Ledger.Violation("client %d: %s: %v", w.Speaker.Client(), what, err)
 	}
 }
 

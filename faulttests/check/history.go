@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fault
+package check
 
 import (
 	"fmt"
@@ -26,19 +26,19 @@ type History struct {
 
 // The operations of a history.
 type (
-	acquireCall struct {
-		lock cluster.LockName
-		try  bool // do not wait
+	AcquireCall struct {
+		Lock cluster.LockName
+		Try  bool // do not wait
 	}
-	releaseCall struct {
-		lock  cluster.LockName
-		token cluster.Token
+	ReleaseCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
 	}
-	// lockReply answers both. A call without an answer returns at infinity.
-	lockReply struct {
-		token   cluster.Token // granted or released
-		held    bool          // somebody else holds it
-		unknown bool
+	// Reply answers both. A call without an answer returns at infinity.
+	Reply struct {
+		Token   cluster.Token // granted or released
+		Held    bool          // somebody else holds it
+		Unknown bool
 	}
 )
 
@@ -47,16 +47,16 @@ func NewHistory() *History { return &History{began: time.Now()} }
 
 // Begin notes that a client calls; the returned function notes the answer. A
 // client that got no answer is somebody else from then on, for nobody can call twice at once.
-func (h *History) Begin(client int, call any) (end func(lockReply)) {
+func (h *History) Begin(client int, call any) (end func(Reply)) {
 	at := time.Since(h.began)
-	return func(r lockReply) {
+	return func(r Reply) {
 		back := int64(time.Since(h.began))
-		if r.unknown {
+		if r.Unknown {
 			back = math.MaxInt64
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if r.unknown {
+		if r.Unknown {
 			h.mu.unknown++
 		}
 		h.mu.operations = append(h.mu.operations, porcupine.Operation{
@@ -81,19 +81,19 @@ type lockState struct {
 	ghost bool
 }
 
-// lockModel is a lock as its clients understand it, written without a look at
+// LockModel is a lock as its clients understand it, written without a look at
 // locktable. Leases do not end in it.
-func lockModel() porcupine.Model {
+func LockModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Partition: partitionByLock,
 		Init:      func() []any { return []any{lockState{}} },
 		Step: func(state, in, out any) []any {
-			s, r := state.(lockState), out.(lockReply)
+			s, r := state.(lockState), out.(Reply)
 			switch call := in.(type) {
-			case acquireCall:
+			case AcquireCall:
 				return s.acquire(r)
-			case releaseCall:
-				return s.release(call.token, r)
+			case ReleaseCall:
+				return s.release(call.Token, r)
 			default:
 				return nil
 			}
@@ -105,28 +105,28 @@ func lockModel() porcupine.Model {
 }
 
 // acquire is every state that may follow.
-func (s lockState) acquire(r lockReply) []any {
+func (s lockState) acquire(r Reply) []any {
 	free := s.holder == 0 || s.ghost
 	switch {
-	case r.unknown && free:
+	case r.Unknown && free:
 		return []any{s, lockState{top: s.top, ghost: true, holder: s.top + 1}}
-	case r.unknown:
+	case r.Unknown:
 		return []any{s}
-	case r.held && s.holder != 0:
+	case r.Held && s.holder != 0:
 		return []any{s}
-	case !r.held && free && r.token > s.top:
-		return []any{lockState{holder: r.token, top: r.token}}
+	case !r.Held && free && r.Token > s.top:
+		return []any{lockState{holder: r.Token, top: r.Token}}
 	default:
 		return nil
 	}
 }
 
-func (s lockState) release(token cluster.Token, r lockReply) []any {
+func (s lockState) release(token cluster.Token, r Reply) []any {
 	held := s.holder == token && !s.ghost
 	switch {
-	case r.unknown && held:
+	case r.Unknown && held:
 		return []any{s, lockState{top: s.top}}
-	case r.unknown:
+	case r.Unknown:
 		return []any{s}
 	case held:
 		return []any{lockState{top: s.top}}
@@ -141,10 +141,10 @@ func partitionByLock(all []porcupine.Operation) [][]porcupine.Operation {
 	for _, op := range all {
 		var name cluster.LockName
 		switch call := op.Input.(type) {
-		case acquireCall:
-			name = call.lock
-		case releaseCall:
-			name = call.lock
+		case AcquireCall:
+			name = call.Lock
+		case ReleaseCall:
+			name = call.Lock
 		}
 		if byLock[name] == nil {
 			names = append(names, name)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fault
+package check
 
 import (
 	"bytes"
@@ -41,12 +41,12 @@ func SourceText(root string, size int) (lines [][]byte, err error) {
 	return lines, err
 }
 
-// tagged is a line as it is appended: who, which of that client's lines, what.
-func tagged(client, seq int, text []byte) []byte {
+// Tagged is a line as it is appended: who, which of that client's lines, what.
+func Tagged(client, seq int, text []byte) []byte {
 	return fmt.Appendf(nil, "c%d %d %s\n", client, seq, text)
 }
 
-// parseTag is the inverse of tagged, without its end of line.
+// parseTag is the inverse of Tagged, without its end of line.
 func parseTag(line []byte) (client, seq int, ok bool) {
 	n, err := fmt.Sscanf(string(line[:min(len(line), 40)]), "c%d %d ", &client, &seq)
 	return client, seq, err == nil && n == 2
@@ -67,6 +67,9 @@ func NewSpeaker(lines [][]byte, client, clients int) *Speaker {
 	return &Speaker{lines: lines, client: client, clients: clients, next: client}
 }
 
+// Client is the number of the client it speaks for.
+func (s *Speaker) Client() int { return s.client }
+
 // Chunk is several whole lines that one append carries.
 type Chunk struct {
 	Client      int
@@ -78,7 +81,7 @@ type Chunk struct {
 func (s *Speaker) Chunk(size int) Chunk {
 	c := Chunk{Client: s.client, First: s.seq + 1}
 	for {
-		line := tagged(s.client, s.seq+1, s.lines[s.next%len(s.lines)])
+		line := Tagged(s.client, s.seq+1, s.lines[s.next%len(s.lines)])
 		if len(c.Data) > 0 && len(c.Data)+len(line) > size {
 			c.Last = s.seq
 			return c
