@@ -5,6 +5,8 @@ package wal
 import (
 	"errors"
 	"fmt"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // What can be wrong with a log.
@@ -39,6 +41,9 @@ type ScanError struct {
 	Reason string
 	// Err is ErrCorrupt, ErrGap, ErrFeatureLevel or the error of the storage.
 	Err error
+	// Unlisted is the first LSN of a segment that must be there, for a CLOSE
+	// says so, and that the listing of the directory does not show. 0 = none.
+	Unlisted cluster.LSN
 }
 
 func (e *ScanError) Error() string {

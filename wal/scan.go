@@ -38,6 +38,9 @@ type ScanOptions struct {
 	// AtLeast is the adopted end of START: the log must reach it, and have its
 	// chain value there.
 	AtLeast Position
+	// Known are the first LSNs of segments that are opened whether the listing
+	// shows them or not: see ScanError.Unlisted.
+	Known []cluster.LSN
 	// Relog, if set, is called after Visit with every record that must be
 	// re-logged: those in the segments behind Result.Linkable.
 	Relog Visit
@@ -138,13 +141,14 @@ func (s *scanner) open() error {
 	if err != nil {
 		return s.directory("list segments", err)
 	}
-	var firsts []cluster.LSN
+	firsts := slices.Clone(s.opt.Known)
 	for _, name := range names {
 		if first, ok := ParseSegmentName(name); ok {
 			firsts = append(firsts, first)
 		}
 	}
 	slices.Sort(firsts)
+	firsts = slices.Compact(firsts)
 	// The newest segment that begins at or before the first record wanted.
 	start := -1
 	for i, first := range firsts {

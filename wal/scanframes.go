@@ -26,7 +26,10 @@ func (s *scanner) segment(i int) (more bool, err error) {
 	g.Last = s.pos.LSN
 	if i == len(s.segs)-1 {
 		if closed {
-			return false, s.damage(i, off, fmt.Sprintf("CLOSE without its successor %s", SegmentName(s.pos.LSN+1)), ErrGap)
+			next := s.pos.LSN + 1
+			return false, &ScanError{
+				File: g.Name, Offset: off, Reason: "CLOSE without its successor " + SegmentName(next), Err: ErrGap, Unlisted: next,
+			}
 		}
 		return false, nil
 	}

@@ -48,8 +48,9 @@ type Adoption struct {
 // fit may be a stale listing or a file that was removed meanwhile, so everything is
 // opened and read again before it is refused, naming file and offset.
 func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
+	var known []cluster.LSN
 	for try := 1; ; try++ {
-		a, err := r.v.scanOnce(src, warm)
+		a, err := r.v.scanOnce(src, warm, known...)
 		if err == nil {
 			return a, nil
 		}
@@ -57,6 +58,10 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 			warm = nil
 			try--
 			continue
+		}
+		if damage, ok := errors.AsType[*wal.ScanError](err); ok && damage.Unlisted != 0 {
+			// A listing may lie, an open by a name that was never looked up does not.
+			known = append(known, damage.Unlisted)
 		}
 		if try == retries {
 			return nil, r.Depose(fmt.Errorf("scan epoch %d: %w", src.Epoch, err))
@@ -70,7 +75,7 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 // errCold says that the warm table is not a state of the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
-func (v *Volume) scanOnce(src Source, warm *Warm) (*Adoption, error) {
+func (v *Volume) scanOnce(src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
 	path := epochDir(src.Epoch)
 	a := &Adoption{Source: src}
 	b, err := v.findBase(a, path, warm)
@@ -95,6 +100,7 @@ func (v *Volume) scanOnce(src Source, warm *Warm) (*Adoption, error) {
 		MaxEpoch:     src.Epoch,
 		From:         s.at,
 		AtLeast:      src.start.end,
+		Known:        known,
 		Relog:        s.keep,
 	}, s.visit)
 	if err != nil {
