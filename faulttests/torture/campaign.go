@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	// healing bounds how long a cluster may take to be healthy again. On a slow
+	// filesystem a takeover that failed backs off, and a hung one is noticed after
+	// the storage timeout.
+	healing = 90 * time.Second
+	// rateWindow is how long calls are counted to know their rate.
+	rateWindow = 500 * time.Millisecond
+	// calm is how long clients work between two faults.
+	calm = 500 * time.Millisecond
+)
+
+// Campaign is one round: a site, the clients on it, and the faults they suffer.
+type Campaign struct {
+	T       testing.TB
+	Site    *Site
+	Traffic *Traffic
+	Rand    *rand.Rand
+	// Floor is how many calls a second must get through while nothing is wrong.
+	Floor float64
+	// Strikes are what happened, in order.
+	Strikes []Result
+
+	calmCalls int           // that got through without a fault
+	calmTime  time.Duration // and how long that was
+}
+
+// Result is what became of one strike.
+type Result struct {
+	Fault   string
+	At      time.Time
+	Epoch   hf.Epoch // that reigned before
+	After   hf.Epoch // that reigned when all was well again
+	Deposes bool
+	// Healed is how long it took from the mending to a healthy cluster.
+	Healed time.Duration
+	// During is how many calls got through between injection and mending.
+	During int
+}
+
+// Run strikes with the faults in the order given, until all were injected or the
+// limit is over; at least once. It fails the test where the cluster is not healthy in time.
+func (c *Campaign) Run(ctx context.Context, faults []Fault, limit time.Duration) {
+	began := time.Now()
+	for i, f := range faults {
+		if i > 0 && time.Since(began) > limit {
+			return
+		}
+		if !c.rest(ctx) || !c.strike(ctx, f) {
+			return
+		}
+	}
+	c.rest(ctx)
+}
+
+// rest lets the clients work on a healthy cluster, and counts what they do.
+func (c *Campaign) rest(ctx context.Context) bool {
+	began, before := time.Now(), c.Traffic.Calls()
+	rest(ctx, calm)
+	c.calmCalls += c.Traffic.Calls() - before
+	c.calmTime += time.Since(began)
+	return ctx.Err() == nil
+}
+
+// strike injects one fault and mends it, between two healthy states.
+func (c *Campaign) strike(ctx context.Context, f Fault) bool {
+	s, took, err := c.healthy(ctx)
+	if err != nil {
+		c.T.Errorf("I15: before %q: not healthy after %v: %v", f.Name, took.Round(time.Millisecond), err)
+		return false
+	}
+	r := Result{Fault: f.Name, At: time.Now(), Epoch: s.Epoch, Deposes: f.Deposes}
+	before := c.Traffic.Calls()
+	mend, err := f.Inject(ctx, s)
+	if err == nil {
+		rest(ctx, f.Lasts)
+	}
+	r.During = c.Traffic.Calls() - before
+	mended := time.Now()
+	if mend != nil {
+		if failed := mend(); failed != nil && err == nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		c.T.Errorf("%s: %v", f.Name, err)
+		return false
+	}
+	after, took, err := c.healthy(ctx)
+	if err != nil {
+		c.T.Errorf("I15: %v after %q was mended: not healthy: %v", took.Round(time.Millisecond), f.Name, err)
+		return false
+	}
+	r.After, r.Healed = after.Epoch, time.Since(mended)
+	if f.Deposes && r.After <= r.Epoch {
+		c.T.Errorf("%s: epoch %d still reigns: the fault is no fault", f.Name, r.Epoch)
+	}
+	c.Strikes = append(c.Strikes, r)
+	c.T.Logf("%-44s epoch %d -> %d, %d calls meanwhile, healthy %v after mending", f.Name, r.Epoch, r.After, r.During, r.Healed.Round(time.Millisecond))
+	return true
+}
+
+// healthy waits until one primary reigns, every server is able, and clients
+// get through.
+func (c *Campaign) healthy(ctx context.Context) (s *Strike, took time.Duration, err error) {
+	began := time.Now()
+	err = fmt.Errorf("no primary")
+	cluster.Poll(ctx, healing, func() bool {
+		s, err = c.look(ctx)
+		return err == nil
+	})
+	return s, time.Since(began), err
+}
+
+func (c *Campaign) look(ctx context.Context) (*Strike, error) {
+	p, epoch := c.Site.Cluster.Primary(ctx)
+	if p == nil {
+		return nil, fmt.Errorf("no primary")
+	}
+	body, err := p.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range body.Servers {
+		if hf.ServerID(x.ID) != p.Member.ID && (x.Role != "replica" || !x.Able) {
+			return nil, fmt.Errorf("server %d is %s, able %v", x.ID, x.Role, x.Able)
+		}
+	}
+	before := c.Traffic.Calls()
+	rest(ctx, rateWindow)
+	if rate := float64(c.Traffic.Calls()-before) / rateWindow.Seconds(); rate < c.Floor/2 {
+		return nil, fmt.Errorf("%.1f calls/s, want %.1f", rate, c.Floor/2)
+	}
+	return &Strike{Site: c.Site, Rand: c.Rand, Primary: p, Epoch: hf.Epoch(epoch)}, nil
+}
+
+// Rate is how many calls a second got through while nothing was wrong. A round
+// below the floor does not count: chaos that stops the traffic proves nothing.
+func (c *Campaign) Rate() float64 {
+	if c.calmTime == 0 {
+		return 0
+	}
+	return float64(c.calmCalls) / c.calmTime.Seconds()
+}
+
+// rest pauses, or less long when ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/holdfast-lock/holdfast/faulttests/check"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// porcupineLimit bounds one decision. What is undecided by then is a failure.
+const porcupineLimit = 5 * time.Minute
+
+// Round is what one round came to.
+type Round struct {
+	Site      string
+	Seed      uint64
+	Took      time.Duration
+	Rate      float64 // calls a second while nothing was wrong
+	Counted   bool    // the rate was not below the floor
+	Strikes   []Result
+	Failovers map[string][]time.Duration // by fault, sorted
+	Gap       time.Duration              // the longest time without an answer to anybody
+	Appends   int
+	Grants    int
+	Bytes     int64
+	Operations,
+	Indeterminate int
+	Partitions int           // of the history
+	Unknown    int           // that porcupine could not decide
+	Epoch      hf.Epoch      // the last
+	LSN        hf.LSN        // the last
+	Lines      check.Verdict // of the files
+	Warnings   []string      // of fsck
+	Violations []string      // with the number of the invariant
+}
+
+// RunRound lets clients work at a site while faults come and go, and judges.
+func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uint64, limit time.Duration) Round {
+	random := rand.New(rand.NewPCG(seed, 1))
+	traffic := NewTraffic(t, site.Cluster, random)
+	c := &Campaign{T: t, Site: site, Traffic: traffic, Rand: random, Floor: site.Floor}
+	began := time.Now()
+	traffic.Start(t.Context(), lines)
+	c.Run(t.Context(), faults, limit)
+	traffic.End()
+	r := Round{Site: site.Name, Seed: seed, Took: time.Since(began), Rate: c.Rate(), Strikes: c.Strikes}
+	if r.Counted = r.Rate >= site.Floor; !r.Counted {
+		t.Errorf("%.1f calls/s while nothing was wrong, below the floor of %.1f: this round does not count", r.Rate, site.Floor)
+	}
+	r.judge(t, site, traffic)
+	for _, bad := range r.Violations {
+		t.Error(bad)
+	}
+	return r
+}
+
+// judge stops the servers and gives every verdict.
+func (r *Round) judge(t *testing.T, site *Site, traffic *Traffic) {
+	t.Helper()
+	site.Cluster.TermAll()
+	dir, err := site.Settle()
+	if err != nil {
+		r.bad("settle the volume: %v", err)
+		return
+	}
+	report, err := site.Cluster.Fsck()
+	if err != nil {
+		r.bad("fsck: %v", err)
+	}
+	r.Epoch, r.LSN = report.Epoch, report.LSN
+	for _, f := range report.Findings {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s: %s", f.Severity, f.Path, f.Problem))
+	}
+	r.Lines = check.Judge(traffic.Ledger, func(name hf.FileName) ([]byte, error) {
+		return os.ReadFile(filepath.Join(dir, "files", filepath.FromSlash(string(name))))
+	})
+	r.Violations = append(r.Violations, r.Lines.Bad...)
+	r.count(traffic.Ledger)
+	r.history(t, traffic.History)
+}
+
+func (r *Round) bad(format string, args ...any) {
+	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+}
+
+// count sums up what clients were told, and how long nobody was told anything.
+func (r *Round) count(l *check.Ledger) {
+	appends, grants, _ := l.Entries()
+	r.Appends, r.Grants, r.Indeterminate, r.Bytes = l.Count()
+	var strikes []check.Strike
+	for _, s := range r.Strikes {
+		if s.Deposes {
+			strikes = append(strikes, check.Strike{Kind: s.Fault, At: s.At, Epoch: s.Epoch})
+		}
+	}
+	r.Failovers = check.Failovers(strikes, appends, grants)
+	var told []time.Time
+	for _, a := range appends {
+		if a.Acked {
+			told = append(told, a.Answered)
+		}
+	}
+	for _, g := range grants {
+		told = append(told, g.Answered)
+	}
+	slices.SortFunc(told, time.Time.Compare)
+	for i := 1; i < len(told); i++ {
+		r.Gap = max(r.Gap, told[i].Sub(told[i-1]))
+	}
+}
+
+// history has porcupine decide about the lockers.
+func (r *Round) history(t *testing.T, h *check.History) {
+	t.Helper()
+	all, unknown := h.Operations()
+	r.Operations, r.Indeterminate = len(all), r.Indeterminate+unknown
+	r.Partitions = len(check.LockModel().Partition(all))
+	result, info := porcupine.CheckOperationsVerbose(check.LockModel(), all, porcupineLimit)
+	switch result {
+	case porcupine.Ok:
+		return
+	case porcupine.Unknown:
+		r.Unknown++
+	}
+	picture := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", r.Seed))
+	if err := porcupine.VisualizePath(check.LockModel(), info, picture); err != nil {
+		t.Logf("visualize: %v", err)
+	}
+	r.bad("I4: the history is not linearizable: %s, see %s", result, picture)
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torture
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/check"
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+)
+
+var (
+	torture   = flag.Bool("torture", false, "run campaigns; they take minutes to hours")
+	siteNames = flag.String("torture.site", "", "run only at sites whose name contains this")
+	faultName = flag.String("torture.fault", "", "inject only faults whose name contains this")
+	duration  = flag.Duration("torture.for", 0, "go on for this long at each site; 0 = each fault once")
+	perRound  = flag.Duration("torture.round", 4*time.Minute, "begin a fresh volume after this long")
+	firstSeed = flag.Uint64("torture.seed", 0, "the seed of the first round; 0 = from the time")
+	reportTo  = flag.String("torture.report", "", "write the report to this file")
+	binary    = flag.String("torture.binary", "", "the holdfast binary to test; empty = build it")
+	textBytes = flag.Int("torture.text", 4<<20, "how much text the clients append, over and over, in bytes")
+)
+
+// TestCampaign is each fault at each site, or hours of them.
+func TestCampaign(t *testing.T) {
+	if !*torture {
+		t.Skip("campaigns take minutes to hours: give -torture")
+	}
+	seed := *firstSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	lines := text(t)
+	report := &Report{Began: time.Now(), Skipped: map[string]map[string]string{}}
+	defer write(t, report)
+	bin := build(t)
+	for _, place := range Places() {
+		if !strings.Contains(place.Name, *siteNames) {
+			continue
+		}
+		began := time.Now()
+		for n := 0; n == 0 || time.Since(began) < *duration; n++ {
+			seed++
+			passed := t.Run(fmt.Sprintf("%s/%d", place.Name, n+1), func(t *testing.T) {
+				if err := place.Available(); err != nil {
+					t.Skip(err)
+				}
+				t.Logf("seed: -torture.seed %d", seed-1)
+				site := place.Open(t, bin)
+				faults, why := choose(site, seed)
+				for name, err := range why {
+					note(report, site.Name, name, err)
+				}
+				report.Rounds = append(report.Rounds, RunRound(t, site, lines, faults, seed, roundLimit()))
+				write(t, report)
+			})
+			if !passed {
+				break
+			}
+		}
+	}
+}
+
+// choose is what to inject at a site: each fault once, or many in random order.
+func choose(site *Site, seed uint64) (faults []Fault, why map[string]error) {
+	usable, why := Usable(All(), site)
+	usable = slices.DeleteFunc(usable, func(f Fault) bool { return !strings.Contains(f.Name, *faultName) })
+	if *duration == 0 {
+		return usable, why
+	}
+	random := rand.New(rand.NewPCG(seed, 2))
+	for range 20 {
+		for _, i := range random.Perm(len(usable)) {
+			faults = append(faults, usable[i])
+		}
+	}
+	return faults, why
+}
+
+func roundLimit() time.Duration {
+	if *duration == 0 {
+		return time.Hour
+	}
+	return min(*perRound, *duration)
+}
+
+func note(r *Report, site, name string, err error) {
+	if r.Skipped[site] == nil {
+		r.Skipped[site] = map[string]string{}
+	}
+	r.Skipped[site][name] = err.Error()
+}
+
+func write(t *testing.T, r *Report) {
+	if *reportTo == "" {
+		return
+	}
+	f, err := os.Create(*reportTo)
+	if err == nil {
+		err = r.Markdown(f)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Errorf("write the report: %v", err)
+	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	if *binary != "" {
+		return *binary
+	}
+	path, err := cluster.Build(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func text(t *testing.T) [][]byte {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatalf("find the Go source tree: %v", err)
+	}
+	lines, err := check.SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), *textBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
