@@ -75,6 +75,20 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 // errCold says that the warm table is not a state of the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
+// ErrSetBack says that the volume lacks records that were committed: somebody put
+// an older copy of it in its place, or its filesystem lost what it had synced.
+var ErrSetBack = errors.New("the volume is older than what this server knows")
+
+// beyond judges a log that ends before the warm table does. Only committed
+// records are pushed, so a sound table proves that the volume had them once.
+func beyond(warm *Warm, end wal.Position) error {
+	if warm.Table.LSN() != warm.At.LSN {
+		return errCold
+	}
+	return fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
+		ErrSetBack, warm.At.LSN, end.LSN)
+}
+
 func (v *Volume) scanOnce(src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
 	path := epochDir(src.Epoch)
 	a := &Adoption{Source: src}
@@ -108,7 +122,7 @@ func (v *Volume) scanOnce(src Source, warm *Warm, known ...cluster.LSN) (*Adopti
 	}
 	a.End = a.log.End
 	if a.Table == nil {
-		return nil, errCold // the log ends before the warm table does
+		return nil, beyond(warm, a.End)
 	}
 	if a.Table.LSN() != a.End.LSN {
 		return nil, fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)
