@@ -179,7 +179,7 @@ func TestClusterSchedules(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { waits = append(waits, clusterSchedule(t, seed)...) })
 		})
-		if *clusterSeed != 0 {
+		if *clusterSeed != 0 || t.Failed() {
 			break
 		}
 	}

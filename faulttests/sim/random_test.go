@@ -44,13 +44,14 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	var done, acked, reigns atomic.Int64
 	var mu sync.Mutex
+	var failed atomic.Bool // one failure is enough
 	byOp, byFault := map[string]int{}, map[string]int{}
 	parts := runtime.GOMAXPROCS(0)
 	t.Run("parts", func(t *testing.T) {
 		for part := range parts {
 			t.Run(fmt.Sprint(part), func(t *testing.T) {
 				t.Parallel()
-				for n := part + 1; n <= *seeds && !t.Failed(); n += parts {
+				for n := part + 1; n <= *seeds && !failed.Load(); n += parts {
 					synctest.Test(t, func(t *testing.T) {
 						c := newRandomStory(t, uint64(n))
 						c.play()
@@ -66,6 +67,9 @@ func TestRandomSchedules(t *testing.T) {
 						reigns.Add(int64(len(c.story.reigns)))
 					})
 					done.Add(1)
+					if t.Failed() {
+						failed.Store(true)
+					}
 				}
 			})
 		}
@@ -173,7 +177,7 @@ func (c *randomStory) play() {
 		poll(func() bool { return closed(c.done) || closed(last.done) })
 	}
 	if !closed(c.done) {
-		c.t.Errorf("seed %d: I15: the clients are not done after an hour; last reign: %v", c.seed, last.err)
+		c.t.Errorf("seed %d: I15: the clients are not done after a quarter of an hour; last reign: %v", c.seed, last.err)
 	}
 	time.Sleep(200 * time.Millisecond)
 	disk := c.story.Disk

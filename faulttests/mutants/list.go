@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import "slices"
+
+// List is every mutant, in the order of the protocol.
+func List() []Mutant { return slices.Concat(takeoverMutants(), commitMutants()) }

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	all  = flag.Bool("mutants", false, "run every mutant")
+	only = flag.String("mutants.run", "", "run the mutants whose name matches this `regexp`")
+	fast = flag.Bool("mutants.fast", false, "run the fast mutants")
+)
+
+// limit bounds one run of a killer. None needs half of it.
+const limit = 4 * time.Minute
+
+// chosen are the mutants that the flags ask for.
+func chosen(t *testing.T) (list []Mutant) {
+	t.Helper()
+	name, err := regexp.Compile(*only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range List() {
+		if *all && *only == "" || *only != "" && name.MatchString(m.Name) || *fast && m.Fast {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// TestPatchesFit keeps the list alive: every edit fits exactly once, and what
+// comes out is Go.
+func TestPatchesFit(t *testing.T) {
+	root := moduleRoot(t)
+	seen := map[string]bool{}
+	fastOnes := 0
+	for _, m := range List() {
+		if seen[m.Name] {
+			t.Errorf("two mutants are called %s", m.Name)
+		}
+		seen[m.Name] = true
+		if m.Fast {
+			fastOnes++
+		}
+		files, err := m.patch(root)
+		if err != nil {
+			t.Error(err)
+		}
+		for name, text := range files {
+			if _, err := format.Source([]byte(text)); err != nil {
+				t.Errorf("mutant %s: %s: %v", m.Name, name, err)
+			}
+		}
+	}
+	if fastOnes != 5 {
+		t.Errorf("%d fast mutants, want 5", fastOnes)
+	}
+}
+
+func TestMutants(t *testing.T) {
+	list := chosen(t)
+	if len(list) == 0 {
+		t.Skip("run with -mutants, -mutants.fast or -mutants.run REGEXP")
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("the go command is not there to compile mutants")
+	}
+	l := &lab{t: t, root: moduleRoot(t), dir: t.TempDir(), clean: map[string]string{}}
+	passed := map[Killer]bool{}
+	for _, m := range list {
+		if !passed[m.By] {
+			passed[m.By] = l.baseline(m.By)
+		}
+	}
+	table := []string{fmt.Sprintf("%-24s %-7s %s", "mutant", "time", "killed by")}
+	killed := 0
+	for _, m := range list {
+		v := l.run(&m)
+		if v.err != nil {
+			t.Errorf("%s: %v\n  by: %v", m.Name, v.err, m.By)
+		} else {
+			killed++
+		}
+		table = append(table, fmt.Sprintf("%-24s %-7s %s", m.Name, v.took.Round(100*time.Millisecond), v))
+		t.Log(table[len(table)-1])
+	}
+	t.Logf("%d of %d mutants killed\n%s", killed, len(list), strings.Join(table, "\n"))
+}
+
+// lab compiles and runs killers.
+type lab struct {
+	t     *testing.T
+	root  string
+	dir   string
+	clean map[string]string // test binaries of the product as it is, by package
+}
+
+// verdict is what one run of a killer said.
+type verdict struct {
+	test, word string // the first test that failed, and its first line
+	took       time.Duration
+	err        error // nil when a test failed as it should
+}
+
+func (v verdict) String() string {
+	if v.err != nil {
+		return "SURVIVED: " + strings.SplitN(v.err.Error(), "\n", 2)[0]
+	}
+	return v.test + ": " + v.word
+}
+
+// baseline wants a killer to pass where nothing is broken.
+func (l *lab) baseline(k Killer) bool {
+	bin, ok := l.clean[k.Pkg]
+	if !ok {
+		bin = filepath.Join(l.dir, strings.ReplaceAll(k.Pkg, "/", "_")+".test")
+		if err := l.compile(k.Pkg, bin, ""); err != nil {
+			l.t.Fatal(err)
+		}
+		l.clean[k.Pkg] = bin
+	}
+	began := time.Now()
+	out, err := l.execute(bin, k)
+	if err != nil {
+		l.t.Fatalf("the product as it is does not pass %v: %v\n%s", k, err, tail(out))
+	}
+	if strings.Contains(out, "no tests to run") {
+		l.t.Fatalf("%v runs nothing", k)
+	}
+	l.t.Logf("baseline %v: passed in %v", k, time.Since(began).Round(100*time.Millisecond))
+	return true
+}
+
+var errSurvived = errors.New("no test noticed")
+
+// run lets a mutant's killer loose on it.
+func (l *lab) run(m *Mutant) (v verdict) {
+	began := time.Now()
+	defer func() { v.took = time.Since(began) }()
+	dir, err := os.MkdirTemp(l.dir, m.Name+"-")
+	if err != nil {
+		return verdict{err: err}
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // below the test's own directory
+	overlay, err := m.overlay(l.root, dir)
+	if err != nil {
+		return verdict{err: err}
+	}
+	bin := filepath.Join(dir, "killer.test")
+	if err := l.compile(m.By.Pkg, bin, overlay); err != nil {
+		return verdict{err: err}
+	}
+	out, err := l.execute(bin, m.By)
+	switch {
+	case err == nil:
+		return verdict{err: errSurvived}
+	case strings.Contains(out, "panic: test timed out"), errors.Is(err, context.DeadlineExceeded):
+		return verdict{err: fmt.Errorf("time ran out:\n%s", tail(out))}
+	}
+	v.test, v.word = firstFailure(out)
+	if v.test == "" {
+		v.err = fmt.Errorf("%w, but no test failed:\n%s", err, tail(out))
+	}
+	return v
+}
+
+// compile makes a test binary.
+func (l *lab) compile(pkg, bin, overlay string) error {
+	args := []string{"test", "-c", "-o", bin}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(l.t.Context(), "go", append(args, "./"+pkg)...)
+	cmd.Dir = l.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("does not compile: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// execute runs a killer's tests in its package's directory.
+func (l *lab) execute(bin string, k Killer) (string, error) {
+	ctx, cancel := context.WithTimeout(l.t.Context(), limit+10*time.Second)
+	defer cancel()
+	args := append([]string{"-test.run", k.Run, "-test.failfast", "-test.timeout", limit.String()}, strings.Fields(k.Flags)...)
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Dir = filepath.Join(l.root, k.Pkg)
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return string(out), err
+}
+
+// failure is a line that names a test, or the panic of one.
+var failure = regexp.MustCompile(`^\s*--- FAIL: (\S+)|^(panic|fatal error): `)
+
+// firstFailure is the first test that failed and the first line that it wrote.
+func firstFailure(out string) (test, word string) {
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		m := failure.FindStringSubmatch(line)
+		switch {
+		case m == nil && test != "" && line != "":
+			return test, clip(line)
+		case m == nil:
+		case m[1] != "":
+			test = m[1]
+		case test == "":
+			return "panic", clip(line)
+		default:
+			return test, clip(line)
+		}
+	}
+	return test, word
+}
+
+func clip(s string) string { return s[:min(len(s), 110)] }
+
+// tail is the end of a long output.
+func tail(s string) string { return s[max(0, len(s)-3000):] }
