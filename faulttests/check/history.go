@@ -3,8 +3,8 @@
 package check
 
 import (
-	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,23 +24,73 @@ type History struct {
 	}
 }
 
-// The operations of a history.
+// The operations of a history. Each concerns one lock, and at most one file is
+// appended to under it.
 type (
+	// AcquireCall asks for a lock. A wait that ran into its deadline is answered
+	// with Held, like a try.
 	AcquireCall struct {
 		Lock cluster.LockName
 		Try  bool // do not wait
+		// TTL of the lease; 0 says that it cannot end during the history.
+		TTL time.Duration
 	}
+	// ReleaseCall gives a lock back.
 	ReleaseCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// Reply answers both. A call without an answer returns at infinity.
-	Reply struct {
-		Token   cluster.Token // granted or released
-		Held    bool          // somebody else holds it
-		Unknown bool
+	// RenewCall extends a lease. Renewals that nobody records do no harm: the
+	// model never says that a lease must have ended.
+	RenewCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
 	}
+	// ShowCall asks the primary who holds a lock and how long its file is.
+	ShowCall struct{ Lock cluster.LockName }
+	// AppendCall appends to the lock's file. Data is different in each.
+	AppendCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
+		Data  []byte
+	}
+	// BreakCall ends a grant on an operator's word; token 0 = whichever is live.
+	BreakCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
+	}
+	// ReadCall reads the lock's whole file from the volume, once nobody appends any more.
+	ReadCall struct{ Lock cluster.LockName }
 )
+
+// Reply answers every call. One without an answer may take effect at any later
+// time, or never.
+type Reply struct {
+	// Token is the one granted, or the live one that was shown; 0 = free.
+	Token cluster.Token
+	// Held says that somebody else holds the lock.
+	Held bool
+	// Refused says that the service did not take the token, or found nothing to
+	// break. What a client refuses to ask because it lost its lease is no call.
+	Refused bool
+	Unknown bool
+	// Offset is where an append went.
+	Offset int64
+	// Length of the file, of ShowCall and ReadCall. A ShowCall that does not tell says -1.
+	Length int64
+	// Sum is the CRC-32C of what ReadCall read.
+	Sum uint32
+}
+
+// timedCall is a call as the model sees it: with the nanoseconds, since the
+// history began, between which it took effect.
+type timedCall struct {
+	call     any
+	at, back int64
+}
+
+// never is a time that does not come.
+const never = int64(math.MaxInt64)
 
 // NewHistory begins now.
 func NewHistory() *History { return &History{began: time.Now()} }
@@ -48,21 +98,30 @@ func NewHistory() *History { return &History{began: time.Now()} }
 // Begin notes that a client calls; the returned function notes the answer. A
 // client that got no answer is somebody else from then on, for nobody can call twice at once.
 func (h *History) Begin(client int, call any) (end func(Reply)) {
-	at := time.Since(h.began)
+	at := int64(time.Since(h.began))
 	return func(r Reply) {
-		back := int64(time.Since(h.began))
-		if r.Unknown {
-			back = math.MaxInt64
-		}
+		op := operation(client, call, at, int64(time.Since(h.began)), r)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if r.Unknown {
 			h.mu.unknown++
 		}
-		h.mu.operations = append(h.mu.operations, porcupine.Operation{
-			ClientId: client, Input: call, Call: int64(at), Output: r, Return: back,
-		})
+		h.mu.operations = append(h.mu.operations, op)
 	}
+}
+
+// operation is one of porcupine's. A call without an answer lies at its beginning
+// though its effect may come at any later time: the model remembers that it is
+// out, so that porcupine need not try every place for it. Only an append, whose
+// place in the file matters, may end at any time itself.
+func operation(client int, call any, at, back int64, r Reply) porcupine.Operation {
+	if r.Unknown {
+		back = at
+		if _, is := call.(AppendCall); is {
+			back = never
+		}
+	}
+	return porcupine.Operation{ClientId: client, Input: timedCall{call, at, back}, Call: at, Output: r, Return: back}
 }
 
 // Operations are all so far, and how many of them had no answer.
@@ -72,86 +131,41 @@ func (h *History) Operations() (all []porcupine.Operation, unknown int) {
 	return append(all, h.mu.operations...), h.mu.unknown
 }
 
-// lockState is what the model knows of one lock.
-type lockState struct {
-	holder cluster.Token // 0 = free
-	top    cluster.Token // the highest that was ever granted
-	// ghost says that a client which got no answer may hold it: then it may
-	// be free again at any time, because the library lets go of such a grant.
-	ghost bool
-}
-
-// LockModel is a lock as its clients understand it, written without a look at
-// locktable. Leases do not end in it.
-func LockModel() porcupine.Model {
-	m := porcupine.NondeterministicModel{
-		Partition: partitionByLock,
-		Init:      func() []any { return []any{lockState{}} },
-		Step: func(state, in, out any) []any {
-			s, r := state.(lockState), out.(Reply)
-			switch call := in.(type) {
-			case AcquireCall:
-				return s.acquire(r)
-			case ReleaseCall:
-				return s.release(call.Token, r)
-			default:
-				return nil
-			}
-		},
-		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
-		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
-	}
-	return m.ToModel()
-}
-
-// acquire is every state that may follow.
-func (s lockState) acquire(r Reply) []any {
-	free := s.holder == 0 || s.ghost
-	switch {
-	case r.Unknown && free:
-		return []any{s, lockState{top: s.top, ghost: true, holder: s.top + 1}}
-	case r.Unknown:
-		return []any{s}
-	case r.Held && s.holder != 0:
-		return []any{s}
-	case !r.Held && free && r.Token > s.top:
-		return []any{lockState{holder: r.Token, top: r.Token}}
+// lockOf is the lock that an operation concerns.
+func lockOf(op porcupine.Operation) cluster.LockName {
+	switch call := op.Input.(timedCall).call.(type) {
+	case AcquireCall:
+		return call.Lock
+	case ReleaseCall:
+		return call.Lock
+	case RenewCall:
+		return call.Lock
+	case ShowCall:
+		return call.Lock
+	case AppendCall:
+		return call.Lock
+	case BreakCall:
+		return call.Lock
+	case ReadCall:
+		return call.Lock
 	default:
-		return nil
+		return "" // one that the model refuses
 	}
 }
 
-func (s lockState) release(token cluster.Token, r Reply) []any {
-	held := s.holder == token && !s.ghost
-	switch {
-	case r.Unknown && held:
-		return []any{s, lockState{top: s.top}}
-	case r.Unknown:
-		return []any{s}
-	case held:
-		return []any{lockState{top: s.top}}
-	default:
-		return nil
-	}
-}
-
-func partitionByLock(all []porcupine.Operation) [][]porcupine.Operation {
+// partitionByLock splits a history, which is linearizable if each part is. The
+// parts come in order of their names.
+func partitionByLock(all []porcupine.Operation) (parts [][]porcupine.Operation) {
 	byLock := map[cluster.LockName][]porcupine.Operation{}
 	var names []cluster.LockName
 	for _, op := range all {
-		var name cluster.LockName
-		switch call := op.Input.(type) {
-		case AcquireCall:
-			name = call.Lock
-		case ReleaseCall:
-			name = call.Lock
-		}
+		name := lockOf(op)
 		if byLock[name] == nil {
 			names = append(names, name)
 		}
 		byLock[name] = append(byLock[name], op)
 	}
-	var parts [][]porcupine.Operation
+	slices.Sort(names)
 	for _, name := range names {
 		parts = append(parts, byLock[name])
 	}

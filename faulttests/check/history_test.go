@@ -3,40 +3,239 @@
 package check
 
 import (
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// TestModelNoticesWrongHistories is the model's own negative control.
-func TestModelNoticesWrongHistories(t *testing.T) {
-	op := func(client int, in any, call, back int64, out Reply) porcupine.Operation {
-		return porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: back}
-	}
+// script makes histories by hand. Times are in seconds.
+type script []porcupine.Operation
+
+// does is one operation of a client between two times.
+func (s *script) does(client int, call any, at, back int64, r Reply) *script {
+	*s = append(*s, operation(client, call, at*1e9, back*1e9, r))
+	return s
+}
+
+func history() *script { return &script{} }
+
+func sum(texts ...string) uint32 {
+	return crc32.Checksum([]byte(strings.Join(texts, "")), crc32.MakeTable(crc32.Castagnoli))
+}
+
+func tokenOf(n int) cluster.Token { return cluster.Token(n) }
+
+func appendCall(token int, text string) AppendCall {
+	return AppendCall{Lock: "a", Token: tokenOf(token), Data: []byte(text)}
+}
+
+// TestModelJudgesHandMadeHistories is the model's own control: for each rule, one
+// history that keeps it and those that break it.
+func TestModelJudgesHandMadeHistories(t *testing.T) {
 	a := AcquireCall{Lock: "a"}
+	brief := AcquireCall{Lock: "a", TTL: 5 * time.Second}
+	release := func(token int) ReleaseCall { return ReleaseCall{"a", tokenOf(token)} }
+	renew := func(token int) RenewCall { return RenewCall{"a", tokenOf(token)} }
+	broke := func(token int) BreakCall { return BreakCall{"a", tokenOf(token)} }
+	show := ShowCall{"a"}
+	read := ReadCall{"a"}
+	lost, held, refused := Reply{Unknown: true}, Reply{Held: true}, Reply{Refused: true}
+	got := func(token int) Reply { return Reply{Token: tokenOf(token)} }
+	shown := func(token int) Reply { return Reply{Token: tokenOf(token), Length: -1} }
+	at := func(offset int64) Reply { return Reply{Offset: offset} }
+	held5 := func() *script { return history().does(0, a, 0, 1, got(5)) }
+	brief5 := func() *script { return history().does(0, brief, 0, 1, got(5)) }
+
 	for name, c := range map[string]struct {
-		history []porcupine.Operation
+		history *script
 		want    bool
 	}{
-		"one after the other": {[]porcupine.Operation{
-			op(0, a, 0, 1, Reply{Token: 5}), op(0, ReleaseCall{"a", 5}, 2, 3, Reply{}), op(1, a, 4, 5, Reply{Token: 7}),
-		}, true},
-		"two holders":      {[]porcupine.Operation{op(0, a, 0, 1, Reply{Token: 5}), op(1, a, 2, 3, Reply{Token: 7})}, false},
-		"one token twice":  {[]porcupine.Operation{op(0, a, 0, 1, Reply{Token: 5}), op(0, ReleaseCall{"a", 5}, 2, 3, Reply{}), op(1, a, 4, 5, Reply{Token: 5})}, false},
-		"a token falls":    {[]porcupine.Operation{op(0, a, 0, 1, Reply{Token: 5}), op(0, ReleaseCall{"a", 5}, 2, 3, Reply{}), op(1, a, 4, 5, Reply{Token: 4})}, false},
-		"held by nobody":   {[]porcupine.Operation{op(0, a, 0, 1, Reply{Held: true})}, false},
-		"held by somebody": {[]porcupine.Operation{op(0, a, 0, 1, Reply{Token: 5}), op(1, a, 2, 3, Reply{Held: true})}, true},
-		"released by another token": {[]porcupine.Operation{
-			op(0, a, 0, 1, Reply{Token: 5}), op(0, ReleaseCall{"a", 4}, 2, 3, Reply{}),
-		}, false},
-		"a lost answer explains held": {[]porcupine.Operation{
-			op(0, a, 0, math64, Reply{Unknown: true}), op(1, a, 2, 3, Reply{Held: true}),
-		}, true},
+		"one after the other":             {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(7)), true},
+		"two holders":                     {held5().does(1, a, 2, 3, got(7)), false},
+		"two holders of concurrent calls": {history().does(0, a, 0, 5, got(5)).does(1, a, 0, 5, got(7)), false},
+		"one token twice":                 {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(5)), false},
+		"a token falls":                   {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(4)), false},
+		"held by nobody":                  {history().does(0, a, 0, 1, held), false},
+		"held by somebody":                {held5().does(1, a, 2, 3, held), true},
+		"held after the release":          {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, held), false},
+		"another token releases":          {held5().does(0, release(4), 2, 3, Reply{}), false},
+		"released twice":                  {held5().does(0, release(5), 2, 3, Reply{}).does(0, release(5), 4, 5, Reply{}), false},
+		"a live token is refused":         {held5().does(0, release(5), 2, 3, refused), false},
+		"a dead token is refused":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, refused), true},
+		"a dead token is renewed":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, Reply{}), false},
+
+		"a lease ends":                         {brief5().does(1, a, 2, 6, got(7)), true},
+		"a lease ends too soon":                {brief5().does(1, a, 2, 4, got(7)), false},
+		"a renewed lease ends too soon":        {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, a, 5, 7, got(7)), false},
+		"a renewed lease ends":                 {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, a, 5, 9, got(7)), true},
+		"an append renews, too":                {brief5().does(0, appendCall(5, "x"), 3, 4, at(0)).does(1, a, 5, 7, got(7)), false},
+		"a lease that ended is renewed":        {brief5().does(1, a, 2, 6, got(7)).does(0, renew(5), 7, 8, Reply{}), false},
+		"a lease that may have ended is alive": {brief5().does(0, renew(5), 20, 21, Reply{}), true},
+
+		"a lost grant explains held":              {history().does(0, a, 0, 0, lost).does(1, a, 2, 3, held), true},
+		"a lost grant explains one token":         {history().does(0, a, 0, 0, lost).does(1, a, 2, 3, got(7)).does(2, a, 4, 5, got(9)), false},
+		"two lost grants are two":                 {history().does(0, a, 0, 0, lost).does(3, a, 0, 0, lost).does(1, a, 2, 3, got(7)).does(1, release(7), 4, 5, Reply{}).does(2, a, 6, 7, held), true},
+		"a lost grant is shown and goes":          {history().does(0, a, 0, 0, lost).does(1, show, 2, 3, shown(4)).does(1, show, 4, 5, shown(0)), true},
+		"a lost grant is shown under two":         {history().does(0, a, 0, 0, lost).does(1, show, 2, 3, shown(4)).does(1, show, 4, 5, shown(6)), false},
+		"a lost release explains the next":        {held5().does(0, release(5), 2, 2, lost).does(1, a, 9, 10, got(7)), true},
+		"a lost release may do nothing":           {held5().does(0, release(5), 2, 2, lost).does(1, show, 9, 10, shown(5)), true},
+		"a lost release of another":               {held5().does(0, release(4), 2, 2, lost).does(1, a, 9, 10, got(7)), false},
+		"a lost break explains the next":          {held5().does(2, broke(0), 2, 2, lost).does(1, a, 9, 10, got(7)), true},
+		"a lost break explains one":               {held5().does(2, broke(0), 2, 2, lost).does(1, a, 9, 10, got(7)).does(3, a, 11, 12, got(8)), false},
+		"a break ends the grant":                  {held5().does(2, broke(0), 2, 3, Reply{}).does(1, a, 4, 5, got(7)), true},
+		"a break ends it only once it was called": {held5().does(1, a, 2, 3, got(7)).does(2, broke(0), 4, 5, Reply{}), false},
+		"a break of nothing":                      {history().does(2, broke(0), 2, 3, Reply{}), false},
+		"a break is refused though it is held":    {held5().does(2, broke(5), 2, 3, refused), false},
+
+		"a right read":               {held5().does(1, show, 2, 3, shown(5)), true},
+		"a stale read of a holder":   {held5().does(0, release(5), 2, 3, Reply{}).does(1, show, 4, 5, shown(5)), false},
+		"a stale read of no holder":  {held5().does(1, show, 2, 3, shown(0)), false},
+		"a read of nobody's token":   {held5().does(1, show, 2, 3, shown(6)), false},
+		"a stale read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show, 4, 5, Reply{Token: 5, Length: 0}), false},
+		"a right read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show, 4, 5, Reply{Token: 5, Length: 2}), true},
+
+		"appends in order":                 {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(2)).does(0, read, 6, 7, Reply{Length: 3, Sum: sum("xy", "z")}), true},
+		"an append is lost":                {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(0)), false},
+		"an append is doubled":             {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(4)), false},
+		"the last append is lost":          {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read, 6, 7, Reply{}), false},
+		"the file holds other bytes":       {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read, 6, 7, Reply{Length: 2, Sum: sum("yx")}), false},
+		"an append before its grant":       {history().does(1, appendCall(5, "x"), 0, 1, at(0)).does(0, a, 2, 3, got(5)), false},
+		"an append under an old token":     {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(7)).does(0, appendCall(5, "x"), 6, 7, at(0)), false},
+		"an append under an ended lease":   {brief5().does(1, a, 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, at(0)), false},
+		"an append under a live lease":     {brief5().does(0, appendCall(5, "x"), 10, 11, at(0)), true},
+		"a late append is refused":         {brief5().does(1, a, 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, refused), true},
+		"a right append is refused":        {held5().does(0, appendCall(5, "x"), 10, 11, refused), false},
+		"a lost append is there":           {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(2)), true},
+		"a lost append is not there":       {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(0)), true},
+		"a lost append is there in part":   {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(1)), false},
+		"a lost append under an old token": {held5().does(0, release(5), 2, 3, Reply{}).does(0, appendCall(5, "xy"), 4, 4, lost).does(1, a, 5, 6, got(7)).does(1, appendCall(7, "z"), 7, 8, at(2)), false},
 	} {
-		if got := porcupine.CheckOperations(LockModel(), c.history); got != c.want {
-			t.Errorf("%s: linearizable %v, want %v", name, got, c.want)
+		t.Run(name, func(t *testing.T) {
+			v := checkOperations(*c.history, HistoryOptions{})
+			if got := len(v.Bad) == 0; got != c.want || v.Undecided > 0 {
+				t.Errorf("linearizable %v, want %v: %v", got, c.want, v.Bad)
+			}
+		})
+	}
+}
+
+// TestLandedDecidesAboutLostAppends: with the file at hand, an append without an
+// answer is where it is, or nowhere.
+func TestLandedDecidesAboutLostAppends(t *testing.T) {
+	h := history().does(0, AcquireCall{Lock: "a"}, 0, 1, Reply{Token: 5}).
+		does(0, appendCall(5, "xy"), 2, 2, Reply{Unknown: true}).
+		does(0, appendCall(5, "z"), 4, 5, Reply{Offset: 2})
+	for _, c := range []struct {
+		offset int64
+		there  bool
+		want   bool
+	}{{0, true, true}, {0, false, false}, {3, true, false}} {
+		landed := func(AppendCall) (int64, bool) { return c.offset, c.there }
+		if v := checkOperations(*h, HistoryOptions{Landed: landed}); (len(v.Bad) == 0) != c.want {
+			t.Errorf("landed at %d, %v: %v, want linearizable %v", c.offset, c.there, v.Bad, c.want)
 		}
 	}
 }
 
-const math64 = int64(^uint64(0) >> 1)
+// long is a right history of one lock and its file with everything in it, by
+// four clients that are sometimes at it at once.
+func long(n int, seed uint64) script {
+	random := rand.New(rand.NewPCG(seed, 1))
+	var s script
+	token, now, length := 0, int64(0), int64(0)
+	for i := range n {
+		client := i % 4
+		token += 1 + random.IntN(3)
+		s.does(client, AcquireCall{Lock: "a", TTL: 10 * time.Second}, now, now+2, Reply{Token: tokenOf(token)})
+		if random.IntN(3) == 0 {
+			s.does((client+1)%4, AcquireCall{Lock: "a", Try: true}, now+1, now+3, Reply{Held: true})
+		}
+		text := fmt.Sprintf("line %d\n", i)
+		s.does(client, appendCall(token, text), now+4, now+5, Reply{Offset: length})
+		length += int64(len(text))
+		switch random.IntN(12) {
+		case 0: // its answer is lost
+			s.does(client, ReleaseCall{"a", tokenOf(token)}, now+6, now+6, Reply{Unknown: true})
+		case 1: // its lease ends
+			now += 30
+		case 2: // and a grant that nobody is told of
+			s.does(client, ReleaseCall{"a", tokenOf(token)}, now+6, now+7, Reply{})
+			s.does(client, AcquireCall{Lock: "a"}, now+8, now+8, Reply{Unknown: true})
+			token++
+		default:
+			s.does(client, ReleaseCall{"a", tokenOf(token)}, now+6, now+7, Reply{})
+		}
+		now += 10
+	}
+	return s
+}
+
+func TestWindowsFindWhatTheWholeFinds(t *testing.T) {
+	h := long(400, 3)
+	v := checkOperations(h, HistoryOptions{Window: 50})
+	if len(v.Bad) > 0 || v.Windows < 10 {
+		t.Fatalf("a right history in %d windows: %v", v.Windows, v.Bad)
+	}
+	if v := checkOperations(h, HistoryOptions{}); len(v.Bad) > 0 || v.Windows != 1 {
+		t.Fatalf("a right history in one piece: %+v", v)
+	}
+	// One damage in each of many places, in windows and in one piece.
+	for i := range h {
+		in, out := h[i].Input.(timedCall), h[i].Output.(Reply)
+		if _, is := in.call.(AppendCall); !is || i%7 != 0 {
+			continue
+		}
+		for _, size := range []int{50, len(h) + 1} {
+			damaged := append(script(nil), h...)
+			damaged[i].Output = Reply{Offset: out.Offset + 1}
+			if v := checkOperations(damaged, HistoryOptions{Window: size}); v.Illegal == 0 {
+				t.Errorf("a wrong offset in operation %d is not noticed in windows of %d", i, size)
+			}
+		}
+	}
+}
+
+// TestUndecidedIsAFailure gives porcupine no time at all.
+func TestUndecidedIsAFailure(t *testing.T) {
+	h := NewHistory()
+	h.mu.operations = long(2000, 5)
+	r := &Report{}
+	v := h.Check(HistoryOptions{Limit: time.Nanosecond, Window: 4000}, r)
+	if v.Undecided == 0 || len(r.Violations()) == 0 {
+		t.Errorf("%+v, report %v", v, r.Violations())
+	}
+}
+
+func TestFailureLeavesAPicture(t *testing.T) {
+	h, r, dir := NewHistory(), &Report{}, t.TempDir()
+	h.mu.operations = *history().does(0, AcquireCall{Lock: "a"}, 0, 1, Reply{Held: true})
+	if v := h.Check(HistoryOptions{Pictures: dir}, r); v.Illegal != 1 {
+		t.Errorf("%+v", v)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "history-1-0.html")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHistoryNotesTimes(t *testing.T) {
+	h := NewHistory()
+	h.Begin(0, AcquireCall{Lock: "a"})(Reply{Token: 3})
+	h.Begin(0, AppendCall{Lock: "a", Token: 3})(Reply{Unknown: true})
+	h.Begin(1, ReleaseCall{Lock: "a", Token: 3})(Reply{Unknown: true})
+	all, unknown := h.Operations()
+	if len(all) != 3 || unknown != 2 {
+		t.Fatalf("%d operations, %d without an answer", len(all), unknown)
+	}
+	if all[0].Return < all[0].Call || all[1].Return != never || all[2].Return != all[2].Call {
+		t.Errorf("times: %+v", all)
+	}
+}

@@ -3,16 +3,16 @@
 package fault
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
-	"path/filepath"
+	"os"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/anishathalye/porcupine"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/check"
@@ -51,27 +51,42 @@ func TestHistoryIsLinearizable(t *testing.T) {
 	}
 	close(stop)
 	working.Wait()
-	all, unknown := h.Operations()
-	t.Logf("%d operations on %d locks by %d clients over %d kills, %d without an answer", len(all), historyLocks, historyClients, n.Primaries, unknown)
-	if len(all) < 500 {
-		t.Errorf("only %d operations: a run in which nothing happens proves nothing", len(all))
+	read(t, c, h)
+	var report check.Report
+	v := h.Check(check.HistoryOptions{Limit: checkLimit, Pictures: t.ArtifactDir(), Landed: landed(c)}, &report)
+	t.Logf("%+v over %d kills", v, n.Primaries)
+	if v.Operations < 500 {
+		t.Errorf("only %d operations: a run in which nothing happens proves nothing", v.Operations)
 	}
-	linearizable(t, all)
+	for _, bad := range report.Violations() {
+		t.Error(bad)
+	}
 }
 
-func linearizable(t *testing.T, all []porcupine.Operation) {
+// historyFile is the protected file of a lock in the history.
+func historyFile(lock hf.LockName) hf.FileName { return hf.FileName(lock + ".txt") }
+
+// read adds to the history what is in the files in the end.
+func read(t *testing.T, c *cluster.Cluster, h *check.History) {
 	t.Helper()
-	began := time.Now()
-	result, info := porcupine.CheckOperationsVerbose(check.LockModel(), all, checkLimit)
-	t.Logf("porcupine: %s after %v", result, time.Since(began).Round(time.Millisecond))
-	if result == porcupine.Ok {
-		return
+	for i := range historyLocks {
+		lock := hf.LockName(fmt.Sprintf("lock/%d", i))
+		end := h.Begin(historyClients, check.ReadCall{Lock: lock})
+		b, err := os.ReadFile(c.File(string(historyFile(lock))))
+		if err != nil {
+			t.Errorf("I5: %v", err)
+		}
+		end(check.Reply{Length: int64(len(b)), Sum: crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))})
 	}
-	picture := filepath.Join(t.ArtifactDir(), "history.html")
-	if err := porcupine.VisualizePath(check.LockModel(), info, picture); err != nil {
-		t.Logf("visualize: %v", err)
+}
+
+// landed finds appends without an answer in the files.
+func landed(c *cluster.Cluster) func(check.AppendCall) (int64, bool) {
+	return func(a check.AppendCall) (int64, bool) {
+		b, err := os.ReadFile(c.File(string(historyFile(a.Lock))))
+		i := bytes.Index(b, a.Data)
+		return int64(i), err == nil && i >= 0
 	}
-	t.Errorf("the history is not linearizable: %s, see %s", result, picture)
 }
 
 // locker is one client of the history.
@@ -80,6 +95,7 @@ type locker struct {
 	number  int
 	history *check.History
 	rand    *rand.Rand
+	lines   int // appended so far
 }
 
 func (w *locker) run(t *testing.T, stop chan struct{}) {
@@ -113,11 +129,46 @@ func (w *locker) round(t *testing.T, name hf.LockName) {
 		return
 	}
 	end(check.Reply{Token: lock.Token()})
-	rest(ctx, time.Duration(w.rand.IntN(4))*time.Millisecond)
+	w.append(ctx, t, lock)
+	w.show(ctx, t, name)
 	end = w.history.Begin(w.number, check.ReleaseCall{Lock: name, Token: lock.Token()})
 	err = lock.Release(ctx)
-	end(check.Reply{Token: lock.Token(), Unknown: err != nil})
+	end(check.Reply{Unknown: err != nil})
 	if err != nil {
 		t.Logf("client %d: %v", w.number, err)
 	}
+}
+
+// append appends a line that nobody else does.
+func (w *locker) append(ctx context.Context, t *testing.T, lock *clientlib.Lock) {
+	w.lines++
+	data := fmt.Appendf(nil, "client %d, line %d.\n", w.number, w.lines)
+	end := w.history.Begin(w.number, check.AppendCall{Lock: lock.Name(), Token: lock.Token(), Data: data})
+	r, err := lock.Append(ctx, historyFile(lock.Name()), data)
+	end(check.Reply{Offset: r.Offset, Unknown: err != nil})
+	if err != nil {
+		t.Logf("client %d: %v", w.number, err)
+	}
+}
+
+// show asks who holds the lock, which is not always this client's own.
+func (w *locker) show(ctx context.Context, t *testing.T, name hf.LockName) {
+	if w.rand.IntN(4) == 0 {
+		name = hf.LockName(fmt.Sprintf("lock/%d", w.rand.IntN(historyLocks)))
+	}
+	end := w.history.Begin(w.number, check.ShowCall{Lock: name})
+	info, err := w.client.Get(ctx, name)
+	if err != nil {
+		end(check.Reply{Unknown: true})
+		t.Logf("client %d: %v", w.number, err)
+		return
+	}
+	r := check.Reply{Length: 0}
+	if info.Holder != nil {
+		r.Token = info.Holder.Token
+	}
+	for _, f := range info.Files {
+		r.Length = f.End
+	}
+	end(r)
 }

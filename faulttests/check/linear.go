@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// HistoryOptions say how a history is judged.
+type HistoryOptions struct {
+	// Limit bounds the decision about one window of one lock; 0 = 5 minutes. What is
+	// undecided by then is a failure.
+	Limit time.Duration
+	// Window is about how many operations of a lock are judged at once; 0 = 2000. A
+	// history is cut only where nothing was under way.
+	Window int
+	// Pictures is a directory for a page that shows each window that failed; "" = none.
+	Pictures string
+	// Landed finds an append without an answer in the file: where, if it is there.
+	// nil = nobody knows; then it may be there or not.
+	Landed func(AppendCall) (offset int64, there bool)
+}
+
+// HistoryVerdict is what the judgement of a history came to.
+type HistoryVerdict struct {
+	Operations, Indeterminate int
+	Locks, Windows            int
+	// Illegal and Undecided count windows.
+	Illegal, Undecided int
+	Took               time.Duration
+	Bad                []string
+}
+
+// Check has porcupine decide about each lock, and adds the verdict to the report as I4.
+func (h *History) Check(o HistoryOptions, r *Report) HistoryVerdict {
+	all, unknown := h.Operations()
+	v := checkOperations(all, o)
+	v.Indeterminate = unknown
+	r.Checked(I4, v.Operations)
+	r.Findings(v.Bad)
+	r.Figure("histories", "%d operations on %d locks in %d windows, %d without an answer, %d undecided, in %v",
+		v.Operations, v.Locks, v.Windows, v.Indeterminate, v.Undecided, v.Took.Round(time.Millisecond))
+	return v
+}
+
+func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerdict) {
+	o.Limit = cmp.Or(o.Limit, 5*time.Minute)
+	o.Window = cmp.Or(o.Window, 2000)
+	began := time.Now()
+	v.Operations = len(all)
+	for _, part := range partitionByLock(all) {
+		v.Locks++
+		name := lockOf(part[0])
+		for i, w := range windows(settle(part, o.Landed), o.Window) {
+			v.Windows++
+			model := modelFrom(w.init)
+			result, info := porcupine.CheckOperationsVerbose(model, w.operations, o.Limit)
+			if result == porcupine.Ok {
+				continue
+			}
+			bad := fmt.Sprintf("I4: lock %s, window %d of %d operations: %s", name, i, len(w.operations), result)
+			if result == porcupine.Unknown {
+				v.Undecided++
+			} else {
+				v.Illegal++
+			}
+			if o.Pictures != "" {
+				picture := filepath.Join(o.Pictures, fmt.Sprintf("history-%d-%d.html", v.Locks, i))
+				if err := porcupine.VisualizePath(model, info, picture); err != nil {
+					picture = err.Error()
+				}
+				bad += ", see " + picture
+			}
+			v.Bad = append(v.Bad, bad)
+		}
+	}
+	v.Took = time.Since(began)
+	return v
+}
+
+// settle decides about appends without an answer from what is in the file, as
+// far as anybody knows: what is not there is left out, and what is there took
+// effect before anything that was told of bytes behind it was answered.
+func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (settled []porcupine.Operation) {
+	for _, op := range part {
+		in, out := op.Input.(timedCall), op.Output.(Reply)
+		call, is := in.call.(AppendCall)
+		if !is || !out.Unknown || landed == nil {
+			settled = append(settled, op)
+			continue
+		}
+		offset, there := landed(call)
+		if !there {
+			continue
+		}
+		op.Output = Reply{Offset: offset}
+		op.Return = behind(part, offset)
+		op.Input = timedCall{in.call, in.at, op.Return}
+		settled = append(settled, op)
+	}
+	slices.SortStableFunc(settled, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	return settled
+}
+
+// behind is when somebody first knew of bytes behind the offset.
+func behind(part []porcupine.Operation, offset int64) int64 {
+	first := never
+	for _, op := range part {
+		out := op.Output.(Reply)
+		if out.Unknown || out.Refused {
+			continue
+		}
+		knows := false
+		switch op.Input.(timedCall).call.(type) {
+		case AppendCall:
+			knows = out.Offset > offset
+		case ShowCall, ReadCall:
+			knows = out.Length > offset
+		}
+		if knows {
+			first = min(first, op.Return)
+		}
+	}
+	return first
+}
+
+// window is a piece of a lock's history in which nothing from before was still
+// under way, and the states in which it may have begun.
+type window struct {
+	init       []lockState
+	operations []porcupine.Operation
+}
+
+// windows cuts operations, which are in order of their calls.
+func windows(all []porcupine.Operation, size int) (cut []window) {
+	begin, busy := 0, int64(math.MinInt64)
+	for i, op := range all {
+		if i-begin >= size && busy < op.Call {
+			cut = append(cut, window{summary(all[:begin]), all[begin:i]})
+			begin = i
+		}
+		busy = max(busy, op.Return)
+	}
+	return append(cut, window{summary(all[:begin]), all[begin:]})
+}
+
+// summary is what a lock may be when all these operations, which were judged
+// already, have ended: the newest grant is over or not, and all appends are there.
+func summary(all []porcupine.Operation) []lockState {
+	var s lockState
+	var appends []porcupine.Operation
+	var token cluster.Token
+	for _, op := range all {
+		in, out := op.Input.(timedCall), op.Output.(Reply)
+		switch call := in.call.(type) {
+		case AcquireCall:
+			if out.Unknown {
+				s.acquires++
+			} else if out.Token > token {
+				token = out.Token
+				s = s.granted(call, in.at, token)
+			}
+		case ShowCall:
+			if out.Token > token { // of a call without an answer
+				token = out.Token
+				s = s.granted(AcquireCall{}, in.at, token)
+				s.loose = true
+			}
+		case BreakCall:
+			if out.Unknown && call.Token == 0 {
+				s.breaks++
+			}
+		case AppendCall:
+			if !out.Refused {
+				appends = append(appends, op)
+			}
+		}
+	}
+	slices.SortFunc(appends, func(a, b porcupine.Operation) int {
+		return cmp.Compare(a.Output.(Reply).Offset, b.Output.(Reply).Offset)
+	})
+	for _, op := range appends {
+		s = s.longer(op.Input.(timedCall).call.(AppendCall).Data)
+	}
+	return s.fates(all)
+}
+
+// fates are what may have become of the newest grant.
+func (s lockState) fates(all []porcupine.Operation) []lockState {
+	over, maybe := s.token == 0, false
+	for _, op := range all {
+		in, out := op.Input.(timedCall), op.Output.(Reply)
+		switch call := in.call.(type) {
+		case ReleaseCall:
+			over = over || call.Token == s.token && !out.Unknown
+			s.loose = s.loose || call.Token == s.token && out.Unknown
+		case BreakCall:
+			over = over || call.Token == s.token && !out.Unknown
+			s.loose = s.loose || call.Token == s.token && out.Unknown
+			maybe = maybe || call.Token == 0 && !out.Unknown && !out.Refused
+		case RenewCall:
+			if call.Token == s.token && !out.Unknown {
+				over = over || out.Refused
+				s = s.used(in.at)
+			}
+		case AppendCall:
+			if call.Token == s.token {
+				over = over || out.Refused
+				s = s.used(in.at)
+			}
+		}
+	}
+	switch {
+	case over:
+		return []lockState{s.ended()}
+	case maybe:
+		return []lockState{s, s.ended()}
+	}
+	return []lockState{s}
+}
