@@ -38,87 +38,34 @@ func appendCall(token int, text string) AppendCall {
 	return AppendCall{Lock: "a", Token: tokenOf(token), Data: []byte(text)}
 }
 
-// TestModelJudgesHandMadeHistories is the model's own control: for each rule, one
-// history that keeps it and those that break it.
-func TestModelJudgesHandMadeHistories(t *testing.T) {
-	a := AcquireCall{Lock: "a"}
-	brief := AcquireCall{Lock: "a", TTL: 5 * time.Second}
-	release := func(token int) ReleaseCall { return ReleaseCall{"a", tokenOf(token)} }
-	renew := func(token int) RenewCall { return RenewCall{"a", tokenOf(token)} }
-	broke := func(token int) BreakCall { return BreakCall{"a", tokenOf(token)} }
-	show := ShowCall{"a"}
-	read := ReadCall{"a"}
-	lost, held, refused := Reply{Unknown: true}, Reply{Held: true}, Reply{Refused: true}
-	got := func(token int) Reply { return Reply{Token: tokenOf(token)} }
-	shown := func(token int) Reply { return Reply{Token: tokenOf(token), Length: -1} }
-	at := func(offset int64) Reply { return Reply{Offset: offset} }
-	held5 := func() *script { return history().does(0, a, 0, 1, got(5)) }
-	brief5 := func() *script { return history().does(0, brief, 0, 1, got(5)) }
+// The words of hand-made histories, all about lock a.
+func plain() AcquireCall            { return AcquireCall{Lock: "a"} }
+func brief() AcquireCall            { return AcquireCall{Lock: "a", TTL: 5 * time.Second} }
+func release(token int) ReleaseCall { return ReleaseCall{"a", tokenOf(token)} }
+func renew(token int) RenewCall     { return RenewCall{"a", tokenOf(token)} }
+func broke(token int) BreakCall     { return BreakCall{"a", tokenOf(token)} }
+func show() ShowCall                { return ShowCall{"a"} }
+func read() ReadCall                { return ReadCall{"a"} }
+func lost() Reply                   { return Reply{Unknown: true} }
+func held() Reply                   { return Reply{Held: true} }
+func refused() Reply                { return Reply{Refused: true} }
+func got(token int) Reply           { return Reply{Token: tokenOf(token)} }
+func shown(token int) Reply         { return Reply{Token: tokenOf(token), Length: -1} }
+func at(offset int64) Reply         { return Reply{Offset: offset} }
+func held5() *script                { return history().does(0, plain(), 0, 1, got(5)) }
+func brief5() *script               { return history().does(0, brief(), 0, 1, got(5)) }
 
-	for name, c := range map[string]struct {
-		history *script
-		want    bool
-	}{
-		"one after the other":             {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(7)), true},
-		"two holders":                     {held5().does(1, a, 2, 3, got(7)), false},
-		"two holders of concurrent calls": {history().does(0, a, 0, 5, got(5)).does(1, a, 0, 5, got(7)), false},
-		"one token twice":                 {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(5)), false},
-		"a token falls":                   {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(4)), false},
-		"held by nobody":                  {history().does(0, a, 0, 1, held), false},
-		"held by somebody":                {held5().does(1, a, 2, 3, held), true},
-		"held after the release":          {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, held), false},
-		"another token releases":          {held5().does(0, release(4), 2, 3, Reply{}), false},
-		"released twice":                  {held5().does(0, release(5), 2, 3, Reply{}).does(0, release(5), 4, 5, Reply{}), false},
-		"a live token is refused":         {held5().does(0, release(5), 2, 3, refused), false},
-		"a dead token is refused":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, refused), true},
-		"a dead token is renewed":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, Reply{}), false},
+// handMade is a history and whether it is right.
+type handMade struct {
+	history *script
+	want    bool
+}
 
-		"a lease ends":                         {brief5().does(1, a, 2, 6, got(7)), true},
-		"a lease ends too soon":                {brief5().does(1, a, 2, 4, got(7)), false},
-		"a renewed lease ends too soon":        {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, a, 5, 7, got(7)), false},
-		"a renewed lease ends":                 {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, a, 5, 9, got(7)), true},
-		"an append renews, too":                {brief5().does(0, appendCall(5, "x"), 3, 4, at(0)).does(1, a, 5, 7, got(7)), false},
-		"a lease that ended is renewed":        {brief5().does(1, a, 2, 6, got(7)).does(0, renew(5), 7, 8, Reply{}), false},
-		"a lease that may have ended is alive": {brief5().does(0, renew(5), 20, 21, Reply{}), true},
-
-		"a lost grant explains held":              {history().does(0, a, 0, 0, lost).does(1, a, 2, 3, held), true},
-		"a lost grant explains one token":         {history().does(0, a, 0, 0, lost).does(1, a, 2, 3, got(7)).does(2, a, 4, 5, got(9)), false},
-		"two lost grants are two":                 {history().does(0, a, 0, 0, lost).does(3, a, 0, 0, lost).does(1, a, 2, 3, got(7)).does(1, release(7), 4, 5, Reply{}).does(2, a, 6, 7, held), true},
-		"a lost grant is shown and goes":          {history().does(0, a, 0, 0, lost).does(1, show, 2, 3, shown(4)).does(1, show, 4, 5, shown(0)), true},
-		"a lost grant is shown under two":         {history().does(0, a, 0, 0, lost).does(1, show, 2, 3, shown(4)).does(1, show, 4, 5, shown(6)), false},
-		"a lost release explains the next":        {held5().does(0, release(5), 2, 2, lost).does(1, a, 9, 10, got(7)), true},
-		"a lost release may do nothing":           {held5().does(0, release(5), 2, 2, lost).does(1, show, 9, 10, shown(5)), true},
-		"a lost release of another":               {held5().does(0, release(4), 2, 2, lost).does(1, a, 9, 10, got(7)), false},
-		"a lost break explains the next":          {held5().does(2, broke(0), 2, 2, lost).does(1, a, 9, 10, got(7)), true},
-		"a lost break explains one":               {held5().does(2, broke(0), 2, 2, lost).does(1, a, 9, 10, got(7)).does(3, a, 11, 12, got(8)), false},
-		"a break ends the grant":                  {held5().does(2, broke(0), 2, 3, Reply{}).does(1, a, 4, 5, got(7)), true},
-		"a break ends it only once it was called": {held5().does(1, a, 2, 3, got(7)).does(2, broke(0), 4, 5, Reply{}), false},
-		"a break of nothing":                      {history().does(2, broke(0), 2, 3, Reply{}), false},
-		"a break is refused though it is held":    {held5().does(2, broke(5), 2, 3, refused), false},
-
-		"a right read":               {held5().does(1, show, 2, 3, shown(5)), true},
-		"a stale read of a holder":   {held5().does(0, release(5), 2, 3, Reply{}).does(1, show, 4, 5, shown(5)), false},
-		"a stale read of no holder":  {held5().does(1, show, 2, 3, shown(0)), false},
-		"a read of nobody's token":   {held5().does(1, show, 2, 3, shown(6)), false},
-		"a stale read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show, 4, 5, Reply{Token: 5, Length: 0}), false},
-		"a right read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show, 4, 5, Reply{Token: 5, Length: 2}), true},
-
-		"appends in order":                 {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(2)).does(0, read, 6, 7, Reply{Length: 3, Sum: sum("xy", "z")}), true},
-		"an append is lost":                {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(0)), false},
-		"an append is doubled":             {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(4)), false},
-		"the last append is lost":          {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read, 6, 7, Reply{}), false},
-		"the file holds other bytes":       {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read, 6, 7, Reply{Length: 2, Sum: sum("yx")}), false},
-		"an append before its grant":       {history().does(1, appendCall(5, "x"), 0, 1, at(0)).does(0, a, 2, 3, got(5)), false},
-		"an append under an old token":     {held5().does(0, release(5), 2, 3, Reply{}).does(1, a, 4, 5, got(7)).does(0, appendCall(5, "x"), 6, 7, at(0)), false},
-		"an append under an ended lease":   {brief5().does(1, a, 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, at(0)), false},
-		"an append under a live lease":     {brief5().does(0, appendCall(5, "x"), 10, 11, at(0)), true},
-		"a late append is refused":         {brief5().does(1, a, 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, refused), true},
-		"a right append is refused":        {held5().does(0, appendCall(5, "x"), 10, 11, refused), false},
-		"a lost append is there":           {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(2)), true},
-		"a lost append is not there":       {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(0)), true},
-		"a lost append is there in part":   {held5().does(0, appendCall(5, "xy"), 2, 2, lost).does(0, appendCall(5, "z"), 4, 5, at(1)), false},
-		"a lost append under an old token": {held5().does(0, release(5), 2, 3, Reply{}).does(0, appendCall(5, "xy"), 4, 4, lost).does(1, a, 5, 6, got(7)).does(1, appendCall(7, "z"), 7, 8, at(2)), false},
-	} {
+// judgeAll is the model's own control: for each rule, there are histories that
+// keep it and some that break it.
+func judgeAll(t *testing.T, all map[string]handMade) {
+	t.Helper()
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			v := checkOperations(*c.history, HistoryOptions{})
 			if got := len(v.Bad) == 0; got != c.want || v.Undecided > 0 {
@@ -126,6 +73,78 @@ func TestModelJudgesHandMadeHistories(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestModelOfGrantsAndLeases(t *testing.T) {
+	judgeAll(t, map[string]handMade{
+		"one after the other":             {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(7)), true},
+		"two holders":                     {held5().does(1, plain(), 2, 3, got(7)), false},
+		"two holders of concurrent calls": {history().does(0, plain(), 0, 5, got(5)).does(1, plain(), 0, 5, got(7)), false},
+		"one token twice":                 {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(5)), false},
+		"a token falls":                   {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(4)), false},
+		"held by nobody":                  {history().does(0, plain(), 0, 1, held()), false},
+		"held by somebody":                {held5().does(1, plain(), 2, 3, held()), true},
+		"held after the release":          {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, held()), false},
+		"another token releases":          {held5().does(0, release(4), 2, 3, Reply{}), false},
+		"released twice":                  {held5().does(0, release(5), 2, 3, Reply{}).does(0, release(5), 4, 5, Reply{}), false},
+		"a live token is refused":         {held5().does(0, release(5), 2, 3, refused()), false},
+		"a dead token is refused":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, refused()), true},
+		"a dead token is renewed":         {held5().does(0, release(5), 2, 3, Reply{}).does(0, renew(5), 4, 5, Reply{}), false},
+
+		"a lease ends":                         {brief5().does(1, plain(), 2, 6, got(7)), true},
+		"a lease ends too soon":                {brief5().does(1, plain(), 2, 4, got(7)), false},
+		"a renewed lease ends too soon":        {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, plain(), 5, 7, got(7)), false},
+		"a renewed lease ends":                 {brief5().does(0, renew(5), 3, 4, Reply{}).does(1, plain(), 5, 9, got(7)), true},
+		"an append renews, too":                {brief5().does(0, appendCall(5, "x"), 3, 4, at(0)).does(1, plain(), 5, 7, got(7)), false},
+		"a lease that ended is renewed":        {brief5().does(1, plain(), 2, 6, got(7)).does(0, renew(5), 7, 8, Reply{}), false},
+		"a lease that may have ended is alive": {brief5().does(0, renew(5), 20, 21, Reply{}), true},
+	})
+}
+
+func TestModelOfCallsWithoutAnAnswer(t *testing.T) {
+	judgeAll(t, map[string]handMade{
+		"a lost grant explains held":              {history().does(0, plain(), 0, 0, lost()).does(1, plain(), 2, 3, held()), true},
+		"a lost grant explains one token":         {history().does(0, plain(), 0, 0, lost()).does(1, plain(), 2, 3, got(7)).does(2, plain(), 4, 5, got(9)), false},
+		"two lost grants are two":                 {history().does(0, plain(), 0, 0, lost()).does(3, plain(), 0, 0, lost()).does(1, plain(), 2, 3, got(7)).does(1, release(7), 4, 5, Reply{}).does(2, plain(), 6, 7, held()), true},
+		"a lost grant is shown and goes":          {history().does(0, plain(), 0, 0, lost()).does(1, show(), 2, 3, shown(4)).does(1, show(), 4, 5, shown(0)), true},
+		"a lost grant is shown under two":         {history().does(0, plain(), 0, 0, lost()).does(1, show(), 2, 3, shown(4)).does(1, show(), 4, 5, shown(6)), false},
+		"a lost release explains the next":        {held5().does(0, release(5), 2, 2, lost()).does(1, plain(), 9, 10, got(7)), true},
+		"a lost release may do nothing":           {held5().does(0, release(5), 2, 2, lost()).does(1, show(), 9, 10, shown(5)), true},
+		"a lost release of another":               {held5().does(0, release(4), 2, 2, lost()).does(1, plain(), 9, 10, got(7)), false},
+		"a lost break explains the next":          {held5().does(2, broke(0), 2, 2, lost()).does(1, plain(), 9, 10, got(7)), true},
+		"a lost break explains one":               {held5().does(2, broke(0), 2, 2, lost()).does(1, plain(), 9, 10, got(7)).does(3, plain(), 11, 12, got(8)), false},
+		"a break ends the grant":                  {held5().does(2, broke(0), 2, 3, Reply{}).does(1, plain(), 4, 5, got(7)), true},
+		"a break ends it only once it was called": {held5().does(1, plain(), 2, 3, got(7)).does(2, broke(0), 4, 5, Reply{}), false},
+		"a break of nothing":                      {history().does(2, broke(0), 2, 3, Reply{}), false},
+		"a break is refused though it is held":    {held5().does(2, broke(5), 2, 3, refused()), false},
+	})
+}
+
+func TestModelOfReadsAndAppends(t *testing.T) {
+	judgeAll(t, map[string]handMade{
+		"a right read":               {held5().does(1, show(), 2, 3, shown(5)), true},
+		"a stale read of a holder":   {held5().does(0, release(5), 2, 3, Reply{}).does(1, show(), 4, 5, shown(5)), false},
+		"a stale read of no holder":  {held5().does(1, show(), 2, 3, shown(0)), false},
+		"a read of nobody's token":   {held5().does(1, show(), 2, 3, shown(6)), false},
+		"a stale read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show(), 4, 5, Reply{Token: 5, Length: 0}), false},
+		"a right read of the length": {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(1, show(), 4, 5, Reply{Token: 5, Length: 2}), true},
+
+		"appends in order":                 {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(2)).does(0, read(), 6, 7, Reply{Length: 3, Sum: sum("xy", "z")}), true},
+		"an append is lost":                {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(0)), false},
+		"an append is doubled":             {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, appendCall(5, "z"), 4, 5, at(4)), false},
+		"the last append is lost":          {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read(), 6, 7, Reply{}), false},
+		"the file holds other bytes":       {held5().does(0, appendCall(5, "xy"), 2, 3, at(0)).does(0, read(), 6, 7, Reply{Length: 2, Sum: sum("yx")}), false},
+		"an append before its grant":       {history().does(1, appendCall(5, "x"), 0, 1, at(0)).does(0, plain(), 2, 3, got(5)), false},
+		"an append under an old token":     {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(7)).does(0, appendCall(5, "x"), 6, 7, at(0)), false},
+		"an append under an ended lease":   {brief5().does(1, plain(), 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, at(0)), false},
+		"an append under a live lease":     {brief5().does(0, appendCall(5, "x"), 10, 11, at(0)), true},
+		"a late append is refused":         {brief5().does(1, plain(), 2, 9, got(7)).does(0, appendCall(5, "x"), 10, 11, refused()), true},
+		"a right append is refused":        {held5().does(0, appendCall(5, "x"), 10, 11, refused()), false},
+		"a lost append is there":           {held5().does(0, appendCall(5, "xy"), 2, 2, lost()).does(0, appendCall(5, "z"), 4, 5, at(2)), true},
+		"a lost append is not there":       {held5().does(0, appendCall(5, "xy"), 2, 2, lost()).does(0, appendCall(5, "z"), 4, 5, at(0)), true},
+		"a lost append is there in part":   {held5().does(0, appendCall(5, "xy"), 2, 2, lost()).does(0, appendCall(5, "z"), 4, 5, at(1)), false},
+		"a lost append under an old token": {held5().does(0, release(5), 2, 3, Reply{}).does(0, appendCall(5, "xy"), 4, 4, lost()).does(1, plain(), 5, 6, got(7)).does(1, appendCall(7, "z"), 7, 8, at(2)), false},
+	})
 }
 
 // TestLandedDecidesAboutLostAppends: with the file at hand, an append without an
