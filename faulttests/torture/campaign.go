@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -70,7 +71,7 @@ func (c *Campaign) Run(ctx context.Context, faults []Fault, limit time.Duration)
 // rest lets the clients work on a healthy cluster, and counts what they do.
 func (c *Campaign) rest(ctx context.Context) bool {
 	began, before := time.Now(), c.Traffic.Calls()
-	rest(ctx, calm)
+	traffic.Rest(ctx, calm)
 	c.calmCalls += c.Traffic.Calls() - before
 	c.calmTime += time.Since(began)
 	return ctx.Err() == nil
@@ -87,7 +88,7 @@ func (c *Campaign) strike(ctx context.Context, f Fault) bool {
 	before := c.Traffic.Calls()
 	mend, err := f.Inject(ctx, s)
 	if err == nil {
-		rest(ctx, f.Lasts)
+		traffic.Rest(ctx, f.Lasts)
 	}
 	r.During = c.Traffic.Calls() - before
 	mended := time.Now()
@@ -141,7 +142,7 @@ func (c *Campaign) look(ctx context.Context) (*Strike, error) {
 		}
 	}
 	before := c.Traffic.Calls()
-	rest(ctx, rateWindow)
+	traffic.Rest(ctx, rateWindow)
 	if rate := float64(c.Traffic.Calls()-before) / rateWindow.Seconds(); rate < c.Floor/2 {
 		return nil, fmt.Errorf("%.1f calls/s, want %.1f", rate, c.Floor/2)
 	}
@@ -155,14 +156,4 @@ func (c *Campaign) Rate() float64 {
 		return 0
 	}
 	return float64(c.calmCalls) / c.calmTime.Seconds()
-}
-
-// rest pauses, or less long when ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -94,9 +95,9 @@ func stutter(ctx context.Context, s *Strike) (mend func() error, err error) {
 	x := s.Anyone()
 	for range 6 {
 		x.Stop()
-		rest(ctx, time.Duration(50+s.Rand.IntN(700))*time.Millisecond)
+		traffic.Rest(ctx, time.Duration(50+s.Rand.IntN(700))*time.Millisecond)
 		x.Cont()
-		rest(ctx, time.Duration(s.Rand.IntN(300))*time.Millisecond)
+		traffic.Rest(ctx, time.Duration(s.Rand.IntN(300))*time.Millisecond)
 	}
 	return nil, ctx.Err()
 }

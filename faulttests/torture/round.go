@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/holdfast-lock/holdfast/faulttests/check"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -42,22 +41,23 @@ type Round struct {
 	Lines      check.Verdict // of the files
 	Warnings   []string      // of fsck
 	Violations []string      // with the number of the invariant
+	Invariants *check.Report
 }
 
 // RunRound lets clients work at a site while faults come and go, and judges.
 func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uint64, limit time.Duration) Round {
 	random := rand.New(rand.NewPCG(seed, 1))
-	traffic := NewTraffic(t, site.Cluster, random)
-	c := &Campaign{T: t, Site: site, Traffic: traffic, Rand: random, Floor: site.Floor}
+	x := NewTraffic(t, site.Cluster, random)
+	c := &Campaign{T: t, Site: site, Traffic: x, Rand: random, Floor: site.Floor}
 	began := time.Now()
-	traffic.Start(t.Context(), lines)
+	x.Start(t.Context(), lines)
 	c.Run(t.Context(), faults, limit)
-	traffic.End()
-	r := Round{Site: site.Name, Seed: seed, Took: time.Since(began), Rate: c.Rate(), Strikes: c.Strikes}
+	x.End()
+	r := Round{Site: site.Name, Seed: seed, Took: time.Since(began), Rate: c.Rate(), Strikes: c.Strikes, Invariants: &check.Report{}}
 	if r.Counted = r.Rate >= site.Floor; !r.Counted {
 		t.Errorf("%.1f calls/s while nothing was wrong, below the floor of %.1f: this round does not count", r.Rate, site.Floor)
 	}
-	r.judge(t, site, traffic)
+	r.judge(t, site, x)
 	for _, bad := range r.Violations {
 		t.Error(bad)
 	}
@@ -65,7 +65,7 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 }
 
 // judge stops the servers and gives every verdict.
-func (r *Round) judge(t *testing.T, site *Site, traffic *Traffic) {
+func (r *Round) judge(t *testing.T, site *Site, x *Traffic) {
 	t.Helper()
 	site.Cluster.TermAll()
 	dir, err := site.Settle()
@@ -81,12 +81,12 @@ func (r *Round) judge(t *testing.T, site *Site, traffic *Traffic) {
 	for _, f := range report.Findings {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s: %s", f.Severity, f.Path, f.Problem))
 	}
-	r.Lines = check.Judge(traffic.Ledger, func(name hf.FileName) ([]byte, error) {
-		return os.ReadFile(filepath.Join(dir, "files", filepath.FromSlash(string(name))))
-	})
+	path := func(name hf.FileName) string { return filepath.Join(dir, "files", filepath.FromSlash(string(name))) }
+	r.Lines = check.Judge(x.Ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) })
 	r.Violations = append(r.Violations, r.Lines.Bad...)
-	r.count(traffic.Ledger)
-	r.history(t, traffic.History)
+	r.Invariants.Findings(r.Lines.Bad)
+	r.count(x.Ledger)
+	r.history(t, x.Lockers, path)
 }
 
 func (r *Round) bad(format string, args ...any) {
@@ -120,21 +120,15 @@ func (r *Round) count(l *check.Ledger) {
 }
 
 // history has porcupine decide about the lockers.
-func (r *Round) history(t *testing.T, h *check.History) {
+func (r *Round) history(t *testing.T, l *traffic.Lockers, path func(hf.FileName) string) {
 	t.Helper()
-	all, unknown := h.Operations()
-	r.Operations, r.Indeterminate = len(all), r.Indeterminate+unknown
-	r.Partitions = len(check.LockModel().Partition(all))
-	result, info := porcupine.CheckOperationsVerbose(check.LockModel(), all, porcupineLimit)
-	switch result {
-	case porcupine.Ok:
-		return
-	case porcupine.Unknown:
-		r.Unknown++
+	if err := l.Read(path); err != nil {
+		r.bad("%v", err)
 	}
-	picture := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", r.Seed))
-	if err := porcupine.VisualizePath(check.LockModel(), info, picture); err != nil {
-		t.Logf("visualize: %v", err)
-	}
-	r.bad("I4: the history is not linearizable: %s, see %s", result, picture)
+	v := l.History.Check(check.HistoryOptions{
+		Limit: porcupineLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path),
+	}, r.Invariants)
+	r.Operations, r.Indeterminate = v.Operations, r.Indeterminate+v.Indeterminate
+	r.Partitions, r.Unknown = v.Windows, v.Undecided
+	r.Violations = append(r.Violations, v.Bad...)
 }

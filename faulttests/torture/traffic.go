@@ -4,7 +4,6 @@ package torture
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -15,8 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/fault"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 const (
@@ -38,23 +37,22 @@ const (
 // Traffic is what clients do during a round, and what they were told.
 type Traffic struct {
 	Ledger  *check.Ledger
-	History *check.History
+	Lockers *traffic.Lockers
 
 	t       testing.TB
 	c       *cluster.Cluster
 	rand    *rand.Rand
 	working sync.WaitGroup
 	stop    chan struct{}
-	counts  struct {
-		sync.Mutex
-		history int
-	}
 }
 
 // NewTraffic makes clients of a cluster, which append the given lines.
 func NewTraffic(t testing.TB, c *cluster.Cluster, random *rand.Rand) *Traffic {
 	return &Traffic{
-		Ledger: &check.Ledger{}, History: check.NewHistory(), t: t, c: c, rand: random, stop: make(chan struct{}),
+		Ledger: &check.Ledger{}, t: t, c: c, rand: random, stop: make(chan struct{}),
+		Lockers: &traffic.Lockers{
+			History: check.NewHistory(), Locks: lockNames, TTL: longTTL, Brief: hastyTTL, Pace: lockerPace, Breaks: true, Limit: callLimit,
+		},
 	}
 }
 
@@ -71,8 +69,8 @@ func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 		x.working.Go(func() { w.Run(ctx, x.over) })
 	}
 	for i := range lockers {
-		w := &locker{client: x.client(), number: i, traffic: x, rand: x.fork()}
-		x.working.Go(func() { w.run(ctx) })
+		w := &traffic.Locker{All: x.Lockers, Client: x.client(), Number: i, Rand: x.fork()}
+		x.working.Go(func() { w.Run(ctx, x.over) })
 	}
 }
 
@@ -85,9 +83,7 @@ func (x *Traffic) End() {
 // Calls is how many calls were answered so far.
 func (x *Traffic) Calls() int {
 	appends, grants, _, _ := x.Ledger.Count()
-	x.counts.Lock()
-	defer x.counts.Unlock()
-	return appends + grants + x.counts.history
+	return appends + grants + x.Lockers.Answered()
 }
 
 func (x *Traffic) over() bool {
@@ -116,57 +112,5 @@ func filesOf(client int) []fault.Place {
 	return []fault.Place{
 		{Lock: hf.LockName(fmt.Sprintf("own/%d", client)), File: hf.FileName(fmt.Sprintf("own/%d.txt", client))},
 		{Lock: "all", File: "deep/er/all.txt"},
-	}
-}
-
-// locker acquires and releases, for the history.
-type locker struct {
-	client  *clientlib.Client
-	number  int
-	traffic *Traffic
-	rand    *rand.Rand
-}
-
-func (w *locker) run(ctx context.Context) {
-	for ctx.Err() == nil && !w.traffic.over() {
-		w.round(ctx, hf.LockName(fmt.Sprintf("lock/%d", w.rand.IntN(lockNames))))
-		rest(ctx, lockerPace)
-	}
-}
-
-func (w *locker) round(ctx context.Context, name hf.LockName) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	opt := clientlib.AcquireOptions{TTL: longTTL, Wait: clientlib.Forever}
-	if w.rand.IntN(3) == 0 {
-		opt.Wait = 0
-	}
-	end := w.begin(check.AcquireCall{Lock: name, Try: opt.Wait == 0})
-	lock, err := w.client.Acquire(ctx, name, opt)
-	switch {
-	case errors.Is(err, wire.ErrHeld):
-		end(check.Reply{Held: true})
-		return
-	case err != nil:
-		end(check.Reply{Unknown: true})
-		return
-	}
-	end(check.Reply{Token: lock.Token()})
-	rest(ctx, time.Duration(w.rand.IntN(4))*time.Millisecond)
-	end = w.begin(check.ReleaseCall{Lock: name, Token: lock.Token()})
-	err = lock.Release(ctx)
-	end(check.Reply{Token: lock.Token(), Unknown: err != nil})
-}
-
-// begin notes a call; the returned function notes its answer and counts it.
-func (w *locker) begin(call any) func(check.Reply) {
-	end := w.traffic.History.Begin(w.number, call)
-	return func(r check.Reply) {
-		end(r)
-		if !r.Unknown {
-			w.traffic.counts.Lock()
-			w.traffic.counts.history++
-			w.traffic.counts.Unlock()
-		}
 	}
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// Lockers share a history: how they work on which locks.
+type Lockers struct {
+	History *check.History
+	// Locks is how many there are. Fewer mean more contention, and longer
+	// parts for porcupine to decide about.
+	Locks int
+	// TTL of a lease, and Brief of every fourth, which may end under its holder; 0 = none is brief.
+	TTL, Brief time.Duration
+	// Pace is how long a locker rests after each lock.
+	Pace time.Duration
+	// Breaks says that now and then somebody's grant is broken.
+	Breaks bool
+	// Limit bounds one call.
+	Limit time.Duration
+	// Log is told of calls without an answer; nil = nobody.
+	Log func(format string, args ...any)
+
+	answered atomic.Int64
+}
+
+// Answered is how many calls were answered so far.
+func (l *Lockers) Answered() int { return int(l.answered.Load()) }
+
+// Locker is one client. It belongs to one goroutine.
+type Locker struct {
+	All    *Lockers
+	Client *clientlib.Client
+	Number int
+	Rand   *rand.Rand
+
+	lines int // appended so far
+}
+
+func (l *Lockers) lock(n int) cluster.LockName { return cluster.LockName(fmt.Sprintf("lock/%d", n)) }
+
+// FileOf is the protected file of a lock in the history.
+func FileOf(lock cluster.LockName) cluster.FileName { return cluster.FileName(lock + ".txt") }
+
+// Run works until over says so.
+func (w *Locker) Run(ctx context.Context, over func() bool) {
+	for ctx.Err() == nil && !over() {
+		w.round(ctx, w.any())
+		Rest(ctx, w.All.Pace)
+	}
+}
+
+func (w *Locker) any() cluster.LockName { return w.All.lock(w.Rand.IntN(w.All.Locks)) }
+
+// begin notes a call; the returned function notes how it ended.
+func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
+	noted := w.All.History.Begin(w.Number, call)
+	return func(r check.Reply, err error) bool {
+		switch {
+		case err == nil:
+		case errors.Is(err, wire.ErrHeld):
+			r.Held = true
+		case errors.Is(err, wire.ErrInvalidToken):
+			r.Refused = true
+		default:
+			r.Unknown = true
+			if w.All.Log != nil {
+				w.All.Log("client %d: %v", w.Number, err)
+			}
+		}
+		noted(r)
+		if !r.Unknown {
+			w.All.answered.Add(1)
+		}
+		return err == nil
+	}
+}
+
+func (w *Locker) round(ctx context.Context, name cluster.LockName) {
+	ctx, cancel := context.WithTimeout(ctx, w.All.Limit)
+	defer cancel()
+	if w.All.Breaks && w.Rand.IntN(50) == 0 {
+		end := w.begin(check.BreakCall{Lock: name})
+		end(check.Reply{}, w.Client.Break(ctx, name, 0, "locker", "for the history"))
+	}
+	opt := clientlib.AcquireOptions{TTL: w.All.TTL, Wait: clientlib.Forever}
+	if w.Rand.IntN(3) == 0 {
+		opt.Wait = 0
+	}
+	mayEnd := w.All.Brief > 0 && w.Rand.IntN(4) == 0
+	call := check.AcquireCall{Lock: name, Try: opt.Wait == 0}
+	if mayEnd {
+		opt.TTL, call.TTL = w.All.Brief, w.All.Brief
+	}
+	end := w.begin(call)
+	lock, err := w.Client.Acquire(ctx, name, opt)
+	var r check.Reply
+	if err == nil {
+		r.Token = lock.Token()
+	}
+	if !end(r, err) {
+		return
+	}
+	w.append(ctx, lock)
+	w.show(ctx, name)
+	w.release(ctx, lock)
+}
+
+// release ends the grant. A client that knows of its loss does not ask.
+func (w *Locker) release(ctx context.Context, lock *clientlib.Lock) {
+	if lock.Context().Err() != nil {
+		return
+	}
+	end := w.begin(check.ReleaseCall{Lock: lock.Name(), Token: lock.Token()})
+	end(check.Reply{}, lock.Release(ctx))
+}
+
+// append appends a line that nobody else does.
+func (w *Locker) append(ctx context.Context, lock *clientlib.Lock) {
+	if lock.Context().Err() != nil {
+		return
+	}
+	w.lines++
+	data := fmt.Appendf(nil, "client %d, line %d.\n", w.Number, w.lines)
+	end := w.begin(check.AppendCall{Lock: lock.Name(), Token: lock.Token(), Data: data})
+	r, err := lock.Append(ctx, FileOf(lock.Name()), data)
+	end(check.Reply{Offset: r.Offset}, err)
+}
+
+// show asks who holds the lock, which is not always this client's own.
+func (w *Locker) show(ctx context.Context, name cluster.LockName) {
+	if w.Rand.IntN(4) == 0 {
+		name = w.any()
+	}
+	end := w.begin(check.ShowCall{Lock: name})
+	info, err := w.Client.Get(ctx, name)
+	var r check.Reply
+	if info.Holder != nil {
+		r.Token = info.Holder.Token
+	}
+	for _, f := range info.Files {
+		r.Length = f.End
+	}
+	end(r, err)
+}
+
+// Read adds to the history what is in the files in the end, when nobody appends
+// any more. A lock that nobody appended under has no file.
+func (l *Lockers) Read(path func(cluster.FileName) string) error {
+	for i := range l.Locks {
+		lock := l.lock(i)
+		b, err := os.ReadFile(path(FileOf(lock)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("I5: %w", err)
+		}
+		end := l.History.Begin(-1, check.ReadCall{Lock: lock})
+		end(check.Reply{Length: int64(len(b)), Sum: crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))})
+	}
+	return nil
+}
+
+// Landed finds appends without an answer in the files.
+func Landed(path func(cluster.FileName) string) func(check.AppendCall) (int64, bool) {
+	return func(a check.AppendCall) (int64, bool) {
+		b, err := os.ReadFile(path(FileOf(a.Lock)))
+		i := bytes.Index(b, a.Data)
+		return int64(i), err == nil && i >= 0
+	}
+}
+
+// Rest pauses, or less long when ctx ends.
+func Rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
