@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fuse is a shared filesystem for fault tests: a file server with a
+// disk (a Share) that several client hosts have mounted (Mounts), as the hosts
+// of one NFS server have. Linux, as root.
+//
+//	share, err := fuse.NewShare(backing, seed) // an existing directory
+//	one, err := share.Mount(dir1, fuse.Strict())
+//	two, err := share.Mount(dir2, fuse.Stale(time.Second))
+//	defer share.Close()
+//
+//	slow := one.Inject(fuse.Fault{Ops: fuse.Fsync, Delay: 20 * time.Millisecond})
+//	full := share.Inject(fuse.Fault{Ops: fuse.Write, Under: "files", Err: unix.ENOSPC})
+//	once := two.Inject(fuse.Fault{Ops: fuse.Fsync, Contains: "/wal-", Skip: 9, Times: 1, Err: unix.EIO})
+//	late := two.Inject(fuse.Fault{Ops: fuse.Write, Contains: "/fence", Times: 1, Err: unix.EIO, Effect: fuse.DoneLate})
+//	cut := one.Cut()
+//	…
+//	cut.Release() // what hung goes on, and is done
+//	late.Release()
+//	loss, err := share.PowerLoss(0.5)
+//
+// # What is where
+//
+// The backing directory holds what clients see, at any time, with the same
+// inode numbers: a test reads it there directly, and a cluster.Options with Dir
+// = backing and Dirs = the mounts does. Only an un-synced removal looks
+// different from there: the link count still has the removed name.
+// Renaming onto a name, seen from there, may for a moment show the replaced file by the old name.
+//
+// # What a power loss takes
+//
+// Data is durable after fsync or fdatasync of the file, or when it was written with
+// O_DSYNC or O_SYNC; names are after fsync of their directory. A rename lasts as
+// one, with the directory it leads from or to. A name cannot last
+// without the earlier changes of that name. Without a sync, names become
+// durable after 30 s, as journals do; data never does.
+//
+// Everything is in the page cache of this machine only: nothing here survives
+// a power loss of the machine itself, and an fsync costs nothing but its call.
+//
+// # Never use a mount from its own process
+//
+// The process that serves a mount must not use it: a call on a mount can hold a
+// thread, or the runtime, that is needed to answer it. Tests work on mounts
+// through child processes and look at the backing directory themselves.
+// Nor may a served mount be the working directory or hold files of that process.
+//
+// # What is not modelled
+//
+// Symbolic links, devices, extended attributes, byte-range locks (ENOLCK),
+// write-back caches of clients (each write reaches the share before the call
+// returns), permissions beyond mode bits.
+package fuse

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fuse
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Share is a file server with its disk: a backing directory, which at any time
+// holds what the server's clients see, un-synced changes included. Tests read
+// it there, and change nothing in it while the share is open.
+//
+// All methods are safe for use by several goroutines.
+type Share struct {
+	backing string
+	stash   string // directory beside it, for what a power loss can bring back
+	nodes   *nodes
+	tree    *tree
+	luck    *luck
+	rules   rules
+
+	power sync.RWMutex // each call holds it for reading while it has its effect
+	boots atomic.Int64 // power losses; handles of an earlier boot are stale
+
+	mu     sync.Mutex
+	mounts []*Mount // guarded by mu
+}
+
+// Loss is what a power loss took.
+type Loss struct {
+	Names int // changes of names that were undone
+	Pages int // pages of 4 KiB that hold their durable content again
+	Torn  int // pages that hold both, by sectors of 512 bytes
+}
+
+// NewShare serves an existing directory. All that is in it counts as durable.
+// The seed decides what a power loss takes and whom faults by chance strike.
+// What a power loss can bring back is kept in a directory beside the backing one.
+func NewShare(backing string, seed uint64) (*Share, error) {
+	backing, err := filepath.Abs(backing)
+	if err != nil {
+		return nil, fmt.Errorf("share %s: %w", backing, err)
+	}
+	nodes, err := newNodes(backing)
+	if err != nil {
+		return nil, fmt.Errorf("share %s: %w", backing, err)
+	}
+	s := &Share{backing: backing, nodes: nodes, tree: &tree{nodes: nodes}, luck: newLuck(seed)}
+	s.rules.luck = s.luck
+	if err := s.makeStash(); err != nil {
+		return nil, errors.Join(fmt.Errorf("share %s: %w", backing, err), unix.Close(nodes.root.fd))
+	}
+	return s, nil
+}
+
+func (s *Share) makeStash() (err error) {
+	if s.stash, err = os.MkdirTemp(filepath.Dir(s.backing), "."+filepath.Base(s.backing)+"-removed-"); err != nil {
+		return err
+	}
+	s.tree.stash, err = unix.Open(s.stash, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(err, os.Remove(s.stash))
+	}
+	one, err := statFD(s.tree.stash)
+	two, err2 := statFD(s.nodes.root.fd)
+	if err = errors.Join(err, err2); err == nil && one.Dev != two.Dev {
+		err = errors.New("it is a mount point: share a directory inside it")
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(s.tree.stash), os.Remove(s.stash))
+	}
+	return nil
+}
+
+// Inject lets calls of all mounts go wrong, those mounted later included.
+func (s *Share) Inject(f Fault) *Rule { return s.rules.inject(f) }
+
+// ReadFile reads what clients see of a file, un-synced writes included.
+func (s *Share) ReadFile(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(s.backing, filepath.FromSlash(name)))
+}
+
+// Dir is the backing directory.
+func (s *Share) Dir() string { return s.backing }
+
+// Unsynced counts what a power loss could take now: changes of names, and files.
+func (s *Share) Unsynced() (names, files int) {
+	s.tree.mu.RLock()
+	names = len(s.tree.pending)
+	s.tree.mu.RUnlock()
+	for _, n := range s.nodes.all() {
+		if n.data.unsynced() {
+			files++
+		}
+	}
+	return names, files
+}
+
+// Sync makes everything durable, even what a failed sync had lost.
+func (s *Share) Sync() error {
+	s.power.Lock()
+	defer s.power.Unlock()
+	failed := s.tree.syncAll()
+	for _, n := range s.nodes.all() {
+		if errno := n.data.settle(); errno != 0 {
+			failed = errors.Join(failed, errno)
+		}
+	}
+	s.nodes.sweep()
+	return failed
+}
+
+// PowerLoss restarts the file server as after a power loss: each un-synced page
+// and each un-synced change of names survives with probability keep (0 =
+// none); of the other pages some are torn, unless keep is 0. The mounts live on.
+// Their open files are stale then (ESTALE), their flocks are gone.
+//
+// Calls that hang are not lost: they reach the restarted server.
+func (s *Share) PowerLoss(keep float64) (Loss, error) {
+	s.power.Lock()
+	defer s.power.Unlock()
+	s.boots.Add(1)
+	var loss Loss
+	failed := s.tree.powerLoss(keep, s.luck, &loss)
+	for _, n := range s.nodes.all() {
+		n.lock.clear()
+		if err := n.data.powerLoss(keep, s.luck, &loss); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("power loss of inode %d: %w", n.ino, err))
+		}
+	}
+	s.nodes.sweep()
+	return loss, failed
+}
+
+// Close ends all faults and mounts, and makes everything durable. Processes
+// that still use a mount get errors. A second call does nothing.
+func (s *Share) Close() error {
+	s.mu.Lock()
+	mounts := s.mounts
+	s.mounts = nil
+	s.mu.Unlock()
+	if s.stash == "" {
+		return nil
+	}
+	var failed error
+	for _, m := range mounts {
+		failed = errors.Join(failed, m.Unmount())
+	}
+	s.rules.releaseAll()
+	failed = errors.Join(failed, s.Sync(), unix.Close(s.tree.stash), os.RemoveAll(s.stash))
+	s.stash = ""
+	return failed
+}
