@@ -107,7 +107,7 @@ func (a *app) root() *cobra.Command {
 		a.runCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.outcomeCommand(), a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.doctorCommand(), a.versionCommand(),
-		a.guardCommand(),
+		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
 	return root

@@ -19,7 +19,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -205,55 +204,4 @@ func fsckText(w io.Writer, dir string, r *volume.Report) {
 	fmt.Fprintf(w, "%s: cluster %s, epoch %d of %d, LSN %d (%d records behind the base at %d), %d locks, %d clients, %d files (%d bytes compared)\n",
 		dir, r.Cluster, r.Epoch, r.Epochs, r.LSN, r.Records, r.Base, r.Locks, r.Clients, r.Files, r.Bytes)
 	fmt.Fprintf(w, "%d errors\n", r.Errors)
-}
-
-func (a *app) doctorCommand() *cobra.Command {
-	var hosts int
-	c := &cobra.Command{
-		Use:   "doctor DIR…",
-		Short: "Say whether a directory's filesystem keeps what Holdfast needs",
-		Long: `Look at the filesystem, its mount options and the calls that Holdfast rests
-on, and name the commands that mend what is wrong. Several DIRs must be the same
-directory, seen through several mounts. The exit code is 1 when a volume must
-not be there.
-
-It can falsify, never prove: asynchronous exports, lying disks and locks that
-die behind a partition cannot be seen from one host.`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("doctor: name a directory")
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			all, err := doctor.Examine(c.Context(), args, doctor.Options{Hosts: hosts})
-			if err != nil {
-				return err
-			}
-			for _, r := range all {
-				if r.Verdict == doctor.Refuse {
-					a.code = exitFindings
-				}
-			}
-			return a.print(map[string]any{"reports": all}, func(w io.Writer) { doctorText(w, all) })
-		},
-	}
-	c.Flags().IntVar(&hosts, "hosts", 0, "how many hosts will run servers on it (default: what CLUSTER says)")
-	return c
-}
-
-func doctorText(w io.Writer, all []*doctor.Report) {
-	for i, r := range all {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(w, "%s (%s on %s)\n", r.Path, r.Source, r.MountPoint)
-		for _, f := range r.Findings {
-			fmt.Fprintf(w, "  %-6s %s: %s\n", f.Verdict, f.Check, f.Detail)
-			for _, fix := range f.Fix {
-				fmt.Fprintf(w, "           $ %s\n", fix)
-			}
-		}
-		fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
-	}
 }

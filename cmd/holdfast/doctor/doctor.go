@@ -5,8 +5,12 @@
 //
 // It can falsify, never prove: an asynchronous export, a lying disk or a lock
 // that dies behind a partition look healthy from here. It makes a directory of
-// its own under the one it is given, probes with plain system calls (they are
-// what is on trial), and removes it again.
+// its own under the one it is given and removes it again.
+//
+// One mount is probed with plain system calls (probe.go). Two mounts of one
+// directory, on this host or on two, are a trial: each is a hand, and a probe asks
+// one hand to do something and the other what it sees. A hand uses package volume, as
+// servers do: its calls are what is on trial. In every round all caches are filled first.
 package doctor
 
 import (
@@ -52,6 +56,9 @@ type Finding struct {
 	Detail  string  `json:"detail"`
 	// Fix holds commands that mend it, to be run as they stand.
 	Fix []string `json:"fix"`
+	// Rounds is how often it was tried, Bad how often it was wrong; 0 for what is looked at once.
+	Rounds int `json:"rounds"`
+	Bad    int `json:"bad"`
 }
 
 // Report is what is known of one directory.
@@ -65,14 +72,24 @@ type Report struct {
 	Options    []string  `json:"options"`
 	ClusterID  string    `json:"cluster_id"` // "" where there is no CLUSTER
 	Findings   []Finding `json:"findings"`
+	// Rounds is how often a trial with another mount tried each thing; 0 = there was none.
+	Rounds int `json:"rounds"`
+	// Staleness is S, the longest time for which a trial saw something old, as a Go duration; "" = there was none.
+	Staleness string `json:"staleness"`
+
+	mend []string // commands that make a mount of this kind right
 }
 
 func (r *Report) add(check string, v Verdict, detail string, fix ...string) {
 	if fix == nil {
 		fix = []string{}
 	}
-	r.Findings = append(r.Findings, Finding{Check: check, Verdict: v, Detail: detail, Fix: fix})
-	if v.rank() > r.Verdict.rank() && v != Info {
+	r.record(Finding{Check: check, Verdict: v, Detail: detail, Fix: fix})
+}
+
+func (r *Report) record(f Finding) {
+	r.Findings = append(r.Findings, f)
+	if v := f.Verdict; v.rank() > r.Verdict.rank() && v != Info {
 		r.Verdict = v
 	}
 }
@@ -83,29 +100,61 @@ type Options struct {
 	Hosts int
 	// Mounts is where the kernel lists the mounts; "" = /proc/self/mountinfo.
 	Mounts string
+	// Rounds is how often a trial of two mounts tries each thing; 0 = DefaultRounds.
+	Rounds int
+	// Progress, if set, hears how far a trial is, often.
+	Progress func(Progress)
+	// Holder is the start of the command line of a process that calls Hold with
+	// the two arguments that follow; nil = no process is killed.
+	Holder []string
 }
 
-// Examine looks at each directory and, when there are several, at whether they
-// are the same directory seen through several mounts.
-func Examine(ctx context.Context, dirs []string, opt Options) ([]*Report, error) {
-	mounts, err := readMounts(opt.Mounts)
-	if err != nil {
-		return nil, err
+func (o Options) withDefaults() (Options, error) {
+	if o.Rounds == 0 {
+		o.Rounds = DefaultRounds
 	}
+	if o.Rounds < 0 || o.Rounds > MaxRounds {
+		return o, fmt.Errorf("%d rounds: use 1 to %d", o.Rounds, MaxRounds)
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	return o, nil
+}
+
+// Examine looks at each directory and, when there are several, tries what the
+// first and each other one see of what the other does: they must be one directory
+// seen through several mounts.
+func Examine(ctx context.Context, dirs []string, opt Options) ([]*Report, error) {
 	var all []*Report
 	for _, dir := range dirs {
-		r, err := examine(dir, mounts, opt)
+		r, filled, err := examineAlone(dir, opt)
 		if err != nil {
 			return nil, err
 		}
+		opt = filled
 		all = append(all, r)
 	}
-	if len(dirs) > 1 {
-		for i, r := range all[1:] {
-			r.sameDirectory(ctx, all[0].Path, dirs[i+1])
+	for _, r := range all[1:] {
+		if err := pair(ctx, all[0], r, opt); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
+}
+
+// examineAlone looks at one directory, and fills the options in.
+func examineAlone(dir string, opt Options) (*Report, Options, error) {
+	opt, err := opt.withDefaults()
+	if err != nil {
+		return nil, opt, err
+	}
+	mounts, err := readMounts(opt.Mounts)
+	if err != nil {
+		return nil, opt, err
+	}
+	r, err := examine(dir, mounts, opt)
+	return r, opt, err
 }
 
 func examine(dir string, mounts []mount, opt Options) (*Report, error) {

@@ -96,7 +96,7 @@ func TestTwoDirectories(t *testing.T) {
 		if second == b {
 			cancel() // it need not wait for what will not come
 		}
-		all, err := Examine(ctx, []string{a, second}, Options{})
+		all, err := Examine(ctx, []string{a, second}, Options{Rounds: 5})
 		cancel()
 		if err != nil {
 			t.Fatal(err)

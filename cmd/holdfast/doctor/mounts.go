@@ -98,3 +98,14 @@ func (m mount) has(name string) (value string, ok bool) {
 	}
 	return "", false
 }
+
+// volume is the name of a GlusterFS volume, out of a source like
+// "server:/volume/directory" or "server1,server2:volume".
+func (m mount) volume() string {
+	_, path, ok := strings.Cut(m.source, ":")
+	if !ok {
+		path = m.source
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return name
+}

@@ -178,7 +178,11 @@ func alignment(f *os.File) string {
 	return fmt.Sprintf(" (the kernel asks for %d)", st.Dio_offset_align)
 }
 
-const syncRounds = 20
+const (
+	syncRounds = 20
+	// slowSync is what people notice.
+	slowSync = 50 * time.Millisecond
+)
 
 // latency measures what every commit costs at least.
 func (p *probe) latency() {
@@ -205,66 +209,10 @@ func (p *probe) latency() {
 	slices.Sort(took)
 	median, worst := took[len(took)/2].Round(time.Microsecond), took[len(took)-1].Round(time.Microsecond)
 	v := OK
-	if median > 50*time.Millisecond {
+	if median > slowSync {
 		v = Warn
 	}
 	p.report.add("fdatasync", v, fmt.Sprintf("4 KiB in %v (median), %v (worst of %d): every commit waits for one", median, worst, syncRounds))
-}
-
-// seenWithin bounds how long a new name may take to show on another mount.
-const seenWithin = 5 * time.Second
-
-// sameDirectory says whether this report's directory is the first one, seen
-// through another mount: a file made there must appear here, with its content
-// and its inode number, and be gone after it was removed.
-func (r *Report) sameDirectory(ctx context.Context, first, given string) {
-	const check = "same directory"
-	ctx, cancel := context.WithTimeout(ctx, seenWithin)
-	defer cancel()
-	f, err := os.CreateTemp(first, probePrefix)
-	if err != nil {
-		r.add(check, Refuse, err.Error())
-		return
-	}
-	content := []byte(f.Name() + "\n")
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
-	here := filepath.Join(r.Path, filepath.Base(f.Name()))
-	var took time.Duration
-	if err == nil {
-		took, err = poll(ctx, func() error {
-			got, err := os.ReadFile(here)
-			if err == nil && !bytes.Equal(got, content) {
-				err = fmt.Errorf("%s has other content", here)
-			}
-			return err
-		})
-	}
-	if err != nil {
-		r.add(check, Refuse, fmt.Sprintf("a file made in %s does not appear in %s: %v", first, given, err), "findmnt "+first, "findmnt "+given)
-		os.Remove(f.Name()) //nolint:errcheck // the finding says more
-		return
-	}
-	a, errA := inode(f.Name())
-	b, errB := inode(here)
-	if err := errors.Join(errA, errB); err != nil || a != b {
-		r.add(check, Refuse, fmt.Sprintf("one file has the inode numbers %d and %d (%v): protected files cannot be told apart", a, b, err))
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		r.add(check, Warn, err.Error(), "rm "+f.Name())
-		return
-	}
-	gone, err := poll(ctx, func() error {
-		if _, err := os.Stat(here); err == nil {
-			return errStillThere
-		}
-		return nil
-	})
-	if err != nil {
-		r.add(check, Warn, fmt.Sprintf("a removed file is %v after %v", err, gone))
-		return
-	}
-	r.add(check, OK, fmt.Sprintf("as %s: a new file was seen after %v, its removal after %v", first, took.Round(time.Microsecond), gone.Round(time.Microsecond)))
 }
 
 // poll asks again until there is no error or the context ends.

@@ -17,7 +17,7 @@ type profile struct {
 	note    string
 	// rules judge mount options.
 	rules []rule
-	// fix are commands; SOURCE and DIR stand for the mount's.
+	// fix are commands; SOURCE, DIR and TYPE stand for the mount's, VOLUME for what Gluster calls one.
 	fix []string
 }
 
@@ -35,6 +35,7 @@ func (p *profile) match(fstype string) bool { return slices.Contains(p.types, fs
 const (
 	nfsMount     = "umount DIR && mount -t nfs4 -o hard,vers=4.2,lookupcache=none,noalignwrite SOURCE DIR"
 	glusterMount = "umount DIR && mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable SOURCE DIR"
+	fuseMount    = "umount DIR && mount -t TYPE -o attr_timeout=0,entry_timeout=0,negative_timeout=0,direct_io SOURCE DIR"
 )
 
 // profileOf finds the row of the table for a filesystem type.
@@ -45,7 +46,7 @@ func profileOf(fstype string) profile {
 		}
 	}
 	if strings.HasPrefix(fstype, "fuse") {
-		return profile{verdict: Warn, note: "a FUSE filesystem that this table does not know: nobody has tested what it caches"}
+		return profile{verdict: Warn, fix: []string{fuseMount}, note: "a FUSE filesystem that this table does not know: nobody has tested what it caches"}
 	}
 	return profile{verdict: Warn, note: "a filesystem that this table does not know: it is treated as a network filesystem"}
 }
@@ -93,7 +94,7 @@ func networkProfiles() []profile {
 			types: []string{"fuse.glusterfs"}, verdict: Warn,
 			note: "with its default caches every read may be old; the mount's time-outs cannot be seen from here, so make sure of these settings and set --fencing-period 5s",
 			fix: []string{
-				"for o in quick-read io-cache read-ahead stat-prefetch open-behind write-behind nl-cache; do gluster volume set VOLUME performance.$o off; done",
+				"for o in quick-read io-cache read-ahead stat-prefetch open-behind write-behind flush-behind nl-cache; do gluster volume set VOLUME performance.$o off; done",
 				"gluster volume set VOLUME cluster.choose-local off", "gluster volume set VOLUME client.strict-locks on",
 				"gluster volume set VOLUME cluster.quorum-type auto", "gluster volume set VOLUME network.ping-timeout 10", glusterMount,
 			},
@@ -133,10 +134,11 @@ func (r *Report) judge(m mount, hosts int) {
 	fill := func(commands []string) []string {
 		out := make([]string, len(commands))
 		for i, c := range commands {
-			out[i] = strings.NewReplacer("SOURCE", m.source, "DIR", m.point).Replace(c)
+			out[i] = strings.NewReplacer("SOURCE", m.source, "DIR", m.point, "VOLUME", m.volume(), "TYPE", m.fstype).Replace(c)
 		}
 		return out
 	}
+	r.mend = fill(p.fix)
 	detail := m.fstype + ": " + p.note
 	var fix []string
 	if p.verdict != OK {
