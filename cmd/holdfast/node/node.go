@@ -362,15 +362,28 @@ func (n *Node) self() election.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := election.Status{
-		Role: n.mu.role, Epoch: max(n.mu.highest, n.replica.Epoch()), LSN: n.replica.LSN(),
+		Role: n.mu.role, Epoch: n.highestLocked(), LSN: n.replica.LSN(),
 		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed),
 	}
-	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
+	p := n.mu.primary
+	if p != nil {
+		s.Epoch = p.Epoch() // a higher one is somebody else's, or burned
+	}
+	if p != nil && p.State() == primary.StateServing {
 		s.Progress, s.Storage = p.Ages(now)
 		s.LSN = p.LSN()
 	}
 	return s
 }
+
+// highestKnown is the highest epoch that this node has heard of.
+func (n *Node) highestKnown() cluster.Epoch {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.highestLocked()
+}
+
+func (n *Node) highestLocked() cluster.Epoch { return max(n.mu.highest, n.replica.Epoch()) }
 
 func (n *Node) links() map[cluster.ServerID]primary.Link {
 	links := map[cluster.ServerID]primary.Link{}

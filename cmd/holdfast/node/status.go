@@ -15,7 +15,7 @@ var _ api.Backend = (*Node)(nil)
 func (n *Node) Status() api.ClusterStatus {
 	c := n.vol.Cluster()
 	own := n.self()
-	s := api.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: own.Epoch}
+	s := api.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
 	for _, m := range c.Servers {
 		s.Servers = append(s.Servers, api.ServerStatus{Member: m, Role: "unreachable"})
 	}

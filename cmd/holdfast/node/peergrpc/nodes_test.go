@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -125,6 +126,33 @@ func TestThreeNodes(t *testing.T) {
 		again := do(to, &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
 		return again.Repeat && again.Token == out.Token
 	})
+}
+
+// TestPrimaryTellsItsOwnEpoch has a primary hear of a higher epoch, whose claimant
+// thought better of it. What it says of itself stays its own.
+func TestPrimaryTellsItsOwnEpoch(t *testing.T) {
+	x := startTrio(t)
+	var n *node.Node
+	await(t, "somebody reigns", func() bool {
+		for _, n = range x.nodes {
+			if n.Role() == election.RolePrimary {
+				return true
+			}
+		}
+		return false
+	})
+	const stranger = cluster.ServerID(9)
+	own := n.HandlePing(election.Ping{From: stranger}).Status.Epoch
+	n.HandlePreVote(t.Context(), election.Ask{From: stranger, Epoch: own + 7})
+	await(t, "it has heard", func() bool { return n.Status().Epoch == own+7 })
+	if told := n.HandlePing(election.Ping{From: stranger}).Status; told.Role != election.RolePrimary || told.Epoch != own {
+		t.Errorf("tells its peers that it is %v in epoch %d, want primary in epoch %d", told.Role, told.Epoch, own)
+	}
+	for _, s := range n.Status().Servers {
+		if s.Role == "primary" && s.Epoch != own {
+			t.Errorf("status says that server %d is primary in epoch %d, want %d", s.Member.ID, s.Epoch, own)
+		}
+	}
 }
 
 func get(t *testing.T, url string) int {
