@@ -9,3 +9,10 @@ import "syscall"
 func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
+
+// isolatedAttr gives a child namespaces of its own for its network and its mounts.
+func isolatedAttr() *syscall.SysProcAttr {
+	attr := processAttr()
+	attr.Unshareflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS
+	return attr
+}

@@ -7,3 +7,5 @@ package cluster
 import "syscall"
 
 func processAttr() *syscall.SysProcAttr { return nil }
+
+func isolatedAttr() *syscall.SysProcAttr { return nil }

@@ -33,6 +33,8 @@ type Options struct {
 	Dirs map[hf.ServerID]string
 	// Args are given to every server.
 	Args []string
+	// Net is where the servers run; nil = on loopback, all together.
+	Net *Net
 }
 
 // Cluster is one volume and its three servers.
@@ -76,13 +78,13 @@ func Start(t testing.TB, opt Options) *Cluster {
 
 // init runs holdfast init and reads which addresses it gave to whom.
 func (c *Cluster) init() (hf.Members, error) {
-	base, err := freePorts()
+	addresses, err := c.addresses()
 	if err != nil {
 		return nil, err
 	}
 	args := []string{"init", "--volume", c.dir}
-	for id := 1; id <= 3; id++ {
-		args = append(args, "--server", fmt.Sprintf("%d=127.0.0.1:%d", id, base+id-1))
+	for i, address := range addresses {
+		args = append(args, "--server", fmt.Sprintf("%d=%s", i+1, address))
 	}
 	if out, err := c.Run(args...); err != nil {
 		return nil, fmt.Errorf("holdfast init: %w\n%s", err, out)
@@ -96,6 +98,21 @@ func (c *Cluster) init() (hf.Members, error) {
 		return nil, fmt.Errorf("read CLUSTER: %w", err)
 	}
 	return found.Servers, nil
+}
+
+// addresses are where the three servers are to listen.
+func (c *Cluster) addresses() (all []string, err error) {
+	if c.opt.Net != nil {
+		for id := range hf.ServerID(3) {
+			all = append(all, c.opt.Net.Host(id+1)) // on the usual ports
+		}
+		return all, nil
+	}
+	base, err := freePorts()
+	for i := range 3 {
+		all = append(all, fmt.Sprintf("127.0.0.1:%d", base+i))
+	}
+	return all, err
 }
 
 // Dir is the volume.

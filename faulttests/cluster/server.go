@@ -72,6 +72,9 @@ func (s *Server) launch(log string, args ...string) (*process, error) {
 	defer f.Close() //nolint:errcheck // the process has its own descriptor
 	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), "--volume", s.c.DirOf(s.Member.ID)}, s.c.opt.Args, args)
 	cmd := s.c.Command(all...)
+	if s.c.opt.Net != nil {
+		cmd = s.c.opt.Net.enter(s.Member.ID, cmd)
+	}
 	cmd.Stdout, cmd.Stderr = f, f
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -63,7 +64,7 @@ func (s *Server) get(ctx context.Context, path string, into any) (err error) {
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(q)
+	resp, err := s.c.web().Do(q)
 	if err != nil {
 		return err
 	}
@@ -78,6 +79,14 @@ func (s *Server) get(ctx context.Context, path string, into any) (err error) {
 	return nil
 }
 
+// web is how the harness asks servers.
+func (c *Cluster) web() *http.Client {
+	if c.opt.Net != nil {
+		return c.opt.Net.web
+	}
+	return http.DefaultClient
+}
+
 // Primary is the server that says of itself that it is primary, with its epoch,
 // or nil. Frozen servers are not asked. Of two, and there may be two for a
 // moment, it is the one with the higher epoch.
@@ -86,12 +95,25 @@ func (c *Cluster) Primary(ctx context.Context) (found *Server, epoch uint64) {
 		if !s.answers() {
 			continue
 		}
-		body, err := s.Status(ctx)
-		if err == nil && body.Role == "primary" && body.Epoch >= epoch {
-			found, epoch = s, body.Epoch
+		if own, err := s.Reign(ctx); err == nil && own >= max(epoch, 1) {
+			found, epoch = s, own
 		}
 	}
 	return found, epoch
+}
+
+// Reign is the epoch in which the server says that it is primary; 0 = it is not.
+func (s *Server) Reign(ctx context.Context) (uint64, error) {
+	body, err := s.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, x := range body.Servers {
+		if hf.ServerID(x.ID) == s.Member.ID && x.Role == "primary" {
+			return x.Epoch, nil
+		}
+	}
+	return 0, nil
 }
 
 // AwaitPrimary waits until a server reigns.
