@@ -76,7 +76,12 @@ type battle struct {
 
 func newBattle(t *testing.T, lines [][]byte, clients int, seed uint64) *battle {
 	t.Helper()
-	c := cluster.Start(t, options())
+	return newBattleOn(t, cluster.Start(t, options()), lines, clients, seed)
+}
+
+// newBattleOn is one over a cluster that runs.
+func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, seed uint64) *battle {
+	t.Helper()
 	b := &battle{c: c, ledger: &check.Ledger{}}
 	b.nemesis = &Nemesis{Cluster: c, Rand: rand.New(rand.NewPCG(seed, 1)), Every: time.Second}
 	for i := range clients {

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// place is where calls are struck: the volume, and the epoch of the reign that
+// serves when the trace begins.
+type place struct {
+	c     *cluster.Cluster
+	epoch hf.Epoch
+}
+
+func (p place) epochs() string { return filepath.Join(p.c.Dir(), "epochs") }
+
+func (p place) dir(e hf.Epoch) string { return filepath.Join(p.epochs(), fmt.Sprintf("%010d", e)) }
+
+func (p place) beginning() string { return p.dir(0) }
+func (p place) reign() string     { return p.dir(p.epoch) }
+func (p place) fence() string     { return filepath.Join(p.reign(), "fence") }
+func (p place) nextLog() string   { return filepath.Join(p.reign(), "wal-next.log") }
+
+// next is the directory of the reign behind the one that serves.
+func (p place) next() string      { return p.dir(p.epoch + 1) }
+func (p place) nextFence() string { return filepath.Join(p.next(), "fence") }
+
+// segments are the segments in use, in order.
+func (p place) segments() []string {
+	all, err := filepath.Glob(filepath.Join(p.reign(), "wal-[0-9]*.log"))
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p place) log() string {
+	all := p.segments()
+	return all[len(all)-1]
+}
+
+// tell logs a call, without where the volume lies.
+func (p place) tell(t *testing.T, s *cluster.Server, call cluster.Call) {
+	t.Helper()
+	t.Logf("server %d: %s", s.Member.ID, strings.ReplaceAll(call.Text, p.c.Dir()+"/", ""))
+}
+
+// The ways in which a struck call may end a reign, or not.
+type ending int
+
+const (
+	goesOn  ending = iota // nobody is deposed
+	deposed               // the primary loses its reign, and its process lives
+	killed                // the process dies with the call
+	late                  // the process stops before the call, which is made after the next reign served
+	behind                // the process stops right behind the call
+	refused               // a claimant fails, and another one reigns
+)
+
+// callFault is one injection and what must come of it.
+type callFault struct {
+	name   string
+	ends   ending
+	path   func(place) string
+	inject cluster.Injection
+}
+
+// onPrimary are faults of a primary that serves.
+func onPrimary() []callFault {
+	call := func(name string, nth int) cluster.Injection { return cluster.Injection{Call: name, Nth: nth} }
+	fails := func(name string, nth int, err string) cluster.Injection {
+		return cluster.Injection{Call: name, Nth: nth, Error: err}
+	}
+	all := []callFault{
+		{"EIO at the 1st fdatasync of the log", deposed, place.log, fails("fdatasync", 1, "EIO")},
+		{"EIO at the 3rd fdatasync of the log", deposed, place.log, fails("fdatasync", 3, "EIO")},
+		{"EIO at the 10th fdatasync of the log", deposed, place.log, fails("fdatasync", 10, "EIO")},
+		{"EIO at the 1st pwrite64 of the log", deposed, place.log, fails("pwrite64", 1, "EIO")},
+		{"EIO at the 10th pwrite64 of the log", deposed, place.log, fails("pwrite64", 10, "EIO")},
+		{"ENOSPC at the 3rd pwrite64 of the log", deposed, place.log, fails("pwrite64", 3, "ENOSPC")},
+		{"EIO at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "EIO")},
+		{"ESTALE at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "ESTALE")},
+		{"ENOSPC at every pwrite64 of the next segment", goesOn, place.nextLog, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
+		{"fdatasync of the log begins 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: 2 * time.Second}},
+		{"fdatasync of the log returns 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Exit: 2 * time.Second}},
+	}
+	for _, name := range []string{"pwrite64", "fdatasync"} {
+		all = append(all, everyStop(name+" of the log", place.log, call(name, 5))...)
+	}
+	return append(all, everyStop("pread64 of the fence", place.fence, call("pread64", 5))...)
+}
+
+// onClaimant are faults of the server that takes over.
+func onClaimant() []callFault {
+	fails := func(name string, err string) cluster.Injection {
+		return cluster.Injection{Call: name, Nth: 1, Error: err}
+	}
+	all := []callFault{
+		{"EIO at renameat of the claim", refused, place.epochs, fails("renameat", "EIO")},
+		{"EIO at fsync of epochs", refused, place.epochs, fails("fsync", "EIO")},
+		{"EIO at fsync of the old fence", refused, place.fence, fails("fsync", "EIO")},
+		{"ESTALE at pread64 of the old fence", refused, place.fence, fails("pread64", "ESTALE")},
+		{"EIO at fsync of the own directory", refused, place.next, fails("fsync", "EIO")},
+		{"EIO at linkat of a segment", refused, place.reign, fails("linkat", "EIO")},
+		{"EPERM at linkat of a segment, which is copied", goesOn, place.reign, cluster.Injection{Call: "linkat", Nth: 1, Always: true, Error: "EPERM"}},
+		{"EIO at pwrite64 of START", refused, place.nextFence, fails("pwrite64", "EIO")},
+		{"EIO at fsync of START", refused, place.nextFence, fails("fsync", "EIO")},
+		{"EIO at unlinkat of an old segment", goesOn, place.beginning, fails("unlinkat", "EIO")},
+	}
+	for _, at := range []struct {
+		name, call string
+		path       func(place) string
+	}{
+		{"renameat of the claim", "renameat", place.epochs},
+		{"fsync of epochs", "fsync", place.epochs},
+		{"pwrite64 of the old fence", "pwrite64", place.fence},
+		{"linkat of a segment", "linkat", place.reign},
+		{"pwrite64 of START", "pwrite64", place.nextFence},
+		{"fsync of START", "fsync", place.nextFence},
+		{"unlinkat of an old segment", "unlinkat", place.beginning},
+	} {
+		all = append(all, everyStop(at.name, at.path, cluster.Injection{Call: at.call, Nth: 1})...)
+	}
+	return all
+}
+
+// everyStop ends a process at a call in the three ways there are.
+func everyStop(name string, path func(place) string, call cluster.Injection) []callFault {
+	kill, held, stop := call, call, call
+	kill.Signal, held.Enter, stop.Signal = syscall.SIGKILL, cluster.Held, syscall.SIGSTOP
+	return []callFault{
+		{"killed at " + name, killed, path, kill},
+		{"paused before " + name, late, path, held},
+		{"paused behind " + name, behind, path, stop},
+	}
+}
+
+// TestPrimarySystemCalls strikes single system calls of a primary that serves.
+func TestPrimarySystemCalls(t *testing.T) {
+	testCalls(t, onPrimary(), callFault.strikePrimary)
+}
+
+// TestClaimantSystemCalls strikes single system calls of the server that takes
+// over after the primary was killed.
+func TestClaimantSystemCalls(t *testing.T) {
+	testCalls(t, onClaimant(), callFault.strikeClaimant)
+}
+
+func testCalls(t *testing.T, rows []callFault, strike func(callFault, *testing.T, *battle)) {
+	needFaults(t)
+	cluster.NeedStrace(t)
+	lines := sourceText(t, 2<<20)
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			strike(row, t, newBattle(t, lines, 3, *faultSeed))
+		})
+	}
+}
+
+// begin starts the clients and returns the primary and where it writes. Faults of
+// adoption and rotation need a log that has been closed once: then clients hurry.
+func (row callFault) begin(t *testing.T, b *battle) (p *cluster.Server, at place, stop func()) {
+	t.Helper()
+	rotates := row.inject.Call == "linkat"
+	for _, w := range b.workers {
+		w.Pace = 20 * time.Millisecond
+		if rotates || row.inject.Error == "ENOSPC" {
+			w.Pace = time.Millisecond
+		}
+	}
+	_, stop = b.work(t.Context())
+	b.c.AwaitReplicas(cluster.Patience)
+	p, epoch := b.reign(t, 0)
+	at = place{b.c, epoch}
+	if rotates {
+		cluster.Await(t, cluster.Patience, "a second segment", func() bool { return len(at.segments()) > 1 })
+	}
+	return p, at, stop
+}
+
+func (row callFault) strikePrimary(t *testing.T, b *battle) {
+	p, at, stop := row.begin(t, b)
+	row.inject.Path = row.path(at)
+	x := p.Trace(row.inject)
+	call := x.Await(cluster.Patience)
+	b.strike(row.name, at.epoch)
+	at.tell(t, p, call)
+	switch row.ends {
+	case goesOn:
+		rest(t.Context(), 3*time.Second)
+		x.Detach()
+		rest(t.Context(), time.Second)
+		if now, epoch := b.reign(t, 0); now != p || epoch != at.epoch {
+			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d still", now.Member.ID, epoch, p.Member.ID, at.epoch)
+		}
+	case deposed:
+		_, now := b.reign(t, at.epoch)
+		rest(t.Context(), time.Second)
+		row.neverAgain(t, x)
+		t.Logf("epoch %d follows epoch %d", now, at.epoch)
+	case killed:
+		awaitKilled(t, x)
+		b.reign(t, at.epoch)
+		p.Start()
+		rest(t.Context(), 500*time.Millisecond)
+	default:
+		p.Stop()
+		_, now := b.reign(t, at.epoch)
+		rest(t.Context(), 500*time.Millisecond)
+		stop()
+		row.wake(t, b, x, now, at.reign())
+		b.end(t)
+		return
+	}
+	stop()
+	b.end(t)
+}
+
+// strikeClaimant watches both replicas, kills the primary, and strikes the first
+// of them that gets to the call.
+func (row callFault) strikeClaimant(t *testing.T, b *battle) {
+	p, at, stop := row.begin(t, b)
+	row.inject.Path = row.path(at)
+	var traces []*cluster.Trace
+	for _, s := range b.c.Servers() {
+		if s != p {
+			traces = append(traces, s.Trace(row.inject))
+		}
+	}
+	b.strike(row.name, at.epoch)
+	p.Kill()
+	var x *cluster.Trace
+	cluster.Await(t, cluster.Patience, "a claimant to call "+row.inject.String(), func() bool {
+		i := slices.IndexFunc(traces, func(x *cluster.Trace) bool { _, _, ok := x.Struck(); return ok })
+		if i >= 0 {
+			x = traces[i]
+			traces[1-i].Detach()
+		}
+		return i >= 0
+	})
+	call, _, _ := x.Struck()
+	at.tell(t, x.Server(), call)
+	switch row.ends {
+	case goesOn:
+		p.Start()
+		now, epoch := b.reign(t, at.epoch)
+		x.Detach()
+		rest(t.Context(), time.Second)
+		if now != x.Server() || epoch != at.epoch+1 {
+			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d", now.Member.ID, epoch, x.Server().Member.ID, at.epoch+1)
+		}
+	case killed:
+		awaitKilled(t, x)
+		p.Start()
+		x.Server().Start()
+		b.reign(t, at.epoch)
+		rest(t.Context(), 500*time.Millisecond)
+	case refused:
+		p.Start()
+		_, epoch := b.reign(t, at.epoch)
+		x.Detach()
+		t.Logf("epoch %d follows epoch %d", epoch, at.epoch)
+		rest(t.Context(), 500*time.Millisecond)
+	default:
+		x.Server().Stop()
+		p.Start()
+		_, now := b.reign(t, at.epoch)
+		rest(t.Context(), 500*time.Millisecond)
+		stop()
+		own := at.next()
+		if now == at.epoch+1 {
+			own = at.dir(now + 1) // that number was taken: it burns the next one, and fences nobody
+		}
+		row.wake(t, b, x, now, own)
+		b.end(t)
+		return
+	}
+	stop()
+	b.end(t)
+}
+
+// awaitKilled waits for the end of a process that a call killed.
+func awaitKilled(t *testing.T, x *cluster.Trace) {
+	t.Helper()
+	if _, ended := x.Server().Ended(cluster.Patience); !ended {
+		t.Fatal("the process lives on after its SIGKILL")
+	}
+}
+
+// wake lets a stopped server go on while a later reign serves and nobody asks for
+// anything. It may change nothing but what is under its own directory, and fence
+// again what it was about to fence.
+func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now hf.Epoch, own string) {
+	t.Helper()
+	before := settled(t, b.c)
+	x.Detach() // a call that is held is made now
+	x.Server().Cont()
+	cluster.Await(t, cluster.Patience, "the server that woke up to be a replica", func() bool {
+		body, err := x.Server().Status(t.Context())
+		return err == nil && body.Role == "replica"
+	})
+	rest(t.Context(), time.Second) // time to do harm
+	after, err := b.c.TakeSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := func(path, name string) bool { return strings.HasPrefix(filepath.Join(b.c.Dir(), path), name) }
+	for _, change := range before.Changes(after, free) {
+		switch {
+		case inside(change, own+"/"), inside(change, row.inject.Path+": its flag was set"):
+			t.Logf("the late server did: %s", change)
+		default:
+			t.Errorf("I10: after server %d woke up in epoch %d: %s", x.Server().Member.ID, now, change)
+		}
+	}
+	if s, epoch := b.reign(t, 0); s == x.Server() || epoch != now {
+		t.Errorf("server %d reigns in epoch %d after the waking, before it was epoch %d", s.Member.ID, epoch, now)
+	}
+}
+
+// neverAgain wants a file, of which a write failed, to be left alone.
+func (row callFault) neverAgain(t *testing.T, x *cluster.Trace) {
+	t.Helper()
+	x.Detach()
+	if _, ended := x.Server().Ended(0); ended {
+		t.Error("the process ended")
+	}
+	if row.inject.Call == "pread64" {
+		return
+	}
+	_, i, _ := x.Struck()
+	for _, c := range x.Calls()[i+1:] {
+		t.Errorf("the file was touched again after its failure: %s", c.Text)
+	}
+}
