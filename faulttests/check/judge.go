@@ -67,6 +67,20 @@ func Judge(l *Ledger, read func(cluster.FileName) ([]byte, error)) Verdict {
 	return v
 }
 
+// Check is Judge with its findings in a report.
+func (l *Ledger) Check(read func(cluster.FileName) ([]byte, error), r *Report) Verdict {
+	v := Judge(l, read)
+	appends, grants, _ := l.Entries()
+	r.Checked(I1, len(grants)+len(appends))
+	r.Checked(I5, v.LinesIn)
+	r.Checked(I6, len(appends))
+	r.Checked(I9, len(grants)+len(appends))
+	r.Findings(v.Bad)
+	r.Figure("lines", "%d acknowledged, %d found; %d lost, %d doubled, %d out of order, %d foreign; %d without an answer are there",
+		v.LinesIn, v.LinesOut, v.Lost, v.Duplicate, v.Misordered, v.Foreign, v.Uncertain)
+	return v
+}
+
 // judgeFile looks at one file twice, in two ways: line by line, and receipt by receipt.
 func judgeFile(name cluster.FileName, content []byte, appends []Append) Verdict {
 	v := judgeLines(name, content, appends)

@@ -100,6 +100,10 @@ func TestJudgeNoticesDamage(t *testing.T) {
 			if v := judge(l, content); len(v.Bad) == 0 {
 				t.Errorf("not noticed: %+v", v)
 			}
+			r := &Report{}
+			if l.Check(func(cluster.FileName) ([]byte, error) { return content, nil }, r); content != nil && len(r.Violations()) == 0 {
+				t.Error("not reported")
+			}
 		})
 	}
 }

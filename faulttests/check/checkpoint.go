@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// The names of checkpoints and of their files, which are those of the views too.
+const (
+	checkpointPrefix = "checkpoint-"
+	viewName         = "lock_state.json"
+	requestsName     = "processed_requests.log"
+)
+
+// checkpoint is one directory, and what its name says.
+type checkpoint struct {
+	lsn  cluster.LSN
+	path string
+}
+
+// checkpointState is what lock_state.json says, read as any JSON.
+type checkpointState struct {
+	LSN      cluster.LSN        `json:"lsn"`
+	Chain    locktable.Hex      `json:"chain"`
+	Entities []locktable.Entity `json:"entities"`
+}
+
+// findCheckpoints lists those of reigns that started, ascending.
+func findCheckpoints(reigns []*reign) (all []checkpoint, err error) {
+	for _, r := range reigns {
+		entries, err := os.ReadDir(r.path)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range entries {
+			digits, is := strings.CutPrefix(x.Name(), checkpointPrefix)
+			if lsn, err := strconv.ParseUint(digits, 10, 64); is && err == nil && r.started {
+				all = append(all, checkpoint{cluster.LSN(lsn), filepath.Join(r.path, x.Name())})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b checkpoint) int { return cmp.Compare(a.lsn, b.lsn) })
+	return all, nil
+}
+
+// compare holds a checkpoint against the state that the log makes up to there.
+func (p checkpoint) compare(x *reference, at wal.Position) error {
+	b, err := os.ReadFile(filepath.Join(p.path, viewName))
+	if err != nil {
+		return err
+	}
+	requests, err := os.ReadFile(filepath.Join(p.path, requestsName))
+	if err != nil {
+		return err
+	}
+	var state checkpointState
+	if err := json.Unmarshal(b, &state); err != nil {
+		return err
+	}
+	if state.LSN != at.LSN || wal.Chain(state.Chain) != at.Chain {
+		return fmt.Errorf("it is of LSN %d with chain value %#x, the log is at %d with %#x", state.LSN, uint64(state.Chain), at.LSN, uint64(at.Chain))
+	}
+	locks, files := 0, 0
+	for _, e := range state.Entities {
+		switch {
+		case e.Lock != nil && (e.Lock.Grant != nil || len(e.Lock.Waiters) > 0):
+			locks++
+			err = errors.Join(err, x.compareLock(e.Lock))
+		case e.File != nil:
+			files++
+			err = errors.Join(err, x.compareFile(e.File))
+		}
+	}
+	if locks != len(x.locks) || files != len(x.files) {
+		err = errors.Join(err, fmt.Errorf("%d locks in use and %d files, the log makes %d and %d", locks, files, len(x.locks), len(x.files)))
+	}
+	return errors.Join(err, x.compareReceipts(requests))
+}
+
+func (x *reference) compareLock(s *locktable.LockState) error {
+	l := x.locks[s.Name]
+	if l == nil {
+		l = &refLock{}
+	}
+	var token cluster.Token
+	if s.Grant != nil {
+		token = s.Grant.Token
+	}
+	var queue []request
+	for _, w := range s.Waiters {
+		queue = append(queue, request{w.ClientID, w.RequestID})
+	}
+	if token != l.token || !slices.Equal(queue, l.queue) {
+		return fmt.Errorf("lock %s has token %d and waiters %v, the log makes %d and %v", s.Name, token, queue, l.token, l.queue)
+	}
+	return nil
+}
+
+func (x *reference) compareFile(s *locktable.FileEntity) error {
+	f := x.files[s.Name]
+	if f == nil {
+		return fmt.Errorf("file %s is not bound in the log", s.Name)
+	}
+	if f.lock != s.Lock || f.generation != s.Generation || f.end != s.End || f.inode != s.Inode || f.stopped != s.Quarantined {
+		return fmt.Errorf("file %s is %+v, the log makes lock %s, generation %d, end %d, inode %d, quarantined %t", s.Name, *s, f.lock, f.generation, f.end, f.inode, f.stopped)
+	}
+	return nil
+}
+
+// compareReceipts wants each receipt to be of the record that executed its
+// request. Which receipts are kept is the service's own business.
+func (x *reference) compareReceipts(lines []byte) (err error) {
+	for line := range bytes.Lines(lines) {
+		var e locktable.Entity
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		s := e.Receipt
+		if s == nil || s.ClientID.Anonymous() {
+			continue
+		}
+		c := x.clients[s.ClientID]
+		if c == nil || c.done[s.RequestID] != s.LSN {
+			err = errors.Join(err, fmt.Errorf("the receipt of request %d of client %s is of LSN %d, which is not in the log as that", s.RequestID, s.ClientID, s.LSN))
+		}
+	}
+	return err
+}
+
+// checkpoint compares one and reports.
+func (c *logCheck) checkpoint(p checkpoint, at wal.Position) {
+	err := p.compare(c.reference, at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // it was removed while it was being archived
+	}
+	c.compared++
+	c.report.Checked(I13, 1)
+	if err != nil {
+		c.report.Violation(I13, "%s: %v", p.path, err)
+	}
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// collectEvery is much less than a segment or a checkpoint lives.
+const collectEvery = 100 * time.Millisecond
+
+// Collector keeps what servers remove from a volume while they run: it looks at
+// the volume from outside and gives every segment and checkpoint a second name in
+// an archive. Where there are no hard links to the archive it keeps the file open
+// and copies it in the end, because a segment is written for as long as it is the
+// newest. It changes nothing on the volume but link counts, which nobody looks
+// at in segments and checkpoints.
+type Collector struct {
+	volume, archive string
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	// owned by run, and by Stop once that has ended
+	seen map[string]bool
+	open map[string]*os.File // by the path in the archive
+	err  error               // the first
+}
+
+// StartCollector begins to collect from a volume into an empty directory outside of it.
+func StartCollector(ctx context.Context, volumeDir, archive string) *Collector {
+	c := newCollector(volumeDir, archive)
+	ctx, c.stop = context.WithCancel(ctx)
+	c.running.Go(func() { c.run(ctx) })
+	return c
+}
+
+func newCollector(volumeDir, archive string) *Collector {
+	return &Collector{volume: volumeDir, archive: archive, stop: func() {}, seen: map[string]bool{}, open: map[string]*os.File{}}
+}
+
+func (c *Collector) run(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		c.note(c.collect())
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *Collector) note(err error) {
+	if c.err == nil && err != nil {
+		c.err = err
+	}
+}
+
+// Stop collects once more, the fences too, and completes the archive. Call it
+// when the servers have stopped. The error is the first that anything ran into:
+// then the archive may lack something.
+func (c *Collector) Stop() error {
+	c.stop()
+	c.running.Wait()
+	c.note(c.collect())
+	c.note(c.fences())
+	for to, f := range c.open {
+		c.note(errors.Join(copyOpen(f, to), f.Close()))
+	}
+	clear(c.open)
+	if c.err != nil {
+		return fmt.Errorf("archive %s: %w", c.volume, c.err)
+	}
+	return nil
+}
+
+// collect looks at every epoch's directory.
+func (c *Collector) collect() error {
+	epochs, err := os.ReadDir(filepath.Join(c.volume, "epochs"))
+	if err != nil {
+		return err
+	}
+	for _, e := range epochs {
+		if err := c.epoch(filepath.Join("epochs", e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Collector) epoch(dir string) error {
+	entries, err := os.ReadDir(filepath.Join(c.volume, dir))
+	if err != nil {
+		return gone(err)
+	}
+	for _, x := range entries {
+		name := filepath.Join(dir, x.Name())
+		_, segment := wal.ParseSegmentName(x.Name())
+		switch {
+		case segment:
+			err = c.keep(name)
+		case x.IsDir() && strings.HasPrefix(x.Name(), checkpointPrefix) && !strings.HasSuffix(x.Name(), ".tmp"):
+			err = errors.Join(c.keep(filepath.Join(name, requestsName)), c.keep(filepath.Join(name, viewName)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keep gives one file its second name, once.
+func (c *Collector) keep(name string) error {
+	if c.seen[name] {
+		return nil
+	}
+	from, to := filepath.Join(c.volume, name), filepath.Join(c.archive, name)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	err := os.Link(from, to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it went away just now: no name that is listed is that young
+	}
+	if err != nil {
+		f, openErr := os.Open(from)
+		if openErr != nil {
+			return gone(openErr)
+		}
+		c.open[to] = f
+	}
+	c.seen[name] = true
+	return nil
+}
+
+// fences copies what says how far each reign's log was adopted.
+func (c *Collector) fences() error {
+	epochs, err := os.ReadDir(filepath.Join(c.volume, "epochs"))
+	if err != nil {
+		return err
+	}
+	for _, e := range epochs {
+		name := filepath.Join("epochs", e.Name(), "fence")
+		f, err := os.Open(filepath.Join(c.volume, name))
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(c.archive, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), copyOpen(f, to), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOpen copies what an open file has from its beginning, whatever became of its name.
+func copyOpen(f *os.File, to string) (err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, io.NewSectionReader(f, 0, info.Size()))
+	return err
+}
+
+// gone takes a name that went away meanwhile for no error.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

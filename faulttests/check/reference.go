@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// reference is what a log may say, record by record, in its own simple way: it
+// was written from the promises, without a look at how the table keeps them. It
+// goes on after a violation as if the record had been right.
+type reference struct {
+	lsn     cluster.LSN
+	last    locktable.Kind // of the record there
+	epoch   cluster.Epoch
+	server  cluster.ServerID // that reigns in epoch
+	locks   map[cluster.LockName]*refLock
+	files   map[cluster.FileName]*refFile
+	inodes  map[uint64]cluster.FileName
+	clients map[cluster.ClientID]*refClient
+	nonces  map[uint64]cluster.ClientID
+
+	found func(i Number, format string, args ...any)
+	// counts are how often each invariant was looked at.
+	counts [invariantCount + 1]int
+}
+
+// request names one request of one client.
+type request struct {
+	client cluster.ClientID
+	id     cluster.RequestID
+}
+
+type refLock struct {
+	token cluster.Token // 0 = free
+	owner request
+	queue []request
+}
+
+type refClient struct {
+	mark cluster.RequestID // everything below is forgotten
+	done map[cluster.RequestID]cluster.LSN
+}
+
+type refFile struct {
+	lock       cluster.LockName
+	inode      uint64
+	generation cluster.Generation
+	start, end int64
+	sum        uint32 // CRC-32C of what was appended from start on
+	token      cluster.Token
+	stopped    bool
+	marks      []fileMark // the last ones, ascending
+}
+
+// fileMark is the sum of a file's bytes from its start to an end.
+type fileMark struct {
+	end int64
+	sum uint32
+}
+
+// markLimit is how many ends of appends are remembered of a file: what a
+// server may have committed and not written yet when it died.
+const markLimit = 4096
+
+func newReference(found func(i Number, format string, args ...any)) *reference {
+	return &reference{
+		locks: map[cluster.LockName]*refLock{}, files: map[cluster.FileName]*refFile{}, inodes: map[uint64]cluster.FileName{},
+		clients: map[cluster.ClientID]*refClient{}, nonces: map[uint64]cluster.ClientID{}, found: found,
+	}
+}
+
+// see judges the next record and books what it does.
+func (x *reference) see(r *locktable.Record) {
+	bad := func(i Number, format string, args ...any) {
+		x.found(i, "record %d (%v of epoch %d): %s", r.LSN, r.Kind, r.Epoch, fmt.Sprintf(format, args...))
+	}
+	x.counts[I9]++
+	if r.LSN != x.lsn+1 {
+		bad(I3, "it follows LSN %d", x.lsn)
+	}
+	if r.Epoch < x.epoch {
+		bad(I9, "it follows epoch %d", x.epoch)
+	}
+	if r.Epoch > x.epoch {
+		x.epoch, x.server = r.Epoch, 0
+	}
+	x.lsn, x.last = r.LSN, r.Kind
+	switch r.Kind {
+	case locktable.KindReign:
+		if x.server != 0 {
+			bad(I9, "servers %d and %d both reign", x.server, r.Server)
+		}
+		x.server = r.Server
+	case locktable.KindGrant:
+		x.grant(r, bad)
+	case locktable.KindEnqueue:
+		x.enqueue(r, bad)
+	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
+		x.end(r, bad)
+	case locktable.KindWaitTimeout, locktable.KindCancel:
+		x.leave(r, bad)
+	case locktable.KindForceClear:
+		clear(x.locks)
+	case locktable.KindOpenClient:
+		x.open(r, bad)
+	case locktable.KindForgetClient:
+		delete(x.clients, r.Client)
+	case locktable.KindResigned:
+	default:
+		x.file(r, bad)
+	}
+}
+
+type badFunc = func(i Number, format string, args ...any)
+
+func (x *reference) lock(name cluster.LockName) *refLock {
+	l, ok := x.locks[name]
+	if !ok {
+		l = &refLock{}
+		x.locks[name] = l
+	}
+	return l
+}
+
+// vanish keeps the map as small as the state.
+func (x *reference) vanish(name cluster.LockName) {
+	if l := x.locks[name]; l.token == 0 && len(l.queue) == 0 {
+		delete(x.locks, name)
+	}
+}
+
+func (x *reference) grant(r *locktable.Record, bad badFunc) {
+	l, who := x.lock(r.Lock), request{r.Client, r.Request}
+	x.counts[I1]++
+	x.counts[I11]++
+	if l.token != 0 {
+		bad(I1, "lock %s is held under token %d by %v", r.Lock, l.token, l.owner)
+	}
+	waited := false
+	if len(l.queue) > 0 {
+		if waited = l.queue[0] == who; !waited {
+			bad(I11, "lock %s goes to %v, but %v is first of %d", r.Lock, who, l.queue[0], len(l.queue))
+		}
+		l.queue = slices.DeleteFunc(l.queue, func(q request) bool { return q == who })
+	}
+	l.token, l.owner = cluster.Token(r.LSN), who
+	x.execute(r, waited, bad)
+}
+
+func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
+	l, who := x.lock(r.Lock), request{r.Client, r.Request}
+	if l.token == 0 && len(l.queue) == 0 {
+		bad(I11, "%v waits for lock %s, which is free", who, r.Lock)
+	}
+	if slices.Contains(l.queue, who) {
+		bad(I7, "%v has two places in the queue of %s", who, r.Lock)
+	}
+	if x.wasDone(who) {
+		bad(I7, "%v was executed before and waits now", who)
+	}
+	l.queue = append(l.queue, who)
+	x.raise(r)
+}
+
+func (x *reference) end(r *locktable.Record, bad badFunc) {
+	l := x.lock(r.Lock)
+	x.counts[I1]++
+	if l.token != r.Token || r.Token == 0 {
+		bad(I1, "token %d of lock %s is not live, %d is", r.Token, r.Lock, l.token)
+	}
+	l.token, l.owner = 0, request{}
+	x.vanish(r.Lock)
+	if r.Kind != locktable.KindExpire {
+		x.execute(r, false, bad)
+	}
+}
+
+// leave takes a waiter out. A cancelled request that does not wait is executed
+// as nothing: it must not run later.
+func (x *reference) leave(r *locktable.Record, bad badFunc) {
+	who := request{r.Client, r.Request}
+	waited := false
+	if r.Lock != "" {
+		l := x.lock(r.Lock)
+		if waited = slices.Contains(l.queue, who); !waited {
+			bad(I11, "%v does not wait for lock %s", who, r.Lock)
+		}
+		l.queue = slices.DeleteFunc(l.queue, func(q request) bool { return q == who })
+		x.vanish(r.Lock)
+	}
+	x.execute(r, waited, bad)
+}
+
+func (x *reference) open(r *locktable.Record, bad badFunc) {
+	id := cluster.OpenedClientID(r.LSN)
+	if old, ok := x.nonces[r.Nonce]; ok && x.clients[old] != nil {
+		bad(I7, "nonce %#x opened client %s before", r.Nonce, old)
+	}
+	x.nonces[r.Nonce] = id
+	x.clients[id] = &refClient{done: map[cluster.RequestID]cluster.LSN{}}
+}
+
+func (x *reference) wasDone(who request) bool {
+	c := x.clients[who.client]
+	if c == nil {
+		return false
+	}
+	_, done := c.done[who.id]
+	return done
+}
+
+// execute books the one time that a request may be executed. What waited may
+// have fallen below its client's mark meanwhile.
+func (x *reference) execute(r *locktable.Record, waited bool, bad badFunc) {
+	if r.Request == 0 || r.Client.Anonymous() {
+		return
+	}
+	x.counts[I7]++
+	c := x.clients[r.Client]
+	switch {
+	case c == nil && r.Client.Opened():
+		bad(I7, "client %s is not open", r.Client)
+		fallthrough
+	case c == nil:
+		c = &refClient{done: map[cluster.RequestID]cluster.LSN{}}
+		x.clients[r.Client] = c
+	}
+	if before, done := c.done[r.Request]; done {
+		bad(I7, "request %d of client %s was executed at LSN %d", r.Request, r.Client, before)
+	}
+	if r.Request < c.mark && !waited {
+		bad(I7, "request %d of client %s is below its mark %d", r.Request, r.Client, c.mark)
+	}
+	c.done[r.Request] = r.LSN
+	x.raise(r)
+}
+
+// raise forgets what a client said it no longer cares about.
+func (x *reference) raise(r *locktable.Record) {
+	c := x.clients[r.Client]
+	if c == nil || r.LowWater <= c.mark {
+		return
+	}
+	c.mark = r.LowWater
+	for id := range c.done {
+		if id < c.mark {
+			delete(c.done, id)
+		}
+	}
+}
+
+func (x *reference) file(r *locktable.Record, bad badFunc) {
+	f := x.files[r.File]
+	if r.Kind == locktable.KindQuarantine {
+		if f == nil || f.generation != r.Generation {
+			bad(I5, "file %s of generation %d is not bound", r.File, r.Generation)
+			return
+		}
+		f.stopped = true
+		return
+	}
+	x.counts[I1]++
+	if l := x.locks[r.Lock]; l == nil || l.token != r.Token {
+		bad(I1, "token %d of lock %s is not live", r.Token, r.Lock)
+	}
+	if r.Kind == locktable.KindBind {
+		x.bind(r, f, bad)
+	} else if f == nil || f.lock != r.Lock {
+		bad(I5, "file %s is not bound to lock %s", r.File, r.Lock)
+		return
+	}
+	switch r.Kind {
+	case locktable.KindAppend:
+		x.append(r, f, bad)
+	case locktable.KindUnbind:
+		delete(x.inodes, f.inode)
+		delete(x.files, r.File)
+	case locktable.KindRotate:
+		delete(x.inodes, f.inode)
+		if r.Generation != f.generation+1 {
+			bad(I5, "generation %d of file %s follows %d", r.Generation, r.File, f.generation)
+		}
+		x.bind(r, nil, bad)
+	}
+	x.execute(r, false, bad)
+}
+
+func (x *reference) bind(r *locktable.Record, before *refFile, bad badFunc) {
+	if before != nil {
+		bad(I5, "file %s is bound to lock %s already", r.File, before.lock)
+	}
+	if other, taken := x.inodes[r.Inode]; taken {
+		bad(I5, "inode %d of file %s is that of file %s", r.Inode, r.File, other)
+	}
+	f := &refFile{lock: r.Lock, inode: r.Inode, generation: r.Generation}
+	if r.Kind == locktable.KindBind {
+		f.start = r.Offset
+	}
+	f.end = f.start
+	x.files[r.File], x.inodes[r.Inode] = f, r.File
+}
+
+func (x *reference) append(r *locktable.Record, f *refFile, bad badFunc) {
+	x.counts[I5]++
+	x.counts[I6]++
+	switch {
+	case f.stopped:
+		bad(I5, "file %s is quarantined", r.File)
+	case r.Generation != f.generation || r.Offset != f.end:
+		bad(I5, "generation %d, offset %d of file %s, which is at generation %d, offset %d", r.Generation, r.Offset, r.File, f.generation, f.end)
+	}
+	if got := crc32.Checksum(r.Data, crc32.MakeTable(crc32.Castagnoli)); got != r.CRC || int64(len(r.Data)) != r.Length {
+		bad(I5, "it says %d bytes with CRC-32C %08x and carries %d with %08x", r.Length, r.CRC, len(r.Data), got)
+	}
+	if r.Token < f.token {
+		bad(I6, "token %d of file %s, behind %d", r.Token, r.File, f.token)
+	}
+	f.token, f.end = r.Token, r.Offset+r.Length
+	f.sum = crc32.Update(f.sum, crc32.MakeTable(crc32.Castagnoli), r.Data)
+	f.marks = append(f.marks, fileMark{f.end, f.sum})
+	if len(f.marks) > 2*markLimit {
+		f.marks = slices.Delete(f.marks, 0, markLimit)
+	}
+}
+
+// atTheEnd looks at what a reign that ended in good order must not leave. One
+// that died may owe a grant, which the next one gives.
+func (x *reference) atTheEnd() {
+	if x.last != locktable.KindResigned {
+		return
+	}
+	for name, l := range x.locks {
+		x.counts[I15]++
+		if l.token == 0 && len(l.queue) > 0 {
+			x.found(I15, "lock %s is free in the end, and %d wait for it", name, len(l.queue))
+		}
+	}
+}
