@@ -13,3 +13,16 @@ func everyCall() Killer {
 func schedules() Killer {
 	return Killer{Pkg: simulation, Run: "^TestRandomSchedules$", Flags: "-sim.seeds 400"}
 }
+
+// staleCaches does so on a filesystem whose caches lie.
+func staleCaches() Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$"}
+}
+
+// clusters are whole servers under faults drawn by seed.
+func clusters() Killer {
+	return Killer{Pkg: simulation, Run: "^TestClusterSchedules$", Flags: "-sim.clusters 100"}
+}
+
+// unit are a package's own tests.
+func unit(pkg, run string) Killer { return Killer{Pkg: pkg, Run: run} }

@@ -47,5 +47,25 @@ func commitMutants() []Mutant {
 				"	if x.done != nil {\n		c.cur.answers", "	if x.done != nil && (x.kind == callRead || out.Status == cluster.StatusHeld) {\n		x.done(out)\n		return\n	}\n	if x.done != nil {\n		c.cur.answers"}},
 			By: schedules(),
 		},
+		{
+			Name: "early-write", Also: "M19, PWRITE_EARLY",
+			Rule: "protected files are written after the check (DESIGN 4)",
+			Edits: []Edit{
+				{"primary/commit.go",
+					"	for i := range b.appends {\n		b.appends[i].writer.append(b.appends[i])\n	}\n", ""},
+				{"primary/commit.go",
+					"	if err := p.persist(b); err != nil {",
+					"	for i := range b.appends {\n		b.appends[i].writer.append(b.appends[i])\n	}\n	b.appends = b.appends[:0]\n	if err := p.persist(b); err != nil {"},
+			},
+			By: everyCall(),
+		},
+		{
+			Name: "renewal-unchecked", Also: "M15",
+			Rule: "renewals are not logged but obey the basis like everything else (DESIGN 4)",
+			Edits: []Edit{{"primary/leases.go",
+				"		out.Status, out.Message = cluster.StatusInvalidToken, \"the token is not the live one of this lock\"\n	}\n	c.answer(x, out)",
+				"		out.Status, out.Message = cluster.StatusInvalidToken, \"the token is not the live one of this lock\"\n	}\n	x.done(out)"}},
+			By: schedules(),
+		},
 	}
 }

@@ -23,5 +23,17 @@ func takeoverMutants() []Mutant {
 				"	if err == nil {\n		err = f.Sync()\n	}\n	if err = errors.Join", "	if err = errors.Join"}},
 			By: everyCall(), Fast: true,
 		},
+		{
+			Name: "redo-first", Also: "M23, REDO_FIRST",
+			Rule: "protected files are written only after START is durable and checked (DESIGN 3.3, 7)",
+			Edits: []Edit{
+				{"primary/takeover.go",
+					"	if err := p.reign.WriteStart(a.End); err != nil {\n		return nil, err\n	}\n", ""},
+				{"primary/takeover.go",
+					"	c.begin(a)\n",
+					"	c.begin(a)\n	p.sleep(5 * time.Millisecond)\n	if err := p.reign.WriteStart(a.End); err != nil {\n		return nil, err\n	}\n"},
+			},
+			By: everyCall(),
+		},
 	}
 }

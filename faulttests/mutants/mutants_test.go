@@ -217,21 +217,28 @@ func (l *lab) execute(bin string, k Killer) (string, error) {
 // failure is a line that names a test, or the panic of one.
 var failure = regexp.MustCompile(`^\s*--- FAIL: (\S+)|^(panic|fatal error): `)
 
-// firstFailure is the first test that failed and the first line that it wrote.
+// violation is a line that names a broken invariant.
+var violation = regexp.MustCompile(`^(.*: )?(I\d+|house rule|Check): `)
+
+// firstFailure is the first test that failed and its first line, or better the
+// first that names a broken invariant.
 func firstFailure(out string) (test, word string) {
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
+		if violation.MatchString(line) {
+			return test, clip(line)
+		}
 		m := failure.FindStringSubmatch(line)
 		switch {
-		case m == nil && test != "" && line != "":
-			return test, clip(line)
+		case m == nil && test != "" && line != "" && word == "":
+			word = clip(line)
 		case m == nil:
+		case word != "":
+			return test, word
 		case m[1] != "":
 			test = m[1]
-		case test == "":
-			return "panic", clip(line)
 		default:
-			return test, clip(line)
+			return max(test, "panic"), clip(line)
 		}
 	}
 	return test, word

@@ -12,7 +12,10 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // Cluster is three whole servers on one disk and one network, in one synctest bubble.
@@ -30,11 +33,45 @@ type Cluster struct {
 
 // server is one process.
 type server struct {
-	host *volumetest.Host
-	node *node.Node
-	stop context.CancelCauseFunc
-	done chan struct{}
-	err  error
+	host  *volumetest.Host
+	audit *audit
+	node  *node.Node
+	stop  context.CancelCauseFunc
+	done  chan struct{}
+	err   error
+}
+
+// Do asks the server's primary, if it has one, and audits the answer.
+func (x *server) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	arrived := x.audit.arrive()
+	out, err := x.node.Do(ctx, q)
+	if err == nil {
+		x.audit.leaves(out, arrived, fmt.Sprintf("%s/%d %v", q.Client, q.ID, q.Op))
+	}
+	return out, err
+}
+
+// auditedPeers audits what a server pushes (I12: a replica is never ahead of
+// what is committed).
+type auditedPeers struct {
+	node.Peers
+	audit *audit
+}
+
+// Push sends one push.
+func (p auditedPeers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push.Ack, error) {
+	for b := m.Frames; len(b) > 0; {
+		f, _, n, err := wal.DecodeFrame(b)
+		if err != nil {
+			return push.Ack{}, err
+		}
+		p.audit.tells(f.Last())
+		b = b[n:]
+	}
+	if m.Chunk != nil {
+		p.audit.tells(m.Chunk.At.LSN)
+	}
+	return p.Peers.Push(ctx, to, m)
 }
 
 // NewCluster makes three servers that do not run yet.
@@ -47,10 +84,11 @@ func NewCluster(s *Story, rng *rand.Rand) *Cluster {
 
 // Start starts a server's process.
 func (c *Cluster) Start(id cluster.ServerID) error {
-	x := &server{host: c.Disk.Host(int(id), c.Profile), done: make(chan struct{})}
+	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(), done: make(chan struct{})}
+	x.host.SetWatch(x.audit.Watch)
 	var err error
 	x.node, err = node.New(node.Options{
-		Server: id, FS: x.host, Timing: c.Timing, Peers: c.Net.Peers(id), Log: c.Log,
+		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
 		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes,
 	})
@@ -61,7 +99,8 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	x.stop = stop
 	c.mu.Lock()
 	c.servers[id] = x
-	c.backends = append(c.backends, x.node)
+	c.backends = append(c.backends, x)
+	c.audits = append(c.audits, x.audit)
 	c.mu.Unlock()
 	c.Net.Listen(id, x.node)
 	go func() {
@@ -82,7 +121,7 @@ func (c *Cluster) Kill(id cluster.ServerID) {
 	c.Net.Listen(id, nil)
 	x.host.Kill()
 	x.stop(errKilled)
-	<-x.done
+	windUp(x.done)
 	c.forget(id, x)
 }
 
@@ -93,7 +132,7 @@ func (c *Cluster) Terminate(id cluster.ServerID) {
 		return
 	}
 	x.stop(errors.New("told to stop"))
-	<-x.done
+	windUp(x.done)
 	c.Net.Listen(id, nil)
 	x.host.Kill()
 	c.forget(id, x)
@@ -110,7 +149,7 @@ func (c *Cluster) forget(id cluster.ServerID, x *server) {
 	defer c.mu.Unlock()
 	delete(c.servers, id)
 	for i, b := range c.backends {
-		if b == x.node {
+		if b == x {
 			c.backends = append(c.backends[:i:i], c.backends[i+1:]...)
 			return
 		}

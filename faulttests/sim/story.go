@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,9 +50,11 @@ type Story struct {
 
 	mu     sync.Mutex
 	reigns []*Reign     // newest last
+	last   *volume.Warm // the table of the reign that served last, as it stood at the End
 	warm   *volume.Warm // for the next reign
-	// backends are whole servers, in a Cluster.
+	// backends are whole servers, in a Cluster, and audits those of all that ever were.
 	backends []backend
+	audits   []*audit
 }
 
 // backend is whom a client asks: a primary or a whole server.
@@ -63,6 +66,7 @@ type backend interface {
 // claims and runs, once.
 type Reign struct {
 	Host  *volumetest.Host
+	audit *audit
 	ready chan struct{} // closed when primary is set or the process has ended
 	done  chan struct{}
 	stop  context.CancelCauseFunc
@@ -115,8 +119,10 @@ func (s *Story) takeWarm() *volume.Warm {
 func (s *Story) Begin(id cluster.ServerID, hook volumetest.Hook) *Reign {
 	host := s.Disk.Host(int(id), s.Profile)
 	host.SetHook(hook)
+	watching := newAudit()
+	host.SetWatch(watching.Watch)
 	ctx, stop := context.WithCancelCause(context.Background())
-	r := &Reign{Host: host, ready: make(chan struct{}), done: make(chan struct{}), stop: stop}
+	r := &Reign{Host: host, audit: watching, ready: make(chan struct{}), done: make(chan struct{}), stop: stop}
 	s.mu.Lock()
 	s.reigns = append(s.reigns, r)
 	s.mu.Unlock()
@@ -156,6 +162,37 @@ func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err
 	return p.Run(ctx)
 }
 
+// Do asks for something that a request does, and audits the answer.
+func (r *Reign) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	what := fmt.Sprintf("%s/%d %v", q.Client, q.ID, q.Op)
+	return r.hear(what, func(p *primary.Primary) (locktable.Outcome, error) { return p.Do(ctx, q) })
+}
+
+// hear asks the primary and audits what it says.
+func (r *Reign) hear(what string, ask func(*primary.Primary) (locktable.Outcome, error)) (locktable.Outcome, error) {
+	arrived := r.audit.arrive()
+	out, err := ask(r.primary.Load())
+	if err == nil {
+		r.audit.leaves(out, arrived, what)
+	}
+	return out, err
+}
+
+// table is a copy of what the reign has committed, or nil where it does not serve.
+func (r *Reign) table() *volume.Warm {
+	p := r.primary.Load()
+	if p == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := p.Snapshot(ctx)
+	if err != nil {
+		return nil
+	}
+	return &volume.Warm{At: s.At, Table: s.Table}
+}
+
 // Serving waits until the reign serves, or says false when it never will.
 func (r *Reign) Serving() bool {
 	<-r.ready
@@ -178,8 +215,18 @@ func (r *Reign) Serving() bool {
 // Kill ends the process as kill -9 does, and waits until it has wound up.
 func (r *Reign) Kill() {
 	r.Host.Kill()
-	r.stop(errors.New("killed"))
-	<-r.done
+	r.stop(errKilled)
+	windUp(r.done)
+}
+
+// windUp waits for the end of a dead process. One that waits for ever would keep
+// virtual time going for ever.
+func windUp(done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-time.After(time.Hour):
+		panic("sim: a dead process does not wind up")
+	}
 }
 
 // pick is the reign that a client's n-th try goes to: all in turn, the newest first.
@@ -192,14 +239,15 @@ func (s *Story) pick(n int) backend {
 	if len(s.reigns) == 0 {
 		return nil
 	}
-	if p := s.reigns[len(s.reigns)-1-n%len(s.reigns)].primary.Load(); p != nil {
-		return p
+	if r := s.reigns[len(s.reigns)-1-n%len(s.reigns)]; r.primary.Load() != nil {
+		return r
 	}
 	return nil
 }
 
-// pickMostly is the newest reign, and for every third try an older one.
-func (s *Story) pickMostly(n int) *primary.Primary {
+// pickMostly is the newest reign, and for every third try an older one; nil
+// where there is none, or it has not claimed yet.
+func (s *Story) pickMostly(n int) *Reign {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.reigns) == 0 {
@@ -209,7 +257,10 @@ func (s *Story) pickMostly(n int) *primary.Primary {
 	if n%3 == 2 {
 		back = n / 3 % len(s.reigns)
 	}
-	return s.reigns[len(s.reigns)-1-back].primary.Load()
+	if r := s.reigns[len(s.reigns)-1-back]; r.primary.Load() != nil {
+		return r
+	}
+	return nil
 }
 
 // Work starts the clients: two that share a lock and a file, and one alone.
@@ -242,6 +293,12 @@ func (s *Story) End() {
 	s.mu.Lock()
 	reigns := s.reigns
 	s.mu.Unlock()
+	for _, r := range slices.Backward(reigns) {
+		if w := r.table(); w != nil {
+			s.last = w
+			break
+		}
+	}
 	for _, r := range reigns {
 		r.Kill()
 	}

@@ -5,6 +5,8 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -21,8 +23,10 @@ import (
 // clients were told. It returns every violation. The numbers are those of the invariants in
 // RELIABILITY.md.
 func (s *Story) Verify(disk *volumetest.Disk) []string {
-	bad := s.Ledger.Bad()
+	bad := append(s.Ledger.Bad(), s.verifyReigns()...)
 	bad = append(bad, s.verifyOrder()...)
+	bad = append(bad, s.verifyReplay(disk)...)
+	bad = append(bad, verifyViews(disk)...)
 	judge := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: s.Random}
 	r := judge.Begin(3, nil)
 	defer r.Kill()
@@ -45,6 +49,82 @@ func (s *Story) Verify(disk *volumetest.Disk) []string {
 	// A checkpoint's sync makes the redo of the takeover complete.
 	p.SyncFiles(context.Background())
 	return append(bad, s.verifyFiles(disk, files)...)
+}
+
+// verifyReigns checks what the processes did: I8, the rule of the house, and
+// that no two of them had one epoch (I9).
+func (s *Story) verifyReigns() (bad []string) {
+	for _, a := range s.audits {
+		bad = append(bad, a.Bad()...)
+	}
+	epochs := map[cluster.Epoch]bool{}
+	for _, r := range s.reigns {
+		bad = append(bad, r.audit.Bad()...)
+		bad = append(bad, r.VerifyWrites()...)
+		if p := r.primary.Load(); p != nil {
+			if epochs[p.Epoch()] {
+				bad = append(bad, fmt.Sprintf("I9: two processes had epoch %d", p.Epoch()))
+			}
+			epochs[p.Epoch()] = true
+		}
+	}
+	return bad
+}
+
+// verifyReplay checks I13: the log, replayed from its base, gives the table that
+// the last reign had in memory. It burns an epoch and starts no reign.
+func (s *Story) verifyReplay(disk *volumetest.Disk) []string {
+	if s.last == nil {
+		return nil
+	}
+	warm, err := s.adopt(disk, s.last)
+	if err != nil {
+		return []string{fmt.Sprintf("I3: the log cannot be replayed: %v", err)}
+	}
+	cold, err := s.adopt(disk, nil)
+	if err != nil {
+		return []string{fmt.Sprintf("I3: the log cannot be replayed: %v", err)}
+	}
+	if !warm.Warm {
+		return []string{fmt.Sprintf("I13: the log has another history than the table at LSN %d", s.last.At.LSN)}
+	}
+	if warm.End != cold.End || warm.Table.Hash() != cold.Table.Hash() {
+		return []string{fmt.Sprintf("I13: replayed to LSN %d the table has hash %x, from memory at LSN %d it has %x",
+			cold.End.LSN, cold.Table.Hash(), s.last.At.LSN, warm.Table.Hash())}
+	}
+	return nil
+}
+
+// adopt does the reading half of a takeover.
+func (s *Story) adopt(disk *volumetest.Disk, warm *volume.Warm) (a *volume.Adoption, err error) {
+	ctx := context.Background()
+	v, err := volume.Open(disk.Host(3, s.Profile), volume.Options{Server: 3, Random: s.Random, FirstSegment: firstSegment, Segment: segment})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	prepared, err := v.Prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.Claim(ctx, prepared)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Release()) }()
+	src, err := r.FenceOlder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.Scan(ctx, src, warm)
+}
+
+// verifyViews checks I14: what people are shown is whole.
+func verifyViews(disk *volumetest.Disk) (bad []string) {
+	if b, err := disk.ReadFile("lock_state.json"); err == nil && !json.Valid(b) {
+		bad = append(bad, fmt.Sprintf("I14: lock_state.json is no JSON: %.60q…", b))
+	}
+	return bad
 }
 
 // verifyOrder checks what clients saw in the order they saw it: I1 tokens rise

@@ -231,8 +231,8 @@ func (w *wanderer) move(file cluster.FileName) error {
 
 func (w *wanderer) renew(ctx context.Context) {
 	top := w.story.Ledger.top(w.lock)
-	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
-		return p.Renew(ctx, w.lock, w.token)
+	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+		return r.hear("a renewal", func(p *primary.Primary) (locktable.Outcome, error) { return p.Renew(ctx, w.lock, w.token) })
 	})
 	if out.Status == cluster.StatusOK && top > w.token {
 		w.story.Ledger.violation("I1: token %d of %s was renewed after %d was granted", w.token, w.lock, top)
@@ -252,9 +252,11 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 	}
 	high := w.story.Ledger.High()
 	var stray []locktable.Grant
-	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (out locktable.Outcome, err error) {
-		stray, out, err = p.KeepAlive(ctx, w.id, held)
-		return out, err
+	out := w.until(ctx, func(ctx context.Context, r *Reign) (out locktable.Outcome, err error) {
+		return r.hear("a keep-alive", func(p *primary.Primary) (out locktable.Outcome, err error) {
+			stray, out, err = p.KeepAlive(ctx, w.id, held)
+			return out, err
+		})
 	})
 	if out.Status != cluster.StatusOK {
 		return
@@ -270,8 +272,8 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 // read looks at the table: it must be as new as everything that was acknowledged.
 func (w *wanderer) read(ctx context.Context) {
 	high := w.story.Ledger.High()
-	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
-		return p.Read(ctx, func(primary.View) {})
+	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+		return r.hear("a read", func(p *primary.Primary) (locktable.Outcome, error) { return p.Read(ctx, func(primary.View) {}) })
 	})
 	if out.Status == cluster.StatusOK && out.LSN < high {
 		w.story.Ledger.violation("I9: a read saw LSN %d after %d was acknowledged", out.LSN, high)
@@ -288,9 +290,9 @@ func (w *wanderer) request(ctx context.Context, q locktable.Request) locktable.O
 func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outcome {
 	high := w.story.Ledger.High()
 	var epoch cluster.Epoch
-	out := w.until(ctx, func(ctx context.Context, p *primary.Primary) (locktable.Outcome, error) {
-		epoch = p.Epoch()
-		return ask(ctx, p, q)
+	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+		epoch = r.primary.Load().Epoch()
+		return ask(ctx, r, q)
 	})
 	switch {
 	case ctx.Err() != nil && out.Status == cluster.StatusNone:
@@ -305,15 +307,15 @@ func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outco
 }
 
 // until asks one reign after the other until one gives a final answer.
-func (w *wanderer) until(ctx context.Context, do func(context.Context, *primary.Primary) (locktable.Outcome, error)) locktable.Outcome {
+func (w *wanderer) until(ctx context.Context, do func(context.Context, *Reign) (locktable.Outcome, error)) locktable.Outcome {
 	for try := 0; ctx.Err() == nil; try++ {
-		p := w.story.pickMostly(try)
-		if p == nil {
+		r := w.story.pickMostly(try)
+		if r == nil {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, patience)
-		out, err := do(call, p)
+		out, err := do(call, r)
 		cancel()
 		if err != nil {
 			continue

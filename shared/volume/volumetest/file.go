@@ -25,7 +25,7 @@ type file struct {
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	n := 0
 	call := Call{Op: OpReadAt, Name: f.name, Offset: off, Length: len(p)}
-	err := f.host.do(step{call: call, run: func() (err error) {
+	err := f.host.do(step{call: call, data: func() []byte { return p[:n] }, run: func() (err error) {
 		n, err = f.read(p, off)
 		return err
 	}})
@@ -81,6 +81,7 @@ func (f *file) writeStep(op string, p []byte, off int64) (int, error) {
 	n := 0
 	err := f.host.do(step{
 		call: Call{Op: op, Name: f.name, Offset: off, Length: len(p)},
+		data: func() []byte { return p },
 		run: func() (err error) {
 			n, err = f.write(p, off)
 			return err

@@ -58,6 +58,18 @@ func (c Call) String() string {
 	return b.String()
 }
 
+// Event is the beginning or the end of a call.
+type Event struct {
+	Call
+	Done bool   // the call is about to return
+	Err  error  // that it returns
+	Data []byte // what a write writes, or a read has read; valid during the watch
+}
+
+// Watch sees calls begin, before they may be paused, and end. It may be called
+// from several goroutines at a time and must neither wait nor make calls.
+type Watch func(Event)
+
 // Hook is asked before each call of a host what shall become of it. It may be
 // called from several goroutines at a time and may use the Disk's own methods.
 type Hook func(Call) Action

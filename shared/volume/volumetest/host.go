@@ -46,6 +46,7 @@ type Host struct {
 	calls  int
 	trace  []Call
 	hook   Hook
+	watch  Watch
 	paused []*waiter
 	files  map[*file]struct{}
 	locks  map[*flock]struct{}
@@ -63,6 +64,13 @@ func (h *Host) SetHook(hook Hook) {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
 	h.hook = hook
+}
+
+// SetWatch sets who sees every later call begin and end; nil is nobody.
+func (h *Host) SetWatch(watch Watch) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	h.watch = watch
 }
 
 // Calls is how many calls the host has made.
@@ -163,7 +171,8 @@ func (h *Host) die(how ending) {
 // step is one call, ready to be counted, failed or paused.
 type step struct {
 	call Call
-	run  func() error // with disk.mu held
+	run  func() error  // with disk.mu held
+	data func() []byte // of reads and writes: what was read, or is to be written
 	torn func(n int)  // of writes: does the first n bytes
 	lose func()       // of syncs: what a failed one leaves
 }
@@ -173,10 +182,18 @@ func (h *Host) do(s step) error {
 	return pathError(s.call.Op, s.call.Name, h.decide(s))
 }
 
-func (h *Host) decide(s step) error {
-	action, err := h.announce(&s.call)
+func (h *Host) decide(s step) (err error) {
+	action, watch, err := h.announce(&s.call)
 	if err != nil {
 		return err
+	}
+	if watch != nil {
+		watch(s.event())
+		defer func() {
+			e := s.event()
+			e.Done, e.Err = true, err
+			watch(e)
+		}()
 	}
 	if action.kind == pauseBefore {
 		h.wait(action.gate)
@@ -191,12 +208,20 @@ func (h *Host) decide(s step) error {
 	return err
 }
 
+func (s *step) event() Event {
+	e := Event{Call: s.call}
+	if s.data != nil {
+		e.Data = s.data()
+	}
+	return e
+}
+
 // announce counts the call and asks the hook, without the mutex.
-func (h *Host) announce(call *Call) (Action, error) {
+func (h *Host) announce(call *Call) (Action, Watch, error) {
 	h.disk.mu.Lock()
 	if h.dead {
 		h.disk.mu.Unlock()
-		return Action{}, ErrCrashed
+		return Action{}, nil, ErrCrashed
 	}
 	h.calls++
 	call.Index = h.calls
@@ -204,12 +229,12 @@ func (h *Host) announce(call *Call) (Action, error) {
 		h.trace = append(h.trace[:0], h.trace[maxTrace:]...)
 	}
 	h.trace = append(h.trace, *call)
-	hook := h.hook
+	hook, watch := h.hook, h.watch
 	h.disk.mu.Unlock()
 	if hook == nil {
-		return Action{}, nil
+		return Action{}, watch, nil
 	}
-	return hook(*call), nil
+	return hook(*call), watch, nil
 }
 
 func (h *Host) act(s step, action Action) error {
