@@ -100,6 +100,8 @@ type ServerStatus struct {
 	// Filesystem is the kind of the volume, of the server that answers.
 	Filesystem string
 	Network    bool
+	// Warnings say what is wrong with the volume, for people.
+	Warnings []string
 	// Conflict says that two processes use this ID.
 	Conflict bool
 }

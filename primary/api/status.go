@@ -51,7 +51,7 @@ func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
 	return &pb.Server{
 		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
 		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
-		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage)},
+		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage), Warnings: x.Warnings},
 		Able:   x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
 		HeardAgoMs: heard, Conflict: x.Conflict,
 	}

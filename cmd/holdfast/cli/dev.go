@@ -50,6 +50,7 @@ one object with addresses and process IDs.`,
 	fl := c.Flags()
 	fl.StringVar(&dir, "dir", "", "the directory (default: a fresh one under ./.holdfast)")
 	fl.IntVar(&base, "base-port", defaultGRPCPort, "the first gRPC port")
+	unsafeFlag(fl, f)
 	logFlags(fl, f)
 	timingFlags(fl, f)
 	return c

@@ -35,6 +35,7 @@ type serverFlags struct {
 	logFormat string
 	timing    cluster.Timing
 	policy    string
+	unsafe    bool
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -65,9 +66,14 @@ Flags win over the file.`,
 	fl.StringVar(&f.data, "data-dir", "", "a directory of this server's own, on a local disk (optional): a replica keeps a copy of the state there")
 	fl.StringVar(&f.config, "config", "", "a JSON file with the names of these flags")
 	fl.StringVar(&f.bind, "bind", "", "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)")
+	unsafeFlag(fl, f)
 	logFlags(fl, f)
 	timingFlags(fl, f)
 	return c
+}
+
+func unsafeFlag(fl *pflag.FlagSet, f *serverFlags) {
+	fl.BoolVar(&f.unsafe, "unsafe-filesystem", false, "start although the filesystem would break what is promised (see holdfast doctor); for tests only")
 }
 
 func logFlags(fl *pflag.FlagSet, f *serverFlags) {
@@ -151,7 +157,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
 		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Timing: f.timing,
-		Version: readVersion().Version, Log: log,
+		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
 			os.Exit(exitStuck)

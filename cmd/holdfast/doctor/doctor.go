@@ -19,6 +19,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 // Verdict is what one check, or all of them, came to.
@@ -158,6 +161,17 @@ func examineAlone(dir string, opt Options) (*Report, Options, error) {
 }
 
 func examine(dir string, mounts []mount, opt Options) (*Report, error) {
+	r, err := look(dir, mounts, opt)
+	if err != nil {
+		return nil, err
+	}
+	r.space(r.Path)
+	r.probe(r.Path, probePrefix, (*probe).latency)
+	return r, nil
+}
+
+// look is what can be said without writing.
+func look(dir string, mounts []mount, opt Options) (*Report, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -176,22 +190,28 @@ func examine(dir string, mounts []mount, opt Options) (*Report, error) {
 	hosts := r.cluster(abs, opt.Hosts)
 	r.mount(abs, mounts, hosts)
 	r.permissions(info)
-	r.space(abs)
-	r.probe(abs)
 	return r, nil
 }
 
-// probe makes a directory of its own and tries the calls that matter.
-func (r *Report) probe(dir string) {
-	tmp, err := os.MkdirTemp(dir, probePrefix)
+// probe makes a directory of its own and tries the calls that matter, and more.
+func (r *Report) probe(dir, pattern string, more ...func(*probe)) {
+	tmp, err := os.MkdirTemp(dir, pattern)
+	if volume.IsFull(err) {
+		r.add("write", Warn, fmt.Sprintf("the disk is full, so nothing was tried: %v", err), "df -h "+dir)
+		return
+	}
 	if err != nil {
 		r.add("write", Refuse, fmt.Sprintf("cannot make a directory: %v", err),
 			fmt.Sprintf("mount -o remount,rw %s", r.MountPoint), fmt.Sprintf("chown $(id -un) %s", dir))
 		return
 	}
 	p := &probe{report: r, dir: tmp}
-	for _, check := range []func(){p.exclusive, p.directorySync, p.link, p.renameDirectory, p.flock, p.direct, p.latency} {
-		check()
+	if !p.full() {
+		for _, try := range slices.Concat([]func(*probe){
+			(*probe).exclusive, (*probe).directorySync, (*probe).link, (*probe).renameDirectory, (*probe).flock, (*probe).direct,
+		}, more) {
+			try(p)
+		}
 	}
 	if err := os.RemoveAll(tmp); err != nil {
 		r.add("clean up", Warn, err.Error(), "rm -r "+tmp)

@@ -31,6 +31,24 @@ func (p *probe) file(name string) (string, error) {
 	return path, os.WriteFile(path, []byte("holdfast doctor\n"), 0o600)
 }
 
+// probeRoom is more than all probes write, in bytes.
+const probeRoom = 256 << 10
+
+// full says that there is no room to try anything in: a server whose volume is
+// full must be able to start and to let locks go.
+func (p *probe) full() bool {
+	path := p.path("room")
+	err := os.WriteFile(path, make([]byte, probeRoom), 0o600)
+	if volume.IsFull(err) {
+		p.report.add("write", Warn, fmt.Sprintf("the disk is full, so nothing was tried: %v", err), "df -h "+p.dir)
+		return true
+	}
+	if err = errors.Join(err, os.Remove(path)); err != nil {
+		p.report.add("write", Refuse, err.Error())
+	}
+	return false
+}
+
 func (p *probe) exclusive() {
 	path, err := p.file("exclusive")
 	if err != nil {

@@ -48,6 +48,9 @@ func distinctHosts(servers cluster.Members) int {
 		if err != nil {
 			host = m.Peer
 		}
+		if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+			host = "localhost"
+		}
 		hosts[host] = true
 	}
 	return len(hosts)

@@ -53,6 +53,8 @@ type Options struct {
 	// Stuck is called when a goroutine of a reign that has ended does not come
 	// back from the filesystem: the process should exit.
 	Stuck func(error)
+	// Warnings are told in status: what is wrong with the volume from the start.
+	Warnings []string
 	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
 	FirstSegment, Segment int64
 	MaxBatch              int

@@ -30,7 +30,7 @@ func (n *Node) Status() api.ClusterStatus {
 	me := at(n.opt.Server)
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.Able, me.Storage = own.Able, own.Storage
-	me.Filesystem, me.Network = n.vol.Kind().Name, n.vol.Kind().Network
+	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, n.opt.Warnings
 	for _, p := range n.elector.Peers() {
 		x := at(p.ID)
 		x.Heard, x.Conflict = p.Heard, p.Conflict

@@ -38,7 +38,9 @@ type Options struct {
 	Bind    string // the host to listen on; "" = the one in CLUSTER
 	Timing  cluster.Timing
 	Version string
-	Log     zerolog.Logger
+	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
+	UnsafeFilesystem bool
+	Log              zerolog.Logger
 	// Stuck is called when only the end of the process can help.
 	Stuck func(error)
 }
@@ -61,6 +63,10 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if !ok {
 		return fmt.Errorf("server %d is not one of the servers %v of volume %s: use one of these IDs", opt.Server, c.Servers.IDs(), opt.Volume)
 	}
+	warnings, err := trusted(opt)
+	if err != nil {
+		return err
+	}
 	if opt.DataDir != "" {
 		if err := os.MkdirAll(opt.DataDir, 0o750); err != nil {
 			return fmt.Errorf("data directory: %w", err)
@@ -74,7 +80,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	peers := peergrpc.New(opt.Server, c)
 	n, err := node.New(node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
-		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck,
+		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Warnings: warnings,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())

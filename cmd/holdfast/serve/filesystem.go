@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
+)
+
+// ErrFilesystem says that the volume's filesystem would not keep what Holdfast
+// promises. The wrapping error says why and what to do.
+var ErrFilesystem = errors.New("this filesystem would break what Holdfast promises")
+
+// startWait bounds how long the volume may take to be looked at.
+const startWait = 10 * time.Second
+
+// trusted refuses a filesystem that the doctor refuses. With UnsafeFilesystem it
+// only says so, in the log and in the warnings that it returns for status.
+func trusted(opt Options) (warnings []string, err error) {
+	type result struct {
+		report *doctor.Report
+		err    error
+	}
+	looked := make(chan result, 1) // whoever hangs in the filesystem hangs alone
+	go func() {
+		r, err := doctor.AtStart(opt.Volume, opt.Server)
+		looked <- result{r, err}
+	}()
+	var x result
+	select {
+	case x = <-looked:
+	case <-time.After(startWait):
+		return nil, fmt.Errorf("volume %s does not answer within %v: is its file server up? (ls %s)", opt.Volume, startWait, opt.Volume)
+	}
+	if x.err != nil {
+		return nil, fmt.Errorf("volume %s: %w", opt.Volume, x.err)
+	}
+	var refused []string
+	for _, f := range x.report.Findings {
+		switch f.Verdict {
+		case doctor.Refuse:
+			refused = append(refused, describe(f))
+		case doctor.Warn:
+			opt.Log.Warn().Str("check", f.Check).Strs("fix", f.Fix).Msg(f.Detail)
+		}
+	}
+	switch {
+	case refused == nil:
+		return nil, nil
+	case !opt.UnsafeFilesystem:
+		return nil, fmt.Errorf("volume %s: %w: %s. See holdfast doctor %s; --unsafe-filesystem starts all the same, for tests", opt.Volume, ErrFilesystem, strings.Join(refused, "; "), opt.Volume)
+	}
+	for _, text := range refused {
+		opt.Log.Error().Msg("unsafe filesystem: " + text)
+	}
+	return []string{"UNSAFE FILESYSTEM: " + strings.Join(refused, "; ")}, nil
+}
+
+// describe is a finding in one sentence, with the first command that mends it.
+func describe(f doctor.Finding) string {
+	text := f.Check + ": " + f.Detail
+	if len(f.Fix) > 0 {
+		text += " (" + strings.Join(f.Fix, " && ") + ")"
+	}
+	return text
+}
