@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -59,6 +60,16 @@ type servers struct {
 	}
 }
 
+const (
+	// unackedWait is how long sent bytes may stand unacknowledged before the
+	// connection breaks, on Linux by TCP_USER_TIMEOUT. After a partition a new
+	// connection is faster than the old one's retransmissions.
+	unackedWait = 2 * time.Second
+	// quietWait is after how long without a word, while an answer is awaited, gRPC
+	// asks whether the server is there at all.
+	quietWait = time.Minute
+)
+
 func newServers(o Options) (*servers, error) {
 	s := &servers{clock: o.Clock, dial: append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -72,6 +83,7 @@ func newServers(o Options) (*servers, error) {
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 75 * time.Millisecond},
 			MinConnectTimeout: time.Second,
 		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: quietWait, Timeout: unackedWait}),
 	}, o.DialOptions...)}
 	for _, addr := range o.Endpoints {
 		if _, err := s.add(addr); err != nil {
