@@ -4,6 +4,7 @@ package fault
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // place is where calls are struck: the volume, and the epoch of the reign that
@@ -30,6 +32,7 @@ func (p place) beginning() string { return p.dir(0) }
 func (p place) reign() string     { return p.dir(p.epoch) }
 func (p place) fence() string     { return filepath.Join(p.reign(), "fence") }
 func (p place) nextLog() string   { return filepath.Join(p.reign(), "wal-next.log") }
+func (p place) file() string      { return p.c.File("own/0.txt") }
 
 // next is the directory of the reign behind the one that serves.
 func (p place) next() string      { return p.dir(p.epoch + 1) }
@@ -92,6 +95,9 @@ func onPrimary() []callFault {
 		{"EIO at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "EIO")},
 		{"ESTALE at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "ESTALE")},
 		{"ENOSPC at every pwrite64 of the next segment", goesOn, place.nextLog, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
+		{"EIO at fsync of the directory of the log", deposed, place.reign, fails("fsync", 1, "EIO")},
+		{"EIO at a pwrite64 of a protected file", goesOn, place.file, fails("pwrite64", 3, "EIO")},
+		{"ENOSPC at pwrite64s of a protected file", goesOn, place.file, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
 		{"fdatasync of the log begins 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: 2 * time.Second}},
 		{"fdatasync of the log returns 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Exit: 2 * time.Second}},
 	}
@@ -176,7 +182,7 @@ func (row callFault) begin(t *testing.T, b *battle) (p *cluster.Server, at place
 	rotates := row.inject.Call == "linkat"
 	for _, w := range b.workers {
 		w.Pace = 20 * time.Millisecond
-		if rotates || row.inject.Error == "ENOSPC" {
+		if rotates || row.ends == goesOn {
 			w.Pace = time.Millisecond
 		}
 	}
@@ -344,4 +350,79 @@ func (row callFault) neverAgain(t *testing.T, x *cluster.Trace) {
 	for _, c := range x.Calls()[i+1:] {
 		t.Errorf("the file was touched again after its failure: %s", c.Text)
 	}
+}
+
+// TestNoRoomForDirectories has the volume refuse directories to the primary while
+// it serves: the files in them wait for room, and nothing else does.
+func TestNoRoomForDirectories(t *testing.T) {
+	needFaults(t)
+	cluster.NeedStrace(t)
+	during(t, func(b *battle) {
+		p, epoch := b.reign(t, 0)
+		for _, dir := range []string{"own", "deep/er"} {
+			cluster.Await(t, cluster.Patience, "the directories of the clients", func() bool {
+				_, err := os.Stat(b.c.File(dir))
+				return err == nil
+			})
+		}
+		before, _, _, _ := b.ledger.Count()
+		x := p.Trace(cluster.Injection{Call: "mkdirat", Path: filepath.Join(b.c.Dir(), "files"), Nth: 1, Always: true, Error: "ENOSPC"})
+		h := hold(t, newClient(t, b.c), "new/directory")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, err := h.append(t.Context(), "late\n"); err != nil {
+				t.Errorf("append after there was room again: %v", err)
+			}
+		}()
+		x.Await(cluster.Patience)
+		rest(t.Context(), time.Second)
+		select {
+		case <-done:
+			t.Error("an append to a file whose directory cannot be made was answered")
+		default:
+		}
+		if after, _, _, _ := b.ledger.Count(); after < before+5 {
+			t.Errorf("only %d appends to other files meanwhile", after-before)
+		}
+		x.Detach()
+		<-done
+		if now, still := b.reign(t, 0); now != p || still != epoch {
+			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d still", now.Member.ID, still, p.Member.ID, epoch)
+		}
+	})
+}
+
+// TestNoRoomForClaims has the volume refuse a server the directory of its next
+// claim, after it handed over: it says that it is not able until there is room.
+func TestNoRoomForClaims(t *testing.T) {
+	needFaults(t)
+	cluster.NeedStrace(t)
+	during(t, func(b *battle) {
+		b.c.AwaitReplicas(cluster.Patience)
+		p, epoch := b.reign(t, 0)
+		x := p.Trace(cluster.Injection{Call: "mkdirat", Path: filepath.Join(b.c.Dir(), "servers"), Nth: 1, Always: true, Error: "ENOSPC"})
+		b.strike("handover", epoch)
+		if said, err := b.c.Run("handover"); err != nil {
+			t.Fatalf("handover: %v: %s", err, said)
+		}
+		_, now := b.reign(t, epoch)
+		x.Await(cluster.Patience)
+		rest(t.Context(), 2*time.Second)
+		if able(t, p) {
+			t.Errorf("server %d says that it could claim, but has no room for a claim", p.Member.ID)
+		}
+		x.Detach()
+		cluster.Await(t, cluster.Patience, "the server to be able again", func() bool { return able(t, p) })
+		if _, still := b.reign(t, 0); still != now {
+			t.Errorf("epoch %d reigns, want epoch %d still", still, now)
+		}
+	})
+}
+
+// able says that a server says of itself that it could claim.
+func able(t *testing.T, s *cluster.Server) bool {
+	t.Helper()
+	body, err := s.Status(t.Context())
+	return err == nil && slices.ContainsFunc(body.Servers, func(x wire.ServerBody) bool { return hf.ServerID(x.ID) == s.Member.ID && x.Able })
 }
