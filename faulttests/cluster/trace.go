@@ -117,7 +117,8 @@ func (s *Server) Trace(inject Injection) *Trace {
 		_ = x.cmd.Wait() // it is killed, or ends with the server
 	}()
 	t.Cleanup(x.Detach)
-	if !Poll(t.Context(), Patience, func() bool { return x.ended() || traced(s.PID()) }) || x.ended() {
+	watches := Poll(t.Context(), Patience, func() bool { return x.ended() || traced(s.PID()) })
+	if _, _, struck := x.Struck(); !struck && (!watches || x.ended()) { // a server that was struck dead ends its strace
 		x.Detach()
 		t.Fatalf("strace does not watch server %d: %s", s.Member.ID, x.said.String())
 	}
