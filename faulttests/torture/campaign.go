@@ -128,6 +128,8 @@ func (c *Campaign) healthy(ctx context.Context) (s *Strike, took time.Duration, 
 }
 
 func (c *Campaign) look(ctx context.Context) (*Strike, error) {
+	// As a supervisor would: a server whose calls hang for too long ends by itself.
+	c.Site.Cluster.StartAll()
 	p, epoch := c.Site.Cluster.Primary(ctx)
 	if p == nil {
 		return nil, fmt.Errorf("no primary")

@@ -57,7 +57,7 @@ func (s *Strike) Anyone() *cluster.Server {
 // All lists every fault, in the order in which a short run injects them.
 func All() []Fault {
 	var all []Fault
-	for _, some := range [][]Fault{processFaults()} {
+	for _, some := range [][]Fault{processFaults(), networkFaults(), callFaults(), shareFaults(), brickFaults()} {
 		all = append(all, some...)
 	}
 	return all

@@ -3,9 +3,13 @@
 package torture
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,12 +23,65 @@ type Report struct {
 	Rounds []Round
 	// Skipped is why faults could not be injected, by site and fault.
 	Skipped map[string]map[string]string
-	// Sections are results of other tools, Markdown by title, in this order.
-	Sections []Section
+	// Sections are results of other tools, in this order.
+	Sections []Section `json:"-"`
 }
 
-// Section is a part of the report that another tool wrote.
+// Section is what another tool said.
 type Section struct{ Title, Text string }
+
+// Save writes what one process found into a directory, under its name, and
+// report.md of everything that lies there: results as name.json, and what other
+// tools said as name.txt.
+func (r *Report) Save(dir, name string) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".json"), b, 0o644)); err != nil {
+		return err
+	}
+	all, err := load(dir)
+	if err != nil {
+		return err
+	}
+	var page strings.Builder
+	if err := all.Markdown(&page); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(page.String()), 0o644)
+}
+
+// load adds up what lies in a directory.
+func load(dir string) (*Report, error) {
+	all := &Report{Began: time.Now(), Skipped: map[string]map[string]string{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, x.Name()))
+		if err != nil {
+			return nil, err
+		}
+		name, kind, _ := strings.Cut(x.Name(), ".")
+		switch kind {
+		case "txt":
+			all.Sections = append(all.Sections, Section{Title: name, Text: string(b)})
+		case "json":
+			var one Report
+			if err := json.Unmarshal(b, &one); err != nil {
+				return nil, fmt.Errorf("%s: %w", x.Name(), err)
+			}
+			if one.Began.Before(all.Began) {
+				all.Began = one.Began
+			}
+			all.Rounds = append(all.Rounds, one.Rounds...)
+			maps.Copy(all.Skipped, one.Skipped)
+		}
+	}
+	return all, nil
+}
 
 // total is what all rounds of one site add up to.
 type total struct {
@@ -104,9 +161,10 @@ func (r *Report) Markdown(w io.Writer) error {
 		faultTable(&b, name, all[name])
 		r.skipped(&b, name)
 	}
+	r.invariants(&b)
 	r.rounds(&b)
 	for _, s := range r.Sections {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.Title, strings.TrimSpace(s.Text))
+		fmt.Fprintf(&b, "\n## %s\n\n```\n%s\n```\n", s.Title, strings.TrimSpace(s.Text))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -158,6 +216,15 @@ func (r *Report) skipped(b *strings.Builder, site string) {
 	for _, f := range slices.Sorted(maps.Keys(r.Skipped[site])) {
 		fmt.Fprintf(b, "- not injected: %s: %s\n", f, r.Skipped[site][f])
 	}
+}
+
+// invariants is one table for all sites.
+func (r *Report) invariants(b *strings.Builder) {
+	var all check.Report
+	for _, x := range r.Rounds {
+		all.AddResults(x.Invariants)
+	}
+	fmt.Fprintf(b, "\n## Invariants\n\n%s", all.Markdown())
 }
 
 func (r *Report) rounds(b *strings.Builder) {

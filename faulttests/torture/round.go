@@ -41,7 +41,7 @@ type Round struct {
 	Lines      check.Verdict // of the files
 	Warnings   []string      // of fsck
 	Violations []string      // with the number of the invariant
-	Invariants *check.Report
+	Invariants []check.Result
 }
 
 // RunRound lets clients work at a site while faults come and go, and judges.
@@ -53,11 +53,13 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 	x.Start(t.Context(), lines)
 	c.Run(t.Context(), faults, limit)
 	x.End()
-	r := Round{Site: site.Name, Seed: seed, Took: time.Since(began), Rate: c.Rate(), Strikes: c.Strikes, Invariants: &check.Report{}}
+	r := Round{Site: site.Name, Seed: seed, Took: time.Since(began), Rate: c.Rate(), Strikes: c.Strikes}
 	if r.Counted = r.Rate >= site.Floor; !r.Counted {
 		t.Errorf("%.1f calls/s while nothing was wrong, below the floor of %.1f: this round does not count", r.Rate, site.Floor)
 	}
-	r.judge(t, site, x)
+	var verdict check.Report
+	r.judge(t, site, x, &verdict)
+	r.Invariants, r.Violations = verdict.Results(), append(r.Violations, verdict.Violations()...)
 	for _, bad := range r.Violations {
 		t.Error(bad)
 	}
@@ -65,7 +67,7 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 }
 
 // judge stops the servers and gives every verdict.
-func (r *Round) judge(t *testing.T, site *Site, x *Traffic) {
+func (r *Round) judge(t *testing.T, site *Site, x *Traffic, verdict *check.Report) {
 	t.Helper()
 	site.Cluster.TermAll()
 	dir, err := site.Settle()
@@ -83,10 +85,9 @@ func (r *Round) judge(t *testing.T, site *Site, x *Traffic) {
 	}
 	path := func(name hf.FileName) string { return filepath.Join(dir, "files", filepath.FromSlash(string(name))) }
 	r.Lines = check.Judge(x.Ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) })
-	r.Violations = append(r.Violations, r.Lines.Bad...)
-	r.Invariants.Findings(r.Lines.Bad)
+	verdict.Findings(r.Lines.Bad)
 	r.count(x.Ledger)
-	r.history(t, x.Lockers, path)
+	r.history(t, x.Lockers, path, verdict)
 }
 
 func (r *Round) bad(format string, args ...any) {
@@ -120,15 +121,14 @@ func (r *Round) count(l *check.Ledger) {
 }
 
 // history has porcupine decide about the lockers.
-func (r *Round) history(t *testing.T, l *traffic.Lockers, path func(hf.FileName) string) {
+func (r *Round) history(t *testing.T, l *traffic.Lockers, path func(hf.FileName) string, verdict *check.Report) {
 	t.Helper()
 	if err := l.Read(path); err != nil {
 		r.bad("%v", err)
 	}
 	v := l.History.Check(check.HistoryOptions{
 		Limit: porcupineLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path),
-	}, r.Invariants)
+	}, verdict)
 	r.Operations, r.Indeterminate = v.Operations, r.Indeterminate+v.Indeterminate
 	r.Partitions, r.Unknown = v.Windows, v.Undecided
-	r.Violations = append(r.Violations, v.Bad...)
 }

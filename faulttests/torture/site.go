@@ -4,38 +4,57 @@ package torture
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/fuse"
+	"github.com/holdfast-lock/holdfast/faulttests/gluster"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // Site is a cluster and what can be broken around it. What it lacks is nil.
 type Site struct {
 	Name    string
 	Cluster *cluster.Cluster
+	Net     *cluster.Net
+	Share   *fuse.Share
+	Mounts  map[hf.ServerID]*fuse.Mount
+	Gluster *gluster.Volume
+	// Loss is what power losses took so far.
+	Loss fuse.Loss
 	// Floor is how many calls a second must get through while nothing is wrong.
 	Floor float64
 }
 
-// Local is a volume in a directory of the local disk.
-func Local(t testing.TB, binary string) *Site {
-	t.Helper()
-	return &Site{Name: "local disk", Cluster: cluster.Start(t, cluster.Options{Binary: binary}), Floor: 100}
-}
-
-// Settle makes the volume readable for the test when no server runs any more,
-// and says where it is.
+// Settle makes the volume complete and readable for the test when no server runs
+// any more, and says where it is.
 func (s *Site) Settle() (dir string, err error) {
-	return s.Cluster.Dir(), nil
+	if s.Share != nil {
+		err = s.Share.Close()
+	}
+	return s.Cluster.Dir(), err
 }
 
 // Place is where a site can be opened.
 type Place struct {
 	Name      string
 	Available func() error
-	Open      func(t testing.TB, binary string) *Site
+	Open      func(t testing.TB, binary string, seed uint64) *Site
 }
 
 // Places are all of them.
 func Places() []Place {
-	return []Place{{Name: "local", Available: func() error { return nil }, Open: Local}}
+	return []Place{
+		{Name: "local", Available: func() error { return nil }, Open: local},
+		shared("fuse", fuse.Strict()),
+		shared("fuse with stale caches", fuse.Stale(time.Second)),
+		bricks("gluster"),
+	}
+}
+
+// local is a volume in a directory of the local disk, and a network of its own.
+func local(t testing.TB, binary string, _ uint64) *Site {
+	t.Helper()
+	net := cluster.NewNet(t)
+	return &Site{Name: "local", Net: net, Cluster: cluster.Start(t, cluster.Options{Binary: binary, Net: net}), Floor: 100}
 }

@@ -3,10 +3,10 @@
 package torture
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -25,7 +25,7 @@ var (
 	duration  = flag.Duration("torture.for", 0, "go on for this long at each site; 0 = each fault once")
 	perRound  = flag.Duration("torture.round", 4*time.Minute, "begin a fresh volume after this long")
 	firstSeed = flag.Uint64("torture.seed", 0, "the seed of the first round; 0 = from the time")
-	reportTo  = flag.String("torture.report", "", "write the report to this file")
+	reportTo  = flag.String("torture.report", "", "write results and report.md into this directory")
 	binary    = flag.String("torture.binary", "", "the holdfast binary to test; empty = build it")
 	textBytes = flag.Int("torture.text", 4<<20, "how much text the clients append, over and over, in bytes")
 )
@@ -35,13 +35,16 @@ func TestCampaign(t *testing.T) {
 	if !*torture {
 		t.Skip("campaigns take minutes to hours: give -torture")
 	}
+	if !cluster.Inside(t) {
+		return
+	}
 	seed := *firstSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	lines := text(t)
 	report := &Report{Began: time.Now(), Skipped: map[string]map[string]string{}}
-	defer write(t, report)
+	defer save(t, report)
 	bin := build(t)
 	for _, place := range Places() {
 		if !strings.Contains(place.Name, *siteNames) {
@@ -55,13 +58,13 @@ func TestCampaign(t *testing.T) {
 					t.Skip(err)
 				}
 				t.Logf("seed: -torture.seed %d", seed-1)
-				site := place.Open(t, bin)
+				site := place.Open(t, bin, seed)
 				faults, why := choose(site, seed)
 				for name, err := range why {
 					note(report, site.Name, name, err)
 				}
 				report.Rounds = append(report.Rounds, RunRound(t, site, lines, faults, seed, roundLimit()))
-				write(t, report)
+				save(t, report)
 			})
 			if !passed {
 				break
@@ -100,19 +103,13 @@ func note(r *Report, site, name string, err error) {
 	r.Skipped[site][name] = err.Error()
 }
 
-func write(t *testing.T, r *Report) {
+// save writes the report so far, under the names of the sites that were asked for.
+func save(t *testing.T, r *Report) {
 	if *reportTo == "" {
 		return
 	}
-	f, err := os.Create(*reportTo)
-	if err == nil {
-		err = r.Markdown(f)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		t.Errorf("write the report: %v", err)
+	if err := r.Save(*reportTo, "torture-"+cmp.Or(*siteNames, "all")); err != nil {
+		t.Errorf("save the report: %v", err)
 	}
 }
 
