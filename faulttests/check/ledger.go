@@ -45,6 +45,7 @@ type Ledger struct {
 		sync.Mutex
 		appends []Append
 		grants  []Grant
+		holds   []Hold
 		bad     []string
 		high    cluster.LSN // that anybody was told of
 		bytes   int64       // acknowledged

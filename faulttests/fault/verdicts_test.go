@@ -3,27 +3,40 @@
 package fault
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/check"
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// TestEveryVerdict kills primaries under load and asks every checker that a run
-// of real processes can have.
+// slowestFailover is what nobody waits longer for after a kill, on a busy machine.
+const slowestFailover = 15 * time.Second
+
+// TestEveryVerdict kills primaries under load, with leases so short that some
+// end, and asks every checker that looks on from outside.
 func TestEveryVerdict(t *testing.T) {
 	needFaults(t)
 	b := newBattle(t, sourceText(t, 2<<20), 4, *faultSeed)
+	for _, w := range b.workers {
+		w.TTL, w.Lossy = shortTTL, true
+	}
+	var r check.Report
 	archive := t.TempDir()
 	collector := check.StartCollector(t.Context(), b.c.Dir(), archive)
+	view := check.StartViewPoller(t.Context(), b.c.Dir(), func() (hf.Epoch, bool) { return serving(t.Context(), b.c) }, &r)
+	sampler := check.StartSampler(t.Context(), b.c.Dir(), func() []int { return pids(b.c) }, check.DefaultLimits(), &r)
 	b.fight(t, 6, 5*time.Minute)
+	view.Stop()
+	sampler.Stop()
 	b.end(t)
 	if err := collector.Stop(); err != nil {
 		t.Error(err)
 	}
-	var r check.Report
+
 	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) }
 	b.ledger.Check(read, &r)
 	for _, dir := range []string{archive, b.c.Dir()} {
@@ -31,8 +44,33 @@ func TestEveryVerdict(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	check.CheckHolds(b.ledger.Holds(), &r)
+	check.CheckLiveness(b.nemesis.Strikes, b.ledger, slowestFailover, &r)
+	report, err := b.c.Fsck()
+	check.CheckFsck(report, err, &r)
+	r.NotApplicable(check.I4, "there is no history for porcupine")
+	r.NotApplicable(check.I10, "nobody was frozen")
+	r.NotApplicable(check.I13, "the log was too short for a checkpoint")
 	t.Logf("\n%s", r.Text())
 	for _, bad := range r.Violations() {
 		t.Error(bad)
 	}
+	if all := r.Unchecked(); len(all) > 0 {
+		t.Errorf("nobody looked at %v", all)
+	}
+}
+
+// serving is the reign that answers now.
+func serving(ctx context.Context, c *cluster.Cluster) (hf.Epoch, bool) {
+	p, epoch := c.Primary(ctx)
+	return hf.Epoch(epoch), p != nil
+}
+
+func pids(c *cluster.Cluster) (all []int) {
+	for _, s := range c.Servers() {
+		if s.Running() {
+			all = append(all, s.PID())
+		}
+	}
+	return all
 }

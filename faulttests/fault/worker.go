@@ -58,12 +58,14 @@ func (w *Worker) round(ctx context.Context, p Place) {
 	if !ok {
 		return
 	}
+	given := w.Ledger.WatchHold(w.Speaker.Client(), lock, time.Now())
 	for range 1 + w.Rand.IntN(appendsPerGrant) {
 		if !w.append(ctx, lock, p) {
 			break
 		}
 		rest(ctx, w.Pace)
 	}
+	given()
 	release, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
 	if err := lock.Release(release); err != nil {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Hold is how long a client believed that it holds a lock: from the answer that
+// told it so until it gave the lock back, heard of its loss, or had waited for
+// an answered renewal as long as it may. All times are of one machine's clock.
+type Hold struct {
+	Client      int
+	Lock        cluster.LockName
+	Token       cluster.Token
+	From, Until time.Time
+}
+
+// Hold adds one.
+func (l *Ledger) Hold(h Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.holds = append(l.mu.holds, h)
+}
+
+// Holds are copies of all so far.
+func (l *Ledger) Holds() []Hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.mu.holds)
+}
+
+// WatchHold notes how long a client believes in a grant that was answered just
+// now. Call the returned function before the release is sent, or when the client
+// has given up; it adds the hold to the ledger.
+func (l *Ledger) WatchHold(client int, lock *clientlib.Lock, answered time.Time) (end func()) {
+	var lost struct {
+		sync.Mutex
+		at time.Time
+	}
+	unwatch := context.AfterFunc(lock.Context(), func() {
+		lost.Lock()
+		defer lost.Unlock()
+		lost.at = time.Now()
+	})
+	return func() {
+		until := time.Now()
+		unwatch()
+		if e := lock.Expires(); !e.IsZero() && e.Before(until) {
+			until = e
+		}
+		lost.Lock()
+		defer lost.Unlock()
+		if !lost.at.IsZero() && lost.at.Before(until) {
+			until = lost.at
+		}
+		l.Hold(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), From: answered, Until: until})
+	}
+}
+
+// CheckHolds wants no two grants of a lock to be believed in at one time. Grants
+// that an operator broke are not for it: their holders hear of that later.
+func CheckHolds(holds []Hold, r *Report) {
+	byLock := map[cluster.LockName][]Hold{}
+	for _, h := range holds {
+		if h.Until.After(h.From) {
+			byLock[h.Lock] = merge(byLock[h.Lock], h)
+		}
+	}
+	for name, all := range byLock {
+		slices.SortFunc(all, func(a, b Hold) int { return a.From.Compare(b.From) })
+		last := all[0] // the one that ends last of those before
+		r.Checked(I2, len(all))
+		for _, h := range all[1:] {
+			if h.From.Before(last.Until) {
+				r.Violation(I2, "lock %s: client %d believes in token %d from %v on, client %d in token %d until %v later",
+					name, h.Client, h.Token, h.From.Format(time.StampMicro), last.Client, last.Token, last.Until.Sub(h.From))
+			}
+			if h.Until.After(last.Until) {
+				last = h
+			}
+		}
+	}
+}
+
+// merge takes several holds of one grant, which several clients may use, for one.
+func merge(all []Hold, h Hold) []Hold {
+	for i := range all {
+		if x := &all[i]; x.Token == h.Token {
+			if h.From.Before(x.From) {
+				x.From = h.From
+			}
+			if h.Until.After(x.Until) {
+				x.Until = h.Until
+			}
+			return all
+		}
+	}
+	return append(all, h)
+}

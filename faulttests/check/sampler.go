@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// Usage is what servers use at one moment, or what they may. How many goroutines
+// a process has cannot be seen from outside; threads can.
+type Usage struct {
+	Descriptors int   // of one process
+	Threads     int   // of one process
+	Resident    int64 // bytes of memory of one process
+	LogBytes    int64 // in segments under epochs/, each inode once
+	// Files under epochs/ but the fence and claim.json, which every epoch keeps for ever.
+	Files int
+}
+
+// DefaultLimits are what three servers may use under the load of the tests. The
+// log has two checkpoints' worth of segments, and what the reigns before the last
+// two have left is removed.
+func DefaultLimits() Usage {
+	return Usage{Descriptors: 512, Threads: 256, Resident: 1 << 30, LogBytes: 512 << 20, Files: 256}
+}
+
+// sampleEvery is how often usage is looked at.
+const sampleEvery = 500 * time.Millisecond
+
+// Sampler looks at processes and their volume from outside.
+type Sampler struct {
+	volume  string
+	pids    func() []int
+	limits  Usage
+	report  *Report
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	// owned by run, and by Stop once that has ended
+	most    Usage
+	samples int
+}
+
+// StartSampler begins to look. pids says which processes to look at now; 0 and
+// those that have ended are passed over. Findings go to the report.
+func StartSampler(ctx context.Context, volumeDir string, pids func() []int, limits Usage, r *Report) *Sampler {
+	s := &Sampler{volume: volumeDir, pids: pids, limits: limits, report: r}
+	ctx, s.stop = context.WithCancel(ctx)
+	s.running.Go(func() { s.run(ctx) })
+	return s
+}
+
+// Stop ends it, compares the most that was used with the limits, and returns it.
+func (s *Sampler) Stop() Usage {
+	s.stop()
+	s.running.Wait()
+	s.report.Checked(I16, s.samples)
+	for _, x := range []struct {
+		what          string
+		most, allowed int64
+	}{
+		{"descriptors", int64(s.most.Descriptors), int64(s.limits.Descriptors)},
+		{"threads", int64(s.most.Threads), int64(s.limits.Threads)},
+		{"bytes of memory", s.most.Resident, s.limits.Resident},
+		{"bytes of log", s.most.LogBytes, s.limits.LogBytes},
+		{"files under epochs/", int64(s.most.Files), int64(s.limits.Files)},
+	} {
+		if x.most > x.allowed {
+			s.report.Violation(I16, "%d %s, at most %d are allowed", x.most, x.what, x.allowed)
+		}
+	}
+	s.report.Figure("most used", "%d descriptors, %d threads, %d MiB of memory by one server; %d MiB of log, %d files under epochs/",
+		s.most.Descriptors, s.most.Threads, s.most.Resident>>20, s.most.LogBytes>>20, s.most.Files)
+	return s.most
+}
+
+func (s *Sampler) run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		s.sample()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Sampler) sample() {
+	for _, pid := range s.pids() {
+		if u, err := processUsage(pid); err == nil { // else it has ended
+			s.add(u)
+		}
+	}
+	u, err := volumeUsage(s.volume)
+	if err != nil {
+		s.report.Violation(Run, "sample the volume: %v", err)
+		return
+	}
+	s.add(u)
+}
+
+func (s *Sampler) add(u Usage) {
+	s.samples++
+	s.most = Usage{
+		Descriptors: max(s.most.Descriptors, u.Descriptors), Threads: max(s.most.Threads, u.Threads),
+		Resident: max(s.most.Resident, u.Resident), LogBytes: max(s.most.LogBytes, u.LogBytes), Files: max(s.most.Files, u.Files),
+	}
+}
+
+// processUsage reads /proc.
+func processUsage(pid int) (u Usage, err error) {
+	if pid == 0 {
+		return u, errors.New("no process")
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return u, err
+	}
+	u.Descriptors = len(fds)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return u, err
+	}
+	for line := range bytes.Lines(b) {
+		var n int64
+		if k, _ := fmt.Sscanf(string(line), "VmRSS: %d kB", &n); k == 1 {
+			u.Resident = n << 10
+		}
+		if k, _ := fmt.Sscanf(string(line), "Threads: %d", &n); k == 1 {
+			u.Threads = int(n)
+		}
+	}
+	return u, nil
+}
+
+// volumeUsage counts what lies under epochs/. What vanishes meanwhile is gone.
+func volumeUsage(dir string) (u Usage, err error) {
+	inodes := map[uint64]bool{}
+	err = filepath.WalkDir(filepath.Join(dir, "epochs"), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "fence" || d.Name() == "claim.json" {
+			return gone(err)
+		}
+		u.Files++
+		if _, segment := wal.ParseSegmentName(d.Name()); !segment && d.Name() != wal.NextName {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return gone(err)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && inodes[st.Ino] {
+			return nil
+		} else if ok {
+			inodes[st.Ino] = true
+		}
+		u.LogBytes += info.Size()
+		return nil
+	})
+	return u, err
+}
