@@ -212,6 +212,10 @@ func carryOut(o *order, a *answer) (err error) {
 		err = unix.Fallocate(o.FD, 0, o.Off, o.Size)
 	case "fstat":
 		err = unix.Fstat(o.FD, &a.Stat)
+	case "statx": // as the product asks: the share, not a cache
+		var st unix.Statx_t
+		err = unix.Statx(o.FD, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
+		a.Stat.Ino, a.Stat.Size, a.Stat.Nlink = st.Ino, int64(st.Size), uint64(st.Nlink)
 	case "flock":
 		err = unix.Flock(o.FD, o.Flags)
 	default:

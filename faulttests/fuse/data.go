@@ -105,7 +105,8 @@ func (d *fileData) writeAt(p []byte, off int64, sync bool) (int, syscall.Errno) 
 		for i := off / pageSize; i <= (off+int64(n)-1)/pageSize; i++ {
 			delete(d.before, i)
 		}
-		d.stable = max(d.stable, off+int64(n))
+		size, sizeErr := d.size()
+		d.stable, err = size, errors.Join(err, sizeErr)
 	}
 	return n, inner(err)
 }

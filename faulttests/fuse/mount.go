@@ -162,11 +162,10 @@ func (m *Mount) Unmount() (err error) {
 }
 
 func (m *Mount) detach() error {
-	if err := unix.Unmount(m.dir, 0); err != nil {
-		// Somebody uses it. Force ends the connection, detach hides the rest.
-		if err := unix.Unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("unmount %s: %w", m.dir, err)
-		}
+	// Force ends the connection even where somebody uses the mount, or where
+	// another mount namespace has a copy of it; detach hides the rest.
+	if err := unix.Unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", m.dir, err)
 	}
 	select {
 	case <-m.served:

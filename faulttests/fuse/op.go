@@ -21,7 +21,7 @@ const (
 	Create
 	Read
 	Write     // also each O_DSYNC write
-	Fsync     // fsync and fdatasync of a file; the kernel sends one after O_DSYNC writes, too
+	Fsync     // fsync and fdatasync of a file; a caching host sends one after O_DSYNC writes, too
 	FsyncDir  // fsync of a directory
 	ReadDir   // listing, counted once per open directory
 	Mkdir     //

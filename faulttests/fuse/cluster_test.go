@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fuse_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/fuse"
+	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// site is a cluster with a host for each server.
+type site struct {
+	*cluster.Cluster
+	share *fuse.Share
+	hosts map[hf.ServerID]*fuse.Mount
+}
+
+func newSite(t *testing.T, p fuse.Profile) *site {
+	t.Helper()
+	share := newShare(t)
+	binary, err := cluster.Build(t.TempDir())
+	must(t, err)
+	s := &site{share: share, hosts: make(map[hf.ServerID]*fuse.Mount)}
+	opt := cluster.Options{Binary: binary, Dir: share.Dir(), Dirs: make(map[hf.ServerID]string)}
+	for id := hf.ServerID(1); id <= 3; id++ {
+		s.hosts[id] = mount(t, share, p)
+		opt.Dirs[id] = s.hosts[id].Dir()
+	}
+	s.Cluster = cluster.Start(t, opt)
+	s.AwaitReplicas(cluster.Patience)
+	return s
+}
+
+// writer appends numbered lines under one lock.
+type writer struct {
+	t    *testing.T
+	lock *clientlib.Lock
+	want strings.Builder
+	n    int
+}
+
+func (s *site) newWriter(t *testing.T) *writer {
+	t.Helper()
+	client, err := clientlib.New(clientlib.Options{Endpoints: s.Endpoints()})
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() }) // the servers may be gone
+	lock, err := client.Acquire(t.Context(), "log", clientlib.AcquireOptions{TTL: time.Minute})
+	must(t, err)
+	return &writer{t: t, lock: lock}
+}
+
+// lines appends n lines, one by one.
+func (w *writer) lines(n int) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), cluster.Patience)
+	defer cancel()
+	for range n {
+		w.n++
+		line := fmt.Sprintf("line %d\n", w.n)
+		if _, err := w.lock.Append(ctx, "log.txt", []byte(line)); err != nil {
+			w.t.Fatalf("append of %q: %v", line, err)
+		}
+		w.want.WriteString(line)
+	}
+}
+
+// end stops the servers and looks at what is left.
+func (s *site) end(t *testing.T, w *writer) {
+	t.Helper()
+	s.TermAll()
+	for _, m := range s.hosts {
+		must(t, m.Unmount())
+	}
+	if got, err := os.ReadFile(s.File("log.txt")); err != nil || string(got) != w.want.String() {
+		t.Errorf("%d bytes in the file (%v), want %d", len(got), err, w.want.Len())
+	}
+	if _, err := s.Fsck(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCluster runs servers on hosts that cache nothing, and on such that cache
+// as NFS does, kills the primary, and takes the power from the share.
+func TestCluster(t *testing.T) {
+	for name, profile := range map[string]fuse.Profile{"strict": fuse.Strict(), "stale": fuse.Stale(2 * time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, profile)
+			w := s.newWriter(t)
+			began := time.Now()
+			w.lines(200)
+			t.Logf("200 appends one by one took %v", time.Since(began))
+			p, epoch := s.Primary(t.Context())
+			p.Kill()
+			w.lines(100)
+			if _, now := s.Primary(t.Context()); now <= epoch {
+				t.Errorf("epoch %d after the primary of %d was killed", now, epoch)
+			}
+			p.Start()
+			s.AwaitReplicas(cluster.Patience)
+
+			s.KillAll()
+			loss, err := s.share.PowerLoss(0)
+			must(t, err)
+			t.Logf("a power loss took %+v", loss)
+			s.StartAll()
+			w.lines(100)
+			s.AwaitReplicas(cluster.Patience)
+			s.end(t, w)
+		})
+	}
+}
+
+// TestClusterCutOff cuts the primary's host off from the share. Another
+// server takes over; the calls that hung are done when it is back, and harm nothing.
+func TestClusterCutOff(t *testing.T) {
+	s := newSite(t, fuse.Strict())
+	w := s.newWriter(t)
+	w.lines(50)
+	p, epoch := s.Primary(t.Context())
+	cut := s.hosts[p.Member.ID].Cut()
+	w.lines(50)
+	next := s.AwaitReign(cluster.Patience, epoch)
+	if next == p {
+		t.Errorf("a primary that is cut off reigns again")
+	}
+	t.Logf("%d calls hung on the old primary's host", cut.Waiting())
+	cut.Release()
+	w.lines(50)
+	if !p.Running() {
+		p.Start()
+	}
+	s.AwaitReplicas(cluster.Patience)
+	s.end(t, w)
+}
