@@ -63,24 +63,34 @@ func (r *Replica) save(dir string, last wal.Position) (wal.Position, error) {
 	return s.At, renameio.WriteFile(filepath.Join(dir, keptName), b, 0o600)
 }
 
+// ReadKept reads the copy that Keep left in dir and verifies it. It fails with
+// fs.ErrNotExist where there is none.
+func ReadKept(dir string) (volume.Snapshot, error) {
+	b, err := os.ReadFile(filepath.Join(dir, keptName))
+	if err != nil {
+		return volume.Snapshot{}, fmt.Errorf("read the copy of the table: %w", err)
+	}
+	s, err := push.DecodeSnapshot(b)
+	if err != nil {
+		return volume.Snapshot{}, fmt.Errorf("read the copy of the table in %s: %w", filepath.Join(dir, keptName), err)
+	}
+	return s, nil
+}
+
 // Load begins with the copy that Keep left, if there is a good one.
 func (r *Replica) Load(dir string) error {
-	b, err := os.ReadFile(filepath.Join(dir, keptName))
+	s, err := ReadKept(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("load the copy of the table: %w", err)
-	}
-	table, at, err := push.DecodeSnapshot(b)
-	if err != nil {
-		return fmt.Errorf("load the copy of the table: %w", err)
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.table == nil {
-		r.mu.table, r.mu.at = table, at
-		r.lsn.Store(uint64(at.LSN))
+		r.mu.table, r.mu.at = s.Table, s.At
+		r.lsn.Store(uint64(s.At.LSN))
 	}
 	return nil
 }

@@ -103,15 +103,15 @@ func (r *Replica) chunk(epoch cluster.Epoch, c *push.Chunk) error {
 	r.mu.coming = nil
 	// A large table takes seconds to decode: not while others wait for mu.
 	r.mu.Unlock()
-	table, at, err := push.DecodeSnapshot(b)
+	s, err := push.DecodeSnapshot(b)
 	r.mu.Lock()
-	if err == nil && (at != c.At || r.mu.epoch != epoch) {
+	if err == nil && (s.At != c.At || r.mu.epoch != epoch) {
 		err = push.ErrMismatch
 	}
 	if err != nil {
 		return fmt.Errorf("snapshot at LSN %d: %w", c.At.LSN, err)
 	}
-	r.mu.table, r.mu.at = table, at
+	r.mu.table, r.mu.at = s.Table, s.At
 	return nil
 }
 

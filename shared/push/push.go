@@ -15,7 +15,6 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -70,13 +69,13 @@ func EncodeSnapshot(s volume.Snapshot) ([]byte, error) {
 }
 
 // DecodeSnapshot is the inverse of EncodeSnapshot. It verifies sums, hash and invariants.
-func DecodeSnapshot(b []byte) (*locktable.Table, wal.Position, error) {
+func DecodeSnapshot(b []byte) (volume.Snapshot, error) {
 	if len(b) < 8 {
-		return nil, wal.Position{}, fmt.Errorf("snapshot of %d bytes is too short", len(b))
+		return volume.Snapshot{}, fmt.Errorf("snapshot of %d bytes is too short", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if b = b[8:]; n > uint64(len(b)) {
-		return nil, wal.Position{}, fmt.Errorf("snapshot is cut off: %d of %d bytes of state", len(b), n)
+		return volume.Snapshot{}, fmt.Errorf("snapshot is cut off: %d of %d bytes of state", len(b), n)
 	}
 	return volume.DecodeSnapshot(b[:n], b[n:])
 }

@@ -48,9 +48,18 @@ type Adoption struct {
 // fit may be a stale listing or a file that was removed meanwhile, so everything is
 // opened and read again before it is refused, naming file and offset.
 func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
+	a, err := r.v.scan(ctx, src, warm)
+	if err != nil {
+		return nil, r.Depose(err)
+	}
+	return a, nil
+}
+
+// scan is Scan for whoever has no reign.
+func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
 	var known []cluster.LSN
 	for try := 1; ; try++ {
-		a, err := r.v.scanOnce(src, warm, known...)
+		a, err := v.scanOnce(epochDir(src.Epoch), src, warm, known...)
 		if err == nil {
 			return a, nil
 		}
@@ -64,10 +73,10 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 			known = append(known, damage.Unlisted)
 		}
 		if try == retries {
-			return nil, r.Depose(fmt.Errorf("scan epoch %d: %w", src.Epoch, err))
+			return nil, fmt.Errorf("scan epoch %d: %w", src.Epoch, err)
 		}
 		if err := pause(ctx, retryPause); err != nil {
-			return nil, r.Depose(err)
+			return nil, err
 		}
 	}
 }
@@ -89,8 +98,8 @@ func beyond(warm *Warm, end wal.Position) error {
 		ErrSetBack, warm.At.LSN, end.LSN)
 }
 
-func (v *Volume) scanOnce(src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
-	path := epochDir(src.Epoch)
+// scanOnce reads the reign src, whose directory is path.
+func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
 	a := &Adoption{Source: src}
 	b, err := v.findBase(a, path, warm)
 	if err != nil {

@@ -109,12 +109,7 @@ func (r *Reign) PublishViews(s Snapshot) error {
 // ViewEpoch reads which reign wrote the view lock_state.json, to see whether it
 // is still mine. A view that cannot be read is nobody's.
 func (r *Reign) ViewEpoch() (cluster.Epoch, cluster.LSN) {
-	f, err := r.v.fs.Open(stateName, FlagRead)
-	if err != nil {
-		return 0, 0
-	}
-	defer f.Close() //nolint:errcheck // a view opened for reading
-	h, err := readHead(bufio.NewReader(io.NewSectionReader(f, 0, 64<<10)))
+	h, err := viewHead(r.v.fs, stateName)
 	if err != nil {
 		return 0, 0
 	}

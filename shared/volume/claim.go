@@ -37,6 +37,8 @@ type claimFile struct {
 	Nonce    string           `json:"nonce"`
 	Address  string           `json:"address"`
 	Prepared time.Time        `json:"prepared"`
+	// Recovered says that an operator's recovery made this epoch.
+	Recovered *recoveredNote `json:"recovered,omitempty"`
 }
 
 // Prepare makes a claim ready: fence and first segment written with zeros,

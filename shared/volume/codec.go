@@ -329,12 +329,13 @@ func EncodeSnapshot(s Snapshot) (state, requests []byte, err error) {
 	return b.Bytes(), requests, nil
 }
 
-// DecodeSnapshot is the inverse of EncodeSnapshot.
-func DecodeSnapshot(state, requests []byte) (*locktable.Table, wal.Position, error) {
+// DecodeSnapshot is the inverse of EncodeSnapshot, save that a snapshot for
+// replicas has no pending appends.
+func DecodeSnapshot(state, requests []byte) (Snapshot, error) {
 	b, err := decodeBase(state, requests)
 	if err != nil {
-		return nil, wal.Position{}, err
+		return Snapshot{}, err
 	}
 	t, err := b.restore()
-	return t, b.head.position(), err
+	return Snapshot{Epoch: b.head.Epoch, At: b.head.position(), Table: t}, err
 }

@@ -15,7 +15,8 @@
 //	processed_requests.log       view for people, derived
 //	files/<path>                 protected files
 //	history/                     who held what
-//	servers/<id>.*               guard, reserve and prepared claims of one server
+//	servers/<id>.*               guard, reserve, probe and prepared claims of one server,
+//	                             and its canary: see canary.go; nothing rests on it
 //
 // # Safety
 //

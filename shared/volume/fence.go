@@ -56,8 +56,9 @@ func encodeStart(s start) []byte {
 	return b
 }
 
-// encodeFlag lays a fence flag out: magic 8, claimant's epoch 8, its nonce 16. Its
-// content is for people: whatever is not zero is a set fence.
+// encodeFlag lays a fence flag out: magic 8, claimant's epoch 8, its nonce 16.
+// Whatever is not zero is a set fence. Beyond that its content can only stop a
+// claimant: see fenceReign.
 func encodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	b := AlignedBuffer(BlockSize)
 	copy(b, flagMagic)
@@ -65,6 +66,14 @@ func encodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	copy(b[16:32], nonce[:])
 	sealSector(b)
 	return b
+}
+
+// decodeFlag says who set a fence; 0 where it is not set or not by a flag.
+func decodeFlag(b []byte) cluster.Epoch {
+	if len(b) < sectorSize || string(b[:8]) != flagMagic || !sealed(b) {
+		return 0
+	}
+	return cluster.Epoch(binary.LittleEndian.Uint64(b[8:]))
 }
 
 func sealSector(b []byte) {
@@ -171,7 +180,9 @@ func readStart(ctx context.Context, f File, e cluster.Epoch) (*start, error) {
 // START is durable only after its fence was set finds the fence in its first check.
 //
 // The flag is written even where it is set already, because the flag of another
-// claimant may be visible without being durable.
+// claimant may be visible without being durable. A flag that a higher epoch has
+// set says that this claimant slept through a recovery, which leaves numbers
+// free below its own: what it would adopt has ended.
 func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) (s *start, err error) {
 	f, _, err := openFence(fsys, d, FlagWrite)
 	if err != nil {
@@ -179,13 +190,28 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 
-	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {
+	flag := AlignedBuffer(BlockSize)
+	if err := readBlock(f, flag, 0); err != nil {
+		return nil, fmt.Errorf("fence epoch %d: read its flag: %w", d, err)
+	}
+	if other := decodeFlag(flag); other > by {
+		return nil, fmt.Errorf("%w: epoch %d was fenced by epoch %d", ErrOvertaken, d, other)
+	}
+	if err := setFlag(f, by, nonce); err != nil {
 		return nil, fmt.Errorf("fence epoch %d: %w", d, err)
 	}
-	if err := f.Sync(); err != nil {
-		return nil, fmt.Errorf("fence epoch %d: sync: %w", d, err)
-	}
 	return readStart(ctx, f, d)
+}
+
+// setFlag sets the flag of an open fence, durably.
+func setFlag(f File, by cluster.Epoch, nonce Nonce) error {
+	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
 }
 
 // pause waits, or returns the context's cause.

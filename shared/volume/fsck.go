@@ -4,16 +4,13 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
 // Severity says how bad a finding is.
@@ -32,14 +29,24 @@ const (
 // Finding is one thing that Fsck noticed.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Path     string   `json:"path"`
-	Problem  string   `json:"problem"`
-	Advice   string   `json:"advice"`
+	// Code is a word for programs, "fence-missing"; it does not change.
+	Code string `json:"code"`
+	// Path is relative to the volume.
+	Path string `json:"path"`
+	// Offset in the file, in bytes, and LSN; 0 where there is none to tell.
+	Offset  int64       `json:"offset"`
+	LSN     cluster.LSN `json:"lsn"`
+	Problem string      `json:"problem"`
+	// Advice is what to do; commands stand in it as they are typed, with DIR for
+	// the volume unless FsckOptions names it.
+	Advice string `json:"advice"`
 }
 
 // Report is the result of Fsck.
 type Report struct {
-	Cluster  ClusterID     `json:"cluster_id"`
+	Cluster ClusterID `json:"cluster_id"`
+	// Running says that a living process holds a claim on the volume.
+	Running  bool          `json:"running"`
 	Epochs   int           `json:"epochs"`
 	Epoch    cluster.Epoch `json:"epoch"` // the newest that started
 	Base     cluster.LSN   `json:"base"`
@@ -53,258 +60,280 @@ type Report struct {
 	Errors   int           `json:"errors"`
 }
 
-func (r *Report) add(s Severity, path, advice, format string, args ...any) {
-	if s == SeverityError {
-		r.Errors++
-	}
-	r.Findings = append(r.Findings, Finding{Severity: s, Path: path, Problem: fmt.Sprintf(format, args...), Advice: advice})
+// FsckOptions say how Fsck talks.
+type FsckOptions struct {
+	// Dir stands for the volume in advice; "" is DIR.
+	Dir string
+	// Progress is told what is looked at next; nil is for nobody.
+	Progress func(what string)
 }
 
-// Fsck compares CLUSTER, epochs, fences, log, checkpoints and protected files
-// with each other. It only reads. Servers should not run meanwhile: what they
-// write while it looks may be reported as a contradiction.
-func Fsck(ctx context.Context, fsys FS) (*Report, error) {
-	r := &Report{Findings: []Finding{}}
-	c, err := ReadCluster(fsys)
-	if err != nil {
-		return nil, err
+// passes is how often Fsck reads a volume before it believes a contradiction.
+const passes = 3
+
+// Fsck compares CLUSTER, epochs, fences, logs, checkpoints, receipts, protected
+// files and views with each other. It only reads; flocks of claims are held for a moment.
+//
+// Servers may run meanwhile: a contradiction counts only if it is found again
+// each time that everything is read anew.
+//
+// Not seen, because nothing depends on it: who set a fence, the address and time
+// in claim.json, and a bit that flips in the last frame of the log before anything
+// was written behind it, which reads as a torn tail (an info).
+func Fsck(ctx context.Context, fsys FS, opt FsckOptions) (*Report, error) {
+	if opt.Dir == "" {
+		opt.Dir = "DIR"
 	}
-	r.Cluster = c.ID
-	k := &fsck{fs: fsys, v: &Volume{fs: fsys, cluster: c}, report: r}
-	src, ok, err := k.epochs(ctx)
-	if err != nil || !ok {
-		return r, err
+	if opt.Progress == nil {
+		opt.Progress = func(string) {}
 	}
-	if err := k.log(src); err != nil || k.adoption == nil {
-		return r, err
+	var again map[string]bool // found in every pass so far
+	for pass := 1; ; pass++ {
+		k := &fsck{ctx: ctx, fs: fsys, opt: opt, report: &Report{Findings: []Finding{}}}
+		if err := k.all(); err != nil {
+			return nil, err
+		}
+		found := k.report.contradictions()
+		gone := k.report.keep(again)
+		if again = found; gone > 0 {
+			k.info("changed-meanwhile", ".", "", "%d contradictions were not there when read again: somebody writes to the volume", gone)
+		}
+		doubtful := k.report.Errors > 0 || k.report.Running && len(found) > 0
+		if !doubtful || pass == passes {
+			return k.report, nil
+		}
+		opt.Progress("something does not fit: reading everything again")
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, err
+		}
 	}
-	k.protected()
-	k.unbound(filesDir)
-	k.views()
-	return r, nil
 }
 
+// fsck is one pass.
 type fsck struct {
-	fs       FS
-	v        *Volume
-	report   *Report
-	adoption *Adoption
+	ctx    context.Context
+	fs     FS
+	v      *Volume
+	opt    FsckOptions
+	report *Report
+
+	epochs   []epochState
+	newest   *epochState // that started
+	sizes    map[cluster.FileName]int64
+	views    []viewState
+	adoption *Adoption // what the next claimant would adopt
+	deep     *Adoption // the same, from the oldest checkpoint on
 }
 
+func (k *fsck) add(f Finding) {
+	f.Advice = strings.ReplaceAll(f.Advice, "DIR", k.opt.Dir)
+	if f.Severity == SeverityError {
+		k.report.Errors++
+	}
+	k.report.Findings = append(k.report.Findings, f)
+}
+
+func (k *fsck) error(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityError, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (k *fsck) warn(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityWarning, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (k *fsck) info(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityInfo, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (f Finding) key() string { return f.Code + " " + f.Path }
+
+func (r *Report) contradictions() map[string]bool {
+	all := map[string]bool{}
+	for _, f := range r.Findings {
+		if f.Severity != SeverityInfo {
+			all[f.key()] = true
+		}
+	}
+	return all
+}
+
+// keep drops what contradicts and was not found by an earlier pass; nil is no earlier pass.
+func (r *Report) keep(again map[string]bool) (gone int) {
+	if again == nil {
+		return 0
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
+		if f.Severity == SeverityInfo || again[f.key()] {
+			return false
+		}
+		if gone++; f.Severity == SeverityError {
+			r.Errors--
+		}
+		return true
+	})
+	return gone
+}
+
+// What to do. All commands but the last two only read or add.
 const (
-	adviceRestore = "keep all files as they are and restore the volume from a backup with holdfast's servers stopped"
-	adviceRotate  = "move the file away and rotate it; what is missing stands in the log as long as its segments are there"
+	adviceRecover = "stop all servers and type: holdfast recover --volume DIR   (it prints what it would do)"
+	adviceRotate  = "move the file out of DIR/files and type: holdfast file rotate FILE --lock LOCK; what is missing stands in the log as long as its segments are there"
+	adviceLeave   = "leave it: nothing depends on it any more"
 )
 
-// epochs looks at every epoch's directory and finds the newest that started.
-func (k *fsck) epochs(ctx context.Context) (src Source, ok bool, err error) {
-	taken, err := listEpochs(k.fs)
-	if err != nil {
-		return src, false, err
-	}
-	k.report.Epochs = len(taken)
-	if len(taken) == 0 {
-		k.report.add(SeverityError, epochsDir, adviceRestore, "there is no epoch at all")
-		return src, false, nil
-	}
-	for i := len(taken) - 1; i >= 0; i-- {
-		e := taken[i]
-		if i > 0 && taken[i-1]+1 != e && !ok {
-			k.report.add(SeverityError, epochDir(e), adviceRestore, "epoch %d follows %d: a number is missing", e, taken[i-1])
-		}
-		s, fenced := k.fence(ctx, e)
-		if s != nil && !ok {
-			src, ok = Source{Epoch: e, start: *s}, true
-			k.report.Epoch = e
-		} else if s != nil && !fenced {
-			k.report.add(SeverityError, epochDir(e)+"/"+fenceName, adviceRestore, "epoch %d started and is not fenced, though epoch %d started later", e, src.Epoch)
-		}
-	}
-	if !ok {
-		k.report.add(SeverityError, epochsDir, adviceRestore, "no epoch has a START")
-	}
-	return src, ok, nil
-}
+// errNoFurther says that what was found makes everything else unreadable.
+var errNoFurther = errors.New("the volume cannot be read any further")
 
-func (k *fsck) fence(ctx context.Context, e cluster.Epoch) (s *start, fenced bool) {
-	name := epochDir(e) + "/" + fenceName
-	f, _, err := openFence(k.fs, e, FlagRead)
-	if err != nil {
-		k.report.add(SeverityError, name, adviceRestore, "%v", err)
-		return nil, false
-	}
-	defer f.Close() //nolint:errcheck // opened for reading
-	flag := AlignedBuffer(BlockSize)
-	if err := readBlock(f, flag, 0); err != nil {
-		k.report.add(SeverityError, name, adviceRestore, "read the fence flag: %v", err)
-	}
-	if s, err = readStart(ctx, f, e); err != nil {
-		k.report.add(SeverityError, name, adviceRestore, "%v", err)
-	}
-	b, err := readFile(k.fs, epochDir(e)+"/"+claimName, FlagRead)
-	var claim claimFile
-	if err == nil {
-		err = json.Unmarshal(b, &claim)
-	}
-	if err != nil {
-		k.report.add(SeverityWarning, epochDir(e)+"/"+claimName, "it only shortens takeovers; leave it", "%v", err)
-	}
-	return s, !allZero(flag)
-}
-
-// log scans the newest started reign as a claimant would.
-func (k *fsck) log(src Source) error {
-	a, err := k.v.scanOnce(src, nil)
-	if err != nil {
-		k.report.add(SeverityError, epochDir(src.Epoch), adviceRestore, "%v", err)
-		return nil
-	}
-	k.adoption = a
-	r := k.report
-	r.Base, r.LSN, r.Records = a.Base, a.End.LSN, a.Records
-	r.Locks, r.Clients = a.Table.LockCount(), a.Table.ClientCount()
-	if err := a.Table.Check(); err != nil {
-		r.add(SeverityError, epochDir(src.Epoch), adviceRestore, "the table breaks an invariant: %v", err)
-	}
-	all, err := listCheckpoints(k.fs, epochDir(src.Epoch))
-	if err != nil {
+// all looks at everything once.
+func (k *fsck) all() error {
+	if err := k.cluster(); err != nil {
+		if errors.Is(err, errNoFurther) {
+			return nil
+		}
 		return err
 	}
-	for _, lsn := range all[:min(2, len(all))] {
-		b, err := k.v.readBase(epochDir(src.Epoch), lsn)
-		if err == nil {
-			_, err = b.restore()
-		}
-		if err != nil {
-			r.add(SeverityWarning, epochDir(src.Epoch)+"/"+checkpointDir(lsn), "the log reaches further back; the next checkpoint mends it", "%v", err)
-		}
-	}
-	return nil
-}
-
-// protected compares each bound file with the table and with every append that
-// the log still has.
-func (k *fsck) protected() {
-	redo := map[cluster.FileName][]locktable.Record{}
-	for _, rec := range k.adoption.Redo {
-		redo[rec.File] = append(redo[rec.File], rec)
-	}
-	for name, f := range k.adoption.Table.Files() {
-		k.report.Files++
-		if f.Quarantined {
-			k.report.add(SeverityWarning, ProtectedPath(name), adviceRotate, "quarantined: %s", f.Reason)
-			continue
-		}
-		if err := k.file(name, f, redo[name]); err != nil {
-			k.report.add(SeverityError, ProtectedPath(name), adviceRotate, "%v", err)
-		}
-	}
-}
-
-func (k *fsck) file(name cluster.FileName, f locktable.FileState, redo []locktable.Record) (err error) {
-	p := ProtectedPath(name)
-	info, err := k.fs.Lstat(p)
-	if err != nil {
+	// What grows while servers run is looked at before the log that says how far it may.
+	k.opt.Progress("files")
+	k.readViews()
+	k.sizes = map[cluster.FileName]int64{}
+	k.walkFiles(filesDir)
+	k.opt.Progress("epochs")
+	if err := k.readEpochs(); err != nil {
 		return err
 	}
+	if k.newest != nil {
+		k.opt.Progress("the log of " + epochDir(k.newest.epoch))
+		k.readLog()
+		k.adopted()
+	}
+	if k.adoption != nil && k.deep != nil {
+		k.protected()
+		k.checkViews()
+	}
+	k.opt.Progress("names")
+	k.names()
+	return context.Cause(k.ctx)
+}
+
+// cluster reads CLUSTER, else what epoch 0 says it was.
+func (k *fsck) cluster() error {
+	c, err := ReadCluster(k.fs)
+	begun, zeroErr := readEpochZero(k.fs)
+	restore := fmt.Sprintf("type: cp DIR/%s/%s DIR/%s", epochDir(0), claimName, clusterName)
 	switch {
-	case info.Type != TypeFile:
-		return errors.New("not a regular file")
-	case info.Inode != f.Inode:
-		return fmt.Errorf("inode %d, the log says %d: the file was replaced", info.Inode, f.Inode)
-	case info.Nlink != 1:
-		return fmt.Errorf("%d hard links", info.Nlink)
+	case errors.Is(err, ErrNoCluster) && zeroErr != nil:
+		return err // nothing here is a volume
+	case err != nil && zeroErr != nil:
+		k.error("cluster-damaged", clusterName, "copy CLUSTER from a backup of this volume; holdfast recover --volume DIR goes on from there", "%v; epoch 0 does not have it either: %v", err, zeroErr)
+		return errNoFurther
+	case errors.Is(err, ErrNoCluster):
+		k.error("cluster-missing", clusterName, restore, "it is not there: no server can start")
+		c = begun
+	case err != nil:
+		k.error("cluster-damaged", clusterName, restore, "%v", err)
+		c = begun
+	case errors.Is(zeroErr, fs.ErrNotExist):
+		// epoch 0 is reported with the epochs
+	case zeroErr != nil:
+		k.warn("claim-damaged", epochDir(0)+"/"+claimName, adviceLeave, "%v", zeroErr)
+	case begun.ID != c.ID:
+		k.error("cluster-differs", clusterName, restore, "it names cluster %s, epoch 0 was made for %s", c.ID, begun.ID)
 	}
-	if info.Mode&0o022 != 0 {
-		k.report.add(SeverityWarning, p, "chmod go-w: who can write to it can break it", "others may write to it (mode %o)", info.Mode)
-	}
-	floor := f.End
-	if len(redo) > 0 {
-		floor = redo[0].Offset
-	}
-	if info.Size < floor || info.Size > f.End {
-		return fmt.Errorf("%d bytes, the log says %d to %d", info.Size, floor, f.End)
-	}
-	if info.Size < f.End {
-		k.report.add(SeverityInfo, p, "the next takeover writes them from the log", "%d committed bytes are not in the file yet", f.End-info.Size)
-	}
-	file, err := k.fs.Open(p, FlagRead)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	for i := range redo {
-		if err := k.compare(file, &redo[i], info.Size); err != nil {
-			return err
-		}
-	}
-	if len(redo) == 0 && f.LastLength > 0 {
-		return k.sum(file, f.LastOffset, f.LastLength, f.LastCRC)
-	}
+	k.report.Cluster = c.ID
+	k.v = &Volume{fs: k.fs, cluster: c}
 	return nil
 }
 
-// compare finds foreign bytes: neither the log's nor zeros that a takeover will fill.
-func (k *fsck) compare(file File, rec *locktable.Record, size int64) error {
-	n := min(int64(len(rec.Data)), size-rec.Offset)
-	if n <= 0 {
+// readEpochs surveys all epochs and finds the newest that started.
+func (k *fsck) readEpochs() (err error) {
+	if k.epochs, err = surveyEpochs(k.ctx, k.fs); err != nil {
+		return err
+	}
+	held, err := whoRuns(k.fs, k.epochs)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 {
+		k.report.Running = true
+		k.info("servers-running", held[0], "", "servers are running: what they do meanwhile is read again before it is reported")
+	}
+	k.report.Epochs = len(k.epochs)
+	if len(k.epochs) == 0 {
+		k.error("epochs-missing", epochsDir, "restore the volume from a backup, then: holdfast recover --volume DIR --restored", "there is no epoch at all")
 		return nil
 	}
-	there := make([]byte, n)
-	if _, err := file.ReadAt(there, rec.Offset); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	k.report.Bytes += n
-	for i, b := range there {
-		if b != rec.Data[i] && b != 0 {
-			return fmt.Errorf("foreign bytes at offset %d, where LSN %d was appended", rec.Offset+int64(i), rec.LSN)
+	for i := range slices.Backward(k.epochs) {
+		e := &k.epochs[i]
+		k.epoch(e)
+		if e.start != nil && k.newest == nil {
+			k.newest = e
+			k.report.Epoch = e.epoch
 		}
+		if i > 0 && k.epochs[i-1].epoch != e.follows() || i == 0 && e.epoch != 0 {
+			k.gap(e)
+		}
+	}
+	if k.newest == nil {
+		k.error("start-missing", epochsDir, adviceRecover, "no epoch has a START: nobody may begin from nothing")
 	}
 	return nil
 }
 
-func (k *fsck) sum(file File, off, n int64, want uint32) error {
-	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	got, err := io.Copy(h, io.NewSectionReader(file, off, n))
-	k.report.Bytes += got
-	if err == nil && (got != n || h.Sum32() != want) {
-		err = fmt.Errorf("the last append, [%d:+%d], reads with CRC-32C %08x, the log says %08x", off, n, h.Sum32(), want)
-	}
-	return err
-}
-
-// unbound names what lies among the protected files without being one.
-func (k *fsck) unbound(dir string) {
-	entries, err := k.fs.ReadDir(dir)
-	if err != nil {
-		k.report.add(SeverityError, dir, "", "%v", err)
+func (k *fsck) gap(e *epochState) {
+	before := epochDir(e.epoch - 1)
+	if k.newest == nil {
+		k.error("epoch-missing", before, adviceRecover, "it is not there, and no epoch above it started: no server can take over")
 		return
 	}
-	for _, x := range entries {
-		p := dir + "/" + x.Name
-		if x.Type == TypeDir {
-			k.unbound(p)
-			continue
-		}
-		name := cluster.FileName(strings.TrimPrefix(p, filesDir+"/"))
-		if _, ok := k.adoption.Table.File(name); !ok {
-			k.report.add(SeverityInfo, p, "bind it with adopt_existing to protect it", "not bound to a lock")
-		}
+	advice := fmt.Sprintf("type: mkdir DIR/%s && echo burned > DIR/%s/%s   (a name must never be free again)", before, before, claimName)
+	k.error("epoch-missing", before, advice, "it is not there: a claimant that slept for long might take its name")
+}
+
+// epoch looks at one epoch's fence and claim. What lies below the newest that
+// started, newest is not nil then, decides nothing any more once it is fenced.
+func (k *fsck) epoch(e *epochState) {
+	dir := epochDir(e.epoch)
+	decides := k.newest == nil
+	say, advice := k.warn, adviceLeave
+	if decides {
+		say, advice = k.error, adviceRecover
+	}
+	switch {
+	case errors.Is(e.fenceErr, fs.ErrNotExist):
+		say("fence-missing", dir+"/"+fenceName, advice, "it is not there, so nobody can tell whether epoch %d started", e.epoch)
+	case e.fenceErr != nil:
+		say("fence-damaged", dir+"/"+fenceName, advice, "%v", e.fenceErr)
+	case e.startErr != nil:
+		k.add(Finding{
+			Severity: map[bool]Severity{true: SeverityError, false: SeverityWarning}[decides], Code: "start-damaged",
+			Path: dir + "/" + fenceName, Offset: fenceSpacing, Problem: e.startErr.Error(), Advice: advice,
+		})
+	}
+	if e.fenceErr == nil {
+		k.flag(e, decides)
+	}
+	switch {
+	case e.epoch == 0: // holds what CLUSTER says, which was compared
+	case e.claimErr != nil:
+		k.warn("claim-damaged", dir+"/"+claimName, adviceLeave, "%v", e.claimErr)
+	case e.claim.Cluster != k.v.cluster.ID:
+		k.warn("claim-foreign", dir+"/"+claimName, "find out how it came here", "it names cluster %s", e.claim.Cluster)
+	case !e.nonceFits():
+		k.warn("nonce-differs", dir+"/"+claimName, "find out who changed it", "its nonce is not that of START")
 	}
 }
 
-// views are derived: a wrong one only misleads people.
-func (k *fsck) views() {
-	for _, name := range []string{stateName, requestsName} {
-		b, err := readFile(k.fs, name, FlagRead)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a young volume
-		}
-		if err == nil {
-			_, err = verifySum(b)
-		}
-		if err != nil {
-			k.report.add(SeverityWarning, name, "the primary writes it again within seconds", "%v", err)
-		}
+// flag looks at a fence's flag.
+func (k *fsck) flag(e *epochState, decides bool) {
+	name := epochDir(e.epoch) + "/" + fenceName
+	switch {
+	case !decides && !e.fenced:
+		k.error("unfenced", name, adviceRecover+"; its primary might speak until then", "epoch %d is not fenced, though epoch %d started later", e.epoch, k.newest.epoch)
+	case e.fenced && e.by < e.epoch:
+		k.warn("flag-damaged", name, adviceLeave+": a damaged flag is a set flag", "the flag does not say by whom it was set")
+	}
+	b, err := readFile(k.fs, name, FlagRead)
+	if err == nil && (!allZero(b[sectorSize:min(len(b), fenceSpacing)]) || !allZero(b[min(len(b), fenceSpacing+BlockSize):])) {
+		k.warn("fence-bytes", name, adviceLeave, "there is something besides its flag and START")
 	}
 }

@@ -142,6 +142,7 @@ func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Out
 		q.Client = cluster.ClientID(fmt.Sprintf("c%d", x.r.Epoch()))
 	}
 	recs, d := x.table.Decide(&q, x.r.Epoch(), facts, nil)
+	x.makeRoom()
 	var b wal.Batch
 	b.Reset(x.log.Position())
 	for i := range recs {
@@ -158,15 +159,20 @@ func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Out
 	return d.Outcome
 }
 
+// makeRoom makes the next segment ready.
+func (x *reign) makeRoom() {
+	x.t.Helper()
+	if !x.log.NextReady() {
+		if err := x.log.PrepareNext(context.Background()); err != nil {
+			x.t.Fatalf("prepare the next segment: %v", err)
+		}
+	}
+}
+
 // fill takes n locks, in as many frames, so that the log rotates.
 func (x *reign) fill(n int) {
 	x.t.Helper()
 	for range n {
-		if !x.log.NextReady() {
-			if err := x.log.PrepareNext(context.Background()); err != nil {
-				x.t.Fatalf("prepare the next segment: %v", err)
-			}
-		}
 		q := locktable.Request{Op: locktable.OpAcquire, Lock: cluster.LockName(fmt.Sprintf("e%d/%d", x.r.Epoch(), x.next)), TTL: time.Minute}
 		if out := x.do(q, locktable.FileFacts{}); out.Status != cluster.StatusOK {
 			x.t.Fatalf("acquire: %v %s", out.Status, out.Message)

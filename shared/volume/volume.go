@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -196,7 +197,8 @@ func (v *Volume) newNonce() (n Nonce, err error) {
 	return n, nil
 }
 
-// epochs lists the numbers that are taken, in order.
+// listEpochs lists the numbers that are taken, in order. Names sort like numbers
+// only up to ten digits, and a recovery skips billions.
 func listEpochs(fsys FS) ([]cluster.Epoch, error) {
 	entries, err := fsys.ReadDir(epochsDir)
 	if err != nil {
@@ -208,6 +210,7 @@ func listEpochs(fsys FS) ([]cluster.Epoch, error) {
 			all = append(all, e)
 		}
 	}
+	slices.Sort(all)
 	return all, nil
 }
 

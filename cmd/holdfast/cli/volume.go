@@ -179,7 +179,7 @@ look like a contradiction. The exit code is 1 when there are errors.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, f.Close()) }()
-			r, err := volume.Fsck(c.Context(), f)
+			r, err := volume.Fsck(c.Context(), f, volume.FsckOptions{Dir: dir})
 			if err != nil {
 				return fmt.Errorf("fsck %s: %w", dir, err)
 			}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// readLog scans the newest started reign as a claimant would, and then from its
+// oldest checkpoint on, comparing every other one with the replay.
+func (k *fsck) readLog() {
+	e := k.newest
+	dir := epochDir(e.epoch)
+	a, err := k.v.scan(k.ctx, Source{Epoch: e.epoch, start: *e.start}, nil)
+	if err != nil {
+		k.logError(SeverityError, "log-damaged", dir, adviceRecover, err)
+		return
+	}
+	k.adoption = a
+	r := k.report
+	r.Base, r.LSN, r.Records = a.Base, a.End.LSN, a.Records
+	r.Locks, r.Clients = a.Table.LockCount(), a.Table.ClientCount()
+	if err := a.Table.Check(); err != nil {
+		k.error("table-damaged", dir, adviceRecover, "the table breaks an invariant: %v", err)
+	}
+	k.replay(e)
+	for _, seg := range k.deep.log.Segments {
+		k.segment(dir, seg)
+	}
+}
+
+// logError reports an error of a scan with the place that it names.
+func (k *fsck) logError(s Severity, code, path, advice string, err error) {
+	f := Finding{Severity: s, Code: code, Path: path, Problem: err.Error(), Advice: advice}
+	if damage, ok := errors.AsType[*wal.ScanError](err); ok {
+		f.Offset = damage.Offset
+		if damage.File != "" {
+			f.Path = path + "/" + damage.File
+		}
+		f.LSN, _ = wal.ParseSegmentName(damage.File)
+	}
+	k.add(f)
+}
+
+// replay reads everything that is left of the log and compares each checkpoint
+// with the table at its LSN.
+func (k *fsck) replay(e *epochState) {
+	dir := epochDir(e.epoch)
+	all, err := listCheckpoints(k.fs, dir)
+	if err != nil {
+		k.error("log-damaged", dir, adviceRecover, "%v", err)
+		return
+	}
+	slices.Reverse(all)
+	good := map[cluster.LSN]*base{}
+	first := &base{head: head{Hash: hex64(locktable.New().Hash())}, table: locktable.New()}
+	for _, lsn := range all {
+		b, err := k.v.readBase(dir, lsn)
+		if err == nil {
+			b.table, err = b.restore()
+		}
+		if err != nil {
+			k.add(Finding{
+				Severity: SeverityWarning, Code: "checkpoint-damaged", Path: dir + "/" + checkpointDir(lsn), LSN: lsn,
+				Problem: err.Error(), Advice: "hand the reign over (holdfast handover) and have it written again; until then the log reaches further back",
+			})
+			continue
+		}
+		if len(good) == 0 {
+			first = b
+		}
+		good[lsn] = b
+	}
+	a := &Adoption{Table: first.table, Redo: slices.Clone(first.pending)}
+	at, s := first.head.position(), &scanner{a: a}
+	a.log, err = wal.Scan(k.dir(dir), wal.ScanOptions{
+		Cluster: k.v.cluster.ID, FeatureLevel: FeatureLevel, MaxEpoch: e.epoch, From: at, AtLeast: e.start.end,
+	}, func(lsn cluster.LSN, x wal.Entry, f wal.FrameHeader) error {
+		at = wal.Position{LSN: lsn, Chain: at.Chain.Next(x.Header)}
+		if err := s.visit(lsn, x, f); err != nil {
+			return err
+		}
+		if b := good[lsn]; b != nil && (b.head.position() != at || uint64(b.head.Hash) != a.Table.Hash()) {
+			k.add(Finding{
+				Severity: SeverityError, Code: "checkpoint-differs", Path: dir + "/" + checkpointDir(lsn), LSN: lsn,
+				Problem: "it is not what the log before it makes", Advice: adviceRecover,
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		// A claimant reads from a later checkpoint and succeeds.
+		k.logError(SeverityWarning, "log-behind-base", dir, "nothing is lost: the newest checkpoint stands; the next one ends this", err)
+		a = k.adoption
+	}
+	k.deep = a
+}
+
+// segment looks at the bytes that a scan passes over: behind the end and between frames.
+func (k *fsck) segment(dir string, seg wal.SegmentInfo) {
+	name := dir + "/" + seg.Name
+	b, err := readFile(k.fs, name, FlagRead)
+	if err != nil || len(b) < wal.BlockSize {
+		return // the scan has read it: it went meanwhile
+	}
+	if seg.Header.Size != 0 && !allZero(b[wal.SegmentHeaderSize:wal.BlockSize]) {
+		k.info("padding", name, adviceLeave, "there is something between its header and its first frame")
+	}
+	off, padding := wal.BlockSize, 0
+	for seg.Header.Size != 0 && off < len(b) {
+		f, _, n, err := wal.DecodeFrame(b[off:])
+		if err != nil {
+			break
+		}
+		end := min(len(b), (off+n+wal.BlockSize-1)/wal.BlockSize*wal.BlockSize)
+		if !allZero(b[off+n : end]) {
+			padding++
+		}
+		off = end
+		if f.Kind == wal.FrameClose {
+			break
+		}
+	}
+	if padding > 0 {
+		k.info("padding", name, adviceLeave, "%d frames are followed by something else than zeros", padding)
+	}
+	if off < len(b) && !allZero(b[off:]) {
+		k.add(Finding{
+			Severity: SeverityInfo, Code: "torn-tail", Path: name, Offset: int64(off), LSN: seg.Last + 1,
+			Problem: fmt.Sprintf("there are bytes behind the end of the log, LSN %d: a frame that was never acknowledged", seg.Last), Advice: adviceLeave,
+		})
+	}
+}
+
+// adopted compares START with the log that it adopted, as long as that is there:
+// it is kept until a later reign adopts from this one.
+func (k *fsck) adopted() {
+	e := k.newest
+	if e.epoch == 0 || e.claimErr == nil && e.claim.Recovered != nil {
+		return // adopted nothing, or another form of it
+	}
+	var from *epochState
+	for i := range k.epochs {
+		if s := &k.epochs[i]; s.epoch < e.epoch && (s.start != nil || s.unknown()) {
+			from = s
+		}
+	}
+	if from == nil || from.unknown() {
+		return // nobody knows any more which one it was
+	}
+	dir := epochDir(from.epoch)
+	a := &Adoption{}
+	b, err := k.v.findBase(a, dir, nil)
+	if err != nil {
+		k.warn("adopted-log", dir, adviceLeave, "%v", err)
+		return
+	}
+	at := b.head.position()
+	met := at == e.start.end || e.start.end.LSN < at.LSN
+	_, err = wal.Scan(k.dir(dir), wal.ScanOptions{
+		Cluster: k.v.cluster.ID, FeatureLevel: FeatureLevel, MaxEpoch: from.epoch, From: at,
+	}, func(lsn cluster.LSN, x wal.Entry, _ wal.FrameHeader) error {
+		at = wal.Position{LSN: lsn, Chain: at.Chain.Next(x.Header)}
+		met = met || at == e.start.end
+		return nil
+	})
+	switch {
+	case err != nil:
+		k.logError(SeverityWarning, "adopted-log", dir, adviceLeave, err)
+	case !met:
+		k.add(Finding{
+			Severity: SeverityError, Code: "start-differs", Path: epochDir(e.epoch) + "/" + fenceName, Offset: fenceSpacing, LSN: e.start.end.LSN, Advice: adviceRecover,
+			Problem: fmt.Sprintf("START says that the log of epoch %d was adopted up to LSN %d, chain value %016x; that log has no such place", from.epoch, e.start.end.LSN, uint64(e.start.end.Chain)),
+		})
+	}
+}
+
+// dir shows a directory to package wal, for reading.
+func (k *fsck) dir(path string) *dir {
+	return &dir{fs: k.fs, path: path, gate: func() error { return errReadOnly }}
+}

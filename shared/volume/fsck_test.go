@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+func TestFsckOfAWholeVolumeFindsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		r := fsck(t, l.disk)
+		if text := worst(r); text != "" || r.Running || r.Epoch != 4 || r.LSN != l.end || r.Files != 1 {
+			t.Errorf("%s: %+v", text, r)
+		}
+		if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "file-behind" }) {
+			t.Errorf("the append that its file lacks is not told: %+v", r.Findings)
+		}
+	})
+}
+
+// The places of the volume that live makes.
+const (
+	newest      = "epochs/0000000004/"
+	openSegment = newest + "wal-00000000000000000042.log"
+	closedOne   = newest + "wal-00000000000000000035.log"
+	protected   = "files/dir/f"
+)
+
+// damage is an operator's mistake or a disk's, and what fsck says of it.
+type damage struct {
+	name string
+	do   func(d *volumetest.Disk) error
+	want string // severity, code and path
+}
+
+// flip changes one bit.
+func flip(name string, off int64) func(*volumetest.Disk) error {
+	return func(d *volumetest.Disk) error {
+		b, err := d.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return d.Write(name, off, []byte{b[off] ^ 1})
+	}
+}
+
+func remove(name string) func(*volumetest.Disk) error {
+	return func(d *volumetest.Disk) error { return d.Remove(name) }
+}
+
+func truncate(name string, size int64) func(*volumetest.Disk) error {
+	return func(d *volumetest.Disk) error { return d.Truncate(name, size) }
+}
+
+func write(name string, off int64, text string) func(*volumetest.Disk) error {
+	return func(d *volumetest.Disk) error { return d.Write(name, off, []byte(text)) }
+}
+
+func damages() []damage {
+	return slices.Concat(epochDamages(), logDamages(), fileDamages(), strangers())
+}
+
+func epochDamages() []damage {
+	zeros := string(make([]byte, volume.BlockSize))
+	return []damage{
+		{"CLUSTER gone", remove("CLUSTER"), "error cluster-missing CLUSTER"},
+		{"CLUSTER garbage", func(d *volumetest.Disk) error {
+			return errors.Join(d.Remove("CLUSTER"), d.Write("CLUSTER", 0, []byte("###")))
+		}, "error cluster-damaged CLUSTER"},
+		{"CLUSTER and what epoch 0 knows of it garbage", write("CLUSTER", 0, "###"), "error cluster-damaged CLUSTER"}, // they are one file
+		{"an old epoch gone", remove("epochs/0000000001"), "error epoch-missing epochs/0000000001"},
+		{"a burned epoch gone", remove("epochs/0000000003"), "error epoch-missing epochs/0000000003"},
+		{"the newest fence gone", remove(newest + "fence"), "error fence-missing " + newest + "fence"},
+		{"the newest fence short", truncate(newest+"fence", 100), "error fence-damaged " + newest + "fence"},
+		{"START torn", write(newest+"fence", volume.StartOffset+100, "x"), "error start-damaged " + newest + "fence"},
+		{"an old fence gone", remove("epochs/0000000001/fence"), "warning fence-missing epochs/0000000001/fence"},
+		{"an old START torn", write("epochs/0000000001/fence", volume.StartOffset+100, "x"), "warning start-damaged epochs/0000000001/fence"},
+		{"an old fence flag cleared", write("epochs/0000000002/fence", 0, zeros), "error unfenced epochs/0000000002/fence"},
+		{"an old fence flag damaged", flip("epochs/0000000002/fence", 9), "warning flag-damaged epochs/0000000002/fence"},
+		{"bytes between a fence's blocks", write(newest+"fence", 9000, "x"), "warning fence-bytes " + newest + "fence"},
+		{"claim.json gone", remove(newest + "claim.json"), "warning claim-damaged " + newest + "claim.json"},
+		{"another claim.json", func(d *volumetest.Disk) error {
+			b, err := d.ReadFile(newest + "claim.json")
+			if err != nil {
+				return err
+			}
+			return d.Write(newest+"claim.json", 0, bytes.Replace(b, []byte(`"nonce":"`), []byte(`"nonce":"0`), 1)[:len(b)])
+		}, "warning nonce-differs " + newest + "claim.json"},
+		{"all STARTs gone", func(d *volumetest.Disk) error {
+			for _, e := range []string{"0", "1", "2", "4"} {
+				if err := d.Write("epochs/000000000"+e+"/fence", volume.StartOffset, []byte(zeros)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, "error start-missing epochs"},
+	}
+}
+
+func logDamages() []damage {
+	return []damage{
+		{"the open segment gone", remove(openSegment), "error log-damaged " + openSegment},
+		{"a closed segment gone", remove(closedOne), "error log-damaged " + newest + "wal-00000000000000000030.log"},
+		{"a frame flipped", flip(openSegment, 4096+70), "error log-damaged " + openSegment},
+		{"a segment header flipped", flip(openSegment, 20), "error log-damaged " + openSegment},
+		{"a segment short", truncate(openSegment, 8192), "error log-damaged " + openSegment},
+		{"bytes behind the end", write(openSegment, 28<<10, "x"), "info torn-tail " + openSegment},
+		{"bytes between header and frame", write(openSegment, 1000, "x"), "info padding " + openSegment},
+		{"bytes behind a frame", write(openSegment, 8191, "x"), "info padding " + openSegment},
+		{"the newest checkpoint flipped", flip(newest+"checkpoint-40/lock_state.json", 300), "warning checkpoint-damaged " + newest + "checkpoint-40"},
+		{"its receipts flipped", flip(newest+"checkpoint-40/processed_requests.log", 300), "warning checkpoint-damaged " + newest + "checkpoint-40"},
+		{"the adopted log gone", remove("epochs/0000000002/wal-00000000000000000030.log"), "warning adopted-log epochs/0000000002/wal-00000000000000000023.log"},
+		{"START of another log", func(d *volumetest.Disk) error {
+			block := volume.StartBlock(4, wal.Position{LSN: 30, Chain: 1})
+			return d.Write(newest+"fence", volume.StartOffset, block)
+		}, "error start-differs " + newest + "fence"},
+		{"a view flipped", flip("lock_state.json", 300), "warning view-damaged lock_state.json"},
+	}
+}
+
+func fileDamages() []damage {
+	return []damage{
+		{"a protected file gone", remove(protected), "error file-missing " + protected},
+		{"a protected file short", truncate(protected, 8), "error file-short " + protected},
+		{"a protected file long", write(protected, 45, "foreign"), "error file-long " + protected},
+		{"foreign bytes behind the base", write(protected, 22, "X"), "error file-foreign " + protected},
+		{"foreign bytes before the base", write(protected, 2, "X"), "error file-foreign " + protected},
+		{"a hole", write(protected, 15, "\x00\x00"), "error file-hole " + protected},
+		{"a protected file replaced", func(d *volumetest.Disk) error {
+			b, err := d.ReadFile(protected)
+			if err == nil {
+				err = d.Remove(protected)
+			}
+			if err == nil {
+				err = d.Write(protected, 0, b)
+			}
+			return err
+		}, "error file-inode " + protected},
+		{"a protected file linked", func(d *volumetest.Disk) error { return host(d, 7).Link(protected, "files/other") }, "error file-links " + protected},
+		{"a directory for a protected file", func(d *volumetest.Disk) error {
+			if err := d.Remove(protected); err != nil {
+				return err
+			}
+			return d.Mkdir(protected)
+		}, "error file-type " + protected},
+	}
+}
+
+func strangers() []damage {
+	return []damage{
+		{"an unbound file", write("files/mine", 0, "x"), "info file-unbound files/mine"},
+		{"an unknown name", write("notes.txt", 0, "x"), "info unknown-name notes.txt"},
+		{"an unknown epoch", write("epochs/old/x", 0, "x"), "info unknown-name epochs/old"},
+		{"an unknown name in an epoch", write(newest+"core", 0, "x"), "info unknown-name " + newest + "core"},
+		{"an unfinished checkpoint", write(newest+"checkpoint-50.tmp/x", 0, "x"), "info leftover " + newest + "checkpoint-50.tmp"},
+		{"a forgotten claim", write("servers/1.00ff.claim/claim.json", 0, "{}"), "info leftover servers/1.00ff.claim"},
+		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},
+		{"an unfinished recovery", write("servers/recover-00.tmp/fence", 0, "x"), "info leftover servers/recover-00.tmp"},
+		{"a device", func(d *volumetest.Disk) error { return d.MakeSpecial("servers/null") }, "warning special-file servers/null"},
+		{"history/ gone", remove("history"), "error directory-missing history"},
+	}
+}
+
+func TestFsckNames(t *testing.T) {
+	for _, c := range damages() {
+		bubble(t, c.name, func(t *testing.T) {
+			l := live(t)
+			if err := c.do(l.disk); err != nil {
+				t.Fatal(err)
+			}
+			before := l.disk.Snapshot()
+			r := fsck(t, l.disk)
+			var all []string
+			for _, f := range r.Findings {
+				all = append(all, string(f.Severity)+" "+f.Code+" "+f.Path)
+				if f.Severity != volume.SeverityInfo && (f.Problem == "" || f.Advice == "" || strings.Contains(f.Advice, "DIR")) {
+					t.Errorf("says too little: %+v", f)
+				}
+			}
+			if !slices.Contains(all, c.want) {
+				t.Errorf("got %q, want %q", all, c.want)
+			}
+			if strings.HasPrefix(c.want, "error") != (r.Errors > 0) {
+				t.Errorf("%d errors: %s", r.Errors, worst(r))
+			}
+			if after := l.disk.Snapshot(); !sameDisk(before, after) {
+				t.Error("fsck changed something")
+			}
+		})
+	}
+}
+
+func sameDisk(a, b map[string]volumetest.State) bool {
+	for name, s := range a {
+		if b[name] != s {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// meaningless says why a flipped bit there cannot be noticed: see Fsck.
+func meaningless(name string, off int64) string {
+	switch {
+	case strings.HasPrefix(name, "servers/"), strings.HasPrefix(name, "history/"):
+		return "nothing reads it"
+	case strings.HasSuffix(name, "/claim.json") && name != "epochs/0000000000/claim.json":
+		return "who claimed and when is for people"
+	case strings.HasPrefix(name, "epochs/0000000000/"), strings.HasPrefix(name, "epochs/0000000001/"), strings.HasPrefix(name, "epochs/0000000003/"):
+		return "older than what the newest adopted from"
+	case name == "CLUSTER":
+		return "addresses are for people to choose"
+	case strings.HasPrefix(name, "epochs/0000000002/checkpoint"), strings.HasSuffix(name, "/wal-next.log"):
+		return "the next one has its place"
+	case name == "epochs/0000000002/wal-00000000000000000035.log":
+		return "its records are in the newest's own log"
+	}
+	return ""
+}
+
+func TestNoRandomDamageEscapesFsck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		files := l.disk.Files("")
+		var names []string
+		for name, b := range files {
+			if len(b) > 0 && meaningless(name, 0) == "" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		findings := func(r *volume.Report) (all []string) {
+			for _, f := range r.Findings {
+				all = append(all, f.Code+" "+f.Path+" "+f.Problem)
+			}
+			slices.Sort(all)
+			return all
+		}
+		clean := findings(fsck(t, l.disk))
+		rng := rand.New(rand.NewPCG(7, 7))
+		for i := range 400 {
+			name := names[rng.IntN(len(names))]
+			b := files[name]
+			d := l.disk.Clone()
+			off := rng.Int64N(int64(len(b)))
+			var err error
+			what := "cut"
+			if i%3 == 0 {
+				err = d.Truncate(name, off)
+			} else {
+				what = "flipped"
+				err = d.Write(name, off, []byte{b[off] ^ 1<<rng.IntN(8)})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := volume.Fsck(t.Context(), host(d, 8), volume.FsckOptions{})
+			if err == nil && slices.Equal(findings(r), clean) {
+				t.Errorf("%s %s at %d of %d: nothing is found", what, name, off, len(b))
+			}
+		}
+	})
+}
+
+func TestFsckWhileAPrimaryWrites(t *testing.T) {
+	l := newDisk(t)
+	x := begin(t, l, 1)
+	h := holding{lock: "a", file: "f"}
+	h.token = x.acquire(h.lock)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			x.fill(1)
+			x.append(h, "line\n")
+			if i%50 == 0 {
+				x.checkpoint()
+				if err := x.r.PublishViews(x.snapshot()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	runs := 0
+	for writing := true; writing; runs++ {
+		select {
+		case <-done:
+			writing = false
+		default:
+		}
+		r := fsck(t, l)
+		if !r.Running || worst(r) != "" {
+			t.Errorf("running %v: %s", r.Running, worst(r))
+		}
+	}
+	x.kill()
+	sound(t, l)
+	t.Logf("%d runs beside 300 appends", runs)
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// A recovery makes one new epoch that holds everything: a checkpoint, an empty
+// log and START. Nothing that stands is changed but the fences, which are set. The epoch
+// is built under servers/ and gets its name by one rename, so a crash leaves
+// the old state or the new one.
+//
+// Tokens, epochs and LSNs rise, also above those that are lost: the log goes on
+// at the next multiple of 2^32 above every LSN that anybody has told of.
+//
+// Where acknowledged operations may be missing, what an old client believes is not
+// known any more, and the new state takes no word of it:
+//
+//   - No old token is live. A lock that was held stays held for one lease, under a
+//     new token that nobody has, so that it is not granted while its holder
+//     may still think that it holds. Waiters lose their places.
+//   - Receipts that are known keep answering repeats. Every other request of a
+//     known client is STALE_REQUEST, and so is all of an opened client that is
+//     unknown: a request from before is never executed twice. A self-chosen client that the
+//     state does not know is a new one; as it has no live token, only what needs
+//     none, acquiring and breaking, can be executed.
+//   - A protected file that fits the state goes on, also with another inode;
+//     every other one is quarantined.
+
+// RecoverOptions say what an operator knows.
+type RecoverOptions struct {
+	// Restored says that the volume was restored from a backup: its log is whole
+	// and yet not the end.
+	Restored bool
+	// SeenLSN and SeenEpoch are the highest that anybody has told of: a status, a
+	// token, a server's log. 0 where nothing is known.
+	SeenLSN   cluster.LSN
+	SeenEpoch cluster.Epoch
+	// Copies are what servers kept outside the volume.
+	Copies []Copy
+	// AcceptLoss lets a recovery happen that may lose acknowledged operations.
+	AcceptLoss bool
+	// Random is the source of the nonce.
+	Random io.Reader
+	// FirstSegment is the size of the new epoch's log in bytes; 0 means the default.
+	FirstSegment int64
+}
+
+// Copy is a state of the volume that was kept elsewhere.
+type Copy struct {
+	Name string // for people
+	Snapshot
+}
+
+// Plan is what a recovery does, or has done.
+type Plan struct {
+	Cluster ClusterID `json:"cluster_id"`
+	// Needed is false where a server would take over without help.
+	Needed bool `json:"needed"`
+	// Reasons say what stops takeovers or is known to be missing.
+	Reasons []string `json:"reasons"`
+	// Source is the state that is taken, at End. Complete says that nothing that
+	// was acknowledged can be missing from it.
+	Source   string      `json:"source"`
+	End      cluster.LSN `json:"end_lsn"`
+	Complete bool        `json:"complete"`
+	// Lost says what may be missing, with LSNs, files and offsets; empty if Complete.
+	Lost []string `json:"lost"`
+	// SeenLSN and SeenEpoch are the highest that anything tells of.
+	SeenLSN   cluster.LSN   `json:"seen_lsn"`
+	SeenEpoch cluster.Epoch `json:"seen_epoch"`
+	// Epoch is the new one, which follows Follows; its log begins behind LSN.
+	Follows cluster.Epoch `json:"follows"`
+	Epoch   cluster.Epoch `json:"epoch"`
+	LSN     cluster.LSN   `json:"lsn"`
+	// Held counts the locks that stay held; Dropped the waiters that lose their place.
+	Held    int `json:"held"`
+	Dropped int `json:"dropped_waiters"`
+	Clients int `json:"clients"`
+	// Files are the protected ones with what becomes of them.
+	Files []PlannedFile `json:"files"`
+	// Notes are what an operator should know or do.
+	Notes []string `json:"notes"`
+	// Done says that the new epoch is there.
+	Done bool `json:"done"`
+}
+
+// PlannedFile is what becomes of one protected file: "kept" or "quarantined".
+type PlannedFile struct {
+	Path   string `json:"path"`
+	Fate   string `json:"fate"`
+	Reason string `json:"reason"`
+}
+
+// ErrNoSource says that nothing is left to recover from.
+var ErrNoSource = errors.New("no log and no copy can be read: name data directories of servers with --data-dir, or restore a backup")
+
+// ErrLossNotAccepted says that a recovery may lose acknowledged operations and
+// that nobody has agreed to that.
+var ErrLossNotAccepted = errors.New("acknowledged operations may be lost and nobody has agreed to that: nothing was changed (--accept-loss agrees)")
+
+// recoveredNote stands in the claim.json of an epoch that a recovery made. It is
+// for people, and for fsck, which finds the numbers left out.
+type recoveredNote struct {
+	// Follows is the epoch before; the numbers between do not exist.
+	Follows  cluster.Epoch `json:"follows"`
+	Source   string        `json:"source"`
+	End      cluster.LSN   `json:"end_lsn"`
+	LSN      cluster.LSN   `json:"lsn"`
+	Complete bool          `json:"complete"`
+}
+
+// recovery is one run of PlanRecovery or Recover.
+type recovery struct {
+	fs     FS
+	v      *Volume
+	opt    RecoverOptions
+	nonce  Nonce
+	epochs []epochState
+	source *candidate
+	plan   *Plan
+}
+
+// PlanRecovery says what Recover would do. It only reads. It fails with
+// ErrServersRun while a server uses the volume.
+func PlanRecovery(ctx context.Context, fsys FS, opt RecoverOptions) (*Plan, error) {
+	r, err := newRecovery(fsys, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil || !r.plan.Needed {
+		return r.plan, err
+	}
+	_, err = r.build()
+	return r.plan, err
+}
+
+// Recover makes the volume one that servers can take over from: see above. It
+// holds the guard of every server meanwhile. Where nothing is wrong it changes
+// nothing; repeated after a crash, it does what is left to do.
+func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err error) {
+	r, err := newRecovery(fsys, opt)
+	if err != nil {
+		return nil, err
+	}
+	release, err := r.guard()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil {
+		return r.plan, err
+	}
+	if !r.plan.Needed {
+		return r.plan, r.refence()
+	}
+	if !r.plan.Complete && !opt.AcceptLoss {
+		return r.plan, ErrLossNotAccepted
+	}
+	// Fences first: what is read after this, no older reign can add to.
+	if err := r.fence(r.epochs[len(r.epochs)-1].epoch); err != nil {
+		return r.plan, err
+	}
+	before := *r.plan
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil {
+		return r.plan, err
+	}
+	if r.plan.Source != before.Source || r.plan.End != before.End || r.plan.Epoch != before.Epoch || r.plan.Complete != before.Complete {
+		return r.plan, fmt.Errorf("the volume changed meanwhile: %w", ErrServersRun)
+	}
+	snapshot, err := r.build()
+	if err != nil {
+		return r.plan, err
+	}
+	return r.plan, r.publish(snapshot)
+}
+
+func newRecovery(fsys FS, opt RecoverOptions) (*recovery, error) {
+	c, err := ReadCluster(fsys)
+	if err != nil {
+		return nil, err
+	}
+	if opt.FirstSegment == 0 {
+		opt.FirstSegment = FirstSegmentSize
+	}
+	r := &recovery{fs: fsys, opt: opt, v: &Volume{
+		fs: fsys, cluster: c, opt: Options{Address: "holdfast recover", Random: opt.Random, FirstSegment: opt.FirstSegment, Segment: SegmentSize},
+	}}
+	r.nonce, err = r.v.newNonce()
+	return r, err
+}
+
+// guard takes the guard of every server, so that none can start meanwhile.
+func (r *recovery) guard() (release func() error, err error) {
+	var held []Lock
+	release = func() error {
+		var errs []error
+		for _, l := range held {
+			errs = append(errs, l.Unlock())
+		}
+		return errors.Join(errs...)
+	}
+	for _, m := range r.v.cluster.Servers {
+		l, err := takeGuard(r.fs, m.ID)
+		if errors.Is(err, ErrSameID) {
+			err = fmt.Errorf("%w: server %d: stop it, and see that it stays stopped", ErrServersRun, m.ID)
+		}
+		if err != nil {
+			return nil, errors.Join(err, release())
+		}
+		held = append(held, l)
+	}
+	return release, nil
+}
+
+// survey reads all epochs, and refuses while anybody lives.
+func (r *recovery) survey(ctx context.Context) (err error) {
+	if r.epochs, err = surveyEpochs(ctx, r.fs); err != nil {
+		return err
+	}
+	if len(r.epochs) == 0 {
+		return fmt.Errorf("%w: epochs/ is empty: make a new volume with holdfast init, then recover it from the servers' data directories", ErrDamaged)
+	}
+	held, err := whoRuns(r.fs, r.epochs)
+	if err == nil && len(held) > 0 {
+		err = fmt.Errorf("%w: %s is locked: stop all servers, and see that they stay stopped", ErrServersRun, strings.Join(held, ", "))
+	}
+	return err
+}
+
+// decide chooses the state to begin with, and the numbers.
+func (r *recovery) decide(ctx context.Context) error {
+	last := r.epochs[len(r.epochs)-1].epoch
+	p := &Plan{Cluster: r.v.cluster.ID, Follows: last, Lost: []string{}, Files: []PlannedFile{}, Notes: []string{}}
+	r.plan = p
+	source, reasons, err := r.v.findSource(ctx, r.epochs)
+	if err != nil {
+		return err
+	}
+	seen, proven := surveyHighest(r.fs, r.epochs)
+	seen.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
+	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
+	source = r.takeCopies(source, &seen, &reasons)
+	if source == nil {
+		return ErrNoSource
+	}
+	seen.saw(0, source.end.LSN)
+	behind := proven.lsn > source.end.LSN || proven.epoch > last
+	if r.opt.Restored {
+		reasons = append(reasons, "the volume was restored from a backup")
+	}
+	if behind {
+		reasons = append(reasons, fmt.Sprintf("LSN %d and epoch %d were told of, the volume ends at LSN %d of epoch %d", proven.lsn, proven.epoch, source.end.LSN, last))
+	}
+	source.complete = source.complete && !r.opt.Restored && !behind
+	r.source = source
+	p.Reasons, p.Needed = append([]string{}, reasons...), len(reasons) > 0
+	p.Source, p.End, p.Complete = source.name, source.end.LSN, source.complete
+	p.SeenLSN, p.SeenEpoch = seen.lsn, seen.epoch
+	p.Epoch = last + 1
+	if seen.epoch > last || r.opt.Restored || source.copied {
+		// Numbers may be gone: skip those that somebody may have been told.
+		p.Epoch = cluster.Epoch(roundUp(uint64(seen.epoch)))
+	}
+	p.LSN = cluster.LSN(roundUp(uint64(seen.lsn)))
+	if uint64(p.LSN) > maxNumber || uint64(p.Epoch) > maxNumber {
+		return fmt.Errorf("LSN %d or epoch %d is too large to go on from: see --seen-lsn and --seen-epoch", seen.lsn, seen.epoch)
+	}
+	r.explain()
+	return nil
+}
+
+const (
+	// numberStep is what a recovery rounds up to.
+	numberStep = 1 << 32
+	// maxNumber keeps LSNs and epochs exact where programs keep numbers as floats.
+	maxNumber = 1 << 53
+)
+
+// roundUp is the next multiple of numberStep above n.
+func roundUp(n uint64) uint64 { return (n/numberStep + 1) * numberStep }
+
+// takeCopies takes a copy where one is further than the volume, which proves
+// that the volume's own log is not the end.
+func (r *recovery) takeCopies(source *candidate, seen *highest, reasons *[]string) *candidate {
+	for _, c := range r.opt.Copies {
+		seen.saw(c.Epoch, c.At.LSN)
+		if source != nil && c.At.LSN <= source.end.LSN {
+			continue
+		}
+		at := cluster.LSN(0)
+		if source != nil {
+			at = source.end.LSN
+		}
+		*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, at))
+		source = &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true}
+	}
+	return source
+}
+
+// explain writes down what may be lost and what to do.
+func (r *recovery) explain() {
+	p := r.plan
+	if !p.Complete {
+		known := "how many is not known"
+		if p.SeenLSN > p.End {
+			known = fmt.Sprintf("at least up to LSN %d", p.SeenLSN)
+		}
+		p.Lost = append(p.Lost, fmt.Sprintf("records from LSN %d on, %s", p.End+1, known))
+		p.Lost = append(p.Lost, r.source.damage...)
+		p.Notes = append(p.Notes,
+			"locks that were granted after LSN "+fmt.Sprint(p.End)+" are unknown: before you start servers, wait for the longest lease that clients use",
+			fmt.Sprintf("LSNs and tokens go on at %d: if more than that may have been given, repeat with --seen-lsn", p.LSN))
+	}
+	p.Notes = append(p.Notes, "the first primary removes what older epochs left: copy epochs/ before, if you want to look at it")
+}
+
+// fence sets every fence that is there, the newest first. A reign whose fence
+// is missing or short can never pass a check again. by is no higher than any
+// claimant's number: until the new epoch is there, servers may take over what is.
+func (r *recovery) fence(by cluster.Epoch) error {
+	for i := len(r.epochs) - 1; i >= 0; i-- {
+		e := r.epochs[i].epoch
+		f, _, err := openFence(r.fs, e, FlagWrite)
+		if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(setFlag(f, by, r.nonce), f.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("fence epoch %d: %w", e, err)
+		}
+	}
+	return nil
+}
+
+// refence does what a recovery that was interrupted behind its commit left undone.
+func (r *recovery) refence() error {
+	newest := r.epochs[len(r.epochs)-1]
+	if newest.claimErr != nil || newest.claim.Recovered == nil {
+		return nil
+	}
+	r.epochs = r.epochs[:len(r.epochs)-1]
+	return r.fence(newest.epoch)
+}
+
+// retired is a mark above every request ID.
+const retired = locktable.MaxRequestID + 1

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// step is what a recovery rounds up to.
+const step = 1 << 32
+
+func recovery() volume.RecoverOptions {
+	return volume.RecoverOptions{Random: rand.Reader, FirstSegment: 32 << 10, AcceptLoss: true}
+}
+
+// recovered plans, recovers, and fails the test unless the one says what the
+// other does, nothing but fences changed, and fsck finds no error.
+func recovered(t *testing.T, d *volumetest.Disk, opt volume.RecoverOptions) *volume.Plan {
+	t.Helper()
+	before := d.Snapshot()
+	plan, err := volume.PlanRecovery(t.Context(), host(d, 9), opt)
+	if err != nil {
+		t.Fatalf("plan: %v", err)
+	}
+	if !sameDisk(before, d.Snapshot()) {
+		t.Error("a plan changed something")
+	}
+	done, err := volume.Recover(t.Context(), host(d, 9), opt)
+	if err != nil || !done.Done {
+		t.Fatalf("recover: %v", err)
+	}
+	if done.Source != plan.Source || done.Epoch != plan.Epoch || done.LSN != plan.LSN || !slices.Equal(done.Files, plan.Files) {
+		t.Errorf("planned %+v, done %+v", plan, done)
+	}
+	after := d.Snapshot()
+	for name, s := range before {
+		if s.Type == volume.TypeFile && after[name] != s && !strings.HasSuffix(name, "/fence") && !strings.HasPrefix(name, "servers/recover-") {
+			t.Errorf("%s was changed", name)
+		}
+	}
+	sound(t, d)
+	return done
+}
+
+// goesOn takes over twice from what a recovery left, and wants tokens above
+// every earlier one.
+func goesOn(t *testing.T, d *volumetest.Disk, plan *volume.Plan) *reign {
+	t.Helper()
+	x := begin(t, d, 1)
+	x.redo()
+	if x.r.Epoch() != plan.Epoch+1 || x.table.LSN() != plan.LSN {
+		t.Errorf("epoch %d at LSN %d, planned %d at %d", x.r.Epoch(), x.table.LSN(), plan.Epoch, plan.LSN)
+	}
+	if token := x.acquire("after/recovery"); uint64(token) <= uint64(plan.SeenLSN) || uint64(token) < step {
+		t.Errorf("token %d is not above all that were seen, %d", token, plan.SeenLSN)
+	}
+	x.fill(8)
+	x.checkpoint()
+	x.kill()
+	sound(t, d)
+	y := begin(t, d, 2)
+	y.redo()
+	y.fill(2)
+	sound(t, d)
+	return y
+}
+
+func TestRecoverDoesNothingWhereNothingIsWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		for name, d := range map[string]*volumetest.Disk{"old": l.disk, "new": newDisk(t)} {
+			before := len(d.Snapshot())
+			plan, err := volume.Recover(t.Context(), host(d, 9), recovery())
+			if err != nil || plan.Needed || plan.Done || len(d.Snapshot()) != before && name == "old" {
+				t.Errorf("%s: %+v, %v", name, plan, err)
+			}
+		}
+	})
+}
+
+func TestRecoverRefusesWhileAServerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opt := recovery()
+		opt.Restored = true
+		for name, run := range map[string]func(d *volumetest.Disk){
+			"a primary":            func(d *volumetest.Disk) { begin(t, d, 1) },
+			"a prepared claim":     func(d *volumetest.Disk) { start(t, d, 2).prepare() },
+			"a server that starts": func(d *volumetest.Disk) { start(t, d, 3) },
+		} {
+			d := newDisk(t)
+			run(d)
+			if _, err := volume.Recover(t.Context(), host(d, 9), opt); !errors.Is(err, volume.ErrServersRun) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestRecoverAsksBeforeItLoses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored, opt.AcceptLoss = true, false
+		if plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt); !errors.Is(err, volume.ErrLossNotAccepted) || plan.Done || len(plan.Lost) == 0 {
+			t.Errorf("%+v, %v", plan, err)
+		}
+		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+// A backup that is restored knows less than clients do.
+func TestRecoverARestoredBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "kept\n")
+		opened := x.do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 5}, locktable.FileFacts{}).Client
+		known := locktable.Request{Op: locktable.OpAcquire, Client: opened, ID: 1, Lock: "known", TTL: time.Minute}
+		first := x.do(known, locktable.FileFacts{})
+		x.do(locktable.Request{Op: locktable.OpAcquire, Client: "waiter", ID: 1, Lock: "job", TTL: time.Minute, Wait: locktable.WaitForever}, locktable.FileFacts{})
+		backup := d.Clone()
+
+		// What the backup does not know.
+		lost := locktable.Request{Op: locktable.OpAcquire, Client: opened, ID: 2, Lock: "lost", TTL: time.Minute}
+		x.do(lost, locktable.FileFacts{})
+		later := x.do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 6}, locktable.FileFacts{}).Client
+		x.do(locktable.Request{Op: locktable.OpRelease, Lock: "job", Token: h.token}, locktable.FileFacts{})
+		stale := x.table.LSN()
+
+		opt := recovery()
+		opt.Restored, opt.SeenLSN, opt.SeenEpoch = true, stale+step, 9
+		plan := recovered(t, backup, opt)
+		if plan.Epoch != step || plan.LSN < 2*step || plan.Complete || plan.Held != 2 || plan.Dropped != 1 || len(plan.Files) != 1 || plan.Files[0].Fate != "kept" {
+			t.Errorf("%+v", plan)
+		}
+		y := begin(t, backup, 1)
+		refused := func(q locktable.Request, want cluster.Status) {
+			t.Helper()
+			at := y.table.LSN()
+			if out := y.do(q, locktable.FileFacts{Inode: 1}); out.Status != want || y.table.LSN() != at {
+				t.Errorf("%v %d of %s: %v %s, want %v and no record", q.Op, q.ID, q.Client, out.Status, out.Message, want)
+			}
+		}
+		// The old holder's token is dead, and its lock stays held for a lease.
+		refused(locktable.Request{Op: locktable.OpAppend, Client: "x", ID: 1, Lock: h.lock, Token: h.token, File: h.file, Data: []byte("no")}, cluster.StatusInvalidToken)
+		refused(locktable.Request{Op: locktable.OpRelease, Client: "x", ID: 2, Lock: "lost", Token: stale.Token()}, cluster.StatusInvalidToken)
+		refused(locktable.Request{Op: locktable.OpAcquire, Client: "x", ID: 3, Lock: "job", TTL: time.Minute}, cluster.StatusHeld)
+		// A repeat of what is known gets its answer: its lease has ended.
+		refused(known, cluster.StatusLeaseExpired)
+		// What is not known is not executed, whether it was or not.
+		refused(lost, cluster.StatusStaleRequest)
+		refused(locktable.Request{Op: locktable.OpAcquire, Client: opened, ID: 99, Lock: "new", TTL: time.Minute}, cluster.StatusStaleRequest)
+		refused(locktable.Request{Op: locktable.OpAcquire, Client: later, ID: 1, Lock: "new", TTL: time.Minute}, cluster.StatusStaleRequest)
+		refused(locktable.Request{Op: locktable.OpAcquire, Client: "waiter", ID: 2, Lock: "new", TTL: time.Minute}, cluster.StatusStaleRequest)
+		// The lock is free when its lease has ended, and the file goes on.
+		var ghost locktable.Grant
+		for l := range y.table.Locks("job", "") {
+			ghost = l.Grant
+		}
+		if ghost.Token <= stale.Token() || ghost.Token == h.token || first.Token >= ghost.Token {
+			t.Errorf("the lock is held under %d", ghost.Token)
+		}
+		y.do(locktable.Request{Op: locktable.OpRelease, Client: "operator", ID: 1, Lock: "job", Token: ghost.Token}, locktable.FileFacts{})
+		h.token = y.acquire(h.lock)
+		if out := y.append(h, "goes on\n"); out.Offset != 5 {
+			t.Errorf("append at %d", out.Offset)
+		}
+		y.kill()
+		sound(t, backup)
+	})
+}
+
+// The replicas' copies outlive the volume.
+func TestRecoverALostVolumeFromCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		x := begin(t, l.disk, 1)
+		x.redo()
+		older := volume.Copy{Name: "b", Snapshot: x.snapshot()}
+		x.fill(2)
+		best := volume.Copy{Name: "a", Snapshot: x.snapshot()}
+		x.kill()
+
+		d := newDisk(t) // holdfast init, then the files that were saved
+		content, err := l.disk.ReadFile(protected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Write(protected, 0, content); err != nil {
+			t.Fatal(err)
+		}
+		opt := recovery()
+		opt.Copies = []volume.Copy{older, best}
+		plan := recovered(t, d, opt)
+		if plan.Source != "a" || plan.End != best.At.LSN || plan.Complete || plan.Epoch != step || plan.Files[0].Fate != "kept" {
+			t.Errorf("%+v", plan)
+		}
+		y := goesOn(t, d, plan)
+		if _, live := y.table.Live(l.hold.lock, l.hold.token); live {
+			t.Error("an old token is live")
+		}
+		if v, ok := y.table.Lock(l.hold.lock); !ok || v.Grant.Token == 0 {
+			t.Error("the lock that was held is free")
+		}
+		y.kill()
+
+		short := newDisk(t)
+		if err := short.Write(protected, 0, content[:9]); err != nil {
+			t.Fatal(err)
+		}
+		if plan := recovered(t, short, opt); plan.Files[0].Fate != "quarantined" {
+			t.Errorf("a file that lost bytes: %+v", plan.Files)
+		}
+	})
+}
+
+// What stops takeovers for ever, and what is left of it.
+func TestRecoverWhatStopsTakeovers(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		do       func(*volumetest.Disk) error
+		complete bool
+		end      cluster.LSN // 0 is the whole log
+	}{
+		{"START torn", write(newest+"fence", volume.StartOffset+100, "x"), true, 0},
+		{"the newest fence gone", remove(newest + "fence"), true, 0},
+		{"the newest fence short", truncate(newest+"fence", 8192), true, 0},
+		{"a burned epoch's fence gone", func(d *volumetest.Disk) error {
+			return errors.Join(d.Write(newest+"fence", volume.StartOffset, make([]byte, volume.BlockSize)), d.Remove("epochs/0000000003/fence"))
+		}, false, 37},
+		{"the open segment's header flipped", flip(openSegment, 20), false, 41},
+		{"the open segment gone", remove(openSegment), false, 41},
+		{"a frame flipped in the middle", flip(openSegment, 2*4096+70), false, 42},
+		{"a closed segment gone", remove(closedOne), false, 40},
+		{"the whole log gone", func(d *volumetest.Disk) error {
+			return errors.Join(d.Remove(openSegment), d.Remove(closedOne), d.Remove(newest+"checkpoint-40"), d.Remove(newest+"checkpoint-22"))
+		}, false, 37},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			l := live(t)
+			if err := c.do(l.disk); err != nil {
+				t.Fatal(err)
+			}
+			if c.end == 0 {
+				c.end = l.end
+			}
+			s := start(t, l.disk, 1)
+			if _, err := s.takeOver(s.claim(), nil); err == nil {
+				t.Fatal("a takeover succeeds: there is nothing to recover")
+			}
+			s.host.Kill()
+			plan := recovered(t, l.disk, recovery())
+			if plan.Complete != c.complete || plan.End != c.end || plan.Epoch != 6 || len(plan.Reasons) == 0 {
+				t.Errorf("want LSN %d, complete %v: %+v", c.end, c.complete, plan)
+			}
+			if !plan.Complete && (len(plan.Lost) == 0 || !strings.Contains(plan.Lost[0], fmt.Sprint("LSN ", c.end+1, " "))) {
+				t.Errorf("what is lost: %q", plan.Lost)
+			}
+			y := goesOn(t, l.disk, plan)
+			if _, live := y.table.Live(l.hold.lock, l.hold.token); live != c.complete {
+				t.Errorf("the old token is live: %v", live)
+			}
+			y.kill()
+		})
+	}
+}
+
+// A crash at any call leaves the old state or the new one.
+func TestRecoverCrashesAnywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opt := recovery()
+		opt.Restored = true
+		l := live(t)
+		h := host(l.disk.Clone(), 9)
+		if _, err := volume.Recover(t.Context(), h, opt); err != nil {
+			t.Fatal(err)
+		}
+		old, fresh := 0, 0
+		for _, call := range h.Trace() {
+			n := call.Index
+			switch call.Op {
+			case volumetest.OpReadAt, volumetest.OpLstat, volumetest.OpStat, volumetest.OpReadDir, volumetest.OpClose, volumetest.OpTryLock, volumetest.OpUnlock:
+				continue // changes nothing: as before the next call
+			}
+			for _, action := range []volumetest.Action{volumetest.Crash(), volumetest.CrashTorn(700), volumetest.CrashAfter()} {
+				d := l.disk.Clone()
+				dying := host(d, 9)
+				dying.SetHook(volumetest.At(n, action))
+				_, err := volume.Recover(t.Context(), dying, opt)
+				d.Crash(d.Rand())
+				x := begin(t, d.Clone(), 1)
+				switch {
+				case x.r.Epoch() == 5 && x.table.Hash() == l.table.Hash():
+					old++
+				case x.r.Epoch() == step+1 && x.table.LSN() > step:
+					fresh++
+				default:
+					t.Fatalf("call %d: epoch %d at LSN %d (%v)", n, x.r.Epoch(), x.table.LSN(), err)
+				}
+				x.kill()
+				plan := recovered(t, d, opt) // repeated
+				if plan.LSN < step {
+					t.Errorf("call %d: %+v", n, plan)
+				}
+			}
+		}
+		if old == 0 || fresh == 0 {
+			t.Errorf("%d old, %d new", old, fresh)
+		}
+		t.Logf("%d calls: %d times the old state, %d times the new", h.Calls(), old, fresh)
+	})
+}
+
+// A claimant that slept through a recovery finds a number free below the new
+// epoch. Its list of epochs is old; the fence tells it.
+func TestASleepingClaimantIsOvertakenByARecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		plan := recovered(t, l.disk, opt)
+		if err := l.disk.Rename("epochs/4294967296", "servers/hidden"); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, l.disk, 2).claim() // sees no newer epoch
+		if err := l.disk.Rename("servers/hidden", "epochs/4294967296"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.FenceOlder(t.Context()); r.Epoch() != 5 || !errors.Is(err, volume.ErrOvertaken) {
+			t.Errorf("epoch %d: %v", r.Epoch(), err)
+		}
+		if err := r.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if plan.Epoch != step {
+			t.Errorf("%+v", plan)
+		}
+	})
+}
+
+// Epochs with more digits sort behind those with fewer.
+func TestRecoverAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		opt := recovery()
+		opt.Restored = true
+		for i := range 5 {
+			plan := recovered(t, d, opt)
+			if uint64(plan.Epoch) != uint64(i+1)*step || uint64(plan.LSN) < uint64(i+1)*step {
+				t.Fatalf("time %d: %+v", i, plan)
+			}
+			x := begin(t, d, 1)
+			x.fill(3)
+			x.kill()
+		}
+	})
+}
+
+// A warm table of the time before never meets the new log.
+func TestAWarmTableFromBeforeARecoveryIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		plan := recovered(t, l.disk, opt)
+		table, err := locktable.Restore(plan.LSN, func(yield func(locktable.Entity, error) bool) {
+			for e := range l.table.Export() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, l.disk, 2)
+		x, err := s.takeOver(s.claim(), &volume.Warm{At: wal.Position{LSN: plan.LSN, Chain: 1}, Table: table})
+		if err != nil || x.a.Warm || x.table.Hash() == table.Hash() {
+			t.Errorf("warm: %v, %v", x.a.Warm, err)
+		}
+	})
+}

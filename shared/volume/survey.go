@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// ErrServersRun says that a server uses the volume.
+var ErrServersRun = errors.New("servers are running")
+
+// epochState is what one epoch's directory says of its reign.
+type epochState struct {
+	epoch cluster.Epoch
+	// fenceErr says why the fence cannot be read; START is unknown then.
+	fenceErr error
+	fenced   bool
+	by       cluster.Epoch // who set the fence, as far as the flag says
+	start    *start        // nil: absent or unknown
+	startErr error         // START is neither absent nor valid
+	claim    claimFile
+	claimErr error
+}
+
+// unknown says that nobody can tell any more whether this reign started.
+func (e *epochState) unknown() bool { return e.fenceErr != nil || e.startErr != nil }
+
+// follows is the epoch before this one: a recovery leaves numbers out, and says
+// in its claim which was the last before.
+func (e *epochState) follows() cluster.Epoch {
+	if e.claimErr == nil && e.claim.Recovered != nil {
+		return e.claim.Recovered.Follows
+	}
+	return e.epoch - 1
+}
+
+// surveyEpochs reads the fence and claim of every epoch, oldest first. It only reads.
+func surveyEpochs(ctx context.Context, fsys FS) ([]epochState, error) {
+	taken, err := listEpochs(fsys)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]epochState, 0, len(taken))
+	for _, e := range taken {
+		st := epochState{epoch: e}
+		if err := st.readFence(ctx, fsys); err != nil {
+			return nil, err
+		}
+		b, err := readFile(fsys, epochDir(e)+"/"+claimName, FlagRead)
+		if err == nil {
+			err = json.Unmarshal(b, &st.claim)
+		}
+		st.claimErr = err
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+// readFence reads flag and START. Its error is only that of ctx.
+func (e *epochState) readFence(ctx context.Context, fsys FS) error {
+	f, _, err := openFence(fsys, e.epoch, FlagRead)
+	if err != nil {
+		e.fenceErr = err
+		return nil
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	flag := AlignedBuffer(BlockSize)
+	if err := readBlock(f, flag, 0); err != nil {
+		e.fenceErr = fmt.Errorf("read the fence flag: %w", err)
+		return nil
+	}
+	e.fenced, e.by = !allZero(flag), decodeFlag(flag)
+	e.start, e.startErr = readStart(ctx, f, e.epoch)
+	return context.Cause(ctx)
+}
+
+// nonceFits says that START and claim.json are of one claim.
+func (e *epochState) nonceFits() bool {
+	return e.start == nil || e.claimErr != nil || e.epoch == 0 || e.claim.Nonce == hex.EncodeToString(e.start.nonce[:])
+}
+
+// whoRuns names the claims that a living process holds: that of the primary and
+// those that servers keep prepared. It holds each free one for a moment, which
+// disturbs nobody.
+func whoRuns(fsys FS, epochs []epochState) (held []string, err error) {
+	var names []string
+	for i := range epochs {
+		names = append(names, epochDir(epochs[i].epoch)+"/"+claimName)
+	}
+	entries, err := fsys.ReadDir(serversDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range entries {
+		if strings.HasSuffix(x.Name, claimSuffix) {
+			names = append(names, serversDir+"/"+x.Name+"/"+claimName)
+		}
+	}
+	for _, name := range names {
+		l, err := fsys.TryLock(name)
+		if errors.Is(err, ErrLocked) {
+			held = append(held, name)
+		}
+		if err != nil {
+			continue // what is missing or no file is no sign of life
+		}
+		if err := l.Unlock(); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+// viewHead reads the first line of a view or of a checkpoint's file.
+func viewHead(fsys FS, name string) (head, error) {
+	f, err := fsys.Open(name, FlagRead)
+	if err != nil {
+		return head{}, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	return readHead(bufio.NewReader(io.NewSectionReader(f, 0, 64<<10)))
+}
+
+// highest is the largest LSN and epoch that anything on the volume speaks of.
+type highest struct {
+	lsn   cluster.LSN
+	epoch cluster.Epoch
+}
+
+func (h *highest) saw(e cluster.Epoch, lsn cluster.LSN) {
+	h.lsn, h.epoch = max(h.lsn, lsn), max(h.epoch, e)
+}
+
+// surveyHighest looks at everything that names an LSN or an epoch. proven is
+// what was committed for sure: flags are set by claimed epochs, and views show
+// what was checked.
+func surveyHighest(fsys FS, epochs []epochState) (seen, proven highest) {
+	for i := range epochs {
+		e := &epochs[i]
+		proven.saw(max(e.epoch, e.by), 0)
+		if e.start != nil {
+			seen.saw(0, e.start.end.LSN)
+		}
+		entries, err := fsys.ReadDir(epochDir(e.epoch))
+		if err != nil {
+			continue // it is reported where it matters
+		}
+		for _, x := range entries {
+			if lsn, ok := parseCheckpoint(x.Name); ok {
+				seen.saw(0, lsn)
+			}
+			if first, ok := wal.ParseSegmentName(x.Name); ok {
+				seen.saw(0, first-1)
+			}
+		}
+	}
+	for _, name := range []string{stateName, requestsName} {
+		if v, err := viewHead(fsys, name); err == nil {
+			proven.saw(v.Epoch, v.LSN)
+		}
+	}
+	seen.saw(proven.epoch, proven.lsn)
+	return seen, proven
+}
