@@ -7,30 +7,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 )
 
 // The environment of a test binary that runs again as a client process, which
-// can be frozen: where the servers are, and the file of the counter.
+// can be frozen: where the servers are, the file of the set, and the child's name.
 const (
 	childEndpoints = "HOLDFAST_FAULT_CHILD_ENDPOINTS"
-	childCounter   = "HOLDFAST_FAULT_CHILD_COUNTER"
+	childSet       = "HOLDFAST_FAULT_CHILD_SET"
+	childName      = "HOLDFAST_FAULT_CHILD_NAME"
 )
 
 const (
-	counterLock = "counter"
-	counterFile = "counter.txt"
-	// briefTTL is the lease of the child: the shortest that servers allow.
+	setLock = "set"
+	setFile = "set.txt"
+	// briefTTL is the lease of a child: the shortest that servers allow.
 	briefTTL = time.Second
+
+	// setChildren add so many elements each, and so many of these are frozen.
+	setChildren, setElements, setFreezes = 4, 6, 5
 )
 
 // childMain is the main of such a process.
@@ -39,105 +44,163 @@ func childMain() (code int, is bool) {
 		return 0, false
 	}
 	if err := child(context.Background()); err != nil {
-		fmt.Println("error:", err)
+		fmt.Println("error", err)
 		return 1, true
 	}
 	return 0, true
 }
 
-// child increments the counter under the lock as careless programs do: it reads,
-// is frozen, and writes without another look at its lease. Then it appends under its token.
+// child adds its elements to the set, one under each grant.
 func child(ctx context.Context) error {
-	client, err := clientlib.New(clientlib.Options{Endpoints: strings.Split(os.Getenv(childEndpoints), ",")})
+	client, err := clientlib.New(clientlib.Options{Endpoints: strings.Split(os.Getenv(childEndpoints), ","), Budget: cluster.Patience})
 	if err != nil {
 		return err
 	}
 	defer client.Close() //nolint:errcheck // the process ends
-	lock, err := client.Acquire(ctx, counterLock, clientlib.AcquireOptions{TTL: briefTTL})
-	if err != nil {
-		return err
+	in := bufio.NewReader(os.Stdin)
+	for i := range setElements {
+		if err := addElement(ctx, client, in, fmt.Sprintf("%s-%d", os.Getenv(childName), i)); err != nil {
+			return err
+		}
 	}
-	n, err := readCounter(os.Getenv(childCounter))
-	if err != nil {
-		return err
-	}
-	fmt.Println("read")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return err
-	}
-	if err := writeCounter(os.Getenv(childCounter), n+1); err != nil {
-		return err
-	}
-	// Attach does not look at the clock first: the servers alone decide.
-	if _, err := client.Attach(lock.Name(), lock.Token()).Append(ctx, counterFile, []byte("child\n")); err != nil {
-		fmt.Println("append refused:", err)
-		return nil
-	}
-	fmt.Println("append accepted")
 	return nil
 }
 
-func readCounter(name string) (int, error) {
-	b, err := os.ReadFile(name)
+// addElement adds one as careless programs do: it reads the set, is frozen, and
+// writes without another look at its lease. Then it appends under its token.
+func addElement(ctx context.Context, client *clientlib.Client, in *bufio.Reader, element string) error {
+	lock, err := client.Acquire(ctx, setLock, clientlib.AcquireOptions{TTL: briefTTL, Wait: clientlib.Forever})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return strconv.Atoi(string(b))
+	set, err := os.ReadFile(os.Getenv(childSet))
+	if err != nil {
+		return err
+	}
+	fmt.Println("read", element)
+	if _, err := in.ReadString('\n'); err != nil {
+		return err
+	}
+	if err := os.WriteFile(os.Getenv(childSet), append(set, element+"\n"...), 0o644); err != nil {
+		return err
+	}
+	fmt.Println("added", element)
+	// Attach does not look at the clock first: the servers alone decide.
+	switch _, err := client.Attach(lock.Name(), lock.Token()).Append(ctx, setFile, []byte(element+"\n")); {
+	case err == nil:
+		fmt.Println("accepted", element)
+	case errors.Is(err, clientlib.ErrLost):
+		fmt.Println("refused", element)
+	default:
+		fmt.Println("unanswered", element)
+	}
+	if err := lock.Release(ctx); err != nil && !errors.Is(err, clientlib.ErrLost) {
+		return err
+	}
+	return nil
 }
 
-func writeCounter(name string, n int) error {
-	return os.WriteFile(name, []byte(strconv.Itoa(n)), 0o644)
+// setChild is one such process, as its parent sees it.
+type setChild struct {
+	cmd *exec.Cmd
+	in  io.Writer
 }
 
-// TestFrozenHolder is the negative control: a counter that is protected by the
-// lock alone loses an update when its holder is frozen beyond its lease, as the README
-// says, and this test would notice if it did not: then the fault is no fault. The
-// protected file beside it takes the one append and refuses the other.
-func TestFrozenHolder(t *testing.T) {
+// said is one line that a child printed; "" is its end.
+type said struct {
+	child int
+	text  string
+}
+
+// TestLockSet is the negative control: a set that only the lock protects loses
+// elements when holders are frozen beyond their leases, as the README says, and
+// this test would notice if it did not: then the fault is no fault. The protected
+// file beside it takes every append under a live token, and no other.
+func TestLockSet(t *testing.T) {
 	needFaults(t)
 	c := cluster.Start(t, options())
-	counter := t.TempDir() + "/counter"
-	if err := writeCounter(counter, 0); err != nil {
+	set := t.TempDir() + "/set"
+	if err := os.WriteFile(set, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	said, tell, cmd := startChild(t, c, counter)
-	if line := nextLine(t, said); line != "read" {
-		t.Fatalf("the child said %q", line)
+	lines := make(chan said)
+	var children []*setChild
+	for i := range setChildren {
+		children = append(children, startChild(t, c, set, i, lines))
 	}
-	signal(t, cmd, syscall.SIGSTOP)
-
-	client := newClient(t, c)
-	lock, err := client.Acquire(t.Context(), counterLock, clientlib.AcquireOptions{Wait: cluster.Patience})
-	if err != nil {
-		t.Fatalf("the lock does not come after its holder's lease: %v", err)
+	s := freezeHolders(t, children, lines)
+	for _, x := range children {
+		if err := x.cmd.Wait(); err != nil {
+			t.Errorf("a child: %v", err)
+		}
 	}
-	n, err := readCounter(counter)
-	_, appendErr := lock.Append(t.Context(), counterFile, []byte("parent\n"))
-	if err := errors.Join(err, writeCounter(counter, n+1), appendErr, lock.Release(t.Context())); err != nil {
-		t.Fatal(err)
+	s.Set, s.File = readLines(t, set), readLines(t, c.File(setFile))
+	var r check.Report
+	v := s.Check(&r)
+	t.Logf("%d added, %d accepted, %d refused; lost by the set: %q", len(s.Added), len(s.Accepted), len(s.Refused), v.Lost)
+	for _, bad := range r.Violations() {
+		t.Error(bad)
 	}
-	tell()
-	signal(t, cmd, syscall.SIGCONT)
-	if line := nextLine(t, said); !strings.HasPrefix(line, "append refused:") {
-		t.Errorf("the child said %q, want its append to be refused", line)
-	} else {
-		t.Log(line)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the child: %v", err)
-	}
-	if n, err := readCounter(counter); err != nil || n != 1 {
-		t.Errorf("two increments under a lock made %d (%v): no update was lost, so this control controls nothing", n, err)
-	}
-	if b, err := os.ReadFile(c.File(counterFile)); err != nil || string(b) != "parent\n" {
-		t.Errorf("the protected file holds %q (%v), want the parent's line alone", b, err)
+	if len(s.Added) != setChildren*setElements || len(s.Refused) < setFreezes {
+		t.Errorf("%d elements added and %d refused, want %d and at least %d", len(s.Added), len(s.Refused), setChildren*setElements, setFreezes)
 	}
 }
 
-func startChild(t *testing.T, c *cluster.Cluster, counter string) (said *bufio.Reader, tell func(), cmd *exec.Cmd) {
+// freezeHolders lets the children go on, but freezes some where they have read the
+// set, until the next holder has added an element to it.
+func freezeHolders(t *testing.T, children []*setChild, lines <-chan said) (s check.LockSet) {
 	t.Helper()
-	cmd = exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childEndpoints+"="+strings.Join(c.Endpoints(), ","), childCounter+"="+counter)
+	frozen, next, freezes := -1, -1, 0 // next has the lock behind the frozen one
+	thaw := func() {
+		signal(t, children[frozen].cmd, syscall.SIGCONT)
+		frozen, next = -1, -1
+	}
+	limit := time.After(2 * time.Minute)
+	for running := len(children); running > 0; {
+		select {
+		case <-limit:
+			t.Fatal("the children do not come to an end")
+		case x := <-lines:
+			word, element, _ := strings.Cut(x.text, " ")
+			switch word {
+			case "read":
+				if frozen >= 0 {
+					next = x.child
+				} else if freezes < setFreezes && running > 1 {
+					freezes++
+					frozen = x.child
+					signal(t, children[x.child].cmd, syscall.SIGSTOP)
+				}
+				if _, err := io.WriteString(children[x.child].in, "go\n"); err != nil {
+					t.Errorf("tell child %d to go on: %v", x.child, err)
+				}
+			case "added":
+				s.Added = append(s.Added, element)
+				if frozen >= 0 && x.child == next {
+					thaw()
+				}
+			case "accepted":
+				s.Accepted = append(s.Accepted, element)
+			case "refused":
+				s.Refused = append(s.Refused, element)
+			case "unanswered":
+			case "":
+				if running--; running == 1 && frozen >= 0 {
+					thaw() // nobody else is left to add anything
+				}
+			default:
+				t.Errorf("child %d said %q", x.child, x.text)
+			}
+		}
+	}
+	return s
+}
+
+// startChild starts one and passes on what it prints.
+func startChild(t *testing.T, c *cluster.Cluster, set string, n int, lines chan<- said) *setChild {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childEndpoints+"="+strings.Join(c.Endpoints(), ","), childSet+"="+set, fmt.Sprintf("%s=c%d", childName, n))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -149,20 +212,22 @@ func startChild(t *testing.T, c *cluster.Cluster, counter string) (said *bufio.R
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return bufio.NewReader(out), func() {
-		if _, err := in.Write([]byte("go\n")); err != nil {
-			t.Errorf("tell the child to go on: %v", err)
+	go func() {
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			lines <- said{n, scan.Text()}
 		}
-	}, cmd
+		lines <- said{child: n}
+	}()
+	return &setChild{cmd: cmd, in: in}
 }
 
-func nextLine(t *testing.T, r *bufio.Reader) string {
+func readLines(t *testing.T, name string) []string {
 	t.Helper()
-	line, err := r.ReadString('\n')
+	b, err := os.ReadFile(name)
 	if err != nil {
-		t.Fatalf("the child ended: %v %q", err, line)
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(line)
+	return strings.Fields(string(b))
 }
 
 func signal(t *testing.T, cmd *exec.Cmd, s syscall.Signal) {
