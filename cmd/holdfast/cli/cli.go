@@ -106,7 +106,7 @@ func (a *app) root() *cobra.Command {
 		a.initCommand(), a.serverCommand(), a.devCommand(),
 		a.runCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.appendCommand(),
 		a.listCommand(), a.showCommand(), a.outcomeCommand(), a.cancelCommand(), a.breakCommand(), a.fileCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.doctorCommand(), a.versionCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.versionCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
@@ -126,6 +126,7 @@ Exit codes:
   3    the lock is not held any more: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which
+  6    recover printed what it would do, and did nothing
   126  run: the command cannot be executed
   127  run: the command was not found
   130  interrupted while it waited; the request was cancelled

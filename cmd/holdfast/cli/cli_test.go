@@ -116,6 +116,8 @@ func TestUsageErrors(t *testing.T) {
 		"doctor x --listen 127.0.0.1:0 --peer 127.0.0.1:1",
 		"doctor x --rounds 0",
 		"fsck",
+		"recover",
+		"recover --volume x --seen-lsn many",
 		"init --volume x",
 		"init --volume x --server 1",
 		"init --volume x --server 0=h",

@@ -21,6 +21,8 @@ const (
 	exitLost        = 3
 	exitUnavailable = 4
 	exitFailed      = 5
+	// exitPlanned is of recover: it printed what it would do and did nothing.
+	exitPlanned = 6
 	// exitInterrupted is what a shell says of a command that SIGINT ended.
 	exitInterrupted = 130
 	// exitFindings is of fsck and doctor.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -169,9 +170,10 @@ func (a *app) fsckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fsck --volume DIR",
 		Short: "Compare everything on a volume with everything else; only reads",
-		Long: `Compare CLUSTER, epochs, fences, log, checkpoints and protected files with
-each other. It only reads. Stop the servers first: what they write meanwhile may
-look like a contradiction. The exit code is 1 when there are errors.`,
+		Long: `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
+and views with each other, and say of each finding where it is, how bad it is
+and what to type. It only reads. Servers may run: what does not fit is read again
+before it counts. The exit code is 1 when there are errors.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			f, err := osfs.Open(dir)
@@ -179,7 +181,7 @@ look like a contradiction. The exit code is 1 when there are errors.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, f.Close()) }()
-			r, err := volume.Fsck(c.Context(), f, volume.FsckOptions{Dir: dir})
+			r, err := volume.Fsck(c.Context(), f, volume.FsckOptions{Dir: dir, Progress: a.progress()})
 			if err != nil {
 				return fmt.Errorf("fsck %s: %w", dir, err)
 			}
@@ -194,9 +196,30 @@ look like a contradiction. The exit code is 1 when there are errors.`,
 	return c
 }
 
+// slowFsck is how long fsck works before it says where it is.
+const slowFsck = 2 * time.Second
+
+// progress tells on the standard error what is looked at, about once in slowFsck.
+func (a *app) progress() func(string) {
+	last := time.Now()
+	return func(what string) {
+		if time.Since(last) >= slowFsck {
+			last = time.Now()
+			fmt.Fprintf(a.Stderr, "fsck: %s\n", what)
+		}
+	}
+}
+
 func fsckText(w io.Writer, dir string, r *volume.Report) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, f.Path, f.Problem)
+		where := f.Path
+		if f.Offset > 0 {
+			where += fmt.Sprintf(" at %d", f.Offset)
+		}
+		if f.LSN > 0 {
+			where += fmt.Sprintf(" (LSN %d)", f.LSN)
+		}
+		fmt.Fprintf(w, "%-8s %s: %s\n", f.Severity, where, f.Problem)
 		if f.Advice != "" {
 			fmt.Fprintf(w, "         %s\n", f.Advice)
 		}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// recovering is what recover was told.
+type recovering struct {
+	dir       string
+	yes       bool
+	dataDirs  []string
+	seenLSN   uint64
+	seenEpoch uint64
+	opt       volume.RecoverOptions
+}
+
+func (a *app) recoverCommand() *cobra.Command {
+	var r recovering
+	c := &cobra.Command{
+		Use:   "recover --volume DIR",
+		Short: "Bring a volume back that was restored, lost, or damaged",
+		Long: `Bring a volume back that no server can take over from, or that was restored from
+a backup. Stop all servers first, on all hosts. docs/recovery.md says what to
+type when.
+
+It takes the newest state that can be proven, from the volume's own logs and
+from what servers kept in the data directories that you name, and makes a new epoch
+of it. Nothing is deleted or overwritten. LSNs, tokens and epochs go on above
+everything that anybody was told.
+
+Without --yes it prints what it would do, changes nothing and ends with exit
+code 6. Where acknowledged operations may be lost it wants --accept-loss as
+well; then old tokens are dead, and old requests that are not remembered are refused.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return a.recover(c, &r) },
+	}
+	f := c.Flags()
+	f.StringVar(&r.dir, "volume", "", "the directory")
+	f.BoolVar(&r.yes, "yes", false, "do it")
+	f.BoolVar(&r.opt.AcceptLoss, "accept-loss", false, "agree that acknowledged operations may be lost")
+	f.BoolVar(&r.opt.Restored, "restored", false, "the volume was restored from a backup")
+	f.Uint64Var(&r.seenLSN, "seen-lsn", 0, "the highest LSN or token that anybody has seen")
+	f.Uint64Var(&r.seenEpoch, "seen-epoch", 0, "the highest epoch that anybody has seen")
+	f.StringArrayVar(&r.dataDirs, "data-dir", nil, "a data directory of a server (its --data-dir), or a copy of one; once for each")
+	required(c, "volume")
+	return c
+}
+
+func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
+	r.opt.Random = rand.Reader
+	r.opt.SeenLSN, r.opt.SeenEpoch = cluster.LSN(r.seenLSN), cluster.Epoch(r.seenEpoch)
+	for _, dir := range r.dataDirs {
+		s, err := replica.ReadKept(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: name only directories that were given to holdfast server --data-dir", err)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: leave this directory out", err)
+		}
+		r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: s})
+	}
+	f, err := osfs.Open(r.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	act := volume.PlanRecovery
+	if r.yes {
+		act = volume.Recover
+	}
+	plan, err := act(c.Context(), f, r.opt)
+	if errors.Is(err, volume.ErrLossNotAccepted) {
+		a.code = exitPlanned
+		fmt.Fprintf(a.Stderr, "holdfast: %v\n", err)
+		return a.print(plan, func(w io.Writer) { planText(w, r.dir, plan) })
+	}
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", r.dir, err)
+	}
+	if plan.Needed && !plan.Done {
+		a.code = exitPlanned
+	}
+	return a.print(plan, func(w io.Writer) { planText(w, r.dir, plan) })
+}
+
+func planText(w io.Writer, dir string, p *volume.Plan) {
+	if !p.Needed {
+		fmt.Fprintf(w, "%s: nothing to recover: a server that starts takes over at LSN %d\n", dir, p.End)
+		fmt.Fprintln(w, "if it was restored from a backup, say --restored")
+		return
+	}
+	for _, reason := range p.Reasons {
+		fmt.Fprintf(w, "because   %s\n", reason)
+	}
+	fmt.Fprintf(w, "from      %s, up to LSN %d\n", p.Source, p.End)
+	if p.Complete {
+		fmt.Fprintln(w, "lost      nothing that was acknowledged")
+	}
+	for _, lost := range p.Lost {
+		fmt.Fprintf(w, "lost?     %s\n", lost)
+	}
+	fmt.Fprintf(w, "makes     epoch %d, which follows %d; its log begins behind LSN %d\n", p.Epoch, p.Follows, p.LSN)
+	if p.Complete {
+		fmt.Fprintf(w, "keeps     %d locks held and their tokens, all queues, %d clients\n", p.Held, p.Clients)
+	} else {
+		fmt.Fprintf(w, "keeps     %d locks held for one lease, by nobody: old tokens are dead\n", p.Held)
+		fmt.Fprintf(w, "drops     %d waiters; old clients must begin anew\n", p.Dropped)
+	}
+	for _, f := range p.Files {
+		fmt.Fprintf(w, "file      %s: %s", f.Path, f.Fate)
+		if f.Reason != "" {
+			fmt.Fprintf(w, ": %s", f.Reason)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(w, "note      %s\n", note)
+	}
+	switch {
+	case p.Done:
+		fmt.Fprintf(w, "done. Now: holdfast fsck --volume %s, then start the servers\n", dir)
+	case p.Complete:
+		fmt.Fprintln(w, "nothing was changed. To do it, add --yes")
+	default:
+		fmt.Fprintln(w, "nothing was changed. To do it, add --yes --accept-loss")
+	}
+}
