@@ -4,6 +4,9 @@
 // binary over one volume in a temporary directory, on loopback, which can be
 // killed, paused, continued and asked.
 //
+// Net puts them on a network of their own, which can be cut in one direction or
+// lose packets. Trace strikes single system calls of a server.
+//
 // It touches only processes that it started, by their process ID. They end
 // with the test, whichever way it ends: by t.Cleanup, also after a panic, and by
 // the parent-death signal should the test process itself be killed. When a test

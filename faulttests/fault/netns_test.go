@@ -48,6 +48,8 @@ func partitions() []partition {
 		{"one replica to primary", func(n *cluster.Net, p, r, _ hf.ServerID) { n.Cut(r, p) }, permanent, stays, false},
 		{"primary to both replicas", func(n *cluster.Net, p, r, q hf.ServerID) { n.Cut(p, r); n.Cut(p, q) }, permanent, moves, false},
 		{"both replicas to primary", func(n *cluster.Net, p, r, q hf.ServerID) { n.Cut(r, p); n.Cut(q, p) }, permanent, moves, false},
+		{"primary and one replica", func(n *cluster.Net, p, r, _ hf.ServerID) { n.Cut(p, r); n.Cut(r, p) }, permanent, stays, false},
+		{"in a ring", func(n *cluster.Net, p, r, q hf.ServerID) { n.Cut(p, r); n.Cut(r, q); n.Cut(q, p) }, 10 * time.Second, ends, true},
 		{"between replicas", func(n *cluster.Net, _, r, q hf.ServerID) { n.Cut(r, q); n.Cut(q, r) }, permanent, stays, false},
 		{"everybody isolated", func(n *cluster.Net, p, r, q hf.ServerID) { n.Isolate(p); n.Isolate(r); n.Isolate(q) }, 14 * time.Second, ends, true},
 		{"clients to primary", func(n *cluster.Net, p, _, _ hf.ServerID) { n.CutClients(p) }, 6 * time.Second, stays, true},
@@ -71,7 +73,7 @@ func lossy(share float64) func(*cluster.Net, hf.ServerID, hf.ServerID, hf.Server
 // the volume, and leaves it so: one stable primary, served clients, nothing lost.
 func TestPartitions(t *testing.T) {
 	needFaults(t)
-	if !cluster.Inside(t, "-faults.binary="+*binaryToTest, fmt.Sprintf("-faults.seed=%d", *faultSeed), "-test.parallel=4") {
+	if !cluster.Inside(t, "-faults.binary="+*binaryToTest, fmt.Sprintf("-faults.seed=%d", *faultSeed), "-test.parallel=5") {
 		return
 	}
 	lines := sourceText(t, 2<<20)
