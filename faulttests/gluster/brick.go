@@ -7,6 +7,7 @@ package gluster
 import (
 	"encoding/xml"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -120,7 +121,8 @@ func (v *Volume) CutBrick(client, brick int) error {
 	return v.filter("-I", client, b.Port)
 }
 
-// JoinBrick lets the packets through again.
+// JoinBrick lets the packets through again and waits until the client is
+// connected to the brick.
 func (v *Volume) JoinBrick(client, brick int) error {
 	at := cut{client, brick}
 	port, is := v.cuts[at]
@@ -128,7 +130,18 @@ func (v *Volume) JoinBrick(client, brick int) error {
 		return fmt.Errorf("client %d is not cut from brick %d", client, brick)
 	}
 	delete(v.cuts, at)
-	return v.filter("-D", client, port)
+	if err := v.filter("-D", client, port); err != nil {
+		return err
+	}
+	// Every mount shows the state of its parts in a directory that no listing has.
+	state := filepath.Join(v.Mounts()[client], ".meta/graphs/active", fmt.Sprintf("%s-client-%d", Name, brick), "private")
+	return v.await(fmt.Sprintf("client %d to be connected to brick %d", client, brick), func() error {
+		b, err := os.ReadFile(state)
+		if err == nil && !strings.Contains(string(b), "connected = 1\n") {
+			err = fmt.Errorf("%s: %s", state, b)
+		}
+		return err
+	})
 }
 
 // filter inserts or deletes the rules for one client and one port, both ways.

@@ -4,11 +4,33 @@
 // with three replicas on this machine, and three clients that mount it, each
 // with a network of its own, as three hosts would.
 //
+//	go test ./faulttests/gluster -faults -timeout 30m -v
+//
 // The storage host is a process with namespaces of its own for network, mounts
 // and process IDs: when it is killed, glusterd, all bricks and the self-heal
 // daemon end with it. It has its own /var/lib/glusterd, /var/log/glusterfs and
-// /run, so several volumes may be there at once. Each client is a network namespace with a link to the storage host. Its
-// mount is made in the mount namespace of the test, where servers and tests find it.
+// /run, so several volumes may be there at once. Each client is a network
+// namespace with a link to the storage host. Its mount is made in the mount
+// namespace of the test, where servers and tests find it.
 //
 // Everything ends with the test. What a killed test left is ended by the next Start.
+//
+// # What was measured
+//
+// GlusterFS 10.3, replica 3, two cores, 500 rounds each, between mounts:
+//
+//   - Stale reads, defaults: 498 renames and 500 synced appends. With our options: none.
+//   - Two mounts rename a directory each onto one name at once: one always won, the
+//     other was told ENOTEMPTY, and its directory stayed whole under its old name.
+//   - Inode numbers are equal on all mounts; aligned direct I/O shows no old blocks;
+//     flock excludes other mounts and is free 5 ms after kill -9 of its holder.
+//   - A brick that is killed and comes back is not noticed by readers and writers. A
+//     client that is cut from a brick hangs for network.ping-timeout at some calls.
+//   - A client that was just cut from a brick writes, and is answered: the write is on
+//     the two other bricks. Another mount which reads that file from the cut brick
+//     through an open descriptor goes on reading old data, for all of the 60 seconds
+//     that were watched; statx with AT_STATX_FORCE_SYNC does not help. A stat of
+//     the path ends it, once the writer has marked the brick, after
+//     cluster.post-op-delay-secs (1 s). So with one look at the path a second, data
+//     may be old by about two seconds when links between clients and bricks break.
 package gluster

@@ -80,7 +80,12 @@ func removeHome(dir string) error {
 	if len(mounted) > 0 {
 		return fmt.Errorf("%v are still mounted", mounted)
 	}
-	return os.RemoveAll(dir)
+	// Where mount(8) is told nothing else, a mount's log is named by its path.
+	logs, err := filepath.Glob("/var/log/glusterfs/" + strings.ReplaceAll(strings.TrimPrefix(dir, "/"), "/", "-") + "-*.log")
+	for _, l := range logs {
+		err = errors.Join(err, os.Remove(l))
+	}
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // unmount ends the mount of a client.

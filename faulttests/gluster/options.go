@@ -31,7 +31,7 @@ type Setting struct{ Name, Value string }
 // does not answer is given up before anybody gives up the cluster.
 func Settings() []Setting {
 	var all []Setting
-	for _, cache := range []string{"quick-read", "io-cache", "read-ahead", "stat-prefetch", "open-behind", "write-behind", "nl-cache"} {
+	for _, cache := range []string{"quick-read", "io-cache", "read-ahead", "stat-prefetch", "open-behind", "write-behind", "flush-behind", "nl-cache"} {
 		all = append(all, Setting{"performance." + cache, "off"})
 	}
 	return append(all,
