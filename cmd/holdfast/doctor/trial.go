@@ -36,6 +36,7 @@ type trial struct {
 
 	checks, appends []time.Duration // how long they took
 	staleness       time.Duration   // the longest that was seen
+	refused         bool            // something was
 }
 
 // tally counts the rounds of one probe.
@@ -151,7 +152,9 @@ func (t *trial) conclude(n *tally, err error) error {
 		err = nil
 	}
 	if err == nil {
-		t.add(n.finding(t.mend))
+		f := n.finding(t.mend)
+		t.refused = t.refused || f.Verdict == Refuse
+		t.add(f)
 	}
 	return err
 }
@@ -266,6 +269,9 @@ func (t *trial) staleFinding() Finding {
 	n.fail("%s", text)
 	f := n.finding(t.mend)
 	f.Detail = fmt.Sprintf("%s: mend it, or start every server with --staleness %v --fencing-period %v", text, s, 2*s)
+	if t.refused {
+		f.Detail = text + ": mend it; no waiting makes up for what is refused above"
+	}
 	return f
 }
 

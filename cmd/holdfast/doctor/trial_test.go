@@ -118,7 +118,7 @@ func TestStaleMounts(t *testing.T) {
 	if err != nil || s < profile.Stale/2 || s > 2*time.Second {
 		t.Errorf("staleness %q (%v), want about %v", r.Staleness, err, profile.Stale)
 	}
-	if f := found["staleness"]; f.Verdict != Warn || !strings.Contains(f.Detail, "--fencing-period") {
+	if f := found["staleness"]; f.Verdict != Warn || strings.Contains(f.Detail, "--fencing-period") {
 		t.Errorf("staleness: got %+v", f)
 	}
 }
@@ -129,6 +129,25 @@ func TestHandsOnTwoDirectories(t *testing.T) {
 	found, r := try(t, a, b, 10)
 	if r.Verdict != Refuse || len(found) != 1 || found["same directory"].Verdict != Refuse {
 		t.Errorf("got %s: %+v", r.Verdict, found)
+	}
+}
+
+// TestStaleViews shows a filesystem on which nothing but views is old: waiting helps.
+func TestStaleViews(t *testing.T) {
+	a, b := hands(t)
+	began := map[string]time.Time{}
+	found, r := try(t, a, liar{b, func(ctx context.Context, h hand, c call) (reply, error) {
+		r, err := h.do(ctx, c)
+		if c.Op == opLook && began[c.Name].IsZero() {
+			began[c.Name] = time.Now()
+		}
+		if c.Op == opLook && time.Since(began[c.Name]) < 100*time.Millisecond {
+			r.Data = []byte("old")
+		}
+		return r, err
+	}}, 10)
+	if f := found["staleness"]; r.Verdict != Warn || f.Verdict != Warn || !strings.Contains(f.Detail, "--staleness 1") || !strings.Contains(f.Detail, "--fencing-period 2") {
+		t.Errorf("%s: %+v", r.Verdict, f)
 	}
 }
 
