@@ -60,6 +60,52 @@ func TestEveryVerdict(t *testing.T) {
 	}
 }
 
+// longLog is enough for two checkpoints and for segments that are removed behind
+// them, in bytes that clients append.
+const longLog = 230 << 20
+
+// TestLongLog appends so much that checkpoints are made and segments removed, kills
+// primaries in between, and wants the checkpoints to be what the whole log makes.
+func TestLongLog(t *testing.T) {
+	needFaults(t)
+	b := newBattle(t, sourceText(t, 8<<20), 8, *faultSeed)
+	for _, w := range b.workers {
+		w.Pace = 0
+	}
+	var r check.Report
+	archive := t.TempDir()
+	collector := check.StartCollector(t.Context(), b.c.Dir(), archive)
+	sampler := check.StartSampler(t.Context(), b.c.Dir(), func() []int { return pids(b.c) }, check.DefaultLimits(), &r)
+	_, stop := b.work(t.Context())
+	for part := int64(1); part <= 3; part++ {
+		cluster.Await(t, 3*time.Minute, "a long log", func() bool {
+			_, _, _, bytes := b.ledger.Count()
+			return bytes > longLog*part/3
+		})
+		b.nemesis.Strike(t.Context())
+	}
+	stop()
+	sampler.Stop()
+	b.end(t)
+	if err := collector.Stop(); err != nil {
+		t.Error(err)
+	}
+	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) }
+	v, err := check.CheckLog(check.LogOptions{Dir: archive, Ledger: b.ledger, File: read}, &r)
+	if err != nil || v.Checkpoints == 0 {
+		t.Errorf("%+v, %v: want checkpoints that can be compared", v, err)
+	}
+	t.Logf("\n%s", r.Text())
+	for _, bad := range r.Violations() {
+		t.Error(bad)
+	}
+	// The volume alone no longer has the beginning, and the checker says so.
+	var alone check.Report
+	if _, err := check.CheckLog(check.LogOptions{Dir: b.c.Dir()}, &alone); err != nil || len(alone.Violations()) == 0 {
+		t.Errorf("%v: nothing was removed from the volume, so the collector was not needed", err)
+	}
+}
+
 // serving is the reign that answers now.
 func serving(ctx context.Context, c *cluster.Cluster) (hf.Epoch, bool) {
 	p, epoch := c.Primary(ctx)
