@@ -86,6 +86,7 @@ func (c *Campaign) strike(ctx context.Context, f Fault) bool {
 	}
 	r := Result{Fault: f.Name, At: time.Now(), Epoch: s.Epoch, Deposes: f.Deposes}
 	before := c.Traffic.Calls()
+	c.Site.struck.Store(true)
 	mend, err := f.Inject(ctx, s)
 	if err == nil {
 		traffic.Rest(ctx, f.Lasts)
@@ -106,6 +107,7 @@ func (c *Campaign) strike(ctx context.Context, f Fault) bool {
 		c.T.Errorf("I15: %v after %q was mended: not healthy: %v", took.Round(time.Millisecond), f.Name, err)
 		return false
 	}
+	c.Site.struck.Store(false)
 	r.After, r.Healed = after.Epoch, time.Since(mended)
 	if f.Deposes && r.After <= r.Epoch {
 		c.T.Errorf("%s: epoch %d still reigns: the fault is no fault", f.Name, r.Epoch)

@@ -42,6 +42,7 @@ type Round struct {
 	Warnings   []string      // of fsck
 	Violations []string      // with the number of the invariant
 	Invariants []check.Result
+	Most       check.Usage // of one server, or of the volume
 }
 
 // RunRound lets clients work at a site while faults come and go, and judges.
@@ -49,6 +50,8 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 	random := rand.New(rand.NewPCG(seed, 1))
 	x := NewTraffic(t, site.Cluster, random)
 	c := &Campaign{T: t, Site: site, Traffic: x, Rand: random, Floor: site.Floor}
+	var verdict check.Report
+	o := observe(t, site, &verdict)
 	began := time.Now()
 	x.Start(t.Context(), lines)
 	c.Run(t.Context(), faults, limit)
@@ -57,8 +60,12 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 	if r.Counted = r.Rate >= site.Floor; !r.Counted {
 		t.Errorf("%.1f calls/s while nothing was wrong, below the floor of %.1f: this round does not count", r.Rate, site.Floor)
 	}
-	var verdict check.Report
-	r.judge(t, site, x, &verdict)
+	site.Cluster.TermAll()
+	var err error
+	if r.Most, err = o.stop(); err != nil {
+		r.bad("%v", err)
+	}
+	r.judge(t, site, x, o.archive, &verdict)
 	r.Invariants, r.Violations = verdict.Results(), append(r.Violations, verdict.Violations()...)
 	for _, bad := range r.Violations {
 		t.Error(bad)
@@ -66,26 +73,28 @@ func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uin
 	return r
 }
 
-// judge stops the servers and gives every verdict.
-func (r *Round) judge(t *testing.T, site *Site, x *Traffic, verdict *check.Report) {
+// judge gives every verdict, when no server runs any more.
+func (r *Round) judge(t *testing.T, site *Site, x *Traffic, archive string, verdict *check.Report) {
 	t.Helper()
-	site.Cluster.TermAll()
 	dir, err := site.Settle()
 	if err != nil {
 		r.bad("settle the volume: %v", err)
 		return
 	}
 	report, err := site.Cluster.Fsck()
-	if err != nil {
-		r.bad("fsck: %v", err)
-	}
+	check.CheckFsck(report, err, verdict)
 	r.Epoch, r.LSN = report.Epoch, report.LSN
 	for _, f := range report.Findings {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s: %s", f.Severity, f.Path, f.Problem))
 	}
 	path := func(name hf.FileName) string { return filepath.Join(dir, "files", filepath.FromSlash(string(name))) }
-	r.Lines = check.Judge(x.Ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) })
-	verdict.Findings(r.Lines.Bad)
+	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) }
+	r.Lines = x.Ledger.Check(read, verdict)
+	if _, err := check.CheckLog(check.LogOptions{Dir: archive, Ledger: x.Ledger, File: read}, verdict); err != nil {
+		r.bad("the log as it was collected: %v", err)
+	}
+	check.CheckHolds(x.Ledger.Holds(), verdict)
+	check.CheckLiveness(r.deposed(), x.Ledger, healing, verdict)
 	r.count(x.Ledger)
 	r.history(t, x.Lockers, path, verdict)
 }
@@ -94,17 +103,21 @@ func (r *Round) bad(format string, args ...any) {
 	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
 }
 
+// deposed are the strikes that no reign survives.
+func (r *Round) deposed() (all []check.Strike) {
+	for _, s := range r.Strikes {
+		if s.Deposes {
+			all = append(all, check.Strike{Kind: s.Fault, At: s.At, Epoch: s.Epoch})
+		}
+	}
+	return all
+}
+
 // count sums up what clients were told, and how long nobody was told anything.
 func (r *Round) count(l *check.Ledger) {
 	appends, grants, _ := l.Entries()
 	r.Appends, r.Grants, r.Indeterminate, r.Bytes = l.Count()
-	var strikes []check.Strike
-	for _, s := range r.Strikes {
-		if s.Deposes {
-			strikes = append(strikes, check.Strike{Kind: s.Fault, At: s.At, Epoch: s.Epoch})
-		}
-	}
-	r.Failovers = check.Failovers(strikes, appends, grants)
+	r.Failovers = check.Failovers(r.deposed(), appends, grants)
 	var told []time.Time
 	for _, a := range appends {
 		if a.Acked {

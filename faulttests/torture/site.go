@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type Site struct {
 	Loss fuse.Loss
 	// Floor is how many calls a second must get through while nothing is wrong.
 	Floor float64
+
+	struck atomic.Bool // a fault is at work
 }
 
 // Settle makes the volume complete and readable for the test when no server runs
