@@ -25,6 +25,7 @@ import (
 func (s *Story) Verify(disk *volumetest.Disk) []string {
 	bad := append(s.Ledger.Bad(), s.verifyReigns()...)
 	bad = append(bad, s.verifyOrder()...)
+	bad = append(bad, s.verifyVolume(disk)...)
 	bad = append(bad, s.verifyReplay(disk)...)
 	bad = append(bad, verifyViews(disk)...)
 	judge := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: s.Random}
@@ -126,6 +127,24 @@ func verifyViews(disk *volumetest.Disk) (bad []string) {
 	}
 	return bad
 }
+
+// verifyVolume has fsck compare everything on the volume with everything else.
+// Protected files are left to verifyFiles, which knows what was done to them from outside.
+func (s *Story) verifyVolume(disk *volumetest.Disk) (bad []string) {
+	r, err := volume.Fsck(context.Background(), disk.Clone().Host(fsckHost, s.Profile), volume.FsckOptions{})
+	if err != nil {
+		return []string{fmt.Sprintf("fsck: %v", err)}
+	}
+	for _, f := range r.Findings {
+		if f.Severity == volume.SeverityError && !strings.HasPrefix(f.Code, "file-") {
+			bad = append(bad, fmt.Sprintf("fsck: %s: %s at %d: %s", f.Code, f.Path, f.Offset, f.Problem))
+		}
+	}
+	return bad
+}
+
+// fsckHost is the host of fsck, which is no server's.
+const fsckHost = 90
 
 // verifyOrder checks what clients saw in the order they saw it: I1 tokens rise
 // and nothing is done under one after the next was granted; I9 what is asked for after

@@ -102,6 +102,7 @@ func (k *fsck) checkViews() {
 			k.warn("view-damaged", v.name, advice, "%v", v.err)
 		case v.head.Cluster != k.v.cluster.ID:
 			k.warn("view-foreign", v.name, advice, "it is of cluster %s", v.head.Cluster)
+		case k.epochs[len(k.epochs)-1].unknown(): // it may be that one's
 		case v.head.LSN > k.adoption.End.LSN || v.head.Epoch > k.epochs[len(k.epochs)-1].epoch:
 			k.add(Finding{
 				Severity: SeverityError, Code: "view-ahead", Path: v.name, LSN: v.head.LSN, Advice: adviceRecover,

@@ -65,12 +65,16 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 	for _, dir := range r.dataDirs {
 		s, err := replica.ReadKept(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: name only directories that were given to holdfast server --data-dir", err)
+			fmt.Fprintf(a.Stderr, "recover: %s holds no copy: its server was primary, or never ran long enough\n", dir)
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("%w: leave this directory out", err)
 		}
 		r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: s})
+	}
+	if len(r.dataDirs) > 0 && len(r.opt.Copies) == 0 {
+		return errors.New("none of these data directories holds a copy: name those that were given to holdfast server --data-dir")
 	}
 	f, err := osfs.Open(r.dir)
 	if err != nil {

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recovery_test damages, restores and loses volumes of real servers and
+// types what docs/recovery.md says, as it stands there.
+package recovery_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// patience bounds every wait for servers.
+const patience = 20 * time.Second
+
+// site is a volume with its servers and their data directories.
+type site struct {
+	t       *testing.T
+	bin     string
+	volume  string
+	data    []string
+	hosts   []string
+	log     string
+	servers []*exec.Cmd
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("there is no shell")
+	}
+	s := &site{t: t, bin: t.TempDir(), volume: filepath.Join(t.TempDir(), "volume"), log: filepath.Join(t.TempDir(), "log")}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(s.bin, "holdfast"), "../../cmd/holdfast").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	base := freeBase(t)
+	for i := range 3 {
+		s.hosts = append(s.hosts, fmt.Sprintf("127.0.0.1:%d", base+i))
+		s.data = append(s.data, t.TempDir())
+	}
+	t.Cleanup(s.stop)
+	s.must("init", "--volume", s.volume, "--server", "1="+s.hosts[0], "--server", "2="+s.hosts[1], "--server", "3="+s.hosts[2])
+	return s
+}
+
+// freeBase finds a base port whose nine ports are free now.
+func freeBase(t *testing.T) int {
+	t.Helper()
+	for base := 23000 + os.Getpid()%500*10; base < 30000; base += 313 {
+		if free(base) {
+			return base
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func free(base int) bool {
+	for _, off := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202} {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+off))
+		if err != nil {
+			return false
+		}
+		_ = l.Close() // it only had to be free
+	}
+	return true
+}
+
+// holdfast runs a command and returns its output and exit code.
+func (s *site) holdfast(args ...string) (string, int) {
+	cmd := exec.Command(filepath.Join(s.bin, "holdfast"), args...)
+	cmd.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+strings.Join(s.hosts, ","))
+	out, _ := cmd.Output() // the code says it
+	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
+}
+
+func (s *site) must(args ...string) string {
+	s.t.Helper()
+	out, code := s.holdfast(args...)
+	if code != 0 {
+		s.t.Fatalf("holdfast %s: code %d: %s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// start runs all servers and waits until one serves.
+func (s *site) start() {
+	s.t.Helper()
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close()
+	for i := range 3 {
+		cmd := exec.Command(filepath.Join(s.bin, "holdfast"), "server", "--id", strconv.Itoa(i+1), "--volume", s.volume, "--data-dir", s.data[i])
+		cmd.Stdout, cmd.Stderr = log, log
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			s.t.Fatal(err)
+		}
+		s.servers = append(s.servers, cmd)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		if _, code := s.holdfast("acquire", "probe", "--ttl", "1s", "--timeout", "2s", "--wait", "3s"); code == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			b, _ := os.ReadFile(s.log)
+			s.t.Fatalf("nobody serves:\n%s", b[max(0, len(b)-4000):])
+		}
+	}
+}
+
+// stop tells all servers to end, and waits.
+func (s *site) stop() {
+	for _, c := range s.servers {
+		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
+	}
+	for _, c := range s.servers {
+		_ = c.Wait() // how does not matter
+	}
+	s.servers = nil
+}
+
+// typed runs a block of docs/recovery.md as it stands and returns its exit code.
+func (s *site) typed(name string, env ...string) int {
+	s.t.Helper()
+	b, err := os.ReadFile("../../docs/recovery.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(b), "<!-- tested: "+name+" -->\n```sh\n")
+	script, _, found := strings.Cut(rest, "```")
+	if !ok || !found {
+		s.t.Fatalf("docs/recovery.md has no block %q", name)
+	}
+	cmd := exec.Command("sh", "-e", "-c", script)
+	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "VOLUME="+s.volume,
+		"DATA1="+s.data[0], "DATA2="+s.data[1], "DATA3="+s.data[2], "HOST1="+s.hosts[0], "HOST2="+s.hosts[1], "HOST3="+s.hosts[2])
+	cmd.Env = append(cmd.Env, env...)
+	out, _ := cmd.CombinedOutput() // the code says it
+	s.t.Logf("%s:\n%s[%d]", name, out, cmd.ProcessState.ExitCode())
+	return cmd.ProcessState.ExitCode()
+}
+
+// worked fails the test unless a block ends well.
+func (s *site) worked(name string, env ...string) {
+	s.t.Helper()
+	if code := s.typed(name, env...); code != 0 {
+		s.t.Fatalf("%s: code %d", name, code)
+	}
+}
+
+// token acquires a lock.
+func (s *site) token(lock string) uint64 {
+	s.t.Helper()
+	n, err := strconv.ParseUint(s.must("acquire", lock, "--ttl", "1m"), 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *site) append(lock, file, text string) int {
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo %s | %s/holdfast append %s %s --endpoints %s --ttl 2s --wait 5s", text, s.bin, lock, file, strings.Join(s.hosts, ",")))
+	out, _ := cmd.CombinedOutput() // the code says it
+	s.t.Logf("append: %s", out)
+	return cmd.ProcessState.ExitCode()
+}
+
+func (s *site) file(name, want string) {
+	s.t.Helper()
+	if b, err := os.ReadFile(filepath.Join(s.volume, "files", name)); err != nil || string(b) != want {
+		s.t.Errorf("%s holds %q (%v), want %q", name, b, err, want)
+	}
+}
+
+// dead wants an old token to be refused and a new one to be above it.
+func (s *site) dead(lock string, old uint64) {
+	s.t.Helper()
+	if out, code := s.holdfast("renew", lock, "--token", fmt.Sprint(old)); code != 3 {
+		s.t.Errorf("renew under an old token: code %d: %s", code, out)
+	}
+	if fresh := s.token("fresh"); fresh <= old || fresh < 1<<32 {
+		s.t.Errorf("token %d after %d", fresh, old)
+	}
+}
+
+func TestRestoredBackup(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	held := s.token("held")
+	s.append("text", "f", "one")
+	s.stop()
+	backup := filepath.Join(t.TempDir(), "backup")
+	if out, err := exec.Command("cp", "-a", s.volume, backup).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	s.start()
+	later := s.token("later")
+	s.stop()
+	if err := os.RemoveAll(s.volume); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(backup, s.volume); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.typed("plan"); code != 0 {
+		t.Errorf("a backup is whole, but the plan ends with %d", code)
+	}
+	s.worked("restored")
+	s.start()
+	s.dead("held", held)
+	if out, code := s.holdfast("release", "later", "--token", fmt.Sprint(later)); code != 3 {
+		t.Errorf("release under a token that the backup does not know: code %d: %s", code, out)
+	}
+	if code := s.append("text", "f", "two"); code != 0 {
+		t.Errorf("append: %d", code)
+	}
+	s.file("f", "one\ntwo\n")
+	s.worked("look") // beside servers
+	s.stop()
+	s.worked("look")
+}
+
+func TestLostVolume(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	held := s.token("held")
+	s.append("text", "f", "one")
+	s.stop()
+	saved := s.volume
+	s.volume = filepath.Join(t.TempDir(), "new")
+	s.worked("lost", "NEW="+s.volume, "SAVED="+saved)
+	s.start()
+	s.dead("held", held)
+	if code := s.append("text", "f", "two"); code != 0 {
+		t.Errorf("append: %d", code)
+	}
+	s.file("f", "one\ntwo\n")
+	s.stop()
+	s.worked("look")
+}
+
+// TestDamagedVolume tears START: no server reigns, and nothing is lost.
+func TestDamagedVolume(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	held := s.token("held")
+	s.stop()
+	out, code := s.holdfast("fsck", "--volume", s.volume, "-o", "json")
+	var r volume.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
+		t.Fatalf("fsck: %d %v %s", code, err, out)
+	}
+	f, err := os.OpenFile(filepath.Join(s.volume, "epochs", fmt.Sprintf("%010d", uint64(r.Epoch)), "fence"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("torn"), 64<<10+100); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := s.typed("look"); code != 1 {
+		t.Errorf("fsck ends with %d", code)
+	}
+	if code := s.typed("plan"); code != 6 {
+		t.Errorf("the plan ends with %d", code)
+	}
+	s.worked("damaged")
+	s.start()
+	s.must("renew", "held", "--token", fmt.Sprint(held)) // nothing was lost
+	if code := s.typed("plan"); code != 5 {
+		t.Errorf("beside servers the plan ends with %d", code)
+	}
+	s.stop()
+	s.worked("look")
+}
