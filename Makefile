@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults torture fuzz
+.PHONY: build test race lint faults smoke torture fuzz
 
 build: ## the one binary, in bin/
 	go build -o bin/holdfast ./cmd/holdfast
@@ -16,15 +16,26 @@ lint:
 	go vet ./...
 	go tool staticcheck ./...
 
-# Real processes on loopback, killed and paused; some minutes.
+# Real processes: killed, paused, cut off, struck at single system calls, on a
+# broken disk and on GlusterFS; some minutes. What cannot run here says so and skips.
 faults:
-	go test ./faulttests/fault -count=1 -timeout 20m -faults
+	go test ./faulttests/fault ./faulttests/recovery ./faulttests/gluster -p 1 -count=1 -timeout 30m -faults
 
-# The same for as long as you like: make torture DURATION=2h
+# Every fault of the campaigns once, under load.
+smoke:
+	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site 'stale' -v
+	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site gluster -torture.fault brick -v
+
+# The simulation, every mutant, doctor's verdicts, then campaigns on a share of our
+# own and on GlusterFS, each for as long as you like: make torture DURATION=2h. The
+# report is torture/report.md and grows while it runs.
 DURATION ?= 1h
+SEEDS ?= 20000
 torture:
-	go test ./faulttests/sim -count=1 -timeout 0 -sim.seeds 20000 -sim.clusters 5000
-	go test ./faulttests/fault -count=1 -timeout 0 -v -faults -faults.duration $(DURATION)
+	mkdir -p torture
+	go test ./faulttests/sim -count=1 -timeout 0 -sim.seeds $(SEEDS) -sim.clusters 2000 -v | grep -v '^=== ' | tee torture/1-simulation.txt
+	go test ./faulttests/mutants -count=1 -timeout 0 -mutants -v | grep -v '^=== ' | tee torture/2-mutants.txt
+	go test ./faulttests/torture -count=1 -timeout 0 -torture -torture.for $(DURATION) -torture.report $(CURDIR)/torture -v
 
 fuzz:
 	go test ./wal -fuzz FuzzDecodeFrame -fuzztime 30s
