@@ -201,11 +201,30 @@ type VolumeInfo struct {
 	FreeBytes  int64
 	Full       bool
 	Warnings   []string
+	Canary     CanaryInfo
+}
+
+// CanaryInfo says how old a replica's reads of the volume are: the primary
+// raises a number there every second and tells it.
+type CanaryInfo struct {
+	Looks  uint64
+	Age    time.Duration // of the last look
+	MaxLag time.Duration // of plain reads
+	// StaleReads counts plain reads that were old, StaleDirectReads those past the
+	// caches, of which there must be none.
+	StaleReads, StaleDirectReads uint64
 }
 
 // TableInfo counts what is in the table.
 type TableInfo struct {
 	Locks, Clients, Held, Waiting, Files, Quarantined, Unheard uint64
+}
+
+func canaryInfoOf(c *pb.CanaryStatus) CanaryInfo {
+	return CanaryInfo{
+		Looks: c.GetLooks(), Age: wire.Millis(c.GetAgeMs()), MaxLag: wire.Millis(c.GetMaxLagMs()),
+		StaleReads: c.GetStaleReads(), StaleDirectReads: c.GetStaleDirectReads(),
+	}
 }
 
 func statusInfoOf(r *pb.StatusResponse) StatusInfo {
@@ -224,6 +243,7 @@ func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 			Volume: VolumeInfo{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: wire.Millis(v.GetCheckAgeMs()),
 				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: v.GetWarnings(),
+				Canary: canaryInfoOf(v.GetCanary()),
 			},
 		})
 	}

@@ -63,6 +63,9 @@ type Status struct {
 	Progress time.Duration
 	// Storage is how long ago a check or a probe of the volume succeeded.
 	Storage time.Duration
+	// Beat is the last number that a primary wrote to its canary on the volume; 0 is
+	// none. Election only carries it.
+	Beat uint64
 }
 
 // Ping is a heartbeat.

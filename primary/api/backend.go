@@ -84,6 +84,20 @@ type ClusterStatus struct {
 	Servers   []ServerStatus   // in order of ID
 }
 
+// CanaryStatus says what a replica saw of the number that its primary raises on
+// the volume every second. A primary looks at none.
+type CanaryStatus struct {
+	// Looks counts the comparisons.
+	Looks uint64
+	// Age is how long ago the last one was.
+	Age time.Duration
+	// MaxLag is the longest time for which a plain read showed an older value than was told.
+	MaxLag time.Duration
+	// StaleReads counts those, StaleDirectReads the reads past the caches that
+	// were old, of which there must be none.
+	StaleReads, StaleDirectReads uint64
+}
+
 // ServerStatus is one server in a ClusterStatus.
 type ServerStatus struct {
 	Member cluster.Member
@@ -102,6 +116,8 @@ type ServerStatus struct {
 	Network    bool
 	// Warnings say what is wrong with the volume, for people.
 	Warnings []string
+	// Canary says how old the reads of the server that answers were.
+	Canary CanaryStatus
 	// Conflict says that two processes use this ID.
 	Conflict bool
 }

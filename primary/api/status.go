@@ -51,9 +51,15 @@ func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
 	return &pb.Server{
 		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
 		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
-		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage), Warnings: x.Warnings},
+		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage), Warnings: x.Warnings, Canary: canaryProto(x.Canary)},
 		Able:   x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
 		HeardAgoMs: heard, Conflict: x.Conflict,
+	}
+}
+
+func canaryProto(c CanaryStatus) *pb.CanaryStatus {
+	return &pb.CanaryStatus{
+		Looks: c.Looks, AgeMs: wire.CeilMillis(c.Age), MaxLagMs: wire.CeilMillis(c.MaxLag), StaleReads: c.StaleReads, StaleDirectReads: c.StaleDirectReads,
 	}
 }
 

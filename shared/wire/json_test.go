@@ -202,10 +202,13 @@ func TestReadBodies(t *testing.T) {
 		t.Errorf("page: %+v", page)
 	}
 	s := wire.StatusBodyOf(&pb.StatusResponse{
-		Role: pb.Role_ROLE_PRIMARY, Servers: []*pb.Server{{Id: 2, Role: pb.Role_ROLE_UNREACHABLE, HeardAgoMs: -1}}, Table: &pb.TableStatus{Locks: 3},
+		Role: pb.Role_ROLE_PRIMARY, Servers: []*pb.Server{{Id: 2, Role: pb.Role_ROLE_UNREACHABLE, HeardAgoMs: -1}, {Volume: &pb.VolumeStatus{Canary: &pb.CanaryStatus{Looks: 7, AgeMs: 5, MaxLagMs: 1500, StaleReads: 2, StaleDirectReads: 1}}}}, Table: &pb.TableStatus{Locks: 3},
 	})
 	if s.Role != "primary" || s.Servers[0].Role != "unreachable" || s.Servers[0].HeardAgo != "" || s.Table.Locks != 3 || s.Servers[0].Volume.Warnings == nil {
 		t.Errorf("status: %+v", s)
+	}
+	if none, k := s.Servers[0].Volume.Canary, s.Servers[1].Volume.Canary; none.Age != "" || k != (wire.CanaryBody{Looks: 7, Age: "5ms", MaxLag: "1.5s", StaleReads: 2, StaleDirectReads: 1}) {
+		t.Errorf("canary: %+v, %+v", none, k)
 	}
 	o := wire.OutcomeBodyOf(&pb.OutcomeResponse{State: pb.RequestState_REQUEST_STATE_PENDING, Outcome: &pb.Answer{}})
 	if o.State != "pending" || o.Outcome == nil || o.Outcome.Status != "" {

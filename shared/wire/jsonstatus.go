@@ -44,13 +44,24 @@ type ServerBody struct {
 
 // VolumeBody is the volume as one server sees it.
 type VolumeBody struct {
-	Filesystem string   `json:"filesystem"`
-	Network    bool     `json:"network"`
-	Path       string   `json:"path"`
-	CheckAge   string   `json:"check_age"`
-	FreeBytes  int64    `json:"free_bytes"`
-	Full       bool     `json:"full"`
-	Warnings   []string `json:"warnings"`
+	Filesystem string     `json:"filesystem"`
+	Network    bool       `json:"network"`
+	Path       string     `json:"path"`
+	CheckAge   string     `json:"check_age"`
+	FreeBytes  int64      `json:"free_bytes"`
+	Full       bool       `json:"full"`
+	Warnings   []string   `json:"warnings"`
+	Canary     CanaryBody `json:"canary"`
+}
+
+// CanaryBody says how old a replica's reads of the volume are: the primary
+// raises a number there every second and tells it.
+type CanaryBody struct {
+	Looks            uint64 `json:"looks"`
+	Age              string `json:"age"`                // of the last look; "" = never
+	MaxLag           string `json:"max_lag"`            // of plain reads
+	StaleReads       uint64 `json:"stale_reads"`        // plain reads
+	StaleDirectReads uint64 `json:"stale_direct_reads"` // reads past the caches: there must be none
 }
 
 // TableBody counts what is in the table.
@@ -79,6 +90,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 			Volume: VolumeBody{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: duration(v.GetCheckAgeMs()),
 				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),
+				Canary: canaryBodyOf(v.GetCanary()),
 			},
 			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(),
 			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()),
@@ -89,6 +101,16 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 			Locks: t.Locks, Clients: t.Clients, Held: t.Held, Waiting: t.Waiting, Files: t.Files,
 			Quarantined: t.Quarantined, Unheard: t.Unheard,
 		}
+	}
+	return b
+}
+
+func canaryBodyOf(c *pb.CanaryStatus) CanaryBody {
+	b := CanaryBody{
+		Looks: c.GetLooks(), MaxLag: duration(c.GetMaxLagMs()), StaleReads: c.GetStaleReads(), StaleDirectReads: c.GetStaleDirectReads(),
+	}
+	if b.Looks > 0 {
+		b.Age = duration(c.GetAgeMs())
 	}
 	return b
 }

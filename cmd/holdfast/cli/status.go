@@ -131,6 +131,9 @@ func serverNote(s *wire.ServerBody) string {
 	if s.Volume.Full {
 		note += " VOLUME FULL"
 	}
+	if k := s.Volume.Canary; k.StaleReads > 0 {
+		note += fmt.Sprintf(" plain reads were up to %s old", k.MaxLag)
+	}
 	for _, x := range s.Volume.Warnings {
 		note += " " + x
 	}

@@ -68,6 +68,8 @@ type Node struct {
 	elector *election.Elector
 	replica *replica.Replica
 	nonce   uint64
+	canary  canary
+	mute    bool // owned by the keeper: that the canary cannot be written was said
 
 	mu struct {
 		sync.Mutex
@@ -77,6 +79,7 @@ type Node struct {
 		prepared *volume.Prepared
 		probed   time.Time // the last write to the volume that came back
 		highest  cluster.Epoch
+		beat     uint64 // the last value of this server's canary
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -125,6 +128,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, inner := errgroup.WithContext(inner)
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
+	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
 		g.Go(func() error {
@@ -290,7 +294,8 @@ func (n *Node) keep(ctx context.Context) error {
 	reigning, ready, p := n.mu.reigning, n.mu.prepared != nil, n.mu.primary
 	n.mu.Unlock()
 	if p != nil && p.State() == primary.StateServing {
-		return nil // the reign's own checks are the proof
+		n.beat(p.Epoch())
+		return nil // the reign's own checks are the proof that the volume takes writes
 	}
 	// A takeover may take long; meanwhile the probe shows that the volume is fine.
 	if err := n.vol.CheckIdentity(); err != nil {
@@ -373,7 +378,7 @@ func (n *Node) self() election.Status {
 	}
 	if p != nil && p.State() == primary.StateServing {
 		s.Progress, s.Storage = p.Ages(now)
-		s.LSN = p.LSN()
+		s.LSN, s.Beat = p.LSN(), n.mu.beat
 	}
 	return s
 }

@@ -3,7 +3,10 @@
 package node
 
 import (
+	"fmt"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -30,7 +33,11 @@ func (n *Node) Status() api.ClusterStatus {
 	me := at(n.opt.Server)
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.Able, me.Storage = own.Able, own.Storage
-	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, n.opt.Warnings
+	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
+	me.Canary = n.canary.read(time.Now())
+	if k := me.Canary; k.StaleDirectReads > 0 {
+		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
+	}
 	for _, p := range n.elector.Peers() {
 		x := at(p.ID)
 		x.Heard, x.Conflict = p.Heard, p.Conflict

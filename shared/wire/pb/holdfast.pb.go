@@ -4746,7 +4746,8 @@ type VolumeStatus struct {
 	// The log cannot grow: admissions get STORAGE_UNAVAILABLE, releases still work.
 	Full bool `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
 	// What is wrong, for people; empty if nothing is.
-	Warnings      []string `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Warnings      []string      `protobuf:"bytes,7,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Canary        *CanaryStatus `protobuf:"bytes,8,opt,name=canary,proto3" json:"canary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4830,6 +4831,96 @@ func (x *VolumeStatus) GetWarnings() []string {
 	return nil
 }
 
+func (x *VolumeStatus) GetCanary() *CanaryStatus {
+	if x != nil {
+		return x.Canary
+	}
+	return nil
+}
+
+// CanaryStatus says how old a replica's reads of the volume are: the primary raises
+// a number there every second and tells it.
+type CanaryStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Comparisons of what was told with what was read.
+	Looks uint64 `protobuf:"varint,1,opt,name=looks,proto3" json:"looks,omitempty"`
+	// How long ago the last one was.
+	AgeMs int64 `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// The longest time for which a plain read showed an older value than was told.
+	MaxLagMs int64 `protobuf:"varint,3,opt,name=max_lag_ms,json=maxLagMs,proto3" json:"max_lag_ms,omitempty"`
+	// Plain reads that were old.
+	StaleReads uint64 `protobuf:"varint,4,opt,name=stale_reads,json=staleReads,proto3" json:"stale_reads,omitempty"`
+	// Reads past the caches that were old. There must be none: they could hide a fence.
+	StaleDirectReads uint64 `protobuf:"varint,5,opt,name=stale_direct_reads,json=staleDirectReads,proto3" json:"stale_direct_reads,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *CanaryStatus) Reset() {
+	*x = CanaryStatus{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CanaryStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CanaryStatus) ProtoMessage() {}
+
+func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
+func (*CanaryStatus) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *CanaryStatus) GetLooks() uint64 {
+	if x != nil {
+		return x.Looks
+	}
+	return 0
+}
+
+func (x *CanaryStatus) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *CanaryStatus) GetMaxLagMs() int64 {
+	if x != nil {
+		return x.MaxLagMs
+	}
+	return 0
+}
+
+func (x *CanaryStatus) GetStaleReads() uint64 {
+	if x != nil {
+		return x.StaleReads
+	}
+	return 0
+}
+
+func (x *CanaryStatus) GetStaleDirectReads() uint64 {
+	if x != nil {
+		return x.StaleDirectReads
+	}
+	return 0
+}
+
 type TableStatus struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Locks       uint64                 `protobuf:"varint,1,opt,name=locks,proto3" json:"locks,omitempty"`
@@ -4846,7 +4937,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +4949,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +4962,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -5324,7 +5415,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"heardAgoMs\x12\x1a\n" +
 	"\bconflict\x18\r \x01(\bR\bconflict\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12\x1b\n" +
-	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\"\xcd\x01\n" +
+	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\"\x80\x02\n" +
 	"\fVolumeStatus\x12\x1e\n" +
 	"\n" +
 	"filesystem\x18\x01 \x01(\tR\n" +
@@ -5336,7 +5427,16 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"free_bytes\x18\x05 \x01(\x03R\tfreeBytes\x12\x12\n" +
 	"\x04full\x18\x06 \x01(\bR\x04full\x12\x1a\n" +
-	"\bwarnings\x18\a \x03(\tR\bwarnings\"\xbd\x01\n" +
+	"\bwarnings\x18\a \x03(\tR\bwarnings\x121\n" +
+	"\x06canary\x18\b \x01(\v2\x19.holdfast.v1.CanaryStatusR\x06canary\"\xa8\x01\n" +
+	"\fCanaryStatus\x12\x14\n" +
+	"\x05looks\x18\x01 \x01(\x04R\x05looks\x12\x15\n" +
+	"\x06age_ms\x18\x02 \x01(\x03R\x05ageMs\x12\x1c\n" +
+	"\n" +
+	"max_lag_ms\x18\x03 \x01(\x03R\bmaxLagMs\x12\x1f\n" +
+	"\vstale_reads\x18\x04 \x01(\x04R\n" +
+	"staleReads\x12,\n" +
+	"\x12stale_direct_reads\x18\x05 \x01(\x04R\x10staleDirectReads\"\xbd\x01\n" +
 	"\vTableStatus\x12\x14\n" +
 	"\x05locks\x18\x01 \x01(\x04R\x05locks\x12\x18\n" +
 	"\aclients\x18\x02 \x01(\x04R\aclients\x12\x12\n" +
@@ -5445,7 +5545,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),               // 0: holdfast.v1.Status
 	(Role)(0),                 // 1: holdfast.v1.Role
@@ -5500,7 +5600,8 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*StatusResponse)(nil),    // 50: holdfast.v1.StatusResponse
 	(*Server)(nil),            // 51: holdfast.v1.Server
 	(*VolumeStatus)(nil),      // 52: holdfast.v1.VolumeStatus
-	(*TableStatus)(nil),       // 53: holdfast.v1.TableStatus
+	(*CanaryStatus)(nil),      // 53: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),       // 54: holdfast.v1.TableStatus
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.Answer.status:type_name -> holdfast.v1.Status
@@ -5570,50 +5671,51 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	1,  // 64: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
 	8,  // 65: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
 	51, // 66: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	53, // 67: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	54, // 67: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
 	1,  // 68: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
 	52, // 69: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	12, // 70: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	13, // 71: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	14, // 72: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	15, // 73: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	16, // 74: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	19, // 75: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	20, // 76: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	21, // 77: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	22, // 78: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	23, // 79: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	24, // 80: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	32, // 81: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	34, // 82: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	37, // 83: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	41, // 84: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	26, // 85: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	49, // 86: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	27, // 87: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	10, // 88: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	10, // 89: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	10, // 90: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	10, // 91: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	17, // 92: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	10, // 93: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	10, // 94: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	10, // 95: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	10, // 96: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	10, // 97: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	25, // 98: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	33, // 99: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	35, // 100: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	38, // 101: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	45, // 102: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	10, // 103: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	50, // 104: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	10, // 105: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	88, // [88:106] is the sub-list for method output_type
-	70, // [70:88] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	53, // 70: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	12, // 71: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	13, // 72: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	14, // 73: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	15, // 74: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	16, // 75: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	19, // 76: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	20, // 77: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	21, // 78: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	22, // 79: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	23, // 80: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	24, // 81: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	32, // 82: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	34, // 83: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	37, // 84: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	41, // 85: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	26, // 86: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	49, // 87: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	27, // 88: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	10, // 89: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	10, // 90: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	10, // 91: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	10, // 92: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	17, // 93: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	10, // 94: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	10, // 95: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	10, // 96: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	10, // 97: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	10, // 98: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	25, // 99: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	33, // 100: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	35, // 101: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	38, // 102: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	45, // 103: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	10, // 104: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	50, // 105: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	10, // 106: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	89, // [89:107] is the sub-list for method output_type
+	71, // [71:89] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -5645,7 +5747,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,8 +36,10 @@ type PeerStatus struct {
 	Able  bool                   `protobuf:"varint,4,opt,name=able,proto3" json:"able,omitempty"`
 	// How long ago the core loop made a round, and a check or probe of the volume
 	// succeeded, in nanoseconds.
-	ProgressNs    int64 `protobuf:"varint,5,opt,name=progress_ns,json=progressNs,proto3" json:"progress_ns,omitempty"`
-	StorageNs     int64 `protobuf:"varint,6,opt,name=storage_ns,json=storageNs,proto3" json:"storage_ns,omitempty"`
+	ProgressNs int64 `protobuf:"varint,5,opt,name=progress_ns,json=progressNs,proto3" json:"progress_ns,omitempty"`
+	StorageNs  int64 `protobuf:"varint,6,opt,name=storage_ns,json=storageNs,proto3" json:"storage_ns,omitempty"`
+	// The last number that a primary wrote to its canary on the volume; 0 = none.
+	Beat          uint64 `protobuf:"varint,7,opt,name=beat,proto3" json:"beat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -110,6 +112,13 @@ func (x *PeerStatus) GetProgressNs() int64 {
 func (x *PeerStatus) GetStorageNs() int64 {
 	if x != nil {
 		return x.StorageNs
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetBeat() uint64 {
+	if x != nil {
+		return x.Beat
 	}
 	return 0
 }
@@ -827,7 +836,7 @@ var File_shared_wire_peer_proto protoreflect.FileDescriptor
 
 const file_shared_wire_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\xaf\x01\n" +
+	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\xc3\x01\n" +
 	"\n" +
 	"PeerStatus\x12%\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -837,7 +846,8 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\vprogress_ns\x18\x05 \x01(\x03R\n" +
 	"progressNs\x12\x1d\n" +
 	"\n" +
-	"storage_ns\x18\x06 \x01(\x03R\tstorageNs\"\x92\x01\n" +
+	"storage_ns\x18\x06 \x01(\x03R\tstorageNs\x12\x12\n" +
+	"\x04beat\x18\a \x01(\x04R\x04beat\"\x92\x01\n" +
 	"\x04Ping\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +
