@@ -3,6 +3,9 @@
 package fuse_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -135,4 +138,28 @@ func TestInodes(t *testing.T) {
 	if got := two.read(fd, 0, 100); got != "con\x00\x00" {
 		t.Errorf("after truncate and fallocate it holds %q", got)
 	}
+}
+
+// TestManyFiles: what a kernel remembers costs the share descriptors, so it is
+// told to forget before they run out.
+func TestManyFiles(t *testing.T) {
+	const files = 6000
+	s := newShare(t)
+	for i := range files {
+		must(t, os.WriteFile(filepath.Join(s.Dir(), fmt.Sprint(i)), nil, 0o644))
+	}
+	before := descriptors(t)
+	c := newClient(t, mount(t, s, fuse.Stale(time.Hour)))
+	for i := range files {
+		c.onPath("stat", fmt.Sprint(i))
+	}
+	cluster.Await(t, cluster.Patience, "the kernel to forget", func() bool { return descriptors(t) < before+files/2 })
+	c.onPath("stat", "0")
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(all)
 }

@@ -44,7 +44,7 @@ type answer struct {
 
 // client is a process on a mount. One order at a time.
 type client struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -58,7 +58,12 @@ type client struct {
 // newClient starts a process that works on a mount.
 func newClient(t *testing.T, m *fuse.Mount) *client {
 	t.Helper()
-	c := &client{t: t, dir: m.Dir(), cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	return newClientAt(t, m.Dir())
+}
+
+func newClientAt(t testing.TB, dir string) *client {
+	t.Helper()
+	c := &client{t: t, dir: dir, cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), envClient+"=1")
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -202,6 +207,11 @@ func carryOut(o *order, a *answer) (err error) {
 		buf := volume.AlignedBuffer((len(o.Data) + volume.BlockSize - 1) / volume.BlockSize * volume.BlockSize)[:len(o.Data)]
 		copy(buf, o.Data)
 		_, err = unix.Pwrite(o.FD, buf, o.Off)
+	case "writes": // Size of them, one behind the other
+		buf := volume.AlignedBuffer(len(o.Data))
+		for i := int64(0); i < o.Size && err == nil; i++ {
+			_, err = unix.Pwrite(o.FD, buf, o.Off+i*int64(len(buf)))
+		}
 	case "fsync":
 		err = unix.Fsync(o.FD)
 	case "fdatasync":

@@ -23,11 +23,13 @@ const (
 // fileData is the content of a file. The backing file holds what everybody
 // sees; besides, it is remembered what a power loss would leave instead.
 type fileData struct {
-	mu   sync.RWMutex
-	file *os.File // the backing file, nil until first used
+	mu sync.RWMutex
 
-	// Guarded by mu, and meaningful once file is open.
-	stable int64 // the durable size
+	// guarded by mu
+	file   *os.File // the backing file, while handles are open
+	opens  int      // handles
+	known  bool     // stable and before mean something
+	stable int64    // the durable size
 	before map[int64]*oldPage
 }
 
@@ -39,40 +41,58 @@ type oldPage struct {
 	doomed bool
 }
 
-// open opens the backing file at first use.
+// open opens the backing file for one more handle.
 func (d *fileData) open(n *node) syscall.Errno {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.file != nil {
-		return 0
+	if d.file == nil {
+		if err := d.reopen(n); err != nil {
+			return errnoOf(err)
+		}
 	}
-	fd, err := unix.Open(self(n.fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return errnoOf(err)
-	}
-	st, err := statFD(fd)
-	if err != nil {
-		return errnoOf(errors.Join(err, unix.Close(fd)))
-	}
-	d.file, d.stable, d.before = os.NewFile(uintptr(fd), "backing"), st.Size, make(map[int64]*oldPage)
+	d.opens++
 	return 0
 }
 
+func (d *fileData) reopen(n *node) error {
+	fd, err := unix.Open(self(n.fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	d.file = os.NewFile(uintptr(fd), "backing")
+	if d.known {
+		return nil
+	}
+	d.stable, err = d.size()
+	d.known, d.before = true, make(map[int64]*oldPage)
+	return err
+}
+
+// close ends a handle, and with the last one the backing file: kernels remember
+// far more files than are open.
 func (d *fileData) close() {
-	if d.file != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opens--
+	d.closeUnused()
+}
+
+func (d *fileData) closeUnused() {
+	if d.opens <= 0 && d.file != nil {
 		_ = d.file.Close() // all errors of writes were told to their writers
+		d.file = nil
 	}
 }
 
 // unsynced says that a power loss would change the content.
-func (d *fileData) unsynced() bool {
+func (d *fileData) unsynced(n *node) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if d.file == nil {
+	if !d.known {
 		return false
 	}
-	size, err := d.size()
-	return len(d.before) > 0 || err == nil && size != d.stable
+	st, err := statFD(n.fd)
+	return len(d.before) > 0 || err == nil && st.Size != d.stable
 }
 
 func (d *fileData) size() (int64, error) {
@@ -161,9 +181,6 @@ func (d *fileData) allocate(mode uint32, off, length int64) syscall.Errno {
 func (d *fileData) sync() syscall.Errno {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.file == nil {
-		return 0
-	}
 	maps.DeleteFunc(d.before, func(_ int64, old *oldPage) bool { return !old.doomed })
 	size, err := d.size()
 	d.stable = size
@@ -179,21 +196,30 @@ func (d *fileData) failSync() {
 	}
 }
 
-// settle makes all of it durable, even what a sync lost.
-func (d *fileData) settle() syscall.Errno {
+// settle makes all of it durable, even what a sync lost: what is there now is
+// what counts from the next open on.
+func (d *fileData) settle(n *node) error {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	clear(d.before)
-	d.mu.Unlock()
-	return d.sync()
+	st, err := statFD(n.fd)
+	d.stable = st.Size
+	return err
 }
 
 // powerLoss keeps of what is not durable what luck has it.
-func (d *fileData) powerLoss(keep float64, luck *luck, loss *Loss) error {
+func (d *fileData) powerLoss(n *node, keep float64, luck *luck, loss *Loss) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.file == nil {
+	if !d.known {
 		return nil
 	}
+	if d.file == nil {
+		if err := d.reopen(n); err != nil {
+			return err
+		}
+	}
+	defer d.closeUnused()
 	size, err := d.size()
 	if err != nil {
 		return err

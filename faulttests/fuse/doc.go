@@ -26,6 +26,14 @@
 // = backing and Dirs = the mounts does. Only an un-synced removal looks
 // different from there: the link count still has the removed name.
 // Renaming onto a name, seen from there, may for a moment show the replaced file by the old name.
+// Files may be put there directly before clients use them; they count as durable.
+//
+// A name is looked up again by the kernel after an error, once, when it was known
+// before: a single fault of a Lookup may go unnoticed. A directory that the share
+// moved behind a kernel's back, as PowerLoss may, can cost one ESTALE in a rename.
+//
+// What the kernel remembers of a share costs this process a descriptor each.
+// From Linux 6.18 on it is told to forget what is not in use, now and then.
 //
 // # What a power loss takes
 //

@@ -3,6 +3,8 @@
 package fuse
 
 import (
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 
@@ -84,11 +86,34 @@ func (h *host) give(n *node, out *gofuse.EntryOut) syscall.Errno {
 	h.mu.Lock()
 	h.lookups[n.ino]++
 	again := h.lookups[n.ino] > 1
+	if !again {
+		h.fresh++
+	}
+	prune := h.fresh > pruneAfter
+	if prune {
+		h.fresh = 0
+	}
 	h.mu.Unlock()
 	if again {
 		h.share.nodes.release(n) // one reference for each host is enough
 	}
+	if prune {
+		go h.prune()
+	}
 	return 0
+}
+
+// pruneAfter is how many new nodes a kernel gets before it is asked to forget
+// those that nobody uses. Else it remembers all, and each costs us a descriptor.
+const pruneAfter = 2000
+
+// prune asks the kernel to forget. What it cached of these nodes is lost, stale or not.
+func (h *host) prune() {
+	h.mu.Lock()
+	all := slices.Collect(maps.Keys(h.lookups))
+	h.mu.Unlock()
+	// A kernel before Linux 6.18 does not know how; it still forgets under pressure.
+	_ = h.server.PruneNotify(all)
 }
 
 // Forget takes lookups back.

@@ -18,8 +18,9 @@ type handle struct {
 	listing []gofuse.DirEntry // of a directory, since its reader began at the top
 }
 
-// opened makes a handle. It takes over the caller's reference to the node.
+// opened makes a handle. It takes over the caller's open of a file's data.
 func (h *host) opened(n *node, boot int64) uint64 {
+	h.share.nodes.hold(n)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
@@ -27,13 +28,21 @@ func (h *host) opened(n *node, boot int64) uint64 {
 	return h.last
 }
 
-// closed takes a handle away.
+// closed takes a handle away, but not its reference to the node.
 func (h *host) closed(fh uint64) *handle {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	x := h.handles[fh]
 	delete(h.handles, fh)
 	return x
+}
+
+// letGo ends a handle that was taken away.
+func (x *handle) letGo(s *nodes) {
+	if !x.node.dir {
+		x.node.data.close()
+	}
+	s.release(x.node)
 }
 
 // open is a handle, unless the share has restarted since.
@@ -58,6 +67,12 @@ func (h *host) withHandle(c *call, fh uint64, do func(*handle) syscall.Errno) sy
 		if x.boot != h.share.boots.Load() {
 			return syscall.ESTALE
 		}
+		if c.unheard && !x.node.dir { // the handle may be closed by now
+			if errno := x.node.data.open(x.node); errno != 0 {
+				return errno
+			}
+			defer x.node.data.close()
+		}
 		return do(x)
 	})
 }
@@ -71,15 +86,11 @@ func (h *host) Open(cancel <-chan struct{}, in *gofuse.OpenIn, out *gofuse.OpenO
 	var boot int64
 	errno = h.do(newCall(Open, cancel, &in.InHeader, place{dir: n}), func() syscall.Errno {
 		boot = h.share.boots.Load()
-		if in.Flags&unix.O_TRUNC != 0 {
-			return h.truncate(n, 0)
-		}
-		return n.data.open(n)
+		return h.openData(n, in.Flags&unix.O_TRUNC != 0)
 	})
 	if errno != 0 {
 		return gofuse.Status(errno)
 	}
-	h.share.nodes.hold(n)
 	out.Fh, out.OpenFlags = h.opened(n, boot), h.openFlags(in.Flags)
 	return gofuse.OK
 }
@@ -109,13 +120,14 @@ func (h *host) Create(cancel <-chan struct{}, in *gofuse.CreateIn, name string, 
 		if errno != 0 {
 			return nil, errno
 		}
-		if errno = n.data.open(n); errno == 0 && !made && flags&unix.O_TRUNC != 0 {
-			errno = h.truncate(n, 0)
-		}
-		if errno != 0 {
+		if errno = h.openData(n, !made && flags&unix.O_TRUNC != 0); errno != 0 {
 			h.share.nodes.release(n)
+			return nil, errno
 		}
-		return n, errno
+		if c.unheard {
+			n.data.close()
+		}
+		return n, 0
 	}, &out.EntryOut)
 	if status != gofuse.OK {
 		return status
@@ -124,15 +136,27 @@ func (h *host) Create(cancel <-chan struct{}, in *gofuse.CreateIn, name string, 
 	if errno != 0 {
 		return gofuse.Status(errno)
 	}
-	h.share.nodes.hold(n)
 	out.Fh, out.OpenFlags = h.opened(n, boot), h.openFlags(flags)
 	return gofuse.OK
 }
 
+// openData opens a file's data for a handle, and empties it where that is wanted.
+func (h *host) openData(n *node, empty bool) syscall.Errno {
+	errno := n.data.open(n)
+	if errno == 0 && empty {
+		if errno = h.truncate(n, 0); errno != 0 {
+			n.data.close()
+		}
+	}
+	return errno
+}
+
+// truncate sets a file's size.
 func (h *host) truncate(n *node, size int64) syscall.Errno {
 	if errno := n.data.open(n); errno != 0 {
 		return errno
 	}
+	defer n.data.close()
 	if h.quick != nil {
 		h.quick.forgetFile(n)
 	}
@@ -206,22 +230,22 @@ func (h *host) Release(_ <-chan struct{}, in *gofuse.ReleaseIn) {
 		return
 	}
 	if in.ReleaseFlags&gofuse.FUSE_RELEASE_FLOCK_UNLOCK == 0 {
-		h.share.nodes.release(x.node)
+		x.letGo(h.share.nodes)
 		return
 	}
 	// The kernel does not wait for it, nor may its other releases.
-	go h.unlock(x.node, holder{h.Mount, in.Fh})
+	go h.unlock(x, holder{h.Mount, in.Fh})
 }
 
-func (h *host) unlock(n *node, who holder) {
-	defer h.share.nodes.release(n)
-	c := &call{op: Lock, at: []place{{dir: n}}}
+func (h *host) unlock(x *handle, who holder) {
+	defer x.letGo(h.share.nodes)
+	c := &call{op: Lock, at: []place{{dir: x.node}}}
 	for _, r := range h.struck(c) {
 		if h.hold(c, r) != 0 {
 			break // the mount ends, and all its locks with it
 		}
 	}
-	n.lock.set(who, unix.F_UNLCK)
+	x.node.lock.set(who, unix.F_UNLCK)
 }
 
 // GetLk asks for byte-range locks, which are not supported.
@@ -242,12 +266,8 @@ func (h *host) SetLkw(cancel <-chan struct{}, in *gofuse.LkIn) gofuse.Status {
 		if errno != syscall.EAGAIN || again == nil {
 			return gofuse.Status(errno)
 		}
-		select {
-		case <-again:
-		case <-cancel:
-			return gofuse.EINTR
-		case <-h.ended:
-			return gofuse.EIO
+		if errno := h.wait(newCall(Lock, cancel, &in.InHeader), again); errno != 0 {
+			return gofuse.Status(errno)
 		}
 	}
 }
@@ -273,7 +293,6 @@ func (h *host) OpenDir(_ <-chan struct{}, in *gofuse.OpenIn, out *gofuse.OpenOut
 	if errno != 0 {
 		return gofuse.Status(errno)
 	}
-	h.share.nodes.hold(n)
 	out.Fh = h.opened(n, h.share.boots.Load())
 	if h.profile.Cache > 0 {
 		out.OpenFlags = gofuse.FOPEN_CACHE_DIR | gofuse.FOPEN_KEEP_CACHE
@@ -304,7 +323,7 @@ func (h *host) ReadDir(cancel <-chan struct{}, in *gofuse.ReadIn, out *gofuse.Di
 // ReleaseDir ends an open directory.
 func (h *host) ReleaseDir(in *gofuse.ReleaseIn) {
 	if x := h.closed(in.Fh); x != nil {
-		h.share.nodes.release(x.node)
+		x.letGo(h.share.nodes)
 	}
 }
 

@@ -3,6 +3,7 @@
 package fuse_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,6 +19,8 @@ const (
 	envConform = "HOLDFAST_FUSE_CONFORM" // the mount to run the conformance suite on
 )
 
+var faults = flag.Bool("faults", false, "run the tests that take minutes, too")
+
 func TestMain(m *testing.M) {
 	if os.Getenv(envClient) != "" {
 		os.Exit(obey(os.Stdin, os.Stdout))
@@ -25,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +36,7 @@ func must(t *testing.T, err error) {
 }
 
 // newShare makes a share of a fresh directory, or skips the test.
-func newShare(t *testing.T) *fuse.Share {
+func newShare(t testing.TB) *fuse.Share {
 	t.Helper()
 	if err := fuse.Available(); err != nil {
 		t.Skip(err)
@@ -47,7 +50,7 @@ func newShare(t *testing.T) *fuse.Share {
 }
 
 // mount attaches a host.
-func mount(t *testing.T, s *fuse.Share, p fuse.Profile) *fuse.Mount {
+func mount(t testing.TB, s *fuse.Share, p fuse.Profile) *fuse.Mount {
 	t.Helper()
 	m, err := s.Mount(t.TempDir(), p)
 	must(t, err)

@@ -63,9 +63,10 @@ type Mount struct {
 	served chan struct{} // closed when the kernel is done with us
 	once   sync.Once
 
-	mu      sync.Mutex
+	mu      sync.Mutex         // for what follows
 	lookups map[uint64]uint64  // how often the kernel was given a node, by number
 	handles map[uint64]*handle // open files and directories
+	fresh   int                // nodes that were new to the kernel, since it pruned
 	last    uint64             // handle given
 }
 
@@ -182,8 +183,8 @@ func (m *Mount) forgetAll() {
 	handles, lookups := m.handles, m.lookups
 	m.handles, m.lookups = make(map[uint64]*handle), make(map[uint64]uint64)
 	m.mu.Unlock()
-	for _, h := range handles {
-		m.share.nodes.release(h.node)
+	for _, x := range handles {
+		x.letGo(m.share.nodes)
 	}
 	for ino := range lookups {
 		m.share.nodes.releaseNumber(ino)

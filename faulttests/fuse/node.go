@@ -104,7 +104,7 @@ func (s *nodes) release(n *node) {
 	if n.refs > 0 {
 		return
 	}
-	if st, err := statFD(n.fd); err == nil && st.Nlink > 0 && n.data.unsynced() {
+	if st, err := statFD(n.fd); err == nil && st.Nlink > 0 && n.data.unsynced(n) {
 		return
 	}
 	s.close(n)
@@ -133,7 +133,6 @@ func (s *nodes) sweep() {
 
 func (s *nodes) close(n *node) {
 	delete(s.byIno, n.ino)
-	n.data.close()
 	_ = unix.Close(n.fd) // it led to a path, nothing was written through it
 }
 

@@ -60,6 +60,7 @@ func NewShare(backing string, seed uint64) (*Share, error) {
 	return s, nil
 }
 
+// makeStash makes the directory for what was removed.
 func (s *Share) makeStash() (err error) {
 	if s.stash, err = os.MkdirTemp(filepath.Dir(s.backing), "."+filepath.Base(s.backing)+"-removed-"); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (s *Share) Unsynced() (names, files int) {
 	names = len(s.tree.pending)
 	s.tree.mu.RUnlock()
 	for _, n := range s.nodes.all() {
-		if n.data.unsynced() {
+		if n.data.unsynced(n) {
 			files++
 		}
 	}
@@ -109,9 +110,7 @@ func (s *Share) Sync() error {
 	defer s.power.Unlock()
 	failed := s.tree.syncAll()
 	for _, n := range s.nodes.all() {
-		if errno := n.data.settle(); errno != 0 {
-			failed = errors.Join(failed, errno)
-		}
+		failed = errors.Join(failed, n.data.settle(n))
 	}
 	s.nodes.sweep()
 	return failed
@@ -131,7 +130,7 @@ func (s *Share) PowerLoss(keep float64) (Loss, error) {
 	failed := s.tree.powerLoss(keep, s.luck, &loss)
 	for _, n := range s.nodes.all() {
 		n.lock.clear()
-		if err := n.data.powerLoss(keep, s.luck, &loss); err != nil {
+		if err := n.data.powerLoss(n, keep, s.luck, &loss); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("power loss of inode %d: %w", n.ino, err))
 		}
 	}
