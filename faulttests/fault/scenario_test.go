@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 // clients is how many append in the main scenario.
@@ -72,6 +73,9 @@ type battle struct {
 	workers []*Worker
 	ledger  *check.Ledger
 	took    time.Duration
+	// archive has what the collector keeps of the log.
+	archive   string
+	collector *check.Collector
 }
 
 func newBattle(t *testing.T, lines [][]byte, clients int, seed uint64) *battle {
@@ -82,7 +86,8 @@ func newBattle(t *testing.T, lines [][]byte, clients int, seed uint64) *battle {
 // newBattleOn is one over a cluster that runs.
 func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, seed uint64) *battle {
 	t.Helper()
-	b := &battle{c: c, ledger: &check.Ledger{}}
+	b := &battle{c: c, ledger: &check.Ledger{}, archive: t.TempDir()}
+	b.collector = check.StartCollector(t.Context(), c.Dir(), b.archive)
 	b.nemesis = &Nemesis{Cluster: c, Rand: rand.New(rand.NewPCG(seed, 1)), Every: time.Second}
 	for i := range clients {
 		b.workers = append(b.workers, &Worker{
@@ -195,21 +200,36 @@ func (b *battle) progress(t *testing.T, since time.Duration) {
 		since.Seconds(), b.nemesis.Primaries, b.nemesis.Kills, appends, grants, float64(bytes)/1e6, unknown)
 }
 
-// end stops the servers, verifies the volume, judges and reports.
-func (b *battle) end(t *testing.T) {
+// end stops the servers, judges and reports: the volume, what clients were told,
+// the log and what they believed to hold.
+func (b *battle) end(t *testing.T) *check.Report {
 	t.Helper()
 	b.c.TermAll()
-	report, err := b.c.Fsck()
-	if err != nil {
+	if err := b.collector.Stop(); err != nil {
 		t.Error(err)
 	}
+	r := &check.Report{}
+	report, err := b.c.Fsck()
+	check.CheckFsck(report, err, r)
 	for _, f := range report.Findings {
 		t.Logf("fsck: %s %s: %s", f.Severity, f.Path, f.Problem)
 	}
-	v := check.Judge(b.ledger, func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) })
-	for _, bad := range v.Bad {
+	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(b.c.File(string(name))) }
+	v := b.ledger.Check(read, r)
+	if _, err := check.CheckLog(check.LogOptions{Dir: b.archive, Ledger: b.ledger, File: read}, r); err != nil {
+		t.Error(err)
+	}
+	check.CheckHolds(b.ledger.Holds(), r)
+	for _, bad := range r.Violations() {
 		t.Error(bad)
 	}
+	b.figures(t, report, v)
+	return r
+}
+
+// figures tells what was done and how long failovers took.
+func (b *battle) figures(t *testing.T, report volume.Report, v check.Verdict) {
+	t.Helper()
 	appends, grants, unknown, bytes := b.ledger.Count()
 	all, granted, _ := b.ledger.Entries()
 	repeats := 0
