@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,7 +298,14 @@ func TestRecoverCrashesAnywhere(t *testing.T) {
 			case volumetest.OpReadAt, volumetest.OpLstat, volumetest.OpStat, volumetest.OpReadDir, volumetest.OpClose, volumetest.OpTryLock, volumetest.OpUnlock:
 				continue // changes nothing: as before the next call
 			}
-			for _, action := range []volumetest.Action{volumetest.Crash(), volumetest.CrashTorn(700), volumetest.CrashAfter()} {
+			actions := []volumetest.Action{volumetest.Crash(), volumetest.CrashAfter()}
+			switch call.Op {
+			case volumetest.OpWriteAt:
+				actions = append(actions, volumetest.CrashTorn(700))
+			case volumetest.OpRename, volumetest.OpSync, volumetest.OpSyncDir:
+				actions = append(actions, volumetest.FailBefore(syscall.EIO), volumetest.FailAfter(syscall.EIO))
+			}
+			for _, action := range actions {
 				d := l.disk.Clone()
 				dying := host(d, 9)
 				dying.SetHook(volumetest.At(n, action))
