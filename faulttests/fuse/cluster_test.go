@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
@@ -139,4 +141,62 @@ func TestClusterCutOff(t *testing.T) {
 	}
 	s.AwaitReplicas(cluster.Patience)
 	s.end(t, w)
+}
+
+// TestClusterUnderFaults lets one thing after another go wrong on the primary's
+// host, and with the share, under a writer that goes on all the time.
+func TestClusterUnderFaults(t *testing.T) {
+	if !*faults {
+		t.Skip("takes a minute: give -faults")
+	}
+	s := newSite(t, fuse.Stale(time.Second))
+	w := s.newWriter(t)
+	for _, f := range []fuse.Fault{
+		{Ops: fuse.Fsync | fuse.Write, Delay: 2 * time.Millisecond, Jitter: 10 * time.Millisecond},
+		{Ops: fuse.Fsync, Contains: "/wal-", Times: 1, Err: unix.EIO},
+		{Ops: fuse.Fsync, Contains: "/wal-", Times: 1, Err: unix.EIO, Effect: fuse.Done},
+		{Ops: fuse.Write, Contains: "/wal-", Skip: 3, Times: 1, Err: unix.EIO, Effect: fuse.DoneLate},
+		{Ops: fuse.Write, Under: "files", Skip: 3, Times: 1, Err: unix.EIO, Effect: fuse.DoneLate},
+		{Ops: fuse.Read, Contains: "/fence", Times: 1, Err: unix.EIO},
+		{Ops: fuse.Read, Contains: "/fence", Times: 1, Err: unix.ESTALE},
+		{Hang: true},
+	} {
+		p, epoch := s.Primary(t.Context())
+		if p == nil {
+			p = s.AwaitPrimary(cluster.Patience)
+		}
+		r := s.hosts[p.Member.ID].Inject(f)
+		began := time.Now()
+		w.lines(100)
+		r.Release()
+		w.lines(100)
+		_, now := s.Primary(t.Context())
+		t.Logf("%+v: %d hits, epochs %d to %d, %v", f, r.Hits(), epoch, now, time.Since(began))
+		if r.Hits() == 0 {
+			t.Errorf("the fault hit nobody")
+		}
+		s.startEnded(t)
+	}
+	for range 3 {
+		loss, err := s.share.PowerLoss(0.5)
+		must(t, err)
+		t.Logf("a power loss took %+v", loss)
+		cluster.Await(t, cluster.Patience, "somebody to notice", func() bool { p, _ := s.Primary(t.Context()); return p == nil })
+		s.startEnded(t)
+		w.lines(100)
+		s.startEnded(t)
+	}
+	s.end(t, w)
+}
+
+// startEnded starts again the servers that ended, as their supervisor would.
+func (s *site) startEnded(t *testing.T) {
+	t.Helper()
+	for _, x := range s.Servers() {
+		if !x.Running() {
+			t.Logf("server %d ended: %s", x.Member.ID, x.Tail(1))
+			x.Start()
+		}
+	}
+	s.AwaitReplicas(cluster.Patience)
 }
