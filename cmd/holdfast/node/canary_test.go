@@ -3,11 +3,60 @@
 package node
 
 import (
+	"crypto/rand"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
+
+// TestCanaryOnANetworkFilesystem: where caches are old for half a minute, the status
+// says so of plain reads, and reads past the caches raise no alarm.
+func TestCanaryOnANetworkFilesystem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
+		members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
+		if _, err := volume.Init(t.Context(), disk.Host(9, profile), members, rand.Reader); err != nil {
+			t.Fatal(err)
+		}
+		var hosts [2]*volume.Volume
+		for i := range hosts {
+			v, err := volume.Open(disk.Host(i+1, profile), volume.Options{Server: cluster.ServerID(i + 1), Random: rand.Reader})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[i] = v
+		}
+		var c canary
+		for value := range uint64(120) {
+			if err := hosts[0].WriteCanary(1, value+1); err != nil {
+				t.Fatal(err)
+			}
+			if !c.hear(1, value+1, time.Now()) {
+				t.Errorf("value %d is no reason to look", value+1)
+			}
+			direct, err := hosts[1].ReadCanary(1, volume.FlagDirect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, err := hosts[1].ReadCanary(1, volume.FlagRead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.look(direct, plain, time.Now()) {
+				t.Errorf("alarm at value %d", value+1)
+			}
+			time.Sleep(time.Second)
+		}
+		s := c.read(time.Now())
+		if s.Looks != 120 || s.StaleDirectReads != 0 || s.StaleReads < 100 || s.MaxLag < profile.Stale-5*time.Second || s.MaxLag > profile.Stale {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
 
 // TestCanaryLag follows plain reads that are three seconds old.
 func TestCanaryLag(t *testing.T) {
