@@ -69,6 +69,7 @@ const (
 	late                  // the process stops before the call, which is made after the next reign served
 	behind                // the process stops right behind the call
 	refused               // a claimant fails, and another one reigns
+	hung                  // the call hangs: another one reigns, and the process gives itself up
 )
 
 // callFault is one injection and what must come of it.
@@ -98,6 +99,7 @@ func onPrimary() []callFault {
 		{"EIO at fsync of the directory of the log", deposed, place.reign, fails("fsync", 1, "EIO")},
 		{"EIO at a pwrite64 of a protected file", goesOn, place.file, fails("pwrite64", 3, "EIO")},
 		{"ENOSPC at pwrite64s of a protected file", goesOn, place.file, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
+		{"fdatasync of the log hangs", hung, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: cluster.Held}},
 		{"fdatasync of the log begins 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: 2 * time.Second}},
 		{"fdatasync of the log returns 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Exit: 2 * time.Second}},
 	}
@@ -216,8 +218,16 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 		rest(t.Context(), time.Second)
 		row.neverAgain(t, x)
 		t.Logf("epoch %d follows epoch %d", now, at.epoch)
+	case hung:
+		b.reign(t, at.epoch)
+		cluster.Await(t, cluster.Patience, "the process to give itself up", func() bool { return strings.Contains(p.Log(), "giving the process up") })
+		t.Logf("the process gave itself up %v after the call", time.Since(call.At).Round(time.Millisecond))
+		x.Detach() // strace keeps a thread that it holds
+		awaitEnd(t, x)
+		p.Start()
+		rest(t.Context(), 500*time.Millisecond)
 	case killed:
-		awaitKilled(t, x)
+		awaitEnd(t, x)
 		b.reign(t, at.epoch)
 		p.Start()
 		rest(t.Context(), 500*time.Millisecond)
@@ -268,7 +278,7 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d", now.Member.ID, epoch, x.Server().Member.ID, at.epoch+1)
 		}
 	case killed:
-		awaitKilled(t, x)
+		awaitEnd(t, x)
 		p.Start()
 		x.Server().Start()
 		b.reign(t, at.epoch)
@@ -297,11 +307,11 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 	b.end(t)
 }
 
-// awaitKilled waits for the end of a process that a call killed.
-func awaitKilled(t *testing.T, x *cluster.Trace) {
+// awaitEnd waits for the end of a process that a call killed, or made to give up.
+func awaitEnd(t *testing.T, x *cluster.Trace) {
 	t.Helper()
 	if _, ended := x.Server().Ended(cluster.Patience); !ended {
-		t.Fatal("the process lives on after its SIGKILL")
+		t.Fatal("the process lives on")
 	}
 }
 
