@@ -10,8 +10,8 @@ func takeoverMutants() []Mutant {
 			Rule: "set the fence, then read START through the same descriptor (DESIGN 3.3)",
 			Edits: []Edit{
 				{"shared/volume/fence.go",
-					"	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {",
-					"	s, err = readStart(ctx, f, d)\n	if err != nil {\n		return nil, err\n	}\n	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {"},
+					"	if err := setFlag(f, by, nonce); err != nil {",
+					"	s, err = readStart(ctx, f, d)\n	if err != nil {\n		return nil, err\n	}\n	if err := setFlag(f, by, nonce); err != nil {"},
 				{"shared/volume/fence.go", "	return readStart(ctx, f, d)\n", "	return s, nil\n"},
 			},
 			By: everyCall(), Fast: true,
