@@ -111,6 +111,7 @@ func (c *core) keepAlive(x *call) {
 	}
 	c.hear(id)
 	if c.table.HeldBy(id) != x.held {
+		x.grants = []locktable.Grant{} // who holds nothing has to be told, too
 		for g := range c.table.Held(id) {
 			x.grants = append(x.grants, g)
 		}

@@ -68,8 +68,11 @@ func TestKeepAliveThatDiffersListsGrants(t *testing.T) {
 		a := x.ok(acquire("c1", 1, "a", 0))
 		b := x.ok(acquire("c1", 2, "b", 0))
 		x.ok(acquire("c2", 1, "c", 0))
-		if stray := x.keepAlive("c1", 2); len(stray) != 0 {
+		if stray := x.keepAlive("c1", 2); stray != nil {
 			t.Errorf("in step: %v", stray)
+		}
+		if stray := x.keepAlive("loser", 1); stray == nil || len(stray) > 0 {
+			t.Errorf("of one that lost everything: %#v, want an empty list", stray)
 		}
 		had := map[cluster.LockName]cluster.Token{}
 		for _, g := range x.keepAlive("c1", 1) {

@@ -272,7 +272,7 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 
 // KeepAlive renews everything the client holds or waits for. Held is how many
 // tokens the client believes it holds; when that is not so, grants lists what it
-// has by the table.
+// has by the table, and is not nil even if that is nothing.
 func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (grants []locktable.Grant, out locktable.Outcome, err error) {
 	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
 	out, err = p.await(ctx, c)

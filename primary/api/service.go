@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -143,21 +142,8 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 	for _, g := range grants {
 		r.Grants = append(r.Grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
 	}
-	if r.Differs = len(grants) > 0; !r.Differs && out.Status == cluster.StatusOK && q.GetHeld() > 0 {
-		r.Differs, err = s.holdsNothing(ctx, client)
-	}
-	return r, err
-}
-
-// holdsNothing tells a client that lost everything, for whom KeepAlive has nothing to
-// list, from one that is right.
-func (s *service) holdsNothing(ctx context.Context, client cluster.ClientID) (bool, error) {
-	nothing := false
-	reading, err := s.b.Read(ctx, func(v primary.View) { nothing = v.Table.HeldBy(client) == 0 })
-	if err != nil || reading.Status != cluster.StatusOK || reading.Local {
-		return false, err // the reign has ended since: the next one tells
-	}
-	return nothing, nil
+	r.Differs = grants != nil
+	return r, nil
 }
 
 // handover moves the reign on purpose.
