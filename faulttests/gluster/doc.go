@@ -24,8 +24,10 @@
 //     other was told ENOTEMPTY, and its directory stayed whole under its old name.
 //   - Inode numbers are equal on all mounts; aligned direct I/O shows no old blocks;
 //     flock excludes other mounts and is free 5 ms after kill -9 of its holder.
-//   - A brick that is killed and comes back is not noticed by readers and writers. A
-//     client that is cut from a brick hangs for network.ping-timeout at some calls.
+//   - While a killed brick is away, calls go on. A tenth of a second after one had
+//     come back, before it was healed, the writer of a file was told the file's size
+//     as it was when the brick was killed, through its open descriptor.
+//   - A client that is cut from a brick hangs for network.ping-timeout at some calls.
 //   - A client that was just cut from a brick writes, and is answered: the write is on
 //     the two other bricks. Another mount which reads that file from the cut brick
 //     through an open descriptor goes on reading old data, for all of the 60 seconds
