@@ -39,7 +39,8 @@ type Fault struct {
 	Hang bool
 	// Err is what the caller gets; 0 = what the call itself says.
 	Err syscall.Errno
-	// Effect says whether the call with an Err is done all the same.
+	// Effect says whether the call with an Err is done all the same. It counts
+	// for Changes and Lock; other calls have nothing that could be done.
 	Effect Effect
 }
 

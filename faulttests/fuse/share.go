@@ -29,8 +29,9 @@ type Share struct {
 	power sync.RWMutex // each call holds it for reading while it has its effect
 	boots atomic.Int64 // power losses; handles of an earlier boot are stale
 
-	mu     sync.Mutex
-	mounts []*Mount // guarded by mu
+	mu     sync.Mutex // for what follows
+	mounts []*Mount
+	closed bool
 }
 
 // Loss is what a power loss took.
@@ -142,10 +143,10 @@ func (s *Share) PowerLoss(keep float64) (Loss, error) {
 // that still use a mount get errors. A second call does nothing.
 func (s *Share) Close() error {
 	s.mu.Lock()
-	mounts := s.mounts
-	s.mounts = nil
+	mounts, closed := s.mounts, s.closed
+	s.mounts, s.closed = nil, true
 	s.mu.Unlock()
-	if s.stash == "" {
+	if closed {
 		return nil
 	}
 	var failed error
@@ -154,6 +155,6 @@ func (s *Share) Close() error {
 	}
 	s.rules.releaseAll()
 	failed = errors.Join(failed, s.Sync(), unix.Close(s.tree.stash), os.RemoveAll(s.stash))
-	s.stash = ""
+	s.nodes.release(s.nodes.root)
 	return failed
 }
