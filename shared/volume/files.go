@@ -31,12 +31,23 @@ type ProtectedFile struct {
 	f    File
 	name cluster.FileName
 	info Info
+	// reader reads past every cache, since what is read may quarantine the file.
+	// Where nothing is cached it is f.
+	reader File
 }
 
 // OpenProtected opens an existing protected file for writing. It fails with
 // ErrMoved where the name is free and with ErrForeign where it leads to
 // anything but a regular file with one name.
 func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
+	f, err := r.openExisting(name)
+	if err != nil {
+		return nil, err
+	}
+	return r.opened(name, f)
+}
+
+func (r *Reign) openExisting(name cluster.FileName) (File, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,7 +69,7 @@ func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	return r.opened(name, f)
+	return f, nil
 }
 
 // AdoptProtected opens a protected file that is not bound yet, or makes it, empty,
@@ -86,11 +97,11 @@ func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 }
 
 func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
-	p, err := r.OpenProtected(name)
+	f, err := r.openExisting(name)
 	if err != nil {
 		return nil, err
 	}
-	return r.durable(name, p.f)
+	return r.durable(name, f)
 }
 
 // durable syncs a file and its name.
@@ -132,16 +143,36 @@ func (r *Reign) makeParents(dir string) error {
 }
 
 func (r *Reign) opened(name cluster.FileName, f File) (*ProtectedFile, error) {
-	p := &ProtectedFile{r: r, f: f, name: name}
+	p := &ProtectedFile{r: r, f: f, name: name, reader: f}
 	info, err := f.Stat()
 	if err == nil {
 		p.info = info
 		err = p.Verify()
 	}
+	if err == nil && r.Kind().Network {
+		err = p.openReader()
+	}
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// openReader opens the file once more, for reads that no cache answers.
+func (p *ProtectedFile) openReader() error {
+	f, err := p.r.v.fs.Open(ProtectedPath(p.name), FlagRead|FlagDirect)
+	if err != nil {
+		return fmt.Errorf("protected file %s: %w", p.name, err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Inode != p.info.Inode {
+		err = ErrMoved
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("protected file %s: %w", p.name, err), f.Close())
+	}
+	p.reader = f
+	return nil
 }
 
 // Inode is the identity of the open file.
@@ -182,7 +213,7 @@ func (p *ProtectedFile) Size() (int64, error) {
 // CRC is the CRC-32C of n bytes at off. Fewer bytes are ErrForeign.
 func (p *ProtectedFile) CRC(off, n int64) (uint32, error) {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	got, err := io.Copy(h, io.NewSectionReader(p.f, off, n))
+	got, err := io.Copy(h, io.NewSectionReader(p, off, n))
 	if err != nil {
 		return 0, fmt.Errorf("protected file %s: read: %w", p.name, err)
 	}
@@ -192,8 +223,22 @@ func (p *ProtectedFile) CRC(off, n int64) (uint32, error) {
 	return h.Sum32(), nil
 }
 
-// ReadAt reads what is there.
-func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) { return p.f.ReadAt(b, off) }
+// ReadAt reads what is there, and not what a cache remembers.
+func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) {
+	if p.reader == p.f {
+		return p.f.ReadAt(b, off)
+	}
+	before := off % BlockSize
+	blocks := AlignedBuffer(int((before + int64(len(b)) + BlockSize - 1) &^ (BlockSize - 1)))
+	n, err := p.reader.ReadAt(blocks, off-before)
+	if n = copy(b, blocks[min(int64(n), before):n]); n == len(b) {
+		return n, nil
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
 
 // WriteAt writes committed bytes at their logged offset. Done an hour late it
 // repeats bytes that are already there, because the log has given this offset
@@ -216,5 +261,10 @@ func (p *ProtectedFile) Datasync() error {
 	return nil
 }
 
-// Close closes the descriptor.
-func (p *ProtectedFile) Close() error { return p.f.Close() }
+// Close closes the descriptors.
+func (p *ProtectedFile) Close() error {
+	if p.reader == p.f {
+		return p.f.Close()
+	}
+	return errors.Join(p.reader.Close(), p.f.Close())
+}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -205,4 +206,56 @@ func TestProtectedFilesOfTheOperatingSystem(t *testing.T) {
 	if err := errors.Join(f.WriteAt([]byte("x"), 0), f.Datasync(), f.Close(), r.Release(), v.Close()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestProtectedFileIsReadPastCaches: one server has the file in its page cache,
+// another appends, and the first, which reigns again, must not believe its cache.
+func TestProtectedFileIsReadPastCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := volumetest.New(1)
+		if _, err := initialise(d.Host(9, volumetest.ProfileNetwork())); err != nil {
+			t.Fatal(err)
+		}
+		h := d.Host(1, volumetest.ProfileNetwork())
+		if err := d.Write("files/f", 0, []byte("short")); err != nil {
+			t.Fatal(err)
+		}
+		f, err := h.Open("files/f", volume.FlagRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.ReadAt(make([]byte, 5), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Write("files/f", 5, []byte(" and longer")); err != nil {
+			t.Fatal(err)
+		}
+		v, err := open(h, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepared, err := v.Prepare(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := v.Claim(t.Context(), prepared)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.OpenProtected("f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		crc, err := p.CRC(2, 14)
+		if want := crc32.Checksum([]byte("ort and longer"), crc32.MakeTable(crc32.Castagnoli)); crc != want || err != nil {
+			t.Errorf("the sum is %08x, want %08x: %v", crc, want, err)
+		}
+		b := make([]byte, 20)
+		if n, err := p.ReadAt(b, 6); string(b[:n]) != "and longer" || !errors.Is(err, io.EOF) {
+			t.Errorf("read %q, %v", b[:n], err)
+		}
+		if err := errors.Join(p.Close(), f.Close(), r.Release(), v.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
