@@ -19,7 +19,7 @@ lint:
 # Real processes: killed, paused, cut off, struck at single system calls, on a
 # broken disk and on GlusterFS; some minutes. What cannot run here says so and skips.
 faults:
-	go test ./faulttests/fault ./faulttests/recovery ./faulttests/gluster -p 1 -count=1 -timeout 30m -faults
+	go test ./faulttests/fault ./faulttests/fuse ./faulttests/gluster -p 1 -count=1 -timeout 30m -faults
 
 # Every fault of the campaigns once, under load.
 smoke:

@@ -18,6 +18,10 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
+// ErrSetBack says that the volume lacks records that were committed: somebody put
+// an older copy of it in its place, or its filesystem lost what it had synced.
+var ErrSetBack = errors.New("the volume is older than what this server knows")
+
 // ErrResigned is the cause of a reign that ended on purpose.
 var ErrResigned = errors.New("resigned")
 
@@ -28,6 +32,9 @@ type Options struct {
 	Log    zerolog.Logger
 	// Warm is the replica's table, or nil.
 	Warm *volume.Warm
+	// Known is the highest LSN that this server was ever told is committed. A
+	// log that ends before it was set back, and nobody reigns on it.
+	Known cluster.LSN
 	// Confirm is asked once, before the first fence is set, whether this
 	// server should still take over; nil means yes. An error ends the reign.
 	Confirm func(context.Context) error
@@ -299,7 +306,7 @@ func (p *Primary) Read(ctx context.Context, f func(View)) (locktable.Outcome, er
 
 // Snapshot is a table of the caller's own.
 func (p *Primary) Snapshot(ctx context.Context) (volume.Snapshot, error) {
-	s := volume.Snapshot{Epoch: p.reign.Epoch()}
+	s := volume.Snapshot{Cluster: p.reign.Cluster(), Epoch: p.reign.Epoch()}
 	out, err := p.await(ctx, &call{kind: callInternal, read: func(v View) {
 		s.Table, s.At = v.Table.Clone(), v.At
 	}})

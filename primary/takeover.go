@@ -44,6 +44,10 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.opt.Log.Info().Uint64("lsn", uint64(a.End.LSN)).Uint64("base", uint64(a.Base)).Int("records", a.Records).
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
+	if a.End.LSN < p.opt.Known {
+		return nil, p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
+			ErrSetBack, p.opt.Known, a.End.LSN))
+	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.reign.Adopt(a); err != nil {
 		return nil, err

@@ -275,6 +275,25 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 	}
 }
 
+// What a server was told is committed outlives the volume. Where that goes back
+// to an older state behind the servers' back, nobody who knows better reigns on it.
+func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		x.ok(acquire("c1", 1, "before", 0))
+		older := d.Clone()
+		known := x.ok(acquire("c1", 2, "after", 0)).LSN
+		x.kill()
+		y := claim(t, older, 2, primary.Options{Known: known})
+		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) {
+			t.Errorf("a server that knows of LSN %d on an older volume: %v", known, err)
+		}
+		z := serve(t, d, 2, primary.Options{Known: known})
+		z.end()
+	})
+}
+
 func TestResignAnswersEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

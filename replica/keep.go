@@ -54,7 +54,7 @@ func (r *Replica) save(dir string, last wal.Position) (wal.Position, error) {
 		r.mu.Unlock()
 		return last, nil
 	}
-	s := volume.Snapshot{Epoch: r.mu.epoch, At: r.mu.at, Table: r.mu.table.Clone()}
+	s := volume.Snapshot{Cluster: r.mu.of, Epoch: r.mu.epoch, At: r.mu.at, Table: r.mu.table.Clone()}
 	r.mu.Unlock()
 	b, err := push.EncodeSnapshot(s)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Replica) Load(dir string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.table == nil {
-		r.mu.table, r.mu.at = s.Table, s.At
+		r.mu.table, r.mu.at, r.mu.of = s.Table, s.At, s.Cluster
 		r.lsn.Store(uint64(s.At.LSN))
 	}
 	return nil

@@ -31,6 +31,7 @@ type Replica struct {
 	mu struct {
 		sync.Mutex
 		table *locktable.Table // nil until the first snapshot, and when handed over
+		of    volume.ClusterID // whose table it is
 		at    wal.Position
 		epoch cluster.Epoch // highest heard of
 		fed   time.Time     // when the table was last known to be the primary's
@@ -111,7 +112,7 @@ func (r *Replica) chunk(epoch cluster.Epoch, c *push.Chunk) error {
 	if err != nil {
 		return fmt.Errorf("snapshot at LSN %d: %w", c.At.LSN, err)
 	}
-	r.mu.table, r.mu.at = s.Table, s.At
+	r.mu.table, r.mu.at, r.mu.of = s.Table, s.At, s.Cluster
 	return nil
 }
 

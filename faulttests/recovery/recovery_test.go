@@ -96,6 +96,43 @@ func (s *site) must(args ...string) string {
 // start runs all servers and waits until one serves.
 func (s *site) start() {
 	s.t.Helper()
+	s.launch()
+	deadline := time.Now().Add(patience)
+	for {
+		if _, code := s.holdfast("acquire", "probe", "--ttl", "1s", "--timeout", "2s", "--wait", "3s"); code == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			b, _ := os.ReadFile(s.log)
+			s.t.Fatalf("nobody serves:\n%s", b[max(0, len(b)-4000):])
+		}
+	}
+}
+
+// refuses runs all servers and wants them to say why none of them serves.
+func (s *site) refuses(why string) {
+	s.t.Helper()
+	s.launch()
+	defer s.stop()
+	for deadline := time.Now().Add(patience); ; {
+		if _, code := s.holdfast("acquire", "probe", "--ttl", "1s", "--timeout", "1s"); code == 0 {
+			s.t.Fatal("a server serves")
+		}
+		b, err := os.ReadFile(s.log)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if strings.Contains(string(b), why) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("nobody says %q:\n%s", why, b[max(0, len(b)-4000):])
+		}
+	}
+}
+
+func (s *site) launch() {
+	s.t.Helper()
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		s.t.Fatal(err)
@@ -109,16 +146,6 @@ func (s *site) start() {
 			s.t.Fatal(err)
 		}
 		s.servers = append(s.servers, cmd)
-	}
-	deadline := time.Now().Add(patience)
-	for {
-		if _, code := s.holdfast("acquire", "probe", "--ttl", "1s", "--timeout", "2s", "--wait", "3s"); code == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			b, _ := os.ReadFile(s.log)
-			s.t.Fatalf("nobody serves:\n%s", b[max(0, len(b)-4000):])
-		}
 	}
 }
 
@@ -216,6 +243,7 @@ func TestRestoredBackup(t *testing.T) {
 	if err := os.Rename(backup, s.volume); err != nil {
 		t.Fatal(err)
 	}
+	s.refuses("the volume is older than what this server knows")
 	if code := s.typed("plan"); code != 0 {
 		t.Errorf("a backup is whole, but the plan ends with %d", code)
 	}

@@ -84,21 +84,6 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, e
 // errCold says that the warm table is not a state of the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
-// ErrSetBack says that the volume lacks records that were committed: somebody put
-// an older copy of it in its place, or its filesystem lost what it had synced.
-var ErrSetBack = errors.New("the volume is older than what this server knows")
-
-// beyond judges a log that ends before the warm table does. Only committed
-// records are pushed, so a sound table proves that the volume had them once.
-func beyond(warm *Warm, end wal.Position) error {
-	if warm.Table.LSN() != warm.At.LSN {
-		return errCold
-	}
-	return fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
-		ErrSetBack, warm.At.LSN, end.LSN)
-}
-
-// scanOnce reads the reign src, whose directory is path.
 func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
 	a := &Adoption{Source: src}
 	b, err := v.findBase(a, path, warm)
@@ -131,7 +116,7 @@ func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.
 	}
 	a.End = a.log.End
 	if a.Table == nil {
-		return nil, beyond(warm, a.End)
+		return nil, errCold // the log ends before the warm table does
 	}
 	if a.Table.LSN() != a.End.LSN {
 		return nil, fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)

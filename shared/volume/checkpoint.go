@@ -18,8 +18,9 @@ import (
 
 // Snapshot is a table at one position of the log, ready to be written down.
 type Snapshot struct {
-	Epoch cluster.Epoch
-	At    wal.Position
+	Cluster ClusterID // whose state it is
+	Epoch   cluster.Epoch
+	At      wal.Position
 	// Table is nobody else's; it is not changed while the snapshot lives.
 	Table *locktable.Table
 	// Pending are committed appends up to At that their files may lack.

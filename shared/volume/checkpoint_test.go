@@ -344,25 +344,6 @@ func TestWarmTableIs(t *testing.T) {
 	}
 }
 
-// A replica's table outlives the volume. Where that goes back to an older state
-// behind the servers' back, nobody who knows better may begin a reign on it.
-func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
-	bubble(t, "", func(t *testing.T) {
-		d := newDisk(t)
-		x := begin(t, d, 1)
-		x.fill(3)
-		older := d.Clone()
-		x.fill(3)
-		s := x.snapshot()
-		x.kill()
-		next := start(t, older, 2)
-		_, err := next.takeOver(next.claim(), &volume.Warm{At: s.At, Table: s.Table})
-		if !errors.Is(err, volume.ErrSetBack) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
 func TestAdoptionCopiesWhereItCannotLink(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EXDEV, syscall.EPERM, syscall.EMLINK, syscall.ENOTSUP, syscall.ENOSYS} {
 		bubble(t, errno.Error(), func(t *testing.T) {

@@ -316,7 +316,7 @@ func (b *base) restore() (*locktable.Table, error) {
 
 // EncodeSnapshot is a checkpoint's two files in memory, for replicas.
 func EncodeSnapshot(s Snapshot) (state, requests []byte, err error) {
-	c := &codec{snapshot: s}
+	c := &codec{cluster: s.Cluster, snapshot: s}
 	var b bytes.Buffer
 	if err := c.writeRequests(&b); err != nil {
 		return nil, nil, err
@@ -337,5 +337,5 @@ func DecodeSnapshot(state, requests []byte) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	t, err := b.restore()
-	return Snapshot{Epoch: b.head.Epoch, At: b.head.position(), Table: t}, err
+	return Snapshot{Cluster: b.head.Cluster, Epoch: b.head.Epoch, At: b.head.position(), Table: t}, err
 }

@@ -39,6 +39,9 @@ type Reign struct {
 // Epoch is the reign's number.
 func (r *Reign) Epoch() cluster.Epoch { return r.epoch }
 
+// Cluster is whose volume it is.
+func (r *Reign) Cluster() ClusterID { return r.v.cluster.ID }
+
 // Kind is the filesystem's.
 func (r *Reign) Kind() Kind { return r.v.fs.Kind() }
 

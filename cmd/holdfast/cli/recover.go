@@ -63,6 +63,11 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 	r.opt.Random = rand.Reader
 	r.opt.SeenLSN, r.opt.SeenEpoch = cluster.LSN(r.seenLSN), cluster.Epoch(r.seenEpoch)
 	for _, dir := range r.dataDirs {
+		k, err := replica.ReadKnown(dir)
+		if err != nil {
+			return err
+		}
+		r.opt.SeenLSN = max(r.opt.SeenLSN, k.LSN)
 		s, err := replica.ReadKept(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			fmt.Fprintf(a.Stderr, "recover: %s holds no copy: its server was primary, or never ran long enough\n", dir)

@@ -79,7 +79,8 @@ type Node struct {
 		prepared *volume.Prepared
 		probed   time.Time // the last write to the volume that came back
 		highest  cluster.Epoch
-		beat     uint64 // the last value of this server's canary
+		known    cluster.LSN // the highest that was committed, see known.go
+		beat     uint64      // the last value of this server's canary
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -99,8 +100,15 @@ func New(opt Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	var knew cluster.LSN
+	if opt.DataDir != "" {
+		if knew, err = readKnown(opt.DataDir, vol.Cluster().ID); err != nil {
+			return nil, errors.Join(err, vol.Close())
+		}
+	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
 	n := &Node{opt: opt, vol: vol, replica: replica.New(), nonce: opt.Rand.Uint64(), prepare: make(chan struct{}, 1)}
+	n.mu.known = knew
 	n.elector = election.New(election.Options{
 		Self: opt.Server, Nonce: n.nonce, Members: vol.Cluster().Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
@@ -131,6 +139,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
+		g.Go(func() error { return n.remember(inner) })
 		g.Go(func() error {
 			n.replica.Keep(inner, n.opt.DataDir, func(err error) { n.opt.Log.Warn().Err(err).Msg("data directory") })
 			return nil
@@ -204,12 +213,13 @@ func (n *Node) reign(ctx context.Context) error {
 	n.opt.Log.Info().Uint64("epoch", uint64(r.Epoch())).Msg("claimed")
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
-		Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
+		Known: n.knownLSN(), Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes,
 	})
 	n.setRole(election.RoleFencing, p)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
+	defer func() { n.learn(p.LSN()) }()
 	return n.oversee(p, ended)
 }
 

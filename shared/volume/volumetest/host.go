@@ -173,8 +173,8 @@ type step struct {
 	call Call
 	run  func() error  // with disk.mu held
 	data func() []byte // of reads and writes: what was read, or is to be written
-	torn func(n int)  // of writes: does the first n bytes
-	lose func()       // of syncs: what a failed one leaves
+	torn func(n int)   // of writes: does the first n bytes
+	lose func()        // of syncs: what a failed one leaves
 }
 
 // do carries a step out as the hook decides. Errors get the call's name here.

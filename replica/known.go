@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replica
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// knownName is where a server keeps what it knows, in its data directory.
+const knownName = "known.json"
+
+// Known is what a server was told for certain. It outlives the volume: one that
+// lacks it was set back, say to a backup.
+type Known struct {
+	Cluster volume.ClusterID `json:"cluster_id"`
+	// LSN is the highest that this server committed itself, or that was pushed to it.
+	LSN cluster.LSN `json:"lsn"`
+}
+
+// ReadKnown reads what an earlier process kept in dir; the zero Known where there is nothing.
+func ReadKnown(dir string) (k Known, err error) {
+	name := filepath.Join(dir, knownName)
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Known{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err != nil {
+		return Known{}, fmt.Errorf("read what this server knew: %w; if the volume is the right one, remove %s", err, name)
+	}
+	return k, nil
+}
+
+// Write keeps k in dir, durably.
+func (k Known) Write(dir string) error {
+	b, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, knownName), append(b, '\n'), 0o600)
+}
