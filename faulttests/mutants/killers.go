@@ -6,7 +6,12 @@ const simulation = "faulttests/sim"
 
 // everyCall pauses, kills and fails one reign at each of its calls.
 func everyCall() Killer {
-	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 2"}
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 3"}
+}
+
+// calls is everyCall with the one variant whose name holds this word.
+func calls(variant string) Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 2 -sim.variant " + variant}
 }
 
 // schedules are faults drawn by seed.
@@ -17,11 +22,6 @@ func schedules() Killer {
 // staleCaches does so on a filesystem whose caches lie.
 func staleCaches() Killer {
 	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$"}
-}
-
-// clusters are whole servers under faults drawn by seed.
-func clusters() Killer {
-	return Killer{Pkg: simulation, Run: "^TestClusterSchedules$", Flags: "-sim.clusters 100"}
 }
 
 // unit are a package's own tests.

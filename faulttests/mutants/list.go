@@ -5,4 +5,6 @@ package mutants
 import "slices"
 
 // List is every mutant, in the order of the protocol.
-func List() []Mutant { return slices.Concat(takeoverMutants(), commitMutants()) }
+func List() []Mutant {
+	return slices.Concat(takeoverMutants, adoptMutants, commitMutants, logMutants, fileMutants, tableMutants)
+}

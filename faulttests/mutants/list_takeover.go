@@ -2,38 +2,233 @@
 
 package mutants
 
-// takeoverMutants break the order in which one reign follows another.
-func takeoverMutants() []Mutant {
-	return []Mutant{
-		{
-			Name: "start-before-fence", Also: "M4, READ_BEFORE_FENCE",
-			Rule: "set the fence, then read START through the same descriptor (DESIGN 3.3)",
-			Edits: []Edit{
-				{"shared/volume/fence.go",
-					"	if err := setFlag(f, by, nonce); err != nil {",
-					"	s, err = readStart(ctx, f, d)\n	if err != nil {\n		return nil, err\n	}\n	if err := setFlag(f, by, nonce); err != nil {"},
-				{"shared/volume/fence.go", "	return readStart(ctx, f, d)\n", "	return s, nil\n"},
-			},
-			By: everyCall(), Fast: true,
+// takeoverMutants break how one reign follows another: claim, fences, START.
+var takeoverMutants = []Mutant{
+	{
+		Name: "claim-unread", Also: "",
+		Rule: "after a failed rename only one's own nonce, read back, makes a number one's own (DESIGN 3.2)",
+		Edits: []Edit{
+			{"shared/volume/claim.go", `	return json.Unmarshal(b, &c) == nil && c.Nonce == hex.EncodeToString(nonce[:])`, `	return json.Unmarshal(b, &c) == nil && c.Nonce != ""`},
 		},
-		{
-			Name: "start-unsynced", Also: "START_NOSYNC",
-			Rule: "START is durable before anything is served (DESIGN 3.3, 6)",
-			Edits: []Edit{{"shared/volume/reign.go",
-				"	if err == nil {\n		err = f.Sync()\n	}\n	if err = errors.Join", "	if err = errors.Join"}},
-			By: everyCall(), Fast: true,
-		},
-		{
-			Name: "redo-first", Also: "M23, REDO_FIRST",
-			Rule: "protected files are written only after START is durable and checked (DESIGN 3.3, 7)",
-			Edits: []Edit{
-				{"primary/takeover.go",
-					"	if err := p.reign.WriteStart(a.End); err != nil {\n		return nil, err\n	}\n", ""},
-				{"primary/takeover.go",
-					"	c.begin(a)\n",
-					"	c.begin(a)\n	p.sleep(5 * time.Millisecond)\n	if err := p.reign.WriteStart(a.End); err != nil {\n		return nil, err\n	}\n"},
-			},
-			By: everyCall(),
-		},
+		By: calls("late"),
+	},
+	{
+		Name: "epochs-unsynced", Also: "NO_EPOCHS_FSYNC, M18",
+		Rule: "epochs/ is fsynced after the rename of a claim (DESIGN 3.2)",
+		Edits: []Edit{
+			{"shared/volume/claim.go", `	if err := v.fs.SyncDir(epochsDir); err != nil {
+		return err
 	}
+	if !v.holdsNonce`, `	if !v.holdsNonce`},
+		},
+		By: calls("power"),
+	},
+	{
+		Name: "free-name", Also: "FREE_NAME",
+		Rule: "an epoch's name is never free again (DESIGN 3.1)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `		if x.Name == fenceName || x.Name == claimName {
+			continue
+		}
+		if err := r.Err()`, `		if err := r.Err()`},
+			{"shared/volume/checkpoint.go", `		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}`, `		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return r.v.fs.Remove(epochDir(e))
+}`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "start-before-fence", Also: "M4, READ_BEFORE_FENCE",
+		Rule: "set the fence, then read START through the same descriptor (DESIGN 3.3, 2)",
+		Edits: []Edit{
+			{"shared/volume/fence.go", `	if err := setFlag(f, by, nonce); err != nil {`, `	s, err = readStart(ctx, f, d)
+	if err != nil {
+		return nil, err
+	}
+	if err := setFlag(f, by, nonce); err != nil {`},
+			{"shared/volume/fence.go", `	return readStart(ctx, f, d)
+`, `	return s, nil
+`},
+		},
+		By: calls("claimed"), Fast: true,
+	},
+	{
+		Name: "scan-before-fence", Also: "M4",
+		Rule: "the log is scanned when its reign is fenced, not before (DESIGN 3.3)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	src, err := p.reign.FenceOlder(ctx)
+	if err != nil {
+		return nil, err
+	}
+`, `	early, err := p.reign.Peek(ctx, p.opt.Warm)
+	if err != nil {
+		return nil, err
+	}
+	src, err := p.reign.FenceOlder(ctx)
+	if err != nil {
+		return nil, err
+	}
+`},
+			{"primary/takeover.go", `	a, err := p.reign.Scan(ctx, src, p.opt.Warm)
+	if err != nil {
+		return nil, err
+	}
+`, `	a := early
+	a.Source = src
+`},
+			{"shared/volume/reign.go", `// WritersEnded says`, `// Peek scans without fencing.
+func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
+	for d := r.epoch; d > 0; {
+		d--
+		f, _, err := openFence(r.v.fs, d, FlagRead)
+		if err != nil {
+			return nil, err
+		}
+		s, err := readStart(ctx, f, d)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		if s != nil {
+			return r.Scan(ctx, Source{Epoch: d, start: *s}, warm)
+		}
+	}
+	return nil, ErrDamaged
+}
+
+// WritersEnded says`},
+		},
+		By: calls("scanned"),
+	},
+	{
+		Name: "flock-is-death", Also: "M16",
+		Rule: "a free flock shortens a wait and proves nothing: fences are set all the same (DESIGN 3.7, RELIABILITY H13)",
+		Edits: []Edit{
+			{"shared/volume/fence.go", `	if err := setFlag(f, by, nonce); err != nil {`, `	if l, lockErr := fsys.TryLock(epochDir(d) + "/" + claimName); lockErr == nil {
+		return readAfter(ctx, f, d, l.Unlock())
+	}
+	if err := setFlag(f, by, nonce); err != nil {`},
+			{"shared/volume/fence.go", `// pause waits,`, `func readAfter(ctx context.Context, f File, d cluster.Epoch, err error) (*start, error) {
+	if err != nil {
+		return nil, err
+	}
+	return readStart(ctx, f, d)
+}
+
+// pause waits,`},
+		},
+		By: calls("expire"),
+	},
+	{
+		Name: "missing-fence", Also: "M10",
+		Rule: "a missing fence of an older epoch means refuse, ENOENT never means nothing (DESIGN 3.2, RELIABILITY H5)",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `		if err != nil {
+			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
+		}`, `		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
+		}`},
+			{"shared/volume/reign.go", `	"fmt"
+	"sync"`, `	"fmt"
+	"io/fs"
+	"sync"`},
+		},
+		By: unit("shared/volume", "TestOlderReignIs"),
+	},
+	{
+		Name: "begin-from-nothing", Also: "",
+		Rule: "no START anywhere: refuse, never begin from nothing (DESIGN 3.3, 2)",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `	return src, r.Depose(fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, r.epoch))`, `	return src, nil`},
+		},
+		By: unit("shared/volume", "TestNothingIsAdoptedWhereNoReignStarted"),
+	},
+	{
+		Name: "bad-start-is-none", Also: "",
+		Rule: "START that is neither absent nor valid is read again and refused, never taken for absent (DESIGN 3.3, 2)",
+		Edits: []Edit{
+			{"shared/volume/fence.go", `		return nil, fmt.Errorf("START is neither absent nor valid")`, `		return nil, nil`},
+		},
+		By: unit("shared/volume", "TestOlderReignIs|TestStart"),
+	},
+	{
+		Name: "clear-ends-early", Also: "flock shortening the clear policy",
+		Rule: "under the clear policy the wait never ends early (DESIGN 3.7)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	return waitFor(ctx, p.reign.Done(), longest+t.ClearBuffer-time.Since(fenced))`, `	if p.reign.WritersEnded(p.source) {
+		return nil
+	}
+	return waitFor(ctx, p.reign.Done(), longest+t.ClearBuffer-time.Since(fenced))`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "start-unsynced", Also: "START_NOSYNC",
+		Rule: "START is durable before anything is served (DESIGN 3.3, 6)",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join`, `	if err = errors.Join`},
+		},
+		By: everyCall(), Fast: true,
+	},
+	{
+		Name: "start-unchecked", Also: "",
+		Rule: "behind START the own fence is checked before anything is done (DESIGN 3.3, 6)",
+		Edits: []Edit{
+			// Alone the second edit is harmless: every deed behind START has a check of its own.
+			{"primary/housekeeper.go", `	if err := p.reign.Check(); err != nil {
+		return
+	}
+`, ``},
+			{"shared/volume/reign.go", `	if err = errors.Join(err, f.Close()); err != nil {
+		return r.Depose(fmt.Errorf("write START: %w", err))
+	}
+	return r.Check()`, `	if err = errors.Join(err, f.Close()); err != nil {
+		return r.Depose(fmt.Errorf("write START: %w", err))
+	}
+	return nil`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "redo-first", Also: "M23, REDO_FIRST",
+		Rule: "protected files are written only behind START (DESIGN 3.3, 7)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	if err := p.reign.WriteStart(a.End); err != nil {
+		return nil, err
+	}
+`, ``},
+			{"primary/takeover.go", `	c.begin(a)
+`, `	c.begin(a)
+	p.sleep(5 * time.Millisecond)
+	if err := p.reign.WriteStart(a.End); err != nil {
+		return nil, err
+	}
+`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "deaf-pre-vote", Also: "",
+		Rule: "who hears a live primary makes a candidate yield (DESIGN 2, RELIABILITY H20)",
+		Edits: []Edit{
+			{"election/rule.go", `		if in.hears(v) {
+			return Yield, reasonPrimary
+		}
+`, ``},
+		},
+		By: Killer{Pkg: simulation, Run: "^TestPermanentFaults$"},
+	},
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -29,7 +30,8 @@ import (
 // file needs its append durable, or START where the append was adopted; a
 // checkpoint or a view needs its LSN durable; removing a log segment or a
 // checkpoint needs the newest checkpoint durable, removing what an older reign
-// left needs START.
+// left needs START. And who has read a set fence, or failed to write the log,
+// changes nothing any more.
 type audit struct {
 	mu  sync.Mutex
 	now int // counts what was seen
@@ -47,6 +49,7 @@ type audit struct {
 	renamed  bool // a checkpoint, and the directory is not synced since
 	based    int  // when the newest checkpoint was durable
 	viewLSNs map[string]cluster.LSN
+	over     time.Time // since when the process must know that its reign is over
 	bad      []string
 }
 
@@ -144,8 +147,42 @@ func (a *audit) Watch(e volumetest.Event) {
 	switch {
 	case !e.Done:
 		a.begins(e)
+		a.deposed(e)
 	case e.Err == nil:
 		a.ends(e)
+	case (e.Op == volumetest.OpWriteAt || e.Op == volumetest.OpDatasync) && a.segment(e.Name) && a.over.IsZero():
+		a.over = time.Now()
+	}
+}
+
+// segment says that a name is one of the reign's own log.
+func (a *audit) segment(name string) bool {
+	_, ok := wal.ParseSegmentName(path.Base(name))
+	return ok && path.Dir(name) == a.own
+}
+
+// deposed judges a change by a process whose reign is over. What several
+// goroutines begin at that very moment may still come; so may what goes on
+// inside of a checkpoint that has no name yet, or none any more that counts.
+func (a *audit) deposed(e volumetest.Event) {
+	switch e.Op {
+	case volumetest.OpWriteAt, volumetest.OpRename, volumetest.OpLink, volumetest.OpRemove:
+	default:
+		return
+	}
+	name := e.Name
+	if e.Op == volumetest.OpLink {
+		name = e.NewName
+	}
+	own := a.own != "" && strings.HasPrefix(name, a.own+"/")
+	switch {
+	case e.Op == volumetest.OpWriteAt && path.Base(name) == "fence": // its next reign fences this one
+		own = false
+	case e.Op != volumetest.OpRename && strings.Contains(name, "/checkpoint-"):
+		own = false
+	}
+	if !a.over.IsZero() && time.Since(a.over) > time.Millisecond && (own || strings.HasPrefix(name, "files/")) {
+		a.bad = append(a.bad, fmt.Sprintf("I10: %v, %v after the reign was over", e.Call, time.Since(a.over)))
 	}
 }
 
@@ -166,6 +203,7 @@ func (a *audit) begins(e volumetest.Event) {
 		switch {
 		case path.Base(e.Name) == "fence" && e.Offset == startOffset:
 			a.own, a.adopted, a.started = path.Dir(e.Name), cluster.LSN(binary.LittleEndian.Uint64(e.Data[32:])), never
+			a.over, a.renamed = time.Time{}, false
 		case strings.HasPrefix(e.Name, "files/"):
 			a.writes(e)
 		}
@@ -202,13 +240,16 @@ func (a *audit) writes(e volumetest.Event) {
 
 // removes judges the removal of what recovery could have needed.
 func (a *audit) removes(e volumetest.Event) {
-	dir, base := path.Dir(e.Name), path.Base(e.Name)
+	dir := path.Dir(e.Name)
 	epoch := strings.HasPrefix(e.Name, "epochs/")
-	_, segment := wal.ParseSegmentName(base)
 	_, checkpoint := a.checkpoint(dir)
 	switch {
-	case epoch && dir == a.own && segment, epoch && checkpoint:
-		a.need(a.based, "%v", e.Call)
+	case a.segment(e.Name), epoch && checkpoint:
+		after := a.based
+		if a.renamed {
+			after = never // the newest checkpoint has no durable name
+		}
+		a.need(after, "%v", e.Call)
 	case epoch && dir != a.own && !strings.HasPrefix(e.Name, a.own+"/"):
 		a.need(a.started, "%v", e.Call)
 	}
@@ -220,6 +261,8 @@ func (a *audit) ends(e volumetest.Event) {
 		began, check := a.reads[e.Index]
 		if check && path.Dir(e.Name) == a.own && len(e.Data) == volume.BlockSize && zeros(e.Data) {
 			a.checked = max(a.checked, began)
+		} else if check && path.Dir(e.Name) == a.own && a.over.IsZero() {
+			a.over = time.Now()
 		}
 		delete(a.reads, e.Index)
 	case volumetest.OpWriteAt:

@@ -37,6 +37,41 @@ type Ledger struct {
 	spoiled map[generation]bool // moved away before all of it was there
 	bad     []string
 	high    cluster.LSN // that anybody was told of
+	holds   []*hold
+}
+
+// hold is the time in which a client may believe that it holds a lock. Guarded by Ledger.mu.
+type hold struct {
+	lock       cluster.LockName
+	token      cluster.Token
+	heard, end time.Time
+}
+
+// held notes a grant that a client has just heard of and may count on until end.
+func (l *Ledger) held(lock cluster.LockName, token cluster.Token, end time.Time) *hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &hold{lock: lock, token: token, heard: time.Now(), end: end}
+	l.holds = append(l.holds, h)
+	return h
+}
+
+// renewed lets a client count on its grant until end.
+func (l *Ledger) renewed(h *hold, end time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h != nil && end.After(h.end) {
+		h.end = end
+	}
+}
+
+// ends notes that a client no longer counts on its grant.
+func (l *Ledger) ends(h *hold, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h != nil && now.Before(h.end) {
+		h.end = now
+	}
 }
 
 // Acks lists what was acknowledged, in the order in which clients heard of it.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,8 +33,13 @@ const pace = 1500 * time.Millisecond
 // newCluster is three servers that run, and clients that work.
 func newCluster(t *testing.T, seed uint64, rounds int) *Cluster {
 	t.Helper()
+	return newClusterOn(t, volumetest.ProfileLocal(), seed, rounds)
+}
+
+func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds int) *Cluster {
+	t.Helper()
 	disk := volumetest.New(seed)
-	s := newStory(t, disk, volumetest.ProfileLocal())
+	s := newStory(t, disk, profile)
 	s.Random = chacha(seed)
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), Members(), chacha(seed+1)); err != nil {
 		t.Fatal(err)
@@ -167,17 +173,35 @@ func (c *Cluster) epoch() int {
 	return n
 }
 
-// TestClusterSchedules draws kills, restarts, pauses of the filesystem, partitions
-// and terminations by seed; after each healing there must be one primary, and
-// in the end nothing lost.
+// TestClusterSchedules draws kills, restarts, partitions, terminations and faults
+// of one server's filesystem by seed; after each healing there must be one
+// primary, and in the end nothing lost.
 func TestClusterSchedules(t *testing.T) {
+	runClusters(t, volumetest.ProfileLocal(), 1)
+}
+
+// TestClusterSchedulesOnStaleCaches does so where every server believes its
+// caches for 30 seconds.
+func TestClusterSchedulesOnStaleCaches(t *testing.T) {
+	runClusters(t, volumetest.ProfileNetwork(), 3)
+}
+
+// runClusters runs every stride-th seed.
+func runClusters(t *testing.T, profile volumetest.Profile, stride uint64) {
 	var waits []time.Duration
-	for seed := uint64(1); seed <= uint64(*clusterSeeds); seed++ {
+	var simulated time.Duration
+	seeds := 0
+	for seed := uint64(1); seed <= uint64(*clusterSeeds); seed += stride {
 		if *clusterSeed != 0 {
 			seed = *clusterSeed
 		}
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { waits = append(waits, clusterSchedule(t, seed)...) })
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				waits = append(waits, clusterSchedule(t, profile, seed)...)
+				simulated += time.Since(began)
+				seeds++
+			})
 		})
 		if *clusterSeed != 0 || t.Failed() {
 			break
@@ -185,13 +209,14 @@ func TestClusterSchedules(t *testing.T) {
 	}
 	slices.Sort(waits)
 	if n := len(waits); n > 0 {
-		t.Logf("%d healings; one primary again after median %v, p99 %v, max %v", n, waits[n/2], waits[n*99/100], waits[n-1])
+		t.Logf("%d seeds, %.1f simulated hours, %d healings; one primary again after median %v, p99 %v, max %v",
+			seeds, simulated.Hours(), n, waits[n/2], waits[n*99/100], waits[n-1])
 	}
 }
 
-func clusterSchedule(t *testing.T, seed uint64) (waits []time.Duration) {
+func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (waits []time.Duration) {
 	const rounds, faults = 30, 8
-	c := newCluster(t, seed, rounds)
+	c := newClusterOn(t, profile, seed, rounds)
 	c.one(t, "start")
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(3000)) * time.Millisecond)
@@ -214,7 +239,7 @@ func (c *Cluster) draw(t *testing.T) (name string, heal func()) {
 			t.Errorf("restart: %v", err)
 		}
 	}
-	switch c.Rand.IntN(7) {
+	switch c.Rand.IntN(13) {
 	case 0:
 		c.Kill(id)
 		return fmt.Sprintf("kill %d", id), func() { start(id) }
@@ -234,8 +259,38 @@ func (c *Cluster) draw(t *testing.T) (name string, heal func()) {
 	case 5:
 		gate := c.Hang(id)
 		return fmt.Sprintf("hang the volume of %d", id), gate.Resume
-	default:
+	case 6:
 		c.Terminate(id)
 		return fmt.Sprintf("terminate %d", id), func() { start(id) }
+	case 7:
+		c.Shutdown()
+		c.Disk.Crash(c.Rand)
+		return "power loss", func() { start(1); start(2); start(3) }
+	default:
+		return c.drawStorage(id)
+	}
+}
+
+// drawStorage injects a fault of one server's filesystem.
+func (c *Cluster) drawStorage(id cluster.ServerID) (name string, heal func()) {
+	host := c.server(id).host
+	next := host.Calls() + 1
+	heal = func() { host.SetHook(nil) }
+	switch c.Rand.IntN(5) {
+	case 0:
+		host.SetHook(volumetest.From(next, volumetest.FailBefore(syscall.ESTALE)))
+		return fmt.Sprintf("ESTALE for %d", id), heal
+	case 1:
+		host.SetHook(volumetest.At(next+c.Rand.IntN(40), volumetest.FailBefore(syscall.EIO)))
+		return fmt.Sprintf("EIO once for %d", id), heal
+	case 2:
+		host.SetHook(slowFrom(time.Duration(1+c.Rand.IntN(40))*time.Millisecond)(next, nil))
+		return fmt.Sprintf("slow volume of %d", id), heal
+	case 3:
+		host.LoseLocks()
+		return fmt.Sprintf("locks of %d expire", id), heal
+	default:
+		host.SetHook(retransmitted([]error{syscall.EEXIST, syscall.ENOENT}[c.Rand.IntN(2)])(next+c.Rand.IntN(200), nil))
+		return fmt.Sprintf("lost answer for %d", id), heal
 	}
 }

@@ -24,7 +24,7 @@ var (
 	verbose = flag.Bool("sim.log", false, "log what servers say")
 	only    = flag.Int("sim.point", 0, "run only this call of the enumeration")
 	kind    = flag.String("sim.variant", "", "run only variants whose name contains this")
-	stride  = flag.Int("sim.stride", 1, "run every n-th call of the enumeration")
+	stride  = flag.Int("sim.stride", 3, "run every n-th call of the enumeration")
 )
 
 const rounds = 4
@@ -81,6 +81,11 @@ type variant struct {
 	hook func(n int, gate *volumetest.Gate) volumetest.Hook
 	// resume says when a paused process goes on: after the second or the third reign serves.
 	resume int
+	// during holds the second reign at this call of its takeover, until the paused
+	// process has gone on and has ended or worked for a while.
+	during *volumetest.Call
+	// expired says that the server of the filesystem drops the paused process's locks.
+	expired bool
 	// power says that at the end everything loses its power at once.
 	power bool
 	// rival says that another server is between its scan and its START when the
@@ -106,6 +111,11 @@ func variants() []variant {
 		{name: "late return, in the 3rd reign", hook: lateReturn, resume: 3},
 		{name: "stop beside a rival", hook: stopped, resume: 2, rival: true},
 		{name: "late call beside a rival", hook: late, resume: 2, rival: true, power: true},
+		{name: "stop, resume when the 2nd has claimed", hook: stopped, resume: 2, during: &volumetest.Call{Op: volumetest.OpWriteAt, Name: "epochs/"}},
+		{name: "stop, resume when the 2nd has fenced", hook: stopped, resume: 2, during: &volumetest.Call{Op: volumetest.OpReadDir, Name: "epochs/"}},
+		{name: "stop, resume when the 2nd has scanned", hook: stopped, resume: 2, during: &volumetest.Call{Op: volumetest.OpMkdir, Name: "epochs/"}},
+		{name: "stop, resume when the 2nd has adopted", hook: stopped, resume: 2, during: &volumetest.Call{Op: volumetest.OpWriteAt, Name: "epochs/", Offset: startOffset}},
+		{name: "stop, its locks expire", hook: stopped, resume: 2, expired: true},
 		{name: "power loss of everything", snapshot: true},
 		{name: "crash before", hook: at(volumetest.Crash()), power: true},
 		{name: "crash after", hook: at(volumetest.CrashAfter())},
@@ -113,6 +123,54 @@ func variants() []variant {
 		{name: "EIO, not done", hook: at(volumetest.FailBefore(syscall.EIO)), power: true},
 		{name: "EIO, but done", hook: at(volumetest.FailAfter(syscall.EIO))},
 		{name: "ENOSPC, not done", hook: at(volumetest.FailBefore(syscall.ENOSPC))},
+		{name: "ESTALE, not done", hook: at(volumetest.FailBefore(syscall.ESTALE))},
+		{name: "ESTALE for ever", hook: func(n int, _ *volumetest.Gate) volumetest.Hook {
+			return volumetest.From(n, volumetest.FailBefore(syscall.ESTALE))
+		}},
+		{name: "done, but reports EEXIST", hook: retransmitted(syscall.EEXIST), power: true},
+		{name: "done, but reports ENOENT", hook: retransmitted(syscall.ENOENT)},
+		{name: "slow call", hook: slow(7 * time.Second)},
+		{name: "slow from here on", hook: slowFrom(20 * time.Millisecond)},
+	}
+}
+
+// retransmitted is a change of names whose answer was lost: sent again, it finds
+// what it has done itself.
+func retransmitted(err error) func(int, *volumetest.Gate) volumetest.Hook {
+	return func(n int, _ *volumetest.Gate) volumetest.Hook {
+		return func(c volumetest.Call) volumetest.Action {
+			switch c.Op {
+			case volumetest.OpRename, volumetest.OpLink, volumetest.OpMkdir, volumetest.OpRemove:
+				if c.Index == n {
+					return volumetest.FailAfter(err)
+				}
+			}
+			return volumetest.Proceed()
+		}
+	}
+}
+
+// slow makes one call take long.
+func slow(d time.Duration) func(int, *volumetest.Gate) volumetest.Hook {
+	return func(n int, _ *volumetest.Gate) volumetest.Hook {
+		return func(c volumetest.Call) volumetest.Action {
+			if c.Index == n {
+				time.Sleep(d)
+			}
+			return volumetest.Proceed()
+		}
+	}
+}
+
+// slowFrom makes every call from one on take its time.
+func slowFrom(d time.Duration) func(int, *volumetest.Gate) volumetest.Hook {
+	return func(n int, _ *volumetest.Gate) volumetest.Hook {
+		return func(c volumetest.Call) volumetest.Action {
+			if c.Index >= n {
+				time.Sleep(d)
+			}
+			return volumetest.Proceed()
+		}
 	}
 }
 
@@ -131,7 +189,7 @@ func TestEveryCallOnStaleCaches(t *testing.T) {
 
 func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 	base := history(t, profile)
-	var points, calls atomic.Int64
+	var points, calls, simulated atomic.Int64
 	var failed atomic.Bool // one failure is enough
 	for _, v := range variants() {
 		if !strings.Contains(v.name, *kind) {
@@ -144,7 +202,11 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 					n = *only
 				}
 				reached := false
-				synctest.Test(t, func(t *testing.T) { reached = play(t, base.Clone(), profile, v, n) })
+				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
+					reached = play(t, base.Clone(), profile, v, n)
+					simulated.Add(int64(time.Since(began)))
+				})
 				if t.Failed() {
 					failed.Store(true)
 				}
@@ -158,7 +220,8 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 		})
 	}
 	t.Cleanup(func() {
-		t.Logf("%d points passed: up to %d calls, %d variants", points.Load(), calls.Load()-1, len(variants()))
+		t.Logf("%d points passed: up to %d calls, %d variants, %.1f simulated hours",
+			points.Load(), calls.Load()-1, len(variants()), time.Duration(simulated.Load()).Hours())
 	})
 }
 
@@ -196,6 +259,12 @@ func play(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile, v var
 		gate.Resume()
 		s.await(1)
 	}
+	if v.expired {
+		first.Host.LoseLocks()
+	}
+	if v.during != nil {
+		s.meet(v.during, first, gate)
+	}
 	second := s.mustBegin(t, n, 2)
 	if v.resume == 2 {
 		gate.Resume()
@@ -227,6 +296,31 @@ func (s *Story) afterPowerLoss(n int) *Story {
 	lost := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: chacha(uint64(n))}
 	lost.Ledger.acks = acks
 	return lost
+}
+
+// meet holds a claimant in its takeover while the paused reign goes on, lets it
+// finish, and ends it.
+func (s *Story) meet(at *volumetest.Call, paused *Reign, gate *volumetest.Gate) {
+	held := volumetest.NewGate()
+	var once atomic.Bool
+	r := s.Begin(2, func(c volumetest.Call) volumetest.Action {
+		if c.Op == at.Op && c.Offset == at.Offset && strings.HasPrefix(c.Name, at.Name) && !once.Swap(true) {
+			return volumetest.Pause(held)
+		}
+		return volumetest.Proceed()
+	})
+	poll(func() bool { return closed(held.Arrived()) || closed(r.done) })
+	gate.Resume()
+	goal := s.progress.Load() + 2
+	for range 100 {
+		if s.progress.Load() >= goal || closed(paused.done) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	held.Resume()
+	r.Serving()
+	r.Kill()
 }
 
 // mustBegin starts a server until its reign serves. Where nothing is stale that

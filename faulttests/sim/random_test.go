@@ -43,7 +43,7 @@ func TestRandomSchedules(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { newRandomStory(t, *seed).play() })
 		return
 	}
-	var done, acked, reigns atomic.Int64
+	var done, acked, reigns, simulated atomic.Int64
 	var mu sync.Mutex
 	var failed atomic.Bool // one failure is enough
 	byOp, byFault := map[string]int{}, map[string]int{}
@@ -54,8 +54,10 @@ func TestRandomSchedules(t *testing.T) {
 				t.Parallel()
 				for n := part + 1; n <= *seeds && !failed.Load(); n += parts {
 					synctest.Test(t, func(t *testing.T) {
+						began := time.Now()
 						c := newRandomStory(t, uint64(n))
 						c.play()
+						simulated.Add(int64(time.Since(began)))
 						mu.Lock()
 						defer mu.Unlock()
 						for _, a := range c.story.Ledger.Acks() {
@@ -75,7 +77,8 @@ func TestRandomSchedules(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d schedules, %d reigns, %d operations acknowledged: %v; faults: %v", done.Load(), reigns.Load(), acked.Load(), byOp, byFault)
+	t.Logf("%d schedules, %.1f simulated hours, %d reigns, %d operations acknowledged: %v; faults: %v",
+		done.Load(), time.Duration(simulated.Load()).Hours(), reigns.Load(), acked.Load(), byOp, byFault)
 	if t.Failed() || done.Load() < 100 {
 		return
 	}
@@ -122,7 +125,7 @@ func newRandomStory(t *testing.T, seed uint64) *randomStory {
 	c.story = newStory(t, disk, profile)
 	c.story.Random = &lockedReader{r: chacha(seed + 1)}
 	c.story.Timing = Timing()
-	ttl := 600 * time.Second
+	ttl := ttl
 	locks := []cluster.LockName{"a", "deep/b", steadyLock}
 	switch c.rng.IntN(5) {
 	case 0: // the clear policy
@@ -132,7 +135,7 @@ func newRandomStory(t *testing.T, seed uint64) *randomStory {
 	case 1: // short leases
 		c.story.Lossy, ttl = true, 3*time.Second
 	case 2: // locks are broken
-		c.story.Lossy = true
+		c.story.Lossy, c.story.Breaks = true, true
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c.story.stop = stop

@@ -43,6 +43,8 @@ type Story struct {
 	// Lossy says that leases may end under their holders: a grant may then be
 	// heard of after the next one.
 	Lossy bool
+	// Breaks says that operators take locks away from holders who are not asked.
+	Breaks bool
 
 	progress atomic.Int32 // rounds or steps that clients finished
 	workers  sync.WaitGroup

@@ -25,6 +25,7 @@ import (
 func (s *Story) Verify(disk *volumetest.Disk) []string {
 	bad := append(s.Ledger.Bad(), s.verifyReigns()...)
 	bad = append(bad, s.verifyOrder()...)
+	bad = append(bad, s.verifyHolds()...)
 	bad = append(bad, s.verifyVolume(disk)...)
 	bad = append(bad, s.verifyReplay(disk)...)
 	bad = append(bad, verifyViews(disk)...)
@@ -180,6 +181,25 @@ func (s *Story) verifyOrder() (bad []string) {
 			if next > a.Request.Token && a.Outcome.LSN.Token() > next {
 				bad = append(bad, fmt.Sprintf("I1: %s/%d %v under token %d of %s has LSN %d, behind token %d", a.Request.Client, a.Request.ID, a.Request.Op, a.Request.Token, a.Request.Lock, a.Outcome.LSN, next))
 				break
+			}
+		}
+	}
+	return bad
+}
+
+// verifyHolds checks I2: no client hears of a grant while another, by its own
+// clock and what it was told, may still count on the one before.
+func (s *Story) verifyHolds() (bad []string) {
+	if s.Breaks {
+		return nil
+	}
+	s.Ledger.mu.Lock()
+	defer s.Ledger.mu.Unlock()
+	for _, a := range s.Ledger.holds {
+		for _, b := range s.Ledger.holds {
+			if a.lock == b.lock && a.token < b.token && b.heard.Before(a.end) {
+				bad = append(bad, fmt.Sprintf("I2: token %d of %s was heard of %v before token %d could not be counted on any more",
+					b.token, b.lock, a.end.Sub(b.heard), a.token))
 			}
 		}
 	}

@@ -45,6 +45,15 @@ type wanderer struct {
 	next  cluster.RequestID
 	lock  cluster.LockName
 	token cluster.Token // 0 when it holds nothing
+	sent  time.Time     // when the try that was answered last was sent
+	hold  *hold         // of token
+	past  []answered    // the latest requests, for echoes
+}
+
+// answered is a request and its final answer.
+type answered struct {
+	q   locktable.Request
+	out locktable.Outcome
 }
 
 // run does n steps and releases what it holds in the end.
@@ -54,6 +63,9 @@ func (w *wanderer) run(ctx context.Context, n int) {
 			w.stepWithout(ctx)
 		} else {
 			w.stepHolding(ctx)
+		}
+		if w.rng.IntN(8) == 0 {
+			w.echo(ctx)
 		}
 		if ctx.Err() != nil {
 			return
@@ -81,7 +93,7 @@ func (w *wanderer) stepWithout(ctx context.Context) {
 		w.acquireAndCancel(ctx, lock)
 	case n < 87:
 		w.cancelUnsent(ctx)
-	case n < 92 && w.mayLose(lock):
+	case n < 92 && w.story.Breaks && w.mayLose(lock):
 		w.request(ctx, locktable.Request{Op: locktable.OpBreak, Lock: lock, Actor: "sim", Reason: "at random"})
 	case n < 96:
 		w.keepAlive(ctx)
@@ -119,17 +131,50 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 func (w *wanderer) mayLose(lock cluster.LockName) bool { return w.story.Lossy && lock != steadyLock }
 
 func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time.Duration) {
-	ttl := w.ttl
+	leased := w.ttl
 	if lock == steadyLock {
-		ttl = 600 * time.Second
+		leased = ttl
 	}
-	out := w.request(ctx, locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: ttl, Wait: wait})
-	w.took(lock, out)
+	out := w.request(ctx, locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: leased, Wait: wait})
+	w.took(lock, out, leased)
 }
 
-func (w *wanderer) took(lock cluster.LockName, out locktable.Outcome) {
+func (w *wanderer) took(lock cluster.LockName, out locktable.Outcome, ttl time.Duration) {
 	if out.Status == cluster.StatusOK {
 		w.lock, w.token = lock, out.Token
+		w.hold = w.story.Ledger.held(lock, out.Token, w.sent.Add(trusted(ttl)))
+	}
+}
+
+// trusted is how much of a lease its holder counts on.
+func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 }
+
+// lose ends what the holder believes in.
+func (w *wanderer) lose() {
+	w.story.Ledger.ends(w.hold, w.sent)
+	w.token, w.hold = 0, nil
+}
+
+// echo sends an old request again, as a network does that kept a copy of it: it
+// gets the old answer or is refused, and is never executed.
+func (w *wanderer) echo(ctx context.Context) {
+	if len(w.past) < 2 {
+		return
+	}
+	// The last one may still be the newest that the table knows of this client.
+	old := w.past[w.rng.IntN(len(w.past)-1)]
+	marked := false
+	for _, x := range w.past {
+		marked = marked || x.out.LSN > 0 && x.q.LowWater > old.q.ID
+	}
+	r := w.story.pickMostly(w.rng.IntN(6))
+	if !marked || r == nil {
+		return
+	}
+	out, err := ask(ctx, r, old.q)
+	if err == nil && out.Status == cluster.StatusOK && out.LSN != old.out.LSN {
+		w.story.Ledger.violation("I7: %s/%d %v was answered %v at LSN %d, and executed once more at LSN %d",
+			old.q.Client, old.q.ID, old.q.Op, old.out.Status, old.out.LSN, out.LSN)
 	}
 }
 
@@ -138,15 +183,18 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 	w.next++
 	q := locktable.Request{
 		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next,
-		Lock: lock, TTL: 600 * time.Second, Wait: locktable.WaitForever,
+		Lock: lock, TTL: ttl, Wait: locktable.WaitForever,
 	}
 	pause := time.Duration(w.rng.IntN(1500)) * time.Millisecond
 	cancelled := make(chan locktable.Outcome, 1)
+	other := *w // what it notes of its tries is its own
 	go func() {
 		time.Sleep(pause)
-		cancelled <- w.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: q.ID, LowWater: q.ID})
+		cancelled <- other.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: q.ID, LowWater: q.ID})
 	}()
-	got, word := w.ask(ctx, q), <-cancelled
+	got := w.ask(ctx, q)
+	w.took(lock, got, ttl)
+	word := <-cancelled
 	if ctx.Err() != nil {
 		return
 	}
@@ -154,7 +202,6 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 	if dead != (got.Status == cluster.StatusCancelled) {
 		w.story.Ledger.violation("I7: %s/%d was told %v and its cancel %v", w.id, q.ID, got.Status, word.Status)
 	}
-	w.took(lock, got)
 }
 
 // cancelUnsent cancels a request before it is sent: it never executes.
@@ -172,9 +219,12 @@ func (w *wanderer) cancelUnsent(ctx context.Context) {
 // held is a request under the token; the grant may turn out to have ended.
 func (w *wanderer) held(ctx context.Context, q locktable.Request) locktable.Outcome {
 	q.Lock, q.Token = w.lock, w.token
+	if q.Op == locktable.OpRelease {
+		w.story.Ledger.ends(w.hold, time.Now()) // from its first try on
+	}
 	out := w.request(ctx, q)
 	if out.Status == cluster.StatusInvalidToken || q.Op == locktable.OpRelease {
-		w.token = 0
+		w.lose()
 	}
 	return out
 }
@@ -241,8 +291,19 @@ func (w *wanderer) renew(ctx context.Context) {
 		if !w.mayLose(w.lock) {
 			w.story.Ledger.violation("%s: renewal of token %d of %s: %v %s", w.id, w.token, w.lock, out.Status, out.Message)
 		}
-		w.token = 0
+		w.lose()
 	}
+	if out.Status == cluster.StatusOK {
+		w.story.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
+	}
+}
+
+// leased is the TTL of what it holds.
+func (w *wanderer) leased() time.Duration {
+	if w.lock == steadyLock {
+		return ttl
+	}
+	return w.ttl
 }
 
 func (w *wanderer) keepAlive(ctx context.Context) {
@@ -267,6 +328,9 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 	if w.token != 0 && len(stray) == 1 && stray[0].Token == w.token {
 		w.story.Ledger.violation("%s holds %d and was told that it strayed", w.id, w.token)
 	}
+	if w.token != 0 && stray == nil {
+		w.story.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
+	}
 }
 
 // read looks at the table: it must be as new as everything that was acknowledged.
@@ -284,7 +348,11 @@ func (w *wanderer) read(ctx context.Context) {
 func (w *wanderer) request(ctx context.Context, q locktable.Request) locktable.Outcome {
 	w.next++
 	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
-	return w.ask(ctx, q)
+	out := w.ask(ctx, q)
+	if w.past = append(w.past, answered{q, out}); len(w.past) > 8 {
+		w.past = w.past[1:]
+	}
+	return out
 }
 
 func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outcome {
@@ -315,6 +383,7 @@ func (w *wanderer) until(ctx context.Context, do func(context.Context, *Reign) (
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, patience)
+		w.sent = time.Now()
 		out, err := do(call, r)
 		cancel()
 		if err != nil {

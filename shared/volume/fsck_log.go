@@ -173,6 +173,10 @@ func (k *fsck) adopted() {
 	switch {
 	case err != nil:
 		k.logError(SeverityWarning, "adopted-log", dir, adviceLeave, err)
+	case !met && at.LSN < e.start.end.LSN:
+		// A power loss took what its writer had not synced. Whoever adopted it
+		// had written it again, durably, before its own START.
+		k.info("adopted-tail", dir, adviceLeave, "the log ends at LSN %d; epoch %d adopted it up to LSN %d, and has the rest in its own", at.LSN, e.epoch, e.start.end.LSN)
 	case !met:
 		k.add(Finding{
 			Severity: SeverityError, Code: "start-differs", Path: epochDir(e.epoch) + "/" + fenceName, Offset: fenceSpacing, LSN: e.start.end.LSN, Advice: adviceRecover,

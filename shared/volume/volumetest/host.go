@@ -183,12 +183,11 @@ func (h *Host) do(s step) error {
 }
 
 func (h *Host) decide(s step) (err error) {
-	action, watch, err := h.announce(&s.call)
+	action, watch, err := h.announce(&s)
 	if err != nil {
 		return err
 	}
 	if watch != nil {
-		watch(s.event())
 		defer func() {
 			e := s.event()
 			e.Done, e.Err = true, err
@@ -216,25 +215,28 @@ func (s *step) event() Event {
 	return e
 }
 
-// announce counts the call and asks the hook, without the mutex.
-func (h *Host) announce(call *Call) (Action, Watch, error) {
+// announce counts the call, shows it and asks the hook, both without the mutex.
+func (h *Host) announce(s *step) (Action, Watch, error) {
 	h.disk.mu.Lock()
 	if h.dead {
 		h.disk.mu.Unlock()
 		return Action{}, nil, ErrCrashed
 	}
 	h.calls++
-	call.Index = h.calls
+	s.call.Index = h.calls
 	if len(h.trace) == 2*maxTrace {
 		h.trace = append(h.trace[:0], h.trace[maxTrace:]...)
 	}
-	h.trace = append(h.trace, *call)
+	h.trace = append(h.trace, s.call)
 	hook, watch := h.hook, h.watch
 	h.disk.mu.Unlock()
+	if watch != nil {
+		watch(s.event())
+	}
 	if hook == nil {
 		return Action{}, watch, nil
 	}
-	return hook(*call), watch, nil
+	return hook(s.call), watch, nil
 }
 
 func (h *Host) act(s step, action Action) error {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// fileMutants break protected files.
+var fileMutants = []Mutant{
+	{
+		Name: "early-write", Also: "M19, PWRITE_EARLY",
+		Rule: "protected files are written after the check (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/commit.go", `	for i := range b.appends {
+		b.appends[i].writer.append(b.appends[i])
+	}
+	for i := range b.questions {`, `	for i := range b.questions {`},
+			{"primary/commit.go", `	if err := p.persist(b); err != nil {`, `	for i := range b.appends {
+		b.appends[i].writer.append(b.appends[i])
+	}
+	b.appends = b.appends[:0]
+	if err := p.persist(b); err != nil {`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "foreign-unchecked", Also: "verification that answers after being fenced",
+		Rule: "a mismatch found after logging is answered only after another check (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `	if checkErr := w.p.check(); checkErr != nil {
+		return checkErr
+	}
+`, ``},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "file-by-name", Also: "protected file opened after the check",
+		Rule: "a file is opened before the check that covers its batch, and compared with the log's identity (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/verify.go", `	if file.Inode() != w.state.Inode {`, `	if file.Inode() == 0 {`},
+			{"primary/verify.go", `	w.written, w.unsynced = 0, 0
+	if err := w.open(); err != nil {
+		return err
+	}`, `	w.written, w.unsynced = 0, 0
+	if err := w.p.check(); err != nil {
+		return err
+	}
+	if err := w.open(); err != nil {
+		return err
+	}`},
+			{"primary/verify.go", `	// The descriptor was opened before this check: if it passes, nobody had
+	// fenced this reign when the file was the one that was verified.
+	return w.p.check()`, `	return nil`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "buffered-files", Also: "M20",
+		Rule: "protected files are written O_DSYNC on network filesystems: plain writes carry stale neighbours (DESIGN 5.4, RELIABILITY H16)",
+		Edits: []Edit{
+			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagWrite|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagWrite)`},
+			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagCreate)`},
+		},
+		By: staleCaches(),
+	},
+	{
+		Name: "file-sync-retried", Also: "M17",
+		Rule: "after a failed sync everything since the last good one is written again (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `		// The kernel may call these pages clean now: everything since the last
+		// good sync is written again through a new descriptor.
+		w.closeFile()
+		return err`, `		return err`},
+		},
+		By: unit("primary", "TestAppendSurvivesAFailedSyncOfItsFile"),
+	},
+	{
+		Name: "names-undurable", Also: "M18",
+		Rule: "a new file's names are durable before an append to it is admitted (DESIGN 5.4)",
+		Edits: []Edit{
+			{"shared/volume/files.go", `	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {`, `	if err := f.Sync(); err != nil {`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "unbound-unsynced", Also: "",
+		Rule: "a file is durable before it is unbound, since nothing is redone afterwards (package volume)",
+		Edits: []Edit{
+			{"primary/verify.go", `	if err == nil && v.op == locktable.OpUnbind {
+		err = w.datasync()
+	}
+`, ``},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "unverified-write", Also: "",
+		Rule: "a burst's writer verifies the end before each write: never a hole, never foreign bytes overwritten (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `	if err := w.fits(kept[:n], last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.fits(nil, 1<<60); err != nil || last == nil {`},
+		},
+		By: unit("primary", "TestForeign"),
+	},
+	{
+		Name: "grant-passes-appends", Also: "",
+		Rule: "a grant's answer waits for earlier appends to the lock's files (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/slots.go", `	if len(c.slots) == 0 {
+		return nil
+	}`, `	if len(c.slots) >= 0 {
+		return nil
+	}`},
+		},
+		By: unit("primary", "TestGrantIsAnsweredAfterEarlierAppendsToItsFiles"),
+	},
+	{
+		Name: "cached-verification", Also: "",
+		Rule: "what may quarantine a file is read past every cache (package volume)",
+		Edits: []Edit{
+			{"shared/volume/files.go", `	if err == nil && r.Kind().Network {
+		err = p.openReader()
+	}
+`, ``},
+			{"shared/volume/files.go", `// openReader opens`, `var _ = (*ProtectedFile).openReader
+
+// openReader opens`},
+		},
+		By: Killer{Pkg: simulation, Run: "^TestClusterSchedulesOnStaleCaches$"},
+	},
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// logMutants break the log: frames, rotation, removal, and what a scan refuses.
+var logMutants = []Mutant{
+	{
+		Name: "no-datasync", Also: "M6",
+		Rule: "a frame is durable before it is acknowledged (DESIGN 4)",
+		Edits: []Edit{
+			{"wal/log.go", `	if err := l.seg.file.Datasync(); err != nil {
+		return fmt.Errorf("sync %s: %w", l.seg.name, err)
+	}
+`, ``},
+		},
+		By: everyCall(), Fast: true,
+	},
+	{
+		Name: "sync-retried", Also: "M17",
+		Rule: "a failed fsync is never retried (DESIGN 3.6)",
+		Edits: []Edit{
+			{"wal/log.go", `	if err := l.seg.file.Datasync(); err != nil {
+		return`, `	if err := l.seg.file.Datasync(); err != nil && l.seg.file.Datasync() != nil {
+		return`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "close-first", Also: "CLOSE_FIRST",
+		Rule: "the successor exists before a CLOSE is written (DESIGN 3.4)",
+		Edits: []Edit{
+			{"wal/rotate.go", `	if err := l.opt.Dir.Rename(NextName, name); err != nil {
+		return fmt.Errorf("name successor %s: %w", name, err)
+	}
+	l.setNext(nextNone)`, `	if err := l.writeEmpty(FrameClose); err != nil {
+		return err
+	}
+	if err := l.opt.Dir.Rename(NextName, name); err != nil {
+		return fmt.Errorf("name successor %s: %w", name, err)
+	}
+	l.setNext(nextNone)`},
+			{"wal/rotate.go", `	if err := l.writeEmpty(FrameClose); err != nil {
+		return errors.Join(err, next.file.Close())
+	}
+`, ``},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "successor-unsynced", Also: "M18",
+		Rule: "the successor's name is durable before a CLOSE is written (DESIGN 3.4)",
+		Edits: []Edit{
+			{"wal/rotate.go", `	if err := l.opt.Dir.Sync(); err != nil {
+		return fmt.Errorf("name successor %s: sync directory: %w", name, err)
+	}
+`, ``},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "header-before-close", Also: "",
+		Rule: "a CLOSE is durable before its successor's header is written (DESIGN 3.4)",
+		Edits: []Edit{
+			{"wal/rotate.go", `	if err := l.writeEmpty(FrameClose); err != nil {
+		return errors.Join(err, next.file.Close())
+	}
+`, ``},
+			{"wal/rotate.go", `	if err := l.begin(next); err != nil {
+		return errors.Join(err, next.file.Close())
+	}
+`, `	if err := l.begin(next); err != nil {
+		return errors.Join(err, next.file.Close())
+	}
+	begun := l.seg
+	l.seg = old
+	if err := l.writeEmpty(FrameClose); err != nil {
+		return err
+	}
+	old, l.seg = l.seg, begun
+`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "recycled-segment", Also: "recycled segment",
+		Rule: "segments are never recycled: another reign may have linked them (DESIGN 3.1)",
+		Edits: []Edit{
+			{"wal/rotate.go", `	if err := l.opt.Dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("drop segment: %w", err)
+	}
+`, `	if l.NextReady() {
+		if err := l.opt.Dir.Remove(NextName); err != nil {
+			return err
+		}
+	}
+	if err := l.opt.Dir.Rename(name, NextName); err != nil {
+		return fmt.Errorf("drop segment: %w", err)
+	}
+	l.setNext(nextReady)
+`},
+			{"wal/log.go", `	if !allZero(l.block) {`, `	if l.block == nil {`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "newest-closed-removed", Also: "",
+		Rule: "the newest closed segment stays until its successor's successor has a header (DESIGN 3.4)",
+		Edits: []Edit{
+			{"wal/rotate.go", `		if s.Last > upto || i == len(l.mu.closed)-1 {`, `		if s.Last > upto || i == len(l.mu.closed) {`},
+			{"wal/rotate.go", `	oldest := len(l.mu.closed) > 1 &&`, `	oldest := len(l.mu.closed) > 0 &&`},
+		},
+		By: unit("wal", "TestRemovable"),
+	},
+	{
+		Name: "tail-is-never-damage", Also: "I17",
+		Rule: "an invalid frame with later proof of durability is corruption and is refused (DESIGN 3.4)",
+		Edits: []Edit{
+			{"wal/scanframes.go", `		if err == nil && f.Ordinal > ordinal || errors.Is(err, ErrFeatureLevel) {`, `		if f.Ordinal > ordinal && errors.Is(err, ErrFeatureLevel) {`},
+		},
+		By: unit("wal", "TestBitFlips|TestDamagedMark"),
+	},
+	{
+		Name: "unbound-frames", Also: "",
+		Rule: "a frame belongs to the segment whose header it is bound to (package wal)",
+		Edits: []Edit{
+			{"wal/scanframes.go", `		case err != nil || f.Binding != g.binding:`, `		case err != nil:`},
+		},
+		By: unit("wal", "TestForeignFrame|TestScanRefuses|TestFrameMustFit"),
+	},
+	{
+		Name: "chain-ignored", Also: "",
+		Rule: "chain values match over the whole scan (DESIGN 3.3, 4)",
+		Edits: []Edit{
+			{"wal/scanframes.go", `		if s.pos.Chain != f.Chain {`, `		if s.pos.Chain != f.Chain && s.pos.LSN == 0 {`},
+			{"wal/scanframes.go", `	case next.headed && next.Header.Chain != s.pos.Chain:`, `	case next.headed && next.Header.Chain != s.pos.Chain && s.pos.LSN == 0:`},
+		},
+		By: unit("wal", "TestScan"),
+	},
+	{
+		Name: "unlink-first", Also: "UNLINK_FIRST, M9",
+		Rule: "checkpoint durable, then check, then unlink (DESIGN 3.4)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	size, err := p.reign.WriteCheckpoint(s)
+`, `	for _, name := range p.log.Removable(s.At.LSN) {
+		if err := p.log.Drop(name); err != nil {
+			return err
+		}
+	}
+	size, err := p.reign.WriteCheckpoint(s)
+`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "unlink-unchecked", Also: "M9",
+		Rule: "checkpoint durable, then check, then unlink (DESIGN 3.4)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if err := p.reign.Check(); err != nil {
+		return err
+	}
+	p.opt.Log.Info().Uint64("lsn"`, `	p.opt.Log.Info().Uint64("lsn"`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "checkpoint-unsynced", Also: "M18",
+		Rule: "a checkpoint is durable, its name included, before anything behind it is removed (DESIGN 3.4)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `	return size, r.v.fs.SyncDir(r.path)
+}`, `	return size, nil
+}`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "checkpoint-in-place", Also: "",
+		Rule: "a checkpoint is complete before it has its name (DESIGN 3.1)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `	if size, err = r.fillCheckpoint(tmp, s); err != nil {`, `	if err := r.v.fs.Mkdir(final); err != nil {
+		return 0, err
+	}
+	if size, err = r.fillCheckpoint(tmp, s); err != nil {`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "unchecked-snapshot", Also: "M7",
+		Rule: "a snapshot carries a basis like every word: only what is durable and checked is in it (DESIGN 4, RELIABILITY H2)",
+		Edits: []Edit{
+			{"primary/core.go", `	case x.kind == callInternal && c.cur.Len() > 0:
+		// A snapshot ends where a frame does, so that pushes can go on from there.
+		c.internal = append(c.internal, x)
+	case x.kind == callInternal:
+		x.read(c.view())
+		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})`, `	case x.kind == callInternal:
+		x.read(c.view())
+		x.done(locktable.Outcome{Status: cluster.StatusOK})`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "pending-not-carried", Also: "",
+		Rule: "a checkpoint carries the appends that files may lack (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
+`, `		_ = w.keptUpTo(s.At.LSN)
+`},
+		},
+		By: schedules(),
+	},
+}

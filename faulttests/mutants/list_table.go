@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// tableMutants break the lock table, leases and requests.
+var tableMutants = []Mutant{
+	{
+		Name: "grant-from-receipt", Also: "M13",
+		Rule: "a repeated Acquire is answered from the present (DESIGN 5.3, RELIABILITY H11)",
+		Edits: []Edit{
+			{"shared/locktable/outcome.go", `	out.Status = cluster.StatusLeaseExpired
+`, ``},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "stale-executes", Also: "delayed duplicate executing after its refusal",
+		Rule: "below its client's mark a request is refused, never executed (DESIGN 5.3)",
+		Edits: []Edit{
+			{"shared/locktable/client.go", `func (c *client) stale(id cluster.RequestID) bool { return id < c.lowWater || id < c.dropped }`, `func (c *client) stale(id cluster.RequestID) bool { return id < c.dropped }`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "repeat-executes", Also: "M12",
+		Rule: "same request, same answer, executed at most once (DESIGN 5.3)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	if rc := c.receipt(id); rc != nil {
+		if rc.kind`, `	if rc := c.receipt(id); rc != nil && rc.kind != KindAppend {
+		if rc.kind`},
+			{"shared/locktable/legal.go", `	if c.receipt(r.Request) != nil || c.waiter(r.Request) != nil {`, `	if c.receipt(r.Request) != nil && r.Kind != KindAppend || c.waiter(r.Request) != nil {`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "queue-turned", Also: "M21",
+		Rule: "the queue is FIFO and survives checkpoints (DESIGN 5.1)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	w := l.head
+	if w == nil {
+		return
+	}
+	d.add(Record{`, `	w := l.head
+	if w == nil {
+		return
+	}
+	for w.next != nil {
+		w = w.next
+	}
+	d.add(Record{`},
+			{"shared/locktable/legal.go", `	w := l.head
+	if w.client.id`, `	w := l.head
+	for w.next != nil {
+		w = w.next
+	}
+	if w.client.id`},
+		},
+		By: unit("shared/locktable", "FIFO|TestRandomRequests"),
+	},
+	{
+		Name: "tokens-restart", Also: "M22",
+		Rule: "tokens rise over the whole volume: a token is its record's LSN, and LSNs never start again (DESIGN 1)",
+		Edits: []Edit{
+			{"shared/locktable/client.go", `		rc.token = cluster.Token(r.LSN)`, `		rc.token = cluster.Token(r.LSN & 63)`},
+		},
+		By: everyCall(),
+	},
+	{
+		Name: "token-unchecked", Also: "",
+		Rule: "appends and releases need the live token (DESIGN 5.1)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	case l.token != q.Token:
+		return refuse`, `	case l.token < q.Token:
+		return refuse`},
+			{"shared/locktable/legal.go", `	if l := t.locks[r.Lock]; l == nil || l.token == 0 || l.token != r.Token {`, `	if l := t.locks[r.Lock]; l == nil || l.token == 0 || l.token < r.Token {`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "renewal-unchecked", Also: "M15",
+		Rule: "renewals are not logged but obey the basis like everything else (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/leases.go", `		out.Status, out.Message = cluster.StatusInvalidToken, "the token is not the live one of this lock"
+	}
+	c.answer(x, out)`, `		out.Status, out.Message = cluster.StatusInvalidToken, "the token is not the live one of this lock"
+	}
+	x.done(out)`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "lease-from-claim", Also: "M14",
+		Rule: "a new reign counts each lease afresh from when it serves (DESIGN 5.2)",
+		Edits: []Edit{
+			{"primary/core.go", `	c.clock.last = time.Now()
+	for {`, `	c.clock.last = time.Now()
+	c.clock.elapsed = 2 * time.Second
+	for {`},
+		},
+		By: schedules(),
+	},
+	{
+		Name: "clock-runs-asleep", Also: "M14",
+		Rule: "the serving clock stands still while the core loop was late (DESIGN 5.2)",
+		Edits: []Edit{
+			{"primary/clock.go", `		c.elapsed += tick // the loop was asleep for the rest`, `		c.elapsed += step`},
+		},
+		By: unit("primary", "TestServingClock"),
+	},
+	{
+		Name: "clear-keeps-holders", Also: "",
+		Rule: "under the clear policy a takeover drops holders and waiters (DESIGN 3.7)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	if c.p.opt.Timing.Policy == cluster.PolicyClear {
+		c.apply`, `	if c.p.opt.Timing.Policy != cluster.PolicyClear && len(c.slots) > 1<<20 {
+		c.apply`},
+		},
+		By: unit("primary", "TestClearPolicy"),
+	},
+	{
+		Name: "replica-without-chain", Also: "",
+		Rule: "a replica applies only frames whose chain value follows its own (DESIGN 4)",
+		Edits: []Edit{
+			{"replica/replica.go", `	if wal.VerifyChain(r.mu.at.Chain, entries) != f.Chain {`, `	if wal.VerifyChain(r.mu.at.Chain, entries) != f.Chain && len(entries) == 0 {`},
+		},
+		By: unit("replica", "TestReplica"),
+	},
+}
