@@ -64,7 +64,8 @@ type fileWriter struct {
 	foreign  error                 // quarantined: nothing is written any more
 	answers  []keptAppend          // scratch
 	retry    time.Duration
-	missed   time.Time // since when the name does not lead to the file
+	// Between which times the file looked foreign, in a row; zero since it did not.
+	doubted, doubtedLast time.Time
 }
 
 // keptAppend is an append that may have to be written again.
@@ -343,6 +344,7 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 	}
 	w.end = kept[0].rec.Offset + int64(len(data))
 	w.unsynced += len(data)
+	w.doubtedLast = time.Time{}
 	return n, nil
 }
 

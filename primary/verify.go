@@ -11,33 +11,46 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// graceLocal and graceNetwork are how long a name must lead elsewhere before
-// the file counts as changed from outside: caches lie about names, on a network
-// filesystem for as long as its attribute cache lives.
+// graceLocal and graceNetwork are how long evidence must last before the file
+// counts as changed from outside. Caches lie about names, on a network filesystem
+// for as long as its attribute cache lives; and there sizes and contents may be old,
+// too: a GlusterFS brick that comes back answers before it is healed.
 const (
 	graceLocal   = 300 * time.Millisecond
 	graceNetwork = 65 * time.Second
 )
 
-// suspect judges evidence that rests on a name: at first it is an ordinary
-// failure of the file, which is tried again; only when it stays is the file foreign.
+// suspect judges evidence that the file was changed from outside. What may be a
+// lie of the filesystem is at first an ordinary failure of the file, which is tried
+// again; only when it stays is the file foreign.
 func (w *fileWriter) suspect(err error) error {
-	if !errors.Is(err, volume.ErrMoved) {
+	network := w.p.reign.Kind().Network
+	moved, foreign := errors.Is(err, volume.ErrMoved), errors.Is(err, volume.ErrForeign)
+	if !moved && (!foreign || !network) {
 		return err
 	}
 	now := time.Now()
-	if w.missed.IsZero() {
-		w.missed = now
+	if now.Sub(w.doubtedLast) > graceNetwork {
+		w.doubted = now // a first time, or one long after another proves nothing
 	}
+	w.doubtedLast = now
 	grace := graceLocal
-	if w.p.reign.Kind().Network {
+	if network {
 		grace = graceNetwork
 	}
-	if now.Sub(w.missed) < grace {
+	switch {
+	case now.Sub(w.doubted) >= grace && foreign:
 		return err
+	case now.Sub(w.doubted) >= grace:
+		return fmt.Errorf("%w: %w", volume.ErrForeign, err)
+	case foreign:
+		return fmt.Errorf("%w: %s", errDoubted, err.Error())
 	}
-	return fmt.Errorf("%w: %w", volume.ErrForeign, err)
+	return err
 }
+
+// errDoubted says that a file looks foreign, and that it is not certain yet.
+var errDoubted = errors.New("this may be a lie of the filesystem and is looked at again")
 
 // look verifies the file before something is admitted: a bound one must be the
 // file that the log knows, an unbound one is opened or made. What is to be
@@ -55,6 +68,9 @@ func (w *fileWriter) look(v verifyJob) (locktable.FileFacts, error) {
 		return locktable.FileFacts{}, w.foreign
 	}
 	facts, err := w.lookOnce(v)
+	if err == nil {
+		w.doubtedLast = time.Time{}
+	}
 	if err == nil && v.op == locktable.OpUnbind {
 		err = w.datasync()
 	}
@@ -150,7 +166,6 @@ func (w *fileWriter) open() error {
 		w.closeFile()
 		return fmt.Errorf("%w: %s is another file (inode %d) than the bound one (inode %d)", volume.ErrMoved, w.name, file.Inode(), w.state.Inode)
 	}
-	w.missed = time.Time{}
 	return nil
 }
 

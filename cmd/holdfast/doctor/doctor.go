@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -80,7 +81,11 @@ type Report struct {
 	// Staleness is S, the longest time for which a trial saw something old, as a Go duration; "" = there was none.
 	Staleness string `json:"staleness"`
 
-	mend []string // commands that make a mount of this kind right
+	// MinStaleness is the S that servers assume at least on this kind of filesystem.
+	MinStaleness time.Duration `json:"-"`
+
+	mend     []string // commands that make a mount of this kind right
+	coherent bool     // and after which nothing old is shown
 }
 
 func (r *Report) add(check string, v Verdict, detail string, fix ...string) {

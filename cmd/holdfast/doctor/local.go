@@ -161,7 +161,7 @@ func (h *localHand) prime(name string) error {
 	if len(h.kept) > maxKept {
 		oldest := h.kept[0]
 		h.kept = slices.Delete(h.kept, 0, 1)
-		return oldest.Close()
+		_ = oldest.Close() // as in close
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (h *localHand) lock(ctx context.Context, c call) (err error) {
 func (h *localHand) close() error {
 	var errs []error
 	for _, f := range h.kept {
-		errs = append(errs, f.Close())
+		_ = f.Close() // only read, and the file may have been removed
 	}
 	for _, f := range h.pokes {
 		errs = append(errs, f.Close())

@@ -68,7 +68,7 @@ func (r *Report) oneSuperblock(first *Report) {
 
 // trial runs the probes between two hands and adds what they found.
 func (r *Report) trial(ctx context.Context, a, b hand, opt Options) error {
-	t := &trial{a: a, b: b, rounds: opt.Rounds, mend: r.mend, progress: opt.Progress, add: r.record, patience: seenWithin}
+	t := &trial{a: a, b: b, rounds: opt.Rounds, mend: r.mend, coherent: r.coherent, progress: opt.Progress, add: r.record, patience: seenWithin}
 	err := t.run(ctx)
 	r.Staleness, r.Rounds = t.staleness.Round(time.Millisecond).String(), opt.Rounds
 	if err != nil {

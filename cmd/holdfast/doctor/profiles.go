@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // profile is what is known of one kind of filesystem.
@@ -17,6 +18,10 @@ type profile struct {
 	note    string
 	// rules judge mount options.
 	rules []rule
+	// coherent: after the commands nothing old is ever shown, so whatever is seen late is refused.
+	coherent bool
+	// staleness is S that a server assumes at least: what no trial sees.
+	staleness time.Duration
 	// fix are commands; SOURCE, DIR and TYPE stand for the mount's, VOLUME for what Gluster calls one.
 	fix []string
 }
@@ -91,8 +96,10 @@ func networkProfiles() []profile {
 			fix:   []string{"umount DIR && mount -t ceph -o recover_session=no SOURCE DIR"},
 		},
 		{
-			types: []string{"fuse.glusterfs"}, verdict: Warn,
-			note: "with its default caches every read may be old; the mount's time-outs cannot be seen from here, so make sure of these settings and set --fencing-period 5s",
+			// A client that is cut off from the brick which it reads from reads what was
+			// there before, until it looks a path up: servers do once a second.
+			types: []string{"fuse.glusterfs"}, verdict: Warn, coherent: true, staleness: 2500 * time.Millisecond,
+			note: "with its default caches every read may be old; the mount's time-outs cannot be seen from here, so make sure of these settings. Servers wait 5 s when they take over, for a host may lose one brick of its own",
 			fix: []string{
 				"for o in quick-read io-cache read-ahead stat-prefetch open-behind write-behind flush-behind nl-cache; do gluster volume set VOLUME performance.$o off; done",
 				"gluster volume set VOLUME cluster.choose-local off", "gluster volume set VOLUME client.strict-locks on",
@@ -138,7 +145,7 @@ func (r *Report) judge(m mount, hosts int) {
 		}
 		return out
 	}
-	r.mend = fill(p.fix)
+	r.mend, r.coherent, r.MinStaleness = fill(p.fix), p.coherent, p.staleness
 	detail := m.fstype + ": " + p.note
 	var fix []string
 	if p.verdict != OK {

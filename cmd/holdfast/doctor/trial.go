@@ -30,6 +30,7 @@ type trial struct {
 	a, b     hand
 	rounds   int
 	mend     []string // commands for this kind of mount
+	coherent bool     // and after which nothing old is shown
 	progress func(Progress)
 	add      func(Finding)
 	patience time.Duration // how long to wait for what is not seen at once
@@ -255,7 +256,7 @@ func (t *trial) same(ctx context.Context, n *tally) error {
 }
 
 func (t *trial) staleFinding() Finding {
-	n := tally{check: "staleness", rounds: t.rounds, lenient: true}
+	n := tally{check: "staleness", rounds: t.rounds, lenient: !t.coherent}
 	if t.staleness == 0 {
 		f := n.finding(nil)
 		f.Detail = "no old name, attribute or byte was seen: --staleness 0s is right"
@@ -269,8 +270,8 @@ func (t *trial) staleFinding() Finding {
 	n.fail("%s", text)
 	f := n.finding(t.mend)
 	f.Detail = fmt.Sprintf("%s: mend it, or start every server with --staleness %v --fencing-period %v", text, s, 2*s)
-	if t.refused {
-		f.Detail = text + ": mend it; no waiting makes up for what is refused above"
+	if t.refused || t.coherent {
+		f.Detail = text + ": mend it; no waiting makes up for this"
 	}
 	return f
 }

@@ -20,7 +20,9 @@ const startWait = 10 * time.Second
 
 // trusted refuses a filesystem that the doctor refuses. With UnsafeFilesystem it
 // only says so, in the log and in the warnings that it returns for status.
-func trusted(opt Options) (warnings []string, err error) {
+//
+// It raises the timing to what this kind of filesystem needs.
+func trusted(opt *Options) (warnings []string, err error) {
 	type result struct {
 		report *doctor.Report
 		err    error
@@ -38,6 +40,11 @@ func trusted(opt Options) (warnings []string, err error) {
 	}
 	if x.err != nil {
 		return nil, fmt.Errorf("volume %s: %w", opt.Volume, x.err)
+	}
+	if s := x.report.MinStaleness; opt.Timing.Staleness < s {
+		opt.Timing.Staleness, opt.Timing.FencingPeriod = s, max(opt.Timing.FencingPeriod, 2*s)
+		opt.Log.Info().Str("filesystem", x.report.Filesystem).Dur("staleness", s).Dur("fencing_period", opt.Timing.FencingPeriod).
+			Msg("takeovers wait longer: this filesystem may show old data to a host that is cut off from a part of it")
 	}
 	var refused []string
 	for _, f := range x.report.Findings {
