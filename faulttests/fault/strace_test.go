@@ -100,8 +100,9 @@ func onPrimary() []callFault {
 		{"EIO at a pwrite64 of a protected file", goesOn, place.file, fails("pwrite64", 3, "EIO")},
 		{"ENOSPC at pwrite64s of a protected file", goesOn, place.file, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
 		{"fdatasync of the log hangs", hung, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: cluster.Held}},
-		{"fdatasync of the log begins 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: 2 * time.Second}},
-		{"fdatasync of the log returns 2 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Exit: 2 * time.Second}},
+		// Shorter than what the others take for a stall, which is 1.3 s.
+		{"fdatasync of the log begins 0.5 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: 500 * time.Millisecond}},
+		{"fdatasync of the log returns 0.5 s late", goesOn, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Exit: 500 * time.Millisecond}},
 	}
 	for _, name := range []string{"pwrite64", "fdatasync"} {
 		all = append(all, everyStop(name+" of the log", place.log, call(name, 5))...)
