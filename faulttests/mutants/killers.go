@@ -24,5 +24,10 @@ func staleCaches() Killer {
 	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$"}
 }
 
+// staleClusters are whole servers under faults drawn by seed, where caches lie.
+func staleClusters() Killer {
+	return Killer{Pkg: simulation, Run: "^TestClusterSchedulesOnStaleCaches$", Flags: "-sim.clusters 300"}
+}
+
 // unit are a package's own tests.
 func unit(pkg, run string) Killer { return Killer{Pkg: pkg, Run: run} }

@@ -56,7 +56,7 @@ var adoptMutants = []Mutant{
 			next :=`, `		if closed && g.Size == 0 {
 			next :=`},
 		},
-		By: staleCaches(),
+		By: staleClusters(),
 	},
 	{
 		Name: "link-by-close", Also: "LINK_BY_CLOSE",
@@ -85,25 +85,6 @@ var adoptMutants = []Mutant{
 		By: everyCall(),
 	},
 	{
-		Name: "closed-at-link", Also: "CLOSED_AT_LINK",
-		Rule: "what is linked is what the scan saw closed, not what is closed by now (DESIGN 3.3, 5)",
-		Edits: []Edit{
-			{"shared/volume/adopt.go", `	linked := a.log.Segments[:a.log.Linkable]
-`, `	first := a.log.Segments[0]
-	if now, err := wal.Scan(&dir{fs: r.v.fs, path: from}, wal.ScanOptions{
-		Cluster: r.v.cluster.ID, FeatureLevel: FeatureLevel, MaxEpoch: a.Source.Epoch,
-		From: wal.Position{LSN: first.First - 1, Chain: first.Header.Chain},
-	}, func(cluster.LSN, wal.Entry, wal.FrameHeader) error { return nil }); err == nil && now.Linkable > a.log.Linkable {
-		a.log.Segments, a.log.Linkable = now.Segments, now.Linkable
-		a.log.Segments[now.Linkable-1].Last = a.End.LSN
-		a.log.Relog, a.relog = a.End, nil
-	}
-	linked := a.log.Segments[:a.log.Linkable]
-`},
-		},
-		By: everyCall(),
-	},
-	{
 		Name: "nothing-relogged", Also: "M5",
 		Rule: "adopted records are written again by their adopter before it serves (DESIGN 3.3, 5; RELIABILITY H3)",
 		Edits: []Edit{
@@ -127,7 +108,7 @@ var adoptMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: everyCall(),
+		By: calls("power"),
 	},
 	{
 		Name: "source-removed-early", Also: "REMOVE_SOURCE_EARLY",

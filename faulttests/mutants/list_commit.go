@@ -51,7 +51,7 @@ var commitMutants = []Mutant{
 	}
 	if _, err := p.f.WriteAt`, `	if _, err := p.f.WriteAt`},
 		},
-		By: everyCall(),
+		By: unit("shared/volume", "TestProtectedFile"),
 	},
 	{
 		Name: "fence-unseen", Also: "",
@@ -75,16 +75,15 @@ var commitMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/dir.go", `	f, err := d.fs.Open(d.name(n), FlagDirect)`, `	f, err := d.fs.Open(d.name(n), FlagRead)`},
 		},
-		By: staleCaches(),
+		By: staleClusters(),
 	},
 	{
 		Name: "path-unchecked", Also: "",
 		Rule: "once a second the fence's path must lead to the same inode and CLUSTER name the same cluster (DESIGN 3.5)",
 		Edits: []Edit{
 			{"shared/volume/reign.go", `	if info.Inode != r.fenceInode {
-		return r.Depose(fmt.Errorf("check: %w: the fence's name leads to another file", ErrDamaged))
-	}
-`, ``},
+		return r.Depose(fmt.Errorf("check: %w: the fence's name`, `	if info.Inode == 0 {
+		return r.Depose(fmt.Errorf("check: %w: the fence's name`},
 		},
 		By: unit("shared/volume", "TestCheckEndsAReign"),
 	},

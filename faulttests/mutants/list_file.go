@@ -123,6 +123,6 @@ var fileMutants = []Mutant{
 
 // openReader opens`},
 		},
-		By: Killer{Pkg: simulation, Run: "^TestClusterSchedulesOnStaleCaches$"},
+		By: staleClusters(),
 	},
 }

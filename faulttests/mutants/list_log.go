@@ -44,7 +44,7 @@ var logMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: everyCall(),
+		By: unit("wal", "TestEveryFailurePoint"),
 	},
 	{
 		Name: "successor-unsynced", Also: "M18",
@@ -55,7 +55,7 @@ var logMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: everyCall(),
+		By: calls("power"),
 	},
 	{
 		Name: "header-before-close", Also: "",
@@ -79,7 +79,7 @@ var logMutants = []Mutant{
 	old, l.seg = l.seg, begun
 `},
 		},
-		By: everyCall(),
+		By: unit("wal", "TestEveryFailurePoint"),
 	},
 	{
 		Name: "recycled-segment", Also: "recycled segment",
@@ -173,17 +173,6 @@ var logMutants = []Mutant{
 		By: everyCall(),
 	},
 	{
-		Name: "checkpoint-in-place", Also: "",
-		Rule: "a checkpoint is complete before it has its name (DESIGN 3.1)",
-		Edits: []Edit{
-			{"shared/volume/checkpoint.go", `	if size, err = r.fillCheckpoint(tmp, s); err != nil {`, `	if err := r.v.fs.Mkdir(final); err != nil {
-		return 0, err
-	}
-	if size, err = r.fillCheckpoint(tmp, s); err != nil {`},
-		},
-		By: everyCall(),
-	},
-	{
 		Name: "unchecked-snapshot", Also: "M7",
 		Rule: "a snapshot carries a basis like every word: only what is durable and checked is in it (DESIGN 4, RELIABILITY H2)",
 		Edits: []Edit{
@@ -196,7 +185,7 @@ var logMutants = []Mutant{
 		x.read(c.view())
 		x.done(locktable.Outcome{Status: cluster.StatusOK})`},
 		},
-		By: everyCall(),
+		By: calls("slow"),
 	},
 	{
 		Name: "pending-not-carried", Also: "",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -163,6 +165,30 @@ func (c *Cluster) Hang(id cluster.ServerID) *volumetest.Gate {
 		x.host.SetHook(volumetest.From(x.host.Calls()+1, volumetest.Pause(gate)))
 	}
 	return gate
+}
+
+// browse looks at the epochs as a tool on a server's machine does, so that its
+// caches hold names, attributes and data that will be old. What it meets is of no interest.
+func (c *Cluster) browse(id cluster.ServerID) {
+	x := c.server(id)
+	if x == nil {
+		return
+	}
+	epochs, _ := x.host.ReadDir("epochs")
+	for _, e := range epochs {
+		files, _ := x.host.ReadDir("epochs/" + e.Name)
+		for _, f := range files {
+			name := "epochs/" + e.Name + "/" + f.Name
+			_, _ = x.host.Lstat(name)
+			if !strings.HasPrefix(f.Name, "wal-") {
+				continue
+			}
+			if file, err := x.host.Open(name, volume.FlagRead); err == nil {
+				_, _ = file.ReadAt(make([]byte, segment), 0)
+				_ = file.Close()
+			}
+		}
+	}
 }
 
 // Primaries lists the servers that serve, or believe so.

@@ -220,6 +220,11 @@ func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (wai
 	c.one(t, "start")
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(3000)) * time.Millisecond)
+		if profile.Kind.Network {
+			for id := cluster.ServerID(1); id <= 3; id++ {
+				c.browse(id)
+			}
+		}
 		name, heal := c.draw(t)
 		time.Sleep(time.Duration(c.Rand.IntN(8000)) * time.Millisecond)
 		heal()
