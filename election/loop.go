@@ -13,6 +13,8 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	lastBackoff  = 10 * time.Second
+	// operatorBackoff is the longest where somebody has to mend something first.
+	operatorBackoff = 2 * time.Minute
 	// healthyReign is how long a reign serves to be no failure.
 	healthyReign = 5 * time.Second
 )

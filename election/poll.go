@@ -212,7 +212,11 @@ func (e *Elector) Done(err error, served time.Duration) {
 	case errors.Is(err, ErrYield):
 		// Somebody else was first: no fault of this server, no fence was set.
 	default:
-		pause := min(firstBackoff<<min(e.mu.failures, 16), lastBackoff)
+		most := lastBackoff
+		if errors.Is(err, ErrNeedsOperator) {
+			most = operatorBackoff
+		}
+		pause := min(firstBackoff<<min(e.mu.failures, 16), most)
 		pause = pause*3/4 + e.jitterLocked(pause/2)
 		e.mu.failures++
 		e.mu.unableTill = now.Add(pause)

@@ -16,6 +16,10 @@ import (
 // ErrYield says that this server should not take over any more.
 var ErrYield = errors.New("another server goes first")
 
+// ErrNeedsOperator says that a claim cannot succeed until somebody has mended
+// something: the server tries again, but seldom.
+var ErrNeedsOperator = errors.New("somebody has to mend something first")
+
 // Role is what a server is doing.
 type Role uint8
 

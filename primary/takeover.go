@@ -4,12 +4,14 @@ package primary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // lockPoll is how often the flocks of fenced reigns are tried during the fencing period.
@@ -26,7 +28,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	// 1. Fences. From here on no older reign can tell anybody anything new.
 	src, err := p.reign.FenceOlder(ctx)
 	if err != nil {
-		return nil, err
+		return nil, p.refuse(err)
 	}
 	fenced := time.Now()
 	p.source = src
@@ -39,14 +41,14 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	// 3. The scan. A crash up to here leaves nothing but a burned number.
 	a, err := p.reign.Scan(ctx, src, p.opt.Warm)
 	if err != nil {
-		return nil, err
+		return nil, p.refuse(err)
 	}
 	p.opt.Log.Info().Uint64("lsn", uint64(a.End.LSN)).Uint64("base", uint64(a.Base)).Int("records", a.Records).
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
 	if a.End.LSN < p.opt.Known {
-		return nil, p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
-			ErrSetBack, p.opt.Known, a.End.LSN))
+		return nil, p.refuse(p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
+			ErrSetBack, p.opt.Known, a.End.LSN)))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.reign.Adopt(a); err != nil {
@@ -70,6 +72,16 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	c.begin(a)
 	return c, p.reign.Err()
+}
+
+// refuse ends a takeover that failed before START. Where the volume itself is to
+// blame, trying again soon is of no use.
+func (p *Primary) refuse(err error) error {
+	_, damaged := errors.AsType[*wal.ScanError](err)
+	if !damaged && !errors.Is(err, volume.ErrDamaged) && !errors.Is(err, ErrSetBack) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrRefused, errors.Join(err, p.reign.DropLog()))
 }
 
 // begin logs the reign's first records and starts redoing what files may lack.

@@ -5,6 +5,7 @@ package primary_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,8 +287,11 @@ func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
 		known := x.ok(acquire("c1", 2, "after", 0)).LSN
 		x.kill()
 		y := claim(t, older, 2, primary.Options{Known: known})
-		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) {
+		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) || !errors.Is(err, primary.ErrRefused) {
 			t.Errorf("a server that knows of LSN %d on an older volume: %v", known, err)
+		}
+		if _, err := older.ReadFile("epochs/0000000002/wal-next.log"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a server that tries again and again fills the volume: %v", err)
 		}
 		z := serve(t, d, 2, primary.Options{Known: known})
 		z.end()

@@ -71,6 +71,11 @@ func (r *Reign) Release() error {
 	return errors.Join(err, r.lock.Unlock())
 }
 
+// DropLog gives the room of the prepared log back, for a reign that failed before
+// WriteStart and so has no log that anybody will read. Servers that try again and
+// again must not fill the share that somebody has to mend.
+func (r *Reign) DropLog() error { return ignoreMissing(r.v.fs.Remove(r.path + "/" + wal.NextName)) }
+
 // Check proves that no later claimant had set this reign's fence when the check
 // began. Anything but a whole block of zeros in a file that still has its name
 // and size ends the reign, since it can no longer know.

@@ -31,6 +31,16 @@ func (p *probe) file(name string) (string, error) {
 	return path, os.WriteFile(path, []byte("holdfast doctor\n"), 0o600)
 }
 
+// failed refuses what could not be tried, but for want of room: a server whose
+// volume is full must be able to start.
+func (p *probe) failed(check string, err error) {
+	v := Refuse
+	if volume.IsFull(err) {
+		v = Warn
+	}
+	p.report.add(check, v, err.Error())
+}
+
 // probeRoom is more than all probes write, in bytes.
 const probeRoom = 256 << 10
 
@@ -44,7 +54,7 @@ func (p *probe) full() bool {
 		return true
 	}
 	if err = errors.Join(err, os.Remove(path)); err != nil {
-		p.report.add("write", Refuse, err.Error())
+		p.failed("write", err)
 	}
 	return false
 }
@@ -52,7 +62,7 @@ func (p *probe) full() bool {
 func (p *probe) exclusive() {
 	path, err := p.file("exclusive")
 	if err != nil {
-		p.report.add("create", Refuse, err.Error())
+		p.failed("create", err)
 		return
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -63,7 +73,7 @@ func (p *probe) exclusive() {
 	case errors.Is(err, os.ErrExist):
 		p.report.add("create", OK, "O_EXCL refuses a name that is taken")
 	default:
-		p.report.add("create", Refuse, err.Error())
+		p.failed("create", err)
 	}
 }
 
@@ -82,7 +92,7 @@ func (p *probe) directorySync() {
 func (p *probe) link() {
 	path, err := p.file("linked")
 	if err != nil {
-		p.report.add("hard links", Refuse, err.Error())
+		p.failed("hard links", err)
 		return
 	}
 	if err := os.Link(path, p.path("link")); err != nil {
@@ -94,7 +104,7 @@ func (p *probe) link() {
 	again := os.Link(path, p.path("link"))
 	switch {
 	case errA != nil || errB != nil:
-		p.report.add("hard links", Refuse, errors.Join(errA, errB).Error())
+		p.failed("hard links", errors.Join(errA, errB))
 	case a != b:
 		p.report.add("hard links", Refuse, fmt.Sprintf("one file has the inode numbers %d and %d", a, b))
 	case !errors.Is(again, os.ErrExist):
@@ -111,7 +121,7 @@ func (p *probe) renameDirectory() {
 		_, err = p.file("onto/inside")
 	}
 	if err != nil {
-		p.report.add("rename", Refuse, err.Error())
+		p.failed("rename", err)
 		return
 	}
 	switch err := unix.Rename(p.path("from"), p.path("onto")); {
@@ -120,20 +130,20 @@ func (p *probe) renameDirectory() {
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
 		p.report.add("rename", OK, "does not replace a directory that is not empty")
 	default:
-		p.report.add("rename", Refuse, err.Error())
+		p.failed("rename", err)
 	}
 }
 
 func (p *probe) flock() {
 	path, err := p.file("locked")
 	if err != nil {
-		p.report.add("flock", Refuse, err.Error())
+		p.failed("flock", err)
 		return
 	}
 	a, errA := os.OpenFile(path, os.O_RDWR, 0)
 	b, errB := os.OpenFile(path, os.O_RDWR, 0)
 	if err := errors.Join(errA, errB); err != nil {
-		p.report.add("flock", Refuse, err.Error())
+		p.failed("flock", err)
 		return
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
@@ -147,7 +157,7 @@ func (p *probe) flock() {
 		return
 	}
 	if err := unix.Flock(int(a.Fd()), unix.LOCK_UN); err != nil {
-		p.report.add("flock", Refuse, err.Error())
+		p.failed("flock", err)
 		return
 	}
 	if err := unix.Flock(int(b.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -206,7 +216,7 @@ const (
 func (p *probe) latency() {
 	f, err := os.OpenFile(p.path("latency"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		p.report.add("fdatasync", Refuse, err.Error())
+		p.failed("fdatasync", err)
 		return
 	}
 	defer f.Close() //nolint:errcheck // each write was synced
@@ -219,7 +229,7 @@ func (p *probe) latency() {
 			err = unix.Fdatasync(int(f.Fd()))
 		}
 		if err != nil {
-			p.report.add("fdatasync", Refuse, err.Error())
+			p.failed("fdatasync", err)
 			return
 		}
 		took = append(took, time.Since(began))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -17,8 +18,25 @@ import (
 // It reads only when the primary has told a new value, or while plain reads lag.
 const canaryLook = 200 * time.Millisecond
 
+// beats raises this server's canary every second while it reigns, on a goroutine of
+// its own: a write that hangs holds up nothing else.
+func (n *Node) beats(ctx context.Context) error {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+		if p := n.current(); p != nil && p.State() == primary.StateServing {
+			n.beat(p.Epoch())
+		}
+	}
+}
+
 // beat raises this server's canary. Its failure is said once, and deposes nobody:
-// the reign has checks of its own. Only the keeper calls it.
+// the reign has checks of its own.
 func (n *Node) beat(e cluster.Epoch) {
 	n.mu.Lock()
 	value := max(uint64(time.Now().UnixMilli()), n.mu.beat+1) // rises over restarts, too
@@ -52,8 +70,8 @@ func (n *Node) watchCanary(ctx context.Context) error {
 }
 
 func (n *Node) lookAtCanary() {
-	id, beat := n.toldBeat()
-	if !n.canary.hear(id, beat, time.Now()) {
+	id, epoch, beat := n.toldBeat()
+	if !n.canary.hear(id, epoch, beat, time.Now()) {
 		return
 	}
 	direct, directErr := n.vol.ReadCanary(id, volume.FlagDirect)
@@ -69,15 +87,14 @@ func (n *Node) lookAtCanary() {
 }
 
 // toldBeat is what the primary told last.
-func (n *Node) toldBeat() (id cluster.ServerID, beat uint64) {
-	var epoch cluster.Epoch
+func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64) {
 	for _, p := range n.elector.Peers() {
 		s := p.Status
 		if p.Reachable && !p.Conflict && s.Role == election.RolePrimary && s.Beat > 0 && s.Epoch >= epoch {
 			id, beat, epoch = p.ID, s.Beat, s.Epoch
 		}
 	}
-	return id, beat
+	return id, epoch, beat
 }
 
 // maxTold bounds the values that plain reads have not shown yet.
@@ -87,12 +104,12 @@ const maxTold = 64
 type canary struct {
 	mu struct {
 		sync.Mutex
-		from    cluster.ServerID
-		told    uint64  // the last value that was told
-		queue   []heard // those that a plain read has not shown, oldest first
+		from    cluster.Epoch // the reign that told it
+		told    uint64        // the last value that was told
+		queue   []heard       // those that a plain read has not shown, oldest first
 		status  api.CanaryStatus
 		looked  time.Time
-		alarmed bool // for this primary
+		alarmed bool // for this reign
 	}
 }
 
@@ -103,11 +120,11 @@ type heard struct {
 }
 
 // hear notes what was told and says whether there is something to look for.
-func (c *canary) hear(from cluster.ServerID, value uint64, now time.Time) bool {
+func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := &c.mu
-	if from == 0 {
+	if id == 0 {
 		return false
 	}
 	if from != m.from {
@@ -124,7 +141,7 @@ func (c *canary) hear(from cluster.ServerID, value uint64, now time.Time) bool {
 }
 
 // look takes what both reads showed, which began after the last hear. It says
-// whether to raise the alarm: once for each primary.
+// whether to raise the alarm: once for each reign.
 func (c *canary) look(direct, plain uint64, now time.Time) (alarm bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

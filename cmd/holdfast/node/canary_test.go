@@ -35,7 +35,7 @@ func TestCanaryOnANetworkFilesystem(t *testing.T) {
 			if err := hosts[0].WriteCanary(1, value+1); err != nil {
 				t.Fatal(err)
 			}
-			if !c.hear(1, value+1, time.Now()) {
+			if !c.hear(1, 1, value+1, time.Now()) {
 				t.Errorf("value %d is no reason to look", value+1)
 			}
 			direct, err := hosts[1].ReadCanary(1, volume.FlagDirect)
@@ -62,12 +62,12 @@ func TestCanaryOnANetworkFilesystem(t *testing.T) {
 func TestCanaryLag(t *testing.T) {
 	var c canary
 	now := time.Unix(1000, 0)
-	if c.hear(0, 0, now) {
+	if c.hear(0, 0, 0, now) {
 		t.Error("nobody told anything")
 	}
 	for second := range uint64(10) {
 		value := 100 + second
-		if !c.hear(1, value, now) {
+		if !c.hear(1, 1, value, now) {
 			t.Errorf("value %d is no reason to look", value)
 		}
 		if c.look(value, value-3, now) {
@@ -81,7 +81,7 @@ func TestCanaryLag(t *testing.T) {
 	}
 	// Once it has been seen there is nothing to read until a new value is told.
 	c.look(109, 109, now)
-	if c.hear(1, 109, now) {
+	if c.hear(1, 1, 109, now) {
 		t.Error("a value that was seen is a reason to look")
 	}
 }
@@ -104,7 +104,7 @@ func TestCanaryAlarm(t *testing.T) {
 		{2, 5, 5, false, 2}, // another primary counts for itself
 		{2, 6, 5, true, 3},
 	} {
-		c.hear(cluster.ServerID(x.from), x.told, now)
+		c.hear(cluster.ServerID(x.from), cluster.Epoch(x.from), x.told, now)
 		if got := c.look(x.direct, x.direct, now); got != x.alarm {
 			t.Errorf("row %d: alarm %v", i, got)
 		}
@@ -119,7 +119,7 @@ func TestCanaryIsBounded(t *testing.T) {
 	var c canary
 	now := time.Unix(1000, 0)
 	for second := range uint64(1000) {
-		c.hear(1, 1+second, now)
+		c.hear(1, 1, 1+second, now)
 		c.look(1+second, 0, now)
 		now = now.Add(time.Second)
 	}

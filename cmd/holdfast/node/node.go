@@ -69,7 +69,7 @@ type Node struct {
 	replica *replica.Replica
 	nonce   uint64
 	canary  canary
-	mute    bool // owned by the keeper: that the canary cannot be written was said
+	mute    bool // owned by beats: that the canary cannot be written was said
 
 	mu struct {
 		sync.Mutex
@@ -136,6 +136,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, inner := errgroup.WithContext(inner)
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
+	g.Go(func() error { return n.beats(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
@@ -191,6 +192,9 @@ func (n *Node) roles(ctx context.Context) error {
 		n.setReigning(false)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if errors.Is(err, primary.ErrRefused) {
+			err = fmt.Errorf("%w: %w", election.ErrNeedsOperator, err)
 		}
 		n.elector.Done(err, time.Since(began))
 		poke(n.prepare)
@@ -304,7 +308,6 @@ func (n *Node) keep(ctx context.Context) error {
 	reigning, ready, p := n.mu.reigning, n.mu.prepared != nil, n.mu.primary
 	n.mu.Unlock()
 	if p != nil && p.State() == primary.StateServing {
-		n.beat(p.Epoch())
 		return nil // the reign's own checks are the proof that the volume takes writes
 	}
 	// A takeover may take long; meanwhile the probe shows that the volume is fine.

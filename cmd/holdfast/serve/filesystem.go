@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,14 +16,14 @@ import (
 // promises. The wrapping error says why and what to do.
 var ErrFilesystem = errors.New("this filesystem would break what Holdfast promises")
 
-// startWait bounds how long the volume may take to be looked at.
+// startWait is how often a server that waits for its volume says so.
 const startWait = 10 * time.Second
 
 // trusted refuses a filesystem that the doctor refuses. With UnsafeFilesystem it
 // only says so, in the log and in the warnings that it returns for status.
 //
 // It raises the timing to what this kind of filesystem needs.
-func trusted(opt *Options) (warnings []string, err error) {
+func trusted(ctx context.Context, opt *Options) (warnings []string, err error) {
 	type result struct {
 		report *doctor.Report
 		err    error
@@ -33,10 +34,15 @@ func trusted(opt *Options) (warnings []string, err error) {
 		looked <- result{r, err}
 	}()
 	var x result
-	select {
-	case x = <-looked:
-	case <-time.After(startWait):
-		return nil, fmt.Errorf("volume %s does not answer within %v: is its file server up? (ls %s)", opt.Volume, startWait, opt.Volume)
+	for waiting := true; waiting; {
+		select {
+		case x = <-looked:
+			waiting = false
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(startWait):
+			opt.Log.Warn().Str("volume", opt.Volume).Msg("the volume does not answer, and the server waits for it: is its file server up?")
+		}
 	}
 	if x.err != nil {
 		return nil, fmt.Errorf("volume %s: %w", opt.Volume, x.err)

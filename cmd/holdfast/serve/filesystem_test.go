@@ -35,7 +35,7 @@ func TestUnsafeFilesystem(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	opt.UnsafeFilesystem = true
-	warnings, err := trusted(&opt)
+	warnings, err := trusted(t.Context(), &opt)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "UNSAFE") {
 		t.Errorf("got %q, %v", warnings, err)
 	}

@@ -63,7 +63,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if !ok {
 		return fmt.Errorf("server %d is not one of the servers %v of volume %s: use one of these IDs", opt.Server, c.Servers.IDs(), opt.Volume)
 	}
-	warnings, err := trusted(&opt)
+	warnings, err := trusted(ctx, &opt)
 	if err != nil {
 		return err
 	}
