@@ -22,10 +22,6 @@ import (
 // an older copy of it in its place, or its filesystem lost what it had synced.
 var ErrSetBack = errors.New("the volume is older than what this server knows")
 
-// ErrRefused says that nobody can reign until somebody has mended the volume. The
-// wrapping error says what is wrong.
-var ErrRefused = errors.New("the volume has to be mended first")
-
 // ErrResigned is the cause of a reign that ended on purpose.
 var ErrResigned = errors.New("resigned")
 

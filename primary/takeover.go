@@ -74,14 +74,19 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	return c, p.reign.Err()
 }
 
-// refuse ends a takeover that failed before START. Where the volume itself is to
-// blame, trying again soon is of no use.
-func (p *Primary) refuse(err error) error {
+// Refused says that a reign ended because of the volume itself: nobody can reign
+// until somebody has mended it.
+func Refused(err error) bool {
 	_, damaged := errors.AsType[*wal.ScanError](err)
-	if !damaged && !errors.Is(err, volume.ErrDamaged) && !errors.Is(err, ErrSetBack) {
-		return err
+	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrSetBack)
+}
+
+// refuse ends a takeover that failed before START.
+func (p *Primary) refuse(err error) error {
+	if Refused(err) {
+		err = errors.Join(err, p.reign.DropLog())
 	}
-	return fmt.Errorf("%w: %w", ErrRefused, errors.Join(err, p.reign.DropLog()))
+	return err
 }
 
 // begin logs the reign's first records and starts redoing what files may lack.

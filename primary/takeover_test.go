@@ -287,7 +287,7 @@ func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
 		known := x.ok(acquire("c1", 2, "after", 0)).LSN
 		x.kill()
 		y := claim(t, older, 2, primary.Options{Known: known})
-		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) || !errors.Is(err, primary.ErrRefused) {
+		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) || !primary.Refused(err) {
 			t.Errorf("a server that knows of LSN %d on an older volume: %v", known, err)
 		}
 		if _, err := older.ReadFile("epochs/0000000002/wal-next.log"); !errors.Is(err, fs.ErrNotExist) {

@@ -193,7 +193,7 @@ func (n *Node) roles(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if errors.Is(err, primary.ErrRefused) {
+		if primary.Refused(err) {
 			err = fmt.Errorf("%w: %w", election.ErrNeedsOperator, err)
 		}
 		n.elector.Done(err, time.Since(began))
