@@ -23,8 +23,8 @@ const collectEvery = 100 * time.Millisecond
 // Collector keeps what servers remove from a volume while they run: it looks at
 // the volume from outside and gives every segment and checkpoint a second name in
 // an archive. Where there are no hard links to the archive it keeps the file open
-// and copies it in the end, because a segment is written for as long as it is the
-// newest. It changes nothing on the volume but link counts, which nobody looks
+// and copies it when later reigns have been there for a while, because a segment is
+// written for as long as it is the newest. It changes nothing on the volume but link counts, which nobody looks
 // at in segments and checkpoints.
 type Collector struct {
 	volume, archive string
@@ -34,9 +34,20 @@ type Collector struct {
 
 	// owned by run, and by Stop once that has ended
 	seen map[string]bool
-	open map[string]*os.File // by the path in the archive
-	err  error               // the first
+	open map[string]openFile  // by the path in the archive
+	came map[string]time.Time // when an epoch was first listed
+	err  error                // of the last look, while it runs
 }
+
+// openFile is a file that could not be linked.
+type openFile struct {
+	*os.File
+	from, epoch string
+}
+
+// settleAfter is how long a later epoch has been there when nobody writes to an
+// older one's segments any more that a claimant would adopt.
+const settleAfter = 10 * time.Second
 
 // StartCollector begins to collect from a volume into an empty directory outside of it.
 func StartCollector(ctx context.Context, volumeDir, archive string) *Collector {
@@ -47,14 +58,14 @@ func StartCollector(ctx context.Context, volumeDir, archive string) *Collector {
 }
 
 func newCollector(volumeDir, archive string) *Collector {
-	return &Collector{volume: volumeDir, archive: archive, stop: func() {}, seen: map[string]bool{}, open: map[string]*os.File{}}
+	return &Collector{volume: volumeDir, archive: archive, stop: func() {}, seen: map[string]bool{}, open: map[string]openFile{}, came: map[string]time.Time{}}
 }
 
 func (c *Collector) run(ctx context.Context) {
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
-		c.note(c.collect())
+		c.err = c.collect() // a filesystem under faults fails now and then: the next look counts
 		select {
 		case <-ctx.Done():
 			return
@@ -70,17 +81,16 @@ func (c *Collector) note(err error) {
 }
 
 // Stop collects once more, the fences too, and completes the archive. Call it
-// when the servers have stopped. The error is the first that anything ran into:
-// then the archive may lack something.
+// when the servers have stopped. An error says that the archive may lack something;
+// what it lacks for another reason, CheckLog notices.
 func (c *Collector) Stop() error {
 	c.stop()
 	c.running.Wait()
-	c.note(c.collect())
+	c.err = c.collect()
 	c.note(c.fences())
-	for to, f := range c.open {
-		c.note(errors.Join(copyOpen(f, to), f.Close()))
+	for to := range c.open {
+		c.note(c.settle(to))
 	}
-	clear(c.open)
 	if c.err != nil {
 		return fmt.Errorf("archive %s: %w", c.volume, c.err)
 	}
@@ -93,12 +103,46 @@ func (c *Collector) collect() error {
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	settled := "" // the newest epoch that has been there for a while
 	for _, e := range epochs {
+		came, known := c.came[e.Name()]
+		if !known {
+			c.came[e.Name()] = now
+		} else if now.Sub(came) > settleAfter {
+			settled = max(settled, e.Name())
+		}
 		if err := c.epoch(filepath.Join("epochs", e.Name())); err != nil {
 			return err
 		}
 	}
+	for to, f := range c.open {
+		if f.epoch < settled {
+			if err := c.settle(to); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// settle copies an open file into the archive, or what its name leads to where the
+// descriptor went bad.
+func (c *Collector) settle(to string) error {
+	f := c.open[to]
+	err := copyOpen(f.File, to)
+	if err != nil {
+		again, openErr := os.Open(f.from)
+		if openErr != nil {
+			return err
+		}
+		err = errors.Join(copyOpen(again, to), again.Close())
+	}
+	if err == nil {
+		_ = f.Close() // only read
+		delete(c.open, to)
+	}
+	return err
 }
 
 func (c *Collector) epoch(dir string) error {
@@ -140,7 +184,7 @@ func (c *Collector) keep(name string) error {
 		if openErr != nil {
 			return gone(openErr)
 		}
-		c.open[to] = f
+		c.open[to] = openFile{File: f, from: from, epoch: strings.Split(name, string(filepath.Separator))[1]}
 	}
 	c.seen[name] = true
 	return nil
