@@ -29,7 +29,7 @@ var fileMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: everyCall(),
+		By: calls("resume"),
 	},
 	{
 		Name: "file-by-name", Also: "protected file opened after the check",
@@ -50,7 +50,7 @@ var fileMutants = []Mutant{
 	// fenced this reign when the file was the one that was verified.
 	return w.p.check()`, `	return nil`},
 		},
-		By: schedules(),
+		By: unit("primary", "TestForeign|TestStaleName"),
 	},
 	{
 		Name: "buffered-files", Also: "M20",
@@ -70,7 +70,7 @@ var fileMutants = []Mutant{
 		w.closeFile()
 		return err`, `		return err`},
 		},
-		By: unit("primary", "TestAppendSurvivesAFailedSyncOfItsFile"),
+		By: schedules(),
 	},
 	{
 		Name: "names-undurable", Also: "M18",
@@ -78,7 +78,7 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/files.go", `	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {`, `	if err := f.Sync(); err != nil {`},
 		},
-		By: everyCall(),
+		By: calls("power"),
 	},
 	{
 		Name: "unbound-unsynced", Also: "",

@@ -100,7 +100,7 @@ var logMutants = []Mutant{
 `},
 			{"wal/log.go", `	if !allZero(l.block) {`, `	if l.block == nil {`},
 		},
-		By: everyCall(),
+		By: unit("wal", "TestStartRefuses|TestRemovable"),
 	},
 	{
 		Name: "newest-closed-removed", Also: "",
@@ -123,7 +123,7 @@ var logMutants = []Mutant{
 		Name: "unbound-frames", Also: "",
 		Rule: "a frame belongs to the segment whose header it is bound to (package wal)",
 		Edits: []Edit{
-			{"wal/scanframes.go", `		case err != nil || f.Binding != g.binding:`, `		case err != nil:`},
+			{"wal/scanframes.go", `		case err != nil || f.Binding != g.binding:`, `		case err != nil || f.Binding != g.binding && g.binding == 0:`},
 		},
 		By: unit("wal", "TestForeignFrame|TestScanRefuses|TestFrameMustFit"),
 	},

@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/crc32"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 const (
@@ -189,6 +191,7 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 		switch out.Status {
 		case cluster.StatusOK:
 			w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: out.Epoch, After: high})
+			w.story.verifyWritten(&q, out)
 			return out, true
 		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
 			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:
@@ -199,6 +202,20 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 		}
 	}
 	return locktable.Outcome{}, false
+}
+
+// verifyWritten checks, at the moment of the answer, that an append is in its
+// file for everybody to see.
+func (s *Story) verifyWritten(q *locktable.Request, out locktable.Outcome) {
+	if q.Op != locktable.OpAppend || s.Outages {
+		return
+	}
+	content, err := s.Disk.ReadFile(volume.ProtectedPath(q.File))
+	end := out.Offset + out.Length
+	if err != nil || int64(len(content)) < end || !bytes.Equal(content[out.Offset:end], q.Data) {
+		s.Ledger.violation("I5: %s/%d was told of %d bytes at %d of %s, which are not there: %d bytes, %v",
+			q.Client, q.ID, out.Length, out.Offset, q.File, len(content), err)
+	}
 }
 
 func ask(ctx context.Context, p backend, q locktable.Request) (locktable.Outcome, error) {

@@ -217,6 +217,7 @@ func runClusters(t *testing.T, profile volumetest.Profile, stride uint64) {
 func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (waits []time.Duration) {
 	const rounds, faults = 30, 8
 	c := newClusterOn(t, profile, seed, rounds)
+	c.Outages = true
 	c.one(t, "start")
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(3000)) * time.Millisecond)

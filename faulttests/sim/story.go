@@ -43,6 +43,9 @@ type Story struct {
 	// Lossy says that leases may end under their holders: a grant may then be
 	// heard of after the next one.
 	Lossy bool
+	// Outages says that the power fails while clients look: what was just answered
+	// may be in the log only.
+	Outages bool
 	// Breaks says that operators take locks away from holders who are not asked.
 	Breaks bool
 
