@@ -121,18 +121,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Name: "missing-fence", Also: "M10",
 		Rule: "a missing fence of an older epoch means refuse, ENOENT never means nothing (DESIGN 3.2, RELIABILITY H5)",
 		Edits: []Edit{
-			{"shared/volume/reign.go", `		if err != nil {
-			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
-		}`, `		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
-		}`},
-			{"shared/volume/reign.go", `	"fmt"
-	"sync"`, `	"fmt"
-	"io/fs"
-	"sync"`},
+			{"shared/volume/walk.go", `			return w.across(ctx, d+1, err)`, `			continue`},
 		},
 		By: unit("shared/volume", "TestOlderReignIs"),
 	},
@@ -140,9 +129,39 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Name: "begin-from-nothing", Also: "",
 		Rule: "no START anywhere: refuse, never begin from nothing (DESIGN 3.3, 2)",
 		Edits: []Edit{
-			{"shared/volume/reign.go", `	return src, r.Depose(fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, r.epoch))`, `	return src, nil`},
+			{"shared/volume/walk.go", `	return 0, nil, fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, top)`, `	return 0, &start{}, nil`},
 		},
 		By: unit("shared/volume", "TestNothingIsAdoptedWhereNoReignStarted"),
+	},
+	{
+		Name: "recover-sleeps-on", Also: "",
+		Rule: "a recovery begins only where nobody began since it looked (DESIGN 3.3; H25)",
+		Edits: []Edit{
+			{"shared/volume/recover_publish.go", `		if e.start != nil || e.unknown() ||`, `		if e.unknown() ||`},
+		},
+		By: unit("shared/volume", "TestRecoverWakesLate"),
+	},
+	{
+		Name: "recover-fences-what-it-saw", Also: "",
+		Rule: "a recovery fences everybody below its number, also who came after it looked (DESIGN 3.3; H25)",
+		Edits: []Edit{
+			{"shared/volume/recover_publish.go", `		if more, err = takenBehind(r.fs, last, e); err != nil || len(more) == 0 {
+			return err
+		}
+		last =`, `		if last > 0 {
+			return err
+		}
+		last =`},
+		},
+		By: unit("shared/volume", "TestRecoverWakesLate|TestRecoverFences"),
+	},
+	{
+		Name: "recover-forgets-flags", Also: "",
+		Rule: "a recovery keeps what tells that something is missing, so that it asks again (H25)",
+		Edits: []Edit{
+			{"shared/volume/recover_publish.go", `	if ok && other > by ||`, `	if other > maxNumber ||`},
+		},
+		By: unit("shared/volume", "TestRecoverAsksAgain"),
 	},
 	{
 		Name: "bad-start-is-none", Also: "",

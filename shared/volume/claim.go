@@ -138,13 +138,14 @@ func (p *Prepared) Discard() error {
 }
 
 // RemoveLeftovers removes prepared claims and trash that earlier processes of
-// this server left. Call it before the first Prepare, with the guard held.
+// this server left, and what a recovery built and did not name: one that still sleeps
+// finds nothing to name. Call it before the first Prepare, with the guard held.
 func (v *Volume) RemoveLeftovers() error {
 	entries, err := v.fs.ReadDir(serversDir)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{removeUnfinishedRecoveries(v.fs)}
 	for _, x := range entries {
 		name := serversDir + "/" + x.Name
 		switch {

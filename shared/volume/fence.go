@@ -68,12 +68,12 @@ func encodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	return b
 }
 
-// decodeFlag says who set a fence; 0 where it is not set or not by a flag.
-func decodeFlag(b []byte) cluster.Epoch {
+// decodeFlag says who set a fence; ok is false where it is not set, or by something else than a flag.
+func decodeFlag(b []byte) (by cluster.Epoch, ok bool) {
 	if len(b) < sectorSize || string(b[:8]) != flagMagic || !sealed(b) {
-		return 0
+		return 0, false
 	}
-	return cluster.Epoch(binary.LittleEndian.Uint64(b[8:]))
+	return cluster.Epoch(binary.LittleEndian.Uint64(b[8:])), true
 }
 
 func sealSector(b []byte) {
@@ -194,7 +194,7 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 	if err := readBlock(f, flag, 0); err != nil {
 		return nil, fmt.Errorf("fence epoch %d: read its flag: %w", d, err)
 	}
-	if other := decodeFlag(flag); other > by {
+	if other, _ := decodeFlag(flag); other > by {
 		return nil, fmt.Errorf("%w: epoch %d was fenced by epoch %d", ErrOvertaken, d, other)
 	}
 	if err := setFlag(f, by, nonce); err != nil {
@@ -205,7 +205,11 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 
 // setFlag sets the flag of an open fence, durably.
 func setFlag(f File, by cluster.Epoch, nonce Nonce) error {
-	if _, err := f.WriteAt(encodeFlag(by, nonce), 0); err != nil {
+	return writeFlag(f, encodeFlag(by, nonce))
+}
+
+func writeFlag(f File, flag []byte) error {
+	if _, err := f.WriteAt(flag, 0); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {

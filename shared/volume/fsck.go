@@ -269,7 +269,7 @@ func (k *fsck) readEpochs() (err error) {
 			k.newest = e
 			k.report.Epoch = e.epoch
 		}
-		if i > 0 && k.epochs[i-1].epoch != e.follows() || i == 0 && e.epoch != 0 {
+		if i > 0 && k.epochs[i-1].epoch < e.before() || i == 0 && e.epoch != 0 {
 			k.gap(e)
 		}
 	}
@@ -280,7 +280,7 @@ func (k *fsck) readEpochs() (err error) {
 }
 
 func (k *fsck) gap(e *epochState) {
-	before := epochDir(e.epoch - 1)
+	before := epochDir(e.before())
 	if k.newest == nil {
 		k.error("epoch-missing", before, adviceRecover, "it is not there, and no epoch above it started: no server can take over")
 		return

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -16,8 +15,9 @@ import (
 
 // A recovery makes one new epoch that holds everything: a checkpoint, an empty
 // log and START. Nothing that stands is changed but the fences, which are set. The epoch
-// is built under servers/ and gets its name by one rename, so a crash leaves
-// the old state or the new one.
+// is built under servers/, gets its name, fences everybody below, and last its
+// START, so a crash leaves the old state or the new one. So does a recovery that wakes
+// up when servers have long gone on.
 //
 // Tokens, epochs and LSNs rise, also above those that are lost: the log goes on
 // at the next multiple of 2^32 above every LSN that anybody has told of.
@@ -108,15 +108,18 @@ var ErrNoSource = errors.New("no log and no copy can be read: name data director
 // that nobody has agreed to that.
 var ErrLossNotAccepted = errors.New("acknowledged operations may be lost and nobody has agreed to that: nothing was changed (--accept-loss agrees)")
 
-// recoveredNote stands in the claim.json of an epoch that a recovery made. It is
-// for people, and for fsck, which finds the numbers left out.
+// recoveredNote stands in the claim.json of an epoch that a recovery made.
 type recoveredNote struct {
-	// Follows is the epoch before; the numbers between do not exist.
+	// Follows is the newest epoch that the recovery saw. The numbers between were left
+	// out, but for those of servers that claimed while the recovery slept.
 	Follows  cluster.Epoch `json:"follows"`
 	Source   string        `json:"source"`
 	End      cluster.LSN   `json:"end_lsn"`
 	LSN      cluster.LSN   `json:"lsn"`
 	Complete bool          `json:"complete"`
+	// SeenLSN and SeenEpoch are the plan's: a recovery that is repeated takes them over.
+	SeenLSN   cluster.LSN   `json:"seen_lsn"`
+	SeenEpoch cluster.Epoch `json:"seen_epoch"`
 }
 
 // recovery is one run of PlanRecovery or Recover.
@@ -167,13 +170,14 @@ func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err err
 		return r.plan, err
 	}
 	if !r.plan.Needed {
-		return r.plan, r.refence()
+		return r.plan, nil
 	}
 	if !r.plan.Complete && !opt.AcceptLoss {
 		return r.plan, ErrLossNotAccepted
 	}
-	// Fences first: what is read after this, no older reign can add to.
-	if err := r.fence(r.epochs[len(r.epochs)-1].epoch); err != nil {
+	// Fences first: what is read after this, no older reign can add to. They are set by
+	// the last one: until the new epoch begins, servers may take over what is.
+	if err := r.fence(r.numbers(), r.plan.Follows); err != nil {
 		return r.plan, err
 	}
 	before := *r.plan
@@ -190,7 +194,7 @@ func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err err
 	if err != nil {
 		return r.plan, err
 	}
-	return r.plan, r.publish(snapshot)
+	return r.plan, r.publish(ctx, snapshot)
 }
 
 func newRecovery(fsys FS, opt RecoverOptions) (*recovery, error) {
@@ -263,14 +267,18 @@ func (r *recovery) decide(ctx context.Context) error {
 		return ErrNoSource
 	}
 	seen.saw(0, source.end.LSN)
-	behind := proven.lsn > source.end.LSN || proven.epoch > last
+	missing := unfinished(r.epochs, &seen)
 	if r.opt.Restored {
-		reasons = append(reasons, "the volume was restored from a backup")
+		missing = append(missing, "the volume was restored from a backup")
 	}
-	if behind {
-		reasons = append(reasons, fmt.Sprintf("LSN %d and epoch %d were told of, the volume ends at LSN %d of epoch %d", proven.lsn, proven.epoch, source.end.LSN, last))
+	if proven.lsn > source.end.LSN || proven.epoch > last {
+		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of, the volume ends at LSN %d of epoch %d", proven.lsn, proven.epoch, source.end.LSN, last))
 	}
-	source.complete = source.complete && !r.opt.Restored && !behind
+	if e := &r.epochs[len(r.epochs)-1]; e.byErr {
+		missing = append(missing, fmt.Sprintf("the fence of %s is set, and its flag does not say by whom: a newer epoch may be gone", epochDir(e.epoch)))
+	}
+	source.complete = source.complete && len(missing) == 0
+	reasons = append(reasons, missing...)
 	r.source = source
 	p.Reasons, p.Needed = append([]string{}, reasons...), len(reasons) > 0
 	p.Source, p.End, p.Complete = source.name, source.end.LSN, source.complete
@@ -331,36 +339,6 @@ func (r *recovery) explain() {
 			fmt.Sprintf("LSNs and tokens go on at %d: if more than that may have been given, repeat with --seen-lsn", p.LSN))
 	}
 	p.Notes = append(p.Notes, "the first primary removes what older epochs left: copy epochs/ before, if you want to look at it")
-}
-
-// fence sets every fence that is there, the newest first. A reign whose fence
-// is missing or short can never pass a check again. by is no higher than any
-// claimant's number: until the new epoch is there, servers may take over what is.
-func (r *recovery) fence(by cluster.Epoch) error {
-	for i := len(r.epochs) - 1; i >= 0; i-- {
-		e := r.epochs[i].epoch
-		f, _, err := openFence(r.fs, e, FlagWrite)
-		if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = errors.Join(setFlag(f, by, r.nonce), f.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("fence epoch %d: %w", e, err)
-		}
-	}
-	return nil
-}
-
-// refence does what a recovery that was interrupted behind its commit left undone.
-func (r *recovery) refence() error {
-	newest := r.epochs[len(r.epochs)-1]
-	if newest.claimErr != nil || newest.claim.Recovered == nil {
-		return nil
-	}
-	r.epochs = r.epochs[:len(r.epochs)-1]
-	return r.fence(newest.epoch)
 }
 
 // retired is a mark above every request ID.

@@ -3,14 +3,9 @@
 package volume
 
 import (
-	"context"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -165,128 +160,6 @@ func (b *builder) dropHolders() error {
 			return fmt.Errorf("keep lock %s held: %v %s", g.Lock, d.Outcome.Status, d.Outcome.Message)
 		}
 		if err := b.apply(recs); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// recoverPrefix begins the names under servers/ of what a recovery builds.
-const recoverPrefix = "recover-"
-
-// publish builds the epoch's directory and gives it its name.
-func (r *recovery) publish(s Snapshot) error {
-	if err := r.removeUnfinished(); err != nil {
-		return err
-	}
-	tmp := serversDir + "/" + recoverPrefix + hex.EncodeToString(r.nonce[:]) + tmpSuffix
-	if err := r.fill(tmp, s); err != nil {
-		return fmt.Errorf("recover: build epoch %d: %w", s.Epoch, err)
-	}
-	// Read it as the next claimant will, while it has no name yet.
-	src := Source{Epoch: s.Epoch, start: start{epoch: s.Epoch, nonce: r.nonce, end: s.At}}
-	a, err := r.v.scanOnce(tmp, src, nil)
-	if err == nil && (a.End != s.At || a.Table.Hash() != s.Table.Hash()) {
-		err = fmt.Errorf("%w: it reads as LSN %d, written was %d", ErrDamaged, a.End.LSN, s.At.LSN)
-	}
-	if err != nil {
-		return fmt.Errorf("recover: verify epoch %d: %w", s.Epoch, err)
-	}
-	if err := r.unchanged(); err != nil {
-		return err
-	}
-	// The commit. Where no number is left out it also proves that nobody claimed
-	// since the fences were set: the number was free.
-	if err := r.fs.Rename(tmp, epochDir(s.Epoch)); err != nil && !r.v.holdsNonce(s.Epoch, r.nonce) {
-		return fmt.Errorf("recover: name epoch %d: %w", s.Epoch, err)
-	}
-	if err := r.fs.SyncDir(epochsDir); err != nil {
-		return fmt.Errorf("recover: epoch %d has its name, but it may not survive a power loss: repeat: %w", s.Epoch, err)
-	}
-	r.plan.Done = true
-	// A claimant that slept through all this and finds a number free below this
-	// one reads here that it was overtaken.
-	if err := r.fence(s.Epoch); err != nil {
-		return fmt.Errorf("recover: epoch %d is there; repeat before you start servers: %w", s.Epoch, err)
-	}
-	return nil
-}
-
-// fill writes what a takeover writes, in its order, into a directory of this
-// recovery's own.
-func (r *recovery) fill(tmp string, s Snapshot) error {
-	if err := r.fs.Mkdir(tmp); err != nil {
-		return err
-	}
-	p := r.plan
-	claim, err := json.Marshal(claimFile{
-		Cluster: r.v.cluster.ID, Nonce: hex.EncodeToString(r.nonce[:]), Address: r.v.opt.Address, Prepared: time.Now().UTC(),
-		Recovered: &recoveredNote{Follows: p.Follows, Source: p.Source, End: p.End, LSN: p.LSN, Complete: p.Complete},
-	})
-	if err != nil {
-		return err
-	}
-	if err := createFile(r.fs, tmp+"/"+claimName, append(claim, '\n')); err != nil {
-		return err
-	}
-	next, err := createZeros(r.fs, tmp+"/"+wal.NextName, r.opt.FirstSegment)
-	if err != nil {
-		return err
-	}
-	if err := next.Close(); err != nil {
-		return err
-	}
-	reign := &Reign{v: r.v, epoch: s.Epoch, nonce: r.nonce, path: tmp}
-	reign.life, reign.end = context.WithCancelCause(context.Background())
-	defer reign.end(nil)
-	if _, err := reign.WriteCheckpoint(s); err != nil {
-		return err
-	}
-	log, err := wal.Start(r.v.logOptions(reign.dir(), s.Epoch), s.At, s.At.LSN)
-	if err != nil {
-		return err
-	}
-	if err := log.Close(); err != nil {
-		return err
-	}
-	// START comes last, as in a takeover.
-	if err := prepareFence(r.fs, tmp, encodeStart(start{epoch: s.Epoch, nonce: r.nonce, end: s.At}), nil); err != nil {
-		return err
-	}
-	return errors.Join(r.fs.SyncDir(tmp), r.fs.SyncDir(serversDir))
-}
-
-// unchanged refuses where somebody claimed since the survey.
-func (r *recovery) unchanged() error {
-	now, err := listEpochs(r.fs)
-	if err != nil {
-		return err
-	}
-	if len(now) != len(r.epochs) || now[len(now)-1] != r.epochs[len(r.epochs)-1].epoch {
-		return fmt.Errorf("epoch %d was claimed meanwhile: %w", now[len(now)-1], ErrServersRun)
-	}
-	return nil
-}
-
-// removeUnfinished removes what recoveries built that did not finish. It is
-// renamed away first, so that half of it never gets the name of an epoch.
-func (r *recovery) removeUnfinished() error {
-	entries, err := r.fs.ReadDir(serversDir)
-	if err != nil {
-		return err
-	}
-	for _, x := range entries {
-		if !strings.HasPrefix(x.Name, recoverPrefix) || x.Type != TypeDir {
-			continue
-		}
-		name := serversDir + "/" + x.Name
-		trash := strings.TrimSuffix(strings.TrimSuffix(name, tmpSuffix), trashSuffix) + trashSuffix
-		if name != trash {
-			if err := r.fs.Rename(name, trash); err != nil {
-				return err
-			}
-		}
-		if err := removeTree(r.fs, trash); err != nil {
 			return err
 		}
 	}

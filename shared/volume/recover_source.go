@@ -70,9 +70,9 @@ func (v *Volume) findSource(ctx context.Context, epochs []epochState) (best *can
 		if newest != nil && best != nil && best.end.LSN >= newest.start.end.LSN {
 			break
 		}
-		if i > 0 && epochs[i-1].epoch != e.follows() {
-			reasons = append(reasons, fmt.Sprintf("%s is missing", epochDir(e.epoch-1)))
-			doubtful = append(doubtful, epochState{epoch: e.epoch - 1, fenceErr: fs.ErrNotExist})
+		if i > 0 && epochs[i-1].epoch < e.before() {
+			reasons = append(reasons, fmt.Sprintf("%s is missing", epochDir(e.before())))
+			doubtful = append(doubtful, epochState{epoch: e.before(), fenceErr: fs.ErrNotExist})
 		}
 	}
 	for i := range doubtful {

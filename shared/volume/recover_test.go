@@ -313,7 +313,7 @@ func TestRecoverCrashesAnywhere(t *testing.T) {
 				d.Crash(d.Rand())
 				x := begin(t, d.Clone(), 1)
 				switch {
-				case x.r.Epoch() == 5 && x.table.Hash() == l.table.Hash():
+				case x.table.Hash() == l.table.Hash(): // under the next number, or that behind a burned one
 					old++
 				case x.r.Epoch() == step+1 && x.table.LSN() > step:
 					fresh++

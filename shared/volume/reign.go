@@ -140,23 +140,14 @@ type Source struct {
 // down to the first that started: fence first, then look for START. A reign
 // that never started has told nobody anything, so nothing of it is adopted.
 func (r *Reign) FenceOlder(ctx context.Context) (Source, error) {
-	var src Source
-	for d := r.epoch; d > 0; {
-		d--
-		if err := r.Err(); err != nil {
-			return src, err
-		}
-		s, err := fenceReign(ctx, r.v.fs, d, r.epoch, r.nonce)
-		if err != nil {
-			return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
-		}
-		src.Fenced = append(src.Fenced, d)
-		if s != nil {
-			src.Epoch, src.start = d, *s
-			return src, nil
-		}
+	w := fenceWalk{fs: r.v.fs, by: r.epoch, nonce: r.nonce, may: r.Err}
+	e, s, err := w.down(ctx, r.epoch)
+	src := Source{Fenced: w.fenced}
+	if err != nil {
+		return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
 	}
-	return src, r.Depose(fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, r.epoch))
+	src.Epoch, src.start = e, *s
+	return src, nil
 }
 
 // WritersEnded says whether the flock of every fenced reign is free, which

@@ -26,6 +26,7 @@ type epochState struct {
 	fenceErr error
 	fenced   bool
 	by       cluster.Epoch // who set the fence, as far as the flag says
+	byErr    bool          // it is set, and its flag does not say by whom
 	start    *start        // nil: absent or unknown
 	startErr error         // START is neither absent nor valid
 	claim    claimFile
@@ -35,9 +36,10 @@ type epochState struct {
 // unknown says that nobody can tell any more whether this reign started.
 func (e *epochState) unknown() bool { return e.fenceErr != nil || e.startErr != nil }
 
-// follows is the epoch before this one: a recovery leaves numbers out, and says
-// in its claim which was the last before.
-func (e *epochState) follows() cluster.Epoch {
+// before is the epoch that must be there before this one: a recovery leaves
+// numbers out, and says in its claim which was the last before. Whoever claimed
+// while the recovery slept lies between.
+func (e *epochState) before() cluster.Epoch {
 	if e.claimErr == nil && e.claim.Recovered != nil {
 		return e.claim.Recovered.Follows
 	}
@@ -79,7 +81,8 @@ func (e *epochState) readFence(ctx context.Context, fsys FS) error {
 		e.fenceErr = fmt.Errorf("read the fence flag: %w", err)
 		return nil
 	}
-	e.fenced, e.by = !allZero(flag), decodeFlag(flag)
+	by, ok := decodeFlag(flag)
+	e.fenced, e.by, e.byErr = !allZero(flag), by, !ok && !allZero(flag)
 	e.start, e.startErr = readStart(ctx, f, e.epoch)
 	return context.Cause(ctx)
 }
@@ -171,4 +174,27 @@ func surveyHighest(fsys FS, epochs []epochState) (seen, proven highest) {
 	}
 	seen.saw(proven.epoch, proven.lsn)
 	return seen, proven
+}
+
+// unfinished says what recoveries knew to be missing that were interrupted before
+// they began, unless a server began behind what they saw.
+func unfinished(epochs []epochState, seen *highest) (missing []string) {
+	began := cluster.Epoch(0)
+	for i := range epochs {
+		if epochs[i].start != nil {
+			began = epochs[i].epoch
+		}
+	}
+	for i := range epochs {
+		e := &epochs[i]
+		if e.epoch <= began || e.claimErr != nil || e.claim.Recovered == nil || e.claim.Recovered.Follows < began {
+			continue
+		}
+		note := e.claim.Recovered
+		seen.saw(note.SeenEpoch, note.SeenLSN)
+		if !note.Complete {
+			missing = append(missing, fmt.Sprintf("the recovery of %s found that something is missing, and was interrupted", epochDir(e.epoch)))
+		}
+	}
+	return missing
 }
