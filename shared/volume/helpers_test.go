@@ -188,7 +188,7 @@ func (x *reign) checkpoint() {
 }
 
 func (x *reign) snapshot() volume.Snapshot {
-	return volume.Snapshot{Epoch: x.r.Epoch(), At: x.log.Position(), Table: x.table.Clone()}
+	return volume.Snapshot{Cluster: x.r.Cluster(), Epoch: x.r.Epoch(), At: x.log.Position(), Table: x.table.Clone()}
 }
 
 // usable fails the test unless a server can take over and finds this much.

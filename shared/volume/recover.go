@@ -262,7 +262,9 @@ func (r *recovery) decide(ctx context.Context) error {
 	seen, proven := surveyHighest(r.fs, r.epochs)
 	seen.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
-	source = r.takeCopies(source, &seen, &reasons)
+	if source, err = r.takeCopies(source, &seen, &reasons); err != nil {
+		return err
+	}
 	if source == nil {
 		return ErrNoSource
 	}
@@ -306,22 +308,47 @@ const (
 // roundUp is the next multiple of numberStep above n.
 func roundUp(n uint64) uint64 { return (n/numberStep + 1) * numberStep }
 
+// ErrForeignCopy says that a copy is not of this volume's cluster.
+var ErrForeignCopy = errors.New("this copy is of another cluster: name the data directories of this volume's servers; to bring a lost volume back, recover into a new one (holdfast init) on which no server has run")
+
 // takeCopies takes a copy where one is further than the volume, which proves
 // that the volume's own log is not the end.
-func (r *recovery) takeCopies(source *candidate, seen *highest, reasons *[]string) *candidate {
+func (r *recovery) takeCopies(source *candidate, seen *highest, reasons *[]string) (*candidate, error) {
+	of := r.v.cluster.ID
+	if r.fresh(source) && len(r.opt.Copies) > 0 {
+		of = r.opt.Copies[0].Cluster
+	}
 	for _, c := range r.opt.Copies {
+		switch {
+		case c.Cluster == ClusterID{}:
+			return nil, fmt.Errorf("%s: %w: it does not say of which", c.Name, ErrForeignCopy)
+		case c.Cluster != of:
+			return nil, fmt.Errorf("%s: %w: it is of %s, wanted is %s", c.Name, ErrForeignCopy, c.Cluster, of)
+		}
 		seen.saw(c.Epoch, c.At.LSN)
 		if source != nil && c.At.LSN <= source.end.LSN {
 			continue
 		}
-		at := cluster.LSN(0)
-		if source != nil {
-			at = source.end.LSN
+		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true}
+		if source != nil && source.end.LSN > 0 {
+			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, source.end.LSN))
+			fromCopy.damage = append(source.damage, fmt.Sprintf("what %s has, up to LSN %d, and the copy in %s lacks", source.name, source.end.LSN, c.Name))
+		} else {
+			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume holds nothing", c.Name, c.At.LSN, c.Epoch))
 		}
-		*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, at))
-		source = &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true}
+		source = fromCopy
 	}
-	return source
+	return source, nil
+}
+
+// fresh says that nobody has reigned on this volume: it may become the new one of another cluster.
+func (r *recovery) fresh(source *candidate) bool {
+	for i := range r.epochs {
+		if e := &r.epochs[i]; e.epoch != 0 && (e.start != nil || e.claimErr != nil || e.claim.Recovered == nil) {
+			return false
+		}
+	}
+	return source != nil && source.end.LSN == 0
 }
 
 // explain writes down what may be lost and what to do.
