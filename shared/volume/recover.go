@@ -259,7 +259,7 @@ func (r *recovery) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen, proven := surveyHighest(r.fs, r.epochs)
+	seen, proven := r.v.surveyHighest(r.epochs)
 	seen.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	if source, err = r.takeCopies(source, &seen, &reasons); err != nil {
@@ -285,15 +285,15 @@ func (r *recovery) decide(ctx context.Context) error {
 	p.Reasons, p.Needed = append([]string{}, reasons...), len(reasons) > 0
 	p.Source, p.End, p.Complete = source.name, source.end.LSN, source.complete
 	p.SeenLSN, p.SeenEpoch = seen.lsn, seen.epoch
+	if seen.lsn >= maxNumber || seen.epoch >= maxNumber {
+		return fmt.Errorf("LSN %d or epoch %d is too large to go on from: see --seen-lsn and --seen-epoch", seen.lsn, seen.epoch)
+	}
 	p.Epoch = last + 1
 	if seen.epoch > last || r.opt.Restored || source.copied {
 		// Numbers may be gone: skip those that somebody may have been told.
 		p.Epoch = cluster.Epoch(roundUp(uint64(seen.epoch)))
 	}
 	p.LSN = cluster.LSN(roundUp(uint64(seen.lsn)))
-	if uint64(p.LSN) > maxNumber || uint64(p.Epoch) > maxNumber {
-		return fmt.Errorf("LSN %d or epoch %d is too large to go on from: see --seen-lsn and --seen-epoch", seen.lsn, seen.epoch)
-	}
 	r.explain()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -119,6 +120,41 @@ func TestRecoverAsksBeforeItLoses(t *testing.T) {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+func TestRecoverRefusesNumbersWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		for _, opt := range []volume.RecoverOptions{{SeenLSN: math.MaxUint64}, {SeenEpoch: math.MaxUint64}, {SeenLSN: 1 << 53}} {
+			opt.Random, opt.AcceptLoss = rand.Reader, true
+			if plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt); err == nil || plan.Done || !strings.Contains(err.Error(), "--seen-lsn") {
+				t.Errorf("%d, %d: %+v, %v", opt.SeenLSN, opt.SeenEpoch, plan, err)
+			}
+		}
+		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+// A view of another cluster, copied here by mistake, tells nothing.
+func TestRecoverDoesNotBelieveAForeignView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other := live(t), newDisk(t)
+		x := begin(t, other, 1)
+		x.fill(200)
+		if err := x.r.PublishViews(x.snapshot()); err != nil {
+			t.Fatal(err)
+		}
+		b, err := other.ReadFile("lock_state.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.disk.Remove("lock_state.json"), l.disk.Write("lock_state.json", 0, b)); err != nil {
+			t.Fatal(err)
+		}
+		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
+			t.Errorf("%+v, %v", plan, err)
+		}
 	})
 }
 

@@ -147,14 +147,14 @@ func (h *highest) saw(e cluster.Epoch, lsn cluster.LSN) {
 // surveyHighest looks at everything that names an LSN or an epoch. proven is
 // what was committed for sure: flags are set by claimed epochs, and views show
 // what was checked.
-func surveyHighest(fsys FS, epochs []epochState) (seen, proven highest) {
+func (v *Volume) surveyHighest(epochs []epochState) (seen, proven highest) {
 	for i := range epochs {
 		e := &epochs[i]
 		proven.saw(max(e.epoch, e.by), 0)
 		if e.start != nil {
 			seen.saw(0, e.start.end.LSN)
 		}
-		entries, err := fsys.ReadDir(epochDir(e.epoch))
+		entries, err := v.fs.ReadDir(epochDir(e.epoch))
 		if err != nil {
 			continue // it is reported where it matters
 		}
@@ -168,8 +168,8 @@ func surveyHighest(fsys FS, epochs []epochState) (seen, proven highest) {
 		}
 	}
 	for _, name := range []string{stateName, requestsName} {
-		if v, err := viewHead(fsys, name); err == nil {
-			proven.saw(v.Epoch, v.LSN)
+		if h, err := viewHead(v.fs, name); err == nil && h.Cluster == v.cluster.ID {
+			proven.saw(h.Epoch, h.LSN)
 		}
 	}
 	seen.saw(proven.epoch, proven.lsn)
