@@ -118,6 +118,7 @@ func (w *Worker) failed(ctx context.Context, what string, err error) {
 	switch {
 	case ctx.Err() != nil:
 	case w.Lossy && errors.Is(err, clientlib.ErrLost):
+	case w.Lossy && errors.Is(err, wire.ErrWaitTimeout): // a waiter that is not heard for its TTL leaves the queue
 	case errors.Is(err, wire.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		w.Ledger.Unknown()
 	default:

@@ -23,14 +23,14 @@ import (
 const (
 	// speakers append text under long leases, hasty ones under leases so short
 	// that they lose them; lockers make the history for porcupine.
-	speakers, hasty, lockers = 3, 2, 4
+	speakers, hasty, lockers = 3, 2, 6
 	// lockNames is how many locks the history has, so that each part of it stays
 	// small enough for porcupine.
-	lockNames = 16
+	lockNames = 24
 	longTTL   = time.Minute
 	hastyTTL  = 2 * time.Second
 	// lockerPace is how long a locker rests after each lock.
-	lockerPace = 40 * time.Millisecond
+	lockerPace = 25 * time.Millisecond
 	textPace   = 10 * time.Millisecond
 	// callLimit bounds one call. A call that a fault outlasts stays without an answer.
 	callLimit = 2 * time.Minute

@@ -75,7 +75,7 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 		case err == nil:
 		case errors.Is(err, wire.ErrHeld):
 			r.Held = true
-		case errors.Is(err, wire.ErrInvalidToken):
+		case errors.Is(err, wire.ErrInvalidToken) && !errors.Is(err, wire.ErrUnknown):
 			r.Refused = true
 		default:
 			r.Unknown = true
@@ -168,7 +168,7 @@ func (l *Lockers) Read(path func(cluster.FileName) string) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("I5: %w", err)
 		}
-		end := l.History.Begin(-1, check.ReadCall{Lock: lock})
+		end := l.History.Begin(readerNumber, check.ReadCall{Lock: lock})
 		end(check.Reply{Length: int64(len(b)), Sum: crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))})
 	}
 	return nil
@@ -182,6 +182,9 @@ func Landed(path func(cluster.FileName) string) func(check.AppendCall) (int64, b
 		return int64(i), err == nil && i >= 0
 	}
 }
+
+// readerNumber is a client that no locker is.
+const readerNumber = 1000
 
 // Rest pauses, or less long when ctx ends.
 func Rest(ctx context.Context, d time.Duration) {
