@@ -332,22 +332,57 @@ func TestErrorsOfOneFileConcernThatFileOnly(t *testing.T) {
 }
 
 func TestAppendSurvivesAFailedSyncOfItsFile(t *testing.T) {
+	for name, nth := range map[string]int{"every one": 0, "one, and the next is good": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{CheckpointBytes: 1, ViewInterval: time.Second})
+				g := x.ok(acquire("c1", 1, "l", 0))
+				x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "files/f", nth, volumetest.FailBefore(syscall.EIO)))
+				x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+				time.Sleep(20 * time.Second)
+				for id := cluster.RequestID(1); id < 20; id += 2 { // log enough for one more checkpoint
+					x.ok(release("c2", id+1, "other", x.ok(acquire("c2", id, "other", 0)).Token))
+				}
+				time.Sleep(5 * time.Second) // checkpointed, with the append pending while it is
+				x.kill()
+				for i, lost := range powerLosses(d, 20) {
+					y := serve(t, lost, 2, primary.Options{})
+					time.Sleep(3 * time.Second)
+					if got := content(lost, "f"); got != "one\n" {
+						t.Errorf("power loss %d: file holds %q", i, got)
+					}
+					y.end()
+				}
+			})
+		})
+	}
+}
+
+// TestFencedReignJudgesNoFile: a writer that slept finds more in the file than
+// its log has. That is its successor's, and not for it to call foreign.
+func TestFencedReignJudgesNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
-		x := serve(t, d, 1, primary.Options{CheckpointBytes: 1, ViewInterval: time.Second})
+		x := serve(t, d, 1, primary.Options{})
 		g := x.ok(acquire("c1", 1, "l", 0))
-		x.host.SetHook(on(volumetest.OpDatasync, "files/f", volumetest.FailBefore(syscall.EIO)))
 		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
-		time.Sleep(20 * time.Second) // checkpointed, with the append pending
-		x.kill()
-		for i, lost := range powerLosses(d, 20) {
-			y := serve(t, lost, 2, primary.Options{})
-			time.Sleep(3 * time.Second)
-			if got := content(lost, "f"); got != "one\n" {
-				t.Errorf("power loss %d: file holds %q", i, got)
-			}
-			y.end()
+		x.ok(appendTo("c1", 3, "l", g.Token, "f", "one\n")) // the file is verified
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpStat, "files/f", 1, volumetest.Pause(gate)))
+		hanging := x.later(appendTo("c1", 4, "l", g.Token, "f", "two\n"))
+		<-gate.Arrived()
+		timing := cluster.DefaultTiming()
+		timing.FencingPeriod = 0 // before the old reign looks at its fence by itself
+		y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, primary.Options{Timing: timing})
+		y.ok(appendTo("c1", 5, "l", g.Token, "f", "three\n"))
+		x.unanswered(hanging, "its write has not come back")
+		gate.Resume()
+		if out := <-hanging; out.Status != cluster.StatusUnknown {
+			t.Errorf("the fenced reign answered %v: %s", out.Status, out.Message)
 		}
+		y.end()
+		x.end()
 	})
 }
 

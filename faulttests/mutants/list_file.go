@@ -29,7 +29,7 @@ var fileMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: calls("resume"),
+		By: unit("primary", "TestFencedReignJudgesNoFile"),
 	},
 	{
 		Name: "file-by-name", Also: "protected file opened after the check",
@@ -70,7 +70,7 @@ var fileMutants = []Mutant{
 		w.closeFile()
 		return err`, `		return err`},
 		},
-		By: schedules(),
+		By: unit("primary", "TestAppendSurvivesAFailedSyncOfItsFile"),
 	},
 	{
 		Name: "names-undurable", Also: "M18",
@@ -78,7 +78,7 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/files.go", `	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {`, `	if err := f.Sync(); err != nil {`},
 		},
-		By: calls("power"),
+		By: unit("shared/volume", "TestProtectedFileIsMadeDurable"),
 	},
 	{
 		Name: "unbound-unsynced", Also: "",

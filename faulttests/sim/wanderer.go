@@ -382,7 +382,11 @@ func (w *wanderer) until(ctx context.Context, do func(context.Context, *Reign) (
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		call, cancel := context.WithTimeout(ctx, patience)
+		limit := patience
+		if (int(w.next)+try)%8 == 5 {
+			limit = 30 * time.Second // long enough to hear a reign that was paused
+		}
+		call, cancel := context.WithTimeout(ctx, limit)
 		w.sent = time.Now()
 		out, err := do(call, r)
 		cancel()
