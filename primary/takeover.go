@@ -47,8 +47,8 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
 	if a.End.LSN < p.opt.Known {
-		return nil, p.refuse(p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers and run holdfast recover",
-			ErrSetBack, p.opt.Known, a.End.LSN)))
+		return nil, p.refuse(p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
+			ErrSetBack, p.opt.Known, a.End.LSN, p.opt.Known)))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.reign.Adopt(a); err != nil {

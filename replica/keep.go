@@ -77,8 +77,13 @@ func ReadKept(dir string) (volume.Snapshot, error) {
 	return s, nil
 }
 
-// Load begins with the copy that Keep left, if there is a good one.
-func (r *Replica) Load(dir string) error {
+// ErrForeignCopy says that the copy in a data directory is of another cluster, or
+// does not say of which.
+var ErrForeignCopy = errors.New("the copy of the table is of another cluster")
+
+// Load begins with the copy that Keep left, if there is a good one of this
+// cluster: the table, and the epoch below which nobody is listened to any more.
+func (r *Replica) Load(dir string, id volume.ClusterID) error {
 	s, err := ReadKept(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -86,10 +91,14 @@ func (r *Replica) Load(dir string) error {
 	if err != nil {
 		return err
 	}
+	if s.Cluster != id {
+		return fmt.Errorf("%w: %s is of %s, this one is %s: it is not used, and written anew", ErrForeignCopy, filepath.Join(dir, keptName), s.Cluster, id)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.table == nil {
-		r.mu.table, r.mu.at, r.mu.of = s.Table, s.At, s.Cluster
+	if r.mu.table == nil && r.mu.epoch <= s.Epoch {
+		r.mu.table, r.mu.at, r.mu.of, r.mu.epoch = s.Table, s.At, s.Cluster, s.Epoch
+		r.epoch.Store(uint64(s.Epoch))
 		r.lsn.Store(uint64(s.At.LSN))
 	}
 	return nil

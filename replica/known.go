@@ -23,8 +23,10 @@ const knownName = "known.json"
 // lacks it was set back, say to a backup.
 type Known struct {
 	Cluster volume.ClusterID `json:"cluster_id"`
-	// LSN is the highest that this server committed itself, or that was pushed to it.
-	LSN cluster.LSN `json:"lsn"`
+	// LSN is the highest that this server committed itself, or that was pushed to
+	// it; Epoch that of its newest reign, or of one that pushed to it.
+	LSN   cluster.LSN   `json:"lsn"`
+	Epoch cluster.Epoch `json:"epoch"`
 }
 
 // ReadKnown reads what an earlier process kept in dir; the zero Known where there is nothing.

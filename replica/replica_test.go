@@ -46,12 +46,15 @@ func (s *source) frame(client cluster.ClientID) (wal.Position, []byte) {
 
 func (s *source) snapshot() []byte {
 	s.t.Helper()
-	b, err := push.EncodeSnapshot(volume.Snapshot{Epoch: 7, At: s.at, Table: s.table.Clone()})
+	b, err := push.EncodeSnapshot(volume.Snapshot{Cluster: ours(), Epoch: 7, At: s.at, Table: s.table.Clone()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return b
 }
+
+// ours is the cluster of every source.
+func ours() volume.ClusterID { return volume.ClusterID{1} }
 
 func newSource(t *testing.T) *source { return &source{t: t, table: locktable.New()} }
 
@@ -165,11 +168,45 @@ func TestCopySurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New()
-	if err := r.Load(dir); err != nil || r.LSN() != s.at.LSN {
-		t.Errorf("loaded %+v, want %+v: %v", r.LSN(), s.at, err)
+	if err := r.Load(dir, ours()); err != nil || r.LSN() != s.at.LSN || r.Epoch() != 7 {
+		t.Errorf("loaded %+v of epoch %d, want %+v: %v", r.LSN(), r.Epoch(), s.at, err)
 	}
-	if err := New().Load(t.TempDir()); err != nil {
+	if ack, err := r.Push(push.Push{Epoch: 6, Before: s.at}); err != nil || ack.Epoch != 7 {
+		t.Errorf("an older primary is listened to: %+v, %v", ack, err)
+	}
+	if err := New().Load(t.TempDir(), ours()); err != nil {
 		t.Errorf("no copy: %v", err)
+	}
+	stranger := New()
+	if err := stranger.Load(dir, volume.ClusterID{2}); !errors.Is(err, ErrForeignCopy) || stranger.LSN() != 0 || stranger.Epoch() != 0 {
+		t.Errorf("the copy of another cluster is taken: LSN %d, %v", stranger.LSN(), err)
+	}
+}
+
+func TestACopyOfNobodyKnowsWhichClusterIsNotTaken(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	r, dir := fed(t, s), t.TempDir()
+	r.mu.of = volume.ClusterID{}
+	if _, err := r.save(dir, wal.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := New().Load(dir, ours()); !errors.Is(err, ErrForeignCopy) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKnownSurvivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	if k, err := ReadKnown(dir); err != nil || k != (Known{}) {
+		t.Errorf("nothing: %+v, %v", k, err)
+	}
+	want := Known{Cluster: ours(), LSN: 9, Epoch: 3}
+	if err := want.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := ReadKnown(dir); err != nil || k != want {
+		t.Errorf("%+v, %v", k, err)
 	}
 }
 

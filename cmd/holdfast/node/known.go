@@ -21,49 +21,50 @@ const knownEvery = time.Second
 var ErrForeignData = errors.New("the data directory belongs to another cluster")
 
 // readKnown reads what earlier processes of this server knew.
-func readKnown(dir string, id volume.ClusterID) (cluster.LSN, error) {
+func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
 	k, err := replica.ReadKnown(dir)
 	if err != nil {
-		return 0, err
+		return k, err
 	}
 	if k != (replica.Known{}) && k.Cluster != id {
-		return 0, fmt.Errorf("%w: %s is of cluster %v, the volume of %v: give each server of each cluster a --data-dir of its own; if the old volume is lost and this one was recovered, move the old directory away",
+		return k, fmt.Errorf("%w: %s is of cluster %v, the volume of %v: give each server of each cluster a --data-dir of its own; if the old volume is lost and this one was recovered, move the old directory away",
 			ErrForeignData, dir, k.Cluster, id)
 	}
-	return k.LSN, nil
+	return k, nil
 }
 
-// knownLSN is the highest LSN that this server knows to be committed.
-func (n *Node) knownLSN() cluster.LSN {
+// knows is what this server knows to be committed.
+func (n *Node) knows() replica.Known {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.known = max(n.mu.known, n.replica.LSN())
+	k := &n.mu.known
+	k.Cluster = n.vol.Cluster().ID
+	k.LSN, k.Epoch = max(k.LSN, n.replica.LSN()), max(k.Epoch, n.replica.Epoch())
 	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
-		n.mu.known = max(n.mu.known, p.LSN())
+		k.LSN, k.Epoch = max(k.LSN, p.LSN()), max(k.Epoch, p.Epoch())
 	}
-	return n.mu.known
+	return *k
 }
 
 // learn is told of an LSN that is committed.
 func (n *Node) learn(lsn cluster.LSN) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.known = max(n.mu.known, lsn)
+	n.mu.known.LSN = max(n.mu.known.LSN, lsn)
 }
 
 // remember keeps what this server knows in its data directory, and once more in the end.
 func (n *Node) remember(ctx context.Context) error {
 	t := time.NewTicker(knownEvery)
 	defer t.Stop()
-	k := replica.Known{Cluster: n.vol.Cluster().ID}
+	var kept replica.Known
 	for {
 		over := ctx.Err() != nil
-		if now := n.knownLSN(); now > k.LSN {
-			next := replica.Known{Cluster: k.Cluster, LSN: now}
-			if err := next.Write(n.opt.DataDir); err != nil {
+		if now := n.knows(); now != kept && now.LSN > 0 {
+			if err := now.Write(n.opt.DataDir); err != nil {
 				n.opt.Log.Warn().Err(err).Msg("data directory")
 			} else {
-				k = next
+				kept = now
 			}
 		}
 		if over {

@@ -79,8 +79,8 @@ type Node struct {
 		prepared *volume.Prepared
 		probed   time.Time // the last write to the volume that came back
 		highest  cluster.Epoch
-		known    cluster.LSN // the highest that was committed, see known.go
-		beat     uint64      // the last value of this server's canary
+		known    replica.Known // what was committed, see known.go
+		beat     uint64        // the last value of this server's canary
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -100,7 +100,7 @@ func New(opt Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	var knew cluster.LSN
+	var knew replica.Known
 	if opt.DataDir != "" {
 		if knew, err = readKnown(opt.DataDir, vol.Cluster().ID); err != nil {
 			return nil, errors.Join(err, vol.Close())
@@ -126,7 +126,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
 	}
 	if n.opt.DataDir != "" {
-		if err := n.replica.Load(n.opt.DataDir); err != nil {
+		if err := n.replica.Load(n.opt.DataDir, n.vol.Cluster().ID); err != nil {
 			n.opt.Log.Warn().Err(err).Msg("start without a warm table")
 		}
 	}
@@ -217,7 +217,7 @@ func (n *Node) reign(ctx context.Context) error {
 	n.opt.Log.Info().Uint64("epoch", uint64(r.Epoch())).Msg("claimed")
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
-		Known: n.knownLSN(), Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
+		Known: n.knows().LSN, Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes,
 	})
 	n.setRole(election.RoleFencing, p)
