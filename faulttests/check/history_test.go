@@ -77,6 +77,10 @@ func judgeAll(t *testing.T, all map[string]handMade) {
 
 func TestModelOfGrantsAndLeases(t *testing.T) {
 	judgeAll(t, map[string]handMade{
+		"a grant that its client did not hear of, and another": {
+			history().does(0, brief(), 0, 9, got(9)).does(1, show(), 1, 2, shown(5)).does(1, show(), 3, 4, shown(0)), true},
+		"a grant that ended too soon to be unheard": {
+			history().does(0, brief(), 0, 4, got(9)).does(1, show(), 1, 2, shown(5)), false},
 		"one after the other":             {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(7)), true},
 		"two holders":                     {held5().does(1, plain(), 2, 3, got(7)), false},
 		"two holders of concurrent calls": {history().does(0, plain(), 0, 5, got(5)).does(1, plain(), 0, 5, got(7)), false},

@@ -93,6 +93,7 @@ func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerd
 func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (settled []porcupine.Operation) {
 	for _, op := range part {
 		in, out := op.Input.(timedCall), op.Output.(Reply)
+		settled = append(settled, unheard(op)...)
 		call, is := in.call.(AppendCall)
 		if !is || !out.Unknown || landed == nil {
 			settled = append(settled, op)
@@ -109,6 +110,21 @@ func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (
 	}
 	slices.SortStableFunc(settled, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	return settled
+}
+
+// unheard are the grants that an acquire may have had before the one that was
+// answered: a client that is cut off does not hear of its grant, and when that
+// has ended it stands in line again. Each takes a lease, so a quick answer had none.
+func unheard(op porcupine.Operation) (grants []porcupine.Operation) {
+	in, out := op.Input.(timedCall), op.Output.(Reply)
+	call, is := in.call.(AcquireCall)
+	if !is || out.Unknown || call.TTL == 0 {
+		return nil
+	}
+	for n := (op.Return - op.Call) / int64(call.TTL); n > 0; n-- {
+		grants = append(grants, operation(op.ClientId, call, op.Call, op.Call, Reply{Unknown: true}))
+	}
+	return grants
 }
 
 // behind is when somebody first knew of bytes behind the offset.
