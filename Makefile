@@ -37,7 +37,7 @@ DURATION ?= 1h
 SEEDS ?= 20000
 torture:
 	mkdir -p torture
-	go test ./faulttests/sim -count=1 -timeout 0 -sim.seeds $(SEEDS) -sim.clusters 2000 -v | grep -v '^=== ' | tee torture/1-simulation.txt
+	go test ./faulttests/sim -count=1 -timeout 0 -sim.stride 1 -sim.seeds $(SEEDS) -sim.clusters 2000 -v | grep -v '^=== ' | tee torture/1-simulation.txt
 	go test ./faulttests/mutants -count=1 -timeout 0 -mutants -v | grep -v '^=== ' | tee torture/2-mutants.txt
 	go test ./faulttests/torture -count=1 -timeout 0 -torture -torture.for $(DURATION) -torture.report $(CURDIR)/torture -v
 
