@@ -317,3 +317,39 @@ func TestDamagedVolume(t *testing.T) {
 	s.stop()
 	s.worked("look")
 }
+
+// TestDamagedLog loses a part of the log: nobody agrees to that by typing the first box.
+func TestDamagedLog(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	held := s.token("held")
+	s.stop()
+	var r volume.Report
+	if out, code := s.holdfast("fsck", "--volume", s.volume, "-o", "json"); json.Unmarshal([]byte(out), &r) != nil || code != 0 {
+		t.Fatalf("fsck: %d %s", code, out)
+	}
+	// The header of the second frame, with frames behind it.
+	logs, err := filepath.Glob(filepath.Join(s.volume, "epochs", fmt.Sprintf("%010d", uint64(r.Epoch)), "wal-0*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("%v %v", logs, err)
+	}
+	f, err := os.OpenFile(logs[len(logs)-1], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("torn"), 2*4096+40); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.refuses(": corrupt")
+	if code := s.typed("damaged"); code != 6 {
+		t.Fatalf("what may lose something ends with %d", code)
+	}
+	s.worked("damaged with loss")
+	s.start()
+	s.dead("held", held)
+	s.stop()
+	s.worked("look")
+}

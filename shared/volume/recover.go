@@ -42,7 +42,8 @@ type RecoverOptions struct {
 	// and yet not the end.
 	Restored bool
 	// SeenLSN and SeenEpoch are the highest that anybody has told of: a status, a
-	// token, a server's log. 0 where nothing is known.
+	// token, a server's log. 0 where nothing is known: a backup that was restored
+	// before, without Copies, gives the numbers of that time a second time.
 	SeenLSN   cluster.LSN
 	SeenEpoch cluster.Epoch
 	// Copies are what servers kept outside the volume.
@@ -55,7 +56,8 @@ type RecoverOptions struct {
 	FirstSegment int64
 }
 
-// Copy is a state of the volume that was kept elsewhere.
+// Copy is a state of the volume that was kept elsewhere. Without a Table it only
+// tells how far the volume was.
 type Copy struct {
 	Name string // for people
 	Snapshot
@@ -260,21 +262,20 @@ func (r *recovery) decide(ctx context.Context) error {
 		return err
 	}
 	seen, proven := r.v.surveyHighest(r.epochs)
-	seen.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
-	if source, err = r.takeCopies(source, &seen, &reasons); err != nil {
+	if source, err = r.takeCopies(source, &proven, &reasons); err != nil {
 		return err
 	}
 	if source == nil {
 		return ErrNoSource
 	}
-	seen.saw(0, source.end.LSN)
+	seen.saw(proven.epoch, max(proven.lsn, source.end.LSN))
 	missing := unfinished(r.epochs, &seen)
 	if r.opt.Restored {
 		missing = append(missing, "the volume was restored from a backup")
 	}
 	if proven.lsn > source.end.LSN || proven.epoch > last {
-		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of, the volume ends at LSN %d of epoch %d", proven.lsn, proven.epoch, source.end.LSN, last))
+		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of; what is left ends at LSN %d, the newest epoch is %d", proven.lsn, proven.epoch, source.end.LSN, last))
 	}
 	if e := &r.epochs[len(r.epochs)-1]; e.byErr {
 		missing = append(missing, fmt.Sprintf("the fence of %s is set, and its flag does not say by whom: a newer epoch may be gone", epochDir(e.epoch)))
@@ -313,7 +314,7 @@ var ErrForeignCopy = errors.New("this copy is of another cluster: name the data 
 
 // takeCopies takes a copy where one is further than the volume, which proves
 // that the volume's own log is not the end.
-func (r *recovery) takeCopies(source *candidate, seen *highest, reasons *[]string) (*candidate, error) {
+func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]string) (*candidate, error) {
 	of := r.v.cluster.ID
 	if r.fresh(source) && len(r.opt.Copies) > 0 {
 		of = r.opt.Copies[0].Cluster
@@ -325,8 +326,8 @@ func (r *recovery) takeCopies(source *candidate, seen *highest, reasons *[]strin
 		case c.Cluster != of:
 			return nil, fmt.Errorf("%s: %w: it is of %s, wanted is %s", c.Name, ErrForeignCopy, c.Cluster, of)
 		}
-		seen.saw(c.Epoch, c.At.LSN)
-		if source != nil && c.At.LSN <= source.end.LSN {
+		proven.saw(c.Epoch, c.At.LSN)
+		if c.Table == nil || source != nil && c.At.LSN <= source.end.LSN {
 			continue
 		}
 		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true}
@@ -364,6 +365,9 @@ func (r *recovery) explain() {
 		p.Notes = append(p.Notes,
 			"locks that were granted after LSN "+fmt.Sprint(p.End)+" are unknown: before you start servers, wait for the longest lease that clients use",
 			fmt.Sprintf("LSNs and tokens go on at %d: if more than that may have been given, repeat with --seen-lsn", p.LSN))
+	}
+	if r.opt.Restored && r.opt.SeenLSN == 0 && len(r.opt.Copies) == 0 {
+		p.Notes = append(p.Notes, "NOBODY HAS SAID HOW FAR THIS VOLUME WAS. If the same backup was ever restored before, tokens of that time are given a second time, to somebody else: find the highest LSN or token in logs or at clients, and repeat with --seen-lsn")
 	}
 	p.Notes = append(p.Notes, "the first primary removes what older epochs left: copy epochs/ before, if you want to look at it")
 }

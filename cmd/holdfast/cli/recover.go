@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // recovering is what recover was told.
@@ -33,8 +37,8 @@ func (a *app) recoverCommand() *cobra.Command {
 		Use:   "recover --volume DIR",
 		Short: "Bring a volume back that was restored, lost, or damaged",
 		Long: `Bring a volume back that no server can take over from, or that was restored from
-a backup. Stop all servers first, on all hosts. docs/recovery.md says what to
-type when.
+a backup. Stop all servers first, on all hosts, and type it as the user that they
+run as. docs/recovery.md says what to type when.
 
 It takes the newest state that can be proven, from the volume's own logs and
 from what servers kept in the data directories that you name, and makes a new epoch
@@ -62,24 +66,16 @@ well; then old tokens are dead, and old requests that are not remembered are ref
 func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 	r.opt.Random = rand.Reader
 	r.opt.SeenLSN, r.opt.SeenEpoch = cluster.LSN(r.seenLSN), cluster.Epoch(r.seenEpoch)
-	for _, dir := range r.dataDirs {
-		k, err := replica.ReadKnown(dir)
-		if err != nil {
+	if err := a.readDataDirs(r); err != nil {
+		return err
+	}
+	if r.opt.Restored && len(r.opt.Copies) == 0 && !c.Flags().Changed("seen-lsn") {
+		return usagef("--restored: somebody must say how far the volume was, or tokens may be given a second time: name the servers' data directories with --data-dir, or the highest LSN or token that you find in logs, in holdfast status of before, or at clients, with --seen-lsn; only where this backup is restored for the first time, --seen-lsn 0 does as well")
+	}
+	if r.yes {
+		if err := ownVolume(r.dir); err != nil {
 			return err
 		}
-		r.opt.SeenLSN = max(r.opt.SeenLSN, k.LSN)
-		s, err := replica.ReadKept(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(a.Stderr, "recover: %s holds no copy: its server was primary, or never ran long enough\n", dir)
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%w: leave this directory out", err)
-		}
-		r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: s})
-	}
-	if len(r.dataDirs) > 0 && len(r.opt.Copies) == 0 {
-		return errors.New("none of these data directories holds a copy: name those that were given to holdfast server --data-dir")
 	}
 	f, err := osfs.Open(r.dir)
 	if err != nil {
@@ -103,6 +99,49 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 		a.code = exitPlanned
 	}
 	return a.print(plan, func(w io.Writer) { planText(w, r.dir, plan) })
+}
+
+// readDataDirs reads what servers kept: a table, or only how far the volume was.
+func (a *app) readDataDirs(r *recovering) error {
+	for _, dir := range r.dataDirs {
+		k, err := replica.ReadKnown(dir)
+		if err != nil {
+			return err
+		}
+		if k != (replica.Known{}) {
+			told := volume.Snapshot{Cluster: k.Cluster, Epoch: k.Epoch, At: wal.Position{LSN: k.LSN}}
+			r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: told})
+		}
+		s, err := replica.ReadKept(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(a.Stderr, "recover: %s holds no copy of the table: its server was primary, or never ran long enough\n", dir)
+		case err != nil:
+			return fmt.Errorf("%w: leave this directory out", err)
+		default:
+			r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: s})
+		}
+	}
+	if len(r.dataDirs) > 0 && len(r.opt.Copies) == 0 {
+		return errors.New("none of these data directories tells anything: name those that were given to holdfast server --data-dir")
+	}
+	return nil
+}
+
+// ownVolume refuses everybody but the user who owns CLUSTER. What somebody else
+// makes, root included, the servers could not write to.
+func ownVolume(dir string) error {
+	info, err := os.Stat(filepath.Join(dir, "CLUSTER"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return volume.ErrNoCluster
+	}
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d and you are %d: servers could not write to what you make; type the command as that user (sudo -u '#%d' holdfast recover ...)", filepath.Join(dir, "CLUSTER"), st.Uid, os.Geteuid(), st.Uid)
+	}
+	return nil
 }
 
 func planText(w io.Writer, dir string, p *volume.Plan) {
