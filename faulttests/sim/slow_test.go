@@ -71,6 +71,35 @@ func TestTakeoverThatReadsForLongIsLeftAlone(t *testing.T) {
 	})
 }
 
+// A canary that hangs may blind the replicas. It may not keep its server from
+// reigning again.
+func TestHungCanaryHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		id, _ := c.one(t, "start")
+		gate := volumetest.NewGate()
+		c.server(id).host.SetHook(func(k volumetest.Call) volumetest.Action {
+			if k.Op == volumetest.OpWriteAt && strings.HasSuffix(k.Name, ".canary") {
+				return volumetest.Pause(gate)
+			}
+			return volumetest.Proceed()
+		})
+		<-gate.Arrived()
+		if _, err := c.server(id).node.Handover(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		next, _ := c.one(t, "after the handover")
+		c.Kill(next)
+		if again, _ := c.one(t, "after its successor was killed"); again != id {
+			t.Errorf("server %d reigns, want the lowest that lives, %d", again, id)
+		}
+		gate.Resume()
+		c.End()
+		c.Shutdown()
+	})
+}
+
 // restart starts all three servers.
 func (c *Cluster) restart(t *testing.T) {
 	t.Helper()
