@@ -155,21 +155,7 @@ func (k *fsck) adopted() {
 		return // nobody knows any more which one it was
 	}
 	dir := epochDir(from.epoch)
-	a := &Adoption{}
-	b, err := k.v.findBase(a, dir, nil)
-	if err != nil {
-		k.warn("adopted-log", dir, adviceLeave, "%v", err)
-		return
-	}
-	at := b.head.position()
-	met := at == e.start.end || e.start.end.LSN < at.LSN
-	_, err = wal.Scan(k.dir(dir), wal.ScanOptions{
-		Cluster: k.v.cluster.ID, FeatureLevel: FeatureLevel, MaxEpoch: from.epoch, From: at,
-	}, func(lsn cluster.LSN, x wal.Entry, _ wal.FrameHeader) error {
-		at = wal.Position{LSN: lsn, Chain: at.Chain.Next(x.Header)}
-		met = met || at == e.start.end
-		return nil
-	})
+	met, at, err := k.v.meets(from.epoch, e.start.end)
 	switch {
 	case err != nil:
 		k.logError(SeverityWarning, "adopted-log", dir, adviceLeave, err)

@@ -80,11 +80,54 @@ func (v *Volume) findSource(ctx context.Context, epochs []epochState) (best *can
 		if best != nil && !ok {
 			best.complete = false // it may have served, and what it served is not all here
 		}
-		if c.better(best) {
+		if best != nil && c != nil && v.contradict(c, best) {
+			best = newer(c, best)
+		} else if c.better(best) {
 			best = c
 		}
 	}
 	return best, reasons, context.Cause(ctx)
+}
+
+// contradict says that two logs differ below the end of the shorter one.
+func (v *Volume) contradict(a, b *candidate) bool {
+	shorter, longer := a, b
+	if a.end.LSN > b.end.LSN {
+		shorter, longer = b, a
+	}
+	met, end, _ := v.meets(longer.epoch, shorter.end) // as far as it can be read
+	return !met && end.LSN >= shorter.end.LSN
+}
+
+// newer chooses between logs that contradict each other, whichever is longer. The higher
+// epoch had fenced the other one before it wrote anything of its own: what
+// the other one has besides was not acknowledged, unless the higher one never served.
+func newer(a, b *candidate) *candidate {
+	if a.epoch < b.epoch {
+		a, b = b, a
+	}
+	a.complete = false
+	a.damage = append(a.damage, fmt.Sprintf("what %s has besides, up to LSN %d: the two contradict each other, and the higher epoch counts", b.name, b.end.LSN))
+	return a
+}
+
+// meets says whether a log has the position at, and up to where it was read.
+func (v *Volume) meets(e cluster.Epoch, at wal.Position) (met bool, end wal.Position, err error) {
+	path := epochDir(e)
+	b, err := v.findBase(&Adoption{}, path, nil)
+	if err != nil {
+		return false, end, err
+	}
+	end = b.head.position()
+	met = end == at || at.LSN < end.LSN // what lies below a base is not there any more
+	_, err = wal.Scan(&dir{fs: v.fs, path: path}, wal.ScanOptions{
+		Cluster: v.cluster.ID, FeatureLevel: FeatureLevel, MaxEpoch: e, From: end,
+	}, func(lsn cluster.LSN, x wal.Entry, _ wal.FrameHeader) error {
+		end = wal.Position{LSN: lsn, Chain: end.Chain.Next(x.Header)}
+		met = met || end == at
+		return nil
+	})
+	return met, end, err
 }
 
 // startedSource reads a reign that started, as a takeover does, or else as far as it goes.
