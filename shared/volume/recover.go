@@ -33,8 +33,10 @@ import (
 //     unknown: a request from before is never executed twice. A self-chosen client that the
 //     state does not know is a new one; as it has no live token, only what needs
 //     none, acquiring and breaking, can be executed.
-//   - A protected file that fits the state goes on, also with another inode;
-//     every other one is quarantined.
+//   - A protected file that fits the state goes on if it has another inode than before:
+//     a restored one. Every other one is quarantined. A primary that
+//     still sleeps may write to the old inode, where it had logged an append that the
+//     state does not know and a new reign gives the same offset to another one.
 
 // RecoverOptions say what an operator knows.
 type RecoverOptions struct {
@@ -330,7 +332,7 @@ func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]str
 		if c.Table == nil || source != nil && c.At.LSN <= source.end.LSN {
 			continue
 		}
-		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true}
+		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true, elsewhere: c.Cluster != r.v.cluster.ID}
 		if source != nil && source.end.LSN > 0 {
 			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, source.end.LSN))
 			fromCopy.damage = append(source.damage, fmt.Sprintf("what %s has, up to LSN %d, and the copy in %s lacks", source.name, source.end.LSN, c.Name))

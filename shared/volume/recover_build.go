@@ -88,6 +88,9 @@ func (b *builder) checkFiles() error {
 			if err != nil {
 				return fmt.Errorf("protected file %s: %w", name, err)
 			}
+			if problem == nil && c.info.Inode == state.Inode && !b.r.source.elsewhere {
+				problem = &fileProblem{text: "it fits, but appends to this inode may be lost: a primary that still sleeps may write them over new ones"}
+			}
 			if problem != nil {
 				f.Fate, f.Reason = fateQuarantined, problem.text
 				break

@@ -23,8 +23,8 @@ type candidate struct {
 	pending []locktable.Record
 	// complete says that nothing that was acknowledged can be missing.
 	complete bool
-	// copied says that it comes from outside the volume.
-	copied bool
+	// copied says that it comes from outside the volume; elsewhere, that it is of another one.
+	copied, elsewhere bool
 	// damage says where reading had to end.
 	damage []string
 }

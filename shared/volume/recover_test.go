@@ -171,6 +171,9 @@ func TestRecoverARestoredBackup(t *testing.T) {
 		first := x.do(known, locktable.FileFacts{})
 		x.do(locktable.Request{Op: locktable.OpAcquire, Client: "waiter", ID: 1, Lock: "job", TTL: time.Minute, Wait: locktable.WaitForever}, locktable.FileFacts{})
 		backup := d.Clone()
+		if err := errors.Join(backup.Remove("files/f"), backup.Write("files/f", 0, []byte("kept\n"))); err != nil {
+			t.Fatal(err) // a restored file is another one
+		}
 
 		// What the backup does not know.
 		lost := locktable.Request{Op: locktable.OpAcquire, Client: opened, ID: 2, Lock: "lost", TTL: time.Minute}
@@ -307,6 +310,9 @@ func TestRecoverWhatStopsTakeovers(t *testing.T) {
 			}
 			if !plan.Complete && (len(plan.Lost) == 0 || !strings.Contains(plan.Lost[0], fmt.Sprint("LSN ", c.end+1, " "))) {
 				t.Errorf("what is lost: %q", plan.Lost)
+			}
+			if want := map[bool]string{true: "kept", false: "quarantined"}[c.complete]; len(plan.Files) != 1 || plan.Files[0].Fate != want {
+				t.Errorf("the file is %+v, want %s", plan.Files, want)
 			}
 			y := goesOn(t, l.disk, plan)
 			if _, live := y.table.Live(l.hold.lock, l.hold.token); live != c.complete {
