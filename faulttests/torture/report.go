@@ -62,6 +62,9 @@ func load(dir string) (*Report, error) {
 		return nil, err
 	}
 	for _, x := range entries {
+		if x.IsDir() {
+			continue
+		}
 		b, err := os.ReadFile(filepath.Join(dir, x.Name()))
 		if err != nil {
 			return nil, err

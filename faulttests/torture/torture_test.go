@@ -32,6 +32,10 @@ var (
 	textBytes = flag.Int("torture.text", 4<<20, "how much text the clients append, over and over, in bytes")
 )
 
+// patience is how many rounds may fail one after the other before a campaign
+// ends: a long one is worth going on with.
+const patience = 3
+
 // TestCampaign is each fault at each site, or hours of them.
 func TestCampaign(t *testing.T) {
 	if !*torture {
@@ -52,7 +56,7 @@ func TestCampaign(t *testing.T) {
 		if !strings.Contains(place.Name, *siteNames) {
 			continue
 		}
-		began := time.Now()
+		began, failures := time.Now(), 0
 		for n := 0; n == 0 || time.Since(began) < *duration; n++ {
 			seed++
 			passed := t.Run(fmt.Sprintf("%s/%d", place.Name, n+1), func(t *testing.T) {
@@ -68,7 +72,12 @@ func TestCampaign(t *testing.T) {
 				report.Rounds = append(report.Rounds, RunRound(t, site, lines, faults, seed, roundLimit()))
 				save(t, report)
 			})
-			if !passed {
+			failures++
+			if passed {
+				failures = 0
+			}
+			if failures == patience {
+				t.Errorf("%d rounds in a row failed", failures)
 				break
 			}
 		}
