@@ -4,6 +4,7 @@ package volume
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -40,6 +41,8 @@ type fileCheck struct {
 	// sizeBefore is the file's size before the log was read. A primary at work
 	// makes it longer meanwhile, so only this one must not pass the log's end.
 	sizeBefore int64
+	// atRest says that no primary is at work: the size that is found counts.
+	atRest bool
 	// anyInode accepts a file with another inode: a restored one.
 	anyInode bool
 
@@ -47,8 +50,22 @@ type fileCheck struct {
 	compared int64 // bytes
 }
 
-// run returns what is wrong, or an error of the filesystem.
-func (c *fileCheck) run() (problem *fileProblem, err error) {
+// run returns what is wrong, or an error of the filesystem. What is read past every
+// cache may still be judged by a name or a size that a cache remembers, so on a
+// network filesystem it looks again before it says that something is wrong.
+func (c *fileCheck) run(ctx context.Context) (*fileProblem, error) {
+	for try := 1; ; try++ {
+		p, err := c.once()
+		if p == nil || err != nil || try == retries || !c.fs.Kind().Network {
+			return p, err
+		}
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *fileCheck) once() (problem *fileProblem, err error) {
 	path := ProtectedPath(c.name)
 	if c.info, err = c.fs.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return &fileProblem{code: "file-missing", text: "it is not there"}, nil
@@ -59,7 +76,7 @@ func (c *fileCheck) run() (problem *fileProblem, err error) {
 	if p := c.identity(); p != nil {
 		return p, nil
 	}
-	f, err := c.fs.Open(path, FlagRead)
+	f, err := c.fs.Open(path, FlagRead|FlagDirect)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +87,14 @@ func (c *fileCheck) run() (problem *fileProblem, err error) {
 			return nil, err
 		}
 	}
+	if c.atRest {
+		c.sizeBefore = c.info.Size
+	}
 	if p := c.size(); p != nil {
 		return p, nil
 	}
-	return c.content(f)
+	c.compared = 0
+	return c.content(directReader{f})
 }
 
 func (c *fileCheck) identity() *fileProblem {
@@ -102,7 +123,7 @@ func (c *fileCheck) size() *fileProblem {
 
 // content compares bytes: with the log where it has them, else with the CRCs of
 // the last append and of the receipts.
-func (c *fileCheck) content(f File) (*fileProblem, error) {
+func (c *fileCheck) content(f io.ReaderAt) (*fileProblem, error) {
 	for i := range c.redo {
 		if p, err := c.appended(f, &c.redo[i]); p != nil || err != nil {
 			return p, err
@@ -121,7 +142,7 @@ func (c *fileCheck) content(f File) (*fileProblem, error) {
 }
 
 // appended compares one append with the bytes that are there.
-func (c *fileCheck) appended(f File, rec *locktable.Record) (*fileProblem, error) {
+func (c *fileCheck) appended(f io.ReaderAt, rec *locktable.Record) (*fileProblem, error) {
 	n := min(int64(len(rec.Data)), c.info.Size-rec.Offset)
 	if n <= 0 {
 		return nil, nil
@@ -148,7 +169,7 @@ func (c *fileCheck) appended(f File, rec *locktable.Record) (*fileProblem, error
 }
 
 // sum compares bytes with a CRC that is remembered.
-func (c *fileCheck) sum(f File, rc *locktable.ReceiptState) (*fileProblem, error) {
+func (c *fileCheck) sum(f io.ReaderAt, rc *locktable.ReceiptState) (*fileProblem, error) {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	got, err := io.Copy(h, io.NewSectionReader(f, rc.Offset, rc.Length))
 	if err != nil {

@@ -228,9 +228,17 @@ func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) {
 	if p.reader == p.f {
 		return p.f.ReadAt(b, off)
 	}
+	return directReader{p.reader}.ReadAt(b, off)
+}
+
+// directReader reads anywhere in a file that was opened with FlagDirect.
+type directReader struct{ f File }
+
+// ReadAt reads the blocks that hold what is wanted.
+func (d directReader) ReadAt(b []byte, off int64) (int, error) {
 	before := off % BlockSize
 	blocks := AlignedBuffer(int((before + int64(len(b)) + BlockSize - 1) &^ (BlockSize - 1)))
-	n, err := p.reader.ReadAt(blocks, off-before)
+	n, err := d.f.ReadAt(blocks, off-before)
 	if n = copy(b, blocks[min(int64(n), before):n]); n == len(b) {
 		return n, nil
 	}

@@ -50,7 +50,7 @@ func (k *fsck) protected() {
 		k.opt.Progress(p)
 		c := checks[name]
 		c.sizeBefore = k.sizes[name]
-		problem, err := c.run()
+		problem, err := c.run(k.ctx)
 		k.report.Bytes += c.compared
 		switch {
 		case err != nil:

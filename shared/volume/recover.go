@@ -150,7 +150,7 @@ func PlanRecovery(ctx context.Context, fsys FS, opt RecoverOptions) (*Plan, erro
 	if err := r.decide(ctx); err != nil || !r.plan.Needed {
 		return r.plan, err
 	}
-	_, err = r.build()
+	_, err = r.build(ctx)
 	return r.plan, err
 }
 
@@ -194,7 +194,7 @@ func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err err
 	if r.plan.Source != before.Source || r.plan.End != before.End || r.plan.Epoch != before.Epoch || r.plan.Complete != before.Complete {
 		return r.plan, fmt.Errorf("the volume changed meanwhile: %w", ErrServersRun)
 	}
-	snapshot, err := r.build()
+	snapshot, err := r.build(ctx)
 	if err != nil {
 		return r.plan, err
 	}

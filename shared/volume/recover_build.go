@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,9 +14,9 @@ import (
 )
 
 // build makes the state that the new epoch begins with, and completes the plan.
-func (r *recovery) build() (Snapshot, error) {
+func (r *recovery) build(ctx context.Context) (Snapshot, error) {
 	b := &builder{r: r, at: wal.Position{LSN: r.plan.LSN, Chain: r.source.end.Chain.Next(r.nonce[:])}}
-	if err := b.checkFiles(); err != nil {
+	if err := b.checkFiles(ctx); err != nil {
 		return Snapshot{}, err
 	}
 	var err error
@@ -70,7 +71,7 @@ func (b *builder) wasQuarantined(name cluster.FileName) bool {
 
 // checkFiles decides which protected files go on. Where the state is complete,
 // that is left to the takeover, as always.
-func (b *builder) checkFiles() error {
+func (b *builder) checkFiles(ctx context.Context) error {
 	b.inodes = map[cluster.FileName]uint64{}
 	table, p := b.r.source.table, b.r.plan
 	checks := newFileChecks(b.r.fs, table, b.r.source.pending, b.r.source.pending)
@@ -81,10 +82,8 @@ func (b *builder) checkFiles() error {
 		case state.Quarantined:
 			f.Fate, f.Reason = fateQuarantined, state.Reason
 		case !p.Complete:
-			c.anyInode = true
-			info, _ := b.r.fs.Lstat(f.Path) // run says what is wrong
-			c.sizeBefore = info.Size
-			problem, err := c.run()
+			c.anyInode, c.atRest = true, true
+			problem, err := c.run(ctx)
 			if err != nil {
 				return fmt.Errorf("protected file %s: %w", name, err)
 			}
