@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 )
 
 const tourMark = "<!-- tour:"
@@ -38,29 +39,6 @@ func tour(t *testing.T) string {
 	return script
 }
 
-// freeBase finds a base port whose nine ports are free now.
-func freeBase(t *testing.T) int {
-	t.Helper()
-	for base := 21000; base < 29000; base += 311 {
-		free := true
-		for _, off := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202} {
-			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+off))
-			if err != nil {
-				free = false
-				break
-			}
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if free {
-			return base
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
-
 func TestTourOfTheReadme(t *testing.T) {
 	script := tour(t)
 	bin := t.TempDir()
@@ -68,7 +46,11 @@ func TestTourOfTheReadme(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	base, vol := freeBase(t), filepath.Join(t.TempDir(), "volume")
+	base, err := cluster.FreePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vol := filepath.Join(t.TempDir(), "volume")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 

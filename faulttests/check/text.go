@@ -7,8 +7,19 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 )
+
+// GoSource is SourceText of the source tree that comes with the Go tools.
+func GoSource(size int) (lines [][]byte, err error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find the Go source tree: %w", err)
+	}
+	return SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), size)
+}
 
 // SourceText is the .go files under root, in lexical order, until there are at
 // least size bytes of them, as lines without their ends. Every line is text: files

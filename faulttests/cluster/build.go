@@ -28,10 +28,10 @@ const (
 	portTries   = 200
 )
 
-// freePorts finds a base such that base..base+2, base+100..102 and base+200..202
+// FreePorts finds a base such that base..base+2, base+100..102 and base+200..202
 // are free on loopback: gRPC, HTTP and peers of three servers. Nobody holds them
 // until the servers listen; where somebody else is quicker, the test fails.
-func freePorts() (int, error) {
+func FreePorts() (int, error) {
 	for range portTries {
 		base := lowestPort + rand.IntN(highestPort-lowestPort)
 		if allFree(base) {

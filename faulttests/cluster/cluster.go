@@ -111,7 +111,7 @@ func (c *Cluster) addresses() (all []string, err error) {
 		}
 		return all, nil
 	}
-	base, err := freePorts()
+	base, err := FreePorts()
 	for i := range 3 {
 		all = append(all, fmt.Sprintf("127.0.0.1:%d", base+i))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -43,7 +44,7 @@ func TestCrashPrimary(t *testing.T) {
 	during(t, func(b *battle) {
 		for range 10 {
 			b.c.AwaitReplicas(cluster.Patience)
-			rest(t.Context(), 300*time.Millisecond)
+			traffic.Rest(t.Context(), 300*time.Millisecond)
 			p, epoch := b.reign(t, 0)
 			b.strike(strikePrimary, epoch)
 			b.nemesis.kill(p)
@@ -64,7 +65,7 @@ func TestCrashEach(t *testing.T) {
 					b.strike("each in turn", epoch)
 				}
 				b.nemesis.kill(s)
-				rest(t.Context(), 500*time.Millisecond)
+				traffic.Rest(t.Context(), 500*time.Millisecond)
 				b.reign(t, 0)
 				s.Start()
 				b.c.AwaitReplicas(cluster.Patience)
@@ -83,11 +84,11 @@ func TestCrashAll(t *testing.T) {
 			b.c.KillAll()
 			b.nemesis.Kills += 3
 			for _, id := range order {
-				rest(t.Context(), 100*time.Millisecond)
+				traffic.Rest(t.Context(), 100*time.Millisecond)
 				b.c.Server(id).Start()
 			}
 			b.reign(t, epoch)
-			rest(t.Context(), 500*time.Millisecond)
+			traffic.Rest(t.Context(), 500*time.Millisecond)
 		}
 	})
 }
@@ -119,9 +120,9 @@ func TestStutters(t *testing.T) {
 				s = p
 			}
 			s.Stop()
-			rest(t.Context(), time.Duration(50+random.IntN(1400))*time.Millisecond)
+			traffic.Rest(t.Context(), time.Duration(50+random.IntN(1400))*time.Millisecond)
 			s.Cont()
-			rest(t.Context(), time.Duration(random.IntN(600))*time.Millisecond)
+			traffic.Rest(t.Context(), time.Duration(random.IntN(600))*time.Millisecond)
 		}
 		b.c.AwaitReplicas(cluster.Patience)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -94,7 +95,7 @@ func (n *Nemesis) Strike(ctx context.Context) bool {
 
 // Rest waits until about the next strike.
 func (n *Nemesis) Rest(ctx context.Context) {
-	rest(ctx, n.Every*4/5+time.Duration(n.Rand.Int64N(int64(n.Every*2/5))))
+	traffic.Rest(ctx, n.Every*4/5+time.Duration(n.Rand.Int64N(int64(n.Every*2/5))))
 }
 
 func (n *Nemesis) primary(ctx context.Context, behind hf.Epoch) (p *cluster.Server, epoch hf.Epoch, ok bool) {
@@ -122,6 +123,6 @@ func (n *Nemesis) kill(s *cluster.Server) {
 }
 
 func (n *Nemesis) mend(ctx context.Context) {
-	rest(ctx, time.Duration(n.Rand.Int64N(int64(startWithin))))
+	traffic.Rest(ctx, time.Duration(n.Rand.Int64N(int64(startWithin))))
 	n.Cluster.StartAll()
 }

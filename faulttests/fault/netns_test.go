@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -94,7 +95,7 @@ func (row partition) run(t *testing.T, lines [][]byte) {
 	}
 	_, stop := b.work(t.Context())
 	b.c.AwaitReplicas(cluster.Patience)
-	rest(t.Context(), time.Second)
+	traffic.Rest(t.Context(), time.Second)
 	old, epoch := b.reign(t, 0)
 	id := old.Member.ID
 	claimed := lastClaim(t, b.c)
@@ -121,7 +122,7 @@ func (row partition) run(t *testing.T, lines [][]byte) {
 
 	b.c.AwaitReplicas(cluster.Patience)
 	healed := time.Since(ended)
-	rest(t.Context(), time.Second)
+	traffic.Rest(t.Context(), time.Second)
 	stop()
 	row.judge(t, reigns, claims)
 	row.judgeService(t, b.ledger, began, ended)
@@ -188,9 +189,9 @@ func (row partition) judgeService(t *testing.T, l *check.Ledger, began, ended ti
 // how often it was seen.
 func (b *battle) watch(t *testing.T, last time.Duration) map[string]int {
 	t.Helper()
-	rest(t.Context(), last/2)
+	traffic.Rest(t.Context(), last/2)
 	seen := map[string]int{}
-	for end := time.Now().Add(last / 2); time.Now().Before(end); rest(t.Context(), 100*time.Millisecond) {
+	for end := time.Now().Add(last / 2); time.Now().Before(end); traffic.Rest(t.Context(), 100*time.Millisecond) {
 		if s, epoch := b.c.Primary(t.Context()); s != nil {
 			seen[fmt.Sprintf("server %d in epoch %d", s.Member.ID, epoch)]++
 		}

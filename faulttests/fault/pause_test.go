@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -45,20 +46,20 @@ func pausedPrimary(t *testing.T, seed uint64) {
 		w.TTL, w.Lossy = shortTTL, true
 	}
 	_, stop := b.work(t.Context())
-	rest(t.Context(), time.Second)
+	traffic.Rest(t.Context(), time.Second)
 
 	old, epoch := b.reign(t, 0)
 	p := newPinned(t, old)
 	p.open(t)
 	p.begin(t.Context())
-	rest(t.Context(), 500*time.Millisecond)
+	traffic.Rest(t.Context(), 500*time.Millisecond)
 	b.strike("SIGSTOP", epoch)
 	old.Stop()
 	for range 4 {
 		p.ask(t.Context()) // they lie in its socket until it wakes up
 	}
 	fresh, now := b.reign(t, epoch)
-	rest(t.Context(), pauseTime)
+	traffic.Rest(t.Context(), pauseTime)
 	stop()
 	before := settled(t, b.c)
 
@@ -68,7 +69,7 @@ func pausedPrimary(t *testing.T, seed uint64) {
 		body, err := old.Status(t.Context())
 		return err == nil && body.Role == "replica"
 	})
-	rest(t.Context(), 4*time.Second) // time to do harm
+	traffic.Rest(t.Context(), 4*time.Second) // time to do harm
 	after, err := b.c.TakeSnapshot()
 	if err != nil {
 		t.Fatal(err)
@@ -82,10 +83,6 @@ func pausedPrimary(t *testing.T, seed uint64) {
 	b.end(t)
 }
 
-// free are the paths that anybody may write to at any time: names of servers'
-// own, history, and the views for people.
-func free(path string) bool { return check.AnyonesPath(path) }
-
 // settled waits until nothing changes any more, and returns what is there.
 func settled(t *testing.T, c *cluster.Cluster) cluster.Snapshot {
 	t.Helper()
@@ -94,12 +91,12 @@ func settled(t *testing.T, c *cluster.Cluster) cluster.Snapshot {
 		t.Fatal(err)
 	}
 	for range 15 {
-		rest(t.Context(), 1500*time.Millisecond)
+		traffic.Rest(t.Context(), 1500*time.Millisecond)
 		now, err := c.TakeSnapshot()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(last.Changes(now, free)) == 0 {
+		if len(last.Changes(now, check.AnyonesPath)) == 0 {
 			return maps.Clone(now)
 		}
 		last = now
@@ -181,7 +178,7 @@ func (p *pinned) begin(ctx context.Context) {
 			default:
 			}
 			p.append(ctx)
-			rest(ctx, 2*time.Millisecond)
+			traffic.Rest(ctx, 2*time.Millisecond)
 		}
 	})
 }

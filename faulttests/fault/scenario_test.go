@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -55,11 +53,7 @@ func TestSmoke(t *testing.T) {
 
 func sourceText(t *testing.T, size int) [][]byte {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatalf("find the Go source tree: %v", err)
-	}
-	lines, err := check.SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), size)
+	lines, err := check.GoSource(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +64,7 @@ func sourceText(t *testing.T, size int) [][]byte {
 type battle struct {
 	c       *cluster.Cluster
 	nemesis *Nemesis
-	workers []*Worker
+	workers []*traffic.Worker
 	ledger  *check.Ledger
 	took    time.Duration
 	// archive has what the collector keeps of the log.
@@ -90,7 +84,7 @@ func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, 
 	b.collector = check.StartCollector(t.Context(), c.Dir(), b.archive)
 	b.nemesis = &Nemesis{Cluster: c, Rand: rand.New(rand.NewPCG(seed, 1)), Every: time.Second}
 	for i := range clients {
-		b.workers = append(b.workers, &Worker{
+		b.workers = append(b.workers, &traffic.Worker{
 			Client: newClient(t, c), Speaker: check.NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
 			Rand: rand.New(rand.NewPCG(seed, uint64(i)+2)), TTL: time.Minute, Pace: 5 * time.Millisecond, Limit: time.Minute,
 		})
@@ -110,12 +104,12 @@ func newClient(t *testing.T, c *cluster.Cluster) *clientlib.Client {
 }
 
 // places are those of one client: a file of its own, one of its half, one of all.
-func places(client, clients int) []Place {
+func places(client, clients int) []traffic.Place {
 	half := "first-half"
 	if client >= clients/2 {
 		half = "second-half"
 	}
-	return []Place{
+	return []traffic.Place{
 		{Lock: hf.LockName(fmt.Sprintf("own/%d", client)), File: hf.FileName(fmt.Sprintf("own/%d.txt", client))},
 		{Lock: hf.LockName("shared/" + half), File: hf.FileName(half + ".txt")},
 		{Lock: "all", File: "deep/er/all.txt"},
@@ -156,7 +150,7 @@ func (b *battle) work(ctx context.Context) (through []chan struct{}, stop func()
 	for _, w := range b.workers {
 		done := make(chan struct{})
 		through = append(through, done)
-		working.Go(func() { w.toTheEnd(ctx, done, over) })
+		working.Go(func() { toTheEnd(ctx, w, done, over) })
 	}
 	began := time.Now()
 	return through, func() {
@@ -167,7 +161,7 @@ func (b *battle) work(ctx context.Context) (through []chan struct{}, stop func()
 }
 
 // toTheEnd works until stop is closed, and tells when the text is through.
-func (w *Worker) toTheEnd(ctx context.Context, through chan struct{}, stop <-chan struct{}) {
+func toTheEnd(ctx context.Context, w *traffic.Worker, through chan struct{}, stop <-chan struct{}) {
 	told := false
 	w.Run(ctx, func() bool {
 		if !told && w.Speaker.Through() {

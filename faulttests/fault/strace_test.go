@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -208,15 +210,15 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 	at.tell(t, p, call)
 	switch row.ends {
 	case goesOn:
-		rest(t.Context(), 3*time.Second)
+		traffic.Rest(t.Context(), 3*time.Second)
 		x.Detach()
-		rest(t.Context(), time.Second)
+		traffic.Rest(t.Context(), time.Second)
 		if now, epoch := b.reign(t, 0); now != p || epoch != at.epoch {
 			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d still", now.Member.ID, epoch, p.Member.ID, at.epoch)
 		}
 	case deposed:
 		_, now := b.reign(t, at.epoch)
-		rest(t.Context(), time.Second)
+		traffic.Rest(t.Context(), time.Second)
 		row.neverAgain(t, x)
 		t.Logf("epoch %d follows epoch %d", now, at.epoch)
 	case hung:
@@ -226,16 +228,16 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 		x.Detach() // strace keeps a thread that it holds
 		awaitEnd(t, x)
 		p.Start()
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 	case killed:
 		awaitEnd(t, x)
 		b.reign(t, at.epoch)
 		p.Start()
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 	default:
 		p.Stop()
 		_, now := b.reign(t, at.epoch)
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
 		row.wake(t, b, x, now, at.reign())
 		b.end(t)
@@ -274,7 +276,7 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 		p.Start()
 		now, epoch := b.reign(t, at.epoch)
 		x.Detach()
-		rest(t.Context(), time.Second)
+		traffic.Rest(t.Context(), time.Second)
 		if now != x.Server() || epoch != at.epoch+1 {
 			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d", now.Member.ID, epoch, x.Server().Member.ID, at.epoch+1)
 		}
@@ -283,18 +285,18 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 		p.Start()
 		x.Server().Start()
 		b.reign(t, at.epoch)
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 	case refused:
 		p.Start()
 		_, epoch := b.reign(t, at.epoch)
 		x.Detach()
 		t.Logf("epoch %d follows epoch %d", epoch, at.epoch)
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 	default:
 		x.Server().Stop()
 		p.Start()
 		_, now := b.reign(t, at.epoch)
-		rest(t.Context(), 500*time.Millisecond)
+		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
 		own := at.next()
 		if now == at.epoch+1 {
@@ -328,13 +330,13 @@ func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now hf.Epoc
 		body, err := x.Server().Status(t.Context())
 		return err == nil && body.Role == "replica"
 	})
-	rest(t.Context(), time.Second) // time to do harm
+	traffic.Rest(t.Context(), time.Second) // time to do harm
 	after, err := b.c.TakeSnapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	inside := func(path, name string) bool { return strings.HasPrefix(filepath.Join(b.c.Dir(), path), name) }
-	for _, change := range before.Changes(after, free) {
+	for _, change := range before.Changes(after, check.AnyonesPath) {
 		switch {
 		case inside(change, own+"/"), inside(change, row.inject.Path+": its flag was set"):
 			t.Logf("the late server did: %s", change)
@@ -387,7 +389,7 @@ func TestNoRoomForDirectories(t *testing.T) {
 			}
 		}()
 		x.Await(cluster.Patience)
-		rest(t.Context(), time.Second)
+		traffic.Rest(t.Context(), time.Second)
 		select {
 		case <-done:
 			t.Error("an append to a file whose directory cannot be made was answered")
@@ -419,7 +421,7 @@ func TestNoRoomForClaims(t *testing.T) {
 		}
 		_, now := b.reign(t, epoch)
 		x.Await(cluster.Patience)
-		rest(t.Context(), 2*time.Second)
+		traffic.Rest(t.Context(), 2*time.Second)
 		if able(t, p) {
 			t.Errorf("server %d says that it could claim, but has no room for a claim", p.Member.ID)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -172,7 +173,7 @@ func (a *appender) append(ctx context.Context, limit time.Duration) error {
 	defer cancel()
 	x := check.Append{Chunk: a.next(), File: hf.FileName(a.file()), Lock: a.lock.Name(), After: a.ledger.High(), Sent: time.Now()}
 	r, err := a.lock.Append(ctx, x.File, x.Data)
-	x.Acked, x.Receipt, x.Answered = err == nil, receipt(r), time.Now()
+	x.Acked, x.Receipt, x.Answered = err == nil, traffic.ReceiptOf(r), time.Now()
 	a.ledger.Append(x)
 	return err
 }

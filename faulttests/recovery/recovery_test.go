@@ -7,7 +7,6 @@ package recovery_test
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
@@ -43,7 +43,10 @@ func newSite(t *testing.T) *site {
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(s.bin, "holdfast"), "../../cmd/holdfast").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	base := freeBase(t)
+	base, err := cluster.FreePorts()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		s.hosts = append(s.hosts, fmt.Sprintf("127.0.0.1:%d", base+i))
 		s.data = append(s.data, t.TempDir())
@@ -51,29 +54,6 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(s.stop)
 	s.must("init", "--volume", s.volume, "--server", "1="+s.hosts[0], "--server", "2="+s.hosts[1], "--server", "3="+s.hosts[2])
 	return s
-}
-
-// freeBase finds a base port whose nine ports are free now.
-func freeBase(t *testing.T) int {
-	t.Helper()
-	for base := 23000 + os.Getpid()%500*10; base < 30000; base += 313 {
-		if free(base) {
-			return base
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
-
-func free(base int) bool {
-	for _, off := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202} {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+off))
-		if err != nil {
-			return false
-		}
-		_ = l.Close() // it only had to be free
-	}
-	return true
 }
 
 // holdfast runs a command and returns its output and exit code.

@@ -9,8 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -138,11 +136,7 @@ func build(t *testing.T) string {
 
 func text(t *testing.T) [][]byte {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatalf("find the Go source tree: %v", err)
-	}
-	lines, err := check.SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), *textBytes)
+	lines, err := check.GoSource(*textBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
-	"github.com/holdfast-lock/holdfast/faulttests/fault"
 	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -61,7 +60,7 @@ func NewTraffic(t testing.TB, c *cluster.Cluster, random *rand.Rand) *Traffic {
 // Start lets the clients work until End.
 func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 	for i := range speakers + hasty {
-		w := &fault.Worker{
+		w := &traffic.Worker{
 			Client: x.client(), Speaker: check.NewSpeaker(lines, i, speakers+hasty), Places: filesOf(i), Ledger: x.Ledger,
 			Rand: x.fork(), TTL: longTTL, Pace: textPace, Limit: callLimit,
 		}
@@ -110,8 +109,8 @@ func (x *Traffic) client() *clientlib.Client {
 }
 
 // filesOf a client are a file of its own and one that all share.
-func filesOf(client int) []fault.Place {
-	return []fault.Place{
+func filesOf(client int) []traffic.Place {
+	return []traffic.Place{
 		{Lock: hf.LockName(fmt.Sprintf("own/%d", client)), File: hf.FileName(fmt.Sprintf("own/%d.txt", client))},
 		{Lock: "all", File: "deep/er/all.txt"},
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fault
+package traffic
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func (w *Worker) round(ctx context.Context, p Place) {
 		if !w.append(ctx, lock, p) {
 			break
 		}
-		rest(ctx, w.Pace)
+		Rest(ctx, w.Pace)
 	}
 	given()
 	release, cancel := context.WithTimeout(ctx, w.Limit)
@@ -100,12 +100,13 @@ func (w *Worker) append(ctx context.Context, lock *clientlib.Lock, p Place) bool
 		return false
 	}
 	a.Acked, a.Repeat = true, r.Repeat
-	a.Receipt = receipt(r)
+	a.Receipt = ReceiptOf(r)
 	w.Ledger.Append(a)
 	return true
 }
 
-func receipt(r clientlib.Receipt) wire.Receipt {
+// ReceiptOf is what the judge wants of a receipt.
+func ReceiptOf(r clientlib.Receipt) wire.Receipt {
 	return wire.Receipt{
 		File: r.File, Offset: r.Offset, Length: r.Length, CRC32C: r.CRC32C,
 		LSN: r.LSN, Token: r.Token, Epoch: r.Epoch, Generation: r.Generation,
@@ -123,15 +124,5 @@ func (w *Worker) failed(ctx context.Context, what string, err error) {
 		w.Ledger.Unknown()
 	default:
 		w.Ledger.Violation("client %d: %s: %v", w.Speaker.Client(), what, err)
-	}
-}
-
-// rest pauses, or less long when ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
