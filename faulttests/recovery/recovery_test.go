@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
@@ -248,6 +249,17 @@ func TestLostVolume(t *testing.T) {
 	held := s.token("held")
 	s.append("text", "f", "one")
 	s.stop()
+	best := uint64(0)
+	for i, dir := range s.data {
+		k, err := replica.ReadKnown(dir)
+		if err != nil || k.LSN > 0 && k.Epoch == 0 {
+			t.Errorf("server %d knows %+v, %v", i+1, k, err)
+		}
+		best = max(best, uint64(k.LSN))
+	}
+	if best < held {
+		t.Errorf("token %d was given, and no server knows of more than LSN %d", held, best)
+	}
 	saved := s.volume
 	s.volume = filepath.Join(t.TempDir(), "new")
 	s.worked("lost", "NEW="+s.volume, "SAVED="+saved)

@@ -24,7 +24,7 @@ func callFaults() []Fault {
 			Name: name, Deposes: deposes, Lasts: lasts, Needs: needsTracer,
 			Inject: func(ctx context.Context, s *Strike) (func() error, error) {
 				inject := inject
-				inject.Path, inject.Nth = file(s), 1+s.Rand.IntN(20)
+				inject.Path, inject.Nth = file(s), 1+s.Rand.IntN(4) // of one thread, of which there are many
 				x := s.Primary.Trace(inject)
 				if !cluster.Poll(ctx, cluster.Patience, func() bool { _, _, struck := x.Struck(); return struck }) {
 					x.Detach()
@@ -42,8 +42,8 @@ func callFaults() []Fault {
 		call("EIO once at fdatasync of the log", true, 0, newestSegment, cluster.Injection{Call: "fdatasync", Error: "EIO"}),
 		call("EIO once at pwrite of the log", true, 0, newestSegment, cluster.Injection{Call: "pwrite64", Error: "EIO"}),
 		call("ESTALE once at the check", true, 0, fence, cluster.Injection{Call: "pread64", Error: "ESTALE"}),
-		call("fdatasync of the log hangs and is made late", true, 7*time.Second, newestSegment, cluster.Injection{Call: "fdatasync", Enter: cluster.Held}),
-		call("pwrite of the log hangs and is made late", true, 7*time.Second, newestSegment, cluster.Injection{Call: "pwrite64", Enter: cluster.Held}),
+		call("fdatasync of the log hangs and is made late", true, 12*time.Second, newestSegment, cluster.Injection{Call: "fdatasync", Enter: cluster.Held}),
+		call("pwrite of the log hangs and is made late", true, 12*time.Second, newestSegment, cluster.Injection{Call: "pwrite64", Enter: cluster.Held}),
 		call("SIGSTOP at fdatasync of the log", true, 4*time.Second, newestSegment, cluster.Injection{Call: "fdatasync", Signal: syscall.SIGSTOP}),
 		call("SIGSTOP at the check", true, 4*time.Second, fence, cluster.Injection{Call: "pread64", Signal: syscall.SIGSTOP}),
 		call("SIGKILL at fdatasync of the log", true, 0, newestSegment, cluster.Injection{Call: "fdatasync", Signal: syscall.SIGKILL}),

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/replica"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
@@ -41,16 +40,23 @@ func (n *Node) knows() replica.Known {
 	k.Cluster = n.vol.Cluster().ID
 	k.LSN, k.Epoch = max(k.LSN, n.replica.LSN()), max(k.Epoch, n.replica.Epoch())
 	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
-		k.LSN, k.Epoch = max(k.LSN, p.LSN()), max(k.Epoch, p.Epoch())
+		n.learnLocked(p)
 	}
 	return *k
 }
 
-// learn is told of an LSN that is committed.
-func (n *Node) learn(lsn cluster.LSN) {
+// learn is told of a reign that has ended.
+func (n *Node) learn(p *primary.Primary) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.known.LSN = max(n.mu.known.LSN, lsn)
+	n.learnLocked(p)
+}
+
+// learnLocked takes over how far a reign came, if it began.
+func (n *Node) learnLocked(p *primary.Primary) {
+	if lsn := p.LSN(); lsn > 0 {
+		n.mu.known.LSN, n.mu.known.Epoch = max(n.mu.known.LSN, lsn), max(n.mu.known.Epoch, p.Epoch())
+	}
 }
 
 // remember keeps what this server knows in its data directory, and once more in the end.

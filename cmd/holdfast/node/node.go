@@ -223,7 +223,7 @@ func (n *Node) reign(ctx context.Context) error {
 	n.setRole(election.RoleFencing, p)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	defer func() { n.learn(p.LSN()) }()
+	defer n.learn(p)
 	return n.oversee(p, ended)
 }
 
