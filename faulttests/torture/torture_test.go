@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ import (
 
 var (
 	torture   = flag.Bool("torture", false, "run campaigns; they take minutes to hours")
-	siteNames = flag.String("torture.site", "", "run only at sites whose name contains this")
+	siteNames = flag.String("torture.site", "", "run only at sites whose name matches this `regexp`")
 	faultName = flag.String("torture.fault", "", "inject only faults whose name contains this")
 	duration  = flag.Duration("torture.for", 0, "go on for this long at each site; 0 = each fault once")
 	perRound  = flag.Duration("torture.round", 4*time.Minute, "begin a fresh volume after this long")
@@ -50,8 +51,9 @@ func TestCampaign(t *testing.T) {
 	report := &Report{Began: time.Now(), Skipped: map[string]map[string]string{}}
 	defer save(t, report)
 	bin := build(t)
+	sites := regexp.MustCompile(*siteNames)
 	for _, place := range Places() {
-		if !strings.Contains(place.Name, *siteNames) {
+		if !sites.MatchString(place.Name) {
 			continue
 		}
 		began, failures := time.Now(), 0
@@ -117,9 +119,14 @@ func save(t *testing.T, r *Report) {
 	if *reportTo == "" {
 		return
 	}
-	if err := r.Save(*reportTo, "torture-"+cmp.Or(*siteNames, "all")); err != nil {
+	if err := r.Save(*reportTo, "torture-"+fileName(cmp.Or(*siteNames, "all"))); err != nil {
 		t.Errorf("save the report: %v", err)
 	}
+}
+
+// fileName is what is left of a pattern as a part of a file's name.
+func fileName(pattern string) string {
+	return regexp.MustCompile(`[^a-z]+`).ReplaceAllString(pattern, "")
 }
 
 func build(t *testing.T) string {
