@@ -117,7 +117,8 @@ func (t *Table) checkFacts(q *Request, facts FileFacts, generation cluster.Gener
 	}
 	if other, ok := t.inodes[facts.Inode]; ok {
 		return refuse(q, cluster.StatusInvalidArgument,
-			fmt.Sprintf("file %q is the same inode as file %q, which is bound", q.File, other)), false
+			fmt.Sprintf("file %q has the inode of file %q, which is bound: it is a link to that file, or that file is gone and its inode was given to this one. Move %q away and try again",
+				q.File, other, q.File)), false
 	}
 	return Decision{}, true
 }
