@@ -114,7 +114,11 @@ func (c *core) stalled(now time.Time) bool {
 // is handled, it ends what was overdue when it was taken: renewals come before expiries.
 func (c *core) round() {
 	now := time.Now()
-	c.p.progress.Store(now.UnixNano())
+	if c.spare != nil {
+		// With a batch in flight there is progress when that has come through. Rounds that
+		// only decide more would hide a log that hangs.
+		c.p.progress.Store(now.UnixNano())
+	}
 	if !c.left() {
 		c.calls = c.p.queue.take(c.free[:0])
 		c.free = nil

@@ -5,12 +5,15 @@ package primary_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -54,4 +57,45 @@ func TestCallEndsWithItsContextWhileTheFilesystemHangs(t *testing.T) {
 		}
 		x.end()
 	})
+}
+
+// A log that hangs is no progress, whoever waits for it: the core loop, which
+// commits a lone batch itself, or the committer, while the loop decides the next.
+func TestHungLogIsNoProgress(t *testing.T) {
+	for name, calls := range map[string]int{"committed by the core loop": 1, "committed beside it": 6} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := serve(t, newDisk(t), 1, primary.Options{})
+				g := x.ok(acquire("c0", 1, "l", 0))
+				x.ok(appendTo("c0", 2, "l", g.Token, "f", "one\n"))
+				busy, gate := volumetest.NewGate(), volumetest.NewGate()
+				const log = "epochs/0000000001/wal-0"
+				x.host.SetHook(volumetest.Script(
+					volumetest.AtOp(volumetest.OpDatasync, log, 1, volumetest.Pause(busy)), volumetest.AtOp(volumetest.OpDatasync, log, 2, volumetest.Pause(gate))))
+				flying := []<-chan locktable.Outcome{x.later(acquire("other", 1, "other", 0))}
+				<-busy.Arrived()
+				for i := range calls { // they come meanwhile, and several are too large for one batch
+					flying = append(flying, x.later(appendTo(cluster.ClientID(fmt.Sprint("c", i)), 3, "l", g.Token, "f", strings.Repeat("x", 3<<10))))
+				}
+				synctest.Wait()
+				busy.Resume()
+				<-gate.Arrived()
+				time.Sleep(5 * time.Second)
+				if progress, check := x.p.Ages(time.Now()); progress < 4*time.Second || check > 2*time.Second {
+					t.Errorf("after 5 s: progress %v ago, a check %v ago", progress, check)
+				}
+				gate.Resume()
+				for _, f := range flying {
+					if out := <-f; out.Status != cluster.StatusOK {
+						t.Errorf("in flight: %v", out.Status)
+					}
+				}
+				time.Sleep(time.Second)
+				if progress, _ := x.p.Ages(time.Now()); progress > time.Second {
+					t.Errorf("afterwards: progress %v ago", progress)
+				}
+				x.end()
+			})
+		})
+	}
 }

@@ -60,7 +60,7 @@ type Primary struct {
 
 	state    atomic.Int32 // a State
 	quorum   atomic.Bool
-	progress atomic.Int64 // unix nanoseconds of the core loop's last round
+	progress atomic.Int64 // unix nanoseconds of the core loop's last round with nothing in flight
 	checked  atomic.Int64 // unix nanoseconds of the last passed check
 	logBytes atomic.Int64 // of log behind the last checkpoint
 	logLimit atomic.Int64 // of logBytes, for the next one
