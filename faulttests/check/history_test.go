@@ -79,6 +79,10 @@ func TestModelOfGrantsAndLeases(t *testing.T) {
 	judgeAll(t, map[string]handMade{
 		"a grant that its client did not hear of, and another": {
 			history().does(0, brief(), 0, 9, got(9)).does(1, show(), 1, 2, shown(5)).does(1, show(), 3, 4, shown(0)), true},
+		"a grant that was broken before its client heard of it, and another": {
+			history().does(0, plain(), 0, 9, got(9)).does(1, broke(0), 1, 2, Reply{}).does(1, plain(), 3, 4, got(7)).does(1, release(7), 5, 6, Reply{}), true},
+		"a break of nothing": {
+			history().does(1, broke(0), 1, 2, Reply{}).does(0, plain(), 3, 4, got(7)), false},
 		"a grant that ended too soon to be unheard": {
 			history().does(0, brief(), 0, 4, got(9)).does(1, show(), 1, 2, shown(5)), false},
 		"one after the other":             {held5().does(0, release(5), 2, 3, Reply{}).does(1, plain(), 4, 5, got(7)), true},

@@ -93,7 +93,7 @@ func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerd
 func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (settled []porcupine.Operation) {
 	for _, op := range part {
 		in, out := op.Input.(timedCall), op.Output.(Reply)
-		settled = append(settled, unheard(op)...)
+		settled = append(settled, unheard(op, part)...)
 		call, is := in.call.(AppendCall)
 		if !is || !out.Unknown || landed == nil {
 			settled = append(settled, op)
@@ -113,15 +113,25 @@ func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (
 }
 
 // unheard are the grants that an acquire may have had before the one that was
-// answered: a client that is cut off does not hear of its grant, and when that
-// has ended it stands in line again. Each takes a lease, so a quick answer had none.
-func unheard(op porcupine.Operation) (grants []porcupine.Operation) {
+// answered: where its client does not hear of a grant before that has ended, it
+// stands in line again. Each took a lease or a break meanwhile.
+func unheard(op porcupine.Operation, part []porcupine.Operation) (grants []porcupine.Operation) {
 	in, out := op.Input.(timedCall), op.Output.(Reply)
 	call, is := in.call.(AcquireCall)
-	if !is || out.Unknown || call.TTL == 0 {
+	if !is || out.Unknown {
 		return nil
 	}
-	for n := (op.Return - op.Call) / int64(call.TTL); n > 0; n-- {
+	n := int64(0)
+	if call.TTL > 0 {
+		n = (op.Return - op.Call) / int64(call.TTL)
+	}
+	for _, o := range part {
+		_, broke := o.Input.(timedCall).call.(BreakCall)
+		if broke && !o.Output.(Reply).Refused && o.Call < op.Return && (o.Return > op.Call || o.Output.(Reply).Unknown) {
+			n++
+		}
+	}
+	for ; n > 0; n-- {
 		grants = append(grants, operation(op.ClientId, call, op.Call, op.Call, Reply{Unknown: true}))
 	}
 	return grants
