@@ -115,6 +115,11 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.At.LSN == p.checkpointed {
+		// Bytes that came between the count and the snapshot are counted once more.
+		p.logBytes.Add(-bytes)
+		return nil
+	}
 	// Every append up to s.At was handed to its writer before the snapshot was answered.
 	p.SyncFiles(ctx)
 	p.files.Lock()
@@ -127,6 +132,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.checkpointed = s.At.LSN
 	p.logBytes.Add(-bytes)
 	p.setLogLimit(size)
 	// A crash here leaves one checkpoint and some segments more than needed.

@@ -67,6 +67,9 @@ type Primary struct {
 	end      atomic.Uint64
 	noSpace  atomic.Bool // the next segment cannot be made
 
+	// Owned by the housekeeper: the LSN of the last checkpoint.
+	checkpointed cluster.LSN
+
 	// Set by the takeover before any goroutine starts.
 	source volume.Source
 	log    *wal.Log
