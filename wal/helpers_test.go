@@ -117,7 +117,7 @@ func (c *seen) relog(_ cluster.LSN, e Entry, _ FrameHeader) error {
 
 // scan reads d from a base.
 func scan(d Dir, o ScanOptions) (Result, *seen, error) {
-	c := &seen{from: o.From.LSN}
+	c := &seen{from: max(o.From.LSN, o.Resume.LSN)}
 	o.Relog = c.relog
 	r, err := Scan(d, o, c.visit)
 	return r, c, err

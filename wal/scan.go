@@ -35,9 +35,16 @@ type ScanOptions struct {
 	// From is the base: records up to it are checked where they are read, and
 	// not visited. Zero is the beginning.
 	From Position
+	// Resume is a position behind From whose state the caller has already, or zero. Of
+	// closed segments wholly up to it only header and CLOSE are read; no record up to it
+	// is visited. The log must have its chain value there.
+	Resume Position
 	// AtLeast is the adopted end of START: the log must reach it, and have its
 	// chain value there.
 	AtLeast Position
+	// UpTo, unless zero, ends the scan behind the segments that begin at or before it.
+	// What follows is expected to be there, and not read.
+	UpTo cluster.LSN
 	// Known are the first LSNs of segments that are opened whether the listing
 	// shows them or not: see ScanError.Unlisted.
 	Known []cluster.LSN
@@ -100,6 +107,9 @@ func Scan(d Dir, opt ScanOptions, visit Visit) (Result, error) {
 	}
 	if s.pos.LSN < opt.From.LSN {
 		return Result{}, s.directory(fmt.Sprintf("the log ends at LSN %d, before its base %d", s.pos.LSN, opt.From.LSN), ErrGap)
+	}
+	if s.pos.LSN < opt.Resume.LSN {
+		return Result{}, s.directory(fmt.Sprintf("the log ends at LSN %d, before the state at %d", s.pos.LSN, opt.Resume.LSN), ErrGap)
 	}
 	if s.pos.LSN < opt.AtLeast.LSN {
 		return Result{}, s.directory(fmt.Sprintf("the log ends at LSN %d, before the adopted end %d", s.pos.LSN, opt.AtLeast.LSN), ErrGap)
@@ -262,7 +272,7 @@ func (s *scanner) arrange() error {
 
 // reach compares the position with what the caller knows about it.
 func (s *scanner) reach() error {
-	for _, want := range []Position{{}, s.opt.From, s.opt.AtLeast} {
+	for _, want := range [...]Position{{}, s.opt.From, s.opt.Resume, s.opt.AtLeast} {
 		if s.pos.LSN == want.LSN && s.pos.Chain != want.Chain {
 			return s.directory(fmt.Sprintf("chain value at LSN %d is %#x, not %#x", s.pos.LSN, s.pos.Chain, want.Chain), ErrCorrupt)
 		}

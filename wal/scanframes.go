@@ -12,8 +12,16 @@ import (
 // whether segment i+1 is to be read.
 func (s *scanner) segment(i int) (more bool, err error) {
 	g := &s.segs[i]
+	if s.opt.UpTo != 0 && g.First > s.opt.UpTo {
+		return false, nil
+	}
 	if !g.headed {
 		return false, nil // the open segment, empty; its closed predecessor was checked with it
+	}
+	if i+1 < len(s.segs) && s.segs[i+1].First-1 <= s.opt.Resume.LSN && s.endsBefore(i) {
+		s.pos = Position{LSN: s.segs[i+1].First - 1, Chain: s.segs[i+1].Header.Chain}
+		g.Last = s.pos.LSN
+		return true, s.reach()
 	}
 	content := s.buffer(int(g.Size))
 	if err := readFull(g.file, content, 0); err != nil {
@@ -51,6 +59,27 @@ func (s *scanner) segment(i int) (more bool, err error) {
 		return false, nil
 	}
 	return true, nil
+}
+
+// closeTail is how much of a closed segment's end holds its CLOSE: a segment is
+// closed when the next frame does not fit.
+const closeTail = 2 << 20
+
+// endsBefore says that segment i is closed and ends where the next one begins, by its
+// CLOSE frame alone. So no segment between them is missing. False proves nothing.
+func (s *scanner) endsBefore(i int) bool {
+	g, next := &s.segs[i], &s.segs[i+1]
+	tail := s.buffer(int(min(g.Size, closeTail)))
+	if !next.headed || readFull(g.file, tail, g.Size-int64(len(tail))) != nil {
+		return false
+	}
+	for at := len(tail) - BlockSize; at >= 0; at -= BlockSize {
+		f, _, err := decodeFrameHeader(tail[at:])
+		if err == nil && f.Binding == g.binding {
+			return f.Kind == FrameClose && f.Epoch == g.Header.Epoch && f.First == next.First && f.Chain == next.Header.Chain
+		}
+	}
+	return false
 }
 
 // frames reads the frames of segment i from its content and returns where they end.
@@ -108,8 +137,10 @@ func (s *scanner) records(f FrameHeader, entries []Entry) error {
 		if s.pos.LSN <= s.opt.From.LSN {
 			continue
 		}
-		if err := s.visit(s.pos.LSN, e, f); err != nil {
-			return err
+		if s.pos.LSN > s.opt.Resume.LSN {
+			if err := s.visit(s.pos.LSN, e, f); err != nil {
+				return err
+			}
 		}
 		if s.opt.Relog != nil && s.pos.LSN > s.relog.LSN {
 			if err := s.opt.Relog(s.pos.LSN, e, f); err != nil {

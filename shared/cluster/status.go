@@ -44,6 +44,10 @@ const (
 	StatusFileQuarantined Status = 16
 	// StatusUnknown: the reign ended while the request was in flight: ask again with the same request ID.
 	StatusUnknown Status = 17
+	// StatusOffsetMismatch: the file does not end at the offset that the append expected; the answer names its end.
+	StatusOffsetMismatch Status = 18
+	// StatusFileSealed: nothing is appended to this generation of the file any more; rotate it to go on.
+	StatusFileSealed Status = 19
 )
 
 var statusWords = [...]string{
@@ -65,6 +69,8 @@ var statusWords = [...]string{
 	StatusStorageUnavailable: "STORAGE_UNAVAILABLE",
 	StatusFileQuarantined:    "FILE_QUARANTINED",
 	StatusUnknown:            "UNKNOWN",
+	StatusOffsetMismatch:     "OFFSET_MISMATCH",
+	StatusFileSealed:         "FILE_SEALED",
 }
 
 // Statuses lists every status that may answer a request, in order of its number.

@@ -18,6 +18,20 @@ const (
 	PolicyClear FailoverPolicy = "clear"
 )
 
+// PushAck says whether an answer waits until replicas show what it says. The volume makes
+// it durable in any case: this is for who reads at replicas.
+type PushAck string
+
+// The kinds of waiting.
+const (
+	// PushAckNone does not wait.
+	PushAckNone PushAck = "none"
+	// PushAckMajority waits until more than half of the servers show it.
+	PushAckMajority PushAck = "majority"
+	// PushAckAll waits until every live replica shows it.
+	PushAckAll PushAck = "all"
+)
+
 // Timing holds every duration that the servers of a cluster must agree on.
 type Timing struct {
 	// Heartbeat is the interval of the replicas' pings to the primary.
@@ -42,6 +56,10 @@ type Timing struct {
 	ClientRetention time.Duration
 	// Policy is the failover policy.
 	Policy FailoverPolicy
+	// PushAck is what answers wait for; "" is PushAckNone.
+	PushAck PushAck
+	// PushAckTimeout is how long a replica may be silent before answers wait for it no more.
+	PushAckTimeout time.Duration
 }
 
 // DefaultTiming is what DESIGN calls the defaults: a local or well-kept filesystem on a LAN.
@@ -58,6 +76,8 @@ func DefaultTiming() Timing {
 		ClearBuffer:     time.Second,
 		ClientRetention: 24 * time.Hour,
 		Policy:          PolicyPreserve,
+		PushAck:         PushAckNone,
+		PushAckTimeout:  500 * time.Millisecond,
 	}
 }
 
@@ -72,6 +92,15 @@ func (t Timing) Validate() error {
 	}
 	if t.Policy != PolicyPreserve && t.Policy != PolicyClear {
 		return fmt.Errorf("failover policy %q: use %q or %q", t.Policy, PolicyPreserve, PolicyClear)
+	}
+	switch t.PushAck {
+	case "", PushAckNone:
+	case PushAckMajority, PushAckAll:
+		if err := atLeast("push-ack-timeout", t.PushAckTimeout, 10*time.Millisecond, "a push needs its time"); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("push-ack %q: use %q, %q or %q", t.PushAck, PushAckNone, PushAckMajority, PushAckAll)
 	}
 	for _, err := range []error{
 		atLeast("heartbeat", t.Heartbeat, time.Millisecond, "pings would fill the network"),

@@ -28,6 +28,8 @@ const (
 	MaxAppend = 1 << 20
 	// MaxText bounds actor, reason, host and command, in bytes each.
 	MaxText = 256
+	// MaxMetadata bounds what a holder says with its grant, in bytes.
+	MaxMetadata = 4096
 )
 
 // ServerID is the fixed number of one server, from 1.
@@ -92,7 +94,7 @@ func (c ClientID) Validate() error {
 		}
 	}
 	if c.Opened() {
-		if n, err := strconv.ParseUint(string(c[1:]), 10, 64); err != nil || n == 0 || OpenedClientID(LSN(n)) != c {
+		if _, err := strconv.ParseUint(string(c[1:]), 10, 64); err != nil || c[1] == '0' { // as OpenedClientID writes it
 			return fmt.Errorf("client ID %q: IDs that begin with @ come from OpenClient only", string(c))
 		}
 	}
@@ -117,7 +119,25 @@ func (n FileName) Validate() error {
 	return nil
 }
 
+// plainPath says that a path is certainly a good one: printable ASCII without parts
+// that are empty or begin with a dot. Nearly all are, and every record is validated.
+func plainPath(s string) bool {
+	first := true // of a part
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~' || c == '\\' || first && (c == '/' || c == '.'):
+			return false
+		default:
+			first = c == '/'
+		}
+	}
+	return !first
+}
+
 func validatePath(what, s string, limit int) error {
+	if len(s) <= limit && plainPath(s) {
+		return nil
+	}
 	switch {
 	case s == "":
 		return fmt.Errorf("%s is empty", what)

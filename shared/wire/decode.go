@@ -20,20 +20,22 @@ import (
 // field is a place that one JSON field or query parameter goes to.
 type field struct {
 	name string
-	into any // *string, *uint32, *uint64, *int64, *bool, ttl, wait, checksum or a nested []field
+	into any // *string, *uint32, *uint64, *int64, *bool, *pb.Mode, ttl, wait, checksum, offset or a nested []field
 }
 
 type (
 	ttl      struct{ ms *int64 }
 	wait     struct{ ms **int64 }
 	checksum struct{ crc **uint32 }
+	offset   struct{ at **int64 }
 )
 
 // Request is a request that comes over HTTP.
 type Request interface {
 	*pb.AcquireRequest | *pb.ReleaseRequest | *pb.RenewLeaseRequest | *pb.KeepAliveRequest | *pb.CancelRequest |
 		*pb.OutcomeRequest | *pb.BreakLockRequest | *pb.BindFileRequest | *pb.UnbindFileRequest | *pb.RotateFileRequest |
-		*pb.OpenClientRequest | *pb.HandoverRequest
+		*pb.OpenClientRequest | *pb.HandoverRequest | *pb.SetMetadataRequest | *pb.DowngradeRequest |
+		*pb.VerifyRequest | *pb.SealFileRequest
 }
 
 // Decode reads a request from JSON: one object, no unknown or repeated field, no
@@ -48,7 +50,8 @@ func Decode[R Request](body []byte, q R) error {
 func DecodeAppend(query url.Values, data []byte) (*pb.FileAppendRequest, error) {
 	q := &pb.FileAppendRequest{Data: data}
 	fields := append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
-		field{"adopt_existing", &q.AdoptExisting}, field{"crc32c", checksum{&q.Crc32C}})
+		field{"adopt_existing", &q.AdoptExisting}, field{"crc32c", checksum{&q.Crc32C}},
+		field{"expected_offset", offset{&q.ExpectedOffset}})
 	for name, values := range query {
 		f, err := lookup(fields, name)
 		if err != nil {
@@ -70,10 +73,18 @@ func fieldsOf(q any) []field {
 		q.Holder = &pb.Holder{}
 		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
 			field{"lock", &q.Lock}, field{"ttl", ttl{&q.TtlMs}}, field{"wait", wait{&q.WaitMs}},
-			field{"holder", []field{{"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}})
+			field{"holder", []field{{"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}},
+			field{"metadata", &q.Metadata}, field{"max_hold", ttl{&q.MaxHoldMs}}, field{"heartbeat", &q.Heartbeat}, field{"mode", &q.Mode})
+	case *pb.SetMetadataRequest:
+		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
+			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"metadata", &q.Metadata})
+	case *pb.DowngradeRequest:
+		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater), field{"lock", &q.Lock}, field{"token", &q.Token})
 	case *pb.ReleaseRequest:
 		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater), field{"lock", &q.Lock}, field{"token", &q.Token})
 	case *pb.RenewLeaseRequest:
+		return []field{{"lock", &q.Lock}, {"token", &q.Token}}
+	case *pb.VerifyRequest:
 		return []field{{"lock", &q.Lock}, {"token", &q.Token}}
 	case *pb.KeepAliveRequest:
 		return []field{{"client_id", &q.ClientId}, {"held", &q.Held}}
@@ -83,13 +94,16 @@ func fieldsOf(q any) []field {
 		return []field{{"client_id", &q.ClientId}, {"request_id", &q.RequestId}}
 	case *pb.BreakLockRequest:
 		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
-			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"actor", &q.Actor}, field{"reason", &q.Reason})
+			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"actor", &q.Actor}, field{"reason", &q.Reason},
+			field{"grace", ttl{&q.GraceMs}})
 	case *pb.BindFileRequest:
 		return append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
 			field{"adopt_existing", &q.AdoptExisting})
 	case *pb.UnbindFileRequest:
 		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
 	case *pb.RotateFileRequest:
+		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
+	case *pb.SealFileRequest:
 		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
 	case *pb.OpenClientRequest:
 		return []field{{"nonce", &q.Nonce}}
@@ -179,7 +193,7 @@ func (f field) setJSON(raw json.RawMessage) error {
 			return Invalid(fmt.Sprintf("field %q: %s", f.name, messageOf(err)))
 		}
 		return nil
-	case *string, ttl, wait:
+	case *string, *pb.Mode, ttl, wait:
 		var s *string
 		if json.Unmarshal(raw, &s) != nil || s == nil {
 			err = errors.New("use a string" + f.example())
@@ -212,6 +226,8 @@ func messageOf(err error) string {
 
 func (f field) example() string {
 	switch f.into.(type) {
+	case *pb.Mode:
+		return `, "exclusive" or "shared"`
 	case ttl:
 		return ` such as "30s"`
 	case wait:
@@ -225,6 +241,12 @@ func (f field) setText(s string) error {
 	switch p := f.into.(type) {
 	case *string:
 		*p = s
+		return nil
+	case *pb.Mode:
+		mode, ok := ParseMode(s)
+		if *p = mode; !ok {
+			return fmt.Errorf("unknown mode %q: use \"exclusive\" or \"shared\"", s)
+		}
 		return nil
 	case *uint64:
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -243,6 +265,11 @@ func (f field) setText(s string) error {
 		n, err := strconv.ParseInt(s, 10, 64)
 		*p = n
 		return number(err, "-9223372036854775808", "9223372036854775807")
+	case offset:
+		n, err := strconv.ParseUint(s, 10, 63)
+		at := int64(n)
+		*p.at = &at
+		return number(err, "0", "9223372036854775807")
 	case *bool:
 		if s != "true" && s != "false" {
 			return errors.New("use true or false")

@@ -27,6 +27,9 @@ type Holder struct {
 	Host    string           `json:"host"`
 	PID     int64            `json:"pid"`
 	Command string           `json:"command"`
+	Since   Moment           `json:"since"`
+	Mode    string           `json:"mode"`
+	Holders uint32           `json:"holders"` // how many hold the lock; this is the oldest
 }
 
 // Receipt is what an append left in a protected file.
@@ -172,7 +175,8 @@ func (e *Error) Answer() *pb.Answer {
 		Protected: e.Client != "" && !e.Client.Anonymous(),
 	}
 	if h := e.Holder; h != nil {
-		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command}
+		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders}
+		a.Holder.Mode, _ = ParseMode(h.Mode)
 	}
 	if r := e.Receipt; r != nil {
 		a.Receipt = &pb.Receipt{
@@ -212,7 +216,10 @@ func HolderOf(h *pb.LockHolder) *Holder {
 	if h == nil {
 		return nil
 	}
-	return &Holder{Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), Host: h.Host, PID: h.Pid, Command: h.Command}
+	return &Holder{
+		Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), Host: h.Host, PID: h.Pid, Command: h.Command,
+		Since: Moment(h.SinceUnixMs), Mode: ModeWord(h.Mode), Holders: h.Holders,
+	}
 }
 
 // ReceiptOf is nil for nil.

@@ -3,6 +3,9 @@
 package wire
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -34,6 +37,30 @@ type Body struct {
 	RetryAfter  string     `json:"retry_after"`
 	Differs     bool       `json:"differs"`
 	Grants      []HeldLock `json:"grants"`
+	Ask         *AskBody   `json:"ask"`
+	Mode        string     `json:"mode"` // "" where nobody asked how a token holds its lock
+}
+
+// AskBody is an operator's word to a holder that it let go.
+type AskBody struct {
+	Lock      string `json:"lock"`
+	Token     uint64 `json:"token"`
+	LSN       uint64 `json:"lsn"`
+	Actor     string `json:"actor"`
+	Reason    string `json:"reason"`
+	Grace     string `json:"grace"`
+	Remaining string `json:"remaining"` // "" where it is not known
+}
+
+// AskBodyOf is nil for nil.
+func AskBodyOf(a *pb.AskToRelease) *AskBody {
+	if a == nil {
+		return nil
+	}
+	return &AskBody{
+		Lock: a.GetLock(), Token: a.GetToken(), LSN: a.GetLsn(), Actor: a.GetActor(), Reason: a.GetReason(),
+		Grace: duration(a.GetGraceMs()), Remaining: ageOrNever(a.GetRemainingMs()),
+	}
 }
 
 // HeldLock is one grant in the answer to a keep-alive.
@@ -45,7 +72,7 @@ type HeldLock struct {
 // BodyOf is an answer in JSON.
 func BodyOf(a *pb.Answer) Body {
 	r := a.GetReceipt()
-	return Body{
+	b := Body{
 		Status: FromStatus(a.GetStatus()).String(), Message: a.GetMessage(),
 		Lock: a.GetLock(), Token: a.GetToken(), TTL: duration(a.GetTtlMs()),
 		Epoch: a.GetEpoch(), LSN: a.GetLsn(), ClientID: a.GetClientId(), RequestID: a.GetRequestId(),
@@ -53,8 +80,12 @@ func BodyOf(a *pb.Answer) Body {
 		Holder: HolderOf(a.GetHolder()), QueueLength: a.GetQueueLength(),
 		File: r.GetFile(), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(), Generation: r.GetGeneration(),
 		Committed: a.GetCommitted(), Primary: PrimaryOf(a.GetPrimary()), RetryAfter: duration(a.GetRetryAfterMs()),
-		Grants: []HeldLock{},
+		Grants: []HeldLock{}, Ask: AskBodyOf(a.GetAsk()),
 	}
+	if a != nil && a.Mode != nil {
+		b.Mode = ModeWord(*a.Mode)
+	}
+	return b
 }
 
 // KeepAliveBody is the answer to a keep-alive in the same shape.
@@ -113,6 +144,14 @@ type LockBody struct {
 	RequestID   uint64       `json:"request_id"`
 	Heard       bool         `json:"heard"`
 	Holder      *Holder      `json:"holder"`
+	Since       Moment       `json:"since"` // by the primary's clock
+	Metadata    string       `json:"metadata"`
+	Ask         *AskBody     `json:"ask"`
+	MaxHold     string       `json:"max_hold"` // "0s" = no end
+	Heartbeat   bool         `json:"heartbeat"`
+	Mode        string       `json:"mode"`    // "" while nobody holds the lock
+	Holders     uint32       `json:"holders"` // how many hold it; of more than one the oldest stands above
+	SharedWith  []SharerBody `json:"shared_with"`
 	QueueLength uint32       `json:"queue_length"`
 	FileCount   uint32       `json:"file_count"`
 	Waiters     []WaiterBody `json:"waiters"`
@@ -120,6 +159,18 @@ type LockBody struct {
 	Epoch       uint64       `json:"epoch"`
 	LSN         uint64       `json:"lsn"`
 	Age         string       `json:"age"`
+}
+
+// SharerBody is a further holder of a lock that is held in shared mode.
+type SharerBody struct {
+	Holder
+	TTL        string   `json:"ttl"`
+	Remaining  string   `json:"remaining"` // "" where it is not known
+	GrantEpoch uint64   `json:"grant_epoch"`
+	RequestID  uint64   `json:"request_id"`
+	Heard      bool     `json:"heard"`
+	Metadata   string   `json:"metadata"`
+	Ask        *AskBody `json:"ask"`
 }
 
 // WaiterBody is one in line.
@@ -132,11 +183,15 @@ type WaiterBody struct {
 	Host      string `json:"host"`
 	PID       int64  `json:"pid"`
 	Command   string `json:"command"`
+	Since     Moment `json:"since"`
+	Metadata  string `json:"metadata"`
+	Mode      string `json:"mode"`
 }
 
 // FileBody is one protected file.
 type FileBody struct {
 	File        string `json:"file"`
+	Lock        string `json:"lock"`
 	Generation  uint64 `json:"generation"`
 	Start       int64  `json:"start"`
 	End         int64  `json:"end"`
@@ -146,6 +201,7 @@ type FileBody struct {
 	LastLSN     uint64 `json:"last_lsn"`
 	Quarantined bool   `json:"quarantined"`
 	Reason      string `json:"reason"`
+	Sealed      bool   `json:"sealed"`
 }
 
 // LocksBody is a page of locks. Next is "" on the last one.
@@ -181,38 +237,100 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 	b := LockBody{
 		Status: FromStatus(s).String(), Message: message, Epoch: epoch, LSN: lsn, Age: duration(ageMillis),
 		Lock: l.GetName(), Token: g.GetToken(), TTL: duration(g.GetTtlMs()), GrantEpoch: g.GetEpoch(),
-		RequestID: g.GetRequestId(), Heard: g.GetHeard(), QueueLength: l.GetQueueLength(), FileCount: l.GetFileCount(),
+		RequestID: g.GetRequestId(), Heard: g.GetHeard(), MaxHold: duration(g.GetMaxHoldMs()), Heartbeat: g.GetHeartbeat(), QueueLength: l.GetQueueLength(), FileCount: l.GetFileCount(),
+		Holders: l.GetHolders(), SharedWith: sharersOf(l),
 		Waiters: make([]WaiterBody, len(l.GetWaiters())), Files: make([]FileBody, len(l.GetFiles())),
 	}
 	if ms := g.GetRemainingMs(); ms >= 0 {
 		b.Remaining = duration(ms)
 	}
 	if g.GetToken() != 0 {
-		h := g.GetHolder()
-		b.Holder = &Holder{
-			Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
-			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
-		}
+		h := GrantHolder(g, l.GetHolders())
+		b.Holder, b.Mode = &h, h.Mode
+		b.Since, b.Metadata, b.Ask = b.Holder.Since, g.GetMetadata(), AskBodyOf(g.GetAsk())
 	}
 	for i, w := range l.GetWaiters() {
-		wait := "forever"
-		if w.GetWaitMs() >= 0 {
-			wait = duration(w.GetWaitMs())
-		}
 		h := w.GetHolder()
 		b.Waiters[i] = WaiterBody{
-			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: wait,
+			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: waitText(w.GetWaitMs()),
 			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
+			Since: Moment(w.GetSinceUnixMs()), Metadata: w.GetMetadata(), Mode: ModeWord(w.GetMode()),
 		}
 	}
 	for i, f := range l.GetFiles() {
-		b.Files[i] = FileBody{
-			File: f.GetName(), Generation: f.GetGeneration(), Start: f.GetStart(), End: f.GetEnd(),
-			LastOffset: f.GetLastOffset(), LastLength: f.GetLastLength(), LastCRC32C: f.GetLastCrc32C(), LastLSN: f.GetLastLsn(),
-			Quarantined: f.GetQuarantined(), Reason: f.GetReason(),
-		}
+		b.Files[i] = fileBody(f)
 	}
 	return b
+}
+
+// GrantHolder says who has a grant of a lock with so many holders.
+func GrantHolder(g *pb.Grant, holders uint32) Holder {
+	h := g.GetHolder()
+	return Holder{
+		Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
+		Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: Moment(g.GetSinceUnixMs()),
+		Mode: ModeWord(g.GetMode()), Holders: holders,
+	}
+}
+
+func sharersOf(l *pb.Lock) []SharerBody {
+	all := make([]SharerBody, len(l.GetSharedHolders()))
+	for i, g := range l.GetSharedHolders() {
+		all[i] = SharerBody{
+			Holder: GrantHolder(g, l.GetHolders()), TTL: duration(g.GetTtlMs()), Remaining: ageOrNever(g.GetRemainingMs()),
+			GrantEpoch: g.GetEpoch(), RequestID: g.GetRequestId(), Heard: g.GetHeard(), Metadata: g.GetMetadata(), Ask: AskBodyOf(g.GetAsk()),
+		}
+	}
+	return all
+}
+
+// ModeWord is the word of a mode, as it stands in JSON.
+func ModeWord(m pb.Mode) string {
+	switch m {
+	case pb.Mode_MODE_EXCLUSIVE:
+		return "exclusive"
+	case pb.Mode_MODE_SHARED:
+		return "shared"
+	}
+	return fmt.Sprintf("mode(%d)", m)
+}
+
+// ParseMode is the inverse of ModeWord.
+func ParseMode(word string) (pb.Mode, bool) {
+	switch word {
+	case "exclusive", "":
+		return pb.Mode_MODE_EXCLUSIVE, word != ""
+	case "shared":
+		return pb.Mode_MODE_SHARED, true
+	}
+	return 0, false
+}
+
+// Moment is a time of day for people, in milliseconds since 1970. JSON shows it in UTC
+// as RFC 3339 has it, and 0, which is not known, as "".
+type Moment int64
+
+const momentLayout = "2006-01-02T15:04:05.000Z"
+
+// String is as in JSON.
+func (m Moment) String() string {
+	if m == 0 {
+		return ""
+	}
+	return time.UnixMilli(int64(m)).UTC().Format(momentLayout)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Moment) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Moment) UnmarshalText(text []byte) error {
+	if *m = 0; len(text) == 0 {
+		return nil
+	}
+	t, err := time.Parse(momentLayout, string(text))
+	*m = Moment(t.UnixMilli())
+	return err
 }
 
 func duration(ms int64) string { return Millis(ms).String() }

@@ -179,7 +179,7 @@ func TestBodyValues(t *testing.T) {
 	}))
 	const want = `{"status":"OK","message":"","lock":"a","token":18446744073709551615,"ttl":"29.5s","epoch":2,"lsn":3,` +
 		`"client_id":"c","request_id":1,"protected":true,"repeat":false,"holder":null,"queue_length":0,"file":"","offset":0,"length":0,` +
-		`"crc32c":0,"generation":0,"committed":false,"primary":null,"retry_after":"0s","differs":false,"grants":[]}`
+		`"crc32c":0,"generation":0,"committed":false,"primary":null,"retry_after":"0s","differs":false,"grants":[],"ask":null,"mode":""}`
 	if err != nil || string(b) != want {
 		t.Errorf("got  %s, %v\nwant %s", b, err, want)
 	}

@@ -40,6 +40,7 @@ type ServerBody struct {
 	Conflict  bool       `json:"conflict"`
 	Version   string     `json:"version"`
 	Uptime    string     `json:"uptime"`
+	Unwaited  bool       `json:"unwaited"` // answers should wait for this replica, and do not
 }
 
 // VolumeBody is the volume as one server sees it.
@@ -92,7 +93,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),
 				Canary: canaryBodyOf(v.GetCanary()),
 			},
-			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(),
+			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(), Unwaited: s.GetUnwaited(),
 			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()),
 		}
 	}

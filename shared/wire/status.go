@@ -28,6 +28,8 @@ var (
 	ErrTooLarge           = errors.New("too much data for one append")
 	ErrStorageUnavailable = errors.New("the storage cannot take this now")
 	ErrFileQuarantined    = errors.New("the protected file is quarantined")
+	ErrOffsetMismatch     = errors.New("the file does not end at the expected offset")
+	ErrFileSealed         = errors.New("the protected file is sealed")
 	ErrUnknown            = errors.New("not known whether it was done: ask again with the same request ID")
 )
 
@@ -63,6 +65,8 @@ var statusTable = [...]row{
 	{cluster.StatusStorageUnavailable, ErrStorageUnavailable, codes.Unavailable, http.StatusServiceUnavailable, "STORAGE_UNAVAILABLE"},
 	{cluster.StatusFileQuarantined, ErrFileQuarantined, codes.OK, http.StatusConflict, "FILE_QUARANTINED"},
 	{cluster.StatusUnknown, ErrUnknown, codes.OK, http.StatusGatewayTimeout, "UNKNOWN"},
+	{cluster.StatusOffsetMismatch, ErrOffsetMismatch, codes.OK, http.StatusPreconditionFailed, "OFFSET_MISMATCH"},
+	{cluster.StatusFileSealed, ErrFileSealed, codes.OK, http.StatusConflict, "FILE_SEALED"},
 }
 
 // find returns the row of a status. What this binary does not know, a newer

@@ -55,7 +55,7 @@ func TestStatusTableIsComplete(t *testing.T) {
 }
 
 func TestUnknownIsBelievedOfStrangeStatuses(t *testing.T) {
-	for _, n := range []pb.Status{-1, 0, 18, 255, 256 + 1, 1 << 30} {
+	for _, n := range []pb.Status{-1, 0, 20, 255, 256 + 1, 1 << 30} {
 		if got := wire.FromStatus(n); got != cluster.StatusUnknown {
 			t.Errorf("status %d: %v", n, got)
 		}
@@ -86,7 +86,7 @@ func fullError(s cluster.Status) *wire.Error {
 	return &wire.Error{
 		Status: s, Message: "because", Lock: "a/b", Token: 7, Client: "c1", Request: 3, Epoch: 5, LSN: 9,
 		Primary: &wire.Primary{ID: 2, GRPC: "h:1", HTTP: "h:2"}, RetryAfter: 30 * time.Millisecond,
-		Holder: &wire.Holder{Client: "c2", Token: 6, Host: "n1", PID: 12, Command: "make"}, QueueLength: 4,
+		Holder: &wire.Holder{Client: "c2", Token: 6, Host: "n1", PID: 12, Command: "make", Mode: "shared", Holders: 3}, QueueLength: 4,
 		Committed: true,
 		Receipt:   &wire.Receipt{File: "f", Offset: 1, Length: 2, CRC32C: 3, LSN: 9, Token: 7, Epoch: 5, Generation: 8},
 	}

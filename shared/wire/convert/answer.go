@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -15,7 +16,7 @@ import (
 // knows: correlation, primary and retry_after_ms.
 func FromOutcome(out *locktable.Outcome) *pb.Answer {
 	a := &pb.Answer{
-		Status: pb.Status(out.Status), Message: out.Message,
+		Status: pb.Status(out.Status), Message: strings.ToValidUTF8(out.Message, "?"),
 		ClientId: string(out.Client), RequestId: uint64(out.Request),
 		Protected: out.Client != "" && !out.Client.Anonymous(), Repeat: out.Repeat,
 		Epoch: uint64(out.Epoch), Lsn: uint64(out.LSN),
@@ -25,16 +26,30 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 	if h := out.Holder; h != nil {
 		a.Holder = &pb.LockHolder{
 			ClientId: string(h.Client), Token: uint64(h.Token),
-			Host: h.Holder.Host, Pid: int64(h.Holder.PID), Command: h.Holder.Command,
+			Host: h.Holder.Host, Pid: int64(h.Holder.PID), Command: h.Holder.Command, SinceUnixMs: h.Since,
+			Mode: pb.Mode(h.Mode), Holders: uint32(h.Count),
 		}
 	}
-	if out.File != "" && out.LSN != 0 {
+	a.Ask, a.HoldLeftMs = FromAsk(out.Ask), wire.FloorMillis(out.HoldLeft)
+	if tellsFile(out) {
 		a.Receipt = &pb.Receipt{
 			File: string(out.File), Offset: out.Offset, Length: out.Length, Crc32C: out.CRC,
 			Lsn: uint64(out.LSN), Token: uint64(out.Token), Epoch: uint64(out.Epoch), Generation: uint64(out.Generation),
 		}
 	}
 	return a
+}
+
+// tellsFile says that an outcome tells of a place in a file: of an append, or of the
+// end where one was refused because of it.
+func tellsFile(out *locktable.Outcome) bool {
+	switch {
+	case out.File == "":
+		return false
+	case out.Status == cluster.StatusOffsetMismatch, out.Status == cluster.StatusFileSealed:
+		return out.Generation != 0
+	}
+	return out.LSN != 0
 }
 
 // FromLookup is what the table knows of a request as the answer to Outcome,
@@ -67,6 +82,19 @@ func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Gran
 		ClientId: string(g.Client), RequestId: uint64(g.Request),
 		TtlMs: wire.FloorMillis(g.TTL), RemainingMs: remainingMillis(remaining),
 		Mode: pb.Mode(g.Mode), Holder: FromHolder(g.Holder), Heard: heard,
+		SinceUnixMs: g.Since, Metadata: g.Metadata, Ask: FromAsk(g.Ask),
+		MaxHoldMs: wire.FloorMillis(g.MaxHold), Heartbeat: g.Heartbeat,
+	}
+}
+
+// FromAsk is the word to a holder that it let go; nil for nil.
+func FromAsk(a *locktable.Ask) *pb.AskToRelease {
+	if a == nil {
+		return nil
+	}
+	return &pb.AskToRelease{
+		Lock: string(a.Lock), Token: uint64(a.Token), Lsn: uint64(a.LSN), Actor: a.Actor, Reason: a.Reason,
+		GraceMs: wire.CeilMillis(a.Grace), RemainingMs: remainingMillis(a.Remaining), RequestId: uint64(a.Request),
 	}
 }
 
@@ -77,11 +105,11 @@ func remainingMillis(d time.Duration) int64 {
 	return max(0, wire.FloorMillis(d))
 }
 
-// FromView is a lock without its waiters and files.
+// FromView is a lock without its waiters, files and further holders.
 func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lock {
 	return &pb.Lock{
 		Name: string(v.Name), Grant: FromGrant(&v.Grant, remaining, heard),
-		QueueLength: uint32(v.QueueLength), FileCount: uint32(v.FileCount),
+		QueueLength: uint32(v.QueueLength), FileCount: uint32(v.FileCount), Holders: uint32(v.Holders),
 	}
 }
 
@@ -90,6 +118,7 @@ func FromWaiter(w *locktable.Waiter) *pb.Waiter {
 	return &pb.Waiter{
 		ClientId: string(w.Client), RequestId: uint64(w.Request), Lsn: uint64(w.LSN), Epoch: uint64(w.Epoch),
 		TtlMs: wire.FloorMillis(w.TTL), WaitMs: waitMillis(w.Wait), Mode: pb.Mode(w.Mode), Holder: FromHolder(w.Holder),
+		SinceUnixMs: w.Since, Metadata: w.Metadata,
 	}
 }
 
@@ -106,19 +135,22 @@ func FromFile(name cluster.FileName, f *locktable.FileState) *pb.File {
 		Name: string(name), Lock: string(f.Lock), Generation: uint64(f.Generation), Inode: f.Inode,
 		Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCrc32C: f.LastCRC, LastLsn: uint64(f.LastLSN),
-		Quarantined: f.Quarantined, Reason: f.Reason,
+		Quarantined: f.Quarantined, Reason: f.Reason, Sealed: f.Sealed,
 	}
 }
 
-// FromRecord is the record as an event, learnt at the given time. The token of a
-// grant is its own.
+// FromRecord is the record as an event, learnt at the given time, which stands in for
+// that of a record without. The token of a grant is its own.
 func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 	e := &pb.Event{
 		Lsn: uint64(r.LSN), Epoch: uint64(r.Epoch), Kind: pb.EventKind(r.Kind),
 		Lock: string(r.Lock), Token: uint64(r.Token), ClientId: string(r.Client), RequestId: uint64(r.Request),
 		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder),
 		File: string(r.File), Generation: uint64(r.Generation), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC,
-		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: at.UnixMilli(),
+		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: r.Time, Metadata: r.Metadata,
+	}
+	if r.Time == 0 { // an older binary wrote it
+		e.UnixMs = at.UnixMilli()
 	}
 	if r.Kind == locktable.KindGrant {
 		e.Token = uint64(r.LSN.Token())

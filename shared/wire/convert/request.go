@@ -27,41 +27,56 @@ func Anonymous(q *locktable.Request) bool {
 	return q.Op != locktable.OpOpenClient && q.Client == "" && q.ID == 0
 }
 
-// ToRequest is the request of one operation of a session; client stands in where
-// it names none. RenewLease and Outcome are no requests to the table: nil, nil.
-func ToRequest(op *pb.Operation, client cluster.ClientID) (*locktable.Request, error) {
-	own := func(id *string) {
-		if *id == "" {
+// Into makes r the request of one operation of a session; client stands in where it
+// has a request ID and names none. RenewLease and Outcome are no requests to the table.
+func Into(r *locktable.Request, op *pb.Operation, client cluster.ClientID) error {
+	q, err := toRequest(op, client)
+	if err == nil {
+		*r = *q
+	}
+	return err
+}
+
+func toRequest(op *pb.Operation, client cluster.ClientID) (*locktable.Request, error) {
+	own := func(id *string, request uint64) {
+		if *id == "" && request != 0 {
 			*id = string(client)
 		}
 	}
 	switch x := op.GetRequest().(type) {
 	case *pb.Operation_Acquire:
-		own(&x.Acquire.ClientId)
+		own(&x.Acquire.ClientId, x.Acquire.RequestId)
 		return ToAcquire(x.Acquire)
 	case *pb.Operation_Release:
-		own(&x.Release.ClientId)
+		own(&x.Release.ClientId, x.Release.RequestId)
 		return ToRelease(x.Release)
 	case *pb.Operation_Append:
-		own(&x.Append.ClientId)
+		own(&x.Append.ClientId, x.Append.RequestId)
 		return ToAppend(x.Append)
 	case *pb.Operation_Bind:
-		own(&x.Bind.ClientId)
+		own(&x.Bind.ClientId, x.Bind.RequestId)
 		return ToBind(x.Bind)
 	case *pb.Operation_Unbind:
-		own(&x.Unbind.ClientId)
+		own(&x.Unbind.ClientId, x.Unbind.RequestId)
 		return ToUnbind(x.Unbind)
 	case *pb.Operation_Rotate:
-		own(&x.Rotate.ClientId)
+		own(&x.Rotate.ClientId, x.Rotate.RequestId)
 		return ToRotate(x.Rotate)
+	case *pb.Operation_Seal:
+		own(&x.Seal.ClientId, x.Seal.RequestId)
+		return ToSeal(x.Seal)
 	case *pb.Operation_Cancel:
-		own(&x.Cancel.ClientId)
+		own(&x.Cancel.ClientId, x.Cancel.RequestId)
 		return ToCancel(x.Cancel)
 	case *pb.Operation_Break:
-		own(&x.Break.ClientId)
+		own(&x.Break.ClientId, x.Break.RequestId)
 		return ToBreak(x.Break)
-	case *pb.Operation_Renew, *pb.Operation_Outcome:
-		return nil, nil
+	case *pb.Operation_Downgrade:
+		own(&x.Downgrade.ClientId, x.Downgrade.RequestId)
+		return ToDowngrade(x.Downgrade)
+	case *pb.Operation_SetMetadata:
+		own(&x.SetMetadata.ClientId, x.SetMetadata.RequestId)
+		return ToMetadata(x.SetMetadata)
 	}
 	return nil, wire.Invalid(fmt.Sprintf("operation %d asks for nothing that this server knows", op.GetCorrelation()))
 }
@@ -77,12 +92,7 @@ func ToAcquire(q *pb.AcquireRequest) (*locktable.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.TTL, err = duration("ttl_ms", q.GetTtlMs()); err != nil {
-		return nil, err
-	}
-	if q.GetWaitMs() == -1 {
-		r.Wait = locktable.WaitForever
-	} else if r.Wait, err = duration("wait_ms", q.GetWaitMs()); err != nil {
+	if err := fillTimes(r, q.GetTtlMs(), q.GetWaitMs()); err != nil {
 		return nil, err
 	}
 	if q.GetMode() < 0 || q.GetMode() > math.MaxUint8 {
@@ -91,12 +101,19 @@ func ToAcquire(q *pb.AcquireRequest) (*locktable.Request, error) {
 	r.Lock, r.Mode = cluster.LockName(q.GetLock()), locktable.Mode(q.GetMode())
 	h := q.GetHolder()
 	r.Holder = locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}
-	return r, nil
+	r.Metadata, r.Heartbeat = q.GetMetadata(), q.GetHeartbeat()
+	r.MaxHold, err = duration("max_hold_ms", q.GetMaxHoldMs())
+	return r, err
 }
 
 // ToRelease converts a Release.
 func ToRelease(q *pb.ReleaseRequest) (*locktable.Request, error) {
 	return tokenRequest(locktable.OpRelease, q)
+}
+
+// ToDowngrade converts a Downgrade.
+func ToDowngrade(q *pb.DowngradeRequest) (*locktable.Request, error) {
+	return tokenRequest(locktable.OpDowngrade, q)
 }
 
 // ToAppend converts a FileAppend. It keeps the data, and computes a CRC that is not given.
@@ -106,6 +123,7 @@ func ToAppend(q *pb.FileAppendRequest) (*locktable.Request, error) {
 		return nil, err
 	}
 	r.Data, r.AdoptExisting, r.CRC = q.GetData(), q.GetAdoptExisting(), q.GetCrc32C()
+	r.At = q.ExpectedOffset
 	if q.Crc32C == nil {
 		r.CRC = crc32.Checksum(r.Data, crc32.MakeTable(crc32.Castagnoli))
 	}
@@ -131,6 +149,11 @@ func ToRotate(q *pb.RotateFileRequest) (*locktable.Request, error) {
 	return fileRequest(locktable.OpRotate, q)
 }
 
+// ToSeal converts a SealFile.
+func ToSeal(q *pb.SealFileRequest) (*locktable.Request, error) {
+	return fileRequest(locktable.OpSeal, q)
+}
+
 // ToCancel converts a Cancel. It needs both IDs.
 func ToCancel(q *pb.CancelRequest) (*locktable.Request, error) {
 	client, target, err := ToIDs(q.GetClientId(), q.GetRequestId())
@@ -145,8 +168,19 @@ func ToCancel(q *pb.CancelRequest) (*locktable.Request, error) {
 // ToBreak converts a BreakLock.
 func ToBreak(q *pb.BreakLockRequest) (*locktable.Request, error) {
 	r, err := tokenRequest(locktable.OpBreak, q)
+	if err != nil {
+		return nil, err
+	}
+	r.Actor, r.Reason = q.GetActor(), q.GetReason()
+	r.Grace, err = duration("grace_ms", q.GetGraceMs())
+	return r, err
+}
+
+// ToMetadata converts a SetMetadata.
+func ToMetadata(q *pb.SetMetadataRequest) (*locktable.Request, error) {
+	r, err := tokenRequest(locktable.OpMetadata, q)
 	if err == nil {
-		r.Actor, r.Reason = q.GetActor(), q.GetReason()
+		r.Metadata = q.GetMetadata()
 	}
 	return r, err
 }
@@ -163,8 +197,14 @@ func ToIDs(client string, request uint64) (cluster.ClientID, cluster.RequestID, 
 	return id, cluster.RequestID(request), nil
 }
 
-// ToLease checks the lock and token of a RenewLease.
-func ToLease(q *pb.RenewLeaseRequest) (cluster.LockName, cluster.Token, error) {
+// leaseMessage names a grant.
+type leaseMessage interface {
+	GetLock() string
+	GetToken() uint64
+}
+
+// ToLease checks the lock and token of a RenewLease or Verify.
+func ToLease(q leaseMessage) (cluster.LockName, cluster.Token, error) {
 	name := cluster.LockName(q.GetLock())
 	if err := name.Validate(); err != nil {
 		return "", 0, wire.Invalid(err.Error())
@@ -177,17 +217,37 @@ func ToLease(q *pb.RenewLeaseRequest) (cluster.LockName, cluster.Token, error) {
 
 // request begins a request that may come without IDs.
 func request(op locktable.Op, client string, id, lowWater uint64) (*locktable.Request, error) {
+	r := &locktable.Request{}
+	if err := fill(r, op, client, id, lowWater); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func fill(r *locktable.Request, op locktable.Op, client string, id, lowWater uint64) error {
 	switch {
 	case client != "" && id == 0:
-		return nil, wire.Invalid("request_id is missing: client_id and request_id go together, from 1; leave out both to have them made")
+		return wire.Invalid("request_id is missing: client_id and request_id go together, from 1; leave out both to have them made")
 	case client == "" && id != 0:
-		return nil, wire.Invalid("client_id is missing: client_id and request_id go together; leave out both to have them made")
+		return wire.Invalid("client_id is missing: client_id and request_id go together; leave out both to have them made")
 	case client == "" && lowWater != 0:
-		return nil, wire.Invalid("low_water needs client_id and request_id")
+		return wire.Invalid("low_water needs client_id and request_id")
 	}
-	return &locktable.Request{
-		Op: op, Client: cluster.ClientID(client), ID: cluster.RequestID(id), LowWater: cluster.RequestID(lowWater),
-	}, nil
+	r.Op, r.Client, r.ID, r.LowWater = op, cluster.ClientID(client), cluster.RequestID(id), cluster.RequestID(lowWater)
+	return nil
+}
+
+// fillTimes takes TTL and wait of an acquire.
+func fillTimes(r *locktable.Request, ttl, wait int64) (err error) {
+	if r.TTL, err = duration("ttl_ms", ttl); err != nil {
+		return err
+	}
+	if wait == -1 {
+		r.Wait = locktable.WaitForever
+		return nil
+	}
+	r.Wait, err = duration("wait_ms", wait)
+	return err
 }
 
 type tokenMessage interface {

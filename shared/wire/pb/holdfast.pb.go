@@ -62,6 +62,10 @@ const (
 	Status_STATUS_FILE_QUARANTINED Status = 16
 	// Not known whether it was executed: ask again with the same request ID.
 	Status_STATUS_UNKNOWN Status = 17
+	// The file does not end where the append expected: receipt has its end as offset.
+	Status_STATUS_OFFSET_MISMATCH Status = 18
+	// Nothing is appended to this generation any more; receipt has its end as offset.
+	Status_STATUS_FILE_SEALED Status = 19
 )
 
 // Enum value maps for Status.
@@ -85,6 +89,8 @@ var (
 		15: "STATUS_STORAGE_UNAVAILABLE",
 		16: "STATUS_FILE_QUARANTINED",
 		17: "STATUS_UNKNOWN",
+		18: "STATUS_OFFSET_MISMATCH",
+		19: "STATUS_FILE_SEALED",
 	}
 	Status_value = map[string]int32{
 		"STATUS_NONE":                0,
@@ -105,6 +111,8 @@ var (
 		"STATUS_STORAGE_UNAVAILABLE": 15,
 		"STATUS_FILE_QUARANTINED":    16,
 		"STATUS_UNKNOWN":             17,
+		"STATUS_OFFSET_MISMATCH":     18,
+		"STATUS_FILE_SEALED":         19,
 	}
 )
 
@@ -192,7 +200,9 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{1}
 }
 
-// Mode is how a lock is held. Shared mode is refused so far.
+// Mode is how a lock is held: by one alone, or by any number together. Turns are
+// phase-fair: who wants to share it waits for at most one exclusive holder, and many
+// sharers keep nobody from it who wants it alone. Only an exclusive token writes files.
 type Mode int32
 
 const (
@@ -299,6 +309,70 @@ func (RequestState) EnumDescriptor() ([]byte, []int) {
 	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{3}
 }
 
+// HistoryWhy is how a grant ended. Numbers are those of history.Why.
+type HistoryWhy int32
+
+const (
+	// It has not.
+	HistoryWhy_HISTORY_WHY_HELD     HistoryWhy = 0
+	HistoryWhy_HISTORY_WHY_RELEASED HistoryWhy = 1
+	// Released with its token by another client: actor says by whom.
+	HistoryWhy_HISTORY_WHY_RELEASED_BY_OTHER HistoryWhy = 2
+	// Its lease ran out; a reason, if there is one, says that it was not for a missed renewal.
+	HistoryWhy_HISTORY_WHY_EXPIRED HistoryWhy = 3
+	// An operator broke it: actor and reason say who and why.
+	HistoryWhy_HISTORY_WHY_BROKEN HistoryWhy = 4
+	// A failover under failover-policy clear dropped all grants.
+	HistoryWhy_HISTORY_WHY_CLEARED HistoryWhy = 5
+)
+
+// Enum value maps for HistoryWhy.
+var (
+	HistoryWhy_name = map[int32]string{
+		0: "HISTORY_WHY_HELD",
+		1: "HISTORY_WHY_RELEASED",
+		2: "HISTORY_WHY_RELEASED_BY_OTHER",
+		3: "HISTORY_WHY_EXPIRED",
+		4: "HISTORY_WHY_BROKEN",
+		5: "HISTORY_WHY_CLEARED",
+	}
+	HistoryWhy_value = map[string]int32{
+		"HISTORY_WHY_HELD":              0,
+		"HISTORY_WHY_RELEASED":          1,
+		"HISTORY_WHY_RELEASED_BY_OTHER": 2,
+		"HISTORY_WHY_EXPIRED":           3,
+		"HISTORY_WHY_BROKEN":            4,
+		"HISTORY_WHY_CLEARED":           5,
+	}
+)
+
+func (x HistoryWhy) Enum() *HistoryWhy {
+	p := new(HistoryWhy)
+	*p = x
+	return p
+}
+
+func (x HistoryWhy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HistoryWhy) Descriptor() protoreflect.EnumDescriptor {
+	return file_shared_wire_holdfast_proto_enumTypes[4].Descriptor()
+}
+
+func (HistoryWhy) Type() protoreflect.EnumType {
+	return &file_shared_wire_holdfast_proto_enumTypes[4]
+}
+
+func (x HistoryWhy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HistoryWhy.Descriptor instead.
+func (HistoryWhy) EnumDescriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{4}
+}
+
 // EventKind is what happened. Numbers are those of locktable.Kind, because an
 // event is a record of the log. 14 and 15 are sent to nobody so far.
 type EventKind int32
@@ -324,6 +398,14 @@ const (
 	EventKind_EVENT_KIND_RESIGNED      EventKind = 16
 	// A reign begins.
 	EventKind_EVENT_KIND_REIGN EventKind = 17
+	// The holder says something else with its grant.
+	EventKind_EVENT_KIND_METADATA EventKind = 18
+	// The holder is asked to let go within wait_ms.
+	EventKind_EVENT_KIND_ASK EventKind = 19
+	// The holder shares the lock from now on.
+	EventKind_EVENT_KIND_DOWNGRADE EventKind = 24
+	// Nothing is appended to this generation of the file any more.
+	EventKind_EVENT_KIND_SEAL EventKind = 20
 )
 
 // Enum value maps for EventKind.
@@ -347,6 +429,10 @@ var (
 		15: "EVENT_KIND_FORGET_CLIENT",
 		16: "EVENT_KIND_RESIGNED",
 		17: "EVENT_KIND_REIGN",
+		18: "EVENT_KIND_METADATA",
+		19: "EVENT_KIND_ASK",
+		24: "EVENT_KIND_DOWNGRADE",
+		20: "EVENT_KIND_SEAL",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_NONE":          0,
@@ -367,6 +453,10 @@ var (
 		"EVENT_KIND_FORGET_CLIENT": 15,
 		"EVENT_KIND_RESIGNED":      16,
 		"EVENT_KIND_REIGN":         17,
+		"EVENT_KIND_METADATA":      18,
+		"EVENT_KIND_ASK":           19,
+		"EVENT_KIND_DOWNGRADE":     24,
+		"EVENT_KIND_SEAL":          20,
 	}
 )
 
@@ -381,11 +471,11 @@ func (x EventKind) String() string {
 }
 
 func (EventKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_shared_wire_holdfast_proto_enumTypes[4].Descriptor()
+	return file_shared_wire_holdfast_proto_enumTypes[5].Descriptor()
 }
 
 func (EventKind) Type() protoreflect.EnumType {
-	return &file_shared_wire_holdfast_proto_enumTypes[4]
+	return &file_shared_wire_holdfast_proto_enumTypes[5]
 }
 
 func (x EventKind) Number() protoreflect.EnumNumber {
@@ -394,7 +484,7 @@ func (x EventKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventKind.Descriptor instead.
 func (EventKind) EnumDescriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{4}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{5}
 }
 
 // LossReason is why a grant ended that its holder had not released.
@@ -441,11 +531,11 @@ func (x LossReason) String() string {
 }
 
 func (LossReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_shared_wire_holdfast_proto_enumTypes[5].Descriptor()
+	return file_shared_wire_holdfast_proto_enumTypes[6].Descriptor()
 }
 
 func (LossReason) Type() protoreflect.EnumType {
-	return &file_shared_wire_holdfast_proto_enumTypes[5]
+	return &file_shared_wire_holdfast_proto_enumTypes[6]
 }
 
 func (x LossReason) Number() protoreflect.EnumNumber {
@@ -454,7 +544,7 @@ func (x LossReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LossReason.Descriptor instead.
 func (LossReason) EnumDescriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{5}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{6}
 }
 
 // Holder describes who asks, for people. At most 256 bytes of UTF-8 in each text.
@@ -518,14 +608,19 @@ func (x *Holder) GetCommand() string {
 	return ""
 }
 
-// LockHolder says who holds a lock.
+// LockHolder says who holds a lock: the first of them, if they are several.
 type LockHolder struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	Host          string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	Pid           int64                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
-	Command       string                 `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	Token    uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Host     string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Pid      int64                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	Command  string                 `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
+	// As in Grant.
+	SinceUnixMs int64 `protobuf:"varint,6,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	Mode        Mode  `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	// How many hold it.
+	Holders       uint32 `protobuf:"varint,8,opt,name=holders,proto3" json:"holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +688,27 @@ func (x *LockHolder) GetCommand() string {
 		return x.Command
 	}
 	return ""
+}
+
+func (x *LockHolder) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *LockHolder) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_EXCLUSIVE
+}
+
+func (x *LockHolder) GetHolders() uint32 {
+	if x != nil {
+		return x.Holders
+	}
+	return 0
 }
 
 // Primary says where to go instead.
@@ -786,14 +902,21 @@ type Answer struct {
 	Holder *LockHolder `protobuf:"bytes,13,opt,name=holder,proto3" json:"holder,omitempty"`
 	// With HELD, or for a request that waits: how many wait.
 	QueueLength uint32 `protobuf:"varint,14,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
-	// Of FileAppend; of BindFile, UnbindFile and RotateFile with length 0.
+	// Of FileAppend; of BindFile, UnbindFile, RotateFile and SealFile with length 0.
 	Receipt *Receipt `protobuf:"bytes,15,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	// With FILE_QUARANTINED: the append is in the log, see receipt.
 	Committed bool `protobuf:"varint,16,opt,name=committed,proto3" json:"committed,omitempty"`
 	// With SECONDARY_MODE, where known.
 	Primary *Primary `protobuf:"bytes,17,opt,name=primary,proto3" json:"primary,omitempty"`
 	// With statuses worth retrying; 0 says nothing.
-	RetryAfterMs  int64 `protobuf:"varint,18,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterMs int64 `protobuf:"varint,18,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// Of RenewLease: the holder is asked to let go.
+	Ask *AskToRelease `protobuf:"bytes,19,opt,name=ask,proto3" json:"ask,omitempty"`
+	// Of RenewLease, for a grant with max_hold_ms: what is left of it. A client counts it
+	// from when it sent the request.
+	HoldLeftMs int64 `protobuf:"varint,20,opt,name=hold_left_ms,json=holdLeftMs,proto3" json:"hold_left_ms,omitempty"`
+	// Of Verify, with OK: how the token holds the lock, after a Downgrade too.
+	Mode          *Mode `protobuf:"varint,21,opt,name=mode,proto3,enum=holdfast.v1.Mode,oneof" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,6 +1077,133 @@ func (x *Answer) GetRetryAfterMs() int64 {
 	return 0
 }
 
+func (x *Answer) GetAsk() *AskToRelease {
+	if x != nil {
+		return x.Ask
+	}
+	return nil
+}
+
+func (x *Answer) GetHoldLeftMs() int64 {
+	if x != nil {
+		return x.HoldLeftMs
+	}
+	return 0
+}
+
+func (x *Answer) GetMode() Mode {
+	if x != nil && x.Mode != nil {
+		return *x.Mode
+	}
+	return Mode_MODE_EXCLUSIVE
+}
+
+// AskToRelease is an operator's word to a holder: let go, or the grant is broken.
+type AskToRelease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
+	// Of the grant.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Of the record that noted it.
+	Lsn    uint64 `protobuf:"varint,3,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	Actor  string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How long the holder was given, counted anew by each primary.
+	GraceMs int64 `protobuf:"varint,6,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// What is left of it; -1 where only the primary knows.
+	RemainingMs int64 `protobuf:"varint,7,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	// The acquire request that the grant answered.
+	RequestId     uint64 `protobuf:"varint,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskToRelease) Reset() {
+	*x = AskToRelease{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskToRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskToRelease) ProtoMessage() {}
+
+func (x *AskToRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskToRelease.ProtoReflect.Descriptor instead.
+func (*AskToRelease) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AskToRelease) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *AskToRelease) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *AskToRelease) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *AskToRelease) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AskToRelease) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AskToRelease) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *AskToRelease) GetRemainingMs() int64 {
+	if x != nil {
+		return x.RemainingMs
+	}
+	return 0
+}
+
+func (x *AskToRelease) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
 // ErrorDetail is the typed detail of a gRPC error.
 type ErrorDetail struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -971,7 +1221,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[5]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1233,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[5]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1246,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{5}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ErrorDetail) GetStatus() Status {
@@ -1058,7 +1308,7 @@ type OpenClientRequest struct {
 
 func (x *OpenClientRequest) Reset() {
 	*x = OpenClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[6]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1320,7 @@ func (x *OpenClientRequest) String() string {
 func (*OpenClientRequest) ProtoMessage() {}
 
 func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[6]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1333,7 @@ func (x *OpenClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenClientRequest.ProtoReflect.Descriptor instead.
 func (*OpenClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{6}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OpenClientRequest) GetNonce() uint64 {
@@ -1101,16 +1351,24 @@ type AcquireRequest struct {
 	Lock      string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
 	TtlMs     int64                  `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Absent or 0 = try, -1 = for ever.
-	WaitMs        *int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3,oneof" json:"wait_ms,omitempty"`
-	Mode          Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
-	Holder        *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
+	WaitMs *int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3,oneof" json:"wait_ms,omitempty"`
+	Mode   Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	Holder *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
+	// What the holder says with its grant, for whoever looks: at most 4096 bytes of UTF-8.
+	Metadata string `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The grant ends after this time however often it is renewed; 0 = no end. A new
+	// primary counts it afresh.
+	MaxHoldMs int64 `protobuf:"varint,10,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	// Only the use of the grant's own token (RenewLease, FileAppend, …) renews the lease,
+	// and not its client's keep-alives: for a holder who renews as long as it gets on.
+	Heartbeat     bool `protobuf:"varint,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireRequest) Reset() {
 	*x = AcquireRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[7]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1380,7 @@ func (x *AcquireRequest) String() string {
 func (*AcquireRequest) ProtoMessage() {}
 
 func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[7]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1393,7 @@ func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
 func (*AcquireRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{7}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AcquireRequest) GetClientId() string {
@@ -1194,6 +1452,187 @@ func (x *AcquireRequest) GetHolder() *Holder {
 	return nil
 }
 
+func (x *AcquireRequest) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
+func (x *AcquireRequest) GetMaxHoldMs() int64 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *AcquireRequest) GetHeartbeat() bool {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return false
+}
+
+type DowngradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	LowWater      uint64                 `protobuf:"varint,3,opt,name=low_water,json=lowWater,proto3" json:"low_water,omitempty"`
+	Lock          string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DowngradeRequest) Reset() {
+	*x = DowngradeRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DowngradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DowngradeRequest) ProtoMessage() {}
+
+func (x *DowngradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DowngradeRequest.ProtoReflect.Descriptor instead.
+func (*DowngradeRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DowngradeRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *DowngradeRequest) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *DowngradeRequest) GetLowWater() uint64 {
+	if x != nil {
+		return x.LowWater
+	}
+	return 0
+}
+
+func (x *DowngradeRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *DowngradeRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+type SetMetadataRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	LowWater      uint64                 `protobuf:"varint,3,opt,name=low_water,json=lowWater,proto3" json:"low_water,omitempty"`
+	Lock          string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Metadata      string                 `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMetadataRequest) Reset() {
+	*x = SetMetadataRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMetadataRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMetadataRequest) ProtoMessage() {}
+
+func (x *SetMetadataRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMetadataRequest.ProtoReflect.Descriptor instead.
+func (*SetMetadataRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetMetadataRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *SetMetadataRequest) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *SetMetadataRequest) GetLowWater() uint64 {
+	if x != nil {
+		return x.LowWater
+	}
+	return 0
+}
+
+func (x *SetMetadataRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *SetMetadataRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *SetMetadataRequest) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -1207,7 +1646,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[8]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1658,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[8]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1671,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{8}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReleaseRequest) GetClientId() string {
@@ -1280,7 +1719,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[9]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1731,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[9]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1744,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{9}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RenewLeaseRequest) GetLock() string {
@@ -1322,10 +1761,63 @@ func (x *RenewLeaseRequest) GetToken() uint64 {
 	return 0
 }
 
+type VerifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyRequest) Reset() {
+	*x = VerifyRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyRequest) ProtoMessage() {}
+
+func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
+func (*VerifyRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *VerifyRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *VerifyRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 type KeepAliveRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// How many tokens the client believes it holds.
+	// How many tokens the client believes it holds; 4294967294 = it does not say, and
+	// nothing is listed.
 	Held uint32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
 	// Returned in the answer.
 	Correlation   uint64 `protobuf:"varint,3,opt,name=correlation,proto3" json:"correlation,omitempty"`
@@ -1335,7 +1827,7 @@ type KeepAliveRequest struct {
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1839,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1852,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{10}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeepAliveRequest) GetClientId() string {
@@ -1393,17 +1885,19 @@ type KeepAliveResponse struct {
 	Epoch       uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lsn         uint64                 `protobuf:"varint,6,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	// The table holds another number of grants for the client: grants lists them all.
-	Differs       bool        `protobuf:"varint,7,opt,name=differs,proto3" json:"differs,omitempty"`
-	Grants        []*HeldLock `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
-	Primary       *Primary    `protobuf:"bytes,9,opt,name=primary,proto3" json:"primary,omitempty"`
-	RetryAfterMs  int64       `protobuf:"varint,10,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	Differs      bool        `protobuf:"varint,7,opt,name=differs,proto3" json:"differs,omitempty"`
+	Grants       []*HeldLock `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
+	Primary      *Primary    `protobuf:"bytes,9,opt,name=primary,proto3" json:"primary,omitempty"`
+	RetryAfterMs int64       `protobuf:"varint,10,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// Of the client's grants, those whose holders are asked to let go.
+	Asks          []*AskToRelease `protobuf:"bytes,11,rep,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1909,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1922,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{11}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KeepAliveResponse) GetStatus() Status {
@@ -1501,6 +1995,13 @@ func (x *KeepAliveResponse) GetRetryAfterMs() int64 {
 	return 0
 }
 
+func (x *KeepAliveResponse) GetAsks() []*AskToRelease {
+	if x != nil {
+		return x.Asks
+	}
+	return nil
+}
+
 type HeldLock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -1511,7 +2012,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +2024,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +2037,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{12}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeldLock) GetLock() string {
@@ -1567,13 +2068,15 @@ type FileAppendRequest struct {
 	Crc32C *uint32 `protobuf:"varint,8,opt,name=crc32c,proto3,oneof" json:"crc32c,omitempty"`
 	// Bind a file that is not empty and has no binding.
 	AdoptExisting bool `protobuf:"varint,9,opt,name=adopt_existing,json=adoptExisting,proto3" json:"adopt_existing,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Append only if it goes to this offset, else OFFSET_MISMATCH.
+	ExpectedOffset *int64 `protobuf:"varint,10,opt,name=expected_offset,json=expectedOffset,proto3,oneof" json:"expected_offset,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *FileAppendRequest) Reset() {
 	*x = FileAppendRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +2088,7 @@ func (x *FileAppendRequest) String() string {
 func (*FileAppendRequest) ProtoMessage() {}
 
 func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +2101,7 @@ func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileAppendRequest.ProtoReflect.Descriptor instead.
 func (*FileAppendRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{13}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FileAppendRequest) GetClientId() string {
@@ -1664,6 +2167,13 @@ func (x *FileAppendRequest) GetAdoptExisting() bool {
 	return false
 }
 
+func (x *FileAppendRequest) GetExpectedOffset() int64 {
+	if x != nil && x.ExpectedOffset != nil {
+		return *x.ExpectedOffset
+	}
+	return 0
+}
+
 type BindFileRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -1679,7 +2189,7 @@ type BindFileRequest struct {
 
 func (x *BindFileRequest) Reset() {
 	*x = BindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +2201,7 @@ func (x *BindFileRequest) String() string {
 func (*BindFileRequest) ProtoMessage() {}
 
 func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +2214,7 @@ func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindFileRequest.ProtoReflect.Descriptor instead.
 func (*BindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{14}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BindFileRequest) GetClientId() string {
@@ -1770,7 +2280,7 @@ type UnbindFileRequest struct {
 
 func (x *UnbindFileRequest) Reset() {
 	*x = UnbindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +2292,7 @@ func (x *UnbindFileRequest) String() string {
 func (*UnbindFileRequest) ProtoMessage() {}
 
 func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +2305,7 @@ func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindFileRequest.ProtoReflect.Descriptor instead.
 func (*UnbindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UnbindFileRequest) GetClientId() string {
@@ -1854,7 +2364,7 @@ type RotateFileRequest struct {
 
 func (x *RotateFileRequest) Reset() {
 	*x = RotateFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2376,7 @@ func (x *RotateFileRequest) String() string {
 func (*RotateFileRequest) ProtoMessage() {}
 
 func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2389,7 @@ func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateFileRequest.ProtoReflect.Descriptor instead.
 func (*RotateFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RotateFileRequest) GetClientId() string {
@@ -1924,6 +2434,90 @@ func (x *RotateFileRequest) GetFile() string {
 	return ""
 }
 
+type SealFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	LowWater      uint64                 `protobuf:"varint,3,opt,name=low_water,json=lowWater,proto3" json:"low_water,omitempty"`
+	Lock          string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	File          string                 `protobuf:"bytes,6,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealFileRequest) Reset() {
+	*x = SealFileRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealFileRequest) ProtoMessage() {}
+
+func (x *SealFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealFileRequest.ProtoReflect.Descriptor instead.
+func (*SealFileRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SealFileRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *SealFileRequest) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *SealFileRequest) GetLowWater() uint64 {
+	if x != nil {
+		return x.LowWater
+	}
+	return 0
+}
+
+func (x *SealFileRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *SealFileRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *SealFileRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 type CancelRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -1936,7 +2530,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2542,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2555,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CancelRequest) GetClientId() string {
@@ -1995,7 +2589,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2601,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2614,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OutcomeRequest) GetClientId() string {
@@ -2058,7 +2652,7 @@ type OutcomeResponse struct {
 
 func (x *OutcomeResponse) Reset() {
 	*x = OutcomeResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2664,7 @@ func (x *OutcomeResponse) String() string {
 func (*OutcomeResponse) ProtoMessage() {}
 
 func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2677,7 @@ func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeResponse.ProtoReflect.Descriptor instead.
 func (*OutcomeResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OutcomeResponse) GetStatus() Status {
@@ -2162,17 +2756,19 @@ type BreakLockRequest struct {
 	RequestId uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	LowWater  uint64                 `protobuf:"varint,3,opt,name=low_water,json=lowWater,proto3" json:"low_water,omitempty"`
 	Lock      string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
-	// Break only this grant; 0 = whichever is live.
-	Token         uint64 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
-	Actor         string `protobuf:"bytes,6,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Break only this grant; 0 = whichever is live, if there is only one.
+	Token  uint64 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Actor  string `protobuf:"bytes,6,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// More than 0: ask the holder, and break the grant when it has not let go by then.
+	GraceMs       int64 `protobuf:"varint,8,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BreakLockRequest) Reset() {
 	*x = BreakLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2780,7 @@ func (x *BreakLockRequest) String() string {
 func (*BreakLockRequest) ProtoMessage() {}
 
 func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2793,7 @@ func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakLockRequest.ProtoReflect.Descriptor instead.
 func (*BreakLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BreakLockRequest) GetClientId() string {
@@ -2249,6 +2845,13 @@ func (x *BreakLockRequest) GetReason() string {
 	return ""
 }
 
+func (x *BreakLockRequest) GetGraceMs() int64 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
 type HandoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 = the lowest able server.
@@ -2260,7 +2863,7 @@ type HandoverRequest struct {
 
 func (x *HandoverRequest) Reset() {
 	*x = HandoverRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2875,7 @@ func (x *HandoverRequest) String() string {
 func (*HandoverRequest) ProtoMessage() {}
 
 func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2888,7 @@ func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverRequest.ProtoReflect.Descriptor instead.
 func (*HandoverRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HandoverRequest) GetTo() uint32 {
@@ -2306,20 +2909,25 @@ func (x *HandoverRequest) GetReason() string {
 type Lock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Absent: the lock is free.
+	// Absent: the lock is free. Of several that hold it the oldest.
 	Grant       *Grant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
 	QueueLength uint32 `protobuf:"varint,3,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
 	FileCount   uint32 `protobuf:"varint,4,opt,name=file_count,json=fileCount,proto3" json:"file_count,omitempty"`
 	// The next two only in GetLock: the first waiters in line, and the bound files.
-	Waiters       []*Waiter `protobuf:"bytes,5,rep,name=waiters,proto3" json:"waiters,omitempty"`
-	Files         []*File   `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	Waiters []*Waiter `protobuf:"bytes,5,rep,name=waiters,proto3" json:"waiters,omitempty"`
+	Files   []*File   `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	// How many hold the lock; more than one only in shared mode.
+	Holders uint32 `protobuf:"varint,7,opt,name=holders,proto3" json:"holders,omitempty"`
+	// Those behind grant, the oldest first, as many as one answer lists: at most 1000, in
+	// GetLock at most max_waiters.
+	SharedHolders []*Grant `protobuf:"bytes,8,rep,name=shared_holders,json=sharedHolders,proto3" json:"shared_holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2939,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2952,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Lock) GetName() string {
@@ -2389,6 +2997,20 @@ func (x *Lock) GetFiles() []*File {
 	return nil
 }
 
+func (x *Lock) GetHolders() uint32 {
+	if x != nil {
+		return x.Holders
+	}
+	return 0
+}
+
+func (x *Lock) GetSharedHolders() []*Grant {
+	if x != nil {
+		return x.SharedHolders
+	}
+	return nil
+}
+
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -2403,14 +3025,22 @@ type Grant struct {
 	Mode        Mode    `protobuf:"varint,8,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	Holder      *Holder `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`
 	// The client was heard in this reign.
-	Heard         bool `protobuf:"varint,10,opt,name=heard,proto3" json:"heard,omitempty"`
+	Heard bool `protobuf:"varint,10,opt,name=heard,proto3" json:"heard,omitempty"`
+	// When it was granted, in milliseconds since 1970 by the clock of the primary of
+	// that epoch; for people. 0 where that is not known.
+	SinceUnixMs int64  `protobuf:"varint,11,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	Metadata    string `protobuf:"bytes,12,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The holder is asked to let go.
+	Ask           *AskToRelease `protobuf:"bytes,13,opt,name=ask,proto3" json:"ask,omitempty"`
+	MaxHoldMs     int64         `protobuf:"varint,14,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
+	Heartbeat     bool          `protobuf:"varint,15,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +3052,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +3065,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Grant) GetLock() string {
@@ -2508,6 +3138,41 @@ func (x *Grant) GetHeard() bool {
 	return false
 }
 
+func (x *Grant) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *Grant) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
+func (x *Grant) GetAsk() *AskToRelease {
+	if x != nil {
+		return x.Ask
+	}
+	return nil
+}
+
+func (x *Grant) GetMaxHoldMs() int64 {
+	if x != nil {
+		return x.MaxHoldMs
+	}
+	return 0
+}
+
+func (x *Grant) GetHeartbeat() bool {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return false
+}
+
 type Waiter struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClientId  string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -2517,16 +3182,19 @@ type Waiter struct {
 	Epoch uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	TtlMs int64  `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// As asked for; -1 = for ever.
-	WaitMs        int64   `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
-	Mode          Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
-	Holder        *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
+	WaitMs int64   `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	Mode   Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	Holder *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
+	// As in Grant.
+	SinceUnixMs   int64  `protobuf:"varint,9,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	Metadata      string `protobuf:"bytes,10,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +3206,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +3219,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -2610,6 +3278,20 @@ func (x *Waiter) GetHolder() *Holder {
 	return nil
 }
 
+func (x *Waiter) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *Waiter) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
 type File struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2626,14 +3308,16 @@ type File struct {
 	LastLsn     uint64 `protobuf:"varint,10,opt,name=last_lsn,json=lastLsn,proto3" json:"last_lsn,omitempty"`
 	Quarantined bool   `protobuf:"varint,11,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// Of the quarantine.
-	Reason        string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Nothing is appended to this generation any more.
+	Sealed        bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +3329,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +3342,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *File) GetName() string {
@@ -2745,6 +3429,13 @@ func (x *File) GetReason() string {
 	return ""
 }
 
+func (x *File) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
+}
+
 type GetLockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -2752,7 +3443,7 @@ type GetLockRequest struct {
 	MinLsn uint64 `protobuf:"varint,2,opt,name=min_lsn,json=minLsn,proto3" json:"min_lsn,omitempty"`
 	// Answer only as primary, else SECONDARY_MODE.
 	PrimaryOnly bool `protobuf:"varint,3,opt,name=primary_only,json=primaryOnly,proto3" json:"primary_only,omitempty"`
-	// 0 = the server's default.
+	// The most waiters and further holders to list; 0 = the server's default.
 	MaxWaiters    uint32 `protobuf:"varint,4,opt,name=max_waiters,json=maxWaiters,proto3" json:"max_waiters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2760,7 +3451,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +3463,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +3476,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetLockRequest) GetLock() string {
@@ -2831,7 +3522,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3534,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3547,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetLockResponse) GetStatus() Status {
@@ -2916,7 +3607,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +3619,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3632,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -2996,7 +3687,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3699,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3712,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListLocksResponse) GetStatus() Status {
@@ -3073,6 +3764,1277 @@ func (x *ListLocksResponse) GetNext() string {
 	return ""
 }
 
+// PastGrant is one grant, ended or not.
+type PastGrant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Why   HistoryWhy             `protobuf:"varint,3,opt,name=why,proto3,enum=holdfast.v1.HistoryWhy" json:"why,omitempty"`
+	// Of the record that ended it; 0 while it is held.
+	Lsn   uint64 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Of the grant.
+	GrantEpoch uint64  `protobuf:"varint,6,opt,name=grant_epoch,json=grantEpoch,proto3" json:"grant_epoch,omitempty"`
+	ClientId   string  `protobuf:"bytes,7,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId  uint64  `protobuf:"varint,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Holder     *Holder `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`
+	Metadata   string  `protobuf:"bytes,10,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// In milliseconds since 1970 by the clocks of the primaries of those epochs; for people.
+	// 0 where it is not known, and ended while it is held.
+	SinceUnixMs int64  `protobuf:"varint,11,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	EndedUnixMs int64  `protobuf:"varint,12,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
+	Actor       string `protobuf:"bytes,13,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason      string `protobuf:"bytes,14,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The last append under the token: file, offset, length and LSN. Absent if there was none,
+	// if it is not known any more, and while the grant is held.
+	LastAppend *Receipt `protobuf:"bytes,15,opt,name=last_append,json=lastAppend,proto3" json:"last_append,omitempty"`
+	// Of who was next in line and got the lock at once; 0 if nobody waited.
+	SuccessorToken uint64 `protobuf:"varint,16,opt,name=successor_token,json=successorToken,proto3" json:"successor_token,omitempty"`
+	// As it was held last: a grant that was downgraded was exclusive before.
+	Mode          Mode `protobuf:"varint,17,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PastGrant) Reset() {
+	*x = PastGrant{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PastGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PastGrant) ProtoMessage() {}
+
+func (x *PastGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PastGrant.ProtoReflect.Descriptor instead.
+func (*PastGrant) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *PastGrant) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *PastGrant) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *PastGrant) GetWhy() HistoryWhy {
+	if x != nil {
+		return x.Why
+	}
+	return HistoryWhy_HISTORY_WHY_HELD
+}
+
+func (x *PastGrant) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *PastGrant) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PastGrant) GetGrantEpoch() uint64 {
+	if x != nil {
+		return x.GrantEpoch
+	}
+	return 0
+}
+
+func (x *PastGrant) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *PastGrant) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *PastGrant) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *PastGrant) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
+func (x *PastGrant) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *PastGrant) GetEndedUnixMs() int64 {
+	if x != nil {
+		return x.EndedUnixMs
+	}
+	return 0
+}
+
+func (x *PastGrant) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *PastGrant) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *PastGrant) GetLastAppend() *Receipt {
+	if x != nil {
+		return x.LastAppend
+	}
+	return nil
+}
+
+func (x *PastGrant) GetSuccessorToken() uint64 {
+	if x != nil {
+		return x.SuccessorToken
+	}
+	return 0
+}
+
+func (x *PastGrant) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_EXCLUSIVE
+}
+
+type HistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of them, or a token.
+	//
+	// Types that are valid to be assigned to Target:
+	//
+	//	*HistoryRequest_Lock
+	//	*HistoryRequest_Prefix
+	Target isHistoryRequest_Target `protobuf_oneof:"target"`
+	// Only the grant with this token.
+	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// Only grants that were held at this time.
+	AtUnixMs int64 `protobuf:"varint,4,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	// Only grants that ended then or later, and live ones.
+	SinceUnixMs int64 `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
+	// Only grants that ended behind this LSN.
+	AfterLsn uint64 `protobuf:"varint,6,opt,name=after_lsn,json=afterLsn,proto3" json:"after_lsn,omitempty"`
+	// Only what the last page did not have: next_lsn and next_token of its answer. 0 = the first page.
+	BeforeLsn   uint64 `protobuf:"varint,7,opt,name=before_lsn,json=beforeLsn,proto3" json:"before_lsn,omitempty"`
+	BeforeToken uint64 `protobuf:"varint,8,opt,name=before_token,json=beforeToken,proto3" json:"before_token,omitempty"`
+	// 0 = the server's default.
+	Limit         uint32 `protobuf:"varint,9,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *HistoryRequest) GetTarget() isHistoryRequest_Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *HistoryRequest) GetLock() string {
+	if x != nil {
+		if x, ok := x.Target.(*HistoryRequest_Lock); ok {
+			return x.Lock
+		}
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.Target.(*HistoryRequest_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+func (x *HistoryRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetSinceUnixMs() int64 {
+	if x != nil {
+		return x.SinceUnixMs
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetAfterLsn() uint64 {
+	if x != nil {
+		return x.AfterLsn
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetBeforeLsn() uint64 {
+	if x != nil {
+		return x.BeforeLsn
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetBeforeToken() uint64 {
+	if x != nil {
+		return x.BeforeToken
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type isHistoryRequest_Target interface {
+	isHistoryRequest_Target()
+}
+
+type HistoryRequest_Lock struct {
+	Lock string `protobuf:"bytes,1,opt,name=lock,proto3,oneof"`
+}
+
+type HistoryRequest_Prefix struct {
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3,oneof"`
+}
+
+func (*HistoryRequest_Lock) isHistoryRequest_Target() {}
+
+func (*HistoryRequest_Prefix) isHistoryRequest_Target() {}
+
+type HistoryResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	// What people should know of the answer.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Epoch   uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn     uint64 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	AgeMs   int64  `protobuf:"varint,5,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// Live ones first, on the first page, then those that ended, the newest first.
+	Grants []*PastGrant `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`
+	// There are more: ask again with before_lsn and before_token = these; 0 = that was all.
+	NextLsn   uint64 `protobuf:"varint,7,opt,name=next_lsn,json=nextLsn,proto3" json:"next_lsn,omitempty"`
+	NextToken uint64 `protobuf:"varint,8,opt,name=next_token,json=nextToken,proto3" json:"next_token,omitempty"`
+	// What ended at this LSN or before was not looked for, or is not kept any more; 0 =
+	// everything was. Up to lsn the answer is complete but for skipped and gaps.
+	FromLsn uint64 `protobuf:"varint,9,opt,name=from_lsn,json=fromLsn,proto3" json:"from_lsn,omitempty"`
+	// What ended at this LSN or before is not kept any more.
+	KeptLsn uint64 `protobuf:"varint,10,opt,name=kept_lsn,json=keptLsn,proto3" json:"kept_lsn,omitempty"`
+	// Plain releases that were left out because there were many, of these and other locks.
+	Skipped *HistoryRange `protobuf:"bytes,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// Where nobody knows what ended.
+	Gaps          []*HistoryRange `protobuf:"bytes,12,rep,name=gaps,proto3" json:"gaps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *HistoryResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *HistoryResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *HistoryResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetGrants() []*PastGrant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *HistoryResponse) GetNextLsn() uint64 {
+	if x != nil {
+		return x.NextLsn
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetNextToken() uint64 {
+	if x != nil {
+		return x.NextToken
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetFromLsn() uint64 {
+	if x != nil {
+		return x.FromLsn
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetKeptLsn() uint64 {
+	if x != nil {
+		return x.KeptLsn
+	}
+	return 0
+}
+
+func (x *HistoryResponse) GetSkipped() *HistoryRange {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *HistoryResponse) GetGaps() []*HistoryRange {
+	if x != nil {
+		return x.Gaps
+	}
+	return nil
+}
+
+// HistoryRange is a piece of the log, both ends included.
+type HistoryRange struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	FromLsn uint64                 `protobuf:"varint,1,opt,name=from_lsn,json=fromLsn,proto3" json:"from_lsn,omitempty"`
+	ToLsn   uint64                 `protobuf:"varint,2,opt,name=to_lsn,json=toLsn,proto3" json:"to_lsn,omitempty"`
+	// How many ends, at the most; 0 = not known.
+	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRange) Reset() {
+	*x = HistoryRange{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRange) ProtoMessage() {}
+
+func (x *HistoryRange) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRange.ProtoReflect.Descriptor instead.
+func (*HistoryRange) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *HistoryRange) GetFromLsn() uint64 {
+	if x != nil {
+		return x.FromLsn
+	}
+	return 0
+}
+
+func (x *HistoryRange) GetToLsn() uint64 {
+	if x != nil {
+		return x.ToLsn
+	}
+	return 0
+}
+
+func (x *HistoryRange) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type ListFilesRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Names after this one; "" = from the start.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// 0 = the server's default.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	MinLsn        uint64 `protobuf:"varint,4,opt,name=min_lsn,json=minLsn,proto3" json:"min_lsn,omitempty"`
+	PrimaryOnly   bool   `protobuf:"varint,5,opt,name=primary_only,json=primaryOnly,proto3" json:"primary_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesRequest) Reset() {
+	*x = ListFilesRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesRequest) ProtoMessage() {}
+
+func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
+func (*ListFilesRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListFilesRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListFilesRequest) GetMinLsn() uint64 {
+	if x != nil {
+		return x.MinLsn
+	}
+	return 0
+}
+
+func (x *ListFilesRequest) GetPrimaryOnly() bool {
+	if x != nil {
+		return x.PrimaryOnly
+	}
+	return false
+}
+
+type ListFilesResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Status  Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Epoch   uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn     uint64                 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	AgeMs   int64                  `protobuf:"varint,5,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// In order of their names.
+	Files []*File `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
+	// There are more: ask again with after = this; "" = that was all.
+	Next          string `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesResponse) Reset() {
+	*x = ListFilesResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesResponse) ProtoMessage() {}
+
+func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
+func (*ListFilesResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ListFilesResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *ListFilesResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ListFilesResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ListFilesResponse) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *ListFilesResponse) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *ListFilesResponse) GetFiles() []*File {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *ListFilesResponse) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+type ReadFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// 0 = the present one. Another one is refused: it has no name that this service knows.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// At most the end.
+	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Bytes, 0 = the most there may be: 1 MiB.
+	Limit         uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileRequest) Reset() {
+	*x = ReadFileRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileRequest) ProtoMessage() {}
+
+func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
+func (*ReadFileRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ReadFileRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ReadFileRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ReadFileRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadFileRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type FollowFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// Of the offset; 0 = the present one.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// Absent = the end: only what comes.
+	Offset        *int64 `protobuf:"varint,3,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowFileRequest) Reset() {
+	*x = FollowFileRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowFileRequest) ProtoMessage() {}
+
+func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowFileRequest.ProtoReflect.Descriptor instead.
+func (*FollowFileRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *FollowFileRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *FollowFileRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *FollowFileRequest) GetOffset() int64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
+// ReadFileResponse is a piece of a protected file. In a stream a generation above the one
+// before says that the file was rotated and goes on at offset 0.
+type ReadFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not OK ends a stream; go on elsewhere at the same generation and offset.
+	Status  Status `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Where the table stood when the end was read.
+	Epoch      uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn        uint64 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	File       string `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
+	Generation uint64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Offset     int64  `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data       []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
+	// Where the generation ended then: what is told never goes beyond.
+	End int64 `protobuf:"varint,9,opt,name=end,proto3" json:"end,omitempty"`
+	// Nothing comes behind end in this generation.
+	Sealed        bool     `protobuf:"varint,10,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	Primary       *Primary `protobuf:"bytes,11,opt,name=primary,proto3" json:"primary,omitempty"`
+	RetryAfterMs  int64    `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileResponse) Reset() {
+	*x = ReadFileResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileResponse) ProtoMessage() {}
+
+func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
+func (*ReadFileResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ReadFileResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *ReadFileResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ReadFileResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ReadFileResponse) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *ReadFileResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ReadFileResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ReadFileResponse) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ReadFileResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ReadFileResponse) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *ReadFileResponse) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
+}
+
+func (x *ReadFileResponse) GetPrimary() *Primary {
+	if x != nil {
+		return x.Primary
+	}
+	return nil
+}
+
+func (x *ReadFileResponse) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
+type BlameFileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// 0 = the present one; an earlier one as far as the index tells.
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Offset     int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Bytes; 0 = up to the end.
+	Length int64 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	// Pieces; 0 = the server's default.
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlameFileRequest) Reset() {
+	*x = BlameFileRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlameFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlameFileRequest) ProtoMessage() {}
+
+func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlameFileRequest.ProtoReflect.Descriptor instead.
+func (*BlameFileRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *BlameFileRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BlameFileRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *BlameFileRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *BlameFileRequest) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *BlameFileRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type BlameFileResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Status     Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	Message    string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Epoch      uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn        uint64                 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	AgeMs      int64                  `protobuf:"varint,5,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	File       string                 `protobuf:"bytes,6,opt,name=file,proto3" json:"file,omitempty"`
+	Generation uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	// In order, without gaps between them.
+	Pieces []*BlamedPiece `protobuf:"bytes,8,rep,name=pieces,proto3" json:"pieces,omitempty"`
+	// There are more: ask again from this offset; 0 = that was all.
+	Next          int64 `protobuf:"varint,9,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlameFileResponse) Reset() {
+	*x = BlameFileResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlameFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlameFileResponse) ProtoMessage() {}
+
+func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlameFileResponse.ProtoReflect.Descriptor instead.
+func (*BlameFileResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *BlameFileResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *BlameFileResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *BlameFileResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *BlameFileResponse) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *BlameFileResponse) GetAgeMs() int64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *BlameFileResponse) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *BlameFileResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *BlameFileResponse) GetPieces() []*BlamedPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+func (x *BlameFileResponse) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+// BlamedPiece is one append, or bytes that the index does not tell of: those have no LSN.
+type BlamedPiece struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Offset    int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length    int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	Crc32C    uint32                 `protobuf:"varint,3,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
+	Lsn       uint64                 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	Token     uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Epoch     uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	ClientId  string                 `protobuf:"bytes,7,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId uint64                 `protobuf:"varint,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// As in Event.
+	UnixMs        int64 `protobuf:"varint,9,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlamedPiece) Reset() {
+	*x = BlamedPiece{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlamedPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlamedPiece) ProtoMessage() {}
+
+func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlamedPiece.ProtoReflect.Descriptor instead.
+func (*BlamedPiece) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *BlamedPiece) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetCrc32C() uint32 {
+	if x != nil {
+		return x.Crc32C
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *BlamedPiece) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *BlamedPiece) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
 // Event is one record of the log, without append data. Fields that the kind
 // does not use are zero.
 type Event struct {
@@ -3097,15 +5059,17 @@ type Event struct {
 	Actor      string  `protobuf:"bytes,17,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason     string  `protobuf:"bytes,18,opt,name=reason,proto3" json:"reason,omitempty"`
 	ServerId   uint32  `protobuf:"varint,19,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	// When the answering server learnt of it, in milliseconds since 1970; for people.
-	UnixMs        int64 `protobuf:"varint,20,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	// When it was decided, in milliseconds since 1970 by the clock of the primary of
+	// that epoch; for people.
+	UnixMs        int64  `protobuf:"varint,20,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Metadata      string `protobuf:"bytes,21,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3117,7 +5081,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3130,7 +5094,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Event) GetLsn() uint64 {
@@ -3273,6 +5237,13 @@ func (x *Event) GetUnixMs() int64 {
 	return 0
 }
 
+func (x *Event) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
+}
+
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Neither = everything.
@@ -3295,7 +5266,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +5278,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +5291,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchRequest) GetTarget() isWatchRequest_Target {
@@ -3405,7 +5376,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +5388,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +5401,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchResponse) GetStatus() Status {
@@ -3504,7 +5475,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +5487,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +5500,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Reset) GetPart() uint32 {
@@ -3584,7 +5555,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +5567,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +5580,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Loss) GetLock() string {
@@ -3690,7 +5661,7 @@ type SessionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Hello      *SessionHello          `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	Operations []*Operation           `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`
-	KeepAlive  *KeepAliveRequest      `protobuf:"bytes,3,opt,name=keep_alive,json=keepAlive,proto3" json:"keep_alive,omitempty"`
+	KeepAlives []*KeepAliveRequest    `protobuf:"bytes,3,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
 	Watches    []*SessionWatch        `protobuf:"bytes,4,rep,name=watches,proto3" json:"watches,omitempty"`
 	// Watches to end.
 	Unwatch       []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
@@ -3700,7 +5671,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +5683,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +5696,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -3742,9 +5713,9 @@ func (x *SessionRequest) GetOperations() []*Operation {
 	return nil
 }
 
-func (x *SessionRequest) GetKeepAlive() *KeepAliveRequest {
+func (x *SessionRequest) GetKeepAlives() []*KeepAliveRequest {
 	if x != nil {
-		return x.KeepAlive
+		return x.KeepAlives
 	}
 	return nil
 }
@@ -3777,7 +5748,7 @@ type SessionHello struct {
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +5760,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +5773,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -3826,8 +5797,9 @@ func (x *SessionHello) GetLossesAfterLsn() uint64 {
 	return 0
 }
 
-// Operation is one of many in flight. Answers come in any order. An empty
-// client_id inside means the session's.
+// Operation is one of many in flight. Answers come in any order, without the
+// client_id, request_id and lock that the operation named. An empty client_id
+// inside means the session's, if there is a request_id.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client, distinct among those in flight.
@@ -3844,6 +5816,9 @@ type Operation struct {
 	//	*Operation_Cancel
 	//	*Operation_Outcome
 	//	*Operation_Break
+	//	*Operation_SetMetadata
+	//	*Operation_Downgrade
+	//	*Operation_Seal
 	Request       isOperation_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3851,7 +5826,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +5838,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +5851,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -3983,6 +5958,33 @@ func (x *Operation) GetBreak() *BreakLockRequest {
 	return nil
 }
 
+func (x *Operation) GetSetMetadata() *SetMetadataRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_SetMetadata); ok {
+			return x.SetMetadata
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetDowngrade() *DowngradeRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_Downgrade); ok {
+			return x.Downgrade
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetSeal() *SealFileRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_Seal); ok {
+			return x.Seal
+		}
+	}
+	return nil
+}
+
 type isOperation_Request interface {
 	isOperation_Request()
 }
@@ -4027,6 +6029,18 @@ type Operation_Break struct {
 	Break *BreakLockRequest `protobuf:"bytes,11,opt,name=break,proto3,oneof"`
 }
 
+type Operation_SetMetadata struct {
+	SetMetadata *SetMetadataRequest `protobuf:"bytes,12,opt,name=set_metadata,json=setMetadata,proto3,oneof"`
+}
+
+type Operation_Downgrade struct {
+	Downgrade *DowngradeRequest `protobuf:"bytes,24,opt,name=downgrade,proto3,oneof"`
+}
+
+type Operation_Seal struct {
+	Seal *SealFileRequest `protobuf:"bytes,13,opt,name=seal,proto3,oneof"`
+}
+
 func (*Operation_Acquire) isOperation_Request() {}
 
 func (*Operation_Release) isOperation_Request() {}
@@ -4047,6 +6061,12 @@ func (*Operation_Outcome) isOperation_Request() {}
 
 func (*Operation_Break) isOperation_Request() {}
 
+func (*Operation_SetMetadata) isOperation_Request() {}
+
+func (*Operation_Downgrade) isOperation_Request() {}
+
+func (*Operation_Seal) isOperation_Request() {}
+
 type SessionWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client, distinct among its watches on this stream.
@@ -4058,7 +6078,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +6090,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +6103,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -4104,9 +6124,9 @@ type SessionResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Welcome *SessionWelcome        `protobuf:"bytes,1,opt,name=welcome,proto3" json:"welcome,omitempty"`
 	// To all operations but outcome.
-	Answers   []*Answer          `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
-	Outcomes  []*OutcomeResponse `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
-	KeepAlive *KeepAliveResponse `protobuf:"bytes,4,opt,name=keep_alive,json=keepAlive,proto3" json:"keep_alive,omitempty"`
+	Answers    []*Answer            `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	Outcomes   []*OutcomeResponse   `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	KeepAlives []*KeepAliveResponse `protobuf:"bytes,4,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
 	// To requests of this client that nobody on this stream waits for, asked on one that broke.
 	Grants []*Grant         `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
 	Losses []*Loss          `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
@@ -4114,14 +6134,16 @@ type SessionResponse struct {
 	// An acquire has its place in the queue; its answer comes later.
 	Queued []*Queued `protobuf:"bytes,8,rep,name=queued,proto3" json:"queued,omitempty"`
 	// The server ends the session: go elsewhere. What is unanswered is UNKNOWN.
-	End           *ErrorDetail `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
+	End *ErrorDetail `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
+	// A holder is asked to let go: told at once, and again with every keep-alive.
+	Asks          []*AskToRelease `protobuf:"bytes,10,rep,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +6155,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +6168,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -4170,9 +6192,9 @@ func (x *SessionResponse) GetOutcomes() []*OutcomeResponse {
 	return nil
 }
 
-func (x *SessionResponse) GetKeepAlive() *KeepAliveResponse {
+func (x *SessionResponse) GetKeepAlives() []*KeepAliveResponse {
 	if x != nil {
-		return x.KeepAlive
+		return x.KeepAlives
 	}
 	return nil
 }
@@ -4212,6 +6234,13 @@ func (x *SessionResponse) GetEnd() *ErrorDetail {
 	return nil
 }
 
+func (x *SessionResponse) GetAsks() []*AskToRelease {
+	if x != nil {
+		return x.Asks
+	}
+	return nil
+}
+
 type SessionWelcome struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -4226,7 +6255,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +6267,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +6280,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -4299,7 +6328,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +6340,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +6353,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -4352,7 +6381,7 @@ type Queued struct {
 
 func (x *Queued) Reset() {
 	*x = Queued{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +6393,7 @@ func (x *Queued) String() string {
 func (*Queued) ProtoMessage() {}
 
 func (x *Queued) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +6406,7 @@ func (x *Queued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queued.ProtoReflect.Descriptor instead.
 func (*Queued) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Queued) GetCorrelation() uint64 {
@@ -4411,7 +6440,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4423,7 +6452,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4436,7 +6465,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -4469,7 +6498,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4481,7 +6510,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4494,7 +6523,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -4591,16 +6620,19 @@ type Server struct {
 	// How long ago it spoke; -1 = never.
 	HeardAgoMs int64 `protobuf:"varint,12,opt,name=heard_ago_ms,json=heardAgoMs,proto3" json:"heard_ago_ms,omitempty"`
 	// Two processes use this ID.
-	Conflict      bool   `protobuf:"varint,13,opt,name=conflict,proto3" json:"conflict,omitempty"`
-	Version       string `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`
-	UptimeMs      int64  `protobuf:"varint,15,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	Conflict bool   `protobuf:"varint,13,opt,name=conflict,proto3" json:"conflict,omitempty"`
+	Version  string `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`
+	UptimeMs int64  `protobuf:"varint,15,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
+	// Answers should wait for this replica (push-ack), and do not: it was silent. Its
+	// local reads may be old. Only the primary knows.
+	Unwaited      bool `protobuf:"varint,16,opt,name=unwaited,proto3" json:"unwaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4612,7 +6644,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4625,7 +6657,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Server) GetId() uint32 {
@@ -4733,6 +6765,13 @@ func (x *Server) GetUptimeMs() int64 {
 	return 0
 }
 
+func (x *Server) GetUnwaited() bool {
+	if x != nil {
+		return x.Unwaited
+	}
+	return false
+}
+
 type VolumeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As statfs tells it: "ext4", "nfs", ….
@@ -4754,7 +6793,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +6805,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +6818,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -4858,7 +6897,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +6909,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +6922,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -4937,7 +6976,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4949,7 +6988,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4962,7 +7001,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -5022,14 +7061,17 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06Holder\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x18\n" +
-	"\acommand\x18\x03 \x01(\tR\acommand\"\x7f\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\"\xe4\x01\n" +
 	"\n" +
 	"LockHolder\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x12\n" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x03R\x03pid\x12\x18\n" +
-	"\acommand\x18\x05 \x01(\tR\acommand\"A\n" +
+	"\acommand\x18\x05 \x01(\tR\acommand\x12\"\n" +
+	"\rsince_unix_ms\x18\x06 \x01(\x03R\vsinceUnixMs\x12%\n" +
+	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x18\n" +
+	"\aholders\x18\b \x01(\rR\aholders\"A\n" +
 	"\aPrimary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04grpc\x18\x02 \x01(\tR\x04grpc\x12\x12\n" +
@@ -5044,7 +7086,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\b \x01(\x04R\n" +
-	"generation\"\xc4\x04\n" +
+	"generation\"\xc8\x05\n" +
 	"\x06Answer\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
@@ -5065,7 +7107,22 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\areceipt\x18\x0f \x01(\v2\x14.holdfast.v1.ReceiptR\areceipt\x12\x1c\n" +
 	"\tcommitted\x18\x10 \x01(\bR\tcommitted\x12.\n" +
 	"\aprimary\x18\x11 \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12$\n" +
-	"\x0eretry_after_ms\x18\x12 \x01(\x03R\fretryAfterMs\"\xfc\x01\n" +
+	"\x0eretry_after_ms\x18\x12 \x01(\x03R\fretryAfterMs\x12+\n" +
+	"\x03ask\x18\x13 \x01(\v2\x19.holdfast.v1.AskToReleaseR\x03ask\x12 \n" +
+	"\fhold_left_ms\x18\x14 \x01(\x03R\n" +
+	"holdLeftMs\x12*\n" +
+	"\x04mode\x18\x15 \x01(\x0e2\x11.holdfast.v1.ModeH\x00R\x04mode\x88\x01\x01B\a\n" +
+	"\x05_mode\"\xd5\x01\n" +
+	"\fAskToRelease\x12\x12\n" +
+	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x10\n" +
+	"\x03lsn\x18\x03 \x01(\x04R\x03lsn\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x19\n" +
+	"\bgrace_ms\x18\x06 \x01(\x03R\agraceMs\x12!\n" +
+	"\fremaining_ms\x18\a \x01(\x03R\vremainingMs\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\b \x01(\x04R\trequestId\"\xfc\x01\n" +
 	"\vErrorDetail\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
@@ -5076,7 +7133,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"request_id\x18\x06 \x01(\x04R\trequestId\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\")\n" +
 	"\x11OpenClientRequest\x12\x14\n" +
-	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\x92\x02\n" +
+	"\x05nonce\x18\x01 \x01(\x04R\x05nonce\"\xec\x02\n" +
 	"\x0eAcquireRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5086,9 +7143,28 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x05 \x01(\x03R\x05ttlMs\x12\x1c\n" +
 	"\await_ms\x18\x06 \x01(\x03H\x00R\x06waitMs\x88\x01\x01\x12%\n" +
 	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12+\n" +
-	"\x06holder\x18\b \x01(\v2\x13.holdfast.v1.HolderR\x06holderB\n" +
+	"\x06holder\x18\b \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12\x1a\n" +
+	"\bmetadata\x18\t \x01(\tR\bmetadata\x12\x1e\n" +
+	"\vmax_hold_ms\x18\n" +
+	" \x01(\x03R\tmaxHoldMs\x12\x1c\n" +
+	"\theartbeat\x18\v \x01(\bR\theartbeatB\n" +
 	"\n" +
-	"\b_wait_ms\"\x93\x01\n" +
+	"\b_wait_ms\"\x95\x01\n" +
+	"\x10DowngradeRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
+	"\tlow_water\x18\x03 \x01(\x04R\blowWater\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\"\xb3\x01\n" +
+	"\x12SetMetadataRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
+	"\tlow_water\x18\x03 \x01(\x04R\blowWater\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x1a\n" +
+	"\bmetadata\x18\x06 \x01(\tR\bmetadata\"\x93\x01\n" +
 	"\x0eReleaseRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5098,11 +7174,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\"=\n" +
 	"\x11RenewLeaseRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"9\n" +
+	"\rVerifyRequest\x12\x12\n" +
+	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\"e\n" +
 	"\x10KeepAliveRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\rR\x04held\x12 \n" +
-	"\vcorrelation\x18\x03 \x01(\x04R\vcorrelation\"\xe0\x02\n" +
+	"\vcorrelation\x18\x03 \x01(\x04R\vcorrelation\"\x8f\x03\n" +
 	"\x11KeepAliveResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12 \n" +
@@ -5114,10 +7193,11 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06grants\x18\b \x03(\v2\x15.holdfast.v1.HeldLockR\x06grants\x12.\n" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12$\n" +
 	"\x0eretry_after_ms\x18\n" +
-	" \x01(\x03R\fretryAfterMs\"4\n" +
+	" \x01(\x03R\fretryAfterMs\x12-\n" +
+	"\x04asks\x18\v \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asks\"4\n" +
 	"\bHeldLock\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\x8d\x02\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\xcf\x02\n" +
 	"\x11FileAppendRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5128,8 +7208,11 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x04file\x18\x06 \x01(\tR\x04file\x12\x12\n" +
 	"\x04data\x18\a \x01(\fR\x04data\x12\x1b\n" +
 	"\x06crc32c\x18\b \x01(\rH\x00R\x06crc32c\x88\x01\x01\x12%\n" +
-	"\x0eadopt_existing\x18\t \x01(\bR\radoptExistingB\t\n" +
-	"\a_crc32c\"\xcf\x01\n" +
+	"\x0eadopt_existing\x18\t \x01(\bR\radoptExisting\x12,\n" +
+	"\x0fexpected_offset\x18\n" +
+	" \x01(\x03H\x01R\x0eexpectedOffset\x88\x01\x01B\t\n" +
+	"\a_crc32cB\x12\n" +
+	"\x10_expected_offset\"\xcf\x01\n" +
 	"\x0fBindFileRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5148,6 +7231,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x12\n" +
 	"\x04file\x18\x06 \x01(\tR\x04file\"\xaa\x01\n" +
 	"\x11RotateFileRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
+	"\tlow_water\x18\x03 \x01(\x04R\blowWater\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x12\n" +
+	"\x04file\x18\x06 \x01(\tR\x04file\"\xa8\x01\n" +
+	"\x0fSealFileRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
@@ -5175,7 +7266,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aoutcome\x18\b \x01(\v2\x13.holdfast.v1.AnswerR\aoutcome\x12.\n" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12$\n" +
 	"\x0eretry_after_ms\x18\n" +
-	" \x01(\x03R\fretryAfterMs\"\xc3\x01\n" +
+	" \x01(\x03R\fretryAfterMs\"\xde\x01\n" +
 	"\x10BreakLockRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5184,10 +7275,11 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05actor\x18\x06 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"9\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x19\n" +
+	"\bgrace_ms\x18\b \x01(\x03R\agraceMs\"9\n" +
 	"\x0fHandoverRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xde\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb3\x02\n" +
 	"\x04Lock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x05grant\x18\x02 \x01(\v2\x12.holdfast.v1.GrantR\x05grant\x12!\n" +
@@ -5195,7 +7287,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"file_count\x18\x04 \x01(\rR\tfileCount\x12-\n" +
 	"\awaiters\x18\x05 \x03(\v2\x13.holdfast.v1.WaiterR\awaiters\x12'\n" +
-	"\x05files\x18\x06 \x03(\v2\x11.holdfast.v1.FileR\x05files\"\xa7\x02\n" +
+	"\x05files\x18\x06 \x03(\v2\x11.holdfast.v1.FileR\x05files\x12\x18\n" +
+	"\aholders\x18\a \x01(\rR\aholders\x129\n" +
+	"\x0eshared_holders\x18\b \x03(\v2\x12.holdfast.v1.GrantR\rsharedHolders\"\xd2\x03\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
@@ -5208,7 +7302,12 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x04mode\x18\b \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12+\n" +
 	"\x06holder\x18\t \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12\x14\n" +
 	"\x05heard\x18\n" +
-	" \x01(\bR\x05heard\"\xf0\x01\n" +
+	" \x01(\bR\x05heard\x12\"\n" +
+	"\rsince_unix_ms\x18\v \x01(\x03R\vsinceUnixMs\x12\x1a\n" +
+	"\bmetadata\x18\f \x01(\tR\bmetadata\x12+\n" +
+	"\x03ask\x18\r \x01(\v2\x19.holdfast.v1.AskToReleaseR\x03ask\x12\x1e\n" +
+	"\vmax_hold_ms\x18\x0e \x01(\x03R\tmaxHoldMs\x12\x1c\n" +
+	"\theartbeat\x18\x0f \x01(\bR\theartbeat\"\xb0\x02\n" +
 	"\x06Waiter\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -5218,7 +7317,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x05 \x01(\x03R\x05ttlMs\x12\x17\n" +
 	"\await_ms\x18\x06 \x01(\x03R\x06waitMs\x12%\n" +
 	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12+\n" +
-	"\x06holder\x18\b \x01(\v2\x13.holdfast.v1.HolderR\x06holder\"\xc4\x02\n" +
+	"\x06holder\x18\b \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12\"\n" +
+	"\rsince_unix_ms\x18\t \x01(\x03R\vsinceUnixMs\x12\x1a\n" +
+	"\bmetadata\x18\n" +
+	" \x01(\tR\bmetadata\"\xdc\x02\n" +
 	"\x04File\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04lock\x18\x02 \x01(\tR\x04lock\x12\x1e\n" +
@@ -5237,7 +7339,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\blast_lsn\x18\n" +
 	" \x01(\x04R\alastLsn\x12 \n" +
 	"\vquarantined\x18\v \x01(\bR\vquarantined\x12\x16\n" +
-	"\x06reason\x18\f \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x06reason\x18\f \x01(\tR\x06reason\x12\x16\n" +
+	"\x06sealed\x18\r \x01(\bR\x06sealed\"\x81\x01\n" +
 	"\x0eGetLockRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x17\n" +
 	"\amin_lsn\x18\x02 \x01(\x04R\x06minLsn\x12!\n" +
@@ -5264,7 +7367,136 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
 	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12'\n" +
 	"\x05locks\x18\x06 \x03(\v2\x11.holdfast.v1.LockR\x05locks\x12\x12\n" +
-	"\x04next\x18\a \x01(\tR\x04next\"\xa5\x04\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"\xab\x04\n" +
+	"\tPastGrant\x12\x12\n" +
+	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12)\n" +
+	"\x03why\x18\x03 \x01(\x0e2\x17.holdfast.v1.HistoryWhyR\x03why\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x1f\n" +
+	"\vgrant_epoch\x18\x06 \x01(\x04R\n" +
+	"grantEpoch\x12\x1b\n" +
+	"\tclient_id\x18\a \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\b \x01(\x04R\trequestId\x12+\n" +
+	"\x06holder\x18\t \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12\x1a\n" +
+	"\bmetadata\x18\n" +
+	" \x01(\tR\bmetadata\x12\"\n" +
+	"\rsince_unix_ms\x18\v \x01(\x03R\vsinceUnixMs\x12\"\n" +
+	"\rended_unix_ms\x18\f \x01(\x03R\vendedUnixMs\x12\x14\n" +
+	"\x05actor\x18\r \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x0e \x01(\tR\x06reason\x125\n" +
+	"\vlast_append\x18\x0f \x01(\v2\x14.holdfast.v1.ReceiptR\n" +
+	"lastAppend\x12'\n" +
+	"\x0fsuccessor_token\x18\x10 \x01(\x04R\x0esuccessorToken\x12%\n" +
+	"\x04mode\x18\x11 \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\"\x97\x02\n" +
+	"\x0eHistoryRequest\x12\x14\n" +
+	"\x04lock\x18\x01 \x01(\tH\x00R\x04lock\x12\x18\n" +
+	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\"\n" +
+	"\rsince_unix_ms\x18\x05 \x01(\x03R\vsinceUnixMs\x12\x1b\n" +
+	"\tafter_lsn\x18\x06 \x01(\x04R\bafterLsn\x12\x1d\n" +
+	"\n" +
+	"before_lsn\x18\a \x01(\x04R\tbeforeLsn\x12!\n" +
+	"\fbefore_token\x18\b \x01(\x04R\vbeforeToken\x12\x14\n" +
+	"\x05limit\x18\t \x01(\rR\x05limitB\b\n" +
+	"\x06target\"\x9b\x03\n" +
+	"\x0fHistoryResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
+	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12.\n" +
+	"\x06grants\x18\x06 \x03(\v2\x16.holdfast.v1.PastGrantR\x06grants\x12\x19\n" +
+	"\bnext_lsn\x18\a \x01(\x04R\anextLsn\x12\x1d\n" +
+	"\n" +
+	"next_token\x18\b \x01(\x04R\tnextToken\x12\x19\n" +
+	"\bfrom_lsn\x18\t \x01(\x04R\afromLsn\x12\x19\n" +
+	"\bkept_lsn\x18\n" +
+	" \x01(\x04R\akeptLsn\x123\n" +
+	"\askipped\x18\v \x01(\v2\x19.holdfast.v1.HistoryRangeR\askipped\x12-\n" +
+	"\x04gaps\x18\f \x03(\v2\x19.holdfast.v1.HistoryRangeR\x04gaps\"V\n" +
+	"\fHistoryRange\x12\x19\n" +
+	"\bfrom_lsn\x18\x01 \x01(\x04R\afromLsn\x12\x15\n" +
+	"\x06to_lsn\x18\x02 \x01(\x04R\x05toLsn\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"\x92\x01\n" +
+	"\x10ListFilesRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x17\n" +
+	"\amin_lsn\x18\x04 \x01(\x04R\x06minLsn\x12!\n" +
+	"\fprimary_only\x18\x05 \x01(\bR\vprimaryOnly\"\xd6\x01\n" +
+	"\x11ListFilesResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
+	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12'\n" +
+	"\x05files\x18\x06 \x03(\v2\x11.holdfast.v1.FileR\x05files\x12\x12\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"s\n" +
+	"\x0fReadFileRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\"o\n" +
+	"\x11FollowFileRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x1b\n" +
+	"\x06offset\x18\x03 \x01(\x03H\x00R\x06offset\x88\x01\x01B\t\n" +
+	"\a_offset\"\xe1\x02\n" +
+	"\x10ReadFileResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06offset\x18\a \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04data\x18\b \x01(\fR\x04data\x12\x10\n" +
+	"\x03end\x18\t \x01(\x03R\x03end\x12\x16\n" +
+	"\x06sealed\x18\n" +
+	" \x01(\bR\x06sealed\x12.\n" +
+	"\aprimary\x18\v \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12$\n" +
+	"\x0eretry_after_ms\x18\f \x01(\x03R\fretryAfterMs\"\x8c\x01\n" +
+	"\x10BlameFileRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\x03R\x06length\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\"\x93\x02\n" +
+	"\x11BlameFileResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
+	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12\x12\n" +
+	"\x04file\x18\x06 \x01(\tR\x04file\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\x120\n" +
+	"\x06pieces\x18\b \x03(\v2\x18.holdfast.v1.BlamedPieceR\x06pieces\x12\x12\n" +
+	"\x04next\x18\t \x01(\x03R\x04next\"\xe8\x01\n" +
+	"\vBlamedPiece\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x16\n" +
+	"\x06crc32c\x18\x03 \x01(\rR\x06crc32c\x12\x10\n" +
+	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\tclient_id\x18\a \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\b \x01(\x04R\trequestId\x12\x17\n" +
+	"\aunix_ms\x18\t \x01(\x03R\x06unixMs\"\xc1\x04\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03lsn\x18\x01 \x01(\x04R\x03lsn\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12*\n" +
@@ -5289,7 +7521,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05actor\x18\x11 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x12 \x01(\tR\x06reason\x12\x1b\n" +
 	"\tserver_id\x18\x13 \x01(\rR\bserverId\x12\x17\n" +
-	"\aunix_ms\x18\x14 \x01(\x03R\x06unixMs\"\xc7\x01\n" +
+	"\aunix_ms\x18\x14 \x01(\x03R\x06unixMs\x12\x1a\n" +
+	"\bmetadata\x18\x15 \x01(\tR\bmetadata\"\xc7\x01\n" +
 	"\fWatchRequest\x12\x14\n" +
 	"\x04lock\x18\x01 \x01(\tH\x00R\x04lock\x12\x18\n" +
 	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12 \n" +
@@ -5327,20 +7560,20 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"\x86\x02\n" +
+	" \x01(\x04R\trequestId\"\x88\x02\n" +
 	"\x0eSessionRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.holdfast.v1.SessionHelloR\x05hello\x126\n" +
 	"\n" +
 	"operations\x18\x02 \x03(\v2\x16.holdfast.v1.OperationR\n" +
-	"operations\x12<\n" +
-	"\n" +
-	"keep_alive\x18\x03 \x01(\v2\x1d.holdfast.v1.KeepAliveRequestR\tkeepAlive\x123\n" +
+	"operations\x12>\n" +
+	"\vkeep_alives\x18\x03 \x03(\v2\x1d.holdfast.v1.KeepAliveRequestR\n" +
+	"keepAlives\x123\n" +
 	"\awatches\x18\x04 \x03(\v2\x19.holdfast.v1.SessionWatchR\awatches\x12\x18\n" +
 	"\aunwatch\x18\x05 \x03(\x04R\aunwatch\"\x82\x01\n" +
 	"\fSessionHello\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12+\n" +
 	"\x06holder\x18\x02 \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12(\n" +
-	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\"\xea\x04\n" +
+	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\"\xa3\x06\n" +
 	"\tOperation\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x127\n" +
 	"\aacquire\x18\x02 \x01(\v2\x1b.holdfast.v1.AcquireRequestH\x00R\aacquire\x127\n" +
@@ -5353,22 +7586,27 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06cancel\x18\t \x01(\v2\x1a.holdfast.v1.CancelRequestH\x00R\x06cancel\x127\n" +
 	"\aoutcome\x18\n" +
 	" \x01(\v2\x1b.holdfast.v1.OutcomeRequestH\x00R\aoutcome\x125\n" +
-	"\x05break\x18\v \x01(\v2\x1d.holdfast.v1.BreakLockRequestH\x00R\x05breakB\t\n" +
+	"\x05break\x18\v \x01(\v2\x1d.holdfast.v1.BreakLockRequestH\x00R\x05break\x12D\n" +
+	"\fset_metadata\x18\f \x01(\v2\x1f.holdfast.v1.SetMetadataRequestH\x00R\vsetMetadata\x12=\n" +
+	"\tdowngrade\x18\x18 \x01(\v2\x1d.holdfast.v1.DowngradeRequestH\x00R\tdowngrade\x122\n" +
+	"\x04seal\x18\r \x01(\v2\x1c.holdfast.v1.SealFileRequestH\x00R\x04sealB\t\n" +
 	"\arequest\"^\n" +
 	"\fSessionWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x123\n" +
-	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\xd4\x03\n" +
+	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\x85\x04\n" +
 	"\x0fSessionResponse\x125\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.holdfast.v1.SessionWelcomeR\awelcome\x12-\n" +
 	"\aanswers\x18\x02 \x03(\v2\x13.holdfast.v1.AnswerR\aanswers\x128\n" +
-	"\boutcomes\x18\x03 \x03(\v2\x1c.holdfast.v1.OutcomeResponseR\boutcomes\x12=\n" +
-	"\n" +
-	"keep_alive\x18\x04 \x01(\v2\x1e.holdfast.v1.KeepAliveResponseR\tkeepAlive\x12*\n" +
+	"\boutcomes\x18\x03 \x03(\v2\x1c.holdfast.v1.OutcomeResponseR\boutcomes\x12?\n" +
+	"\vkeep_alives\x18\x04 \x03(\v2\x1e.holdfast.v1.KeepAliveResponseR\n" +
+	"keepAlives\x12*\n" +
 	"\x06grants\x18\x05 \x03(\v2\x12.holdfast.v1.GrantR\x06grants\x12)\n" +
 	"\x06losses\x18\x06 \x03(\v2\x11.holdfast.v1.LossR\x06losses\x122\n" +
 	"\x06events\x18\a \x03(\v2\x1a.holdfast.v1.SessionEventsR\x06events\x12+\n" +
 	"\x06queued\x18\b \x03(\v2\x13.holdfast.v1.QueuedR\x06queued\x12*\n" +
-	"\x03end\x18\t \x01(\v2\x18.holdfast.v1.ErrorDetailR\x03end\"\x96\x01\n" +
+	"\x03end\x18\t \x01(\v2\x18.holdfast.v1.ErrorDetailR\x03end\x12-\n" +
+	"\x04asks\x18\n" +
+	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asks\"\x96\x01\n" +
 	"\x0eSessionWelcome\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\rR\bserverId\x12\x14\n" +
@@ -5397,7 +7635,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12-\n" +
 	"\aservers\x18\n" +
 	" \x03(\v2\x13.holdfast.v1.ServerR\aservers\x12.\n" +
-	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\x8f\x03\n" +
+	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xab\x03\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -5415,7 +7653,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"heardAgoMs\x12\x1a\n" +
 	"\bconflict\x18\r \x01(\bR\bconflict\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12\x1b\n" +
-	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\"\x80\x02\n" +
+	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\x12\x1a\n" +
+	"\bunwaited\x18\x10 \x01(\bR\bunwaited\"\x80\x02\n" +
 	"\fVolumeStatus\x12\x1e\n" +
 	"\n" +
 	"filesystem\x18\x01 \x01(\tR\n" +
@@ -5444,7 +7683,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\awaiting\x18\x04 \x01(\x04R\awaiting\x12\x14\n" +
 	"\x05files\x18\x05 \x01(\x04R\x05files\x12 \n" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
-	"\aunheard\x18\a \x01(\x04R\aunheard*\xb6\x03\n" +
+	"\aunheard\x18\a \x01(\x04R\aunheard*\xea\x03\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -5464,7 +7703,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x10STATUS_TOO_LARGE\x10\x0e\x12\x1e\n" +
 	"\x1aSTATUS_STORAGE_UNAVAILABLE\x10\x0f\x12\x1b\n" +
 	"\x17STATUS_FILE_QUARANTINED\x10\x10\x12\x12\n" +
-	"\x0eSTATUS_UNKNOWN\x10\x11*f\n" +
+	"\x0eSTATUS_UNKNOWN\x10\x11\x12\x1a\n" +
+	"\x16STATUS_OFFSET_MISMATCH\x10\x12\x12\x16\n" +
+	"\x12STATUS_FILE_SEALED\x10\x13*f\n" +
 	"\x04Role\x12\x10\n" +
 	"\fROLE_REPLICA\x10\x00\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x01\x12\x10\n" +
@@ -5479,7 +7720,15 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x15REQUEST_STATE_PENDING\x10\x01\x12\x1a\n" +
 	"\x16REQUEST_STATE_EXECUTED\x10\x02\x12\x1b\n" +
 	"\x17REQUEST_STATE_CANCELLED\x10\x03\x12\x17\n" +
-	"\x13REQUEST_STATE_STALE\x10\x04*\xc1\x03\n" +
+	"\x13REQUEST_STATE_STALE\x10\x04*\xa9\x01\n" +
+	"\n" +
+	"HistoryWhy\x12\x14\n" +
+	"\x10HISTORY_WHY_HELD\x10\x00\x12\x18\n" +
+	"\x14HISTORY_WHY_RELEASED\x10\x01\x12!\n" +
+	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
+	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
+	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\x9d\x04\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -5499,21 +7748,26 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x16EVENT_KIND_OPEN_CLIENT\x10\x0e\x12\x1c\n" +
 	"\x18EVENT_KIND_FORGET_CLIENT\x10\x0f\x12\x17\n" +
 	"\x13EVENT_KIND_RESIGNED\x10\x10\x12\x14\n" +
-	"\x10EVENT_KIND_REIGN\x10\x11*\x8c\x01\n" +
+	"\x10EVENT_KIND_REIGN\x10\x11\x12\x17\n" +
+	"\x13EVENT_KIND_METADATA\x10\x12\x12\x12\n" +
+	"\x0eEVENT_KIND_ASK\x10\x13\x12\x18\n" +
+	"\x14EVENT_KIND_DOWNGRADE\x10\x18\x12\x13\n" +
+	"\x0fEVENT_KIND_SEAL\x10\x14*\x8c\x01\n" +
 	"\n" +
 	"LossReason\x12\x14\n" +
 	"\x10LOSS_REASON_NONE\x10\x00\x12\x17\n" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\xc3\t\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\xb9\x0e\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
 	"\aAcquire\x12\x1b.holdfast.v1.AcquireRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
 	"\aRelease\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\n" +
-	"RenewLease\x12\x1e.holdfast.v1.RenewLeaseRequest\x1a\x13.holdfast.v1.Answer\x12J\n" +
+	"RenewLease\x12\x1e.holdfast.v1.RenewLeaseRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
+	"\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x13.holdfast.v1.Answer\x12J\n" +
 	"\tKeepAlive\x12\x1d.holdfast.v1.KeepAliveRequest\x1a\x1e.holdfast.v1.KeepAliveResponse\x12A\n" +
 	"\n" +
 	"FileAppend\x12\x1e.holdfast.v1.FileAppendRequest\x1a\x13.holdfast.v1.Answer\x12=\n" +
@@ -5521,13 +7775,22 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"UnbindFile\x12\x1e.holdfast.v1.UnbindFileRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\n" +
-	"RotateFile\x12\x1e.holdfast.v1.RotateFileRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
+	"RotateFile\x12\x1e.holdfast.v1.RotateFileRequest\x1a\x13.holdfast.v1.Answer\x12=\n" +
+	"\bSealFile\x12\x1c.holdfast.v1.SealFileRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
 	"\x06Cancel\x12\x1a.holdfast.v1.CancelRequest\x1a\x13.holdfast.v1.Answer\x12D\n" +
 	"\aOutcome\x12\x1b.holdfast.v1.OutcomeRequest\x1a\x1c.holdfast.v1.OutcomeResponse\x12D\n" +
 	"\aGetLock\x12\x1b.holdfast.v1.GetLockRequest\x1a\x1c.holdfast.v1.GetLockResponse\x12J\n" +
-	"\tListLocks\x12\x1d.holdfast.v1.ListLocksRequest\x1a\x1e.holdfast.v1.ListLocksResponse\x12@\n" +
+	"\tListFiles\x12\x1d.holdfast.v1.ListFilesRequest\x1a\x1e.holdfast.v1.ListFilesResponse\x12G\n" +
+	"\bReadFile\x12\x1c.holdfast.v1.ReadFileRequest\x1a\x1d.holdfast.v1.ReadFileResponse\x12M\n" +
+	"\n" +
+	"FollowFile\x12\x1e.holdfast.v1.FollowFileRequest\x1a\x1d.holdfast.v1.ReadFileResponse0\x01\x12J\n" +
+	"\tBlameFile\x12\x1d.holdfast.v1.BlameFileRequest\x1a\x1e.holdfast.v1.BlameFileResponse\x12J\n" +
+	"\tListLocks\x12\x1d.holdfast.v1.ListLocksRequest\x1a\x1e.holdfast.v1.ListLocksResponse\x12D\n" +
+	"\aHistory\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse\x12@\n" +
 	"\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x1a.holdfast.v1.WatchResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.holdfast.v1.SessionRequest\x1a\x1c.holdfast.v1.SessionResponse(\x010\x01\x12?\n" +
+	"\tDowngrade\x12\x1d.holdfast.v1.DowngradeRequest\x1a\x13.holdfast.v1.Answer\x12C\n" +
+	"\vSetMetadata\x12\x1f.holdfast.v1.SetMetadataRequest\x1a\x13.holdfast.v1.Answer\x12?\n" +
 	"\tBreakLock\x12\x1d.holdfast.v1.BreakLockRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse\x12=\n" +
 	"\bHandover\x12\x1c.holdfast.v1.HandoverRequest\x1a\x13.holdfast.v1.AnswerB2Z0github.com/holdfast-lock/holdfast/shared/wire/pbb\x06proto3"
@@ -5544,178 +7807,238 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 	return file_shared_wire_holdfast_proto_rawDescData
 }
 
-var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_shared_wire_holdfast_proto_goTypes = []any{
-	(Status)(0),               // 0: holdfast.v1.Status
-	(Role)(0),                 // 1: holdfast.v1.Role
-	(Mode)(0),                 // 2: holdfast.v1.Mode
-	(RequestState)(0),         // 3: holdfast.v1.RequestState
-	(EventKind)(0),            // 4: holdfast.v1.EventKind
-	(LossReason)(0),           // 5: holdfast.v1.LossReason
-	(*Holder)(nil),            // 6: holdfast.v1.Holder
-	(*LockHolder)(nil),        // 7: holdfast.v1.LockHolder
-	(*Primary)(nil),           // 8: holdfast.v1.Primary
-	(*Receipt)(nil),           // 9: holdfast.v1.Receipt
-	(*Answer)(nil),            // 10: holdfast.v1.Answer
-	(*ErrorDetail)(nil),       // 11: holdfast.v1.ErrorDetail
-	(*OpenClientRequest)(nil), // 12: holdfast.v1.OpenClientRequest
-	(*AcquireRequest)(nil),    // 13: holdfast.v1.AcquireRequest
-	(*ReleaseRequest)(nil),    // 14: holdfast.v1.ReleaseRequest
-	(*RenewLeaseRequest)(nil), // 15: holdfast.v1.RenewLeaseRequest
-	(*KeepAliveRequest)(nil),  // 16: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil), // 17: holdfast.v1.KeepAliveResponse
-	(*HeldLock)(nil),          // 18: holdfast.v1.HeldLock
-	(*FileAppendRequest)(nil), // 19: holdfast.v1.FileAppendRequest
-	(*BindFileRequest)(nil),   // 20: holdfast.v1.BindFileRequest
-	(*UnbindFileRequest)(nil), // 21: holdfast.v1.UnbindFileRequest
-	(*RotateFileRequest)(nil), // 22: holdfast.v1.RotateFileRequest
-	(*CancelRequest)(nil),     // 23: holdfast.v1.CancelRequest
-	(*OutcomeRequest)(nil),    // 24: holdfast.v1.OutcomeRequest
-	(*OutcomeResponse)(nil),   // 25: holdfast.v1.OutcomeResponse
-	(*BreakLockRequest)(nil),  // 26: holdfast.v1.BreakLockRequest
-	(*HandoverRequest)(nil),   // 27: holdfast.v1.HandoverRequest
-	(*Lock)(nil),              // 28: holdfast.v1.Lock
-	(*Grant)(nil),             // 29: holdfast.v1.Grant
-	(*Waiter)(nil),            // 30: holdfast.v1.Waiter
-	(*File)(nil),              // 31: holdfast.v1.File
-	(*GetLockRequest)(nil),    // 32: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),   // 33: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),  // 34: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil), // 35: holdfast.v1.ListLocksResponse
-	(*Event)(nil),             // 36: holdfast.v1.Event
-	(*WatchRequest)(nil),      // 37: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),     // 38: holdfast.v1.WatchResponse
-	(*Reset)(nil),             // 39: holdfast.v1.Reset
-	(*Loss)(nil),              // 40: holdfast.v1.Loss
-	(*SessionRequest)(nil),    // 41: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),      // 42: holdfast.v1.SessionHello
-	(*Operation)(nil),         // 43: holdfast.v1.Operation
-	(*SessionWatch)(nil),      // 44: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),   // 45: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),    // 46: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),     // 47: holdfast.v1.SessionEvents
-	(*Queued)(nil),            // 48: holdfast.v1.Queued
-	(*StatusRequest)(nil),     // 49: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),    // 50: holdfast.v1.StatusResponse
-	(*Server)(nil),            // 51: holdfast.v1.Server
-	(*VolumeStatus)(nil),      // 52: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),      // 53: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),       // 54: holdfast.v1.TableStatus
+	(Status)(0),                // 0: holdfast.v1.Status
+	(Role)(0),                  // 1: holdfast.v1.Role
+	(Mode)(0),                  // 2: holdfast.v1.Mode
+	(RequestState)(0),          // 3: holdfast.v1.RequestState
+	(HistoryWhy)(0),            // 4: holdfast.v1.HistoryWhy
+	(EventKind)(0),             // 5: holdfast.v1.EventKind
+	(LossReason)(0),            // 6: holdfast.v1.LossReason
+	(*Holder)(nil),             // 7: holdfast.v1.Holder
+	(*LockHolder)(nil),         // 8: holdfast.v1.LockHolder
+	(*Primary)(nil),            // 9: holdfast.v1.Primary
+	(*Receipt)(nil),            // 10: holdfast.v1.Receipt
+	(*Answer)(nil),             // 11: holdfast.v1.Answer
+	(*AskToRelease)(nil),       // 12: holdfast.v1.AskToRelease
+	(*ErrorDetail)(nil),        // 13: holdfast.v1.ErrorDetail
+	(*OpenClientRequest)(nil),  // 14: holdfast.v1.OpenClientRequest
+	(*AcquireRequest)(nil),     // 15: holdfast.v1.AcquireRequest
+	(*DowngradeRequest)(nil),   // 16: holdfast.v1.DowngradeRequest
+	(*SetMetadataRequest)(nil), // 17: holdfast.v1.SetMetadataRequest
+	(*ReleaseRequest)(nil),     // 18: holdfast.v1.ReleaseRequest
+	(*RenewLeaseRequest)(nil),  // 19: holdfast.v1.RenewLeaseRequest
+	(*VerifyRequest)(nil),      // 20: holdfast.v1.VerifyRequest
+	(*KeepAliveRequest)(nil),   // 21: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),  // 22: holdfast.v1.KeepAliveResponse
+	(*HeldLock)(nil),           // 23: holdfast.v1.HeldLock
+	(*FileAppendRequest)(nil),  // 24: holdfast.v1.FileAppendRequest
+	(*BindFileRequest)(nil),    // 25: holdfast.v1.BindFileRequest
+	(*UnbindFileRequest)(nil),  // 26: holdfast.v1.UnbindFileRequest
+	(*RotateFileRequest)(nil),  // 27: holdfast.v1.RotateFileRequest
+	(*SealFileRequest)(nil),    // 28: holdfast.v1.SealFileRequest
+	(*CancelRequest)(nil),      // 29: holdfast.v1.CancelRequest
+	(*OutcomeRequest)(nil),     // 30: holdfast.v1.OutcomeRequest
+	(*OutcomeResponse)(nil),    // 31: holdfast.v1.OutcomeResponse
+	(*BreakLockRequest)(nil),   // 32: holdfast.v1.BreakLockRequest
+	(*HandoverRequest)(nil),    // 33: holdfast.v1.HandoverRequest
+	(*Lock)(nil),               // 34: holdfast.v1.Lock
+	(*Grant)(nil),              // 35: holdfast.v1.Grant
+	(*Waiter)(nil),             // 36: holdfast.v1.Waiter
+	(*File)(nil),               // 37: holdfast.v1.File
+	(*GetLockRequest)(nil),     // 38: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),    // 39: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),   // 40: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),  // 41: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),          // 42: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),     // 43: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),    // 44: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),       // 45: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),   // 46: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),  // 47: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),    // 48: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),  // 49: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),   // 50: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),   // 51: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),  // 52: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),        // 53: holdfast.v1.BlamedPiece
+	(*Event)(nil),              // 54: holdfast.v1.Event
+	(*WatchRequest)(nil),       // 55: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),      // 56: holdfast.v1.WatchResponse
+	(*Reset)(nil),              // 57: holdfast.v1.Reset
+	(*Loss)(nil),               // 58: holdfast.v1.Loss
+	(*SessionRequest)(nil),     // 59: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),       // 60: holdfast.v1.SessionHello
+	(*Operation)(nil),          // 61: holdfast.v1.Operation
+	(*SessionWatch)(nil),       // 62: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),    // 63: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),     // 64: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),      // 65: holdfast.v1.SessionEvents
+	(*Queued)(nil),             // 66: holdfast.v1.Queued
+	(*StatusRequest)(nil),      // 67: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),     // 68: holdfast.v1.StatusResponse
+	(*Server)(nil),             // 69: holdfast.v1.Server
+	(*VolumeStatus)(nil),       // 70: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),       // 71: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),        // 72: holdfast.v1.TableStatus
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
-	0,  // 0: holdfast.v1.Answer.status:type_name -> holdfast.v1.Status
-	7,  // 1: holdfast.v1.Answer.holder:type_name -> holdfast.v1.LockHolder
-	9,  // 2: holdfast.v1.Answer.receipt:type_name -> holdfast.v1.Receipt
-	8,  // 3: holdfast.v1.Answer.primary:type_name -> holdfast.v1.Primary
-	0,  // 4: holdfast.v1.ErrorDetail.status:type_name -> holdfast.v1.Status
-	8,  // 5: holdfast.v1.ErrorDetail.primary:type_name -> holdfast.v1.Primary
-	2,  // 6: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
-	6,  // 7: holdfast.v1.AcquireRequest.holder:type_name -> holdfast.v1.Holder
-	0,  // 8: holdfast.v1.KeepAliveResponse.status:type_name -> holdfast.v1.Status
-	18, // 9: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
-	8,  // 10: holdfast.v1.KeepAliveResponse.primary:type_name -> holdfast.v1.Primary
-	0,  // 11: holdfast.v1.OutcomeResponse.status:type_name -> holdfast.v1.Status
-	3,  // 12: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
-	10, // 13: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
-	8,  // 14: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
-	29, // 15: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
-	30, // 16: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
-	31, // 17: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
-	2,  // 18: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
-	6,  // 19: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
-	2,  // 20: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
-	6,  // 21: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
-	0,  // 22: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
-	28, // 23: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
-	0,  // 24: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
-	28, // 25: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
-	4,  // 26: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
-	2,  // 27: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
-	6,  // 28: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
-	4,  // 29: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
-	0,  // 30: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
-	36, // 31: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
-	39, // 32: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
-	8,  // 33: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
-	28, // 34: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
-	5,  // 35: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
-	9,  // 36: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	42, // 37: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	43, // 38: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	16, // 39: holdfast.v1.SessionRequest.keep_alive:type_name -> holdfast.v1.KeepAliveRequest
-	44, // 40: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
-	6,  // 41: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
-	13, // 42: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	14, // 43: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	15, // 44: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	19, // 45: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	20, // 46: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	21, // 47: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	22, // 48: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	23, // 49: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	24, // 50: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	26, // 51: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	37, // 52: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	46, // 53: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	10, // 54: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	25, // 55: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	17, // 56: holdfast.v1.SessionResponse.keep_alive:type_name -> holdfast.v1.KeepAliveResponse
-	29, // 57: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	40, // 58: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	47, // 59: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	48, // 60: holdfast.v1.SessionResponse.queued:type_name -> holdfast.v1.Queued
-	11, // 61: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	38, // 62: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,  // 63: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,  // 64: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	8,  // 65: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	51, // 66: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	54, // 67: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,  // 68: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	52, // 69: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	53, // 70: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	12, // 71: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	13, // 72: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	14, // 73: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	15, // 74: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	16, // 75: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	19, // 76: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	20, // 77: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	21, // 78: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	22, // 79: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	23, // 80: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	24, // 81: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	32, // 82: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	34, // 83: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	37, // 84: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	41, // 85: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	26, // 86: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	49, // 87: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	27, // 88: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	10, // 89: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	10, // 90: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	10, // 91: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	10, // 92: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	17, // 93: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	10, // 94: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	10, // 95: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	10, // 96: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	10, // 97: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	10, // 98: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	25, // 99: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	33, // 100: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	35, // 101: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	38, // 102: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	45, // 103: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	10, // 104: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	50, // 105: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	10, // 106: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	89, // [89:107] is the sub-list for method output_type
-	71, // [71:89] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
+	0,   // 1: holdfast.v1.Answer.status:type_name -> holdfast.v1.Status
+	8,   // 2: holdfast.v1.Answer.holder:type_name -> holdfast.v1.LockHolder
+	10,  // 3: holdfast.v1.Answer.receipt:type_name -> holdfast.v1.Receipt
+	9,   // 4: holdfast.v1.Answer.primary:type_name -> holdfast.v1.Primary
+	12,  // 5: holdfast.v1.Answer.ask:type_name -> holdfast.v1.AskToRelease
+	2,   // 6: holdfast.v1.Answer.mode:type_name -> holdfast.v1.Mode
+	0,   // 7: holdfast.v1.ErrorDetail.status:type_name -> holdfast.v1.Status
+	9,   // 8: holdfast.v1.ErrorDetail.primary:type_name -> holdfast.v1.Primary
+	2,   // 9: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
+	7,   // 10: holdfast.v1.AcquireRequest.holder:type_name -> holdfast.v1.Holder
+	0,   // 11: holdfast.v1.KeepAliveResponse.status:type_name -> holdfast.v1.Status
+	23,  // 12: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
+	9,   // 13: holdfast.v1.KeepAliveResponse.primary:type_name -> holdfast.v1.Primary
+	12,  // 14: holdfast.v1.KeepAliveResponse.asks:type_name -> holdfast.v1.AskToRelease
+	0,   // 15: holdfast.v1.OutcomeResponse.status:type_name -> holdfast.v1.Status
+	3,   // 16: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
+	11,  // 17: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
+	9,   // 18: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
+	35,  // 19: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
+	36,  // 20: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
+	37,  // 21: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
+	35,  // 22: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
+	2,   // 23: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
+	7,   // 24: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
+	12,  // 25: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
+	2,   // 26: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
+	7,   // 27: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
+	0,   // 28: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
+	34,  // 29: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
+	0,   // 30: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
+	34,  // 31: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
+	4,   // 32: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
+	7,   // 33: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
+	10,  // 34: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
+	2,   // 35: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
+	0,   // 36: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
+	42,  // 37: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
+	45,  // 38: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
+	45,  // 39: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
+	0,   // 40: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
+	37,  // 41: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
+	0,   // 42: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
+	9,   // 43: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 44: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
+	53,  // 45: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
+	5,   // 46: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
+	2,   // 47: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
+	7,   // 48: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
+	5,   // 49: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
+	0,   // 50: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
+	54,  // 51: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
+	57,  // 52: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
+	9,   // 53: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
+	34,  // 54: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
+	6,   // 55: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
+	10,  // 56: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
+	60,  // 57: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	61,  // 58: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	21,  // 59: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	62,  // 60: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	7,   // 61: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
+	15,  // 62: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	18,  // 63: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	19,  // 64: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	24,  // 65: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	25,  // 66: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	26,  // 67: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	27,  // 68: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	29,  // 69: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	30,  // 70: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	32,  // 71: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	17,  // 72: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	16,  // 73: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
+	28,  // 74: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	55,  // 75: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	64,  // 76: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 77: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	31,  // 78: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	22,  // 79: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	35,  // 80: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	58,  // 81: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	65,  // 82: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	66,  // 83: holdfast.v1.SessionResponse.queued:type_name -> holdfast.v1.Queued
+	13,  // 84: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 85: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	56,  // 86: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 87: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 88: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 89: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	69,  // 90: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	72,  // 91: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 92: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	70,  // 93: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	71,  // 94: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 95: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 96: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	18,  // 97: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	19,  // 98: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	20,  // 99: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	21,  // 100: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	24,  // 101: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	25,  // 102: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	26,  // 103: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	27,  // 104: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	28,  // 105: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	29,  // 106: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	30,  // 107: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	38,  // 108: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	46,  // 109: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	48,  // 110: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	49,  // 111: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	51,  // 112: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	40,  // 113: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	43,  // 114: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	55,  // 115: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	59,  // 116: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	16,  // 117: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 118: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	32,  // 119: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	67,  // 120: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	33,  // 121: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	11,  // 122: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 123: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 124: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 125: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 126: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	22,  // 127: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 128: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 129: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 132: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	31,  // 134: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	39,  // 135: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	47,  // 136: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	50,  // 137: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	50,  // 138: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	52,  // 139: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	41,  // 140: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	44,  // 141: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	56,  // 142: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	63,  // 143: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	11,  // 144: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 145: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 146: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	68,  // 147: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 148: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	122, // [122:149] is the sub-list for method output_type
+	95,  // [95:122] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -5723,13 +8046,19 @@ func file_shared_wire_holdfast_proto_init() {
 	if File_shared_wire_holdfast_proto != nil {
 		return
 	}
-	file_shared_wire_holdfast_proto_msgTypes[7].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[13].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[31].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[4].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[8].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[17].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[36].OneofWrappers = []any{
+		(*HistoryRequest_Lock)(nil),
+		(*HistoryRequest_Prefix)(nil),
+	}
+	file_shared_wire_holdfast_proto_msgTypes[42].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[48].OneofWrappers = []any{
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[37].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[54].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -5740,14 +8069,17 @@ func file_shared_wire_holdfast_proto_init() {
 		(*Operation_Cancel)(nil),
 		(*Operation_Outcome)(nil),
 		(*Operation_Break)(nil),
+		(*Operation_SetMetadata)(nil),
+		(*Operation_Downgrade)(nil),
+		(*Operation_Seal)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   49,
+			NumEnums:      7,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

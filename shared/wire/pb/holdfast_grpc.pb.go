@@ -31,24 +31,33 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LockService_OpenClient_FullMethodName = "/holdfast.v1.LockService/OpenClient"
-	LockService_Acquire_FullMethodName    = "/holdfast.v1.LockService/Acquire"
-	LockService_Release_FullMethodName    = "/holdfast.v1.LockService/Release"
-	LockService_RenewLease_FullMethodName = "/holdfast.v1.LockService/RenewLease"
-	LockService_KeepAlive_FullMethodName  = "/holdfast.v1.LockService/KeepAlive"
-	LockService_FileAppend_FullMethodName = "/holdfast.v1.LockService/FileAppend"
-	LockService_BindFile_FullMethodName   = "/holdfast.v1.LockService/BindFile"
-	LockService_UnbindFile_FullMethodName = "/holdfast.v1.LockService/UnbindFile"
-	LockService_RotateFile_FullMethodName = "/holdfast.v1.LockService/RotateFile"
-	LockService_Cancel_FullMethodName     = "/holdfast.v1.LockService/Cancel"
-	LockService_Outcome_FullMethodName    = "/holdfast.v1.LockService/Outcome"
-	LockService_GetLock_FullMethodName    = "/holdfast.v1.LockService/GetLock"
-	LockService_ListLocks_FullMethodName  = "/holdfast.v1.LockService/ListLocks"
-	LockService_Watch_FullMethodName      = "/holdfast.v1.LockService/Watch"
-	LockService_Session_FullMethodName    = "/holdfast.v1.LockService/Session"
-	LockService_BreakLock_FullMethodName  = "/holdfast.v1.LockService/BreakLock"
-	LockService_Status_FullMethodName     = "/holdfast.v1.LockService/Status"
-	LockService_Handover_FullMethodName   = "/holdfast.v1.LockService/Handover"
+	LockService_OpenClient_FullMethodName  = "/holdfast.v1.LockService/OpenClient"
+	LockService_Acquire_FullMethodName     = "/holdfast.v1.LockService/Acquire"
+	LockService_Release_FullMethodName     = "/holdfast.v1.LockService/Release"
+	LockService_RenewLease_FullMethodName  = "/holdfast.v1.LockService/RenewLease"
+	LockService_Verify_FullMethodName      = "/holdfast.v1.LockService/Verify"
+	LockService_KeepAlive_FullMethodName   = "/holdfast.v1.LockService/KeepAlive"
+	LockService_FileAppend_FullMethodName  = "/holdfast.v1.LockService/FileAppend"
+	LockService_BindFile_FullMethodName    = "/holdfast.v1.LockService/BindFile"
+	LockService_UnbindFile_FullMethodName  = "/holdfast.v1.LockService/UnbindFile"
+	LockService_RotateFile_FullMethodName  = "/holdfast.v1.LockService/RotateFile"
+	LockService_SealFile_FullMethodName    = "/holdfast.v1.LockService/SealFile"
+	LockService_Cancel_FullMethodName      = "/holdfast.v1.LockService/Cancel"
+	LockService_Outcome_FullMethodName     = "/holdfast.v1.LockService/Outcome"
+	LockService_GetLock_FullMethodName     = "/holdfast.v1.LockService/GetLock"
+	LockService_ListFiles_FullMethodName   = "/holdfast.v1.LockService/ListFiles"
+	LockService_ReadFile_FullMethodName    = "/holdfast.v1.LockService/ReadFile"
+	LockService_FollowFile_FullMethodName  = "/holdfast.v1.LockService/FollowFile"
+	LockService_BlameFile_FullMethodName   = "/holdfast.v1.LockService/BlameFile"
+	LockService_ListLocks_FullMethodName   = "/holdfast.v1.LockService/ListLocks"
+	LockService_History_FullMethodName     = "/holdfast.v1.LockService/History"
+	LockService_Watch_FullMethodName       = "/holdfast.v1.LockService/Watch"
+	LockService_Session_FullMethodName     = "/holdfast.v1.LockService/Session"
+	LockService_Downgrade_FullMethodName   = "/holdfast.v1.LockService/Downgrade"
+	LockService_SetMetadata_FullMethodName = "/holdfast.v1.LockService/SetMetadata"
+	LockService_BreakLock_FullMethodName   = "/holdfast.v1.LockService/BreakLock"
+	LockService_Status_FullMethodName      = "/holdfast.v1.LockService/Status"
+	LockService_Handover_FullMethodName    = "/holdfast.v1.LockService/Handover"
 )
 
 // LockServiceClient is the client API for LockService service.
@@ -61,6 +70,9 @@ type LockServiceClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*Answer, error)
 	// RenewLease extends one lease on the word of whoever has its token.
 	RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*Answer, error)
+	// Verify says whether a token is the live one of its lock, for whoever is to act on
+	// its holder's word. It renews nothing.
+	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*Answer, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(ctx context.Context, in *KeepAliveRequest, opts ...grpc.CallOption) (*KeepAliveResponse, error)
 	FileAppend(ctx context.Context, in *FileAppendRequest, opts ...grpc.CallOption) (*Answer, error)
@@ -68,16 +80,37 @@ type LockServiceClient interface {
 	UnbindFile(ctx context.Context, in *UnbindFileRequest, opts ...grpc.CallOption) (*Answer, error)
 	// RotateFile gives a protected file a new, empty inode; a quarantined one goes on like that.
 	RotateFile(ctx context.Context, in *RotateFileRequest, opts ...grpc.CallOption) (*Answer, error)
+	// SealFile ends the present generation of a protected file: nothing is appended to it
+	// any more. Every byte of it is durable in the file before the answer.
+	SealFile(ctx context.Context, in *SealFileRequest, opts ...grpc.CallOption) (*Answer, error)
 	// Cancel sees to it that a request ends now or never executes, and tells its outcome.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Answer, error)
 	// Outcome tells what became of a request. It changes nothing.
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeResponse, error)
 	GetLock(ctx context.Context, in *GetLockRequest, opts ...grpc.CallOption) (*GetLockResponse, error)
+	// ListFiles lists the protected files.
+	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
+	// ReadFile reads bytes of a protected file that were acknowledged, or could be: their
+	// appends are committed and written.
+	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error)
+	// FollowFile reads them as they come, over rotations too.
+	FollowFile(ctx context.Context, in *FollowFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
+	// BlameFile tells which appends wrote bytes of a protected file. Any server answers it.
+	BlameFile(ctx context.Context, in *BlameFileRequest, opts ...grpc.CallOption) (*BlameFileResponse, error)
 	ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error)
+	// History tells which grants ended, when and why, and which have not. Any server
+	// answers from its memory and from the files of the share.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// Session carries operations, keep-alives, losses and watches of one client on one stream.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
-	// BreakLock ends a grant on an operator's word. From its LSN on the token is dead.
+	// Downgrade makes an exclusive grant a shared one under the same token. There is no
+	// way back: release, and acquire again.
+	Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error)
+	// SetMetadata replaces what the holder says with its grant.
+	SetMetadata(ctx context.Context, in *SetMetadataRequest, opts ...grpc.CallOption) (*Answer, error)
+	// BreakLock ends a grant on an operator's word, at once or after asking the holder
+	// and a grace. From the LSN of its end on the token is dead.
 	BreakLock(ctx context.Context, in *BreakLockRequest, opts ...grpc.CallOption) (*Answer, error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Handover moves the reign on purpose.
@@ -126,6 +159,16 @@ func (c *lockServiceClient) RenewLease(ctx context.Context, in *RenewLeaseReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
 	err := c.cc.Invoke(ctx, LockService_RenewLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_Verify_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +225,16 @@ func (c *lockServiceClient) RotateFile(ctx context.Context, in *RotateFileReques
 	return out, nil
 }
 
+func (c *lockServiceClient) SealFile(ctx context.Context, in *SealFileRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_SealFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
@@ -212,6 +265,55 @@ func (c *lockServiceClient) GetLock(ctx context.Context, in *GetLockRequest, opt
 	return out, nil
 }
 
+func (c *lockServiceClient) ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFilesResponse)
+	err := c.cc.Invoke(ctx, LockService_ListFiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadFileResponse)
+	err := c.cc.Invoke(ctx, LockService_ReadFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) FollowFile(ctx context.Context, in *FollowFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[0], LockService_FollowFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowFileRequest, ReadFileResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LockService_FollowFileClient = grpc.ServerStreamingClient[ReadFileResponse]
+
+func (c *lockServiceClient) BlameFile(ctx context.Context, in *BlameFileRequest, opts ...grpc.CallOption) (*BlameFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BlameFileResponse)
+	err := c.cc.Invoke(ctx, LockService_BlameFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListLocksResponse)
@@ -222,9 +324,19 @@ func (c *lockServiceClient) ListLocks(ctx context.Context, in *ListLocksRequest,
 	return out, nil
 }
 
+func (c *lockServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HistoryResponse)
+	err := c.cc.Invoke(ctx, LockService_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[0], LockService_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[1], LockService_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +355,7 @@ type LockService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
 func (c *lockServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[1], LockService_Session_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[2], LockService_Session_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -253,6 +365,26 @@ func (c *lockServiceClient) Session(ctx context.Context, opts ...grpc.CallOption
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LockService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
+
+func (c *lockServiceClient) Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_Downgrade_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) SetMetadata(ctx context.Context, in *SetMetadataRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_SetMetadata_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *lockServiceClient) BreakLock(ctx context.Context, in *BreakLockRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -294,6 +426,9 @@ type LockServiceServer interface {
 	Release(context.Context, *ReleaseRequest) (*Answer, error)
 	// RenewLease extends one lease on the word of whoever has its token.
 	RenewLease(context.Context, *RenewLeaseRequest) (*Answer, error)
+	// Verify says whether a token is the live one of its lock, for whoever is to act on
+	// its holder's word. It renews nothing.
+	Verify(context.Context, *VerifyRequest) (*Answer, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(context.Context, *KeepAliveRequest) (*KeepAliveResponse, error)
 	FileAppend(context.Context, *FileAppendRequest) (*Answer, error)
@@ -301,16 +436,37 @@ type LockServiceServer interface {
 	UnbindFile(context.Context, *UnbindFileRequest) (*Answer, error)
 	// RotateFile gives a protected file a new, empty inode; a quarantined one goes on like that.
 	RotateFile(context.Context, *RotateFileRequest) (*Answer, error)
+	// SealFile ends the present generation of a protected file: nothing is appended to it
+	// any more. Every byte of it is durable in the file before the answer.
+	SealFile(context.Context, *SealFileRequest) (*Answer, error)
 	// Cancel sees to it that a request ends now or never executes, and tells its outcome.
 	Cancel(context.Context, *CancelRequest) (*Answer, error)
 	// Outcome tells what became of a request. It changes nothing.
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeResponse, error)
 	GetLock(context.Context, *GetLockRequest) (*GetLockResponse, error)
+	// ListFiles lists the protected files.
+	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
+	// ReadFile reads bytes of a protected file that were acknowledged, or could be: their
+	// appends are committed and written.
+	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
+	// FollowFile reads them as they come, over rotations too.
+	FollowFile(*FollowFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
+	// BlameFile tells which appends wrote bytes of a protected file. Any server answers it.
+	BlameFile(context.Context, *BlameFileRequest) (*BlameFileResponse, error)
 	ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error)
+	// History tells which grants ended, when and why, and which have not. Any server
+	// answers from its memory and from the files of the share.
+	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// Session carries operations, keep-alives, losses and watches of one client on one stream.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
-	// BreakLock ends a grant on an operator's word. From its LSN on the token is dead.
+	// Downgrade makes an exclusive grant a shared one under the same token. There is no
+	// way back: release, and acquire again.
+	Downgrade(context.Context, *DowngradeRequest) (*Answer, error)
+	// SetMetadata replaces what the holder says with its grant.
+	SetMetadata(context.Context, *SetMetadataRequest) (*Answer, error)
+	// BreakLock ends a grant on an operator's word, at once or after asking the holder
+	// and a grace. From the LSN of its end on the token is dead.
 	BreakLock(context.Context, *BreakLockRequest) (*Answer, error)
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Handover moves the reign on purpose.
@@ -337,6 +493,9 @@ func (UnimplementedLockServiceServer) Release(context.Context, *ReleaseRequest) 
 func (UnimplementedLockServiceServer) RenewLease(context.Context, *RenewLeaseRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method RenewLease not implemented")
 }
+func (UnimplementedLockServiceServer) Verify(context.Context, *VerifyRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
+}
 func (UnimplementedLockServiceServer) KeepAlive(context.Context, *KeepAliveRequest) (*KeepAliveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KeepAlive not implemented")
 }
@@ -352,6 +511,9 @@ func (UnimplementedLockServiceServer) UnbindFile(context.Context, *UnbindFileReq
 func (UnimplementedLockServiceServer) RotateFile(context.Context, *RotateFileRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method RotateFile not implemented")
 }
+func (UnimplementedLockServiceServer) SealFile(context.Context, *SealFileRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method SealFile not implemented")
+}
 func (UnimplementedLockServiceServer) Cancel(context.Context, *CancelRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
 }
@@ -361,14 +523,35 @@ func (UnimplementedLockServiceServer) Outcome(context.Context, *OutcomeRequest) 
 func (UnimplementedLockServiceServer) GetLock(context.Context, *GetLockRequest) (*GetLockResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetLock not implemented")
 }
+func (UnimplementedLockServiceServer) ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
+}
+func (UnimplementedLockServiceServer) ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadFile not implemented")
+}
+func (UnimplementedLockServiceServer) FollowFile(*FollowFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method FollowFile not implemented")
+}
+func (UnimplementedLockServiceServer) BlameFile(context.Context, *BlameFileRequest) (*BlameFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BlameFile not implemented")
+}
 func (UnimplementedLockServiceServer) ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLocks not implemented")
+}
+func (UnimplementedLockServiceServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedLockServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedLockServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedLockServiceServer) Downgrade(context.Context, *DowngradeRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
+}
+func (UnimplementedLockServiceServer) SetMetadata(context.Context, *SetMetadataRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetMetadata not implemented")
 }
 func (UnimplementedLockServiceServer) BreakLock(context.Context, *BreakLockRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method BreakLock not implemented")
@@ -472,6 +655,24 @@ func _LockService_RenewLease_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_Verify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Verify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Verify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Verify(ctx, req.(*VerifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_KeepAlive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(KeepAliveRequest)
 	if err := dec(in); err != nil {
@@ -562,6 +763,24 @@ func _LockService_RotateFile_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_SealFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SealFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).SealFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_SealFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).SealFile(ctx, req.(*SealFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelRequest)
 	if err := dec(in); err != nil {
@@ -616,6 +835,71 @@ func _LockService_GetLock_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).ListFiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_ListFiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).ListFiles(ctx, req.(*ListFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_ReadFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).ReadFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_ReadFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).ReadFile(ctx, req.(*ReadFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_FollowFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LockServiceServer).FollowFile(m, &grpc.GenericServerStream[FollowFileRequest, ReadFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type LockService_FollowFileServer = grpc.ServerStreamingServer[ReadFileResponse]
+
+func _LockService_BlameFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BlameFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).BlameFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_BlameFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).BlameFile(ctx, req.(*BlameFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_ListLocks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListLocksRequest)
 	if err := dec(in); err != nil {
@@ -630,6 +914,24 @@ func _LockService_ListLocks_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LockServiceServer).ListLocks(ctx, req.(*ListLocksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).History(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_History_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).History(ctx, req.(*HistoryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -651,6 +953,42 @@ func _LockService_Session_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LockService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
+
+func _LockService_Downgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DowngradeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Downgrade(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Downgrade_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Downgrade(ctx, req.(*DowngradeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_SetMetadata_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetMetadataRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).SetMetadata(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_SetMetadata_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).SetMetadata(ctx, req.(*SetMetadataRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _LockService_BreakLock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BreakLockRequest)
@@ -730,6 +1068,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _LockService_RenewLease_Handler,
 		},
 		{
+			MethodName: "Verify",
+			Handler:    _LockService_Verify_Handler,
+		},
+		{
 			MethodName: "KeepAlive",
 			Handler:    _LockService_KeepAlive_Handler,
 		},
@@ -750,6 +1092,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _LockService_RotateFile_Handler,
 		},
 		{
+			MethodName: "SealFile",
+			Handler:    _LockService_SealFile_Handler,
+		},
+		{
 			MethodName: "Cancel",
 			Handler:    _LockService_Cancel_Handler,
 		},
@@ -762,8 +1108,32 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _LockService_GetLock_Handler,
 		},
 		{
+			MethodName: "ListFiles",
+			Handler:    _LockService_ListFiles_Handler,
+		},
+		{
+			MethodName: "ReadFile",
+			Handler:    _LockService_ReadFile_Handler,
+		},
+		{
+			MethodName: "BlameFile",
+			Handler:    _LockService_BlameFile_Handler,
+		},
+		{
 			MethodName: "ListLocks",
 			Handler:    _LockService_ListLocks_Handler,
+		},
+		{
+			MethodName: "History",
+			Handler:    _LockService_History_Handler,
+		},
+		{
+			MethodName: "Downgrade",
+			Handler:    _LockService_Downgrade_Handler,
+		},
+		{
+			MethodName: "SetMetadata",
+			Handler:    _LockService_SetMetadata_Handler,
 		},
 		{
 			MethodName: "BreakLock",
@@ -779,6 +1149,11 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "FollowFile",
+			Handler:       _LockService_FollowFile_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Watch",
 			Handler:       _LockService_Watch_Handler,

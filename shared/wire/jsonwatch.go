@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// The words for what a watch tells besides events.
+const (
+	// WordReset is a piece of the state: forget what you knew, with the first one.
+	WordReset = "reset"
+	// WordBookmark says only that everything up to its LSN was told.
+	WordBookmark = "bookmark"
+	// WordEnd is the last thing that a watch tells: status and message say why.
+	WordEnd = "end"
+)
+
+// EventBody is what a watch tells, one object at a time: an event, a piece of a
+// reset, a bookmark or the end. All fields are always present. What does not concern it is
+// zero, "" or null.
+type EventBody struct {
+	// Kind is the word of the event, or one of the three above.
+	Kind string `json:"kind"`
+	// LSN is where to resume; 0 within a reset, which can only be begun again.
+	LSN   uint64 `json:"lsn"`
+	Epoch uint64 `json:"epoch"`
+	// Time is when the primary decided it, by its clock; for people.
+	Time       Moment     `json:"time"`
+	Lock       string     `json:"lock"`
+	Token      uint64     `json:"token"`
+	ClientID   string     `json:"client_id"`
+	RequestID  uint64     `json:"request_id"`
+	TTL        string     `json:"ttl"`
+	Wait       string     `json:"wait"`
+	Holder     *Holder    `json:"holder"` // who was granted the lock, or waits for it
+	Metadata   string     `json:"metadata"`
+	File       string     `json:"file"`
+	Generation uint64     `json:"generation"`
+	Offset     int64      `json:"offset"`
+	Length     int64      `json:"length"`
+	CRC32C     uint32     `json:"crc32c"`
+	Actor      string     `json:"actor"`
+	Reason     string     `json:"reason"`
+	ServerID   uint32     `json:"server_id"`
+	Reset      *ResetBody `json:"reset"`
+	Status     string     `json:"status"`
+	Message    string     `json:"message"`
+	Primary    *Primary   `json:"primary"`
+	RetryAfter string     `json:"retry_after"`
+}
+
+// ResetBody is a piece of the state, from part 0 to the last one.
+type ResetBody struct {
+	Part   uint32 `json:"part"`
+	Last   bool   `json:"last"`
+	Reason string `json:"reason"` // "" if nobody had asked to go on
+	// Locks are in the order of their names, without waiters and files.
+	Locks []LockBody `json:"locks"`
+}
+
+// EventBodyOf is an event in JSON.
+func EventBodyOf(e *pb.Event) EventBody {
+	b := EventBody{
+		Kind: EventWord(e.GetKind()), LSN: e.GetLsn(), Epoch: e.GetEpoch(), Time: Moment(e.GetUnixMs()),
+		Lock: e.GetLock(), Token: e.GetToken(), ClientID: e.GetClientId(), RequestID: e.GetRequestId(),
+		TTL: duration(e.GetTtlMs()), Wait: waitText(e.GetWaitMs()), Metadata: e.GetMetadata(),
+		File: e.GetFile(), Generation: e.GetGeneration(), Offset: e.GetOffset(), Length: e.GetLength(), CRC32C: e.GetCrc32C(),
+		Actor: e.GetActor(), Reason: e.GetReason(), ServerID: e.GetServerId(), Status: cluster.StatusOK.String(), RetryAfter: duration(0),
+	}
+	if k := e.GetKind(); k == pb.EventKind_EVENT_KIND_GRANT || k == pb.EventKind_EVENT_KIND_ENQUEUE {
+		h := e.GetHolder()
+		b.Holder = &Holder{
+			Client: cluster.ClientID(b.ClientID), Token: cluster.Token(b.Token),
+			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: b.Time,
+			Mode: ModeWord(e.GetMode()),
+		}
+	}
+	return b
+}
+
+// WatchBodyOf is a message of a watch that has no events in JSON.
+func WatchBodyOf(r *pb.WatchResponse) EventBody {
+	b := EventBody{
+		Kind: WordBookmark, LSN: r.GetLsn(), Epoch: r.GetEpoch(), TTL: duration(0), Wait: duration(0),
+		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(),
+		Primary: PrimaryOf(r.GetPrimary()), RetryAfter: duration(r.GetRetryAfterMs()),
+	}
+	x := r.GetReset_()
+	switch {
+	case FromStatus(r.GetStatus()) != cluster.StatusOK:
+		b.Kind = WordEnd
+	case x != nil:
+		b.Kind = WordReset
+		b.Reset = &ResetBody{Part: x.GetPart(), Last: x.GetLast(), Reason: x.GetReason(), Locks: make([]LockBody, len(x.GetLocks()))}
+		for i, l := range x.GetLocks() {
+			b.Reset.Locks[i] = lockBody(l, r.GetStatus(), "", r.GetEpoch(), r.GetLsn(), 0)
+		}
+		if !x.GetLast() {
+			b.LSN = 0
+		}
+	}
+	return b
+}
+
+// waitText is how long somebody waits at most.
+func waitText(ms int64) string {
+	if ms < 0 {
+		return "forever"
+	}
+	return duration(ms)
+}
+
+// ParseEventWord is the inverse of EventWord, for what can be watched.
+func ParseEventWord(word string) (pb.EventKind, error) {
+	k := pb.EventKind(pb.EventKind_value["EVENT_KIND_"+strings.ToUpper(word)])
+	if word != EventWord(k) || !watched(k) {
+		return 0, Invalid(fmt.Sprintf("there is no event kind %q: use %s", word, strings.Join(EventWords(), ", ")))
+	}
+	return k, nil
+}
+
+// watched says that events of this kind are told: which clients come and go is not.
+func watched(k pb.EventKind) bool {
+	return k != pb.EventKind_EVENT_KIND_NONE && k != pb.EventKind_EVENT_KIND_OPEN_CLIENT && k != pb.EventKind_EVENT_KIND_FORGET_CLIENT
+}
+
+// EventWords are the words of what can be watched, in the order of their numbers.
+func EventWords() (words []string) {
+	var kinds []pb.EventKind
+	for _, n := range pb.EventKind_value {
+		if k := pb.EventKind(n); watched(k) {
+			kinds = append(kinds, k)
+		}
+	}
+	slices.SortFunc(kinds, cmp.Compare)
+	for _, k := range kinds {
+		words = append(words, EventWord(k))
+	}
+	return words
+}
