@@ -3,6 +3,7 @@
 package locktable_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"testing"
@@ -138,10 +139,57 @@ func BenchmarkDecode(b *testing.B) {
 	buf := r.AppendHeader(nil)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(buf)))
+	var d locktable.Decoder
 	for b.Loop() {
-		if _, err := locktable.DecodeHeader(buf); err != nil {
+		if _, err := d.DecodeHeader(buf); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkExportStep is what the core loop pays for one chunk of a checkpoint.
+func BenchmarkExportStep(b *testing.B) {
+	l, _ := crowd(b, 100_000)
+	x := l.table.BeginExport()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, more := x.Next(256, nil); !more {
+			x = l.table.BeginExport()
+		}
+	}
+}
+
+// BenchmarkApplyWhileExporting is BenchmarkAcquireRelease on locks that an export has not reached.
+func BenchmarkApplyWhileExporting(b *testing.B) {
+	l, c := crowd(b, 100_000)
+	x := l.table.BeginExport()
+	defer x.Close()
+	id := cluster.RequestID(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		id += 2
+		q := acquire(c, id, "z", 0)
+		q.LowWater = id
+		token := l.do(&q, locktable.FileFacts{}).Token
+		q = release(c, id+1, "z", token)
+		q.LowWater = id + 1
+		l.do(&q, locktable.FileFacts{})
+	}
+}
+
+func BenchmarkMarshal(b *testing.B) {
+	l, _ := crowd(b, 1000)
+	var all []locktable.Entity
+	for e := range l.table.Export() {
+		all = append(all, e)
+	}
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := json.Marshal(all[i%len(all)]); err != nil {
+			b.Fatal(err)
+		}
+		i++
 	}
 }
 

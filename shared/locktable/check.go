@@ -20,7 +20,8 @@ type checker struct {
 	bound   int
 	owed    int
 	nonces  int
-	places  map[cluster.LSN]string // tokens and places of waiters: one record each
+	asked   int
+	places  map[cluster.LSN]string // tokens, places of waiters and asks: one record each
 }
 
 func (ck *checker) sum(appendTo func([]byte) []byte) {
@@ -44,19 +45,22 @@ func (ck *checker) place(lsn cluster.LSN, what string) error {
 // slow and changes nothing.
 func (t *Table) Check() error {
 	ck := &checker{t: t, places: map[cluster.LSN]string{}}
-	if !t.lockNames.check() || !t.fileNames.check() || !t.clientIDs.check() || !t.owed.check() {
+	if !t.lockNames.check() || !t.fileNames.check() || !t.clientIDs.check() || !t.owed.check() || !t.asked.check() {
 		return fmt.Errorf("invariant 9: an index is out of order")
 	}
-	if t.lockNames.len() != len(t.locks) || t.fileNames.len() != len(t.files) || t.clientIDs.len() != len(t.clients) {
+	if t.lockNames.len() != t.locks.len() || t.fileNames.len() != len(t.files) || t.clientIDs.len() != t.clients.len() {
 		return fmt.Errorf("invariant 9: an index has another length than its map")
 	}
 	for name := range t.lockNames.all() {
-		if err := ck.lock(name, t.locks[name]); err != nil {
+		if err := ck.lock(name, t.locks.get(name)); err != nil {
 			return fmt.Errorf("lock %q: %w", name, err)
 		}
 	}
 	if ck.owed != t.owed.len() {
 		return fmt.Errorf("invariant 3: %d locks are owed a grant, %d are known", ck.owed, t.owed.len())
+	}
+	if ck.asked != t.asked.len() || ck.asked != len(t.asks) {
+		return fmt.Errorf("invariant 1: %d holders are asked to let go, %d are known", ck.asked, t.asked.len())
 	}
 	for name := range t.fileNames.all() {
 		if err := ck.file(name, t.files[name]); err != nil {
@@ -67,11 +71,11 @@ func (t *Table) Check() error {
 		return fmt.Errorf("invariant 5: %d files, %d listed by locks, %d inodes", len(t.files), ck.bound, len(t.inodes))
 	}
 	for id := range t.clientIDs.all() {
-		if err := ck.client(id, t.clients[id]); err != nil {
+		if err := ck.client(id, t.clients.get(id)); err != nil {
 			return fmt.Errorf("client %s: %w", id, err)
 		}
 	}
-	if ck.waiting != 0 || ck.held != 0 || ck.nonces != len(t.nonces) {
+	if ck.waiting != 0 || ck.held != 0 || ck.nonces != t.nonces.len() {
 		return fmt.Errorf("invariant 6: %d waiters and %d grants are not listed by their clients, or nonces differ", ck.waiting, ck.held)
 	}
 	if ck.hash != t.hash {
@@ -84,22 +88,24 @@ func (ck *checker) lock(name cluster.LockName, l *lock) error {
 	if l == nil || l.name != name || name.Validate() != nil {
 		return fmt.Errorf("invariant 9: not in the map, or a bad name")
 	}
-	if l.token == 0 && l.head == nil && l.files == nil {
+	if l.holders() == 0 && l.head == nil && l.files == nil {
 		return fmt.Errorf("invariant 4: nobody holds it, waits for it or bound a file to it")
 	}
-	if l.token != 0 {
-		if err := ck.grant(l); err != nil {
+	for g := range l.grants(0) {
+		if err := ck.grant(g); err != nil {
 			return err
 		}
-	} else if l.client != nil || l.holder != nil || l.ttl != 0 || l.heldPrev != nil || l.heldNext != nil {
+	}
+	if l.token != 0 {
+		// looked at with the others
+	} else if l.client != nil || l.terms != nil || l.heldPrev != nil || l.heldNext != nil || l.grant != nil || l.since != 0 {
 		return fmt.Errorf("invariant 1: free, but remembers a holder")
 	}
-	owed := l.token == 0 && l.head != nil
-	if owed {
-		ck.owed++
+	if (l.head == nil && l.files == nil && l.grant == nil && l.sharing == nil) != (l.row == &ck.t.noRow) {
+		return fmt.Errorf("invariant 9: it has a row without need, or shares one")
 	}
-	if owed != ck.t.owed.has(name) {
-		return fmt.Errorf("invariant 3: owed a grant: %t, known as such: %t", owed, !owed)
+	if err := ck.turn(l); err != nil {
+		return err
 	}
 	if l.files != nil {
 		if l.files.len() == 0 || !l.files.check() {
@@ -113,13 +119,24 @@ func (ck *checker) lock(name cluster.LockName, l *lock) error {
 func (ck *checker) grant(l *lock) error {
 	ck.sum(l.appendGrant)
 	ck.held++
-	if l.client == nil || ck.t.clients[l.client.id] != l.client {
+	if l.client == nil || ck.t.clients.get(l.client.id) != l.client {
 		return fmt.Errorf("invariant 6: its holder is no client of the table")
 	}
-	if l.ttl <= 0 || l.mode != ModeExclusive || l.request == 0 || l.epoch == 0 {
+	if l.ttl <= 0 || l.mode > ModeShared || l.request == 0 || l.epoch == 0 {
 		return fmt.Errorf("invariant 1: its grant has TTL %v, mode %d, request %d, epoch %d", l.ttl, l.mode, l.request, l.epoch)
 	}
 	if err := ck.place(cluster.LSN(l.token), "the grant of "+string(l.name)); err != nil {
+		return fmt.Errorf("invariant 1: %w", err)
+	}
+	if l.grant == nil || l.grant.ask == nil {
+		return nil
+	}
+	ck.asked++
+	a := l.grant.ask
+	if a.Lock != l.name || a.Token != l.token || a.LSN <= cluster.LSN(l.token) || a.Grace <= 0 || !ck.t.asked.has(l.token) || ck.t.asks[l.token] != a {
+		return fmt.Errorf("invariant 1: its holder is asked wrongly: %+v", *a)
+	}
+	if err := ck.place(a.LSN, "the ask of "+string(l.name)); err != nil {
 		return fmt.Errorf("invariant 1: %w", err)
 	}
 	return nil
@@ -137,9 +154,9 @@ func (ck *checker) queue(l *lock) error {
 		switch {
 		case w.prev != prev || w.lock != l || prev != nil && prev.lsn >= w.lsn:
 			return fmt.Errorf("invariant 2: the queue is out of order at record %d", w.lsn)
-		case w.ttl <= 0 || w.wait != WaitForever && w.wait <= 0 || w.mode != ModeExclusive || w.epoch == 0:
+		case w.ttl <= 0 || w.wait != WaitForever && w.wait <= 0 || w.mode > ModeShared || w.epoch == 0:
 			return fmt.Errorf("invariant 2: the waiter of record %d has TTL %v, wait %v, mode %d", w.lsn, w.ttl, w.wait, w.mode)
-		case ck.t.clients[w.client.id] != w.client || w.client.waiter(w.request) != w:
+		case ck.t.clients.get(w.client.id) != w.client || w.client.waiter(w.request) != w:
 			return fmt.Errorf("invariant 6: client %s does not list its request %d", w.client.id, w.request)
 		}
 	}
@@ -155,7 +172,7 @@ func (ck *checker) file(name cluster.FileName, f *file) error {
 		return fmt.Errorf("invariant 9: not in the map, or a bad name")
 	}
 	ck.sum(f.appendTo)
-	if l := ck.t.locks[f.Lock]; l == nil || l.files == nil || !l.files.has(name) {
+	if l := ck.t.locks.get(f.Lock); l == nil || l.files == nil || !l.files.has(name) {
 		return fmt.Errorf("invariant 5: lock %q does not list it", f.Lock)
 	}
 	if ck.t.inodes[f.Inode] != name || f.Inode == 0 {
@@ -163,7 +180,7 @@ func (ck *checker) file(name cluster.FileName, f *file) error {
 	}
 	appended := f.LastLength > 0
 	switch {
-	case f.Generation == 0 || f.Start < 0 || f.End < f.Start || f.LastLSN == 0 || f.LastLSN > ck.t.lsn:
+	case f.Generation == 0 || f.Start < 0 || f.End < f.Start || f.LastLSN == 0 || f.LastLSN > ck.t.lsn || f.Since > f.LastLSN:
 	case appended && (f.LastOffset < f.Start || f.LastOffset+f.LastLength != f.End):
 	case !appended && (f.LastLength != 0 || f.LastOffset != 0 || f.LastCRC != 0 || f.End != f.Start):
 	case !f.Quarantined && f.Reason != "":
@@ -181,7 +198,7 @@ func (ck *checker) client(id cluster.ClientID, c *client) error {
 	held, token := 0, cluster.Token(0)
 	var prev *lock
 	for l := c.heldHead; l != nil; prev, l = l, l.heldNext {
-		if l.client != c || l.heldPrev != prev || l.token <= token || ck.t.locks[l.name] != l {
+		if l.client != c || l.heldPrev != prev || l.token <= token || ck.t.live(l.name, l.token) != l {
 			return fmt.Errorf("invariant 6: lists the grant of lock %q wrongly", l.name)
 		}
 		held, token = held+1, l.token
@@ -199,7 +216,7 @@ func (ck *checker) client(id cluster.ClientID, c *client) error {
 	if c.nonce != 0 {
 		ck.nonces++
 	}
-	if c.id.Opened() != (c.nonce != 0) || c.nonce != 0 && (ck.t.nonces[c.nonce] != c || c.openedAt() > ck.t.lsn) {
+	if c.id.Opened() != (c.nonce != 0) || c.nonce != 0 && (ck.t.nonces.get(c.nonce) != c || c.openedAt() > ck.t.lsn) {
 		return fmt.Errorf("invariant 8: nonce %#x does not lead to it", c.nonce)
 	}
 	return ck.receipts(c)
@@ -233,7 +250,7 @@ func (ck *checker) receipts(c *client) error {
 		if !c.id.Anonymous() {
 			continue
 		}
-		if l := ck.t.locks[rc.lock]; l == nil || l.client != c || l.token != rc.token {
+		if g := ck.t.live(rc.lock, rc.token); g == nil || g.client != c {
 			return fmt.Errorf("invariant 8: receipt %d is not that of a live grant", rc.request)
 		}
 	}

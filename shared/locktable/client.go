@@ -11,10 +11,11 @@ import (
 
 // client is what the table knows of one requester.
 type client struct {
-	id       cluster.ClientID
+	Presence
 	nonce    uint64            // of OpenClient; 0 for other clients
 	lowWater cluster.RequestID // said by the client: receipts below are gone
 	dropped  cluster.RequestID // 1 + highest ID whose receipt was dropped for its age
+	changed  cluster.LSN       // while an export was under way
 
 	// The held locks, linked in token order: grants only ever come at the end.
 	heldHead, heldTail *lock
@@ -23,7 +24,7 @@ type client struct {
 	waits    []*waiter // by request ID
 	receipts []receipt // by request ID
 
-	holder *Holder // the last one seen: most grants of a client share it
+	terms *terms // the last ones seen: most grants of a client share them
 }
 
 // receipt is the stored outcome of a processed request.
@@ -48,7 +49,7 @@ type fileReceipt struct {
 
 // leavesReceipt says that a record of the kind may answer a request.
 func (k Kind) leavesReceipt() bool {
-	return k.Known() && kindFields[k].must&hasClient != 0 && k != KindEnqueue && k != KindForgetClient
+	return k.Known() && (kindFields[k].must|kindFields[k].may)&hasRequest != 0 && k != KindEnqueue
 }
 
 // receiptOf is the receipt that r leaves for its request.
@@ -68,38 +69,41 @@ func receiptOf(r *Record) receipt {
 
 // clientFor returns the client, made if need be.
 func (t *Table) clientFor(id cluster.ClientID) *client {
-	c, ok := t.clients[id]
-	if !ok {
-		c = &client{id: id}
+	c := t.clients.get(id)
+	if c == nil {
+		c = &client{Presence: Presence{id: id}}
 		t.addClient(c)
 	}
 	return c
 }
 
 func (t *Table) addClient(c *client) {
-	t.clients[c.id] = c
+	c.changed = t.stamp()
+	t.clients.put(c)
 	t.clientIDs.insert(c.id)
 	if c.nonce != 0 {
-		t.nonces[c.nonce] = c
+		t.nonces.put(c)
 	}
 	t.hash += t.sum(c.appendTo)
 }
 
 func (t *Table) dropClient(c *client) {
+	t.changesClient(c)
 	t.hash -= t.sum(c.appendTo)
 	for i := range c.receipts {
+		t.leavesReceipt(c, &c.receipts[i])
 		t.hash -= t.sumReceipt(c, &c.receipts[i])
 	}
-	delete(t.clients, c.id)
+	t.clients.remove(c.id)
 	t.clientIDs.remove(c.id)
 	if c.nonce != 0 {
-		delete(t.nonces, c.nonce)
+		t.nonces.remove(c.nonce)
 	}
 }
 
 // tidyClient forgets an anonymous client that neither holds nor waits.
 func (t *Table) tidyClient(c *client) {
-	if c.id.Anonymous() && c.held == 0 && len(c.waits) == 0 && t.clients[c.id] == c {
+	if c.id.Anonymous() && c.held == 0 && len(c.waits) == 0 && t.clients.get(c.id) == c {
 		t.dropClient(c)
 	}
 }
@@ -112,6 +116,7 @@ func (t *Table) settle(r *Record, rc receipt) {
 	}
 	c := t.clientFor(r.Client)
 	if r.LowWater > c.lowWater {
+		t.changesClient(c)
 		t.hash -= t.sum(c.appendTo)
 		c.lowWater = r.LowWater
 		t.hash += t.sum(c.appendTo)
@@ -132,6 +137,7 @@ func (t *Table) settle(r *Record, rc receipt) {
 func (t *Table) prune(c *client) {
 	n, _ := c.find(c.lowWater)
 	for i := range n {
+		t.leavesReceipt(c, &c.receipts[i])
 		t.hash -= t.sumReceipt(c, &c.receipts[i])
 	}
 	if left := len(c.receipts) - n; left <= max(n, 32) {
@@ -149,6 +155,7 @@ func (t *Table) prune(c *client) {
 func (t *Table) dropOldest(c *client) {
 	oldest := slices.MinFunc(c.receipts, func(a, b receipt) int { return cmp.Compare(a.lsn, b.lsn) })
 	if oldest.request >= c.dropped {
+		t.changesClient(c)
 		t.hash -= t.sum(c.appendTo)
 		c.dropped = oldest.request + 1
 		t.hash += t.sum(c.appendTo)
@@ -159,6 +166,7 @@ func (t *Table) dropOldest(c *client) {
 // dropReceipt drops one receipt if it is there.
 func (t *Table) dropReceipt(c *client, id cluster.RequestID) {
 	if i, ok := c.find(id); ok {
+		t.leavesReceipt(c, &c.receipts[i])
 		t.hash -= t.sumReceipt(c, &c.receipts[i])
 		c.receipts = slices.Delete(c.receipts, i, i+1)
 	}
@@ -242,13 +250,17 @@ func (c *client) unhold(l *lock) {
 	c.held--
 }
 
-// share returns a pointer to h that the grants of this client have in common.
-func (c *client) share(h Holder) *Holder {
-	if h == (Holder{}) {
-		return nil
+// share returns x in a place that the grants of this client have in common, and
+// of others that came one after the other.
+func (t *Table) share(c *client, x terms) *terms {
+	switch {
+	case c.terms != nil && *c.terms == x:
+	case t.terms != nil && *t.terms == x:
+		c.terms = t.terms
+	default:
+		own := x
+		c.terms = &own
 	}
-	if c.holder == nil || *c.holder != h {
-		c.holder = &h
-	}
-	return c.holder
+	t.terms = c.terms
+	return c.terms
 }

@@ -14,17 +14,18 @@ func (t *Table) Clone() *Table {
 	c := New()
 	c.lsn, c.hash = t.lsn, t.hash
 	c.lockNames, c.owed, c.fileNames, c.clientIDs = t.lockNames.clone(), t.owed.clone(), t.fileNames.clone(), t.clientIDs.clone()
+	c.asked, c.asks = t.asked.clone(), maps.Clone(t.asks) // an Ask is never changed
 	c.inodes = maps.Clone(t.inodes)
 	for id := range t.clientIDs.all() {
-		old := t.clients[id]
+		old := t.clients.get(id)
 		// Receipts are values and what they point to never changes.
 		n := &client{
-			id: id, nonce: old.nonce, lowWater: old.lowWater, dropped: old.dropped,
-			receipts: slices.Clone(old.receipts), holder: old.holder,
+			Presence: Presence{id: id}, nonce: old.nonce, lowWater: old.lowWater, dropped: old.dropped,
+			receipts: slices.Clone(old.receipts), terms: old.terms,
 		}
-		c.clients[id] = n
+		c.clients.put(n)
 		if n.nonce != 0 {
-			c.nonces[n.nonce] = n
+			c.nonces.put(n)
 		}
 	}
 	for name := range t.fileNames.all() {
@@ -33,9 +34,13 @@ func (t *Table) Clone() *Table {
 	}
 	var held []*lock
 	for name := range t.lockNames.all() {
-		l := c.cloneLock(t.locks[name])
-		if l.token != 0 {
-			held = append(held, l)
+		old := t.locks.get(name)
+		l := c.cloneLock(old)
+		for g := range old.grants(0) {
+			held = append(held, c.cloneGrant(l, g))
+		}
+		if s := old.sharing; s != nil && s.phase != 0 {
+			l.sharing.phase = s.phase
 		}
 	}
 	relink(held)
@@ -43,25 +48,32 @@ func (t *Table) Clone() *Table {
 }
 
 // cloneLock copies the lock and its queue into c, which has the clients already.
-// The grants are linked later, by relink.
 func (c *Table) cloneLock(old *lock) *lock {
-	n := *old
-	n.heldPrev, n.heldNext, n.head, n.tail, n.queued = nil, nil, nil, nil, 0
-	if old.client != nil {
-		n.client = c.clients[old.client.id]
-	}
+	n := c.newLock(old.name)
 	if old.files != nil {
 		files := old.files.clone()
-		n.files = &files
+		c.ownRow(n).files = &files
 	}
 	for w := old.head; w != nil; w = w.next {
 		copied := *w
-		copied.lock, copied.client, copied.prev, copied.next = &n, c.clients[w.client.id], nil, nil
-		n.push(&copied)
+		copied.lock, copied.client, copied.prev, copied.next = n, c.clients.get(w.client.id), nil, nil
+		c.push(&copied)
 		copied.client.addWaiter(&copied)
 	}
-	c.locks[n.name] = &n
-	return &n
+	c.locks.put(n)
+	return n
+}
+
+// cloneGrant copies a grant to l, the copy of its lock.
+func (c *Table) cloneGrant(l, old *lock) *lock {
+	g := c.slot(l, old.token)
+	g.token, g.terms, g.request, g.since, g.client = old.token, old.terms, old.request, old.since, c.clients.get(old.client.id)
+	if x := old.grant; x != nil {
+		copied := *x
+		copied.changed = 0
+		c.ownRow(g).grant = &copied
+	}
+	return g
 }
 
 // relink gives clients their grants in token order, which is not that of the names.

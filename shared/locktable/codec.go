@@ -44,9 +44,14 @@ const (
 	fieldReason        protowire.Number = 23 // string
 	fieldNonce         protowire.Number = 24 // fixed64
 	fieldServer        protowire.Number = 25 // varint
+	fieldMetadata      protowire.Number = 26 // string
+	fieldMaxHold       protowire.Number = 27 // zigzag varint, nanoseconds
+	fieldHeartbeat     protowire.Number = 28 // varint, 1
+	fieldLast                           = fieldHeartbeat
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
+	fieldTime      protowire.Number = 64 // varint, milliseconds since 1970
 )
 
 // ErrUnknownField means that a newer binary wrote the record, with a field that
@@ -85,7 +90,11 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendString(b, fieldActor, r.Actor)
 	b = appendString(b, fieldReason, r.Reason)
 	b = appendFixed64(b, fieldNonce, r.Nonce)
-	return appendVarint(b, fieldServer, uint64(r.Server))
+	b = appendVarint(b, fieldServer, uint64(r.Server))
+	b = appendString(b, fieldMetadata, r.Metadata)
+	b = appendVarint(b, fieldMaxHold, protowire.EncodeZigZag(int64(r.MaxHold)))
+	b = appendVarint(b, fieldHeartbeat, protowire.EncodeBool(r.Heartbeat))
+	return appendVarint(b, fieldTime, uint64(r.Time))
 }
 
 func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
@@ -113,6 +122,45 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 // not have written is an error, except for fields that may be skipped. The
 // record does not alias b.
 func DecodeHeader(b []byte) (Record, error) {
+	r, err := (*Decoder)(nil).DecodeHeader(b)
+	if err != nil {
+		return Record{}, err
+	}
+	if err := r.Validate(); err != nil {
+		if errors.Is(err, ErrUnknownKind) {
+			return Record{}, err
+		}
+		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return r, nil
+}
+
+// maxTexts is how many texts a Decoder keeps, at most.
+const maxTexts = 4096
+
+// Decoder decodes one record after the other for somebody who applies them: it leaves
+// Validate to Apply. Those that name the same clients,
+// locks and holders share these texts, so most are decoded without an
+// allocation. The zero Decoder is ready for use.
+type Decoder struct{ texts map[string]string }
+
+func (d *Decoder) text(b []byte) string {
+	if d == nil {
+		return string(b)
+	}
+	if s, ok := d.texts[string(b)]; ok {
+		return s
+	}
+	if len(d.texts) == 0 || len(d.texts) >= maxTexts {
+		d.texts = map[string]string{}
+	}
+	s := string(b)
+	d.texts[s] = s
+	return s
+}
+
+// DecodeHeader is the function of that name, but for Validate.
+func (d *Decoder) DecodeHeader(b []byte) (Record, error) {
 	var r Record
 	for last := protowire.Number(0); len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -123,14 +171,14 @@ func DecodeHeader(b []byte) (Record, error) {
 			return Record{}, fmt.Errorf("%w: field %d after field %d or with an overlong tag", ErrMalformed, num, last)
 		}
 		last, b = num, b[n:]
-		if num >= fieldSkippable {
+		if num > fieldTime {
 			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
 				return Record{}, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
 			}
 			b = b[n:]
 			continue
 		}
-		v, n, err := consumeValue(num, typ, b)
+		v, n, err := d.consumeValue(num, typ, b)
 		if err != nil {
 			return Record{}, err
 		}
@@ -138,12 +186,6 @@ func DecodeHeader(b []byte) (Record, error) {
 			return Record{}, err
 		}
 		b = b[n:]
-	}
-	if err := r.Validate(); err != nil {
-		if errors.Is(err, ErrUnknownKind) {
-			return Record{}, err
-		}
-		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	return r, nil
 }
@@ -157,7 +199,7 @@ type value struct {
 // fieldType is the wire type of a known field.
 func fieldType(num protowire.Number) protowire.Type {
 	switch num {
-	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason:
+	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata:
 		return protowire.BytesType
 	case fieldHash, fieldNonce:
 		return protowire.Fixed64Type
@@ -168,8 +210,8 @@ func fieldType(num protowire.Number) protowire.Type {
 	}
 }
 
-func consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, n int, err error) {
-	if num > fieldServer {
+func (d *Decoder) consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, n int, err error) {
+	if num > fieldLast && num < fieldSkippable {
 		return v, 0, fmt.Errorf("%w %d", ErrUnknownField, num)
 	}
 	if typ != fieldType(num) {
@@ -181,7 +223,7 @@ func consumeValue(num protowire.Number, typ protowire.Type, b []byte) (v value, 
 		var raw []byte
 		if raw, n = protowire.ConsumeBytes(b); n >= 0 {
 			canonical = n == protowire.SizeBytes(len(raw)) && len(raw) > 0
-			v.s = string(raw)
+			v.s = d.text(raw)
 		}
 	case protowire.Fixed64Type:
 		v.n, n = protowire.ConsumeFixed64(b)
@@ -266,6 +308,14 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.Nonce = v.n
 	case fieldServer:
 		r.Server, limit = cluster.ServerID(v.n), 1<<32-1
+	case fieldMetadata:
+		r.Metadata = v.s
+	case fieldMaxHold:
+		r.MaxHold = time.Duration(protowire.DecodeZigZag(v.n))
+	case fieldHeartbeat:
+		r.Heartbeat, limit = true, 1
+	case fieldTime:
+		r.Time, limit = int64(v.n), 1<<63-1
 	}
 	return checkLimit(num, v.n, limit)
 }

@@ -32,9 +32,11 @@ func samples() []record {
 	}
 	return []record{
 		of(locktable.KindGrant, func(r *record) { r.TTL, r.Mode, r.Holder = 30*time.Second, locktable.ModeShared, holder }),
-		of(locktable.KindEnqueue, func(r *record) { r.TTL, r.Wait, r.Holder = 30*time.Second, forever, holder }),
+		of(locktable.KindEnqueue, func(r *record) {
+			r.TTL, r.Wait, r.Holder, r.MaxHold, r.Heartbeat = 30*time.Second, forever, holder, time.Hour, true
+		}),
 		of(locktable.KindRelease, func(r *record) { r.Token = 1 << 33 }),
-		bare(locktable.KindExpire, func(r *record) { r.Lock, r.Token = "x", 1 }),
+		bare(locktable.KindExpire, func(r *record) { r.Lock, r.Token, r.Reason = "x", 1, "held for an hour" }),
 		bare(locktable.KindWaitTimeout, func(r *record) { r.Lock, r.Client, r.Request = "x", "~y", 1 }),
 		bare(locktable.KindCancel, func(r *record) { r.Client, r.Request, r.LowWater, r.Lock = "curl", 9, 9, "x" }),
 		of(locktable.KindAppend, func(r *record) {
@@ -49,7 +51,12 @@ func samples() []record {
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce = 1 }),
 		bare(locktable.KindForgetClient, func(r *record) { r.Client = "curl" }),
 		bare(locktable.KindResigned, func(r *record) { r.Reason = "handover" }),
-		bare(locktable.KindReign, func(r *record) { r.Server = 3 }),
+		bare(locktable.KindReign, func(r *record) { r.Server, r.Time = 3, 1<<41 }),
+		of(locktable.KindMetadata, func(r *record) { r.Token, r.Metadata, r.Time = 5, `{"url":"http://é"}`, 1 }),
+		of(locktable.KindAsk, func(r *record) { r.Token, r.Wait, r.Actor, r.Reason = 5, time.Minute, "root", "maintenance" }),
+		of(locktable.KindSeal, func(r *record) { r.Token, r.File, r.Generation, r.Offset = 5, "a/b", 3, 1<<40 }),
+		bare(locktable.KindBreak, func(r *record) { r.Lock, r.Token, r.Actor = "x", 1, "root" }),
+		of(locktable.KindDowngrade, func(r *record) { r.Token = 5 }),
 	}
 }
 
@@ -62,7 +69,7 @@ func TestCodecRoundTrip(t *testing.T) {
 			t.Errorf("kind %v does not survive its word", r.Kind)
 		}
 	}
-	for k := locktable.Kind(1); k.Known(); k++ {
+	for _, k := range kinds() {
 		if !seen[k] {
 			t.Errorf("no sample of kind %v", k)
 		}
@@ -102,8 +109,8 @@ func TestDecodeIsStrict(t *testing.T) {
 		want error
 	}{
 		"unknown field":        {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":  {append(bytes.Clone(base), field(26, 1)...), locktable.ErrUnknownField},
-		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 18)...), locktable.ErrUnknownKind},
+		"first unknown field":  {append(bytes.Clone(base), field(29, 1)...), locktable.ErrUnknownField},
+		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 21)...), locktable.ErrUnknownKind},
 		"large unknown kind":   {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
 		"duplicate":            {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},
 		"descending":           {append(bytes.Clone(base), field(1, 1)...), locktable.ErrMalformed},
@@ -112,7 +119,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		"number of fixed size": {append(protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1), base[2:]...), locktable.ErrMalformed},
 		"overlong varint":      {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
 		"overlong tag":         {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
-		"truncated skippable":  {append(bytes.Clone(base), field(64, 300)[:3]...), locktable.ErrMalformed},
+		"truncated skippable":  {append(bytes.Clone(base), field(65, 300)[:3]...), locktable.ErrMalformed},
+		"negative time":        {append(bytes.Clone(base), field(64, 1<<63)...), locktable.ErrMalformed},
+		"half a heartbeat":     {append(bytes.Clone(base), field(28, 2)...), locktable.ErrMalformed},
 		"negative offset":      {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
 		"empty":                {nil, locktable.ErrUnknownKind},
 	} {
@@ -120,7 +129,7 @@ func TestDecodeIsStrict(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", why, err, tc.want)
 		}
 	}
-	skipped, err := locktable.DecodeHeader(append(bytes.Clone(base), field(64, 300)...))
+	skipped, err := locktable.DecodeHeader(append(bytes.Clone(base), field(65, 300)...))
 	if err != nil || skipped.Kind != locktable.KindForceClear {
 		t.Errorf("a skippable field: %v", err)
 	}

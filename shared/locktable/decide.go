@@ -71,9 +71,17 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 		}
 		r.Kind, r.Token = KindRelease, q.Token
 		return t.decideEnd(d, r)
+	case OpDowngrade:
+		return t.decideDowngrade(q, d, r)
 	case OpBreak:
 		return t.decideBreak(q, d, r)
-	case OpAppend, OpBind, OpUnbind, OpRotate:
+	case OpMetadata:
+		if dec, ok := t.mustHold(q); !ok {
+			return dec
+		}
+		r.Kind, r.Token, r.Metadata = KindMetadata, q.Token, q.Metadata
+		return decided(d.add(r))
+	case OpAppend, OpBind, OpUnbind, OpRotate, OpSeal:
 		return t.decideFile(q, d, r, facts)
 	default:
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("unknown operation %d", q.Op))
@@ -97,7 +105,7 @@ func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, 
 	if id == 0 || id > MaxRequestID || q.LowWater > id {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("request ID %d with low-water mark %d", id, q.LowWater)), true
 	}
-	c := t.clients[q.Client]
+	c := t.clients.get(q.Client)
 	if c == nil {
 		if q.Client.Opened() {
 			return refuse(q, cluster.StatusStaleRequest, fmt.Sprintf("client %s is not open", q.Client)), true
@@ -135,22 +143,28 @@ func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, 
 }
 
 func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
-	if q.Mode != ModeExclusive {
-		return refuse(q, cluster.StatusInvalidArgument, "shared mode is not supported yet: locks are exclusive")
-	}
-	r.TTL, r.Mode, r.Holder = q.TTL, q.Mode, q.Holder
-	l := t.locks[q.Lock]
-	if l == nil || l.token == 0 && l.head == nil {
+	r.TTL, r.Mode, r.Holder, r.Metadata = q.TTL, q.Mode, q.Holder, q.Metadata
+	r.MaxHold, r.Heartbeat = q.MaxHold, q.Heartbeat
+	l := t.locks.get(q.Lock)
+	if l == nil || l.admits(q.Mode) {
+		if l != nil && l.holders() >= MaxHolders {
+			return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("lock %q has %d holders, the most there may be", q.Lock, l.holders()))
+		}
 		r.Kind = KindGrant
 		return decided(d.add(r))
 	}
 	if q.Wait == 0 {
-		dec := refuse(q, cluster.StatusHeld, "")
+		dec := refuse(q, cluster.StatusHeld, l.noUpgrade(q))
 		dec.Outcome.Holder, dec.Outcome.QueueLength = l.heldBy(), int(l.queued)
 		return dec
 	}
 	if l.queued >= MaxQueue {
 		dec := refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("lock %q has %d waiters, the most there may be", q.Lock, l.queued))
+		dec.Outcome.QueueLength = int(l.queued)
+		return dec
+	}
+	if l.crowded(q.Mode) {
+		dec := refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("%d hold lock %q or wait to share it, the most there may be", l.holders()+l.sharedWaiting(), q.Lock))
 		dec.Outcome.QueueLength = int(l.queued)
 		return dec
 	}
@@ -162,52 +176,53 @@ func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
 }
 
 func (l *lock) heldBy() *LockHolder {
-	if l.token == 0 {
+	g := l.first()
+	if g.token == 0 {
 		return nil
 	}
-	return &LockHolder{Client: l.client.id, Token: l.token, Holder: l.holder.value()}
+	return &LockHolder{Client: g.client.id, Token: g.token, Holder: g.holder, Since: g.since, Mode: g.mode, Count: l.holders()}
 }
 
 // mustHold refuses q unless its token is the live one of its lock.
 func (t *Table) mustHold(q *Request) (Decision, bool) {
-	l := t.locks[q.Lock]
+	l := t.locks.get(q.Lock)
 	switch {
-	case l == nil || l.token == 0:
+	case l == nil || l.holders() == 0:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: nobody holds lock %q", q.Token, q.Lock)), false
-	case l.token != q.Token:
+	case l.under(q.Token) == nil:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock)), false
 	}
 	return Decision{}, true
 }
 
-// decideEnd adds r, which ends the live grant of r.Lock, and the grant that follows.
+// decideEnd adds r, which ends a live grant of r.Lock, and the grants that follow.
 func (t *Table) decideEnd(d *draft, r Record) Decision {
 	dec := decided(d.add(r))
-	t.grantNext(d, t.locks[r.Lock])
+	l := t.locks.get(r.Lock)
+	t.grantBehind(d, l, l.under(r.Token))
 	return dec
 }
 
-// grantNext gives l, which the record before frees, to its first waiter.
-func (t *Table) grantNext(d *draft, l *lock) {
-	w := l.head
-	if w == nil {
-		return
-	}
-	d.add(Record{
-		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
-		Lock: l.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder.value(),
-	})
-}
-
 func (t *Table) decideBreak(q *Request, d *draft, r Record) Decision {
-	l := t.locks[q.Lock]
-	if l == nil || l.token == 0 {
+	l := t.locks.get(q.Lock)
+	if l == nil || l.holders() == 0 {
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("nobody holds lock %q", q.Lock))
 	}
-	if q.Token != 0 && q.Token != l.token {
+	if q.Token == 0 && l.holders() > 1 {
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("%d hold lock %q: say by its token which one", l.holders(), q.Lock))
+	}
+	g := l.first()
+	if q.Token != 0 {
+		g = l.under(q.Token)
+	}
+	if g == nil {
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock))
 	}
-	r.Kind, r.Token, r.Actor, r.Reason = KindBreak, l.token, q.Actor, q.Reason
+	r.Kind, r.Token, r.Actor, r.Reason = KindBreak, g.token, q.Actor, q.Reason
+	if q.Grace > 0 {
+		r.Kind, r.Wait = KindAsk, q.Grace
+		return decided(d.add(r))
+	}
 	return t.decideEnd(d, r)
 }
 
@@ -215,7 +230,7 @@ func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 	if q.Nonce == 0 {
 		return refuse(q, cluster.StatusInvalidArgument, "nonce is 0: choose a random one")
 	}
-	if c := t.nonces[q.Nonce]; c != nil {
+	if c := t.nonces.get(q.Nonce); c != nil {
 		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
 	}
 	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce}))
@@ -228,6 +243,9 @@ func (t *Table) decideCancel(q *Request, d *draft) Decision {
 	r := Record{Kind: KindCancel, Client: q.Client, Request: q.Target, LowWater: q.LowWater}
 	if w := t.waiter(q.Client, q.Target); w != nil {
 		r.Lock = w.lock.name
+		dec := decided(d.add(r))
+		t.grantWithout(d, w)
+		return dec
 	} else if q.Client.Anonymous() {
 		return refuse(q, cluster.StatusStaleRequest, fmt.Sprintf("request %d of client %s neither waits nor holds", q.Target, q.Client))
 	}

@@ -18,9 +18,12 @@ type FileFacts struct {
 	Generation cluster.Generation
 }
 
-// decideFile decides the operations that need the live token of the file's lock.
+// decideFile decides the operations that need the live, exclusive token of the file's lock.
 func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Decision {
 	if dec, ok := t.mustHold(q); !ok {
+		return dec
+	}
+	if dec, ok := t.mustWrite(q); !ok {
 		return dec
 	}
 	f := t.files[q.File]
@@ -37,9 +40,15 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 	if f == nil {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is not bound to a lock", q.File))
 	}
-	if q.Op == OpUnbind {
+	switch q.Op {
+	case OpUnbind:
+		if f.Sealed { // bound anew it would be open again
+			return refuse(q, cluster.StatusFileSealed, fmt.Sprintf("file %q is sealed: rotate it first, then unbind it", q.File))
+		}
 		r.Kind = KindUnbind
 		return decided(d.add(r))
+	case OpSeal:
+		return t.decideSeal(q, d, r, f)
 	}
 	if dec, ok := t.checkFacts(q, facts, f.Generation+1); !ok {
 		return dec
@@ -63,33 +72,62 @@ func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts File
 	if f != nil {
 		generation, offset = f.Generation, f.End
 	}
+	switch {
+	case f == nil:
+		if dec, ok := t.mayBind(q, facts); !ok {
+			return dec
+		}
+	case f.Quarantined:
+		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
+	case f.Sealed:
+		dec := refuse(q, cluster.StatusFileSealed, fmt.Sprintf("file %q was sealed at offset %d; rotate it to go on", q.File, f.End))
+		dec.Outcome.Generation, dec.Outcome.Offset = f.Generation, f.End
+		return dec
+	}
+	if q.At != nil && *q.At != offset {
+		dec := refuse(q, cluster.StatusOffsetMismatch, fmt.Sprintf("file %q ends at offset %d, not at %d", q.File, offset, *q.At))
+		dec.Outcome.Generation, dec.Outcome.Offset = generation, offset
+		return dec
+	}
 	if offset+length < 0 {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is full: rotate it", q.File))
 	}
 	if f == nil {
-		if dec, ok := t.mayBind(q, facts); !ok {
-			return dec
-		}
 		// The request belongs to the Append: one request, one receipt.
 		d.add(Record{
 			Kind: KindBind, Client: q.Client, Lock: q.Lock, Token: q.Token, File: q.File,
 			Inode: facts.Inode, Generation: generation, Offset: offset,
 		})
-	} else if f.Quarantined {
-		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
 	}
 	r.Kind, r.Generation, r.Offset = KindAppend, generation, offset
 	r.Length, r.CRC, r.Data = length, q.CRC, q.Data
 	return decided(d.add(r))
 }
 
+// decideSeal ends the present generation. A file that is quarantined has nothing to seal:
+// its bytes are not known.
+func (t *Table) decideSeal(q *Request, d *draft, r Record, f *file) Decision {
+	switch {
+	case f.Quarantined:
+		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
+	case f.Sealed:
+		return so(q, f, "the file was sealed already")
+	}
+	r.Kind, r.Generation, r.Offset = KindSeal, f.Generation, f.End
+	return decided(d.add(r))
+}
+
+// so answers that what was asked for is so already. No record: nothing happened.
+func so(q *Request, f *file, message string) Decision {
+	return Decision{Outcome: Outcome{
+		Status: cluster.StatusOK, Client: q.Client, Request: q.ID, LSN: f.LastLSN, Lock: q.Lock, Token: q.Token,
+		File: q.File, Generation: f.Generation, Offset: f.End, Message: message,
+	}}
+}
+
 func (t *Table) decideBind(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
 	if f != nil {
-		// What was asked for is so already. No record: nothing happened.
-		return Decision{Outcome: Outcome{
-			Status: cluster.StatusOK, Client: q.Client, Request: q.ID, LSN: f.LastLSN, Lock: q.Lock, Token: q.Token,
-			File: q.File, Generation: f.Generation, Offset: f.End, Message: "the file was bound to this lock already",
-		}}
+		return so(q, f, "the file was bound to this lock already")
 	}
 	if dec, ok := t.mayBind(q, facts); !ok {
 		return dec

@@ -205,7 +205,7 @@ func TestAnonymousClientsLeaveNothing(t *testing.T) {
 	if h.table.HeldBy("~3") != 1 || h.table.HeldBy("~1") != 0 {
 		t.Fatal("the waiter did not get the lock")
 	}
-	h.apply(h.table.DecideExpire("db", 6, 1, nil))
+	h.apply(h.table.DecideExpire("db", 6, "", 1, nil))
 	for id := range h.table.Clients() {
 		t.Errorf("client %s stayed", id)
 	}
@@ -244,10 +244,10 @@ func TestTimeAndOperators(t *testing.T) {
 	token := h.want(ok, acquire("a", 1, "db", 0)).Token
 	h.want(pending, acquire("b", 1, "db", time.Minute))
 	h.want(pending, acquire("c", 1, "db", time.Minute))
-	if recs := h.table.DecideExpire("db", token+1, 1, nil); len(recs) != 0 {
+	if recs := h.table.DecideExpire("db", token+1, "", 1, nil); len(recs) != 0 {
 		t.Fatal("expired under a dead token")
 	}
-	recs := h.table.DecideExpire("db", token, 1, nil)
+	recs := h.table.DecideExpire("db", token, "", 1, nil)
 	h.apply(recs)
 	if len(recs) != 2 || recs[1].Client != "b" || locktable.OutcomeOf(&recs[0]).Status != cluster.StatusNone {
 		t.Fatalf("expiry: %+v", recs)

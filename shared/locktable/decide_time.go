@@ -12,15 +12,25 @@ import (
 // appends its records to recs, numbered from LSN()+1, or nothing if it has become
 // pointless.
 
-// DecideExpire ends the grant because its lease ran out, and grants the next.
-func (t *Table) DecideExpire(name cluster.LockName, token cluster.Token, epoch cluster.Epoch, recs []Record) []Record {
-	l := t.locks[name]
-	if l == nil || token == 0 || l.token != token {
+// DecideExpire ends the grant because its lease ran out, and grants what follows. A
+// reason says that it was something else than a missed renewal.
+func (t *Table) DecideExpire(name cluster.LockName, token cluster.Token, reason string, epoch cluster.Epoch, recs []Record) []Record {
+	if t.live(name, token) == nil {
 		return recs
 	}
 	d := t.draft(epoch, recs)
-	d.add(Record{Kind: KindExpire, Lock: name, Token: token})
-	t.grantNext(&d, l)
+	t.decideEnd(&d, Record{Kind: KindExpire, Lock: name, Token: token, Reason: reason})
+	return d.recs
+}
+
+// DecideGrace breaks a grant whose holder was asked to let go and did not.
+func (t *Table) DecideGrace(name cluster.LockName, token cluster.Token, epoch cluster.Epoch, recs []Record) []Record {
+	a, ok := t.AskOf(name, token)
+	if !ok {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	t.decideEnd(&d, Record{Kind: KindBreak, Lock: name, Token: token, Actor: a.Actor, Reason: a.Reason})
 	return d.recs
 }
 
@@ -32,12 +42,13 @@ func (t *Table) DecideWaitTimeout(id cluster.ClientID, request cluster.RequestID
 	}
 	d := t.draft(epoch, recs)
 	d.add(Record{Kind: KindWaitTimeout, Lock: w.lock.name, Client: id, Request: request})
+	t.grantWithout(&d, w)
 	return d.recs
 }
 
 // DecideForget drops a client that neither holds nor waits, and its receipts.
 func (t *Table) DecideForget(id cluster.ClientID, epoch cluster.Epoch, recs []Record) []Record {
-	c := t.clients[id]
+	c := t.clients.get(id)
 	if c == nil || c.held > 0 || len(c.waits) > 0 {
 		return recs
 	}
@@ -65,12 +76,16 @@ func (t *Table) DecideQuarantine(name cluster.FileName, reason string, epoch clu
 }
 
 // DecideReign begins a reign. Should the log have ended between a record that freed
-// a lock and the grant of its batch, the grant follows here.
+// a lock and the grants that belong to it, they follow here; what is more than a batch
+// takes, by DecideOwed.
 func (t *Table) DecideReign(server cluster.ServerID, epoch cluster.Epoch, recs []Record) []Record {
 	d := t.draft(epoch, recs)
 	d.add(Record{Kind: KindReign, Server: server})
 	for name := range t.owed.all() {
-		t.grantNext(&d, t.locks[name])
+		if len(d.recs)-len(recs) > phaseStep {
+			break
+		}
+		t.grantOwed(&d, t.locks.get(name))
 	}
 	return d.recs
 }

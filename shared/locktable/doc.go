@@ -10,15 +10,46 @@
 // nothing; time enters only as the records of DecideExpire and its kin, which
 // the core loop asks for. A Table is not safe for concurrent use.
 //
+// # Turns
+//
+// A lock is held by one in exclusive mode or by any number in shared mode, each with a
+// grant, token, lease and client of its own. The turns are phase-fair (Brandenburg and
+// Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
+// systems"): a shared request waits for at most one exclusive holder, an exclusive one for
+// those before it and at most one phase of shared holders per turn.
+//
+//   - A request is granted at once while nobody waits and nobody holds the lock or, if it
+//     is a shared one, nobody does in exclusive mode. Others wait.
+//   - Behind an exclusive grant all shared requests that wait at that moment have their
+//     turn, together, wherever they stand in the queue: a phase. Without any it is the turn
+//     of the first exclusive request.
+//   - Behind the last grant of a phase it is the turn of the first exclusive request.
+//   - A Downgrade makes an exclusive grant a shared one under the same token. It begins a
+//     phase, of which that grant is a part. There is no way back: two that waited for each
+//     other to upgrade would wait for ever.
+//   - When the last exclusive request that waits leaves, and nobody holds the lock in
+//     exclusive mode, those who waited behind it are a phase.
+//
+// The record that begins a phase and all its grants belong together, but the log may end
+// between any two of them, and a phase of very many is decided in several steps. So the
+// table keeps the LSN of that record until the last of the phase is granted or has left:
+// shared requests with a place up to there are owed a grant, those that come later are
+// not, unless nobody waits in exclusive mode: then they join. What is owed follows in
+// the same batch, in the next ones by DecideOwed, or behind the record that begins the
+// next reign.
+//
+// Only an exclusive token writes: what is done to a file under a shared one is refused.
+//
 // # Invariants
 //
 // Check verifies these:
 //
-//  1. A lock has at most one holder. The token of its grant is the LSN of the
-//     Grant record, so it is at most LSN() and no two grants share one.
+//  1. A lock has at most one exclusive holder, and with it no other. The token of a grant
+//     is the LSN of the Grant record, so it is at most LSN() and no two grants share one.
 //  2. A queue is in the order of its Enqueue records.
-//  3. A free lock has no waiters, save between the record that freed it and
-//     the Grant that belongs to the same batch; such a lock is known as owed.
+//  3. A free lock has no waiters, and nobody waits in shared mode where no exclusive
+//     request holds or waits, save between the record that made it so and the Grants that
+//     belong to it; such a lock is known as owed. A phase owes a grant to somebody.
 //  4. A lock without holder, waiter and file is not in the table.
 //  5. Each file is bound to one lock which lists it; no two files share an inode;
 //     0 <= Start <= End, and the last append ends at End.
@@ -28,7 +59,8 @@
 //     is below its client's low-water mark. The number of receipts is bounded.
 //  8. An anonymous client holds or waits, and its receipts are those of the
 //     grants it holds. An opened client has a nonce that no other client has.
-//  9. The sorted indexes name exactly what the maps hold.
+//  9. The sorted indexes name exactly what the table holds, and a lock has a row
+//     for waiters, files, metadata, asks and further holders only while it has some.
 //  10. Hash() equals the hash computed anew from the whole state.
 //
 // # At most once
@@ -52,4 +84,17 @@
 // The receipt of an anonymous client's Acquire lives as long as its grant, so
 // that a server which repeats a forwarded call after a failover finds the grant
 // again; nothing else of an anonymous client is kept.
+//
+// # Export
+//
+// A checkpoint is the state at one LSN, and takes seconds while the table goes on
+// changing. An Exporter hands it out in bounded steps. What an Apply is about to
+// take away is saved with every export that has not reached it; everything else
+// is told apart by LSN. So an Apply pays for what it changes, and nothing at all
+// while no export is under way.
+//
+// # What is not state
+//
+// A Lease and a Presence have room for whoever counts leases and silence, so that
+// a million of them need no second map. The table never looks at it.
 package locktable

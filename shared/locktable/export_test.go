@@ -13,11 +13,11 @@ type Damage struct {
 
 // Damages lists ways to break each invariant, for the test of Check.
 func Damages() []Damage {
-	a := func(t *Table) *client { return t.clients["a"] }
-	db := func(t *Table) *lock { return t.locks["db"] }
-	return []Damage{
+	a := func(t *Table) *client { return t.clients.get("a") }
+	db := func(t *Table) *lock { return t.locks.get("db") }
+	return append([]Damage{
 		{1, "token of the future", func(t *Table) { db(t).token = 99 }},
-		{1, "one token twice", func(t *Table) { t.locks["other"].token = db(t).token }},
+		{1, "one token twice", func(t *Table) { t.locks.get("other").token = db(t).token }},
 		{1, "no TTL", func(t *Table) { db(t).ttl = 0 }},
 		{1, "free with a holder", func(t *Table) { db(t).token = 0 }},
 		{2, "queue turned round", func(t *Table) { l := db(t); l.head.lsn, l.tail.lsn = l.tail.lsn, l.head.lsn }},
@@ -27,12 +27,17 @@ func Damages() []Damage {
 		{2, "waiter without a deadline", func(t *Table) { db(t).head.wait = 0 }},
 		{3, "owed although held", func(t *Table) { t.owed.insert("db") }},
 		{3, "owed although unknown", func(t *Table) { t.owed.insert("nobody") }},
-		{3, "owed to the wrong lock", func(t *Table) { t.endGrant(db(t)); t.owed.remove("db"); t.owed.insert("other") }},
+		{3, "owed to the wrong lock", func(t *Table) {
+			t.endGrant(&Record{Lock: "db", Token: db(t).token})
+			t.owed.remove("db")
+			t.owed.insert("other")
+		}},
 		{4, "idle lock", func(t *Table) { t.lockFor("idle") }},
 		{5, "file not listed by its lock", func(t *Table) { db(t).files.remove("log"); db(t).files.insert("gol") }},
 		{5, "file listed by two locks", func(t *Table) {
-			t.locks["other"].files = new(sorted[cluster.FileName])
-			t.locks["other"].files.insert("log")
+			row := t.ownRow(t.locks.get("other"))
+			row.files = new(sorted[cluster.FileName])
+			row.files.insert("log")
 		}},
 		{5, "inode of nobody", func(t *Table) { t.inodes[77] = "ghost" }},
 		{5, "wrong inode", func(t *Table) { t.files["log"].Inode++ }},
@@ -40,13 +45,13 @@ func Damages() []Damage {
 		{6, "grant not listed", func(t *Table) { a(t).unhold(db(t)); db(t).client = a(t) }},
 		{6, "grants out of order", func(t *Table) { l := db(t); a(t).unhold(l); a(t).hold(l) }},
 		{6, "miscounted grants", func(t *Table) { a(t).held++ }},
-		{6, "waiter not listed", func(t *Table) { c := t.clients["b"]; c.waits = nil }},
+		{6, "waiter not listed", func(t *Table) { c := t.clients.get("b"); c.waits = nil }},
 		{6, "waiter in no queue", func(t *Table) {
-			c := t.clients["b"]
-			t.clients["a"].waits = []*waiter{{client: a(t), request: c.waits[0].request + 50}}
+			c := t.clients.get("b")
+			t.clients.get("a").waits = []*waiter{{client: a(t), request: c.waits[0].request + 50}}
 		}},
 		{7, "executed and waiting", func(t *Table) {
-			c := t.clients["b"]
+			c := t.clients.get("b")
 			c.receipts = append(c.receipts, receipt{request: c.waits[0].request})
 		}},
 		{7, "receipts out of order", func(t *Table) { r := a(t).receipts; r[0], r[1] = r[1], r[0] }},
@@ -62,12 +67,28 @@ func Damages() []Damage {
 			}
 		}},
 		{8, "nonce of a self-chosen client", func(t *Table) { a(t).nonce = 5 }},
-		{8, "idle anonymous client", func(t *Table) { t.addClient(&client{id: "~idle"}) }},
-		{8, "opened client without nonce", func(t *Table) { t.addClient(&client{id: "@1"}) }},
+		{8, "idle anonymous client", func(t *Table) { t.addClient(&client{Presence: Presence{id: "~idle"}}) }},
+		{8, "opened client without nonce", func(t *Table) { t.addClient(&client{Presence: Presence{id: "@1"}}) }},
 		{9, "lock not in the index", func(t *Table) { t.lockNames.remove("db") }},
 		{9, "index out of order", func(t *Table) { b := t.lockNames.blocks[0]; b[0], b[1] = b[1], b[0] }},
 		{9, "file under another name", func(t *Table) { t.files["log"].name = "z" }},
 		{10, "hash", func(t *Table) { t.hash++ }},
 		{10, "silent change", func(t *Table) { db(t).ttl++ }},
+	}, sharedDamages()...)
+}
+
+// sharedDamages are those of a lock that is shared.
+func sharedDamages() []Damage {
+	db := func(t *Table) *lock { return t.locks.get("db") }
+	rd := func(t *Table) *lock { return t.locks.get("rd") }
+	return []Damage{
+		{1, "exclusive with others", func(t *Table) { rd(t).sharing.grants[0].terms = db(t).terms }},
+		{2, "shared waiter not listed", func(t *Table) { rd(t).sharing.waiters = nil }},
+		{2, "exclusive waiter listed as shared", func(t *Table) { s := rd(t).sharing; s.waiters = append(s.waiters, rd(t).head) }},
+		{3, "phase of nobody", func(t *Table) { t.setPhase(rd(t), 2); t.owed.insert("rd") }},
+		{3, "phase not known", func(t *Table) { t.setPhase(rd(t), t.lsn) }},
+		{3, "reader that waits for nobody", func(t *Table) { t.unqueue(rd(t).head) }},
+		{9, "shared without need", func(t *Table) { t.sharingOf(db(t)) }},
+		{6, "shared grant not listed", func(t *Table) { g := rd(t).sharing.grants[0]; c := g.client; c.unhold(g); g.client = c }},
 	}
 }

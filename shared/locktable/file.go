@@ -21,22 +21,27 @@ type FileState struct {
 	LastLSN     cluster.LSN
 	Quarantined bool
 	Reason      string // of the quarantine
+	// Since is the LSN of the Bind or Rotate that began this generation; 0 where an older
+	// binary applied it.
+	Since  cluster.LSN
+	Sealed bool // nothing is appended to this generation any more
 }
 
 func (t *Table) bind(r *Record) {
 	f := &file{name: r.File, FileState: FileState{
 		Lock: r.Lock, Inode: r.Inode, Generation: r.Generation,
-		Start: r.Offset, End: r.Offset, LastLSN: r.LSN,
+		Start: r.Offset, End: r.Offset, LastLSN: r.LSN, Since: r.LSN,
 	}}
 	t.addFile(f)
 }
 
 // addFile puts f into the table and under its lock.
 func (t *Table) addFile(f *file) {
+	f.changed = t.stamp()
 	t.files[f.name] = f
 	t.fileNames.insert(f.name)
 	t.inodes[f.Inode] = f.name
-	l := t.lockFor(f.Lock)
+	l := t.ownRow(t.lockFor(f.Lock))
 	if l.files == nil {
 		l.files = new(sorted[cluster.FileName])
 	}
@@ -45,20 +50,23 @@ func (t *Table) addFile(f *file) {
 }
 
 func (t *Table) unbind(f *file) {
+	t.changesFile(f)
 	t.hash -= t.sum(f.appendTo)
 	delete(t.files, f.name)
 	t.fileNames.remove(f.name)
 	delete(t.inodes, f.Inode)
-	l := t.locks[f.Lock]
+	l := t.locks.get(f.Lock)
 	l.files.remove(f.name)
 	if l.files.len() == 0 {
 		l.files = nil
+		t.tidyRow(l)
 	}
 	t.owedOrVanish(l)
 }
 
 func (t *Table) append(r *Record) {
 	f := t.files[r.File]
+	t.changesFile(f)
 	t.hash -= t.sum(f.appendTo)
 	f.LastOffset, f.LastLength, f.LastCRC, f.LastLSN = r.Offset, r.Length, r.CRC, r.LSN
 	f.End += r.Length
@@ -67,16 +75,26 @@ func (t *Table) append(r *Record) {
 
 func (t *Table) rotate(r *Record) {
 	f := t.files[r.File]
+	t.changesFile(f)
 	t.hash -= t.sum(f.appendTo)
 	delete(t.inodes, f.Inode)
-	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN}
+	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN, Since: r.LSN}
 	t.inodes[f.Inode] = f.name
 	t.hash += t.sum(f.appendTo)
 }
 
 func (t *Table) quarantine(r *Record) {
 	f := t.files[r.File]
+	t.changesFile(f)
 	t.hash -= t.sum(f.appendTo)
 	f.Quarantined, f.Reason = true, r.Reason
+	t.hash += t.sum(f.appendTo)
+}
+
+func (t *Table) seal(r *Record) {
+	f := t.files[r.File]
+	t.changesFile(f)
+	t.hash -= t.sum(f.appendTo)
+	f.Sealed = true
 	t.hash += t.sum(f.appendTo)
 }

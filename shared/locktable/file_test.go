@@ -145,3 +145,74 @@ func TestAppendLimits(t *testing.T) {
 		h.want(invalid, appendTo("c", 3, "db", token, name, "x"))
 	}
 }
+
+func TestExpectedOffset(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	at := func(id cluster.RequestID, data string, offset int64) *locktable.Request {
+		q := appendTo("c", id, "db", token, "log", data)
+		q.At = &offset
+		return &q
+	}
+	mismatch := cluster.StatusOffsetMismatch
+	first := locktable.FileFacts{Inode: 1}
+	if out := h.wantFacts(mismatch, *at(2, "abc", 1), first); out.Offset != 0 || out.Generation != 1 || out.LSN != 0 {
+		t.Fatalf("a new file: %+v", out)
+	}
+	if out := h.wantFacts(ok, *at(2, "abc", 0), first); out.Offset != 0 || out.Repeat {
+		t.Fatalf("a refusal left something: %+v", out)
+	}
+	lsn := h.table.LSN()
+	for _, offset := range []int64{0, 2, 4, 1<<63 - 1} {
+		if out := h.want(mismatch, *at(3, "def", offset)); out.Offset != 3 || out.File != "log" {
+			t.Fatalf("expected at %d: %+v", offset, out)
+		}
+	}
+	h.want(invalid, *at(3, "def", -1))
+	if h.table.LSN() != lsn {
+		t.Fatal("a refusal left a record")
+	}
+	h.want(ok, *at(3, "def", 3))
+	// A repeat is answered, wherever the file ends now; another offset is another request.
+	if out := h.want(ok, *at(3, "def", 3)); out.Offset != 3 || !out.Repeat {
+		t.Fatalf("repeat: %+v", out)
+	}
+	h.want(invalid, *at(3, "def", 6))
+	h.want(invalid, appendTo("c", 3, "db", token, "log", "def"))
+	h.want(ok, appendTo("c", 4, "db", token, "log", "ghi"))
+	h.want(invalid, *at(4, "ghi", 6))
+	h.reload()
+}
+
+func TestSeal(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	other := h.want(ok, acquire("c", 2, "other", 0)).Token
+	h.wantFacts(ok, appendTo("c", 3, "db", token, "log", "abc"), locktable.FileFacts{Inode: 1})
+	h.want(invalid, fileOp(locktable.OpSeal, 4, "other", other, "log"))
+	h.want(cluster.StatusInvalidToken, fileOp(locktable.OpSeal, 4, "db", other, "log"))
+	h.want(invalid, fileOp(locktable.OpSeal, 4, "db", token, "unknown"))
+	last, _ := h.table.File("log")
+	if out := h.want(ok, fileOp(locktable.OpSeal, 4, "db", token, "log")); out.Offset != 3 || out.Generation != 1 {
+		t.Fatalf("seal: %+v", out)
+	}
+	if f, _ := h.table.File("log"); !f.Sealed || f.LastLSN != last.LastLSN || f.End != 3 {
+		t.Fatalf("sealed: %+v", f) // the last append is still the last one
+	}
+	h.reload()
+	lsn := h.table.LSN()
+	if out := h.want(cluster.StatusFileSealed, appendTo("c", 5, "db", token, "log", "x")); out.Offset != 3 || out.Generation != 1 {
+		t.Fatalf("append to a sealed file: %+v", out)
+	}
+	h.want(ok, fileOp(locktable.OpSeal, 4, "db", token, "log")) // a repeat
+	h.want(ok, fileOp(locktable.OpSeal, 6, "db", token, "log")) // so already
+	h.want(cluster.StatusFileSealed, fileOp(locktable.OpUnbind, 7, "db", token, "log"))
+	if h.table.LSN() != lsn {
+		t.Fatal("a refusal left a record")
+	}
+	h.wantFacts(ok, fileOp(locktable.OpRotate, 8, "db", token, "log"), locktable.FileFacts{Inode: 2, Generation: 2})
+	h.want(ok, appendTo("c", 9, "db", token, "log", "x"))
+	h.apply(h.table.DecideQuarantine("log", "foreign bytes", 1, nil))
+	h.want(cluster.StatusFileQuarantined, fileOp(locktable.OpSeal, 10, "db", token, "log"))
+	h.reload()
+}

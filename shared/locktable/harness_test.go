@@ -21,6 +21,8 @@ type harness struct {
 	table *locktable.Table
 	epoch cluster.Epoch
 	log   []locktable.Record
+
+	applied func() // after each record, if set
 }
 
 func newHarness(tb testing.TB) *harness {
@@ -52,6 +54,9 @@ func (h *harness) apply(recs []locktable.Record) {
 			h.tb.Fatalf("after record %d (%v): %v", recs[i].LSN, recs[i].Kind, err)
 		}
 		h.log = append(h.log, recs[i])
+		if h.applied != nil {
+			h.applied()
+		}
 	}
 }
 
@@ -73,6 +78,17 @@ func (h *harness) wantFacts(status cluster.Status, q locktable.Request, facts lo
 // acquire builds an Acquire with a TTL of 10 s.
 func acquire(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, wait time.Duration) locktable.Request {
 	return locktable.Request{Op: locktable.OpAcquire, Client: c, ID: id, Lock: lock, TTL: 10 * time.Second, Wait: wait}
+}
+
+// share is acquire in shared mode.
+func share(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, wait time.Duration) locktable.Request {
+	q := acquire(c, id, lock, wait)
+	q.Mode = locktable.ModeShared
+	return q
+}
+
+func downgrade(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token) locktable.Request {
+	return locktable.Request{Op: locktable.OpDowngrade, Client: c, ID: id, Lock: lock, Token: token}
 }
 
 func release(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, token cluster.Token) locktable.Request {
@@ -151,9 +167,16 @@ func (h *harness) reload() {
 // recode sends the header through the codec and compares.
 func recode(tb testing.TB, r *locktable.Record) locktable.Record {
 	tb.Helper()
-	rec, err := locktable.DecodeHeader(r.AppendHeader(nil))
+	header := r.AppendHeader(nil)
+	rec, err := locktable.DecodeHeader(header)
 	if err != nil {
 		tb.Fatalf("decode record %d (%v): %v", r.LSN, r.Kind, err)
+	}
+	var d locktable.Decoder
+	for range 2 {
+		if again, err := d.DecodeHeader(header); err != nil || !reflect.DeepEqual(again, rec) {
+			tb.Fatalf("record %d: a Decoder has %+v, %v", r.LSN, again, err)
+		}
 	}
 	want := *r
 	want.Data = nil

@@ -4,15 +4,17 @@ package locktable
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
 
 // The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
-// waiters, files, clients and receipts. Each begins with a byte of its own kind
+// phases, waiters, files, clients and receipts. Each begins with a byte of its own kind
 // and names all it belongs to, so that no two entities have the same encoding.
 const (
 	tagGrant   = 'G'
+	tagPhase   = 'P'
 	tagWaiter  = 'W'
 	tagFile    = 'F'
 	tagClient  = 'C'
@@ -42,9 +44,6 @@ func appendText[S ~string](b []byte, s S) []byte {
 }
 
 func (h *Holder) appendTo(b []byte) []byte {
-	if h == nil {
-		return appendNumbers(b, 0, 0, 0) // as the zero Holder
-	}
 	b = appendText(b, h.Host)
 	b = appendNumbers(b, uint64(h.PID))
 	return appendText(b, h.Command)
@@ -54,14 +53,45 @@ func (l *lock) appendGrant(b []byte) []byte {
 	b = appendText(append(b, tagGrant), l.name)
 	b = appendText(b, l.client.id)
 	b = appendNumbers(b, uint64(l.token), uint64(l.epoch), uint64(l.request), uint64(l.ttl), uint64(l.mode))
-	return l.holder.appendTo(b)
+	b = appendLimits(l.holder.appendTo(b), l.maxHold, l.heartbeat)
+	// What came later is left out where there is nothing: older states keep their hash.
+	if x := l.grant; x != nil {
+		b = appendMetadata(b, x.metadata)
+		if a := x.ask; a != nil {
+			b = appendNumbers(append(b, 'a'), uint64(a.LSN), uint64(a.Grace))
+			b = appendText(appendText(b, a.Actor), a.Reason)
+		}
+	}
+	return b
+}
+
+func appendLimits(b []byte, maxHold time.Duration, heartbeat bool) []byte {
+	if maxHold != 0 {
+		b = appendNumbers(append(b, 'x'), uint64(maxHold))
+	}
+	if heartbeat {
+		b = append(b, 'h')
+	}
+	return b
+}
+
+// appendPhase is of a phase that is not granted in full.
+func (l *lock) appendPhase(b []byte) []byte {
+	return appendNumbers(appendText(append(b, tagPhase), l.name), uint64(l.sharing.phase))
+}
+
+func appendMetadata(b []byte, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendText(append(b, 'm'), s)
 }
 
 func (w *waiter) appendTo(b []byte) []byte {
 	b = appendText(append(b, tagWaiter), w.lock.name)
 	b = appendText(b, w.client.id)
 	b = appendNumbers(b, uint64(w.request), w.hash, uint64(w.lsn), uint64(w.epoch), uint64(w.ttl), uint64(w.wait), uint64(w.mode))
-	return w.holder.appendTo(b)
+	return appendMetadata(appendLimits(w.holder.appendTo(b), w.maxHold, w.heartbeat), w.metadata)
 }
 
 func (f *file) appendTo(b []byte) []byte {
@@ -73,7 +103,14 @@ func (f *file) appendTo(b []byte) []byte {
 	if f.Quarantined {
 		quarantined = 1
 	}
-	return appendText(append(b, quarantined), f.Reason)
+	b = appendText(append(b, quarantined), f.Reason)
+	if f.Since != 0 {
+		b = appendNumbers(append(b, 'b'), uint64(f.Since))
+	}
+	if f.Sealed {
+		b = append(b, 's')
+	}
+	return b
 }
 
 func (c *client) appendTo(b []byte) []byte {

@@ -37,10 +37,14 @@ var kindWords = [...]string{
 	KindForgetClient: "forget_client",
 	KindResigned:     "resigned",
 	KindReign:        "reign",
+	KindMetadata:     "metadata",
+	KindAsk:          "ask",
+	KindDowngrade:    "downgrade",
+	KindSeal:         "seal",
 }
 
 // Known says that this binary knows the kind.
-func (k Kind) Known() bool { return k >= KindGrant && int(k) < len(kindWords) }
+func (k Kind) Known() bool { return int(k) < len(kindWords) && kindWords[k] != "" }
 
 // String is the word of the kind, as it stands in JSON and history.
 func (k Kind) String() string {
@@ -84,6 +88,11 @@ const (
 	hasReason
 	hasNonce
 	hasServer
+	hasMetadata
+	hasMaxHold
+	hasHeartbeat
+
+	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat
 
 	mustRequest = hasClient | hasRequest
 	mayRequest  = mustRequest | hasLowWater | hasHash
@@ -91,10 +100,10 @@ const (
 
 // kindFields is the field list of record.go in a form that Validate can use.
 var kindFields = [...]struct{ must, may fieldSet }{
-	KindGrant:        {mustRequest | hasLock | hasTTL, mayRequest | hasMode | hasHolder},
-	KindEnqueue:      {mustRequest | hasLock | hasTTL | hasWait, mayRequest | hasMode | hasHolder},
+	KindGrant:        {mustRequest | hasLock | hasTTL, mayRequest | mayLease},
+	KindEnqueue:      {mustRequest | hasLock | hasTTL | hasWait, mayRequest | mayLease},
 	KindRelease:      {mustRequest | hasLock | hasToken, mayRequest},
-	KindExpire:       {hasLock | hasToken, 0},
+	KindExpire:       {hasLock | hasToken, hasReason},
 	KindWaitTimeout:  {mustRequest | hasLock, 0},
 	KindCancel:       {mustRequest, hasLowWater | hasLock},
 	KindAppend:       {mustRequest | hasLock | hasToken | hasFile | hasGeneration | hasLength, mayRequest | hasOffset | hasCRC | hasData},
@@ -103,11 +112,15 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindQuarantine:   {hasFile | hasGeneration, hasReason},
 	KindRotate:       {mustRequest | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest},
 	KindForceClear:   {0, 0},
-	KindBreak:        {mustRequest | hasLock | hasToken, mayRequest | hasActor | hasReason},
+	KindBreak:        {hasLock | hasToken, mayRequest | hasActor | hasReason},
 	KindOpenClient:   {hasNonce, 0},
 	KindForgetClient: {hasClient, 0},
 	KindResigned:     {0, hasReason},
 	KindReign:        {hasServer, 0},
+	KindMetadata:     {mustRequest | hasLock | hasToken, mayRequest | hasMetadata},
+	KindAsk:          {mustRequest | hasLock | hasToken | hasWait, mayRequest | hasActor | hasReason},
+	KindDowngrade:    {mustRequest | hasLock | hasToken, mayRequest},
+	KindSeal:         {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
 }
 
 // fields returns which optional fields are in use.
@@ -139,6 +152,9 @@ func (r *Record) fields() fieldSet {
 	mark(r.Reason != "", hasReason)
 	mark(r.Nonce != 0, hasNonce)
 	mark(r.Server != 0, hasServer)
+	mark(r.Metadata != "", hasMetadata)
+	mark(r.MaxHold != 0, hasMaxHold)
+	mark(r.Heartbeat, hasHeartbeat)
 	return set
 }
 
@@ -185,7 +201,7 @@ func (r *Record) validateNames(set fieldSet) error {
 			return fmt.Errorf("text %.40q… has %d bytes or is not UTF-8: at most %d are allowed", s, len(s), cluster.MaxText)
 		}
 	}
-	return nil
+	return validMetadata(r.Metadata)
 }
 
 func (r *Record) validateNumbers() error {
@@ -194,10 +210,16 @@ func (r *Record) validateNumbers() error {
 		return fmt.Errorf("request ID %d is above %d", r.Request, MaxRequestID)
 	case r.LowWater > r.Request:
 		return fmt.Errorf("low-water mark %d is above request ID %d", r.LowWater, r.Request)
+	case r.Kind == KindBreak && (r.Client == "") != (r.Request == 0):
+		return fmt.Errorf("break with half a request: client %q, request ID %d", r.Client, r.Request)
+	case r.Time < 0:
+		return fmt.Errorf("time %d is before 1970", r.Time)
 	case r.Request == 0 && r.Hash != 0:
 		return fmt.Errorf("request hash without a request ID")
 	case uint64(r.Token) >= uint64(r.LSN) && r.Token != 0:
 		return fmt.Errorf("token %d is not older than the record %d", r.Token, r.LSN)
+	case r.MaxHold < 0:
+		return fmt.Errorf("most time to hold %v is negative", r.MaxHold)
 	case r.TTL < 0:
 		return fmt.Errorf("TTL %v is negative", r.TTL)
 	case r.Wait < 0 && r.Wait != WaitForever:
@@ -215,5 +237,12 @@ func (r *Record) validateNumbers() error {
 }
 
 func validText(s string) bool { return len(s) <= cluster.MaxText && utf8.ValidString(s) }
+
+func validMetadata(s string) error {
+	if len(s) > cluster.MaxMetadata || !utf8.ValidString(s) {
+		return fmt.Errorf("the metadata has %d bytes or is not UTF-8: at most %d are allowed", len(s), cluster.MaxMetadata)
+	}
+	return nil
+}
 
 func validPID(pid int) bool { return pid >= 0 && pid <= 1<<31-1 }

@@ -19,7 +19,14 @@ func (t *Table) legal(r *Record) error {
 		return t.legalGrant(r)
 	case KindEnqueue:
 		return t.legalEnqueue(r)
-	case KindRelease, KindBreak:
+	case KindDowngrade:
+		return errors.Join(t.legalWriter(r), t.legalRequester(r))
+	case KindRelease, KindMetadata, KindAsk:
+		return errors.Join(t.legalToken(r), t.legalRequester(r))
+	case KindBreak:
+		if r.Request == 0 {
+			return t.legalToken(r)
+		}
 		return errors.Join(t.legalToken(r), t.legalRequester(r))
 	case KindExpire:
 		return t.legalToken(r)
@@ -30,8 +37,8 @@ func (t *Table) legal(r *Record) error {
 		return nil
 	case KindCancel:
 		return t.legalCancel(r)
-	case KindAppend, KindBind, KindUnbind, KindRotate:
-		if err := t.legalToken(r); err != nil {
+	case KindAppend, KindBind, KindUnbind, KindRotate, KindSeal:
+		if err := t.legalWriter(r); err != nil {
 			return err
 		}
 		if r.Request != 0 {
@@ -46,12 +53,12 @@ func (t *Table) legal(r *Record) error {
 		}
 		return nil
 	case KindOpenClient:
-		if c := t.nonces[r.Nonce]; c != nil {
+		if c := t.nonces.get(r.Nonce); c != nil {
 			return fmt.Errorf("nonce %#x belongs to client %s", r.Nonce, c.id)
 		}
 		return nil
 	case KindForgetClient:
-		if c := t.clients[r.Client]; c == nil || c.held > 0 || len(c.waits) > 0 {
+		if c := t.clients.get(r.Client); c == nil || c.held > 0 || len(c.waits) > 0 {
 			return fmt.Errorf("client %s is unknown, holds or waits", r.Client)
 		}
 		return nil
@@ -61,42 +68,48 @@ func (t *Table) legal(r *Record) error {
 }
 
 func (t *Table) legalGrant(r *Record) error {
-	if r.Mode != ModeExclusive {
-		return errors.New("shared mode is not supported")
-	}
-	l := t.locks[r.Lock]
-	if l != nil && l.token != 0 {
-		return fmt.Errorf("lock %q is held under token %d", r.Lock, l.token)
-	}
-	if l == nil || l.head == nil {
+	l := t.locks.get(r.Lock)
+	if l == nil {
 		return t.legalRequester(r)
 	}
-	w := l.head
-	if w.client.id != r.Client || w.request != r.Request {
-		return fmt.Errorf("request %d of client %s is first in the queue of lock %q", w.request, w.client.id, r.Lock)
+	w := l.next()
+	if w == nil || w.client.id != r.Client || w.request != r.Request {
+		if l.admits(r.Mode) && l.holders() < MaxHolders {
+			return t.legalRequester(r)
+		}
+		return fmt.Errorf("it is not the turn of request %d of client %s at lock %q: held under token %d, %d wait", r.Request, r.Client, r.Lock, l.first().token, l.queued)
 	}
-	if r.Hash != w.hash || r.TTL != w.ttl || r.Mode != w.mode || r.Holder != w.holder.value() || r.LowWater != 0 {
+	if r.Hash != w.hash || r.TTL != w.ttl || r.Mode != w.mode || r.Holder != w.holder || r.Metadata != w.metadata || r.LowWater != 0 ||
+		r.MaxHold != w.maxHold || r.Heartbeat != w.heartbeat {
 		return fmt.Errorf("the grant differs from the waiting request %d of client %s", r.Request, r.Client)
 	}
 	return nil
 }
 
 func (t *Table) legalEnqueue(r *Record) error {
-	l := t.locks[r.Lock]
+	l := t.locks.get(r.Lock)
 	switch {
-	case r.Mode != ModeExclusive:
-		return errors.New("shared mode is not supported")
-	case l == nil || l.token == 0 && l.head == nil:
-		return fmt.Errorf("lock %q is free", r.Lock)
+	case l == nil || l.admits(r.Mode):
+		return fmt.Errorf("lock %q is free for mode %d", r.Lock, r.Mode)
 	case l.queued >= MaxQueue:
 		return fmt.Errorf("lock %q has %d waiters", r.Lock, l.queued)
+	case l.crowded(r.Mode):
+		return fmt.Errorf("lock %q has %d holders and waiters that share it", r.Lock, l.holders()+l.sharedWaiting())
 	}
 	return t.legalRequester(r)
 }
 
 func (t *Table) legalToken(r *Record) error {
-	if l := t.locks[r.Lock]; l == nil || l.token == 0 || l.token != r.Token {
+	if t.live(r.Lock, r.Token) == nil {
 		return fmt.Errorf("token %d is not the live one of lock %q", r.Token, r.Lock)
+	}
+	return nil
+}
+
+// legalWriter is legalToken for what only an exclusive holder may do.
+func (t *Table) legalWriter(r *Record) error {
+	if g := t.live(r.Lock, r.Token); g == nil || g.mode != ModeExclusive {
+		return fmt.Errorf("token %d is not the live one of lock %q, or a shared one", r.Token, r.Lock)
 	}
 	return nil
 }
@@ -104,7 +117,7 @@ func (t *Table) legalToken(r *Record) error {
 // legalRequester checks that r's request may be executed: never before, and
 // not below a mark.
 func (t *Table) legalRequester(r *Record) error {
-	c := t.clients[r.Client]
+	c := t.clients.get(r.Client)
 	if c == nil {
 		if r.Client.Opened() {
 			return fmt.Errorf("client %s is not open", r.Client)
@@ -148,9 +161,13 @@ func (t *Table) legalFile(r *Record) error {
 		return fmt.Errorf("file %q is not bound to lock %q", r.File, r.Lock)
 	}
 	switch r.Kind {
-	case KindAppend:
-		if f.Quarantined || r.Generation != f.Generation || r.Offset != f.End {
-			return fmt.Errorf("file %q is at generation %d, offset %d, quarantined %t", r.File, f.Generation, f.End, f.Quarantined)
+	case KindAppend, KindSeal:
+		if f.Quarantined || f.Sealed || r.Generation != f.Generation || r.Offset != f.End {
+			return fmt.Errorf("file %q is at generation %d, offset %d, quarantined %t, sealed %t", r.File, f.Generation, f.End, f.Quarantined, f.Sealed)
+		}
+	case KindUnbind:
+		if f.Sealed {
+			return fmt.Errorf("file %q is sealed", r.File)
 		}
 	case KindRotate:
 		if r.Generation != f.Generation+1 {
@@ -170,7 +187,7 @@ func (t *Table) legalInode(inode uint64) error {
 
 // waiter returns the waiting request or nil.
 func (t *Table) waiter(id cluster.ClientID, request cluster.RequestID) *waiter {
-	if c := t.clients[id]; c != nil {
+	if c := t.clients.get(id); c != nil {
 		return c.waiter(request)
 	}
 	return nil

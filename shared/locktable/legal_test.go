@@ -22,6 +22,10 @@ func busy(t *testing.T) *harness {
 	h.want(pending, acquire("c", 1, "db", forever))
 	h.want(ok, acquire("a", 2, "other", 0))
 	h.wantFacts(ok, appendTo("a", 3, "db", 1, "log", "abc"), locktable.FileFacts{Inode: 1})
+	h.want(ok, share("ra", 1, "rd", 0)) // record 7
+	h.want(ok, share("rb", 1, "rd", 0))
+	h.want(pending, acquire("wa", 1, "rd", forever))
+	h.want(pending, share("rc", 1, "rd", forever))
 	return h
 }
 
@@ -50,7 +54,13 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		"field of another kind":    {Kind: locktable.KindForceClear, Reason: "x"},
 		"missing field":            {Kind: locktable.KindExpire, Lock: "db"},
 		"grant of a held lock":     {Kind: locktable.KindGrant, Client: "x", Request: 1, Lock: "db", TTL: ttl},
-		"shared grant":             {Kind: locktable.KindGrant, Client: "x", Request: 1, Lock: "free", TTL: ttl, Mode: locktable.ModeShared},
+		"shared beside exclusive":  {Kind: locktable.KindGrant, Client: "x", Request: 1, Lock: "db", TTL: ttl, Mode: locktable.ModeShared},
+		"a reader overtakes":       {Kind: locktable.KindGrant, Client: "x", Request: 1, Lock: "rd", TTL: ttl, Mode: locktable.ModeShared},
+		"a reader's place is next": {Kind: locktable.KindGrant, Client: "rc", Request: 1, Lock: "rd", TTL: ttl, Mode: locktable.ModeShared},
+		"a writer among readers":   {Kind: locktable.KindGrant, Client: "wa", Request: 1, Lock: "rd", TTL: ttl},
+		"downgrade of a shared":    {Kind: locktable.KindDowngrade, Client: "ra", Request: 9, Lock: "rd", Token: 7},
+		"downgrade of another":     {Kind: locktable.KindDowngrade, Client: "a", Request: 9, Lock: "db", Token: 4},
+		"bind under a shared":      {Kind: locktable.KindBind, Client: "ra", Request: 9, Lock: "rd", Token: 7, File: "new", Inode: 3, Generation: 1},
 		"grant to an unopened":     {Kind: locktable.KindGrant, Client: "@1", Request: 1, Lock: "free", TTL: ttl},
 		"grant of an old request":  {Kind: locktable.KindGrant, Client: "a", Request: 1, Lock: "free", TTL: ttl},
 		"grant of another's place": {Kind: locktable.KindGrant, Client: "b", Request: 1, Lock: "free", TTL: ttl},
@@ -59,7 +69,7 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		"a dropped request":        {Kind: locktable.KindGrant, Client: "d", Request: 1, Lock: "free", TTL: ttl},
 		"queue at a free lock":     {Kind: locktable.KindEnqueue, Client: "x", Request: 1, Lock: "free", TTL: ttl, Wait: 1},
 		"waiting twice":            {Kind: locktable.KindEnqueue, Client: "b", Request: 1, Lock: "db", TTL: ttl, Wait: 1},
-		"shared waiter":            {Kind: locktable.KindEnqueue, Client: "x", Request: 1, Lock: "db", TTL: ttl, Wait: 1, Mode: locktable.ModeShared},
+		"a reader need not wait":   {Kind: locktable.KindEnqueue, Client: "x", Request: 1, Lock: "free", TTL: ttl, Wait: 1, Mode: locktable.ModeShared},
 		"wrong token":              {Kind: locktable.KindRelease, Client: "a", Request: 9, Lock: "db", Token: 4},
 		"token of the future":      {Kind: locktable.KindRelease, Client: "a", Request: 9, Lock: "db", Token: 9999},
 		"release by old request":   {Kind: locktable.KindRelease, Client: "a", Request: 2, Lock: "db", Token: 1},

@@ -4,6 +4,7 @@ package locktable_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -17,12 +18,31 @@ type requester struct {
 
 // oracle knows in its own, simple way what a log may hold. It never forgets.
 type oracle struct {
-	holder   map[cluster.LockName]requester
-	token    map[cluster.LockName]cluster.Token
-	queue    map[cluster.LockName][]requester
+	locks    map[cluster.LockName]*oracleLock
 	executed map[requester]locktable.Kind // how each request ended
 	files    map[cluster.FileName]*oracleFile
 	last     cluster.Token
+}
+
+// oracleLock is a lock as its users see it.
+type oracleLock struct {
+	holders []oracleHolder // the oldest first
+	queue   []oraclePlace
+}
+
+type oracleHolder struct {
+	token    cluster.Token
+	shared   bool
+	metadata string
+	asked    string // by whom
+}
+
+type oraclePlace struct {
+	who      requester
+	shared   bool
+	metadata string
+	turn     bool // it is one of a phase that has begun
+	writers  int  // who held the lock exclusively while this one waited
 }
 
 type oracleFile struct {
@@ -30,13 +50,83 @@ type oracleFile struct {
 	generation cluster.Generation
 	end        int64
 	stopped    bool
+	sealed     bool
 }
 
 func newOracle() *oracle {
 	return &oracle{
-		holder: map[cluster.LockName]requester{}, token: map[cluster.LockName]cluster.Token{},
-		queue: map[cluster.LockName][]requester{}, executed: map[requester]locktable.Kind{},
-		files: map[cluster.FileName]*oracleFile{},
+		locks: map[cluster.LockName]*oracleLock{}, executed: map[requester]locktable.Kind{}, files: map[cluster.FileName]*oracleFile{},
+	}
+}
+
+func (o *oracle) lock(name cluster.LockName) *oracleLock {
+	if o.locks[name] == nil {
+		o.locks[name] = &oracleLock{}
+	}
+	return o.locks[name]
+}
+
+// held is the holder with this token, nil if there is none.
+func (l *oracleLock) held(token cluster.Token) *oracleHolder {
+	for i := range l.holders {
+		if l.holders[i].token == token {
+			return &l.holders[i]
+		}
+	}
+	return nil
+}
+
+// first is the oldest token, 0 if nobody holds the lock.
+func (l *oracleLock) first() cluster.Token {
+	if len(l.holders) == 0 {
+		return 0
+	}
+	return l.holders[0].token
+}
+
+// written says that somebody holds the lock alone.
+func (l *oracleLock) written() bool { return len(l.holders) > 0 && !l.holders[0].shared }
+
+// writerWaits says that somebody waits to hold the lock alone.
+func (l *oracleLock) writerWaits() bool {
+	return slices.ContainsFunc(l.queue, func(p oraclePlace) bool { return !p.shared })
+}
+
+// open says that nobody of this mode has to wait.
+func (l *oracleLock) open(shared bool) bool {
+	return len(l.queue) == 0 && (len(l.holders) == 0 || shared && !l.written())
+}
+
+// next is the place whose turn it is, -1 if it is nobody's.
+func (l *oracleLock) next() int {
+	if i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.turn }); i >= 0 {
+		return i
+	}
+	if len(l.holders) > 0 {
+		return -1
+	}
+	return slices.IndexFunc(l.queue, func(p oraclePlace) bool { return !p.shared })
+}
+
+// phase is where all waiting readers get their turn.
+func (l *oracleLock) phase() {
+	for i := range l.queue {
+		l.queue[i].turn = l.queue[i].shared
+	}
+}
+
+// leave takes a place out of a queue.
+func (o *oracle) leave(who requester) {
+	for _, l := range o.locks { // at most one queue has it
+		i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.who == who })
+		if i < 0 {
+			continue
+		}
+		left := l.queue[i]
+		l.queue = slices.Delete(l.queue, i, i+1)
+		if !left.shared && !l.written() && !l.writerWaits() {
+			l.phase()
+		}
 	}
 }
 
@@ -59,32 +149,20 @@ func (o *oracle) see(r *record) error {
 	case locktable.KindGrant:
 		return o.grant(r)
 	case locktable.KindEnqueue:
-		if o.token[r.Lock] == 0 {
-			return fmt.Errorf("queued at the free lock %q", r.Lock)
+		l, shared := o.lock(r.Lock), r.Mode == locktable.ModeShared
+		if l.open(shared) {
+			return fmt.Errorf("queued at lock %q, which is free", r.Lock)
 		}
-		o.queue[r.Lock] = append(o.queue[r.Lock], requester{r.Client, r.Request})
+		turn := shared && !l.written() && !l.writerWaits() // a phase is being granted
+		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, metadata: r.Metadata, turn: turn})
 		return nil
-	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak:
-		if o.token[r.Lock] != r.Token {
-			return fmt.Errorf("%v of %q under token %d, live is %d", r.Kind, r.Lock, r.Token, o.token[r.Lock])
-		}
-		delete(o.token, r.Lock)
-		delete(o.holder, r.Lock)
-		return o.execute(r)
+	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak, locktable.KindDowngrade, locktable.KindMetadata, locktable.KindAsk:
+		return o.change(r)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
-		for lock, queue := range o.queue { // at most one queue has it
-			for i, who := range queue {
-				if who == (requester{r.Client, r.Request}) {
-					o.queue[lock] = append(append([]requester{}, queue[:i]...), queue[i+1:]...)
-					break
-				}
-			}
-		}
+		o.leave(requester{r.Client, r.Request})
 		return o.execute(r)
 	case locktable.KindForceClear:
-		clear(o.holder)
-		clear(o.token)
-		clear(o.queue)
+		clear(o.locks)
 		return nil
 	case locktable.KindForgetClient: // a self-chosen client may start anew
 		for who := range o.executed {
@@ -98,33 +176,78 @@ func (o *oracle) see(r *record) error {
 	}
 }
 
-func (o *oracle) grant(r *record) error {
-	if o.token[r.Lock] != 0 {
-		return fmt.Errorf("lock %q gets a second holder", r.Lock)
+// change is about one grant.
+func (o *oracle) change(r *record) error {
+	l := o.lock(r.Lock)
+	g := l.held(r.Token)
+	if g == nil {
+		return fmt.Errorf("%v of %q under token %d: live are %+v", r.Kind, r.Lock, r.Token, l.holders)
 	}
-	who := requester{r.Client, r.Request}
-	if queue := o.queue[r.Lock]; len(queue) > 0 {
-		if queue[0] != who {
-			return fmt.Errorf("lock %q goes to %v, but %v is first", r.Lock, who, queue[0])
+	switch r.Kind {
+	case locktable.KindMetadata:
+		g.metadata = r.Metadata
+	case locktable.KindAsk:
+		g.asked = r.Actor
+	case locktable.KindDowngrade:
+		if g.shared {
+			return fmt.Errorf("downgrade of the shared token %d of %q", r.Token, r.Lock)
 		}
-		o.queue[r.Lock] = queue[1:]
+		g.shared = true
+		l.phase()
+	default:
+		if r.Kind == locktable.KindBreak && r.Request == 0 && (g.asked == "" || g.asked != r.Actor) {
+			return fmt.Errorf("lock %q is broken for %q, asked for by %q", r.Lock, r.Actor, g.asked)
+		}
+		written := l.written()
+		l.holders = slices.DeleteFunc(l.holders, func(h oracleHolder) bool { return h.token == r.Token })
+		if written {
+			l.phase()
+		}
+	}
+	return o.execute(r)
+}
+
+func (o *oracle) grant(r *record) error {
+	l, who, shared := o.lock(r.Lock), requester{r.Client, r.Request}, r.Mode == locktable.ModeShared
+	if l.written() || !shared && len(l.holders) > 0 {
+		return fmt.Errorf("lock %q is held by %+v and goes to %v too", r.Lock, l.holders, who)
+	}
+	if i := slices.IndexFunc(l.queue, func(p oraclePlace) bool { return p.who == who }); i >= 0 {
+		p := l.queue[i]
+		switch {
+		case i != l.next():
+			return fmt.Errorf("lock %q goes to %v, but next in %+v is %d", r.Lock, who, l.queue, l.next())
+		case p.shared != shared || p.metadata != r.Metadata:
+			return fmt.Errorf("lock %q is granted to %+v with metadata %q, shared %t", r.Lock, p, r.Metadata, shared)
+		case shared && p.writers > 1:
+			return fmt.Errorf("lock %q had %d writers while the reader %v waited", r.Lock, p.writers, who)
+		}
+		l.queue = slices.Delete(l.queue, i, i+1)
+	} else if !l.open(shared) {
+		return fmt.Errorf("lock %q goes to %v, who did not wait, before %+v", r.Lock, who, l.queue)
 	}
 	token := cluster.Token(r.LSN)
 	if token <= o.last {
 		return fmt.Errorf("token %d after %d", token, o.last)
 	}
-	o.last, o.token[r.Lock], o.holder[r.Lock] = token, token, who
+	o.last = token
+	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata})
+	for i := range l.queue {
+		if !shared {
+			l.queue[i].writers++
+		}
+	}
 	return o.execute(r)
 }
 
 func (o *oracle) file(r *record) error {
-	if r.Token != 0 && o.token[r.Lock] != r.Token {
-		return fmt.Errorf("%v under token %d of %q, live is %d", r.Kind, r.Token, r.Lock, o.token[r.Lock])
+	if g := o.lock(r.Lock).held(r.Token); r.Token != 0 && (g == nil || g.shared) {
+		return fmt.Errorf("%v under token %d of %q, which is %+v", r.Kind, r.Token, r.Lock, g)
 	}
 	f := o.files[r.File]
 	switch {
 	case r.Kind == locktable.KindBind && f == nil:
-		o.files[r.File] = &oracleFile{r.Lock, r.Generation, r.Offset, false}
+		o.files[r.File] = &oracleFile{lock: r.Lock, generation: r.Generation, end: r.Offset}
 	case r.Kind == locktable.KindBind:
 		return fmt.Errorf("file %q is bound twice", r.File)
 	case r.File == "":
@@ -133,12 +256,20 @@ func (o *oracle) file(r *record) error {
 		return fmt.Errorf("%v of file %q under lock %q: %+v", r.Kind, r.File, r.Lock, f)
 	case r.Kind == locktable.KindQuarantine:
 		f.stopped = true
+	case r.Kind == locktable.KindSeal:
+		if f.stopped || f.sealed || r.Offset != f.end || r.Generation != f.generation {
+			return fmt.Errorf("sealed at %d of generation %d: %+v", r.Offset, r.Generation, f)
+		}
+		f.sealed = true
 	case r.Kind == locktable.KindUnbind:
+		if f.sealed {
+			return fmt.Errorf("unbound, and sealed: %+v", f)
+		}
 		delete(o.files, r.File)
 	case r.Kind == locktable.KindRotate:
-		*f = oracleFile{r.Lock, f.generation + 1, 0, false}
+		*f = oracleFile{lock: r.Lock, generation: f.generation + 1}
 	case r.Kind == locktable.KindAppend:
-		if f.stopped || r.Offset != f.end || r.Generation != f.generation {
+		if f.stopped || f.sealed || r.Offset != f.end || r.Generation != f.generation {
 			return fmt.Errorf("append at %d of generation %d to %+v", r.Offset, r.Generation, f)
 		}
 		f.end += r.Length

@@ -26,18 +26,23 @@ type Outcome struct {
 	Length     int64
 	CRC        uint32
 
-	Holder      *LockHolder // with StatusHeld: who holds the lock, nil if only others wait
-	QueueLength int         // with StatusHeld and Pending: how many wait
-	Committed   bool        // with StatusFileQuarantined: the append is in the log; set by the core loop
-	Repeat      bool        // answered from a receipt
-	Message     string      // for people
+	Holder      *LockHolder   // with StatusHeld: who holds the lock, nil if only others wait
+	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 where there is none; set by the core loop
+	QueueLength int           // with StatusHeld and Pending: how many wait
+	Committed   bool          // with StatusFileQuarantined: the append is in the log; set by the core loop
+	Repeat      bool          // answered from a receipt
+	Ask         *Ask          // of a renewal: the holder is asked to let go; set by the core loop
+	Message     string        // for people
 }
 
-// LockHolder says who holds a lock.
+// LockHolder says who holds a lock: the first of them, if they are several.
 type LockHolder struct {
 	Client cluster.ClientID
 	Token  cluster.Token
 	Holder Holder
+	Since  int64 // as in Grant
+	Mode   Mode
+	Count  int // of those who hold it
 }
 
 // OutcomeOf is the outcome that r gives its requester. Its Status is StatusNone
@@ -87,8 +92,8 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 	if rc.kind != KindGrant {
 		return out
 	}
-	if l := t.locks[rc.lock]; l != nil && l.token == rc.token {
-		out.TTL = l.ttl
+	if g := t.live(rc.lock, rc.token); g != nil {
+		out.TTL = g.ttl
 		return out
 	}
 	out.Status = cluster.StatusLeaseExpired
@@ -118,7 +123,7 @@ const (
 // executed or cancelled names the request and, if it waits, the lock.
 func (t *Table) Lookup(id cluster.ClientID, request cluster.RequestID) (RequestState, Outcome) {
 	out := Outcome{Client: id, Request: request}
-	c := t.clients[id]
+	c := t.clients.get(id)
 	if c == nil {
 		if id.Opened() {
 			return RequestStale, out

@@ -45,14 +45,7 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	}
 	total := map[string]int{}
 	for seed := range seeds {
-		w := &world{
-			harness: newHarness(t), rng: rand.New(rand.NewPCG(uint64(seed), 1)), twin: locktable.New(), oracle: newOracle(),
-			nextID: map[cluster.ClientID]cluster.RequestID{}, counts: total,
-		}
-		for range 4 {
-			w.openOne()
-		}
-		w.clients = append(w.clients, "curl", "batch-7", "cron")
+		w := newWorld(t, uint64(seed), total)
 		for step := range steps {
 			w.step(step)
 			if t.Failed() {
@@ -64,6 +57,9 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	if testing.Short() {
 		return // too few steps to meet everything
 	}
+	if total["together"] < 4 || total["cut"] < seeds {
+		t.Errorf("at most %d hold a lock together, %d batches were cut", total["together"], total["cut"])
+	}
 	for _, kind := range kinds() {
 		if total[kind.String()] == 0 {
 			t.Errorf("no record of kind %v in all runs", kind)
@@ -72,6 +68,7 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	for _, status := range []cluster.Status{
 		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
 		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
+		cluster.StatusOffsetMismatch, cluster.StatusFileSealed,
 	} {
 		if total[status.String()] == 0 {
 			t.Errorf("no answer %v in all runs", status)
@@ -79,9 +76,23 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	}
 }
 
+func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
+	w := &world{
+		harness: newHarness(t), rng: rand.New(rand.NewPCG(seed, 1)), twin: locktable.New(), oracle: newOracle(),
+		nextID: map[cluster.ClientID]cluster.RequestID{}, counts: counts,
+	}
+	for range 4 {
+		w.openOne()
+	}
+	w.clients = append(w.clients, "curl", "batch-7", "cron")
+	return w
+}
+
 func kinds() (all []locktable.Kind) {
-	for k := locktable.Kind(1); k.Known(); k++ {
-		all = append(all, k)
+	for k := locktable.Kind(1); k <= locktable.MaxKind; k++ {
+		if k.Known() {
+			all = append(all, k)
+		}
 	}
 	return all
 }
@@ -94,7 +105,7 @@ func (w *world) openOne() {
 
 func (w *world) step(step int) {
 	switch n := w.rng.IntN(100); {
-	case n < 12 && len(w.past) > 0:
+	case n < 14 && len(w.past) > 0:
 		w.repeat()
 	case n < 25:
 		w.time()
@@ -133,15 +144,22 @@ func (w *world) request() locktable.Request {
 	}
 	w.nextID[c] += cluster.RequestID(1 + w.rng.IntN(20)/19*5)
 	q := locktable.Request{Client: c, ID: w.nextID[c], Op: locktable.Op(1 + w.rng.IntN(8)), Lock: w.lock()}
+	switch w.rng.IntN(24) {
+	case 0, 1:
+		q.Op = locktable.OpMetadata
+	case 2:
+		q.Op = locktable.OpSeal
+	}
+	if w.rng.IntN(16) == 0 {
+		q.Op = locktable.OpDowngrade
+	}
 	if w.rng.IntN(40) == 0 {
 		q.ID = 1 + cluster.RequestID(w.rng.Uint64N(uint64(q.ID))) // out of order
 	}
 	if w.rng.IntN(4) == 0 {
 		q.LowWater = q.ID - min(q.ID, cluster.RequestID(w.rng.IntN(20)))
 	}
-	if v, found := w.table.Lock(q.Lock); found && w.rng.IntN(10) > 0 {
-		q.Token = v.Grant.Token
-	} else {
+	if q.Token = w.token(q.Lock); q.Token == 0 || w.rng.IntN(10) == 0 {
 		q.Token = cluster.Token(1 + w.rng.Uint64N(uint64(w.table.LSN())))
 	}
 	q.File = cluster.FileName(fmt.Sprintf("f%d", w.rng.IntN(6)))
@@ -150,9 +168,24 @@ func (w *world) request() locktable.Request {
 		q.TTL, q.File = time.Duration(1+w.rng.IntN(3))*time.Second, ""
 		q.Wait = []time.Duration{0, 5 * time.Second, forever}[w.rng.IntN(3)]
 		q.Holder.Host = fmt.Sprintf("host%d", w.rng.IntN(2))
+		q.Mode = locktable.Mode(w.rng.IntN(2))
+		if w.rng.IntN(4) == 0 {
+			q.Metadata = fmt.Sprint("begins as ", q.ID)
+			q.MaxHold, q.Heartbeat = time.Duration(w.rng.IntN(2))*time.Minute, w.rng.IntN(2) == 0
+		}
+	case locktable.OpDowngrade:
+		q.File = ""
+	case locktable.OpMetadata:
+		if q.File = ""; w.rng.IntN(4) > 0 {
+			q.Metadata = fmt.Sprint("is now ", q.ID)
+		}
 	case locktable.OpAppend:
 		q = appendTo(q.Client, q.ID, q.Lock, q.Token, q.File, fmt.Sprint("data", w.table.LSN()))
 		q.AdoptExisting = w.rng.IntN(2) == 0
+		if w.rng.IntN(4) == 0 {
+			f, _ := w.table.File(q.File)
+			q.At = new(f.End + int64(w.rng.IntN(2)))
+		}
 	case locktable.OpBind:
 		q.AdoptExisting = w.rng.IntN(2) == 0
 	case locktable.OpCancel:
@@ -161,6 +194,8 @@ func (w *world) request() locktable.Request {
 	case locktable.OpBreak:
 		if w.rng.IntN(2) == 0 {
 			q.Op = locktable.OpRelease // breaks are rare
+		} else if q.Actor = fmt.Sprint("actor", w.rng.IntN(3)); w.rng.IntN(3) > 0 {
+			q.Grace = time.Duration(1+w.rng.IntN(60)) * time.Second
 		}
 	}
 	return q
@@ -210,11 +245,18 @@ func (w *world) time() {
 		w.commit(recs)
 	}
 	switch n := w.rng.IntN(40); {
+	case n < 6:
+		if a, ok := w.table.AskOf(lock, w.token(lock)); ok {
+			both(func(t *locktable.Table) []record { return t.DecideGrace(lock, a.Token, w.epoch, nil) })
+		}
 	case n < 18:
-		v, _ := w.table.Lock(lock)
-		both(func(t *locktable.Table) []record { return t.DecideExpire(lock, v.Grant.Token, w.epoch, nil) })
+		token := w.token(lock)
+		both(func(t *locktable.Table) []record { return t.DecideExpire(lock, token, "", w.epoch, nil) })
 	case n < 28:
 		for x := range w.table.Waiters(lock) {
+			if w.rng.IntN(3) == 0 {
+				continue
+			}
 			both(func(t *locktable.Table) []record { return t.DecideWaitTimeout(x.Client, x.Request, w.epoch, nil) })
 			break
 		}
@@ -232,9 +274,32 @@ func (w *world) time() {
 	case n < 38:
 		both(func(t *locktable.Table) []record { return t.DecideResign("test", w.epoch, nil) })
 	default:
-		w.epoch++
-		both(func(t *locktable.Table) []record { return t.DecideReign(1, w.epoch, nil) })
+		w.reign()
 	}
+}
+
+func (w *world) reign() {
+	w.epoch++
+	recs := w.table.DecideReign(1, w.epoch, nil)
+	if twins := w.twin.DecideReign(1, w.epoch, nil); !reflect.DeepEqual(recs, twins) {
+		w.tb.Fatalf("decided %+v, the twin %+v", recs, twins)
+	}
+	w.commit(recs)
+	for w.table.Owes() {
+		w.commit(w.table.DecideOwed(w.epoch, nil))
+	}
+}
+
+// token is that of some holder of the lock, 0 if it is free.
+func (w *world) token(lock cluster.LockName) cluster.Token {
+	var tokens []cluster.Token
+	for g := range w.table.Grants(lock) {
+		tokens = append(tokens, g.Token)
+	}
+	if len(tokens) == 0 {
+		return 0
+	}
+	return tokens[w.rng.IntN(len(tokens))]
 }
 
 // ask decides on both tables and commits.
@@ -247,10 +312,18 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 	if !reflect.DeepEqual(recs, twins) || !reflect.DeepEqual(dec, twinDec) {
 		w.tb.Fatalf("%+v: decided %+v %+v, the twin %+v %+v", q, dec, recs, twinDec, twins)
 	}
-	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != (w.oracle.token[q.Lock] == 0) {
-		w.tb.Fatalf("%+v: %+v, but the oracle has holder %+v", q, dec, w.oracle.holder[q.Lock])
+	open := w.oracle.lock(q.Lock).open(q.Mode == locktable.ModeShared)
+	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != open {
+		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
 	}
-	w.commit(recs)
+	if len(recs) > 1 && recs[0].Kind != locktable.KindBind && w.rng.IntN(4) == 0 {
+		// The log ends between two records of a batch. The next reign completes it.
+		w.commit(recs[:1+w.rng.IntN(len(recs)-1)])
+		w.counts["cut"]++
+		w.reign()
+	} else {
+		w.commit(recs)
+	}
 	w.counts[dec.Outcome.Status.String()]++
 	if q.Op != locktable.OpOpenClient {
 		w.past = append(w.past, asked{q, dec})
@@ -275,11 +348,27 @@ func (w *world) commit(recs []record) {
 	if w.twin.Hash() != w.table.Hash() {
 		w.tb.Fatalf("at LSN %d the twin has another hash", w.table.LSN())
 	}
-	// Whoever the oracle has as holder must hold, and nobody else.
+	// Whoever the oracle has as holders must hold, and nobody else.
 	for _, r := range recs {
 		v, _ := w.table.Lock(r.Lock)
-		if r.Lock != "" && (v.Grant.Token != w.oracle.token[r.Lock] || v.QueueLength != len(w.oracle.queue[r.Lock])) {
-			w.tb.Fatalf("lock %q: %+v, the oracle has token %d, queue %v", r.Lock, v, w.oracle.token[r.Lock], w.oracle.queue[r.Lock])
+		l := w.oracle.lock(r.Lock)
+		if r.Lock == "" {
+			continue
+		}
+		if v.Grant.Token != l.first() || v.Holders != len(l.holders) || v.QueueLength != len(l.queue) {
+			w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, v, l)
+		}
+		w.counts["together"] = max(w.counts["together"], v.Holders)
+		i := 0
+		for g := range w.table.Grants(r.Lock) {
+			h := l.holders[i]
+			if i++; g.Token != h.token || (g.Mode == locktable.ModeShared) != h.shared || g.Metadata != h.metadata ||
+				(g.Ask == nil) != (h.asked == "") || g.Ask != nil && g.Ask.Actor != h.asked {
+				w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, g, h)
+			}
+		}
+		if l.next() >= 0 != w.table.Owes() {
+			w.tb.Fatalf("lock %q: a grant is owed: %t, the oracle has %+v", r.Lock, w.table.Owes(), l)
 		}
 	}
 }

@@ -15,14 +15,16 @@ type Kind uint8
 // numbers in codec.go, is the format of a record. Every record has LSN, Epoch
 // and Kind; "request" stands for Client, Request, LowWater and Hash.
 const (
-	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder. Token = LSN.
+	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder, Metadata,
+	// MaxHold, Heartbeat. Token = LSN.
 	// If the request waits in the queue of Lock, its place is taken out.
 	KindGrant Kind = 1
-	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait, Mode, Holder.
+	// KindEnqueue puts a request at the end of a queue: request, Lock, TTL, Wait,
+	// Mode, Holder, Metadata, MaxHold, Heartbeat.
 	KindEnqueue Kind = 2
 	// KindRelease ends the grant Token of Lock: request, Lock, Token.
 	KindRelease Kind = 3
-	// KindExpire ends the grant Token of Lock because its lease ran out: Lock, Token.
+	// KindExpire ends the grant Token of Lock because its lease ran out, or its MaxHold: Lock, Token, Reason.
 	KindExpire Kind = 4
 	// KindWaitTimeout takes a waiter out, its deadline passed or its client silent: Lock, Client, Request.
 	KindWaitTimeout Kind = 5
@@ -44,7 +46,8 @@ const (
 	KindRotate Kind = 11
 	// KindForceClear drops all holders and waiters; receipts, bindings and token order stay.
 	KindForceClear Kind = 12
-	// KindBreak ends the grant Token of Lock on an operator's word: request, Lock, Token, Actor, Reason.
+	// KindBreak ends the grant Token of Lock on an operator's word: request, Lock,
+	// Token, Actor, Reason. That at the end of an Ask's grace is nobody's request.
 	KindBreak Kind = 13
 	// KindOpenClient creates the client @<LSN> for Nonce: Nonce.
 	KindOpenClient Kind = 14
@@ -54,9 +57,22 @@ const (
 	KindResigned Kind = 16
 	// KindReign is the first record of a reign: Server.
 	KindReign Kind = 17
+	// KindMetadata replaces what the holder says with its grant: request, Lock, Token, Metadata.
+	KindMetadata Kind = 18
+	// KindAsk asks the holder to let go within Wait, behind which the grant is
+	// broken: request, Lock, Token, Wait, Actor, Reason.
+	KindAsk Kind = 19
+	// KindSeal ends a generation of File: nothing is appended to it behind Offset, where
+	// it ends: request, Lock, Token, File, Generation, Offset.
+	KindSeal Kind = 20
+	// KindDowngrade makes the exclusive grant Token of Lock a shared one: request, Lock, Token.
+	KindDowngrade Kind = 24
+
+	// MaxKind is the highest of them.
+	MaxKind = KindDowngrade
 )
 
-// Mode is how a lock is held. Shared mode has its place in the format only.
+// Mode is how a lock is held: by one alone, or by any number together.
 type Mode uint8
 
 // The lock modes.
@@ -87,7 +103,7 @@ type Record struct {
 	Lock   cluster.LockName
 	Token  cluster.Token
 	TTL    time.Duration
-	Wait   time.Duration // WaitForever or positive
+	Wait   time.Duration // WaitForever or positive; of an Ask its grace
 	Mode   Mode
 	Holder Holder
 
@@ -105,6 +121,17 @@ type Record struct {
 	Reason string
 	Nonce  uint64
 	Server cluster.ServerID
+
+	// Metadata is what a holder says with its grant, for whoever looks.
+	Metadata string
+	// MaxHold ends a grant however often it is renewed; 0 = no end.
+	MaxHold time.Duration
+	// Heartbeat says that a lease is renewed by the use of its own token only, and not by
+	// its client's keep-alives.
+	Heartbeat bool
+	// Time is when the primary decided the record, in milliseconds since 1970 by its
+	// clock. It is for people: nothing is decided by it.
+	Time int64
 }
 
 // WaitForever as a Wait means no deadline.

@@ -19,11 +19,11 @@ type Op uint8
 // The operations and the fields of Request that each one uses, beside Client,
 // ID and LowWater.
 const (
-	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder.
+	// OpAcquire asks for Lock: TTL, Wait, Mode, Holder, Metadata, MaxHold, Heartbeat.
 	OpAcquire Op = 1
 	// OpRelease ends the grant Token of Lock.
 	OpRelease Op = 2
-	// OpAppend appends Data to File under Token of Lock: CRC, AdoptExisting.
+	// OpAppend appends Data to File under Token of Lock: CRC, AdoptExisting, At.
 	OpAppend Op = 3
 	// OpBind binds File to Lock under Token: AdoptExisting.
 	OpBind Op = 4
@@ -34,20 +34,28 @@ const (
 	// OpCancel sees to it that request Target of Client ends now or never runs.
 	// It has no ID of its own.
 	OpCancel Op = 7
-	// OpBreak ends the grant of Lock, of Token if that is set: Actor, Reason.
+	// OpBreak ends the grant of Lock, of Token if that is set: Actor, Reason. With a
+	// Grace its holder is asked first, and has that long to let go.
 	OpBreak Op = 8
 	// OpOpenClient makes a client for Nonce. It has neither Client nor ID.
 	OpOpenClient Op = 9
+	// OpMetadata replaces the Metadata of the grant Token of Lock.
+	OpMetadata Op = 10
+	// OpSeal ends the present generation of File, bound to Lock, under Token.
+	OpSeal Op = 11
+	// OpDowngrade makes the exclusive grant Token of Lock a shared one.
+	OpDowngrade Op = 16
 )
 
 var opWords = [...]string{
 	OpAcquire: "acquire", OpRelease: "release", OpAppend: "append", OpBind: "bind", OpUnbind: "unbind",
-	OpRotate: "rotate", OpCancel: "cancel", OpBreak: "break", OpOpenClient: "open_client",
+	OpRotate: "rotate", OpCancel: "cancel", OpBreak: "break", OpOpenClient: "open_client", OpMetadata: "metadata",
+	OpSeal: "seal", OpDowngrade: "downgrade",
 }
 
 // String is the word of the operation.
 func (op Op) String() string {
-	if op >= OpAcquire && int(op) < len(opWords) {
+	if int(op) < len(opWords) && opWords[op] != "" {
 		return opWords[op]
 	}
 	return fmt.Sprintf("op(%d)", uint8(op))
@@ -72,11 +80,18 @@ type Request struct {
 	Data          []byte
 	CRC           uint32 // CRC-32C of Data
 	AdoptExisting bool   // bind a file that is not empty
+	// At, if not nil, is the only offset that the append may go to. Nobody changes it.
+	At *int64
 
 	Target cluster.RequestID
 	Actor  string
 	Reason string
+	Grace  time.Duration // of OpBreak
 	Nonce  uint64
+
+	Metadata  string // of OpAcquire and OpMetadata
+	MaxHold   time.Duration
+	Heartbeat bool
 }
 
 // Validate checks what can be known without the table: StatusOK, or
@@ -127,19 +142,25 @@ func (q *Request) validateContent(t cluster.Timing) error {
 	if !validText(q.Holder.Host) || !validText(q.Holder.Command) || !validText(q.Actor) || !validText(q.Reason) {
 		return fmt.Errorf("host, command, actor and reason are UTF-8 of at most %d bytes each", cluster.MaxText)
 	}
+	if err := validMetadata(q.Metadata); err != nil {
+		return err
+	}
 	switch q.Op {
 	case OpAcquire:
 		return q.validateAcquire(t)
 	case OpBreak:
+		if q.Grace < 0 || q.Grace > t.MaxTTL {
+			return fmt.Errorf("grace %v: use 0 to %v", q.Grace, t.MaxTTL)
+		}
 		return nil
-	case OpRelease, OpAppend, OpBind, OpUnbind, OpRotate:
+	case OpRelease, OpDowngrade, OpMetadata, OpAppend, OpBind, OpUnbind, OpRotate, OpSeal:
 		if q.Token == 0 {
 			return fmt.Errorf("token is missing")
 		}
 	default:
 		return fmt.Errorf("unknown operation %d", q.Op)
 	}
-	if q.Op == OpRelease {
+	if q.Op == OpRelease || q.Op == OpDowngrade || q.Op == OpMetadata {
 		return nil
 	}
 	if err := q.File.Validate(); err != nil {
@@ -151,6 +172,9 @@ func (q *Request) validateContent(t cluster.Timing) error {
 	if len(q.Data) == 0 {
 		return fmt.Errorf("no data to append")
 	}
+	if q.At != nil && *q.At < 0 {
+		return fmt.Errorf("expected offset %d is negative", *q.At)
+	}
 	if got := crc32.Checksum(q.Data, crc32.MakeTable(crc32.Castagnoli)); got != q.CRC {
 		return fmt.Errorf("the data has CRC-32C %08x, not %08x", got, q.CRC)
 	}
@@ -159,14 +183,16 @@ func (q *Request) validateContent(t cluster.Timing) error {
 
 func (q *Request) validateAcquire(t cluster.Timing) error {
 	switch {
-	case q.Mode == ModeShared:
-		return fmt.Errorf("shared mode is not supported yet: locks are exclusive")
-	case q.Mode != ModeExclusive:
+	case q.Mode > ModeShared:
 		return fmt.Errorf("unknown lock mode %d", q.Mode)
 	case q.TTL < t.MinTTL || q.TTL > t.MaxTTL:
 		return fmt.Errorf("ttl %v: use %v to %v", q.TTL, t.MinTTL, t.MaxTTL)
 	case q.Wait < 0 && q.Wait != WaitForever:
 		return fmt.Errorf("wait %v is negative", q.Wait)
+	case q.MaxHold < 0:
+		return fmt.Errorf("max hold %v is negative: use 0 for no end", q.MaxHold)
+	case q.MaxHold > 0 && q.MaxHold < q.TTL:
+		return fmt.Errorf("max hold %v is shorter than ttl %v: use a shorter ttl", q.MaxHold, q.TTL)
 	case !validPID(q.Holder.PID):
 		return fmt.Errorf("holder has process ID %d", q.Holder.PID)
 	}
@@ -187,5 +213,16 @@ func (q *Request) ContentHash() uint64 {
 	b = appendText(b, q.File)
 	b = appendText(b, q.Actor)
 	b = appendText(b, q.Reason)
+	// What came later is left out where it is not used: hashes of older requests stay.
+	if q.Grace != 0 {
+		b = appendNumbers(append(b, 'g'), uint64(q.Grace))
+	}
+	if q.Metadata != "" {
+		b = appendText(append(b, 'm'), q.Metadata)
+	}
+	b = appendLimits(b, q.MaxHold, q.Heartbeat)
+	if q.At != nil {
+		b = appendNumbers(append(b, 'o'), uint64(*q.At))
+	}
 	return xxhash.Sum64(b)
 }

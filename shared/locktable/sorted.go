@@ -108,6 +108,17 @@ func (s *sorted[K]) from(k K) iter.Seq[K] {
 	}
 }
 
+// after is from without k itself.
+func (s *sorted[K]) after(k K) iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for key := range s.from(k) {
+			if key != k && !yield(key) {
+				return
+			}
+		}
+	}
+}
+
 // all iterates over all keys in order. The set must not change meanwhile.
 func (s *sorted[K]) all() iter.Seq[K] {
 	var least K // "" and 0 are the least of the keys in use

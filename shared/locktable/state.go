@@ -3,6 +3,7 @@
 package locktable
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -25,12 +26,15 @@ type Entity struct {
 	Receipt *ReceiptState `json:"receipt,omitempty"`
 }
 
-// LockState is a lock with a holder or waiters. Locks that only have files are
-// made from these.
+// LockState is a lock with a holder or waiters, or a part of one: a holder or
+// some of the waiters. Locks that only have files are made from these.
 type LockState struct {
 	Name    cluster.LockName `json:"name"`
-	Grant   *GrantState      `json:"grant"` // null: nobody holds it
+	Grant   *GrantState      `json:"grant"` // null: nobody holds it, or another part says who
 	Waiters []WaiterState    `json:"waiters"`
+	// Phase is the LSN behind which a shared request waits for the next phase; those up to
+	// it are owed a grant. 0: none is under way.
+	Phase cluster.LSN `json:"phase,omitempty"`
 }
 
 // GrantState is a live grant.
@@ -42,6 +46,19 @@ type GrantState struct {
 	TTL       Span              `json:"ttl"`
 	Mode      Mode              `json:"mode"`
 	Holder    Holder            `json:"holder"`
+	SinceMS   int64             `json:"since_ms,omitempty"` // milliseconds since 1970
+	Metadata  string            `json:"metadata,omitempty"`
+	Ask       *AskState         `json:"ask,omitempty"`
+	MaxHold   Span              `json:"max_hold,omitzero"`
+	Heartbeat bool              `json:"heartbeat,omitempty"`
+}
+
+// AskState is the word to a holder that it let go.
+type AskState struct {
+	LSN    cluster.LSN `json:"lsn"`
+	Grace  Span        `json:"grace"`
+	Actor  string      `json:"actor"`
+	Reason string      `json:"reason"`
 }
 
 // WaiterState is a place in a queue.
@@ -55,6 +72,10 @@ type WaiterState struct {
 	Wait      Span              `json:"wait"`
 	Mode      Mode              `json:"mode"`
 	Holder    Holder            `json:"holder"`
+	SinceMS   int64             `json:"since_ms,omitempty"`
+	Metadata  string            `json:"metadata,omitempty"`
+	MaxHold   Span              `json:"max_hold,omitzero"`
+	Heartbeat bool              `json:"heartbeat,omitempty"`
 }
 
 // FileEntity is a bound file.
@@ -71,6 +92,8 @@ type FileEntity struct {
 	LastLSN     cluster.LSN        `json:"last_lsn"`
 	Quarantined bool               `json:"quarantined"`
 	Reason      string             `json:"reason"`
+	Since       cluster.LSN        `json:"since,omitempty"`
+	Sealed      bool               `json:"sealed,omitempty"`
 }
 
 // ClientState is a client without its receipts.
@@ -148,60 +171,46 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Export iterates over the state: locks, files and clients, each in order of
-// their names, then receipts in order of client and request. The table must not
-// change meanwhile.
-func (t *Table) Export() iter.Seq[Entity] {
-	return func(yield func(Entity) bool) {
-		for name := range t.lockNames.all() {
-			if l := t.locks[name]; (l.token != 0 || l.head != nil) && !yield(Entity{Lock: l.export()}) {
-				return
-			}
+// exportHeld is the lock with its grant and without its waiters.
+func (l *lock) exportHeld() *LockState {
+	s := &struct {
+		LockState
+		grant GrantState // with it, for one allocation instead of two
+	}{
+		LockState{Name: l.name, Waiters: []WaiterState{}},
+		GrantState{
+			Token: l.token, Epoch: l.epoch, ClientID: l.client.id, RequestID: l.request,
+			TTL: Span(l.ttl), Mode: l.mode, Holder: l.holder, SinceMS: l.since,
+			MaxHold: Span(l.maxHold), Heartbeat: l.heartbeat,
+		},
+	}
+	if x := l.grant; x != nil {
+		s.grant.Metadata = x.metadata
+		if a := x.ask; a != nil {
+			s.grant.Ask = &AskState{LSN: a.LSN, Grace: Span(a.Grace), Actor: a.Actor, Reason: a.Reason}
 		}
-		for name := range t.fileNames.all() {
-			if !yield(Entity{File: t.files[name].export()}) {
-				return
-			}
-		}
-		for id := range t.clientIDs.all() {
-			c := t.clients[id]
-			if !yield(Entity{Client: &ClientState{ID: id, Nonce: Hex(c.nonce), LowWater: c.lowWater, Dropped: c.dropped}}) {
-				return
-			}
-		}
-		for id := range t.clientIDs.all() {
-			c := t.clients[id]
-			for i := range c.receipts {
-				if !yield(Entity{Receipt: c.receipts[i].export(id)}) {
-					return
-				}
-			}
-		}
+	}
+	s.Grant = &s.grant
+	return &s.LockState
+}
+
+func (w *waiter) export() WaiterState {
+	return WaiterState{
+		LSN: w.lsn, Epoch: w.epoch, ClientID: w.client.id, RequestID: w.request, Hash: Hex(w.hash),
+		TTL: Span(w.ttl), Wait: Span(w.wait), Mode: w.mode, Holder: w.holder, SinceMS: w.since, Metadata: w.metadata,
+		MaxHold: Span(w.maxHold), Heartbeat: w.heartbeat,
 	}
 }
 
-func (l *lock) export() *LockState {
-	s := &LockState{Name: l.name, Waiters: make([]WaiterState, 0, l.queued)}
-	if l.token != 0 {
-		s.Grant = &GrantState{
-			Token: l.token, Epoch: l.epoch, ClientID: l.client.id, RequestID: l.request,
-			TTL: Span(l.ttl), Mode: l.mode, Holder: l.holder.value(),
-		}
-	}
-	for w := l.head; w != nil; w = w.next {
-		s.Waiters = append(s.Waiters, WaiterState{
-			LSN: w.lsn, Epoch: w.epoch, ClientID: w.client.id, RequestID: w.request, Hash: Hex(w.hash),
-			TTL: Span(w.ttl), Wait: Span(w.wait), Mode: w.mode, Holder: w.holder.value(),
-		})
-	}
-	return s
+func (c *client) export() *ClientState {
+	return &ClientState{ID: c.id, Nonce: Hex(c.nonce), LowWater: c.lowWater, Dropped: c.dropped}
 }
 
 func (f *file) export() *FileEntity {
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason,
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed,
 	}
 }
 
@@ -214,33 +223,63 @@ func (rc *receipt) export(id cluster.ClientID) *ReceiptState {
 	}
 }
 
-// Restore builds the table at lsn from exported entities. Receipts come behind
-// the clients they belong to; beyond that any order will do, so that the parts may
-// come from several files. The result has passed Check.
+// Restore builds the table at lsn from exported entities, in any order. It keeps
+// aside what comes before the client it belongs to. The result has passed Check.
 func Restore(lsn cluster.LSN, entities iter.Seq2[Entity, error]) (*Table, error) {
-	rs := &restorer{t: New()}
-	rs.t.lsn = lsn
+	rs := NewRestorer(lsn)
 	for e, err := range entities {
 		if err != nil {
 			return nil, fmt.Errorf("restore table at LSN %d: %w", lsn, err)
 		}
-		if err := rs.add(e); err != nil {
-			return nil, fmt.Errorf("restore table at LSN %d: %w: %w", lsn, ErrBadState, err)
+		if err := rs.Add(e); err != nil {
+			return nil, err
 		}
 	}
+	return rs.Table()
+}
+
+// Restorer is Restore for entities that are handed in as they come. After an error it
+// is of no use.
+type Restorer struct {
+	t       *Table
+	early   []Entity // came before their clients
+	held    []*lock
+	waiters []waiting
+	phases  []*LockState
+}
+
+// NewRestorer begins a table at lsn.
+func NewRestorer(lsn cluster.LSN) *Restorer {
+	rs := &Restorer{t: New()}
+	rs.t.lsn = lsn
+	return rs
+}
+
+// Add takes one entity in.
+func (rs *Restorer) Add(e Entity) error { return rs.failed(rs.add(e)) }
+
+// Table is the table of all that was added. It has passed Check. It is the last call.
+func (rs *Restorer) Table() (*Table, error) {
 	if err := rs.finish(); err != nil {
-		return nil, fmt.Errorf("restore table at LSN %d: %w: %w", lsn, ErrBadState, err)
+		return nil, rs.failed(err)
 	}
 	return rs.t, nil
 }
 
-// restorer holds what waits for the end of a Restore.
-type restorer struct {
-	t     *Table
-	locks []LockState
+func (rs *Restorer) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("restore table at LSN %d: %w: %w", rs.t.lsn, ErrBadState, err)
 }
 
-func (rs *restorer) add(e Entity) error {
+// waiting is a place in the queue of a lock.
+type waiting struct {
+	lock cluster.LockName
+	WaiterState
+}
+
+func (rs *Restorer) add(e Entity) error {
 	set := 0
 	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil} {
 		if is {
@@ -250,67 +289,148 @@ func (rs *restorer) add(e Entity) error {
 	switch {
 	case set != 1:
 		return fmt.Errorf("an entity has %d parts", set)
-	case e.Lock != nil:
-		rs.locks = append(rs.locks, *e.Lock) // their clients come later
-		return nil
 	case e.File != nil:
 		return rs.t.importFile(e.File)
 	case e.Client != nil:
 		return rs.t.importClient(e.Client)
+	case rs.isEarly(e):
+		rs.early = append(rs.early, e)
+		return nil
+	case e.Lock != nil:
+		return rs.addLock(e.Lock)
 	default:
 		return rs.t.importReceipt(e.Receipt)
 	}
 }
 
-// finish gives the clients their grants and waiters.
-func (rs *restorer) finish() error {
-	var held []*lock
-	for i := range rs.locks {
-		l, err := rs.t.importLock(&rs.locks[i])
+func (rs *Restorer) isEarly(e Entity) bool {
+	switch {
+	case e.Lock != nil && e.Lock.Grant != nil:
+		return rs.t.clients.get(e.Lock.Grant.ClientID) == nil
+	case e.Receipt != nil:
+		return rs.t.clients.get(e.Receipt.ClientID) == nil
+	}
+	return false
+}
+
+// addLock takes the grant in. The waiters of a lock may come in several parts, so they wait.
+func (rs *Restorer) addLock(s *LockState) error {
+	for _, w := range s.Waiters {
+		rs.waiters = append(rs.waiters, waiting{s.Name, w})
+	}
+	if s.Phase != 0 {
+		rs.phases = append(rs.phases, s)
+	}
+	if s.Grant == nil {
+		if len(s.Waiters) == 0 && s.Phase == 0 {
+			return fmt.Errorf("lock %q has neither holder nor waiters", s.Name)
+		}
+		return nil
+	}
+	l, err := rs.t.importGrant(s.Name, s.Grant)
+	if err == nil {
+		rs.held = append(rs.held, l)
+	}
+	return err
+}
+
+// finish makes the queues and gives the clients their grants.
+func (rs *Restorer) finish() error {
+	for _, e := range rs.early {
+		var err error
+		if e.Lock != nil {
+			err = rs.addLock(e.Lock)
+		} else {
+			err = rs.t.importReceipt(e.Receipt)
+		}
 		if err != nil {
 			return err
 		}
-		if l.token != 0 {
-			held = append(held, l)
+	}
+	relink(rs.held)
+	slices.SortFunc(rs.waiters, func(a, b waiting) int { return cmp.Compare(a.LSN, b.LSN) })
+	for i := range rs.waiters {
+		if err := rs.t.importWaiter(&rs.waiters[i]); err != nil {
+			return err
 		}
 	}
-	relink(held)
-	for _, l := range held {
-		rs.t.hash += rs.t.sum(l.appendGrant)
+	for _, s := range rs.phases {
+		l := rs.t.locks.get(s.Name)
+		if l == nil || l.sharing == nil || l.sharing.phase != 0 {
+			return fmt.Errorf("lock %q: a phase comes twice, or without waiters", s.Name)
+		}
+		rs.t.setPhase(l, s.Phase)
+		rs.t.owed.insert(l.name)
 	}
 	return rs.t.Check()
 }
 
-func (t *Table) importLock(s *LockState) (*lock, error) {
-	if l := t.locks[s.Name]; l != nil && (l.token != 0 || l.head != nil) {
-		return nil, fmt.Errorf("lock %q comes twice", s.Name)
+func (t *Table) importGrant(name cluster.LockName, g *GrantState) (*lock, error) {
+	if l := t.locks.get(name); l != nil && l.token != 0 && (g.Mode != ModeShared || l.exclusive() || l.under(g.Token) != nil) {
+		return nil, fmt.Errorf("a holder of lock %q comes twice, or with others and not in shared mode", name)
 	}
-	l := t.lockFor(s.Name)
-	if g := s.Grant; g != nil {
-		c := t.clients[g.ClientID]
-		if c == nil || g.Token == 0 || !validHolder(g.Holder) {
-			return nil, fmt.Errorf("lock %q: unknown client %q, or a bad token %d or holder", s.Name, g.ClientID, g.Token)
-		}
-		l.token, l.epoch, l.request, l.client = g.Token, g.Epoch, g.RequestID, c
-		l.ttl, l.mode, l.holder = time.Duration(g.TTL), g.Mode, c.share(g.Holder)
+	c := t.clients.get(g.ClientID)
+	if c == nil || g.Token == 0 || !validHolder(g.Holder) {
+		return nil, fmt.Errorf("lock %q: unknown client %q, or a bad token %d or holder", name, g.ClientID, g.Token)
 	}
-	for _, ws := range s.Waiters {
-		c := t.clients[ws.ClientID]
-		if c == nil || c.waiter(ws.RequestID) != nil || !validHolder(ws.Holder) {
-			return nil, fmt.Errorf("lock %q: unknown client %q, or its request %d waits twice or is bad", s.Name, ws.ClientID, ws.RequestID)
-		}
-		w := &waiter{
-			lock: l, client: c, request: ws.RequestID, hash: uint64(ws.Hash), lsn: ws.LSN, epoch: ws.Epoch,
-			ttl: time.Duration(ws.TTL), wait: time.Duration(ws.Wait), mode: ws.Mode, holder: c.share(ws.Holder),
-		}
-		l.push(w)
-		c.addWaiter(w)
-		t.hash += t.sum(w.appendTo)
+	l := t.slot(t.lockFor(name), g.Token)
+	l.token, l.request, l.since, l.client = g.Token, g.RequestID, g.SinceMS, c
+	if err := t.importExtra(l, g); err != nil {
+		return nil, err
 	}
-	if l.token == 0 && l.head != nil {
+	if g.MaxHold < 0 {
+		return nil, fmt.Errorf("lock %q: max hold %v", name, time.Duration(g.MaxHold))
+	}
+	l.terms = t.share(c, terms{
+		epoch: g.Epoch, ttl: time.Duration(g.TTL), holder: g.Holder, mode: g.Mode, maxHold: time.Duration(g.MaxHold), heartbeat: g.Heartbeat,
+	})
+	t.hash += t.sum(l.appendGrant)
+	return l, nil
+}
+
+// importExtra takes in what few grants have.
+func (t *Table) importExtra(l *lock, g *GrantState) error {
+	if err := validMetadata(g.Metadata); err != nil {
+		return fmt.Errorf("lock %q: %w", l.name, err)
+	}
+	if g.Metadata != "" {
+		t.extraOf(l).metadata = g.Metadata
+	}
+	a := g.Ask
+	if a == nil {
+		return nil
+	}
+	if a.Grace <= 0 || !validText(a.Actor) || !validText(a.Reason) {
+		return fmt.Errorf("lock %q: its ask has grace %v, or a bad actor or reason", l.name, time.Duration(a.Grace))
+	}
+	ask := &Ask{
+		Lock: l.name, Token: l.token, LSN: a.LSN, Grace: time.Duration(a.Grace), Actor: a.Actor, Reason: a.Reason,
+		Request: l.request, Remaining: remainingUnknown,
+	}
+	t.extraOf(l).ask = ask
+	t.noteAsk(ask)
+	return nil
+}
+
+func (t *Table) importWaiter(s *waiting) error {
+	c := t.clients.get(s.ClientID)
+	if c == nil || c.waiter(s.RequestID) != nil || !validHolder(s.Holder) || validMetadata(s.Metadata) != nil || s.MaxHold < 0 {
+		return fmt.Errorf("lock %q: unknown client %q, or its request %d waits twice or is bad", s.lock, s.ClientID, s.RequestID)
+	}
+	l := t.lockFor(s.lock)
+	w := &waiter{
+		lock: l, client: c, request: s.RequestID, hash: uint64(s.Hash), lsn: s.LSN, wait: time.Duration(s.Wait), since: s.SinceMS, metadata: s.Metadata,
+		terms: t.share(c, terms{
+			epoch: s.Epoch, ttl: time.Duration(s.TTL), holder: s.Holder, mode: s.Mode, maxHold: time.Duration(s.MaxHold), heartbeat: s.Heartbeat,
+		}),
+	}
+	t.push(w)
+	c.addWaiter(w)
+	t.hash += t.sum(w.appendTo)
+	if l.due() {
 		t.owed.insert(l.name)
 	}
-	return l, nil
+	return nil
 }
 
 func validHolder(h Holder) bool { return validText(h.Host) && validText(h.Command) && validPID(h.PID) }
@@ -325,24 +445,24 @@ func (t *Table) importFile(s *FileEntity) error {
 	t.addFile(&file{name: s.Name, FileState: FileState{
 		Lock: s.Lock, Inode: s.Inode, Generation: s.Generation, Start: s.Start, End: s.End,
 		LastOffset: s.LastOffset, LastLength: s.LastLength, LastCRC: s.LastCRC, LastLSN: s.LastLSN,
-		Quarantined: s.Quarantined, Reason: s.Reason,
+		Quarantined: s.Quarantined, Reason: s.Reason, Since: s.Since, Sealed: s.Sealed,
 	}})
 	return nil
 }
 
 func (t *Table) importClient(s *ClientState) error {
-	if t.clients[s.ID] != nil || s.Nonce != 0 && t.nonces[uint64(s.Nonce)] != nil {
+	if t.clients.get(s.ID) != nil || s.Nonce != 0 && t.nonces.get(uint64(s.Nonce)) != nil {
 		return fmt.Errorf("client %q or its nonce comes twice", s.ID)
 	}
 	if err := s.ID.Validate(); err != nil {
 		return err
 	}
-	t.addClient(&client{id: s.ID, nonce: uint64(s.Nonce), lowWater: s.LowWater, dropped: s.Dropped})
+	t.addClient(&client{Presence: Presence{id: s.ID}, nonce: uint64(s.Nonce), lowWater: s.LowWater, dropped: s.Dropped})
 	return nil
 }
 
 func (t *Table) importReceipt(s *ReceiptState) error {
-	c := t.clients[s.ClientID]
+	c := t.clients.get(s.ClientID)
 	if c == nil {
 		return fmt.Errorf("receipt %d of unknown client %q", s.RequestID, s.ClientID)
 	}

@@ -15,6 +15,10 @@ import (
 const (
 	// MaxQueue is the most waiters of one lock.
 	MaxQueue = 1 << 16
+	// MaxHolders is how many hold a lock in shared mode before no other joins them at
+	// once. A phase goes above it by as many as waited; those who hold and those who wait
+	// to share are never more than MaxHolders+MaxQueue together.
+	MaxHolders = 1 << 16
 	// MaxOutstanding is the most receipts and waiting requests of one opened client.
 	MaxOutstanding = 1 << 16
 	// MaxChosenReceipts is how many receipts a client with a self-chosen ID keeps.
@@ -30,40 +34,59 @@ type Table struct {
 	lsn  cluster.LSN
 	hash uint64
 
-	locks     map[cluster.LockName]*lock
+	locks     *index[cluster.LockName, lock]
 	lockNames sorted[cluster.LockName]
-	owed      sorted[cluster.LockName] // free locks with waiters: a Grant is due
+	owed      sorted[cluster.LockName] // a Grant is due
+	asked     sorted[cluster.Token]    // of the grants whose holders are asked to let go
+	asks      map[cluster.Token]*Ask
 
 	files     map[cluster.FileName]*file
 	fileNames sorted[cluster.FileName]
 	inodes    map[uint64]cluster.FileName
 
-	clients   map[cluster.ClientID]*client
+	clients   *index[cluster.ClientID, client]
 	clientIDs sorted[cluster.ClientID]
-	nonces    map[uint64]*client
+	nonces    *index[uint64, client]
 
-	scratch []byte // for hashing; owned by Apply
+	noRow   row    // of all locks that need none
+	terms   *terms // the last ones seen
+	spare   *lock  // locks to use again, linked by heldNext
+	spares  int
+	exports []*Exporter // under way
+	scratch []byte      // for hashing; owned by Apply
 }
 
-// lock is one lock with its holder, queue and files.
+// lock is one lock with its holder, queue and files. There are many: its size counts.
+// A lock that several hold has one more of these for each further grant, which has no
+// queue and no files and is not in the index.
 type lock struct {
-	name cluster.LockName
-
-	// The live grant; token 0 means that the lock is free.
-	token   cluster.Token
-	epoch   cluster.Epoch
+	Lease   // of the live grant
 	request cluster.RequestID
-	ttl     time.Duration
-	client  *client
-	holder  *Holder // nil if unknown; shared between grants, never changed
+	since   int64 // of the live grant; for people, and no part of Hash
 	// Neighbours among the grants of client, in token order.
 	heldPrev, heldNext *lock
+	*row
+}
 
+// terms are what many grants and places have in common. They are never changed.
+type terms struct {
+	epoch  cluster.Epoch
+	ttl    time.Duration
+	holder Holder
+	mode   Mode
+
+	maxHold   time.Duration
+	heartbeat bool
+}
+
+// row is what stands behind the holder of a lock. Most locks have nothing there
+// and share noRow.
+type row struct {
 	head, tail *waiter
 	queued     int32
-	mode       Mode
-
-	files *sorted[cluster.FileName] // bound to this lock; nil if none
+	grant      *extra                    // of the live grant; nil if there is nothing
+	sharing    *sharing                  // nil if nobody shares the lock or wants to
+	files      *sorted[cluster.FileName] // bound to this lock; nil if none
 }
 
 // waiter is one request in a queue.
@@ -75,27 +98,28 @@ type waiter struct {
 	request cluster.RequestID
 	hash    uint64
 	lsn     cluster.LSN // of the Enqueue record
-	epoch   cluster.Epoch
-	ttl     time.Duration
 	wait    time.Duration
-	mode    Mode
-	holder  *Holder
+	since   int64 // for people, and no part of Hash
+	*terms
+	metadata string
 }
 
 // file is one protected file.
 type file struct {
 	FileState
-	name cluster.FileName
+	name    cluster.FileName
+	changed cluster.LSN // while an export was under way
 }
 
 // New returns the empty table at LSN 0.
 func New() *Table {
 	return &Table{
-		locks:   map[cluster.LockName]*lock{},
+		locks:   newIndex(func(l *lock) cluster.LockName { return l.name }),
+		asks:    map[cluster.Token]*Ask{},
 		files:   map[cluster.FileName]*file{},
 		inodes:  map[uint64]cluster.FileName{},
-		clients: map[cluster.ClientID]*client{},
-		nonces:  map[uint64]*client{},
+		clients: newIndex(func(c *client) cluster.ClientID { return c.id }),
+		nonces:  newIndex(func(c *client) uint64 { return c.nonce }),
 	}
 }
 
@@ -128,10 +152,19 @@ func (t *Table) mutate(r *Record) {
 	case KindEnqueue:
 		t.enqueue(r)
 	case KindRelease, KindBreak:
-		t.endGrant(t.locks[r.Lock])
+		t.endGrant(r)
+		t.settle(r, receiptOf(r))
+	case KindDowngrade:
+		t.downgrade(r)
+		t.settle(r, receiptOf(r))
+	case KindMetadata:
+		t.setMetadata(r)
+		t.settle(r, receiptOf(r))
+	case KindAsk:
+		t.ask(r)
 		t.settle(r, receiptOf(r))
 	case KindExpire:
-		t.endGrant(t.locks[r.Lock])
+		t.endGrant(r)
 	case KindWaitTimeout:
 		t.leave(r, receiptOf(r))
 	case KindCancel:
@@ -148,31 +181,41 @@ func (t *Table) mutate(r *Record) {
 	case KindRotate:
 		t.rotate(r)
 		t.settle(r, receiptOf(r))
+	case KindSeal:
+		t.seal(r)
+		t.settle(r, receiptOf(r))
 	case KindQuarantine:
 		t.quarantine(r)
 	case KindForceClear:
 		t.forceClear()
 	case KindOpenClient:
-		t.addClient(&client{id: cluster.OpenedClientID(r.LSN), nonce: r.Nonce})
+		t.addClient(&client{Presence: Presence{id: cluster.OpenedClientID(r.LSN)}, nonce: r.Nonce})
 	case KindForgetClient:
-		t.dropClient(t.clients[r.Client])
+		t.dropClient(t.clients.get(r.Client))
 	case KindResigned, KindReign: // marks in the log
 	}
 }
 
-// grant makes r.Client the holder, out of the queue if it waits there.
+// grant makes r.Client the holder or one more of them, out of the queue if it waits there.
 func (t *Table) grant(r *Record) {
 	c, l := t.clientFor(r.Client), t.lockFor(r.Lock)
 	rc := receiptOf(r)
-	if w := c.waiter(r.Request); w != nil {
+	w := c.waiter(r.Request)
+	if w != nil {
 		rc.hash = w.hash
 		t.unqueue(w)
-		t.owed.remove(l.name)
 	}
-	l.token, l.epoch, l.request = cluster.Token(r.LSN), r.Epoch, r.Request
-	l.ttl, l.mode, l.holder = r.TTL, r.Mode, c.share(r.Holder)
-	c.hold(l)
-	t.hash += t.sum(l.appendGrant)
+	rc.lock = l.name
+	g := t.slot(l, cluster.Token(r.LSN))
+	g.token, g.request, g.since, g.terms = cluster.Token(r.LSN), r.Request, r.Time, t.share(c, termsOf(r))
+	if r.Metadata != "" {
+		t.extraOf(g).metadata = r.Metadata
+	}
+	c.hold(g)
+	t.hash += t.sum(g.appendGrant)
+	if w != nil {
+		t.owedOrVanish(l)
+	}
 	t.settle(r, rc)
 }
 
@@ -180,12 +223,15 @@ func (t *Table) grant(r *Record) {
 func (t *Table) enqueue(r *Record) {
 	c, l := t.clientFor(r.Client), t.lockFor(r.Lock)
 	w := &waiter{
-		lock: l, client: c, request: r.Request, hash: r.Hash, lsn: r.LSN, epoch: r.Epoch,
-		ttl: r.TTL, wait: r.Wait, mode: r.Mode, holder: c.share(r.Holder),
+		lock: l, client: c, request: r.Request, hash: r.Hash, lsn: r.LSN, wait: r.Wait, since: r.Time,
+		terms: t.share(c, termsOf(r)), metadata: r.Metadata,
 	}
-	l.push(w)
+	t.push(w)
 	c.addWaiter(w)
 	t.hash += t.sum(w.appendTo)
+	if l.joins() && w.mode == ModeShared {
+		t.beginPhase(l, r)
+	}
 	t.settle(r, receipt{})
 }
 
@@ -194,63 +240,80 @@ func (t *Table) leave(r *Record, rc receipt) {
 	c := t.clientFor(r.Client)
 	if w := c.waiter(r.Request); w != nil {
 		rc.hash = w.hash
+		last := w.lock.lastExclusive(w)
 		t.unqueue(w)
+		if last {
+			t.beginPhase(w.lock, r)
+		}
 		t.owedOrVanish(w.lock)
 	}
 	t.settle(r, rc)
 	t.tidyClient(c)
 }
 
-// endGrant frees the lock.
-func (t *Table) endGrant(l *lock) {
-	t.dropGrant(l)
+// endGrant ends the grant that r names. Behind an exclusive one it is the turn of all
+// shared requests that wait.
+func (t *Table) endGrant(r *Record) {
+	l := t.locks.get(r.Lock)
+	g := l.under(r.Token)
+	exclusive := g.mode == ModeExclusive
+	t.dropGrant(l, g)
+	if exclusive {
+		t.beginPhase(l, r)
+	}
 	t.owedOrVanish(l)
 }
 
-// dropGrant takes the grant away and, of an anonymous client, its receipt.
-func (t *Table) dropGrant(l *lock) {
-	t.hash -= t.sum(l.appendGrant)
-	c := l.client
-	c.unhold(l)
+// dropGrant takes g, a grant of l, away and, of an anonymous client, its receipt.
+func (t *Table) dropGrant(l, g *lock) {
+	t.leavesGrant(g)
+	t.hash -= t.sum(g.appendGrant)
+	c := g.client
+	c.unhold(g)
 	if c.id.Anonymous() {
-		t.dropReceipt(c, l.request)
+		t.dropReceipt(c, g.request)
 	}
-	l.token, l.epoch, l.request, l.ttl, l.mode, l.client, l.holder = 0, 0, 0, 0, 0, nil, nil
+	t.dropExtra(g)
+	t.dropSlot(l, g)
 	t.tidyClient(c)
 }
 
-// owedOrVanish keeps invariants 3 and 4 after a lock lost a grant, waiter or file.
+// owedOrVanish keeps invariants 3 and 4 after a lock lost or got a grant, or lost a
+// waiter or file.
 func (t *Table) owedOrVanish(l *lock) {
 	switch {
-	case l.token != 0:
-	case l.head != nil:
+	case l.due():
 		t.owed.insert(l.name)
-	default:
+		return
+	case t.owed.len() > 0:
 		t.owed.remove(l.name)
-		if l.files == nil {
-			delete(t.locks, l.name)
-			t.lockNames.remove(l.name)
-		}
+	}
+	if l.token == 0 && l.row == &t.noRow {
+		t.dropLock(l)
 	}
 }
 
 func (t *Table) unqueue(w *waiter) {
+	t.leavesWaiter(w)
 	t.hash -= t.sum(w.appendTo)
-	w.lock.pull(w)
+	t.pull(w)
 	w.client.removeWaiter(w)
 }
 
 // forceClear drops every grant and waiter.
 func (t *Table) forceClear() {
 	for _, name := range slices.Collect(t.lockNames.all()) {
-		l := t.locks[name]
+		l := t.locks.get(name)
 		for l.head != nil {
 			w := l.head
 			t.unqueue(w)
 			t.tidyClient(w.client)
 		}
+		for l.sharing != nil { // the youngest first, which is the least work
+			t.dropGrant(l, l.sharing.grants[len(l.sharing.grants)-1])
+		}
 		if l.token != 0 {
-			t.dropGrant(l)
+			t.dropGrant(l, l)
 		}
 		t.owedOrVanish(l)
 	}
@@ -259,17 +322,60 @@ func (t *Table) forceClear() {
 // lockFor returns the lock, made if need be. Whoever calls it gives the lock a
 // holder, a waiter or a file.
 func (t *Table) lockFor(name cluster.LockName) *lock {
-	l, ok := t.locks[name]
-	if !ok {
-		l = &lock{name: name}
-		t.locks[name] = l
-		t.lockNames.insert(name)
+	if l := t.locks.get(name); l != nil {
+		return l
 	}
+	l := t.newLock(name)
+	t.locks.put(l)
+	t.lockNames.insert(name)
 	return l
 }
 
+func (t *Table) newLock(name cluster.LockName) *lock {
+	l := t.spare
+	if l == nil {
+		l = &lock{}
+	} else {
+		t.spare, t.spares = l.heldNext, t.spares-1
+	}
+	*l = lock{Lease: Lease{name: name}, row: &t.noRow}
+	return l
+}
+
+// maxSpares bounds the locks that are kept to be used again.
+const maxSpares = 1024
+
+func (t *Table) dropLock(l *lock) {
+	t.locks.remove(l.name)
+	t.lockNames.remove(l.name)
+	t.spareLock(l)
+}
+
+func (t *Table) spareLock(l *lock) {
+	if t.spares < maxSpares {
+		*l = lock{heldNext: t.spare}
+		t.spare, t.spares = l, t.spares+1
+	}
+}
+
+// ownRow gives the lock a row of its own.
+func (t *Table) ownRow(l *lock) *row {
+	if l.row == &t.noRow {
+		l.row = &row{}
+	}
+	return l.row
+}
+
+// tidyRow gives a row back that holds nothing.
+func (t *Table) tidyRow(l *lock) {
+	if l.head == nil && l.files == nil && l.grant == nil && l.sharing == nil {
+		l.row = &t.noRow
+	}
+}
+
 // push puts w at the end of the queue.
-func (l *lock) push(w *waiter) {
+func (t *Table) push(w *waiter) {
+	l := t.ownRow(w.lock)
 	w.prev = l.tail
 	if l.tail == nil {
 		l.head = w
@@ -278,10 +384,14 @@ func (l *lock) push(w *waiter) {
 	}
 	l.tail = w
 	l.queued++
+	if w.mode == ModeShared {
+		t.pushShared(w)
+	}
 }
 
 // pull takes w out of the queue.
-func (l *lock) pull(w *waiter) {
+func (t *Table) pull(w *waiter) {
+	l := w.lock
 	if w.prev == nil {
 		l.head = w.next
 	} else {
@@ -294,11 +404,12 @@ func (l *lock) pull(w *waiter) {
 	}
 	w.prev, w.next = nil, nil
 	l.queued--
+	if w.mode == ModeShared {
+		t.pullShared(w)
+	}
+	t.tidyRow(l)
 }
 
-func (h *Holder) value() Holder {
-	if h == nil {
-		return Holder{}
-	}
-	return *h
+func termsOf(r *Record) terms {
+	return terms{epoch: r.Epoch, ttl: r.TTL, holder: r.Holder, mode: r.Mode, maxHold: r.MaxHold, heartbeat: r.Heartbeat}
 }

@@ -119,7 +119,7 @@ func (s *story) tell(words []string) {
 	}
 	switch s.word(0) {
 	case "expire":
-		s.time(t.DecideExpire(cluster.LockName(s.word(1)), cluster.Token(id), e, nil))
+		s.time(t.DecideExpire(cluster.LockName(s.word(1)), cluster.Token(id), "", e, nil))
 	case "timeout":
 		s.time(t.DecideWaitTimeout(client, id, e, nil))
 	case "forget":
@@ -167,6 +167,9 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 	case "acquire":
 		q.Op, q.TTL, q.Wait = locktable.OpAcquire, s.span("ttl", 10*time.Second), s.span("wait", 0)
 		q.Holder.Host = s.opts["host"]
+		if s.opts["mode"] == "shared" {
+			q.Mode = locktable.ModeShared
+		}
 	case "append":
 		adopt, low := q.AdoptExisting, q.LowWater
 		q = appendTo(client, id, q.Lock, q.Token, q.File, s.word(6))
@@ -176,7 +179,7 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 	case "cancel":
 		q.Op, q.ID, q.Target = locktable.OpCancel, 0, id
 	default:
-		for op := locktable.OpAcquire; op <= locktable.OpOpenClient; op++ {
+		for op := locktable.OpAcquire; op <= locktable.OpDowngrade; op++ {
 			if op.String() == s.word(0) {
 				q.Op = op
 			}
@@ -216,7 +219,7 @@ func (s *story) record(r *record) {
 		val  any
 	}{
 		{"client", r.Client != "", r.Client}, {"request", r.Request != 0, r.Request}, {"low", r.LowWater != 0, r.LowWater},
-		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"wait", r.Wait != 0, r.Wait},
+		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"wait", r.Wait != 0, r.Wait},
 		{"host", r.Holder.Host != "", r.Holder.Host}, {"file", r.File != "", r.File}, {"inode", r.Inode != 0, r.Inode},
 		{"generation", r.Generation != 0, r.Generation}, {"offset", r.File != "" && r.Length > 0, r.Offset}, {"length", r.Length != 0, r.Length},
 		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server},
@@ -241,6 +244,9 @@ func answer(o locktable.Outcome) (line string) {
 	}
 	if o.Holder != nil {
 		line += fmt.Sprintf(" holder=%s/%d host=%s", o.Holder.Client, o.Holder.Token, o.Holder.Holder.Host)
+	}
+	if o.Holder != nil && o.Holder.Count > 1 {
+		line += fmt.Sprintf(" and %d more", o.Holder.Count-1)
 	}
 	if o.QueueLength > 0 {
 		line += fmt.Sprintf(" queue=%d", o.QueueLength)

@@ -21,6 +21,14 @@ type Grant struct {
 	TTL     time.Duration
 	Mode    Mode
 	Holder  Holder
+	// Since is when the grant was decided, in milliseconds since 1970 by the clock of
+	// the primary of Epoch; for people. 0 where that is not known.
+	Since    int64
+	Metadata string
+	Ask      *Ask // the holder is asked to let go; not to be changed
+
+	MaxHold   time.Duration // 0 = no end
+	Heartbeat bool          // only the use of the token renews the lease
 }
 
 // Waiter is one request in a queue.
@@ -34,12 +42,17 @@ type Waiter struct {
 	Wait    time.Duration // as asked for: WaitForever or positive
 	Mode    Mode
 	Holder  Holder
+	Since   int64 // as in Grant
+
+	Metadata string
 }
 
-// LockView is what there is to know of a lock, save its waiters and files.
+// LockView is what there is to know of a lock, save its waiters, files and, where there
+// are several, its holders.
 type LockView struct {
 	Name        cluster.LockName
-	Grant       Grant
+	Grant       Grant // the oldest; its token is 0 if the lock is free
+	Holders     int
 	QueueLength int
 	FileCount   int
 }
@@ -59,14 +72,19 @@ func (l *lock) grantView() Grant {
 	if l.token == 0 {
 		return Grant{Lock: l.name}
 	}
-	return Grant{
+	g := Grant{
 		Lock: l.name, Token: l.token, Epoch: l.epoch, Client: l.client.id, Request: l.request,
-		TTL: l.ttl, Mode: l.mode, Holder: l.holder.value(),
+		TTL: l.ttl, Mode: l.mode, Holder: l.holder, Since: l.since,
+		MaxHold: l.maxHold, Heartbeat: l.heartbeat,
 	}
+	if x := l.grant; x != nil {
+		g.Metadata, g.Ask = x.metadata, x.ask
+	}
+	return g
 }
 
 func (l *lock) view() LockView {
-	v := LockView{Name: l.name, Grant: l.grantView(), QueueLength: int(l.queued)}
+	v := LockView{Name: l.name, Grant: l.first().grantView(), Holders: l.holders(), QueueLength: int(l.queued)}
 	if l.files != nil {
 		v.FileCount = l.files.len()
 	}
@@ -76,7 +94,7 @@ func (l *lock) view() LockView {
 func (w *waiter) view() Waiter {
 	return Waiter{
 		Lock: w.lock.name, Client: w.client.id, Request: w.request, LSN: w.lsn, Epoch: w.epoch,
-		TTL: w.ttl, Wait: w.wait, Mode: w.mode, Holder: w.holder.value(),
+		TTL: w.ttl, Wait: w.wait, Mode: w.mode, Holder: w.holder, Since: w.since, Metadata: w.metadata,
 	}
 }
 
@@ -95,25 +113,41 @@ func (c *client) openedAt() cluster.LSN {
 
 // Live returns the grant if token is the live one of the lock.
 func (t *Table) Live(name cluster.LockName, token cluster.Token) (Grant, bool) {
-	if l := t.locks[name]; l != nil && token != 0 && l.token == token {
-		return l.grantView(), true
+	if g := t.live(name, token); g != nil {
+		return g.grantView(), true
 	}
 	return Grant{}, false
 }
 
+// Grants iterates over the live grants of a lock in token order. Only of a lock that is
+// held in shared mode there are several.
+func (t *Table) Grants(name cluster.LockName) iter.Seq[Grant] {
+	return func(yield func(Grant) bool) {
+		l := t.locks.get(name)
+		if l == nil {
+			return
+		}
+		for g := range l.grants(0) {
+			if !yield(g.grantView()) {
+				return
+			}
+		}
+	}
+}
+
 // Lock returns the lock if it has a holder, waiters or files.
 func (t *Table) Lock(name cluster.LockName) (LockView, bool) {
-	if l := t.locks[name]; l != nil {
+	if l := t.locks.get(name); l != nil {
 		return l.view(), true
 	}
 	return LockView{}, false
 }
 
 // LockCount is the number of locks with a holder, waiters or files.
-func (t *Table) LockCount() int { return len(t.locks) }
+func (t *Table) LockCount() int { return t.locks.len() }
 
 // ClientCount is the number of clients in the table.
-func (t *Table) ClientCount() int { return len(t.clients) }
+func (t *Table) ClientCount() int { return t.clients.len() }
 
 // Locks iterates in order over the locks whose names begin with prefix and come
 // after the given name; "" is before all. The table must not change meanwhile.
@@ -123,7 +157,7 @@ func (t *Table) Locks(prefix string, after cluster.LockName) iter.Seq[LockView] 
 			if !strings.HasPrefix(string(name), prefix) {
 				return // all names with the prefix stand together
 			}
-			if name != after && !yield(t.locks[name].view()) {
+			if name != after && !yield(t.locks.get(name).view()) {
 				return
 			}
 		}
@@ -132,12 +166,24 @@ func (t *Table) Locks(prefix string, after cluster.LockName) iter.Seq[LockView] 
 
 // Waiters iterates over the queue of a lock, the first in line first.
 func (t *Table) Waiters(name cluster.LockName) iter.Seq[Waiter] {
+	return t.WaitersBehind(name, "", 0)
+}
+
+// WaitersBehind iterates over the waiters of a lock behind the place of this request,
+// in order; over all of them where it does not wait for the lock.
+func (t *Table) WaitersBehind(name cluster.LockName, client cluster.ClientID, request cluster.RequestID) iter.Seq[Waiter] {
 	return func(yield func(Waiter) bool) {
-		l := t.locks[name]
+		l := t.locks.get(name)
 		if l == nil {
 			return
 		}
-		for w := l.head; w != nil; w = w.next {
+		w := l.head
+		if c := t.clients.get(client); c != nil {
+			if at := c.waiter(request); at != nil && at.lock == l {
+				w = at.next
+			}
+		}
+		for ; w != nil; w = w.next {
 			if !yield(w.view()) {
 				return
 			}
@@ -164,9 +210,23 @@ func (t *Table) Files() iter.Seq2[cluster.FileName, FileState] {
 	}
 }
 
+// FilesAfter iterates in order over the bound files behind after whose names have the prefix.
+func (t *Table) FilesAfter(prefix string, after cluster.FileName) iter.Seq2[cluster.FileName, FileState] {
+	return func(yield func(cluster.FileName, FileState) bool) {
+		for name := range t.fileNames.from(max(cluster.FileName(prefix), after)) {
+			if !strings.HasPrefix(string(name), prefix) {
+				return // all names with the prefix stand together
+			}
+			if name != after && !yield(name, t.files[name].FileState) {
+				return
+			}
+		}
+	}
+}
+
 // FilesOf lists in order the files bound to a lock.
 func (t *Table) FilesOf(name cluster.LockName) []cluster.FileName {
-	l := t.locks[name]
+	l := t.locks.get(name)
 	if l == nil || l.files == nil {
 		return nil
 	}
@@ -179,7 +239,7 @@ func (t *Table) FilesOf(name cluster.LockName) []cluster.FileName {
 
 // Client returns what is known of a client.
 func (t *Table) Client(id cluster.ClientID) (ClientView, bool) {
-	if c := t.clients[id]; c != nil {
+	if c := t.clients.get(id); c != nil {
 		return c.view(), true
 	}
 	return ClientView{}, false
@@ -189,7 +249,7 @@ func (t *Table) Client(id cluster.ClientID) (ClientView, bool) {
 func (t *Table) Clients() iter.Seq2[cluster.ClientID, ClientView] {
 	return func(yield func(cluster.ClientID, ClientView) bool) {
 		for id := range t.clientIDs.all() {
-			if !yield(id, t.clients[id].view()) {
+			if !yield(id, t.clients.get(id).view()) {
 				return
 			}
 		}
@@ -198,7 +258,7 @@ func (t *Table) Clients() iter.Seq2[cluster.ClientID, ClientView] {
 
 // HeldBy is the number of grants that the client holds.
 func (t *Table) HeldBy(id cluster.ClientID) int {
-	if c := t.clients[id]; c != nil {
+	if c := t.clients.get(id); c != nil {
 		return c.held
 	}
 	return 0
@@ -207,7 +267,7 @@ func (t *Table) HeldBy(id cluster.ClientID) int {
 // Held iterates over the grants of a client in token order.
 func (t *Table) Held(id cluster.ClientID) iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
-		c := t.clients[id]
+		c := t.clients.get(id)
 		if c == nil {
 			return
 		}
@@ -221,7 +281,7 @@ func (t *Table) Held(id cluster.ClientID) iter.Seq[Grant] {
 
 // Waiting is the number of requests that the client has in queues.
 func (t *Table) Waiting(id cluster.ClientID) int {
-	if c := t.clients[id]; c != nil {
+	if c := t.clients.get(id); c != nil {
 		return len(c.waits)
 	}
 	return 0
@@ -230,7 +290,7 @@ func (t *Table) Waiting(id cluster.ClientID) int {
 // WaitsOf iterates over the waiting requests of a client in order of their IDs.
 func (t *Table) WaitsOf(id cluster.ClientID) iter.Seq[Waiter] {
 	return func(yield func(Waiter) bool) {
-		c := t.clients[id]
+		c := t.clients.get(id)
 		if c == nil {
 			return
 		}
