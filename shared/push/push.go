@@ -10,12 +10,9 @@
 package push
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -34,7 +31,7 @@ type Push struct {
 	Chunk *Chunk
 }
 
-// Chunk is a piece of a snapshot.
+// Chunk is a piece of a snapshot, which is what volume.Export.Stream writes.
 type Chunk struct {
 	At wal.Position // of the table
 	// Offset of Bytes; a first chunk has 0.
@@ -55,27 +52,3 @@ type Ack struct {
 
 // ErrMismatch says that a push does not connect to where the replica stands.
 var ErrMismatch = errors.New("the push does not follow the replica's position")
-
-// EncodeSnapshot turns a table into bytes for chunks: the two files of a
-// checkpoint, the length of the first in front.
-func EncodeSnapshot(s volume.Snapshot) ([]byte, error) {
-	state, requests, err := volume.EncodeSnapshot(s)
-	if err != nil {
-		return nil, err
-	}
-	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 8+len(state)+len(requests)), uint64(len(state)))
-	b = append(b, state...)
-	return append(b, requests...), nil
-}
-
-// DecodeSnapshot is the inverse of EncodeSnapshot. It verifies sums, hash and invariants.
-func DecodeSnapshot(b []byte) (volume.Snapshot, error) {
-	if len(b) < 8 {
-		return volume.Snapshot{}, fmt.Errorf("snapshot of %d bytes is too short", len(b))
-	}
-	n := binary.LittleEndian.Uint64(b)
-	if b = b[8:]; n > uint64(len(b)) {
-		return volume.Snapshot{}, fmt.Errorf("snapshot is cut off: %d of %d bytes of state", len(b), n)
-	}
-	return volume.DecodeSnapshot(b[:n], b[n:])
-}

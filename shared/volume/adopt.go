@@ -10,15 +10,18 @@ import (
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // Warm is a replica's table. It is used only if the adopted log shows the same
-// chain value at its position.
+// chain value at its position. A scan takes it over and moves both on together.
 type Warm struct {
 	At    wal.Position
 	Table *locktable.Table
+	// Ends are what the table went through last; nil if nobody noted it.
+	Ends *history.Ring
 }
 
 // Adoption is what a claimant found in the reign it takes over from.
@@ -27,10 +30,14 @@ type Adoption struct {
 	// Table is the state at End.
 	Table *locktable.Table
 	End   wal.Position
+	// Ends are what the table went through last.
+	Ends *history.Ring
 	// Base is the LSN of the checkpoint that the scan began at.
 	Base cluster.LSN
 	// Redo are the appends that protected files may lack, in log order.
 	Redo []locktable.Record
+	// Time is that of the last record that was read, 0 if none was.
+	Time int64
 	// Warm says that the replica's own table was used.
 	Warm bool
 	// Records counts what was read from the log, LogBytes its bytes behind the base.
@@ -38,10 +45,14 @@ type Adoption struct {
 	LogBytes int64
 	// BaseBytes is the size of the base.
 	BaseBytes int64
+	// Unread is what nobody has verified, because the warm table made it needless; nil
+	// where everything was read.
+	Unread *Unread
 
-	linkBase bool // there is a checkpoint at Base
-	log      wal.Result
-	relog    []wal.Entry // the records behind log.Relog
+	bases  []cluster.LSN // the checkpoints to adopt
+	log    wal.Result
+	relog  []wal.Entry       // the records behind log.Relog
+	frames []wal.FrameHeader // those that had them, in order
 }
 
 // Scan reads the fenced reign: its base, then every segment. Whatever does not
@@ -57,9 +68,19 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 
 // scan is Scan for whoever has no reign.
 func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
+	path := epochDir(src.Epoch)
+	if warm != nil {
+		if warm.Ends == nil {
+			warm.Ends = history.NewRing(v.opt.HistoryRate, warm.At.LSN)
+		}
+		if a, err := v.resume(path, src, warm); err == nil {
+			return a, nil
+		}
+		// Whatever was wrong: all of the log decides, from its base on.
+	}
 	var known []cluster.LSN
 	for try := 1; ; try++ {
-		a, err := v.scanOnce(epochDir(src.Epoch), src, warm, known...)
+		a, err := v.scanOnce(path, src, warm, known...)
 		if err == nil {
 			return a, nil
 		}
@@ -90,7 +111,7 @@ func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{a: a, at: b.head.position()}
+	s := &scanner{a: a, base: b.head.position(), at: b.head.position()}
 	a.Table, a.BaseBytes = b.table, int64(len(b.state)+len(b.request))
 	if b.table == nil {
 		s.warm = warm
@@ -101,27 +122,37 @@ func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.
 		}
 	}
 	a.Base = s.at.LSN
+	if a.Ends == nil {
+		a.Ends = history.NewRing(v.opt.HistoryRate, s.at.LSN)
+	}
 	a.Redo = append(a.Redo, b.pending...)
+	return a, s.scan(v, path, wal.Position{}, known...)
+}
+
+// scan reads the log behind the base, and visits what is behind resume.
+func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...cluster.LSN) (err error) {
+	a := s.a
 	a.log, err = wal.Scan(&dir{fs: v.fs, path: path}, wal.ScanOptions{
 		Cluster:      v.cluster.ID,
 		FeatureLevel: FeatureLevel,
-		MaxEpoch:     src.Epoch,
-		From:         s.at,
-		AtLeast:      src.start.end,
+		MaxEpoch:     a.Source.Epoch,
+		From:         s.base,
+		Resume:       resume,
+		AtLeast:      a.Source.start.end,
 		Known:        known,
 		Relog:        s.keep,
 	}, s.visit)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.End = a.log.End
 	if a.Table == nil {
-		return nil, errCold // the log ends before the warm table does
+		return errCold // the log ends before the warm table does
 	}
 	if a.Table.LSN() != a.End.LSN {
-		return nil, fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)
+		return fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)
 	}
-	return a, nil
+	return nil
 }
 
 // findBase takes the newest checkpoint that verifies, else the one before, else
@@ -140,7 +171,7 @@ func (v *Volume) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
 		if err != nil {
 			continue // the log decides: without enough of it the scan refuses
 		}
-		a.linkBase = true
+		a.bases = []cluster.LSN{lsn} // all of it was read, so the one before is not needed
 		return b, nil
 	}
 	b := &base{head: head{Hash: hex64(locktable.New().Hash())}}
@@ -170,12 +201,15 @@ func (v *Volume) readBase(path string, lsn cluster.LSN) (*base, error) {
 // scanner applies the log to the table while it is read.
 type scanner struct {
 	a    *Adoption
-	at   wal.Position // from the base on, until warm is met
-	warm *Warm        // until it is met
+	base wal.Position
+	warm *Warm        // nil without one
+	at   wal.Position // with a warm table: after the last record visited
+
+	decoder locktable.Decoder
 }
 
 func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
-	rec, err := locktable.DecodeHeader(e.Header)
+	rec, err := s.decoder.DecodeHeader(e.Header)
 	if err != nil {
 		return fmt.Errorf("record %d: %w", lsn, err)
 	}
@@ -189,17 +223,27 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 		return fmt.Errorf("record %d: %w", lsn, err)
 	}
 	s.a.Records++
+	s.a.Time = rec.Time
 	s.a.LogBytes += int64(len(e.Header) + len(e.Data))
 	s.redo(&rec)
-	if s.warm != nil {
-		// Scan has verified the chain; its value is wanted only to meet the table.
-		s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
-		if lsn == s.warm.At.LSN {
-			return s.meetWarm()
-		}
-		return nil
+	if s.warm == nil {
+		s.a.Ends.Observe(s.a.Table, &rec)
+		return s.a.Table.Apply(&rec)
 	}
-	return s.a.Table.Apply(&rec)
+	// Scan verifies the chain; its value is wanted to meet the table, and to say where
+	// that stands should the scan fail.
+	s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
+	switch {
+	case s.a.Table != nil:
+		s.a.Ends.Observe(s.a.Table, &rec)
+		if err := s.a.Table.Apply(&rec); err != nil {
+			return err
+		}
+		s.warm.At = s.at
+	case lsn == s.warm.At.LSN:
+		return s.meetWarm()
+	}
+	return nil
 }
 
 // redo keeps the appends that a file may lack. A file is synced before it is
@@ -214,7 +258,10 @@ func (s *scanner) redo(rec *locktable.Record) {
 }
 
 // keep copies a record that has to be logged again.
-func (s *scanner) keep(_ cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
+func (s *scanner) keep(_ cluster.LSN, e wal.Entry, f wal.FrameHeader) error {
+	if n := len(s.a.frames); n == 0 || s.a.frames[n-1].First != f.First {
+		s.a.frames = append(s.a.frames, f)
+	}
 	s.a.relog = append(s.a.relog, wal.Entry{
 		Header: append([]byte(nil), e.Header...), Data: append([]byte(nil), e.Data...), DataLen: e.DataLen,
 	})
@@ -227,7 +274,7 @@ func (s *scanner) meetWarm() error {
 	if s.warm.At != s.at || s.warm.Table.LSN() != s.at.LSN {
 		return errCold
 	}
-	s.a.Table, s.a.Warm, s.warm = s.warm.Table.Clone(), true, nil
+	s.a.Table, s.a.Ends, s.a.Warm = s.warm.Table, s.warm.Ends, true
 	return nil
 }
 
@@ -245,8 +292,8 @@ func (r *Reign) Adopt(a *Adoption) (*wal.Log, error) {
 
 func (r *Reign) adopt(a *Adoption) (*wal.Log, error) {
 	from := epochDir(a.Source.Epoch)
-	if a.linkBase {
-		if err := r.linkCheckpoint(from, a.Base); err != nil {
+	for _, lsn := range a.bases {
+		if err := r.linkCheckpoint(from, lsn); err != nil {
 			return nil, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -16,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Snapshot is a table at one position of the log, ready to be written down.
+// Snapshot is a table at one position of the log.
 type Snapshot struct {
 	Cluster ClusterID // whose state it is
 	Epoch   cluster.Epoch
@@ -27,46 +28,75 @@ type Snapshot struct {
 	Pending []locktable.Record
 }
 
-// WriteCheckpoint makes s a base: first complete and durable under a temporary
+// Export is the snapshot on its way into files.
+func (s Snapshot) Export() Export {
+	return Export{
+		Cluster: s.Cluster, Epoch: s.Epoch, At: s.At, Hash: s.Table.Hash(), Pending: s.Pending,
+		Entities: func(yield func(locktable.Entity, error) bool) {
+			for e := range s.Table.Export() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		},
+	}
+}
+
+// Export is the state at one position of the log while it is written down, which
+// needs no table in memory.
+type Export struct {
+	Cluster ClusterID // whose state it is
+	Epoch   cluster.Epoch
+	At      wal.Position
+	// Hash is that of the table.
+	Hash uint64
+	// Entities yields the state once, receipts first. An error ends it.
+	Entities iter.Seq2[locktable.Entity, error]
+	// Pending are committed appends up to At that their files may lack.
+	Pending []locktable.Record
+}
+
+// WriteCheckpoint makes x a base: first complete and durable under a temporary
 // name, then renamed. The caller has made sure that every protected file is
-// synced up to s.At or carried in s.Pending, and that a check passed after s was
+// synced up to x.At or carried in x.Pending, and that a check passed after x was
 // durable in the log.
 //
 // It returns the size in bytes. A full disk leaves the reign as it was; the next call begins anew. Any other
 // error leaves it to the caller to depose.
-func (r *Reign) WriteCheckpoint(s Snapshot) (size int64, err error) {
+func (r *Reign) WriteCheckpoint(x Export) (size int64, err error) {
 	if err := r.Err(); err != nil {
 		return 0, err
 	}
-	final := r.path + "/" + checkpointDir(s.At.LSN)
+	final := r.path + "/" + checkpointDir(x.At.LSN)
 	tmp := final + tmpSuffix
 	if err := ignoreMissing(removeTree(r.v.fs, tmp)); err != nil {
-		return 0, fmt.Errorf("checkpoint %d: remove an unfinished one: %w", s.At.LSN, err)
+		return 0, fmt.Errorf("checkpoint %d: remove an unfinished one: %w", x.At.LSN, err)
 	}
-	if size, err = r.fillCheckpoint(tmp, s); err != nil {
-		return 0, errors.Join(fmt.Errorf("checkpoint %d: %w", s.At.LSN, err), ignoreMissing(removeTree(r.v.fs, tmp)))
+	if size, err = r.fillCheckpoint(tmp, x); err != nil {
+		return 0, errors.Join(fmt.Errorf("checkpoint %d: %w", x.At.LSN, err), ignoreMissing(removeTree(r.v.fs, tmp)))
 	}
 	// A crash here leaves a complete directory under a name that recovery ignores.
 	if err := r.Err(); err != nil {
 		return 0, err
 	}
 	if err := r.v.fs.Rename(tmp, final); err != nil {
-		return 0, fmt.Errorf("checkpoint %d: %w", s.At.LSN, err)
+		return 0, fmt.Errorf("checkpoint %d: %w", x.At.LSN, err)
 	}
 	return size, r.v.fs.SyncDir(r.path)
 }
 
-func (r *Reign) fillCheckpoint(tmp string, s Snapshot) (size int64, err error) {
+func (r *Reign) fillCheckpoint(tmp string, x Export) (size int64, err error) {
 	if err := r.v.fs.Mkdir(tmp); err != nil {
 		return 0, err
 	}
-	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
-	for _, f := range c.files() {
-		n, err := r.writeWhole(tmp+"/"+f.name, f.write)
-		if err != nil {
-			return 0, err
-		}
+	x.Cluster = r.v.cluster.ID
+	err = x.write(func(name string, write func(io.Writer) error) error {
+		n, err := r.writeWhole(tmp+"/"+name, write)
 		size += n
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
 	return size, r.v.fs.SyncDir(tmp)
 }
@@ -79,7 +109,7 @@ func (r *Reign) writeWhole(name string, write func(io.Writer) error) (size int64
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	out := io.NewOffsetWriter(f, 0)
-	w := bufio.NewWriterSize(out, 256<<10)
+	w := bufio.NewWriterSize(InPieces(out, f.Sync), pieceSize)
 	if err := write(w); err != nil {
 		return 0, err
 	}
@@ -92,17 +122,91 @@ func (r *Reign) writeWhole(name string, write func(io.Writer) error) (size int64
 	return size, f.Sync()
 }
 
+// pieceSize is how much of a large file is written before it is synced.
+const pieceSize = 256 << 10
+
+// InPieces makes a large file durable while it is written: one sync of all of it
+// at the end would hold up those of the log. The last piece is left to the caller.
+func InPieces(w io.Writer, sync func() error) io.Writer { return &inPieces{w: w, sync: sync} }
+
+type inPieces struct {
+	w        io.Writer
+	sync     func() error
+	unsynced int
+}
+
+// Write implements io.Writer.
+func (p *inPieces) Write(b []byte) (int, error) {
+	if p.unsynced >= pieceSize {
+		if err := p.sync(); err != nil {
+			return 0, err
+		}
+		p.unsynced = 0
+	}
+	n, err := p.w.Write(b)
+	p.unsynced += n
+	return n, err
+}
+
 // PublishViews writes the two views for people. They are derived and untrusted,
 // so a late one does no harm: whoever is primary writes them again.
-func (r *Reign) PublishViews(s Snapshot) error {
-	c := &codec{cluster: r.v.cluster.ID, snapshot: s}
-	for _, view := range c.files() {
-		if err := r.Err(); err != nil {
+func (r *Reign) PublishViews(x Export) error {
+	x.Cluster = r.v.cluster.ID
+	return x.write(r.publishView)
+}
+
+// PublishCheckpoint makes the views from the reign's own checkpoint at lsn. It
+// calls rest now and then, so that a large one takes its time.
+func (r *Reign) PublishCheckpoint(lsn cluster.LSN, rest func()) error {
+	for _, name := range []string{requestsName, stateName} {
+		err := r.publishView(name, func(w io.Writer) error {
+			f, err := r.v.fs.Open(r.path+"/"+checkpointDir(lsn)+"/"+name, FlagRead)
+			if err != nil {
+				return err
+			}
+			return errors.Join(copyPieces(w, f, r.resting(rest)), f.Close())
+		})
+		if err != nil {
 			return err
 		}
-		if err := r.v.fs.Replace(view.name, view.write); err != nil {
-			return fmt.Errorf("publish %s: %w", view.name, err)
+	}
+	return nil
+}
+
+// resting calls rest, and ends what rests when the reign has ended.
+func (r *Reign) resting(rest func()) func() error {
+	return func() error {
+		rest()
+		return r.Err()
+	}
+}
+
+func copyPieces(w io.Writer, f io.ReaderAt, rest func() error) error {
+	buf := make([]byte, pieceSize)
+	for off := int64(0); ; {
+		n, err := f.ReadAt(buf, off)
+		off += int64(n)
+		if _, werr := w.Write(buf[:n]); werr != nil {
+			return werr
 		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := rest(); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Reign) publishView(name string, write func(io.Writer) error) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	if err := r.v.fs.Replace(name, write); err != nil {
+		return fmt.Errorf("publish %s: %w", name, err)
 	}
 	return nil
 }
@@ -133,14 +237,19 @@ func listCheckpoints(fsys FS, path string) ([]cluster.LSN, error) {
 	return all, nil
 }
 
-// RemoveCheckpoints removes the reign's own checkpoints but the newest two. The
-// caller has checked after the newest was durable.
-func (r *Reign) RemoveCheckpoints() error {
+// RemoveCheckpoints removes the reign's own checkpoints but the newest two that are
+// not among the damaged ones. The caller has checked after the newest was durable.
+func (r *Reign) RemoveCheckpoints(damaged ...cluster.LSN) error {
 	all, err := listCheckpoints(r.v.fs, r.path)
 	if err != nil {
 		return err
 	}
-	for _, lsn := range all[min(2, len(all)):] {
+	kept := 0
+	for _, lsn := range all {
+		if kept < 2 && !slices.Contains(damaged, lsn) {
+			kept++
+			continue
+		}
 		if err := r.Err(); err != nil {
 			return err
 		}

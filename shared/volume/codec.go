@@ -12,6 +12,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"slices"
 	"strconv"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -28,9 +29,9 @@ import (
 //	{…an append that its file may lack, with its data in base64…}
 //	],
 //	"entities":[
-//	{"lock":{…}},
+//	{"client":{…}},
 //	{"file":{…}},
-//	{"client":{…}}
+//	{"lock":{…}}
 //	],
 //	"crc32c":"0badf00d"}
 
@@ -82,31 +83,34 @@ type pendingAppend struct {
 	Data   []byte `json:"data"`
 }
 
-// codec writes one snapshot. writeRequests comes before writeState.
+// write hands out the two files of the export, in order, each with what writes it.
+// Receipts come first: the state names their number and sum, so that files of two
+// exports can never be taken for one.
+func (x Export) write(file func(name string, write func(io.Writer) error) error) error {
+	next, stop := iter.Pull2(x.Entities)
+	defer stop()
+	c := &codec{export: x, next: next}
+	if err := file(requestsName, c.writeRequests); err != nil {
+		return err
+	}
+	return file(stateName, c.writeState)
+}
+
+// codec writes one export: first writeRequests, then writeState.
 type codec struct {
-	cluster     ClusterID
-	snapshot    Snapshot
+	export      Export
+	next        func() (locktable.Entity, error, bool)
+	first       locktable.Entity // of the state
+	more        bool             // there is a first one
 	receipts    int
 	receiptsCRC uint32
 }
 
-// snapshotFile is one of the two files of a snapshot.
-type snapshotFile struct {
-	name  string
-	write func(io.Writer) error
-}
-
-// files are what to write, in order. Receipts come first: the state names their
-// number and sum, so that files of two snapshots can never be taken for one.
-func (c *codec) files() []snapshotFile {
-	return []snapshotFile{{requestsName, c.writeRequests}, {stateName, c.writeState}}
-}
-
 func (c *codec) head() head {
-	s := c.snapshot
+	x := c.export
 	return head{
-		Format: Format, Cluster: c.cluster, Epoch: s.Epoch, LSN: s.At.LSN, Chain: hex64(s.At.Chain),
-		Hash: hex64(s.Table.Hash()), Receipts: c.receipts, ReceiptsC: hex32(c.receiptsCRC),
+		Format: Format, Cluster: x.Cluster, Epoch: x.Epoch, LSN: x.At.LSN, Chain: hex64(x.At.Chain),
+		Hash: hex64(x.Hash), Receipts: c.receipts, ReceiptsC: hex32(c.receiptsCRC),
 	}
 }
 
@@ -143,12 +147,16 @@ func (s *summed) json(v any) {
 // writeRequests writes processed_requests.log: a head, one receipt a line, a sum.
 func (c *codec) writeRequests(w io.Writer) error {
 	s := newSummed(w)
-	c.receipts, c.receiptsCRC = 0, 0
 	s.json(c.head())
 	s.text("\n")
-	for e := range c.snapshot.Table.Export() {
-		if e.Receipt == nil {
-			continue
+	for s.err == nil {
+		e, err, ok := c.next()
+		if err != nil {
+			return err
+		}
+		if !ok || e.Receipt == nil {
+			c.first, c.more = e, ok
+			break
 		}
 		s.json(e)
 		s.text("\n")
@@ -158,6 +166,9 @@ func (c *codec) writeRequests(w io.Writer) error {
 	s.text(fmt.Sprintf("{\"crc32c\":\"%08x\"}\n", c.receiptsCRC))
 	return s.err
 }
+
+// errLateReceipt says that an export has its receipts behind the state.
+var errLateReceipt = errors.New("a receipt behind the state")
 
 // writeState writes lock_state.json.
 func (c *codec) writeState(w io.Writer) error {
@@ -169,17 +180,20 @@ func (c *codec) writeState(w io.Writer) error {
 	s.write(h[:len(h)-1]) // the object goes on
 	s.text(",\n\"pending\":[")
 	sep := "\n"
-	for i := range c.snapshot.Pending {
-		p := &c.snapshot.Pending[i]
+	for i := range c.export.Pending {
+		p := &c.export.Pending[i]
 		s.text(sep)
 		s.json(pendingAppend{Header: p.AppendHeader(nil), Data: p.Data})
 		sep = ",\n"
 	}
 	s.text("\n],\n\"entities\":[")
 	sep = "\n"
-	for e := range c.snapshot.Table.Export() {
+	for e, more := c.first, c.more; more && s.err == nil; e, err, more = c.next() {
+		if err != nil {
+			return err
+		}
 		if e.Receipt != nil {
-			continue
+			return errLateReceipt
 		}
 		s.text(sep)
 		s.json(e)
@@ -196,9 +210,13 @@ func readHead(r *bufio.Reader) (head, error) {
 	if err != nil {
 		return head{}, fmt.Errorf("first line: %w", err)
 	}
+	return decodeHead(line)
+}
+
+func decodeHead(line []byte) (head, error) {
 	line = bytes.TrimSuffix(bytes.TrimSpace(line), []byte(","))
 	if !bytes.HasSuffix(line, []byte("}")) {
-		line = append(line, '}')
+		line = append(slices.Clip(line), '}')
 	}
 	var h head
 	if err := json.Unmarshal(line, &h); err != nil {
@@ -225,11 +243,15 @@ var errSum = errors.New("the checksum does not match")
 func verifySum(b []byte) ([]byte, error) {
 	at := bytes.LastIndexByte(bytes.TrimSuffix(b, []byte("\n")), '\n') + 1
 	sum := crc32.Checksum(b[:at], crc32.MakeTable(crc32.Castagnoli))
-	last := bytes.TrimPrefix(b[at:], []byte("{"))
-	if string(last) != fmt.Sprintf("\"crc32c\":\"%08x\"}\n", sum) {
+	if !isSum(b[at:], sum) {
 		return nil, errSum
 	}
 	return b[:at], nil
+}
+
+// isSum says that a line is the last one of a file whose other bytes have this sum.
+func isSum(line []byte, sum uint32) bool {
+	return string(bytes.TrimPrefix(line, []byte("{"))) == fmt.Sprintf("\"crc32c\":\"%08x\"}\n", sum)
 }
 
 // decodeBase verifies a checkpoint's two files and reads what stands above the
@@ -314,28 +336,8 @@ func (b *base) restore() (*locktable.Table, error) {
 	return t, nil
 }
 
-// EncodeSnapshot is a checkpoint's two files in memory, for replicas.
-func EncodeSnapshot(s Snapshot) (state, requests []byte, err error) {
-	c := &codec{cluster: s.Cluster, snapshot: s}
-	var b bytes.Buffer
-	if err := c.writeRequests(&b); err != nil {
-		return nil, nil, err
-	}
-	requests = bytes.Clone(b.Bytes())
-	b.Reset()
-	if err := c.writeState(&b); err != nil {
-		return nil, nil, err
-	}
-	return b.Bytes(), requests, nil
-}
-
-// DecodeSnapshot is the inverse of EncodeSnapshot, save that a snapshot for
-// replicas has no pending appends.
-func DecodeSnapshot(state, requests []byte) (Snapshot, error) {
-	b, err := decodeBase(state, requests)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	t, err := b.restore()
-	return Snapshot{Cluster: b.head.Cluster, Epoch: b.head.Epoch, At: b.head.position(), Table: t}, err
+// Stream writes the export for replicas: the two files of a checkpoint, the
+// receipts first.
+func (x Export) Stream(w io.Writer) error {
+	return x.write(func(_ string, write func(io.Writer) error) error { return write(w) })
 }

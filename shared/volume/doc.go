@@ -36,6 +36,14 @@
 // and the removal of what reigns older than the adopted one left; recovery
 // trusts none of these.
 //
+// # Adoption
+//
+// A cold takeover reads all of its base, the newest checkpoint that verifies, and all of
+// the log behind it, and adopts these. A warm one reads their edges and the tail of
+// the log, and adopts the base before as well, and the log from there on. What it did
+// not read is verified while the reign serves; nothing that older reigns left is
+// removed before that, or before the reign has a checkpoint of its own.
+//
 // # Ownership
 //
 // A Volume is safe for use by several goroutines. A Prepared belongs to one

@@ -3,6 +3,11 @@
 package volume
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -16,6 +21,19 @@ func DecodeBase(state, requests []byte) (*locktable.Table, []locktable.Record, e
 	}
 	t, err := b.restore()
 	return t, b.pending, err
+}
+
+// EncodeSnapshot is a checkpoint's two files in memory.
+func EncodeSnapshot(s Snapshot) (state, requests []byte, err error) {
+	files := map[string]*bytes.Buffer{}
+	err = s.Export().write(func(name string, write func(io.Writer) error) error {
+		files[name] = &bytes.Buffer{}
+		return write(files[name])
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return files[stateName].Bytes(), files[requestsName].Bytes(), nil
 }
 
 // StartBlock is a START block.
@@ -37,3 +55,21 @@ const (
 	StartOffset = fenceSpacing
 	FenceSize   = fenceSize
 )
+
+// AppendIndexBlock appends a block of an index.
+func AppendIndexBlock(b []byte, entries []IndexEntry) []byte { return appendIndexBlock(b, entries) }
+
+// InOrder is what of the entries of a generation counts.
+func InOrder(entries []IndexEntry) []IndexEntry { return inOrder(entries) }
+
+// FixIndexSum makes the length and the sum of a block right, so that its payload is decoded.
+func FixIndexSum(b []byte) []byte {
+	if len(b) < indexHeader {
+		return b
+	}
+	b = bytes.Clone(b)
+	copy(b, indexMagic)
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-indexHeader))
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[indexHeader:], crc32.MakeTable(crc32.Castagnoli)))
+	return b
+}

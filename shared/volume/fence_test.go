@@ -199,7 +199,7 @@ func TestCheckEndsAReignWhose(t *testing.T) {
 			if !errors.Is(err, volume.ErrDeposed) || x.r.Err() == nil {
 				t.Errorf("the reign goes on: %v", err)
 			}
-			if _, err := x.r.WriteCheckpoint(x.snapshot()); !errors.Is(err, volume.ErrDeposed) {
+			if _, err := x.r.WriteCheckpoint(x.snapshot().Export()); !errors.Is(err, volume.ErrDeposed) {
 				t.Errorf("a checkpoint in the name of an ended reign: %v", err)
 			}
 			if err := x.log.PrepareNext(t.Context()); !errors.Is(err, volume.ErrDeposed) {

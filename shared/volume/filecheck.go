@@ -48,6 +48,7 @@ type fileCheck struct {
 
 	info     Info
 	compared int64 // bytes
+	problem  *fileProblem
 }
 
 // run returns what is wrong, or an error of the filesystem. What is read past every
@@ -56,6 +57,7 @@ type fileCheck struct {
 func (c *fileCheck) run(ctx context.Context) (*fileProblem, error) {
 	for try := 1; ; try++ {
 		p, err := c.once()
+		c.problem = p
 		if p == nil || err != nil || try == retries || !c.fs.Kind().Network {
 			return p, err
 		}

@@ -61,6 +61,9 @@ func (k *fsck) protected() {
 			k.info("file-behind", p, "the next takeover writes them from the log", "%d committed bytes are not in the file yet", f.End-c.info.Size)
 		}
 	}
+	if err := k.indexed(checks); err != nil {
+		k.warn("index-unreadable", indexDir, "see that it can be read, or remove it: what it tells is lost then", "%v", err)
+	}
 	for name := range k.sizes {
 		if _, ok := table.File(name); !ok {
 			k.info("file-unbound", ProtectedPath(name), "to protect it, bind it with adopt_existing", "not bound to a lock")
@@ -171,7 +174,7 @@ func fileName(string, Entry) string { return "" }
 
 func rootName(_ string, x Entry) string {
 	switch x.Name {
-	case clusterName, epochsDir, filesDir, historyDir, serversDir, stateName, requestsName, "lost+found":
+	case clusterName, epochsDir, filesDir, historyDir, indexDir, serversDir, stateName, requestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{stateName, requestsName} {

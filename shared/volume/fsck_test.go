@@ -286,7 +286,7 @@ func TestFsckWhileAPrimaryWrites(t *testing.T) {
 			x.append(h, "line\n")
 			if i%50 == 0 {
 				x.checkpoint()
-				if err := x.r.PublishViews(x.snapshot()); err != nil {
+				if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -144,9 +144,14 @@ func (b *builder) dropHolders() error {
 	var held []locktable.Grant
 	for l := range b.table.Locks("", "") {
 		b.r.plan.Dropped += l.QueueLength
-		if l.Grant.Token != 0 {
-			held = append(held, l.Grant)
+		if l.Grant.Token == 0 {
+			continue
 		}
+		longest := l.Grant
+		for g := range b.table.Grants(l.Name) {
+			longest.TTL = max(longest.TTL, g.TTL)
+		}
+		held = append(held, longest)
 	}
 	if err := b.apply(b.table.DecideForceClear(b.r.plan.Epoch, nil)); err != nil {
 		return err

@@ -89,7 +89,7 @@ func TestRecoverWakesLateAnywhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			sleeps, acked, done := 0, 0, 0
-			for _, call := range h.Trace() {
+			for _, call := range tried(h.Trace()) {
 				if slices.Contains(reading, call.Op) {
 					continue
 				}
@@ -276,7 +276,7 @@ func TestRecoverAsksAgainAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			finished := 0
-			for _, call := range h.Trace() {
+			for _, call := range tried(h.Trace()) {
 				if slices.Contains(reading, call.Op) {
 					continue
 				}

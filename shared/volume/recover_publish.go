@@ -85,6 +85,10 @@ func (r *recovery) begin(ctx context.Context, s Snapshot) (err error) {
 			return fmt.Errorf("epoch %d was claimed meanwhile, and may have begun: %w", e.epoch, ErrServersRun)
 		}
 	}
+	// What the index tells of a history that is lost must not be taken for foreign bytes.
+	if err := RemoveIndex(r.fs); err != nil {
+		return err
+	}
 	return reign.WriteStart(s.At)
 }
 
@@ -175,7 +179,7 @@ func (r *recovery) fill(tmp string, s Snapshot) error {
 	reign := &Reign{v: r.v, epoch: s.Epoch, nonce: r.nonce, path: tmp}
 	reign.life, reign.end = context.WithCancelCause(context.Background())
 	defer reign.end(nil)
-	if _, err := reign.WriteCheckpoint(s); err != nil {
+	if _, err := reign.WriteCheckpoint(s.Export()); err != nil {
 		return err
 	}
 	log, err := wal.Start(r.v.logOptions(reign.dir(), s.Epoch), s.At, s.At.LSN)

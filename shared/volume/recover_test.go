@@ -142,7 +142,7 @@ func TestRecoverDoesNotBelieveAForeignView(t *testing.T) {
 		l, other := live(t), newDisk(t)
 		x := begin(t, other, 1)
 		x.fill(200)
-		if err := x.r.PublishViews(x.snapshot()); err != nil {
+		if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
 			t.Fatal(err)
 		}
 		b, err := other.ReadFile("lock_state.json")
@@ -334,7 +334,7 @@ func TestRecoverCrashesAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		old, fresh := 0, 0
-		for _, call := range h.Trace() {
+		for _, call := range tried(h.Trace()) {
 			n := call.Index
 			switch call.Op {
 			case volumetest.OpReadAt, volumetest.OpLstat, volumetest.OpStat, volumetest.OpReadDir, volumetest.OpClose, volumetest.OpTryLock, volumetest.OpUnlock:

@@ -34,9 +34,11 @@ func (c ClusterID) MarshalText() ([]byte, error) { return []byte(c.String()), ni
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *ClusterID) UnmarshalText(b []byte) error {
-	if n, err := hex.Decode(c[:], b); err != nil || n != len(c) {
+	id, err := hex.DecodeString(string(b))
+	if err != nil || len(id) != len(c) {
 		return fmt.Errorf("cluster ID %q: want %d hexadecimal digits", b, 2*len(c))
 	}
+	copy(c[:], id)
 	return nil
 }
 
@@ -90,6 +92,8 @@ type Options struct {
 	Random io.Reader
 	// FirstSegment and Segment are the sizes of log segments in bytes; 0 means the default.
 	FirstSegment, Segment int64
+	// HistoryRate is that of history.NewLimiter.
+	HistoryRate int
 }
 
 // Volume is one server's access to the shared directory.

@@ -190,7 +190,7 @@ func replaceIn(dir *os.Root, base string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	buffer := bufio.NewWriterSize(temp.File, 1<<16)
+	buffer := bufio.NewWriterSize(volume.InPieces(temp.File, temp.Sync), 1<<16)
 	err = write(buffer)
 	if err == nil {
 		err = buffer.Flush()

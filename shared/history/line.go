@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// Format is the version of the files. Readers refuse higher ones.
+const Format = 1
+
+// File names one file.
+type File struct {
+	Epoch cluster.Epoch
+	N     uint32 // from 1
+}
+
+const suffix = ".jsonl"
+
+// Name is its name below history/.
+func (f File) Name() string { return fmt.Sprintf("%010d-%06d%s", uint64(f.Epoch), f.N, suffix) }
+
+// ParseName is the inverse of Name.
+func ParseName(name string) (File, bool) {
+	body, ok := strings.CutSuffix(name, suffix)
+	epoch, n, two := strings.Cut(body, "-")
+	e, err1 := strconv.ParseUint(epoch, 10, 64)
+	m, err2 := strconv.ParseUint(n, 10, 32)
+	f := File{cluster.Epoch(e), uint32(m)}
+	return f, ok && two && err1 == nil && err2 == nil && f.Name() == name
+}
+
+// Compare orders files as their primaries wrote them.
+func (f File) Compare(other File) int {
+	if f.Epoch != other.Epoch {
+		if f.Epoch < other.Epoch {
+			return -1
+		}
+		return 1
+	}
+	return int(int64(f.N) - int64(other.N))
+}
+
+// Head is the first line of a file.
+type Head struct {
+	File
+	Cluster string
+	// After is up to where earlier files tell what ended.
+	After cluster.LSN
+	// Time is when it was written, in milliseconds since 1970.
+	Time int64
+}
+
+// Kind is what a line is.
+type Kind uint8
+
+// The kinds of lines.
+const (
+	KindUnknown Kind = iota // of a newer binary
+	KindHead
+	KindEnd
+	KindSkipped
+	KindGap
+	KindMark
+)
+
+// Line is one line of a file.
+type Line struct {
+	Kind Kind
+	Head Head // of a head
+	End  End  // of an end
+	Skip Skip // of a skipped or a gap
+	UpTo cluster.LSN
+}
+
+// AppendHead appends the line.
+func AppendHead(b []byte, h Head) []byte {
+	b = append(b, `{"kind":"head"`...)
+	b = appendNumber(b, "format", Format)
+	b = appendText(b, "cluster_id", h.Cluster)
+	b = appendNumber(b, "epoch", uint64(h.Epoch))
+	b = appendNumber(b, "n", uint64(h.N))
+	b = appendNumber(b, "after", uint64(h.After))
+	b = appendTime(b, "time", h.Time)
+	return append(b, "}\n"...)
+}
+
+// AppendSkip appends the line of ends that were left out.
+func AppendSkip(b []byte, s Skip) []byte {
+	b = append(b, `{"kind":"skipped"`...)
+	b = appendNumber(b, "from", uint64(s.From))
+	b = appendNumber(b, "to", uint64(s.To))
+	b = appendNumber(b, "count", s.Count)
+	return append(b, "}\n"...)
+}
+
+// AppendGap appends the line of a piece of the log of which nothing is known.
+func AppendGap(b []byte, r Range) []byte {
+	b = append(b, `{"kind":"gap"`...)
+	b = appendNumber(b, "from", uint64(r.From))
+	b = appendNumber(b, "to", uint64(r.To))
+	return append(b, "}\n"...)
+}
+
+// AppendMark appends the line that says up to where everything stands above.
+func AppendMark(b []byte, upTo cluster.LSN) []byte {
+	b = append(b, `{"kind":"mark"`...)
+	b = appendNumber(b, "upto", uint64(upTo))
+	return append(b, "}\n"...)
+}
+
+const modeShared = "shared"
+
+// AppendLine appends the line of an end.
+func (e *End) AppendLine(b []byte) []byte {
+	b = append(b, `{"kind":"end"`...)
+	b = appendNumber(b, "lsn", uint64(e.LSN))
+	b = appendNumber(b, "epoch", uint64(e.Epoch))
+	b = appendTime(b, "ended", e.Time)
+	b = appendText(b, "why", e.Why.String())
+	b = appendText(b, "lock", string(e.Lock))
+	b = appendNumber(b, "token", uint64(e.Token))
+	b = appendNumber(b, "grant_epoch", uint64(e.Granted))
+	b = appendTime(b, "since", e.Since)
+	b = appendText(b, "client_id", string(e.Client))
+	b = appendNumber(b, "request_id", uint64(e.Request))
+	if e.Mode == locktable.ModeShared {
+		b = appendText(b, "mode", modeShared) // what is not said is exclusive
+	}
+	b = appendText(b, "host", e.Holder.Host)
+	b = appendNumber(b, "pid", uint64(e.Holder.PID))
+	b = appendText(b, "command", e.Holder.Command)
+	b = appendText(b, "metadata", e.Metadata)
+	b = appendText(b, "actor", e.Actor)
+	b = appendText(b, "reason", e.Reason)
+	if a := e.Append; a.Length > 0 {
+		b = appendText(b, "file", string(a.File))
+		b = append(b, `,"offset":`...)
+		b = strconv.AppendInt(b, a.Offset, 10) // 0 says something
+		b = appendNumber(b, "length", uint64(a.Length))
+		b = appendNumber(b, "append_lsn", uint64(a.LSN))
+	}
+	b = appendNumber(b, "successor", uint64(e.Successor))
+	return append(b, "}\n"...)
+}
+
+func appendNumber(b []byte, name string, n uint64) []byte {
+	if n == 0 && name != "after" {
+		return b
+	}
+	return strconv.AppendUint(appendName(b, name), n, 10)
+}
+
+func appendName(b []byte, name string) []byte {
+	b = append(b, `,"`...)
+	b = append(b, name...)
+	return append(b, `":`...)
+}
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+func appendTime(b []byte, name string, ms int64) []byte {
+	if ms == 0 {
+		return b
+	}
+	b = append(appendName(b, name), '"')
+	b = time.UnixMilli(ms).UTC().AppendFormat(b, timeLayout)
+	return append(b, '"')
+}
+
+func appendText(b []byte, name, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendString(appendName(b, name), s)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends a string as JSON has it. Texts of records are UTF-8.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	from := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		from = i + 1
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, `\n`...)
+		default:
+			b = append(b, `\u00`...)
+			b = append(b, hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	b = append(b, s[from:]...)
+	return append(b, '"')
+}
+
+// wireLine is a line as JSON has it.
+type wireLine struct {
+	Kind    string `json:"kind"`
+	Format  int    `json:"format"`
+	Cluster string `json:"cluster_id"`
+	Epoch   uint64 `json:"epoch"`
+	N       uint32 `json:"n"`
+	After   uint64 `json:"after"`
+	Time    stamp  `json:"time"`
+	From    uint64 `json:"from"`
+	To      uint64 `json:"to"`
+	Count   uint64 `json:"count"`
+	UpTo    uint64 `json:"upto"`
+
+	LSN       uint64 `json:"lsn"`
+	Ended     stamp  `json:"ended"`
+	Why       string `json:"why"`
+	Lock      string `json:"lock"`
+	Token     uint64 `json:"token"`
+	Granted   uint64 `json:"grant_epoch"`
+	Since     stamp  `json:"since"`
+	Client    string `json:"client_id"`
+	Request   uint64 `json:"request_id"`
+	Mode      string `json:"mode"`
+	Host      string `json:"host"`
+	PID       int    `json:"pid"`
+	Command   string `json:"command"`
+	Metadata  string `json:"metadata"`
+	Actor     string `json:"actor"`
+	Reason    string `json:"reason"`
+	File      string `json:"file"`
+	Offset    int64  `json:"offset"`
+	Length    int64  `json:"length"`
+	AppendLSN uint64 `json:"append_lsn"`
+	Successor uint64 `json:"successor"`
+}
+
+// stamp is a time in milliseconds since 1970.
+type stamp int64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *stamp) UnmarshalText(b []byte) error {
+	t, err := time.Parse(timeLayout, string(b))
+	*s = stamp(t.UnixMilli())
+	return err
+}
+
+// ErrNewer says that a newer binary wrote a file.
+var ErrNewer = errors.New("a newer binary wrote this history: use that one")
+
+var errLine = errors.New("no line of a history")
+
+// ParseLine reads one line, without its end. An error is a line that was cut off or damaged, or
+// ErrNewer.
+func ParseLine(b []byte) (Line, error) {
+	var x wireLine
+	if err := json.Unmarshal(b, &x); err != nil {
+		return Line{}, fmt.Errorf("%w: %w", errLine, err)
+	}
+	l := Line{Skip: Skip{Range: Range{cluster.LSN(x.From), cluster.LSN(x.To)}, Count: x.Count}, UpTo: cluster.LSN(x.UpTo)}
+	switch x.Kind {
+	case "head":
+		l.Kind = KindHead
+		l.Head = Head{File: File{cluster.Epoch(x.Epoch), x.N}, Cluster: x.Cluster, After: cluster.LSN(x.After), Time: int64(x.Time)}
+		if x.Format > Format {
+			return l, fmt.Errorf("%w: its format is %d, this one knows %d", ErrNewer, x.Format, Format)
+		}
+	case "end":
+		l.Kind, l.End = KindEnd, x.end()
+		if x.LSN == 0 || x.Token == 0 || x.Lock == "" {
+			return l, fmt.Errorf("%w: an end without lsn, token or lock", errLine)
+		}
+	case "skipped":
+		l.Kind = KindSkipped
+	case "gap":
+		l.Kind = KindGap
+	case "mark":
+		l.Kind = KindMark
+	case "":
+		return l, errLine
+	}
+	if (l.Kind == KindGap || l.Kind == KindSkipped) && (x.From == 0 || x.From > x.To) {
+		return l, errLine
+	}
+	return l, nil
+}
+
+func (x *wireLine) end() End {
+	mode := locktable.ModeExclusive
+	if x.Mode == modeShared {
+		mode = locktable.ModeShared
+	}
+	return End{
+		LSN: cluster.LSN(x.LSN), Epoch: cluster.Epoch(x.Epoch), Time: int64(x.Ended),
+		Lock: cluster.LockName(x.Lock), Token: cluster.Token(x.Token), Granted: cluster.Epoch(x.Granted), Since: int64(x.Since),
+		Client: cluster.ClientID(x.Client), Request: cluster.RequestID(x.Request),
+		Mode: mode, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
+		Metadata: x.Metadata, Why: parseWhy(x.Why), Actor: x.Actor, Reason: x.Reason,
+		Append:    Append{File: cluster.FileName(x.File), Offset: x.Offset, Length: x.Length, LSN: cluster.LSN(x.AppendLSN)},
+		Successor: cluster.Token(x.Successor),
+	}
+}
+
+// covers is up to which LSN everything is told when this line stands there; 0 where it
+// does not say. A skipped stands before ends that it counts between.
+func (l *Line) covers() cluster.LSN {
+	switch l.Kind {
+	case KindHead:
+		return l.Head.After
+	case KindEnd:
+		return l.End.LSN
+	case KindGap:
+		return l.Skip.To
+	case KindMark:
+		return l.UpTo
+	}
+	return 0
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Query says which ends are wanted. The zero value of a field does not matter.
+type Query struct {
+	// Lock is one name, Prefix the beginning of names.
+	Lock   cluster.LockName
+	Prefix string
+	Token  cluster.Token
+	// At wants what was held at a time, Since what ended at a time or later, both in
+	// milliseconds since 1970.
+	At, Since int64
+	// After and Before bound the LSNs of ends, both excluded; those at the LSN Before
+	// with a lower token than BeforeToken are wanted as well.
+	After, Before cluster.LSN
+	BeforeToken   cluster.Token
+	// Limit is how many ends are wanted: the newest.
+	Limit int
+}
+
+// matches says whether an end is wanted.
+func (q *Query) matches(e *End) bool {
+	switch {
+	case q.Lock != "" && e.Lock != q.Lock, !strings.HasPrefix(string(e.Lock), q.Prefix):
+	case q.Token != 0 && e.Token != q.Token:
+	case e.LSN <= q.After || q.Before != 0 && (e.LSN > q.Before || e.LSN == q.Before && e.Token >= q.BeforeToken):
+	case q.Since != 0 && e.Time < q.Since:
+	case !Held(q.At, e.Since, e.Time):
+	default:
+		return true
+	}
+	return false
+}
+
+// Held says that a time lies within a grant, which has not ended where ended is 0;
+// time 0 lies within every grant.
+func Held(at, since, ended int64) bool {
+	return at == 0 || since <= at && (ended == 0 || at < ended)
+}
+
+const (
+	// clockSlack is how much the clocks of primaries may differ before a search by
+	// time misses something, in milliseconds.
+	clockSlack = 60_000
+	// maxGaps is how many gaps are told one by one.
+	maxGaps = 32
+)
+
+// Past is what a selection found.
+type Past struct {
+	// Ends are the newest that match, newest first.
+	Ends []End
+	// More says that there are older ones.
+	More bool
+	// From is from where on everything that matches is in Ends, but for what Skipped and
+	// Gaps say: what ended at it or before was not looked for.
+	From cluster.LSN
+	// Skipped counts ends that were left out, of this and other locks. It may
+	// count some of them twice.
+	Skipped Skip
+	// Gaps are of what nothing is known, oldest first.
+	Gaps []Range
+	// Damaged counts lines that could not be read.
+	Damaged int
+}
+
+// Selection selects from what a server has in memory and from files, the newest first.
+type Selection struct {
+	q     Query
+	found []End
+	full  bool // older ones were dropped
+	skips []Skip
+	gaps  []Range
+	// newer is the head of the file read last; of memory before the first.
+	newer   Head
+	damaged int
+	needles [][]byte // the line of an end that matches has all of them
+	cluster string   // whose files count
+}
+
+// Select begins with what a server of this cluster has in memory.
+func Select(cluster string, q Query, r Recent) *Selection {
+	q.Limit = max(1, q.Limit)
+	s := &Selection{q: q, cluster: cluster, skips: slices.Clone(r.Skips), newer: Head{After: r.From, Time: 1<<63 - 1}}
+	for i := range r.Ends {
+		s.add(&r.Ends[i])
+	}
+	if q.Lock != "" {
+		s.needles = append(s.needles, appendText(nil, "lock", string(q.Lock)))
+	}
+	if q.Prefix != "" {
+		s.needles = append(s.needles, bytes.TrimSuffix(appendText(nil, "lock", q.Prefix), []byte(`"`)))
+	}
+	if q.Token != 0 {
+		s.needles = append(s.needles, strconv.AppendUint(appendName(nil, "token"), uint64(q.Token), 10))
+	}
+	return s
+}
+
+func (s *Selection) add(e *End) {
+	if !s.q.matches(e) {
+		return
+	}
+	s.found = append(s.found, *e)
+	if len(s.found) > 4*(s.q.Limit+1) {
+		s.settle()
+	}
+}
+
+// settle orders what was found and drops what is too much.
+func (s *Selection) settle() {
+	slices.SortFunc(s.found, func(a, b End) int { return b.Compare(&a) })
+	s.found = slices.CompactFunc(s.found, func(a, b End) bool { return a.Compare(&b) == 0 })
+	if len(s.found) > s.q.Limit {
+		clear(s.found[s.q.Limit:])
+		s.found, s.full = s.found[:s.q.Limit], true
+	}
+}
+
+// Enough says that no file older than the one read last can have anything that is wanted.
+func (s *Selection) Enough() bool {
+	s.settle()
+	n := len(s.found)
+	switch after := s.newer.After; {
+	case after == 0 || after <= s.q.After:
+	case s.q.Token != 0 && (n > 0 || uint64(after) <= uint64(s.q.Token)):
+	case s.newer.Time > 0 && s.newer.Time < max(s.q.At, s.q.Since)-clockSlack:
+	case s.full && s.found[n-1].LSN > after:
+	default:
+		return false
+	}
+	return true
+}
+
+// Past is what was found by now. UpTo is what else bounds it: nothing behind that LSN
+// is told.
+func (s *Selection) Past(upTo cluster.LSN) Past {
+	s.settle()
+	s.found = slices.DeleteFunc(s.found, func(e End) bool { return e.LSN > upTo })
+	p := Past{Ends: s.found, More: s.full, From: min(upTo, max(s.q.After, s.newer.After)), Damaged: s.damaged}
+	if s.full && len(s.found) > 0 {
+		p.From = s.found[len(s.found)-1].LSN - 1
+	}
+	if s.q.Token != 0 && len(s.found) > 0 {
+		p.From, p.More = s.found[0].LSN-1, false
+		return p // there is no other end of it
+	}
+	top := upTo
+	if s.q.Before != 0 {
+		top = min(top, s.q.Before)
+	}
+	for _, k := range s.skips {
+		if k.To <= p.From || k.From > top {
+			continue
+		}
+		if p.Skipped.Count == 0 {
+			p.Skipped.Range = k.Range
+		}
+		p.Skipped.From, p.Skipped.To = min(p.Skipped.From, k.From), max(p.Skipped.To, k.To)
+		p.Skipped.Count += k.Count
+	}
+	p.Gaps = mergeGaps(s.gaps, p.From, top)
+	return p
+}
+
+// mergeGaps orders what touches the piece behind from and up to top, and joins the
+// oldest where there are too many.
+func mergeGaps(gaps []Range, from, top cluster.LSN) (out []Range) {
+	gaps = slices.DeleteFunc(gaps, func(g Range) bool { return g.To <= from || g.From > top })
+	slices.SortFunc(gaps, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
+	for _, g := range gaps {
+		g.To = min(g.To, top)
+		if n := len(out); n > 0 && g.From <= out[n-1].To+1 {
+			out[n-1].To = max(out[n-1].To, g.To)
+			continue
+		}
+		out = append(out, g)
+	}
+	if n := len(out) - maxGaps; n > 0 {
+		out[n].From = out[0].From
+		out = out[n:]
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Blame is who wrote a part of a protected file.
+type Blame struct {
+	Generation cluster.Generation
+	// Entries are in order of offset, each once, none overlapping.
+	Entries []IndexEntry
+	// More says that there are further ones behind.
+	More bool
+}
+
+// BlameQuery asks for the appends that wrote the bytes from From on, before To.
+type BlameQuery struct {
+	File cluster.FileName
+	// Generation 0 is the highest that the index knows.
+	Generation cluster.Generation
+	From, To   int64
+	// After and Through bound the LSNs: those of one binding. Through 0 has no bound.
+	After, Through cluster.LSN
+	// Limit is how many entries to tell at most.
+	Limit int
+}
+
+// ReadBlame reads the index. Bytes that no entry covers are not indexed.
+func ReadBlame(ctx context.Context, fsys FS, q BlameQuery) (Blame, error) {
+	b := Blame{Generation: q.Generation}
+	err := ReadIndex(ctx, fsys, func(e *IndexEntry) error {
+		if e.File != q.File || e.LSN <= q.After || q.Through != 0 && e.LSN > q.Through {
+			return nil
+		}
+		if q.Generation == 0 && e.Generation > b.Generation {
+			b.Generation, b.Entries = e.Generation, nil
+		}
+		if e.Generation != b.Generation || e.End() <= q.From || e.Offset >= q.To {
+			return nil
+		}
+		b.Entries = append(b.Entries, *e)
+		if len(b.Entries) > 4*q.Limit+1024 { // many: keep the first ones
+			b.trim(q.Limit)
+		}
+		return nil
+	})
+	if err != nil {
+		return Blame{}, err
+	}
+	b.trim(q.Limit)
+	return b, nil
+}
+
+// Pieces are the entries and, between them, what the index does not tell: entries without
+// an LSN. Together they cover [from, to) and what the first and the last reach beyond.
+func (b *Blame) Pieces(file cluster.FileName, from, to int64) []IndexEntry {
+	var all []IndexEntry
+	gap := func(until int64) {
+		if from < until {
+			all = append(all, IndexEntry{File: file, Generation: b.Generation, Offset: from, Length: until - from})
+		}
+	}
+	for _, e := range b.Entries {
+		gap(e.Offset)
+		all = append(all, e)
+		from = e.End()
+	}
+	if !b.More {
+		gap(to)
+	}
+	return all
+}
+
+// trim puts the entries in order, leaves one for each append, drops what a later append
+// lies over, and keeps the first ones.
+func (b *Blame) trim(limit int) {
+	b.Entries = inOrder(b.Entries)
+	if len(b.Entries) > limit {
+		b.Entries, b.More = slices.Clip(b.Entries[:limit]), true
+	}
+}
+
+// inOrder sorts entries of one generation. Where two lie over each other, which they do
+// only where a history was lost, the later one counts.
+func inOrder(entries []IndexEntry) []IndexEntry {
+	slices.SortFunc(entries, func(a, b IndexEntry) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(b.LSN, a.LSN))
+	})
+	out := entries[:0]
+	for i := range entries {
+		e := entries[i]
+		for len(out) > 0 && out[len(out)-1].End() > e.Offset && out[len(out)-1].LSN < e.LSN {
+			out = out[:len(out)-1]
+		}
+		if len(out) == 0 || out[len(out)-1].End() <= e.Offset {
+			out = append(out, e)
+		}
+	}
+	return out
+}

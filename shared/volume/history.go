@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
+)
+
+// HistoryPath is where a file of the history lies on the volume.
+func HistoryPath(f history.File) string { return historyDir + "/" + f.Name() }
+
+// listHistory lists the files of the history, oldest first.
+func listHistory(fsys FS) ([]history.File, error) {
+	entries, err := fsys.ReadDir(historyDir)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", historyDir, err)
+	}
+	var all []history.File
+	for _, x := range entries {
+		if f, ok := history.ParseName(x.Name); ok && x.Type == TypeFile {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, history.File.Compare)
+	return all, nil
+}
+
+const (
+	// historyPiece is how much of a file is read at a time.
+	historyPiece = 256 << 10
+	// historyLine is more than any line has.
+	historyLine = 128 << 10
+)
+
+// readHistory hands out the lines of a file, in order, without their ends. One that is
+// not complete, as it is being written, is left out.
+func readHistory(ctx context.Context, fsys FS, file history.File, line func([]byte) (more bool)) (err error) {
+	f, err := fsys.Open(HistoryPath(file), FlagDirect)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	piece := AlignedBuffer(historyPiece)
+	var rest []byte
+	for off := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		n, err := f.ReadAt(piece, off)
+		off += int64(n)
+		b := piece[:n]
+		for {
+			i := bytes.IndexByte(b, '\n')
+			if i < 0 {
+				break
+			}
+			if len(rest) > 0 {
+				rest = append(rest, b[:i]...)
+				if !line(rest) {
+					return nil
+				}
+				rest = rest[:0]
+			} else if !line(b[:i]) {
+				return nil
+			}
+			b = b[i+1:]
+		}
+		if rest = append(rest, b...); len(rest) > historyLine {
+			rest = rest[:historyLine] // a line of nobody's: it does not parse
+		}
+		switch {
+		case errors.Is(err, io.EOF) || err == nil && n < len(piece):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read %s: %w", HistoryPath(file), err)
+		}
+	}
+}
+
+// History is what a search of the files found.
+type History struct {
+	history.Past
+	// Kept is where the oldest file begins: what ended at this LSN or before is not
+	// kept any more. 0: everything is kept.
+	Kept cluster.LSN
+	// Stopped says that the time was over before all was read, see From.
+	Stopped bool
+}
+
+// History searches the files for grants that ended, newest first, until ctx ends. What a
+// server has in memory comes with it; nothing behind upTo is told.
+func (v *Volume) History(ctx context.Context, q history.Query, recent history.Recent, upTo cluster.LSN) (History, error) {
+	return searchHistory(ctx, v.fs, v.cluster.ID, q, recent, upTo)
+}
+
+func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, recent history.Recent, upTo cluster.LSN) (h History, err error) {
+	s := history.Select(id.String(), q, recent)
+	files, err := listHistory(fsys)
+	if err != nil {
+		h.Past = s.Past(upTo)
+		return h, err
+	}
+	for _, f := range slices.Backward(files) {
+		if s.Enough() {
+			break
+		}
+		scan := s.Scan()
+		err := readHistory(ctx, fsys, f, func(b []byte) bool { scan.Line(b); return true })
+		if errors.Is(err, fs.ErrNotExist) {
+			break // it was removed meanwhile, and all older ones before it
+		}
+		if ctx.Err() != nil {
+			h.Stopped = true
+			break
+		}
+		if err = errors.Join(err, scan.Close()); err != nil {
+			h.Past = s.Past(upTo)
+			return h, fmt.Errorf("%s: %w", HistoryPath(f), err)
+		}
+	}
+	h.Past = s.Past(upTo)
+	for _, f := range files {
+		if head, ok := historyHead(ctx, fsys, f, id); ok {
+			h.Kept = head.After
+			return h, nil
+		}
+	}
+	h.Kept = min(recent.From, upTo)
+	return h, nil
+}
+
+// historyHead reads the first line of a file.
+func historyHead(ctx context.Context, fsys FS, f history.File, id ClusterID) (head history.Head, ok bool) {
+	// One that cannot be read says nothing.
+	_ = readHistory(ctx, fsys, f, func(b []byte) bool {
+		l, err := history.ParseLine(b)
+		head, ok = l.Head, err == nil && l.Kind == history.KindHead && l.Head.Cluster == id.String()
+		return false
+	})
+	return head, ok
+}
+
+// HistoryFiles lists the files of the history, oldest first.
+func (r *Reign) HistoryFiles() ([]history.File, error) { return listHistory(r.v.fs) }
+
+// HistoryHead reads the first line of a file, and its size in bytes.
+func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err error) {
+	info, err := r.v.fs.Lstat(HistoryPath(f))
+	if err != nil {
+		return head, 0, err
+	}
+	head, _ = historyHead(r.life, r.v.fs, f, r.v.cluster.ID)
+	return head, info.Size, nil
+}
+
+// HistoryTail says up to where the newest of these files tell what ended.
+func (r *Reign) HistoryTail(files []history.File) (history.Tail, error) {
+	for _, f := range slices.Backward(files) {
+		scan := history.NewTail(r.v.cluster.ID.String())
+		err := readHistory(r.life, r.v.fs, f, func(b []byte) bool { scan.Line(b); return true })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return history.Tail{}, err
+		}
+		if tail, ok := scan.Tail(); ok {
+			// Whoever wrote it may have had no time to: what follows rests on it.
+			return tail, r.syncHistory(f)
+		}
+	}
+	return history.Tail{}, nil
+}
+
+func (r *Reign) syncHistory(f history.File) error {
+	x, err := r.v.fs.Open(HistoryPath(f), FlagRead)
+	if err != nil {
+		return err
+	}
+	return errors.Join(x.Sync(), x.Close())
+}
+
+// HistoryFile is a file of this reign's own. It belongs to one goroutine.
+type HistoryFile struct {
+	r        *Reign
+	name     string
+	f        File
+	Size     int64 // of what was written
+	unsynced int
+}
+
+// CreateHistory makes the reign's n-th file.
+func (r *Reign) CreateHistory(n uint32) (*HistoryFile, error) {
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	name := HistoryPath(history.File{Epoch: r.epoch, N: n})
+	f, err := r.v.fs.Open(name, FlagCreate|FlagDsync)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", name, err)
+	}
+	if err := r.v.fs.SyncDir(historyDir); err != nil {
+		return nil, errors.Join(fmt.Errorf("create %s: %w", name, err), f.Close())
+	}
+	return &HistoryFile{r: r, name: name, f: f}, nil
+}
+
+// Append writes at the end. After an error the same bytes may be written again, to the
+// same place. Large files are synced in pieces, since one sync of all of it would hold
+// up those of the log.
+func (h *HistoryFile) Append(b []byte) error {
+	if err := h.r.Err(); err != nil {
+		return err
+	}
+	if _, err := h.f.WriteAt(b, h.Size); err != nil {
+		return fmt.Errorf("write %s: %w", h.name, err)
+	}
+	h.Size += int64(len(b))
+	if h.unsynced += len(b); h.unsynced < pieceSize {
+		return nil
+	}
+	return h.sync()
+}
+
+func (h *HistoryFile) sync() error {
+	h.unsynced = 0
+	if err := h.f.Datasync(); err != nil {
+		return fmt.Errorf("sync %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// Close ends the file. What the reign wrote before its end is not synced then.
+func (h *HistoryFile) Close() error {
+	var err error
+	if h.r.Err() == nil && h.unsynced > 0 {
+		err = h.sync()
+	}
+	return errors.Join(err, h.f.Close())
+}
+
+// RemoveHistory removes a file that nobody wants to keep. The caller checks before.
+func (r *Reign) RemoveHistory(f history.File) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	return ignoreMissing(r.v.fs.Remove(HistoryPath(f)))
+}

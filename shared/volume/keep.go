@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// KeptName is the name under which KeepGeneration keeps a generation.
+func KeptName(name cluster.FileName, generation cluster.Generation) cluster.FileName {
+	return cluster.FileName(fmt.Sprintf("%s.g%d", name, generation))
+}
+
+// KeepGeneration moves the present generation of a protected file to its kept name, so
+// that the file can be rotated. It is for whoever wants the rotation and holds the lock
+// meanwhile, never for a server: one that slept could move a later generation away. The
+// file is synced first, because a takeover writes nothing to what was moved. Done again
+// it finds what it did.
+func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
+	kept := KeptName(name, generation)
+	if err := errors.Join(name.Validate(), kept.Validate()); err != nil {
+		return "", err
+	}
+	from, to := ProtectedPath(name), ProtectedPath(kept)
+	there, err := fsys.Lstat(to)
+	switch {
+	case err == nil && there.Inode == inode:
+		return kept, nil
+	case err == nil:
+		return "", fmt.Errorf("%s is taken by another file: move it away, or move %s away yourself", to, from)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	f, err := fsys.Open(from, FlagWrite)
+	if err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Inode != inode {
+		err = fmt.Errorf("%s has inode %d, the service says %d: it was replaced. Nothing was moved: move away yourself what is not to stay", from, info.Inode, inode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	if err := fsys.Rename(from, to); err != nil {
+		return "", err
+	}
+	return kept, fsys.SyncDir(path.Dir(to))
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// resume is a scan that begins at the warm table, so that it takes no longer with
+// more locks: it reads the first lines of the newest two bases, and of the log what
+// lies in the segment of the table's position and behind it. That the log
+// has the table's chain value there is proven as always. It is for the usual
+// case: the base lies behind the table, and no file may lack an append from
+// between. Any error leaves the warm table at a position of its own, as true as before.
+//
+// Nobody has read the newest base, so what a cold takeover falls back on if it is
+// damaged is adopted with it: the base before, or the beginning of the log, and all
+// segments from there on.
+func (v *Volume) resume(path string, src Source, warm *Warm) (*Adoption, error) {
+	if warm.Table.LSN() != warm.At.LSN {
+		return nil, errCold
+	}
+	all, err := listCheckpoints(v.fs, path)
+	if err != nil {
+		return nil, err
+	}
+	a := &Adoption{Source: src, Table: warm.Table, Ends: warm.Ends, Warm: true, Unread: &Unread{}}
+	for _, lsn := range all[:min(2, len(all))] {
+		b, err := v.baseHead(path, lsn)
+		if err != nil {
+			return nil, err
+		}
+		if len(a.bases) == 0 {
+			if b.pending {
+				return nil, errCold
+			}
+			a.Base, a.BaseBytes = lsn, b.size
+		}
+		a.bases = append(a.bases, lsn)
+		a.Unread.Bases = append(a.Unread.Bases, b.at)
+	}
+	if a.Unread.From, err = v.fallback(path, a.Unread.Bases); err != nil {
+		return nil, err
+	}
+	if a.Base > warm.At.LSN {
+		return nil, errCold
+	}
+	for _, f := range warm.Table.Files() {
+		if f.LastLSN > a.Base {
+			return nil, errCold // the log has its data
+		}
+	}
+	s := &scanner{a: a, base: a.Unread.From, warm: warm, at: warm.At}
+	from := warm.At
+	if err := s.scan(v, path, from); err != nil {
+		return nil, err
+	}
+	for _, g := range a.log.Segments {
+		if g.Last > a.Base && g.Last <= from.LSN {
+			a.LogBytes += g.Size
+		}
+	}
+	if a.log.Linkable > 0 {
+		a.Unread.UpTo = a.log.Relog.LSN
+	}
+	return a, nil
+}
+
+// fallback is where the log has to begin so that the newest of the bases is not the
+// only one: at the base before, or else at LSN 0 if the log reaches back to it.
+func (v *Volume) fallback(path string, bases []wal.Position) (from wal.Position, err error) {
+	switch len(bases) {
+	case 0:
+		return from, nil
+	case 1:
+		_, err := v.fs.Lstat(path + "/" + wal.SegmentName(1))
+		if errors.Is(err, fs.ErrNotExist) {
+			return bases[0], nil
+		}
+		return from, err
+	}
+	return bases[1], nil
+}
+
+// headBytes are enough for the first line of a state.
+const headBytes = 4096
+
+// baseEdge is what the first lines of a base say.
+type baseEdge struct {
+	at      wal.Position
+	size    int64
+	pending bool // it carries appends that files may lack
+}
+
+// baseHead reads the first lines of a base.
+func (v *Volume) baseHead(path string, lsn cluster.LSN) (b baseEdge, err error) {
+	first := make([]byte, headBytes)
+	for _, name := range []string{requestsName, stateName} { // the state is read last
+		f, err := v.fs.Open(path+"/"+checkpointDir(lsn)+"/"+name, FlagRead)
+		if err != nil {
+			return b, err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			var n int
+			if n, err = f.ReadAt(first[:headBytes], 0); errors.Is(err, io.EOF) {
+				err = nil
+			}
+			first = first[:n]
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return b, err
+		}
+		b.size += info.Size
+	}
+	h, err := readHead(bufio.NewReader(bytes.NewReader(first)))
+	if err != nil {
+		return b, err
+	}
+	if h.LSN != lsn || h.Cluster != v.cluster.ID {
+		return b, fmt.Errorf("%w: checkpoint %d is another one's", ErrDamaged, lsn)
+	}
+	_, rest, _ := bytes.Cut(first, []byte("\n"))
+	b.at, b.pending = h.position(), !bytes.HasPrefix(rest, []byte("\"pending\":[\n],\n"))
+	return b, nil
+}

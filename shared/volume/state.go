@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// State is what a volume says without any server: the newest reign's table, as far as its
+// log goes. Deadlines are not on the volume.
+type State struct {
+	Cluster Cluster
+	Epoch   cluster.Epoch // the newest that started
+	LSN     cluster.LSN
+	Table   *locktable.Table
+	// Recent is what the records behind the base ended.
+	Recent history.Recent
+	// Written is when the newest sign of life was written, in milliseconds since 1970 by
+	// the clock of a primary: a record, or the canary. 0 if there is none.
+	Written int64
+	// Warnings say what may be wrong with the picture, for people.
+	Warnings []string
+
+	fs FS
+}
+
+const (
+	// stateWait is how long everything is read anew when files vanish or do not fit, as
+	// they do beside a primary that rotates, checkpoints and removes. On a network
+	// filesystem caches may show for as long what is gone.
+	stateWait        = 2 * time.Second
+	stateWaitNetwork = 65 * time.Second
+	statePause       = 300 * time.Millisecond
+)
+
+// ReadState reads a volume, and changes nothing there. Servers may run meanwhile. The state
+// is that at the end of the log, whose last frame may be of requests that nobody was
+// told of yet. Stale caches can make it old, and not wrong: chain values join it from
+// its base to its end, and it is not older than what its epoch adopted. What did not fit
+// is told to again, unless that is nil, before everything is read anew.
+func ReadState(ctx context.Context, fsys FS, again func(error)) (*State, error) {
+	wait := stateWait
+	if fsys.Kind().Network {
+		wait = stateWaitNetwork
+	}
+	for began := time.Now(); ; {
+		s, err := readState(ctx, fsys)
+		if err == nil || errors.Is(err, ErrNoCluster) || ctx.Err() != nil || time.Since(began) > wait {
+			return s, err
+		}
+		if again != nil {
+			again(err)
+		}
+		if err := pause(ctx, statePause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errNoStart says that no epoch of a volume began.
+var errNoStart = errors.New("no epoch has a START: type holdfast fsck --volume DIR")
+
+func readState(ctx context.Context, fsys FS) (*State, error) {
+	c, err := ReadCluster(fsys)
+	if err != nil {
+		return nil, err
+	}
+	epochs, err := surveyEpochs(ctx, fsys)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{Cluster: c, fs: fsys}
+	v := &Volume{fs: fsys, cluster: c}
+	for i := range slices.Backward(epochs) {
+		e := &epochs[i]
+		if e.unknown() {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s cannot be read (%v): if it began, what follows is older", epochDir(e.epoch), errors.Join(e.fenceErr, e.startErr)))
+		}
+		if e.start == nil {
+			continue
+		}
+		a, err := v.scan(ctx, Source{Epoch: e.epoch, start: *e.start}, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%w; type holdfast fsck --volume DIR", err)
+		}
+		s.Epoch, s.LSN, s.Table, s.Recent, s.Written = e.epoch, a.End.LSN, a.Table, a.Ends.Recent(), a.Time
+		if alive, err := v.ReadCanary(e.claim.Server, FlagDirect); err == nil {
+			s.Written = max(s.Written, int64(alive))
+		}
+		return s, nil
+	}
+	return nil, errNoStart
+}
+
+// History searches the files for grants that ended, like Volume.History.
+func (s *State) History(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (History, error) {
+	return searchHistory(ctx, s.fs, s.Cluster.ID, q, r, upTo)
+}
