@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -22,6 +24,8 @@ type batch struct {
 	// For writers, behind the appends, in this order.
 	questions []question
 	stops     []*fileWriter
+	losses    []watch.Loss // handed over with the frame
+	ended     history.Batch
 	resigns   bool
 }
 
@@ -34,6 +38,7 @@ type question struct {
 // answer is what one call is told when its batch is committed.
 type answer struct {
 	done  func(locktable.Outcome)
+	order *Order // nil for calls of other kinds
 	out   locktable.Outcome
 	after []*fileWriter // whose writes under way come first
 	// inFile says that the answer speaks of bytes in the file of after.
@@ -54,7 +59,8 @@ func (b *batch) reset(at wal.Position) {
 	clear(b.questions)
 	clear(b.stops)
 	b.answers, b.appends, b.resigns = b.answers[:0], b.appends[:0], false
-	b.questions, b.stops = b.questions[:0], b.stops[:0]
+	b.questions, b.stops, b.losses = b.questions[:0], b.stops[:0], nil
+	b.ended.Reset()
 }
 
 func (b *batch) empty() bool {
@@ -91,6 +97,10 @@ func (p *Primary) commit(b *batch) {
 	// The check began after the sync: no claimant had fenced this reign before the
 	// frame was durable, so whoever fences it now finds the frame when it scans.
 	p.end.Store(uint64(b.End().LSN))
+	p.index.add(b.appends)
+	if p.acks != nil {
+		p.acks.delay(b.appends)
+	}
 	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i])
 	}
@@ -101,14 +111,15 @@ func (p *Primary) commit(b *batch) {
 	for _, w := range b.stops {
 		p.stopWriter(w)
 	}
-	if b.Len() > 0 && len(p.feed.wakes) > 0 {
-		p.feed.add(b.Start(), b.End(), b.Elided())
-	}
+	p.history.take(b)
+	p.publish(b)
 	if b.resigns {
 		p.drain(time.Second)
 	}
-	for i := range b.answers {
-		b.answers[i].leave()
+	if p.acks != nil && !b.resigns {
+		p.acks.tell(b)
+	} else {
+		b.tell()
 	}
 	if b.resigns {
 		p.Depose(ErrResigned)
@@ -140,6 +151,26 @@ func (p *Primary) persist(b *batch) error {
 		poke(p.wake.housekeeper)
 	}
 	return nil
+}
+
+// tell gives all answers. Those to one outlet mostly stand together, and leave so.
+func (b *batch) tell() {
+	var to Outlet
+	for i := range b.answers {
+		a := &b.answers[i]
+		if a.order == nil || len(a.after) > 0 {
+			a.leave()
+			continue
+		}
+		if a.order.To != to && to != nil {
+			to.Flush()
+		}
+		to = a.order.To
+		to.Answer(a.order, a.out)
+	}
+	if to != nil {
+		to.Flush()
+	}
 }
 
 // leave gives the answer, after the writes it has to wait for.
@@ -179,7 +210,7 @@ func (p *Primary) logRecord(r *locktable.Record) {
 	e := p.opt.Log.Debug()
 	switch r.Kind {
 	case locktable.KindExpire, locktable.KindBreak, locktable.KindForceClear, locktable.KindQuarantine,
-		locktable.KindReign, locktable.KindResigned, locktable.KindRotate:
+		locktable.KindReign, locktable.KindResigned, locktable.KindRotate, locktable.KindSeal, locktable.KindAsk:
 		e = p.opt.Log.Info()
 	}
 	if !e.Enabled() {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -17,14 +19,23 @@ type core struct {
 	p     *Primary
 	table *locktable.Table
 
-	clock  servingClock
-	now    time.Duration // on the serving clock, when calls were taken last
-	timers timers
-	ended  int // timers of leases and waiters that have ended
-	leases map[cluster.Token]*lease
-	waits  map[waitKey]*waiter
-	heard  map[cluster.ClientID]time.Duration // unheard, or when, for the table's clients
-	slots  map[cluster.FileName]*slot
+	clock     servingClock
+	now       time.Duration // on the serving clock, when calls were taken last
+	wall      int64         // then, in milliseconds since 1970; for people
+	leases    wheel[locktable.Lease]
+	clients   wheel[locktable.Presence]       // but for anonymous ones
+	limits    map[cluster.Token]time.Duration // of grants of this reign with a MaxHold
+	appended  map[cluster.Token]*pb.Receipt   // the last append of this reign under a live token
+	asks      wheel[ask]
+	asked     map[cluster.Token]*ask
+	waits     map[waitKey]*waiter
+	mostWaits int // there ever were in waits
+	timers    timers
+	ended     int  // timers of waiters that have ended
+	overdue   bool // there may be more to expire
+	adopting  adoption
+	told      history.Limiter
+	slots     map[cluster.FileName]*slot
 
 	calls     []*call // taken and not yet handled
 	resumed   []*call // were parked; handled before calls
@@ -38,34 +49,26 @@ type core struct {
 	recs      []locktable.Record
 	head      []byte
 	resigning bool
+	always    chan struct{} // closed
 }
 
 func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	c := &core{
 		p: p, table: table,
-		leases: map[cluster.Token]*lease{}, waits: map[waitKey]*waiter{},
-		heard: map[cluster.ClientID]time.Duration{}, slots: map[cluster.FileName]*slot{},
+		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, slots: map[cluster.FileName]*slot{},
 		cur: &batch{}, spare: &batch{},
-		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1),
+		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1), always: make(chan struct{}),
+		adopting: adoption{under: true}, told: history.NewLimiter(p.opt.History.Rate),
 	}
+	c.clients = newWheel(clientGrain(p.opt.Timing.ClientRetention), clientPlace)
+	c.limits, c.appended = map[cluster.Token]time.Duration{}, map[cluster.Token]*pb.Receipt{}
+	c.asks, c.asked = newWheel(leaseGrain, askPlace), map[cluster.Token]*ask{}
+	for a := range table.Asks() { // few, by hand
+		c.countAsk(a.Lock, a.Token, a.Grace)
+	}
+	close(c.always)
 	c.cur.reset(at)
 	return c
-}
-
-// adopt counts every lease, place and client of the adopted table afresh: each
-// with its full time, from the zero of this reign's serving clock.
-func (c *core) adopt() {
-	for l := range c.table.Locks("", "") {
-		if l.Grant.Token != 0 {
-			c.addLease(l.Name, l.Grant.Token, l.Grant.Client, l.Grant.TTL)
-		}
-		for w := range c.table.Waiters(l.Name) {
-			c.addWaiter(l.Name, w.Client, w.Request, w.TTL, w.Wait)
-		}
-	}
-	for id := range c.table.Clients() {
-		c.hearOf(id)
-	}
 }
 
 // run decides and commits until the reign ends.
@@ -86,6 +89,7 @@ func (c *core) run() {
 		case b := <-c.committed:
 			c.spare = b
 		case <-c.wake():
+		case <-c.again():
 		case <-t.C:
 			c.onTick()
 		}
@@ -99,6 +103,14 @@ func (c *core) wake() <-chan struct{} {
 		return nil
 	}
 	return c.p.queue.wake
+}
+
+// again says at once that there is more to adopt or to expire.
+func (c *core) again() <-chan struct{} {
+	if c.adopting.under || (c.overdue || c.owes()) && !c.full() {
+		return c.always
+	}
+	return nil
 }
 
 // left says that calls were taken that are not handled yet.
@@ -124,7 +136,11 @@ func (c *core) round() {
 		c.free = nil
 		// After taking: a lease granted now begins after its client asked for it.
 		now = time.Now()
-		c.now = c.clock.advance(now, c.stalled(now))
+		c.now, c.wall = c.clock.advance(now, c.stalled(now)), now.UnixMilli()
+	}
+	c.grantOwed()
+	if c.adopting.under {
+		c.adoptSome(adoptStep)
 	}
 	for _, x := range c.internal {
 		if c.cur.Len() > 0 {
@@ -151,6 +167,7 @@ func (c *core) round() {
 	if c.calls != nil {
 		c.free, c.calls = c.calls[:0], nil
 	}
+	c.overdue = false
 	if !c.left() && c.p.quorum.Load() && !c.resigning {
 		c.expire()
 	}
@@ -226,6 +243,9 @@ func (c *core) handle(x *call) {
 	case x.kind == callInternal:
 		x.read(c.view())
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
+	case x.kind == callExport: // of a basis that was committed and checked
+		x.read(c.view())
+		x.done(locktable.Outcome{Status: cluster.StatusOK})
 	case x.kind == callVerified:
 		c.onVerified(x.word)
 	case x.kind == callQuarantine:
@@ -245,6 +265,8 @@ func (c *core) serve(x *call) {
 	case callRead:
 		x.read(c.view())
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK, LSN: c.table.LSN()})
+	case callFile:
+		c.tellFile(x)
 	case callRenew:
 		c.renew(x)
 	case callKeepAlive:
@@ -308,10 +330,8 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	switch {
 	case appended != nil: // the file's writer answers
 	case d.Pending:
-		key := waitKey{q.Client, q.ID}
-		if w, ok := c.waits[key]; ok {
-			gone := func(x *call) bool { return x.abandoned.Load() }
-			w.calls = append(slices.DeleteFunc(w.calls, gone), x)
+		if w := c.waiter(waitKey{q.Client, q.ID}); w != nil {
+			c.join(w, x)
 		} else {
 			c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
 		}
@@ -324,16 +344,30 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	}
 }
 
+// maxJoined is how many calls wait for one place. Whoever asks again mostly does not
+// wait for the first answer any more.
+const maxJoined = 16
+
+// join has a call wait for a place, in that of the oldest where there are too many.
+func (c *core) join(w *waiter, x *call) {
+	w.calls = slices.DeleteFunc(w.calls, func(x *call) bool { return x.abandoned.Load() })
+	if len(w.calls) >= maxJoined {
+		c.answer(w.calls[0], locktable.Outcome{Status: cluster.StatusUnknown, Message: "it was asked for again, too often to answer each"})
+		w.calls = slices.Delete(w.calls, 0, 1)
+	}
+	w.calls = append(w.calls, x)
+}
+
 // answer puts an answer into the batch; it leaves with it.
 func (c *core) answer(x *call, out locktable.Outcome) {
 	if x.done != nil {
-		c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out})
+		c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out})
 	}
 }
 
 // answerAfter is answer, and then waits for writes of files that are under way.
 func (c *core) answerAfter(x *call, out locktable.Outcome, after []*fileWriter) {
-	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: after})
+	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after})
 }
 
 // answerRepeat answers a repeat of an append from the present: its bytes may be
@@ -351,11 +385,19 @@ func quarantined(out locktable.Outcome, reason string) locktable.Outcome {
 	return out
 }
 
-// apply applies decided records, in order, and puts them into the batch. The
-// Append among them, if any, answers appended. False means that the reign is over.
+// apply applies decided records, and what is owed behind them, as far as the batch has
+// room. The Append among them, if any, answers appended. False means that the reign is over.
 func (c *core) apply(recs []locktable.Record, appended *call) bool {
+	return c.applyAll(recs, appended) && c.grantOwed()
+}
+
+// applyAll applies records, in order, and puts them into the batch.
+func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 	for i := range recs {
 		r := &recs[i]
+		r.Time = c.wall
+		c.endCounting(r)
+		c.noteEnds(r)
 		if err := c.table.Apply(r); err != nil {
 			// A record that was decided against this very table cannot fail; if
 			// it does, nothing in memory is to be trusted.
@@ -376,26 +418,25 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	c.hearOf(r.Client)
 	switch r.Kind {
 	case locktable.KindGrant:
-		c.addLease(r.Lock, r.LSN.Token(), r.Client, r.TTL)
+		c.addLease(r.Lock, r.LSN.Token())
 		c.endWait(waitKey{r.Client, r.Request}, r)
 	case locktable.KindEnqueue:
-		c.addWaiter(r.Lock, r.Client, r.Request, r.TTL, r.Wait)
-	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
-		delete(c.leases, r.Token)
-		c.ended++
+		c.countWaiter(waitKey{r.Client, r.Request}, r.TTL, r.Wait, c.now)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		c.endWait(waitKey{r.Client, r.Request}, r)
+	case locktable.KindAsk:
+		c.countAsk(r.Lock, r.Token, c.now+r.Wait)
+	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
+		delete(c.appended, r.Token)
 	case locktable.KindAppend:
+		c.note(r)
 		c.followAppend(r, appended)
 	case locktable.KindOpenClient:
 		c.hearOf(cluster.OpenedClientID(r.LSN))
-	case locktable.KindForgetClient:
-		delete(c.heard, r.Client)
 	case locktable.KindUnbind, locktable.KindRotate:
 		c.dropSlot(r.File)
 	case locktable.KindForceClear:
-		c.ended += len(c.leases)
-		clear(c.leases)
+		clear(c.appended)
 		for key := range c.waits {
 			c.endWait(key, r)
 		}
@@ -425,6 +466,9 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 		after = c.writingUnder(r.Lock)
 	}
 	for _, x := range w.calls {
+		if !x.abandoned.Load() {
+			c.hear(key.client) // it has waited up to now
+		}
 		c.answerAfter(x, out, after)
 	}
 }
@@ -434,16 +478,17 @@ func (c *core) view() View {
 	return View{
 		Table: c.table,
 		At:    c.cur.End(),
-		Remaining: func(t cluster.Token) time.Duration {
-			l, ok := c.leases[t]
-			if !ok {
+		Remaining: func(lock cluster.LockName, t cluster.Token) time.Duration {
+			l := c.table.Lease(lock, t)
+			if l == nil {
 				return 0
 			}
 			return max(0, c.deadline(l)-c.now)
 		},
+		Grace: c.grace,
 		Heard: func(id cluster.ClientID) bool {
-			at, ok := c.heard[id]
-			return ok && at >= 0
+			_, heard := heardAt(c.table.Presence(id))
+			return heard
 		},
 	}
 }

@@ -34,16 +34,20 @@
 //	committer   owns the batch in flight while the core loop decides the next
 //	segments    makes the next log segment ready
 //	watch       checks the volume's path once a second
-//	housekeeper checkpoints, views, removal
+//	housekeeper verifies what a warm takeover did not read; checkpoints, views, removal
+//	historian   writes down which grants ended, late and in nobody's way
 //	writers     one per protected file in use; owns the file's descriptor
 //	pushers     one per replica; sends it what is committed
+//
+// The watch hub is not of the reign: it is handed every committed frame and goes
+// on when the reign ends (package watch).
 //
 // The primary ends as a whole: a reign that is closed stops every one of them,
 // and Run returns when all have ended. What was in flight is answered UNKNOWN.
 //
 // # Locks
 //
-// queue.mu, feed.mu, files.Mutex and each writer's mu are leaves but for one
+// queue.mu, feed.mu, historian.mu, files.Mutex and each writer's mu are leaves but for one
 // pair: files.Mutex may be held while a writer's mu is taken. None is held
 // during a call to the volume.
 package primary

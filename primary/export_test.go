@@ -3,11 +3,14 @@
 package primary
 
 import (
-	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -25,35 +28,97 @@ func (c *ServingClock) Advance(now time.Time, stalled bool) time.Duration {
 	return c.advance(now, stalled)
 }
 
-// KeptAfterPolls is what the core loop keeps when clients that are in no record
-// are heard once a second for a number of rounds.
-func KeptAfterPolls(clients, rounds int) (heard, timers int) {
-	p := &Primary{opt: Options{Timing: cluster.DefaultTiming()}}
+// Loop is a core loop without a log: what is decided is committed by nobody.
+type Loop struct{ c *core }
+
+// NewLoop makes one of a reign, with an empty table.
+func NewLoop(r *volume.Reign) *Loop {
+	p := New(r, Options{Timing: cluster.DefaultTiming(), Log: zerolog.Nop()})
 	c := newCore(p, locktable.New(), wal.Position{})
-	for round := range rounds {
-		c.now = time.Duration(round) * time.Second
-		for i := range clients {
-			c.hear(cluster.ClientID(fmt.Sprintf("c%d", i)))
-		}
-		c.sweep()
-	}
-	return len(c.heard), len(c.timers)
+	c.adoptSome(adoptStep)
+	return &Loop{c}
 }
 
-// KeptAfterGrants is what the core loop keeps when one client takes and
-// releases a lock many times.
-func KeptAfterGrants(n int) (leases, timers int) {
-	p := &Primary{opt: Options{Timing: cluster.DefaultTiming()}}
-	c := newCore(p, locktable.New(), wal.Position{})
-	for range n {
-		q := &locktable.Request{Op: locktable.OpAcquire, Client: "~c", ID: 1, Lock: "l", TTL: time.Minute}
-		grant := q
-		recs, d := c.table.Decide(grant, 1, locktable.FileFacts{}, nil)
-		c.apply(recs, nil)
-		recs, _ = c.table.Decide(&locktable.Request{Op: locktable.OpRelease, Client: "~r", ID: 1, Lock: "l", Token: d.Outcome.Token}, 1, locktable.FileFacts{}, nil)
-		c.apply(recs, nil)
-		c.cur.reset(c.cur.End())
-		c.sweep()
-	}
-	return len(c.leases), len(c.timers)
+// Do decides a request.
+func (l *Loop) Do(q *locktable.Request) locktable.Outcome {
+	recs, d := l.c.table.Decide(q, 1, locktable.FileFacts{}, l.c.recs[:0])
+	l.c.apply(recs, nil)
+	l.c.hear(q.Client)
+	l.c.cur.reset(l.c.cur.End())
+	return d.Outcome
 }
+
+// Wait decides a request that waits, in a call that stays open.
+func (l *Loop) Wait(q *locktable.Request) {
+	l.Do(q)
+	x := &call{req: q, abandoned: new(atomic.Bool), done: func(locktable.Outcome) {}}
+	w := l.c.waits[waitKey{q.Client, q.ID}]
+	w.calls = append(w.calls, x)
+}
+
+// Adopt replaces the loop by one that has adopted its table, and says how long it
+// took to begin to count everything. What happens between the steps is between's.
+func (l *Loop) Adopt(between ...func()) time.Duration {
+	l.c = newCore(l.c.p, l.c.table.Clone(), wal.Position{})
+	began := time.Now()
+	for l.c.adopting.under {
+		before := l.c.leases.n + len(l.c.waits)
+		if l.c.adoptSome(adoptStep); l.c.leases.n+len(l.c.waits) > before+adoptStep {
+			panic("a step of the adoption has no bound")
+		}
+		for _, do := range between {
+			do()
+		}
+	}
+	return time.Since(began)
+}
+
+// AdoptedTo is the request up to which the queue under way is counted.
+func (l *Loop) AdoptedTo() cluster.RequestID { return l.c.adopting.place.request }
+
+// Chunk asks for a chunk of an export, which is prepared when the loop has ended what
+// comes before, and says what the export counts as waiting.
+func (l *Loop) Chunk(before, prepare func()) time.Duration {
+	p := l.c.p
+	p.state.Store(int32(StateServing))
+	go func() {
+		before()
+		for _, x := range p.queue.take(nil) {
+			x.read(View{})
+			x.done(locktable.Outcome{Status: cluster.StatusOK})
+		}
+	}()
+	e := &export{p: p, pace: p.newPace()}
+	if _, err := e.ask(p.reign.Context(), callExport, func(View, *chunk) { prepare() }); err != nil {
+		panic(err)
+	}
+	return e.pace.idle
+}
+
+// Hear is a keep-alive of the client.
+func (l *Loop) Hear(id cluster.ClientID) { l.c.hear(id) }
+
+// At moves the serving clock and expires what is overdue, round by round. It
+// returns how many rounds that took.
+func (l *Loop) At(now time.Duration) (rounds int) {
+	for l.c.overdue = true; l.c.overdue; rounds++ {
+		l.Round(now)
+	}
+	l.c.sweep()
+	return rounds
+}
+
+// Round moves the serving clock and is one round of expiry.
+func (l *Loop) Round(now time.Duration) {
+	l.c.now = now
+	l.c.expire()
+	l.c.cur.reset(l.c.cur.End())
+}
+
+// Counted is how many leases, clients and timers of waiters the loop counts.
+func (l *Loop) Counted() (leases, clients, waiters int) {
+	return l.c.leases.n, l.c.clients.n, len(l.c.timers)
+}
+
+// Table is that of the loop.
+func (l *Loop) Table() *locktable.Table { return l.c.table }

@@ -92,7 +92,7 @@ func (x *reign) queue(lock cluster.LockName) (ids []cluster.ClientID) {
 
 func (x *reign) keepAlive(client cluster.ClientID, held int) []locktable.Grant {
 	x.t.Helper()
-	grants, out, err := x.p.KeepAlive(context.Background(), client, held)
+	grants, _, out, err := x.p.KeepAlive(context.Background(), client, held)
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("keep-alive of %s: %v %v", client, out.Status, err)
 	}

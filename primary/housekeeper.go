@@ -25,11 +25,9 @@ func (p *Primary) housekeeper() {
 	ctx := p.reign.Context()
 	t := time.NewTicker(p.opt.ViewInterval)
 	defer t.Stop()
-	if err := p.reign.Check(); err != nil {
-		return
-	}
-	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
-		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
+	sound := p.verifyUnread()
+	if sound {
+		p.removeOlder()
 	}
 	var viewed cluster.LSN
 	var after time.Time // the next checkpoint may begin
@@ -37,14 +35,18 @@ func (p *Primary) housekeeper() {
 	views := true
 	for {
 		switch now := time.Now(); {
-		case p.logBytes.Load() > p.logLimit.Load() && now.After(after):
+		case (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after):
 			err := p.checkpoint(ctx)
 			p.settle("checkpoint", err)
-			if err == nil {
-				backoff = firstRetry
-			} else {
+			if err != nil {
 				after = now.Add(backoff)
 				backoff = min(2*backoff, time.Minute)
+				break
+			}
+			backoff = firstRetry
+			if !sound {
+				sound = true
+				p.removeOlder()
 			}
 		case views && p.viewsStale(viewed):
 			lsn, err := p.publishViews(ctx)
@@ -59,6 +61,31 @@ func (p *Primary) housekeeper() {
 		case <-p.wake.housekeeper:
 			views = false
 		}
+	}
+}
+
+// verifyUnread reads what the takeover had no need for. Where that is damaged a
+// checkpoint is written at once, because a later takeover may come to need it.
+func (p *Primary) verifyUnread() (sound bool) {
+	if p.unread == nil {
+		return true
+	}
+	var err error
+	if p.damaged, err = p.reign.VerifyUnread(p.unread, p.newPace().rest); err != nil && p.reign.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("what was adopted is damaged: writing a checkpoint")
+	}
+	return err == nil
+}
+
+// removeOlder comes when this reign has a base that was read, by itself or its
+// takeover, and the log behind it, or has written one: until then somebody may need
+// what older reigns left.
+func (p *Primary) removeOlder() {
+	if err := p.reign.Check(); err != nil {
+		return
+	}
+	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
 	}
 }
 
@@ -94,10 +121,11 @@ func (p *Primary) publishViews(ctx context.Context) (cluster.LSN, error) {
 	if err != nil || out.Status != cluster.StatusOK || !small {
 		return 0, err
 	}
-	s, err := p.Snapshot(ctx)
+	s, stop, err := p.Export(ctx)
 	if err != nil {
 		return 0, err
 	}
+	defer stop()
 	if err := p.reign.Check(); err != nil {
 		return 0, err
 	}
@@ -111,10 +139,11 @@ func (p *Primary) publishViews(ctx context.Context) (cluster.LSN, error) {
 func (p *Primary) checkpoint(ctx context.Context) error {
 	began := time.Now()
 	bytes := p.logBytes.Load()
-	s, err := p.Snapshot(ctx)
+	s, stop, err := p.Export(ctx)
 	if err != nil {
 		return err
 	}
+	defer stop()
 	if s.At.LSN == p.checkpointed {
 		// Bytes that came between the count and the snapshot are counted once more.
 		p.logBytes.Add(-bytes)
@@ -122,6 +151,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	}
 	// Every append up to s.At was handed to its writer before the snapshot was answered.
 	p.SyncFiles(ctx)
+	p.index.sync(ctx) // the log that could tell these appends once more may go
 	p.files.Lock()
 	for _, w := range p.files.writers {
 		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
@@ -143,7 +173,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	if err := p.removeBehind(); err != nil {
 		return err
 	}
-	if err := p.reign.PublishViews(s); err != nil {
+	if err := p.reign.PublishCheckpoint(s.At.LSN, p.newPace().rest); err != nil {
 		return fmt.Errorf("%w: %w", errViews, err)
 	}
 	return nil
@@ -155,11 +185,11 @@ func (p *Primary) setLogLimit(base int64) { p.logLimit.Store(max(p.opt.Checkpoin
 
 // removeBehind removes own checkpoints but two, and own segments wholly behind the older of them.
 func (p *Primary) removeBehind() error {
-	upTo, err := p.reign.PreviousBase()
-	if err != nil {
+	if err := p.reign.RemoveCheckpoints(p.damaged...); err != nil {
 		return err
 	}
-	if err := p.reign.RemoveCheckpoints(); err != nil {
+	upTo, err := p.reign.PreviousBase()
+	if err != nil {
 		return err
 	}
 	for _, name := range p.log.Removable(upTo) {

@@ -3,43 +3,175 @@
 package primary
 
 import (
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
-func (c *core) addLease(lock cluster.LockName, token cluster.Token, client cluster.ClientID, ttl time.Duration) {
-	c.leases[token] = &lease{lock: lock, token: token, client: client, ttl: ttl, granted: c.now}
-	c.timers.add(timer{at: c.now + ttl, kind: timerLease, token: token})
+const (
+	// leaseGrain is how late a lease may be looked at.
+	leaseGrain = 16 * time.Millisecond
+	// adoptStep is how many adopted locks and clients one round begins to count.
+	adoptStep = 2048
+	// expireStep is how many leases, places and clients one round looks at.
+	expireStep = 1024
+)
+
+// clientGrain is how late a client may be looked at. The wheel reaches further than the
+// retention, so that a client is never looked at before its time: from when
+// it was counted is known from its place only.
+func clientGrain(retention time.Duration) time.Duration {
+	return max(time.Second, 2*retention/wheelSlots)
 }
 
-func (c *core) addWaiter(lock cluster.LockName, client cluster.ClientID, request cluster.RequestID, ttl, wait time.Duration) {
-	w := &waiter{lock: lock, ttl: ttl, since: c.now, deadline: -1}
-	if wait >= 0 {
-		w.deadline = c.now + wait
+func leasePlace(l *locktable.Lease) *uint64     { return &l.Place }
+func clientPlace(p *locktable.Presence) *uint64 { return &p.Place }
+
+// adoption is how far the core loop is with counting what it adopted. The slots of
+// the table begin with zero, so every lease counts as granted at the zero of this
+// reign's serving clock and every client as unheard, whether it was counted yet or not.
+type adoption struct {
+	under  bool
+	lock   cluster.LockName
+	token  cluster.Token // of one of the lock's holders
+	place  waitKey       // in the lock's queue
+	client cluster.ClientID
+}
+
+// adoptSome begins to count the next of the leases, places and clients of the adopted
+// table, afresh: each with its full time, from the zero of this reign's serving clock.
+// It goes on between the rounds, so that a reign with many begins to serve at once.
+// Nothing ends too early by it, and it is over long before the first of them is due.
+func (c *core) adoptSome(n int) {
+	if n = c.adoptQueue(n); n <= 0 {
+		return
 	}
-	key := waitKey{client, request}
+	a := &c.adopting
+	for l := range c.table.Leases(a.lock, a.token) {
+		another := l.Lock() != a.lock
+		a.lock, a.token = l.Lock(), l.Token()
+		if l.Token() != 0 && l.Place == 0 {
+			c.leases.add(l, c.deadline(l))
+		}
+		n--
+		if another {
+			a.place = waitKey{}
+			n = c.adoptQueue(n)
+		}
+		if n <= 0 {
+			return
+		}
+	}
+	for p := range c.table.Presences(c.adopting.client) {
+		if n <= 0 {
+			return
+		}
+		n--
+		c.adopting.client = p.ID()
+		c.countClient(p, 0)
+	}
+	c.adopting = adoption{}
+}
+
+// adoptQueue goes on with the queue of the lock that was begun last, and returns how
+// much more the round may count.
+func (c *core) adoptQueue(n int) int {
+	a := &c.adopting
+	for w := range c.table.WaitersBehind(a.lock, a.place.client, a.place.request) {
+		if n <= 0 {
+			break
+		}
+		n--
+		a.place = waitKey{w.Client, w.Request}
+		c.adoptWaiter(&w)
+	}
+	return n
+}
+
+// adoptWaiter counts a place that is older than this reign, unless that has begun.
+func (c *core) adoptWaiter(w *locktable.Waiter) {
+	key := waitKey{w.Client, w.Request}
+	if _, ok := c.waits[key]; !ok {
+		c.countWaiter(key, w.TTL, w.Wait, 0)
+	}
+}
+
+// waiter is the place of a request that waits, nil if it does not.
+func (c *core) waiter(key waitKey) *waiter {
+	if w := c.waits[key]; w != nil || !c.adopting.under {
+		return w
+	}
+	for w := range c.table.WaitsOf(key.client) {
+		if w.Request == key.request {
+			c.adoptWaiter(&w)
+		}
+	}
+	return c.waits[key]
+}
+
+func (c *core) addLease(lock cluster.LockName, token cluster.Token) {
+	l := c.table.Lease(lock, token)
+	l.Granted = c.now
+	if d := l.MaxHold(); d > 0 {
+		c.limits[token] = c.now + min(d, noLimit-c.now)
+	}
+	c.leases.add(l, c.deadline(l))
+}
+
+// noLimit is later than any time on a serving clock.
+const noLimit = time.Duration(1<<63 - 1)
+
+// limit is when a grant ends however often it is renewed. One that was adopted has the
+// whole of it again.
+func (c *core) limit(l *locktable.Lease) time.Duration {
+	if l.MaxHold() == 0 {
+		return noLimit
+	}
+	if at, ok := c.limits[l.Token()]; ok {
+		return at
+	}
+	return l.MaxHold()
+}
+
+// countWaiter begins to count a place that was taken at since.
+func (c *core) countWaiter(key waitKey, ttl, wait, since time.Duration) {
+	w := &waiter{ttl: ttl, since: since, deadline: -1}
+	if wait >= 0 {
+		w.deadline = since + wait
+	}
 	c.waits[key] = w
-	c.timers.add(timer{at: c.nextLook(w, key), kind: timerWaiter, key: key})
+	c.mostWaits = max(c.mostWaits, len(c.waits))
+	c.timers.add(timer{at: c.nextLook(w, key), key: key})
+}
+
+// heardAt is when a client has spoken, on the serving clock.
+func heardAt(p *locktable.Presence) (at time.Duration, heard bool) {
+	if p == nil || p.Heard == 0 {
+		return 0, false
+	}
+	return p.Heard - 1, true
 }
 
 // deadline is when a lease ends: its TTL after the grant or after its client was
-// last heard, whichever is later. So one keep-alive renews all a client holds.
-func (c *core) deadline(l *lease) time.Duration {
-	from := l.granted
-	if heard, ok := c.heard[l.client]; ok && heard > from {
-		from = heard
+// last heard, whichever is later. So one keep-alive renews all a client holds, but
+// for what is renewed by heartbeats: there Granted moves with each. See limit for
+// the other end.
+func (c *core) deadline(l *locktable.Lease) time.Duration {
+	from := l.Granted
+	if !l.Heartbeat() {
+		heard, _ := heardAt(l.Client())
+		from = max(from, heard)
 	}
-	return from + l.ttl
+	return min(from+l.TTL(), c.limit(l))
 }
 
 // silence is when a waiter is taken out because nobody stands behind it.
 func (c *core) silence(w *waiter, key waitKey) time.Duration {
-	from := w.since
-	if heard, ok := c.heard[key.client]; ok && heard > from {
-		from = heard
-	}
+	heard, _ := heardAt(c.table.Presence(key.client))
+	from := max(w.since, heard)
 	for _, x := range w.calls {
 		if !x.abandoned.Load() {
 			from = c.now
@@ -57,46 +189,52 @@ func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
 	return at
 }
 
-// unheard stands for a client that has not spoken in this reign.
-const unheard time.Duration = -1
-
 // hear notes that a client of the table has spoken. One that is not in the table
-// is noted when its first record is.
+// is noted with its next words behind its first record.
 func (c *core) hear(id cluster.ClientID) {
-	if _, known := c.heard[id]; known {
-		c.heard[id] = c.now
+	if p := c.table.Presence(id); p != nil {
+		p.Heard = c.now + 1 // 0 stands for a client that has not spoken in this reign
 	}
 }
 
 // hearOf begins to count the silence of a client that a record named.
 func (c *core) hearOf(id cluster.ClientID) {
-	if id == "" {
-		return
+	if p := c.table.Presence(id); p != nil {
+		c.countClient(p, c.now)
 	}
-	if _, known := c.heard[id]; known {
-		return
-	}
-	c.heard[id] = unheard
-	if !id.Anonymous() {
-		c.timers.add(timer{at: c.now + c.p.opt.Timing.ClientRetention, kind: timerClient, key: waitKey{client: id}})
+}
+
+func (c *core) countClient(p *locktable.Presence, since time.Duration) {
+	if p.Place == 0 && !p.ID().Anonymous() {
+		c.clients.add(p, since+c.p.opt.Timing.ClientRetention)
 	}
 }
 
 // hearHolder notes that a live token was used, by whomever: its lease's client counts as heard.
-func (c *core) hearHolder(lock cluster.LockName, token cluster.Token) (locktable.Grant, bool) {
-	g, ok := c.table.Live(lock, token)
-	if ok {
-		c.hear(g.Client)
+func (c *core) hearHolder(lock cluster.LockName, token cluster.Token) *locktable.Lease {
+	l := c.table.Lease(lock, token)
+	if l != nil {
+		l.Client().Heard = c.now + 1
+		if l.Heartbeat() {
+			l.Granted = c.now
+		}
 	}
-	return g, ok
+	return l
 }
 
 func (c *core) renew(x *call) {
-	g, ok := c.hearHolder(x.req.Lock, x.req.Token)
-	out := locktable.Outcome{
-		Status: cluster.StatusOK, Lock: x.req.Lock, Token: x.req.Token, TTL: g.TTL, Client: g.Client, Epoch: c.p.Epoch(),
-	}
-	if !ok {
+	out := locktable.Outcome{Status: cluster.StatusOK, Lock: x.req.Lock, Token: x.req.Token, Epoch: c.p.Epoch()}
+	l := c.hearHolder(x.req.Lock, x.req.Token)
+	if l != nil {
+		out.TTL, out.Client = max(0, c.deadline(l)-c.now), l.Client().ID()
+		if l.MaxHold() > 0 {
+			out.HoldLeft = max(time.Millisecond, c.limit(l)-c.now)
+		}
+		if a, ok := c.table.AskOf(x.req.Lock, x.req.Token); ok {
+			a.Remaining = c.grace(a.Token)
+			out.Ask = &a
+		}
+	} else {
 		out.Status, out.Message = cluster.StatusInvalidToken, "the token is not the live one of this lock"
 	}
 	c.answer(x, out)
@@ -104,13 +242,13 @@ func (c *core) renew(x *call) {
 
 func (c *core) keepAlive(x *call) {
 	id := x.req.Client
-	_, known := c.table.Client(id)
-	if id.Opened() && !known {
+	if id.Opened() && c.table.Presence(id) == nil {
 		c.answer(x, locktable.Outcome{Status: cluster.StatusStaleRequest, Client: id, Message: "the client was forgotten: open a new one"})
 		return
 	}
 	c.hear(id)
-	if c.table.HeldBy(id) != x.held {
+	x.asks = c.asksTo(id)
+	if x.held >= 0 && c.table.HeldBy(id) != x.held {
 		x.grants = []locktable.Grant{} // who holds nothing has to be told, too
 		for g := range c.table.Held(id) {
 			x.grants = append(x.grants, g)
@@ -119,36 +257,47 @@ func (c *core) keepAlive(x *call) {
 	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})
 }
 
-// expire ends what is overdue, as far as the batch has room.
+// expire ends what is overdue, as far as the batch has room. It looks at a bounded
+// number of things, because those that were renewed take time and no room;
+// overdue says that there may be more. Leases, places and clients take turns, so that
+// none of them is late because many of another kind end together.
 func (c *core) expire() {
-	for !c.full() {
-		t, ok := c.timers.due(c.now)
-		if !ok {
-			return
+	c.overdue = true
+	for looks := 0; looks < expireStep && !c.full(); {
+		before := looks
+		if l, ok := c.leases.due(c.now); ok {
+			c.lookAtLease(l)
+			looks++
 		}
-		switch t.kind {
-		case timerLease:
-			c.lookAtLease(t)
-		case timerWaiter:
+		if a, ok := c.asks.due(c.now); ok {
+			c.lookAtAsk(a)
+			looks++
+		}
+		if t, ok := c.timers.due(c.now); ok {
 			c.lookAtWaiter(t)
-		case timerClient:
-			c.lookAtClient(t)
+			looks++
+		}
+		if p, ok := c.clients.due(c.now); ok {
+			c.lookAtClient(p)
+			looks++
+		}
+		if looks == before {
+			c.overdue = false
+			return
 		}
 	}
 }
 
-func (c *core) lookAtLease(t timer) {
-	l, ok := c.leases[t.token]
-	if !ok {
-		c.ended--
+func (c *core) lookAtLease(l *locktable.Lease) {
+	if at := c.deadline(l); at > c.now {
+		c.leases.add(l, at)
 		return
 	}
-	if t.at = c.deadline(l); t.at > c.now {
-		c.timers.add(t)
-		return
+	reason := ""
+	if c.limit(l) <= c.now {
+		reason = fmt.Sprintf("it was held for %v, the most it may", l.MaxHold())
 	}
-	c.ended-- // follow counts its timer, which is gone already
-	c.apply(c.table.DecideExpire(l.lock, l.token, c.p.Epoch(), c.recs[:0]), nil)
+	c.apply(c.table.DecideExpire(l.Lock(), l.Token(), reason, c.p.Epoch(), c.recs[:0]), nil)
 }
 
 func (c *core) lookAtWaiter(t timer) {
@@ -161,54 +310,55 @@ func (c *core) lookAtWaiter(t timer) {
 		c.timers.add(t)
 		return
 	}
-	c.ended--
+	c.ended-- // follow counts its timer, which is gone already
 	c.apply(c.table.DecideWaitTimeout(t.key.client, t.key.request, c.p.Epoch(), c.recs[:0]), nil)
 }
 
-func (c *core) lookAtClient(t timer) {
-	id := t.key.client
-	if _, ok := c.table.Client(id); !ok {
-		delete(c.heard, id) // with its only timer
-		return
-	}
+func (c *core) lookAtClient(p *locktable.Presence) {
+	heard, _ := heardAt(p)
 	retention := c.p.opt.Timing.ClientRetention
-	if t.at = max(0, c.heard[id]) + retention; t.at > c.now {
-		c.timers.add(t)
+	if at := heard + retention; at > c.now {
+		c.clients.add(p, at)
 		return
 	}
-	recs := c.table.DecideForget(id, c.p.Epoch(), c.recs[:0])
+	recs := c.table.DecideForget(p.ID(), c.p.Epoch(), c.recs[:0])
 	if len(recs) == 0 { // it holds or waits
-		t.at = c.now + retention
-		c.timers.add(t)
+		c.clients.add(p, c.now+retention)
 		return
 	}
 	c.apply(recs, nil)
 }
 
-// sweep drops timers and clients that are about nothing, once they are most of
-// what is kept. So memory follows what is held now.
-func (c *core) sweep() {
-	tooMany := len(c.heard) > 4096 && len(c.heard) > 2*c.table.ClientCount()
-	if tooMany {
-		for id := range c.heard {
-			if _, ok := c.table.Client(id); !ok {
-				delete(c.heard, id)
-			}
+// endCounting comes before a record is applied: what the record ends is counted no more.
+func (c *core) endCounting(r *locktable.Record) {
+	switch r.Kind {
+	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
+		if l := c.table.Lease(r.Lock, r.Token); l != nil {
+			c.leases.remove(l)
+			delete(c.limits, r.Token)
 		}
+		c.endAsk(r.Token)
+	case locktable.KindForgetClient:
+		if p := c.table.Presence(r.Client); p != nil {
+			c.clients.remove(p)
+		}
+	case locktable.KindForceClear:
+		c.leases.clear()
+		clear(c.limits)
+		c.asks.clear()
+		clear(c.asked)
 	}
-	if !tooMany && (c.ended <= 1024 || c.ended <= len(c.timers)/2) {
+}
+
+// sweep drops timers of waiters that have ended, once they are most of what is
+// kept, and a map that was far larger. So memory follows what is there now.
+func (c *core) sweep() {
+	if c.mostWaits > 4096 && len(c.waits) < c.mostWaits/8 {
+		c.waits, c.mostWaits = maps.Collect(maps.All(c.waits)), len(c.waits)
+	}
+	if c.ended <= 1024 || c.ended <= len(c.timers)/2 {
 		return
 	}
-	c.timers.sweep(func(t timer) bool {
-		switch t.kind {
-		case timerLease:
-			return c.leases[t.token] != nil
-		case timerWaiter:
-			return c.waits[t.key] != nil
-		default:
-			_, ok := c.heard[t.key.client]
-			return ok
-		}
-	})
+	c.timers.sweep(func(t timer) bool { return c.waits[t.key] != nil })
 	c.ended = 0
 }

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 func TestLeaseLivesBy(t *testing.T) {
@@ -61,6 +63,60 @@ func TestLeaseLivesBy(t *testing.T) {
 	}
 }
 
+// A waiter that was silent up to its grant has the lease's whole time all the same.
+func TestLeaseStartsAtItsGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		held := x.ok(acquire("c1", 1, "l", 0))
+		ctx, leave := context.WithCancel(t.Context())
+		go x.p.Do(ctx, acquire("c2", 1, "l", locktable.WaitForever)) //nolint:errcheck // nobody waits for it
+		time.Sleep(20 * time.Second)
+		leave()
+		x.keepAlive("c1", 1)
+		x.keepAlive("c2", 0)
+		time.Sleep(28 * time.Second)
+		x.ok(release("c1", 2, "l", held.Token))
+		var next cluster.Token
+		x.read(func(v primary.View) {
+			l, _ := v.Table.Lock("l")
+			next = l.Grant.Token
+		})
+		time.Sleep(29 * time.Second)
+		if _, live := x.remaining("l", next); !live {
+			t.Error("it ended before its TTL was over")
+		}
+		time.Sleep(2 * time.Second)
+		if _, live := x.remaining("l", next); live {
+			t.Error("it has no end")
+		}
+	})
+}
+
+// A client that spoke in time is not punished for a loop that was late.
+func TestQueuedRenewalsComeBeforeExpiries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("c1", 1, "l", 0))
+		left, _ := x.remaining("l", g.Token)
+		time.Sleep(left - 40*time.Millisecond)
+		release, in := make(chan struct{}), make(chan struct{})
+		go x.p.Read(context.Background(), func(primary.View) { close(in); <-release }) //nolint:errcheck // it only holds the loop
+		<-in
+		renewed := make(chan []locktable.Grant, 1)
+		go func() { renewed <- x.keepAlive("c1", 1) }()
+		time.Sleep(primary.Lateness - time.Millisecond)
+		close(release)
+		if grants := <-renewed; grants != nil {
+			t.Errorf("the keep-alive found %v", grants)
+		}
+		if _, live := x.remaining("l", g.Token); !live {
+			t.Error("the lease ended with its renewal in the queue")
+		}
+	})
+}
+
 func TestKeepAliveThatDiffersListsGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{})
@@ -104,7 +160,7 @@ func TestForgottenClientIsToldSo(t *testing.T) {
 				t.Fatalf("renew: %v %v", out.Status, err)
 			}
 		}
-		if _, out, err := x.p.KeepAlive(t.Context(), opened.Client, 0); err != nil || out.Status != cluster.StatusStaleRequest {
+		if _, _, out, err := x.p.KeepAlive(t.Context(), opened.Client, 0); err != nil || out.Status != cluster.StatusStaleRequest {
 			t.Errorf("keep-alive of a forgotten client: %v %v", out.Status, err)
 		}
 		x.sees(acquire(opened.Client, 3, "l", 0), cluster.StatusStaleRequest)
@@ -196,6 +252,33 @@ func TestNewReignCountsLeasesAndPlacesAfresh(t *testing.T) {
 	})
 }
 
+// TestRepeatsOfAWaitAreBounded: the oldest is answered, and who waits gets the lock.
+func TestRepeatsOfAWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("c0", 1, "l", 0))
+		var all []<-chan locktable.Outcome
+		for range 40 {
+			all = append(all, x.later(acquire("c1", 1, "l", locktable.WaitForever)))
+			synctest.Wait()
+		}
+		x.ok(release("c0", 2, "l", g.Token))
+		unknown := 0
+		for i, answer := range all {
+			switch out := <-answer; {
+			case out.Status == cluster.StatusUnknown && i < 24:
+				unknown++
+			case out.Status != cluster.StatusOK || i < 24:
+				t.Errorf("repeat %d: %v", i, out.Status)
+			}
+		}
+		if unknown != 24 {
+			t.Errorf("%d were told to ask again, want all but 16", unknown)
+		}
+	})
+}
+
 func TestCancelledWaiterIsAnsweredSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{})
@@ -221,5 +304,103 @@ func TestBrokenLockGoesToTheFirstWaiter(t *testing.T) {
 			t.Errorf("the waiter: %v, token %d after %d", out.Status, out.Token, g.Token)
 		}
 		x.sees(appendTo("c0", 2, "l", g.Token, "f", "x"), cluster.StatusInvalidToken)
+	})
+}
+
+func TestHeldNoLongerThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, h, _ := watched(t, cluster.Timing{})
+		defer x.end() //nolint:errcheck // it is stopped
+		var losses []watch.Loss
+		defer h.Losses("c1", 0, func(l []watch.Loss) { losses = append(losses, l...) })()
+		q := acquire("c1", 1, "l", 0)
+		q.TTL, q.MaxHold = 10*time.Second, 45*time.Second
+		g := x.ok(q)
+		waits := x.later(acquire("c2", 1, "l", locktable.WaitForever))
+		for range 8 {
+			time.Sleep(5 * time.Second)
+			x.keepAlive("c1", 1)
+		}
+		x.unanswered(waits, "before the most that it may be held")
+		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.TTL > 5*time.Second || out.TTL < 4*time.Second {
+			t.Errorf("a renewal near the end: %v left, %v", out.TTL, err)
+		}
+		time.Sleep(5100 * time.Millisecond)
+		if out := <-waits; out.Status != cluster.StatusOK {
+			t.Errorf("the waiter: %v", out.Status)
+		}
+		h.Flush()
+		if len(losses) != 1 || losses[0].Told.GetReason() != pb.LossReason_LOSS_REASON_EXPIRED || losses[0].Told.GetMessage() != "it was held for 45s, the most it may" {
+			t.Errorf("told %v", losses)
+		}
+	})
+}
+
+// TestOnlyHeartbeatsRenew a lease that asks for them: keep-alives of its client do not.
+func TestOnlyHeartbeatsRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		q := acquire("c1", 1, "hung", 0)
+		q.TTL, q.Heartbeat = 10*time.Second, true
+		hung := x.ok(q)
+		q = acquire("c1", 2, "works", 0)
+		q.TTL, q.Heartbeat = 10*time.Second, true
+		works := x.ok(q)
+		plain := x.ok(acquire("c1", 3, "plain", 0))
+		beat := func(x *reign) {
+			t.Helper()
+			time.Sleep(4 * time.Second)
+			x.keepAlive("c1", -1)
+			if out, err := x.p.Renew(t.Context(), "works", works.Token); err != nil || out.Status != cluster.StatusOK || out.TTL != 10*time.Second {
+				t.Errorf("a heartbeat: %+v, %v", out, err)
+			}
+		}
+		beat(x)
+		beat(x)
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		beat(y)
+		if _, live := y.remaining("hung", hung.Token); !live {
+			t.Error("the new reign did not count the lease afresh")
+		}
+		for range 4 {
+			beat(y)
+		}
+		if _, live := y.remaining("hung", hung.Token); live {
+			t.Error("keep-alives renewed it")
+		}
+		for _, g := range []locktable.Outcome{works, plain} {
+			if _, live := y.remaining(g.Lock, g.Token); !live {
+				t.Errorf("lock %s was lost", g.Lock)
+			}
+		}
+	})
+}
+
+// TestAdoptedGrantMayBeHeldAsLongAgain: the most it may be held is counted afresh.
+func TestAdoptedGrantMayBeHeldAsLongAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		q := acquire("c1", 1, "l", 0)
+		q.MaxHold = 40 * time.Second
+		g := x.ok(q)
+		time.Sleep(25 * time.Second)
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		for range 7 {
+			time.Sleep(5 * time.Second)
+			y.keepAlive("c1", 1)
+		}
+		if _, live := y.remaining("l", g.Token); !live {
+			t.Error("ended too early")
+		}
+		time.Sleep(5100 * time.Millisecond)
+		if _, live := y.remaining("l", g.Token); live {
+			t.Error("not ended")
+		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -30,7 +31,7 @@ type Options struct {
 	Server cluster.ServerID
 	Timing cluster.Timing
 	Log    zerolog.Logger
-	// Warm is the replica's table, or nil.
+	// Warm is the replica's table, or nil. The reign takes it over; see Primary.Unused.
 	Warm *volume.Warm
 	// Known is the highest LSN that this server was ever told is committed. A
 	// log that ends before it was set back, and nobody reigns on it.
@@ -40,6 +41,8 @@ type Options struct {
 	Confirm func(context.Context) error
 	// Replicas are fed with every committed frame, in order, after its check.
 	Replicas map[cluster.ServerID]Link
+	// Watch is fed likewise, and told of losses; nil for none.
+	Watch *watch.Feed
 	// MaxBatch is the size at which a batch takes no further call, in bytes; 0
 	// means 512 KiB. With one append more it must fit into the first segment.
 	MaxBatch int
@@ -48,6 +51,8 @@ type Options struct {
 	CheckpointBytes int64
 	// ViewInterval is how often the views for people are written; 0 means 5 s.
 	ViewInterval time.Duration
+	// History bounds what is kept of grants that ended.
+	History HistoryOptions
 }
 
 // Primary is one reign, from its claim to its end. Do, Renew, KeepAlive and Read
@@ -57,6 +62,8 @@ type Primary struct {
 	reign *volume.Reign
 	queue queue
 	feed  feed
+	acks  *acks        // nil where answers wait for no replica
+	warm  *volume.Warm // owned by Run
 
 	state    atomic.Int32 // a State
 	quorum   atomic.Bool
@@ -67,12 +74,17 @@ type Primary struct {
 	end      atomic.Uint64
 	noSpace  atomic.Bool // the next segment cannot be made
 
-	// Owned by the housekeeper: the LSN of the last checkpoint.
+	// Owned by the housekeeper: the LSN of the last checkpoint, and those of adopted
+	// ones that are damaged.
 	checkpointed cluster.LSN
+	damaged      []cluster.LSN
 
 	// Set by the takeover before any goroutine starts.
-	source volume.Source
-	log    *wal.Log
+	source  volume.Source
+	log     *wal.Log
+	unread  *volume.Unread
+	adopted cluster.LSN
+	history *historian
 
 	// writers is owned by the core loop for changes; the housekeeper reads it.
 	files struct {
@@ -80,6 +92,7 @@ type Primary struct {
 		writers map[cluster.FileName]*fileWriter
 	}
 
+	index   indexer
 	wake    struct{ segments, housekeeper chan struct{} }
 	serving chan struct{} // closed when the reign begins to serve
 	wg      sync.WaitGroup
@@ -107,13 +120,16 @@ func New(reign *volume.Reign, opt Options) *Primary {
 		opt.ViewInterval = 5 * time.Second
 	}
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(reign.Epoch())).Logger()
-	p := &Primary{opt: opt, reign: reign}
+	p := &Primary{opt: opt, reign: reign, warm: opt.Warm}
 	p.queue.wake = make(chan struct{}, 1)
 	p.serving = make(chan struct{})
 	p.wake.segments = make(chan struct{}, 1)
 	p.wake.housekeeper = make(chan struct{}, 1)
+	p.index.wake = make(chan struct{}, 1)
 	p.files.writers = map[cluster.FileName]*fileWriter{}
 	p.quorum.Store(true)
+	p.acks = newAcks(p)
+	p.history = newHistorian(p)
 	return p
 }
 
@@ -143,15 +159,22 @@ func (p *Primary) Run(ctx context.Context) error {
 
 // serve runs the core loop in this goroutine and the others beside it.
 func (p *Primary) serve(c *core) {
+	p.state.Store(int32(StateServing)) // first: a housekeeper that has to write a checkpoint at once calls
 	p.wg.Go(c.commits)
 	p.wg.Go(p.segments)
 	p.wg.Go(p.housekeeper)
+	p.wg.Go(p.history.run)
+	p.wg.Go(p.indexFiles)
 	p.startPushers()
-	p.state.Store(int32(StateServing))
+	p.startWatch()
 	close(p.serving)
 	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")
 	c.run()
 }
+
+// Unused is the warm table of a takeover that failed before anything was decided on it, at
+// the position that it says; else nil. It is called behind Run.
+func (p *Primary) Unused() *volume.Warm { return p.warm }
 
 // Serving is closed when the reign begins to serve.
 func (p *Primary) Serving() <-chan struct{} { return p.serving }
@@ -282,14 +305,17 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 
 // KeepAlive renews everything the client holds or waits for. Held is how many
 // tokens the client believes it holds; when that is not so, grants lists what it
-// has by the table, and is not nil even if that is nothing.
-func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (grants []locktable.Grant, out locktable.Outcome, err error) {
+// has by the table, and is not nil even if that is nothing. Negative is no belief:
+// then nothing is listed. Asks are to holders among its grants.
+func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (
+	grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error,
+) {
 	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
 	out, err = p.await(ctx, c)
 	if err != nil || out.Status != cluster.StatusOK {
-		return nil, out, err // the core loop may still be writing c
+		return nil, nil, out, err // the core loop may still be writing c
 	}
-	return c.grants, out, nil
+	return c.grants, c.asks, out, nil
 }
 
 // View is what a read sees: the table at a position. It is valid during the call only.
@@ -297,7 +323,9 @@ type View struct {
 	Table *locktable.Table
 	At    wal.Position
 	// Remaining tells what is left of a live lease.
-	Remaining func(cluster.Token) time.Duration
+	Remaining func(cluster.LockName, cluster.Token) time.Duration
+	// Grace tells what is left to a holder who was asked to let go.
+	Grace func(cluster.Token) time.Duration
 	// Heard tells whether the client was heard in this reign.
 	Heard func(cluster.ClientID) bool
 }
@@ -305,21 +333,6 @@ type View struct {
 // Read lets f look at the table. What f saw may be told when Read returns OK.
 func (p *Primary) Read(ctx context.Context, f func(View)) (locktable.Outcome, error) {
 	return p.await(ctx, &call{kind: callRead, read: f})
-}
-
-// Snapshot is a table of the caller's own.
-func (p *Primary) Snapshot(ctx context.Context) (volume.Snapshot, error) {
-	s := volume.Snapshot{Cluster: p.reign.Cluster(), Epoch: p.reign.Epoch()}
-	out, err := p.await(ctx, &call{kind: callInternal, read: func(v View) {
-		s.Table, s.At = v.Table.Clone(), v.At
-	}})
-	if err == nil && out.Status != cluster.StatusOK {
-		err = fmt.Errorf("snapshot: %v", out.Status)
-	}
-	if err != nil {
-		return volume.Snapshot{}, err // the core loop may still be writing s
-	}
-	return s, nil
 }
 
 // Resign ends the reign on purpose: admits nothing more, commits what is decided, logs
@@ -336,6 +349,7 @@ func (p *Primary) Resign(ctx context.Context, reason string) error {
 func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error) {
 	answer := make(chan locktable.Outcome, 1)
 	c.done = func(out locktable.Outcome) { answer <- out }
+	c.abandoned = new(atomic.Bool)
 	p.submit(c)
 	select {
 	case out := <-answer:
@@ -354,14 +368,17 @@ func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error)
 	}
 }
 
-// submit queues a call; done is called once.
-func (p *Primary) submit(c *call) {
+// submit queues calls; the done of each is called once.
+func (p *Primary) submit(calls ...*call) {
+	status := cluster.StatusSecondaryMode
 	switch p.State() {
-	case StateFencing:
-		c.done(locktable.Outcome{Status: cluster.StatusServerFencing})
 	case StateServing:
-		p.queue.put(c)
-	case StateEnded:
-		c.done(locktable.Outcome{Status: cluster.StatusSecondaryMode})
+		p.queue.put(calls...)
+		return
+	case StateFencing:
+		status = cluster.StatusServerFencing
+	}
+	for _, c := range calls {
+		c.done(locktable.Outcome{Status: status})
 	}
 }

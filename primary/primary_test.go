@@ -244,7 +244,7 @@ func TestLeaseExpires(t *testing.T) {
 		}
 		for range 4 { // kept alive for longer than the TTL
 			time.Sleep(20 * time.Second)
-			if _, out, err := x.p.KeepAlive(t.Context(), "c1", 1); err != nil || out.Status != cluster.StatusOK {
+			if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", 1); err != nil || out.Status != cluster.StatusOK {
 				t.Fatalf("keep alive: %v %v", out.Status, err)
 			}
 		}
@@ -258,7 +258,7 @@ func (x *reign) remaining(lock cluster.LockName, token cluster.Token) (left time
 	x.t.Helper()
 	out, err := x.p.Read(x.t.Context(), func(v primary.View) {
 		_, live = v.Table.Live(lock, token)
-		left = v.Remaining(token)
+		left = v.Remaining(lock, token)
 	})
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("read: %v %v", out.Status, err)

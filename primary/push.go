@@ -10,13 +10,14 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 const (
 	// feedBytes of committed frames are kept for replicas that lag.
 	feedBytes = 4 << 20
-	// feedBytesMost of them are kept while a snapshot is on its way.
+	// feedBytesMost of them are kept while a snapshot, and what follows it, is on its way.
 	feedBytesMost = 64 << 20
 	// pushBytes bounds one push.
 	pushBytes = 1 << 20
@@ -56,10 +57,10 @@ type fedFrame struct {
 	bytes  []byte
 }
 
-// add takes a committed frame over. The bytes are copied, because the batch is used again.
+// add takes a committed frame over.
 func (f *feed) add(before, end wal.Position, elided []byte) {
 	f.mu.Lock()
-	f.mu.frames = append(f.mu.frames, fedFrame{before: before, bytes: append([]byte(nil), elided...)})
+	f.mu.frames = append(f.mu.frames, fedFrame{before: before, bytes: elided})
 	f.mu.bytes += len(elided)
 	f.mu.end = end
 	limit := feedBytes
@@ -77,28 +78,37 @@ func (f *feed) add(before, end wal.Position, elided []byte) {
 	}
 }
 
+// begin sets where the feed begins: at the end of the adopted log, with what is known of its
+// last frames. Most replicas have those, or lack one.
+func (f *feed) begin(end wal.Position, tail []volume.TailFrame) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.end = end
+	for i := range tail {
+		f.mu.frames = append(f.mu.frames, fedFrame{before: tail[i].Before, bytes: tail[i].Bytes})
+		f.mu.bytes += len(tail[i].Bytes)
+	}
+}
+
 // after joins the frames that follow a position. It returns false where the
 // position is not one of those kept, so that only a snapshot helps.
-func (f *feed) after(at wal.Position) (frames []byte, end wal.Position, ok bool) {
+func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if at == f.mu.end {
-		return nil, at, true
+		return nil, true
 	}
 	i := 0
 	for i < len(f.mu.frames) && f.mu.frames[i].before != at {
 		i++
 	}
 	if i == len(f.mu.frames) {
-		return nil, at, false
+		return nil, false
 	}
 	for ; i < len(f.mu.frames) && len(frames) < pushBytes; i++ {
 		frames = append(frames, f.mu.frames[i].bytes...)
 	}
-	if end = f.mu.end; i < len(f.mu.frames) {
-		end = f.mu.frames[i].before
-	}
-	return frames, end, true
+	return frames, true
 }
 
 // pusher feeds one replica until the reign ends.
@@ -107,8 +117,9 @@ type pusher struct {
 	to   cluster.ServerID
 	link Link
 	wake chan struct{}
-	// at is where the replica stands, or nil when it has to be asked. Owned by run.
-	at *push.Ack
+	// Owned by run.
+	at    *push.Ack // where the replica stands, or nil when it has to be asked
+	tries int       // snapshots that were begun since it had everything
 }
 
 // run asks where the replica stands and brings it on, again and again. Nothing here is
@@ -133,7 +144,9 @@ func (x *pusher) run() {
 			}
 			failing, backoff = true, min(2*backoff, time.Second)
 		}
-		if !x.p.sleep(backoff) {
+		// Where answers wait for this replica, what is committed during one push is
+		// enough of a pause.
+		if (x.p.acks == nil || err != nil) && !x.p.sleep(backoff) {
 			return
 		}
 		idle.Reset(pushIdle)
@@ -160,20 +173,25 @@ func (x *pusher) bringOn(ctx context.Context) error {
 		ack, err = x.send(ctx, push.Push{Before: x.p.feed.position()}, pushWait)
 	}
 	for sent := 0; err == nil; {
-		frames, end, ok := x.p.feed.after(ack.At)
+		frames, ok := x.p.feed.after(ack.At)
+		if x.p.acks != nil && ok {
+			x.p.acks.stands(x.to, ack.At.LSN, len(frames) == 0)
+		}
 		if ok && len(frames) == 0 {
-			x.at = &ack
+			x.at, x.tries = &ack, 0
 			return nil
 		}
 		if ok {
 			before := ack.At
 			ack, err = x.send(ctx, push.Push{Before: before, Frames: frames}, pushWait)
-			ok = err != nil || ack.At == end
+			ok = err != nil || ack.At != before // it may have moved by an older push that was late
 		}
 		if !ok {
 			if sent++; sent > 1 {
 				return errBehind // the next attempt comes after a pause
 			}
+			x.p.feed.hold(1)
+			defer x.p.feed.hold(-1) // when it has what was committed meanwhile
 			ack, err = x.snapshot(ctx)
 		}
 	}
@@ -212,34 +230,79 @@ func (x *pusher) send(ctx context.Context, m push.Push, wait time.Duration) (pus
 	return ack, err
 }
 
-// snapshot sends the whole table.
+// crowded says that a snapshot under way had better be there soon: when frames are
+// dropped that follow it, it was for nothing.
+func (f *feed) crowded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.bytes > feedBytesMost/4
+}
+
+// snapshot sends the whole table, chunk by chunk as it comes out of the core loop. One
+// that came too late is followed by one that hurries.
 func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
-	x.p.feed.hold(1)
-	defer x.p.feed.hold(-1)
-	s, err := x.p.Snapshot(ctx)
+	x.tries++
+	again := x.tries > 1
+	pace := x.p.newPace()
+	pace.hurry = func() bool { return again || x.p.feed.crowded() }
+	s, stop, err := x.p.export(ctx, pace)
 	if err != nil {
 		return push.Ack{}, err
 	}
-	b, err := push.EncodeSnapshot(s)
-	if err != nil {
-		return push.Ack{}, err
+	defer stop()
+	w := &chunkWriter{x: x, ctx: ctx, at: s.At, pace: pace}
+	if err := s.Stream(w); err != nil {
+		return w.ack, err
 	}
-	for off := 0; ; {
-		n := min(len(b)-off, push.ChunkSize)
-		last := off+n == len(b)
-		ack, err := x.send(ctx, push.Push{Chunk: &push.Chunk{At: s.At, Offset: off, Bytes: b[off : off+n], Last: last}}, snapshotWait)
-		if err != nil || last {
-			if err == nil && ack.At != s.At {
-				err = push.ErrMismatch
-			}
-			return ack, err
+	if err := w.send(true); err != nil {
+		return w.ack, err
+	}
+	if w.ack.At != s.At {
+		return w.ack, push.ErrMismatch
+	}
+	return w.ack, nil
+}
+
+// chunkWriter sends what is written to it as chunks of a snapshot. The last one
+// is sent by hand.
+type chunkWriter struct {
+	x    *pusher
+	ctx  context.Context
+	at   wal.Position
+	pace *pace
+	off  int
+	buf  []byte
+	ack  push.Ack
+}
+
+// Write implements io.Writer.
+func (w *chunkWriter) Write(b []byte) (int, error) {
+	if len(w.buf)+len(b) > push.ChunkSize && len(w.buf) > 0 {
+		if err := w.send(false); err != nil {
+			return 0, err
 		}
-		off += n
 	}
+	w.buf = append(w.buf, b...)
+	return len(b), nil
+}
+
+func (w *chunkWriter) send(last bool) (err error) {
+	c := &push.Chunk{At: w.at, Offset: w.off, Bytes: w.buf, Last: last}
+	sent := time.Now()
+	w.ack, err = w.x.send(w.ctx, push.Push{Chunk: c}, snapshotWait)
+	w.pace.idle += time.Since(sent)
+	w.off, w.buf = w.off+len(w.buf), w.buf[:0]
+	if err == nil && !last && w.ack.Chunk != w.off {
+		err = push.ErrMismatch // the replica has dropped what came before
+	}
+	return err
 }
 
 // startPushers begins to feed the replicas from the adopted end on.
 func (p *Primary) startPushers() {
+	if p.acks != nil {
+		p.wg.Go(p.acks.run)
+	}
 	for to, link := range p.opt.Replicas {
 		x := &pusher{p: p, to: to, link: link, wake: make(chan struct{}, 1)}
 		p.feed.wakes = append(p.feed.wakes, x.wake)

@@ -18,7 +18,9 @@ const (
 	callRenew
 	callKeepAlive
 	callRead
-	callInternal   // a read by the primary itself
+	callFile       // where a protected file ends
+	callInternal   // a read by the primary itself, where a frame ends
+	callExport     // a read of a state that has left already
 	callResign     // end the reign on purpose
 	callVerified   // a file's writer has verified its file
 	callQuarantine // a file's writer found a foreign file
@@ -31,15 +33,20 @@ type call struct {
 	req  *locktable.Request
 	read func(View)
 	held int
-	// grants answers a KeepAlive; written before done.
+	// grants and asks answer a KeepAlive; written before done.
 	grants []locktable.Grant
+	asks   []locktable.Ask
 	// word is what a file's writer said: of a callVerified, and of a request
 	// that was parked for it.
 	word *verified
 	// done is called exactly once, from a goroutine of the primary, and must not block.
 	done func(locktable.Outcome)
-	// abandoned says that nobody waits any more: the call no longer keeps its waiter alive.
-	abandoned atomic.Bool
+	// order is what the call was made of, or nil: a batch tells its outcome to the
+	// order's outlet together with others.
+	order *Order
+	// abandoned says that nobody waits any more: the call no longer keeps its waiter
+	// alive. Not nil for a request; calls of one connection may share it.
+	abandoned *atomic.Bool
 }
 
 // queue is how calls reach the core loop: many put, the core loop takes all there is.
@@ -52,16 +59,18 @@ type queue struct {
 	}
 }
 
-// put queues a call. After close it is answered UNKNOWN at once.
-func (q *queue) put(c *call) {
+// put queues calls. After close they are answered UNKNOWN at once.
+func (q *queue) put(calls ...*call) {
 	q.mu.Lock()
 	if q.mu.closed {
 		q.mu.Unlock()
-		c.answerUnknown()
+		for _, c := range calls {
+			c.answerUnknown()
+		}
 		return
 	}
-	q.mu.calls = append(q.mu.calls, c)
-	first := len(q.mu.calls) == 1
+	first := len(q.mu.calls) == 0
+	q.mu.calls = append(q.mu.calls, calls...)
 	q.mu.Unlock()
 	if first {
 		q.poke()

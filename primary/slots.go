@@ -35,7 +35,7 @@ type verified struct {
 	err    error
 }
 
-// answers says that the word is one for this operation: an Unbind and a Rotate
+// answers says that the word is one for this operation: an Unbind, a Seal and a Rotate
 // have the file made durable first, so they need a word of their own.
 func (v *verified) answers(op locktable.Op) bool {
 	own := func(op locktable.Op) locktable.Op {
@@ -80,11 +80,11 @@ func (c *core) dropSlot(name cluster.FileName) {
 func (c *core) needsFile(x *call) bool {
 	q := x.req
 	switch q.Op {
-	case locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate:
+	case locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate, locktable.OpSeal:
 	default:
 		return false
 	}
-	if _, live := c.table.Live(q.Lock, q.Token); !live {
+	if g, live := c.table.Live(q.Lock, q.Token); !live || g.Mode != locktable.ModeExclusive {
 		return false
 	}
 	state, bound := c.table.File(q.File)
@@ -94,15 +94,15 @@ func (c *core) needsFile(x *call) bool {
 	s, ok := c.slots[q.File]
 	asked := ok && x.word != nil && x.word.writer == s.writer
 	switch q.Op {
-	case locktable.OpUnbind:
-		return bound && !state.Quarantined && !asked
+	case locktable.OpUnbind, locktable.OpSeal:
+		return bound && !state.Quarantined && !state.Sealed && !asked
 	case locktable.OpRotate:
 		return bound && !asked
 	}
 	if !bound {
 		return !asked
 	}
-	return !state.Quarantined && (!ok || !s.verified)
+	return !state.Quarantined && !state.Sealed && (!ok || !s.verified)
 }
 
 // park keeps a call until its file's writer has spoken.

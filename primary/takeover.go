@@ -59,12 +59,15 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	// From here on this reign is what a later claimant adopts.
 	p.end.Store(uint64(a.End.LSN))
-	p.feed.mu.end = a.End
+	p.feed.begin(a.End, a.Tail(feedBytes))
 	p.logBytes.Store(a.LogBytes)
+	p.unread, p.adopted = a.Unread, a.End.LSN
+	p.history.adopt(a.Ends, a.End.LSN)
 	p.setLogLimit(a.BaseBytes)
 	p.checked.Store(time.Now().UnixNano())
 	p.opt.Log.Info().Msg("takeover: started")
 	p.wg.Go(p.watch) // what is left may take as long as the longest lease
+	p.warm = nil
 
 	c := newCore(p, a.Table, a.End)
 	if err := p.waitClear(ctx, a.Table, fenced); err != nil {
@@ -100,7 +103,8 @@ func (c *core) begin(a *volume.Adoption) {
 		c.slots[name] = s
 		c.p.startWriter(s.writer)
 	}
-	c.adopt()
+	c.p.index.adopted = a.Redo // maybe not indexed by their own reign
+	c.adoptSome(adoptStep)
 	if c.p.opt.Timing.Policy == cluster.PolicyClear {
 		c.apply(c.table.DecideForceClear(c.p.Epoch(), nil), nil)
 	}
@@ -144,8 +148,10 @@ func (p *Primary) waitClear(ctx context.Context, table *locktable.Table, fenced 
 		return nil
 	}
 	var longest time.Duration
-	for l := range table.Locks("", "") {
-		longest = max(longest, l.Grant.TTL)
+	for l := range table.Leases("", 0) {
+		if l.Token() != 0 {
+			longest = max(longest, l.TTL())
+		}
 	}
 	if longest == 0 {
 		return nil

@@ -29,7 +29,10 @@ func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
 		}{
 			{"do", func() (locktable.Outcome, error) { return y.p.Do(t.Context(), acquire("c", 1, "l", 0)) }},
 			{"renew", func() (locktable.Outcome, error) { return y.p.Renew(t.Context(), "l", 1) }},
-			{"keep-alive", func() (locktable.Outcome, error) { _, out, err := y.p.KeepAlive(t.Context(), "c", 0); return out, err }},
+			{"keep-alive", func() (locktable.Outcome, error) {
+				_, _, out, err := y.p.KeepAlive(t.Context(), "c", 0)
+				return out, err
+			}},
 			{"read", func() (locktable.Outcome, error) {
 				return y.p.Read(t.Context(), func(primary.View) { t.Error("read a table before serving") })
 			}},
@@ -75,7 +78,7 @@ func TestFencedReignTellsNothing(t *testing.T) {
 			return x.p.Renew(context.Background(), "l", token)
 		}},
 		{"a keep-alive", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
-			_, out, err := x.p.KeepAlive(context.Background(), "c1", 1)
+			_, _, out, err := x.p.KeepAlive(context.Background(), "c1", 1)
 			return out, err
 		}},
 	} {
@@ -169,9 +172,14 @@ func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
 		x := serve(t, d, 1, primary.Options{})
 		defer x.end()
 		no := errors.New("the primary is back")
-		y := claim(t, d, 2, primary.Options{Confirm: func(context.Context) error { return no }})
+		warm := &volume.Warm{Table: locktable.New()}
+		y := claim(t, d, 2, primary.Options{Warm: warm, Confirm: func(context.Context) error { return no }})
+		synctest.Wait() // so that it is not stopped before it asks
 		if err := y.end(); !errors.Is(err, no) {
 			t.Errorf("ended with %v", err)
+		}
+		if y.p.Unused() != warm {
+			t.Error("its warm table is lost")
 		}
 		x.ok(acquire("c", 1, "l", 0))
 	})
@@ -260,7 +268,11 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 				warm := &volume.Warm{At: s.At, Table: s.Table}
 				test.spoil(warm)
 				y := serve(t, d, 2, primary.Options{Warm: warm})
-				defer y.end()
+				defer func() {
+					if y.end(); y.p.Unused() != nil {
+						t.Error("a table that something was decided on counts as unused")
+					}
+				}()
 				for id, lock := range []cluster.LockName{"before", "after"} {
 					if out := y.ok(acquire("c1", cluster.RequestID(id+1), lock, 0)); !out.Repeat {
 						t.Errorf("the grant of %s is lost", lock)

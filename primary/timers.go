@@ -9,15 +9,6 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// lease is a live grant as the core loop counts it.
-type lease struct {
-	lock    cluster.LockName
-	token   cluster.Token
-	client  cluster.ClientID
-	ttl     time.Duration
-	granted time.Duration // on the serving clock
-}
-
 // waitKey names a waiter.
 type waitKey struct {
 	client  cluster.ClientID
@@ -26,32 +17,20 @@ type waitKey struct {
 
 // waiter is a place in a queue as the core loop counts it.
 type waiter struct {
-	lock     cluster.LockName
 	ttl      time.Duration
 	since    time.Duration // on the serving clock
 	deadline time.Duration // on the serving clock; negative for none
 	calls    []*call       // open calls that wait for it
 }
 
-// timerKind says what a timer is about.
-type timerKind uint8
-
-const (
-	timerLease timerKind = iota
-	timerWaiter
-	timerClient
-)
-
-// timer says when to look at something again. What it names may have ended or
-// been renewed meanwhile; whoever looks finds out. So renewals cost nothing.
+// timer says when to look at a waiter again. It may have ended meanwhile;
+// whoever looks finds out. So keep-alives cost nothing.
 type timer struct {
-	at    time.Duration // on the serving clock
-	kind  timerKind
-	token cluster.Token // of a lease
-	key   waitKey       // of a waiter or client
+	at  time.Duration // on the serving clock
+	key waitKey
 }
 
-// timers is the one heap of all deadlines, earliest first.
+// timers is the heap of the waiters' deadlines, earliest first.
 type timers []timer
 
 func (t timers) Len() int           { return len(t) }
@@ -82,13 +61,12 @@ func (t *timers) due(now time.Duration) (timer, bool) {
 
 // sweep drops the timers that keep says are about nothing any more.
 func (t *timers) sweep(keep func(timer) bool) {
-	kept := (*t)[:0]
+	var kept timers // a heap of its own: the old one may have been far larger
 	for _, x := range *t {
 		if keep(x) {
 			kept = append(kept, x)
 		}
 	}
-	clear((*t)[len(kept):])
 	*t = kept
 	heap.Init(t)
 }

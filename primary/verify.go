@@ -54,7 +54,7 @@ var errDoubted = errors.New("this may be a lie of the filesystem and is looked a
 
 // look verifies the file before something is admitted: a bound one must be the
 // file that the log knows, an unbound one is opened or made. What is to be
-// unbound or rotated is made durable first, so that it needs no redo.
+// unbound, sealed or rotated is made durable first, so that it needs no redo.
 func (w *fileWriter) look(v verifyJob) (locktable.FileFacts, error) {
 	if v.op == locktable.OpRotate {
 		if w.foreign == nil {
@@ -71,7 +71,7 @@ func (w *fileWriter) look(v verifyJob) (locktable.FileFacts, error) {
 	if err == nil {
 		w.doubtedLast = time.Time{}
 	}
-	if err == nil && v.op == locktable.OpUnbind {
+	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
 		err = w.datasync()
 	}
 	if err = w.suspect(err); err != nil {

@@ -3,17 +3,20 @@
 package replica
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/google/renameio/v2"
 
-	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -21,8 +24,14 @@ import (
 const (
 	// keptName is the copy of the table in a server's own data directory.
 	keptName = "replica.table"
-	// keepEvery is how often the copy is written while the table changes.
+	// keepEvery is how often the copy is written while the table changes, keepShare
+	// how much longer than the writing the time between is at least.
 	keepEvery = 30 * time.Second
+	keepShare = 10
+	// keepPiece is how many entities are taken from the table at a time, keepRest
+	// how much longer than that and their writing the rest behind them is.
+	keepPiece = 256
+	keepRest  = 3
 )
 
 // Keep writes the table into a directory of this server's own, now and then and
@@ -39,38 +48,114 @@ func (r *Replica) Keep(ctx context.Context, dir string, report func(error)) {
 			done = true
 		case <-t.C:
 		}
-		at, err := r.save(dir, kept)
+		began := time.Now()
+		at, err := r.save(ctx, dir, kept)
 		if err != nil {
 			report(fmt.Errorf("keep a copy of the table: %w", err))
 		}
 		kept = at
+		t.Reset(max(keepEvery, keepShare*time.Since(began)))
 	}
 }
 
 // save writes the table unless it is the one written last.
-func (r *Replica) save(dir string, last wal.Position) (wal.Position, error) {
+func (r *Replica) save(ctx context.Context, dir string, last wal.Position) (_ wal.Position, err error) {
 	r.mu.Lock()
-	if r.mu.table == nil || r.mu.at == last {
+	table := r.mu.table
+	if table == nil || r.mu.doubtful || r.mu.at == last {
 		r.mu.Unlock()
 		return last, nil
 	}
-	s := volume.Snapshot{Cluster: r.mu.of, Epoch: r.mu.epoch, At: r.mu.at, Table: r.mu.table.Clone()}
+	x := table.BeginExport()
+	r.mu.export = x
+	s := volume.Export{Cluster: r.mu.of, Epoch: r.mu.epoch, At: r.mu.at, Hash: x.Hash(), Entities: r.pieces(ctx, table, x)}
 	r.mu.Unlock()
-	b, err := push.EncodeSnapshot(s)
+	defer r.endExport(x)
+	f, err := renameio.NewPendingFile(filepath.Join(dir, keptName), renameio.WithPermissions(0o600))
 	if err != nil {
 		return last, err
 	}
-	return s.At, renameio.WriteFile(filepath.Join(dir, keptName), b, 0o600)
+	defer func() { err = errors.Join(err, f.Cleanup()) }()
+	w := bufio.NewWriterSize(volume.InPieces(f, f.Sync), 1<<16)
+	if err := s.Stream(w); errors.Is(err, errGone) {
+		return last, nil
+	} else if err != nil {
+		return last, err
+	}
+	if err := w.Flush(); err != nil {
+		return last, err
+	}
+	return s.At, f.CloseAtomicallyReplace()
+}
+
+// errGone says that the table was handed over or replaced while it was written.
+var errGone = errors.New("the table has gone meanwhile")
+
+// pieces yields what x exports. It takes a few entities at a time, so that pushes
+// and reads go on, and rests unless ctx has ended.
+func (r *Replica) pieces(ctx context.Context, table *locktable.Table, x *locktable.Exporter) iter.Seq2[locktable.Entity, error] {
+	return func(yield func(locktable.Entity, error) bool) {
+		var buf []locktable.Entity
+		for more := true; more; {
+			began := time.Now()
+			r.mu.Lock()
+			gone := r.mu.table != table || r.mu.export != x
+			if !gone {
+				buf, more = x.Next(keepPiece, buf[:0])
+			}
+			r.mu.Unlock()
+			if gone {
+				yield(locktable.Entity{}, errGone)
+				return
+			}
+			for _, e := range buf {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			rest(ctx, keepRest*time.Since(began))
+		}
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	if d <= 0 || ctx.Err() != nil {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// endExport lets the table forget an export, unless somebody else has the table.
+func (r *Replica) endExport(x *locktable.Exporter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.export == x {
+		r.closeExport()
+	}
+}
+
+// closeExport is called with mu held, before the table goes away.
+func (r *Replica) closeExport() {
+	if r.mu.export != nil {
+		r.mu.export.Close()
+		r.mu.export = nil
+	}
 }
 
 // ReadKept reads the copy that Keep left in dir and verifies it. It fails with
 // fs.ErrNotExist where there is none.
 func ReadKept(dir string) (volume.Snapshot, error) {
-	b, err := os.ReadFile(filepath.Join(dir, keptName))
+	f, err := os.Open(filepath.Join(dir, keptName))
 	if err != nil {
 		return volume.Snapshot{}, fmt.Errorf("read the copy of the table: %w", err)
 	}
-	s, err := push.DecodeSnapshot(b)
+	defer f.Close() //nolint:errcheck // only read
+	s, err := volume.ReadSnapshot(f)
 	if err != nil {
 		return volume.Snapshot{}, fmt.Errorf("read the copy of the table in %s: %w", filepath.Join(dir, keptName), err)
 	}
@@ -98,8 +183,10 @@ func (r *Replica) Load(dir string, id volume.ClusterID) error {
 	defer r.mu.Unlock()
 	if r.mu.table == nil && r.mu.epoch <= s.Epoch {
 		r.mu.table, r.mu.at, r.mu.of, r.mu.epoch = s.Table, s.At, s.Cluster, s.Epoch
+		r.mu.ends = history.NewRing(r.rate, s.At.LSN)
+		r.feed.Begin(s.At, s.Epoch)
 		r.epoch.Store(uint64(s.Epoch))
-		r.lsn.Store(uint64(s.At.LSN))
+		r.stand(s.At.LSN)
 	}
 	return nil
 }

@@ -3,8 +3,11 @@
 package replica
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -25,10 +28,22 @@ type source struct {
 func (s *source) frame(client cluster.ClientID) (wal.Position, []byte) {
 	s.t.Helper()
 	q := &locktable.Request{Op: locktable.OpAcquire, Client: client, ID: 1, Lock: cluster.LockName(client), TTL: time.Minute}
+	return s.decide(q)
+}
+
+// decide decides a request and returns its elided frame and where it begins.
+func (s *source) decide(q *locktable.Request) (wal.Position, []byte) {
+	s.t.Helper()
 	recs, out := s.table.Decide(q, 7, locktable.FileFacts{}, nil)
 	if out.Outcome.Status != cluster.StatusOK {
 		s.t.Fatalf("decide: %+v", out)
 	}
+	return s.encode(recs)
+}
+
+// encode applies records.
+func (s *source) encode(recs []locktable.Record) (wal.Position, []byte) {
+	s.t.Helper()
 	before := s.at
 	var entries []wal.Entry
 	for i := range recs {
@@ -46,11 +61,11 @@ func (s *source) frame(client cluster.ClientID) (wal.Position, []byte) {
 
 func (s *source) snapshot() []byte {
 	s.t.Helper()
-	b, err := push.EncodeSnapshot(volume.Snapshot{Cluster: ours(), Epoch: 7, At: s.at, Table: s.table.Clone()})
-	if err != nil {
+	var b bytes.Buffer
+	if err := (volume.Snapshot{Cluster: ours(), Epoch: 7, At: s.at, Table: s.table}).Export().Stream(&b); err != nil {
 		s.t.Fatal(err)
 	}
-	return b
+	return b.Bytes()
 }
 
 // ours is the cluster of every source.
@@ -164,7 +179,7 @@ func TestCopySurvivesARestart(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	dir := t.TempDir()
-	if _, err := fed(t, s).save(dir, wal.Position{}); err != nil {
+	if _, err := fed(t, s).save(t.Context(), dir, wal.Position{}); err != nil {
 		t.Fatal(err)
 	}
 	r := New()
@@ -183,12 +198,51 @@ func TestCopySurvivesARestart(t *testing.T) {
 	}
 }
 
+// A table that is handed over while a copy is written belongs to the takeover alone, also
+// when it comes back before the next piece: a part of it is not kept for the whole.
+func TestHandOverEndsTheCopyUnderWay(t *testing.T) {
+	t.Run("used", func(t *testing.T) { handOverInACopy(t, func(*Replica, *volume.Warm) {}) })
+	t.Run("back", func(t *testing.T) {
+		handOverInACopy(t, func(r *Replica, w *volume.Warm) { r.TakeBack(w, false) })
+	})
+}
+
+func handOverInACopy(t *testing.T, then func(*Replica, *volume.Warm)) {
+	s := newSource(t)
+	for i := range 2 * keepPiece {
+		s.frame(cluster.ClientID(fmt.Sprintf("c%d", i)))
+	}
+	r := fed(t, s)
+	table := r.mu.table
+	r.mu.export = table.BeginExport()
+	entities := 0
+	var failed error
+	for _, err := range r.pieces(t.Context(), table, r.mu.export) {
+		if failed = err; entities == 0 {
+			w := r.HandOver(8)
+			if w == nil {
+				t.Fatal("nothing was handed over")
+			}
+			then(r, w)
+		}
+		entities++
+	}
+	if !errors.Is(failed, errGone) || entities > keepPiece+1 || r.mu.export != nil {
+		t.Errorf("%d entities, %v", entities, failed)
+	}
+	dir := t.TempDir()
+	r.HandOver(8)
+	if at, err := r.save(t.Context(), dir, wal.Position{LSN: 7}); err != nil || at.LSN != 7 {
+		t.Errorf("an empty replica is kept at %v: %v", at, err)
+	}
+}
+
 func TestACopyOfNobodyKnowsWhichClusterIsNotTaken(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	r, dir := fed(t, s), t.TempDir()
 	r.mu.of = volume.ClusterID{}
-	if _, err := r.save(dir, wal.Position{}); err != nil {
+	if _, err := r.save(t.Context(), dir, wal.Position{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := New().Load(dir, ours()); !errors.Is(err, ErrForeignCopy) {
@@ -214,10 +268,155 @@ func TestHandOverEmptiesTheReplica(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	r := fed(t, s)
-	if w := r.HandOver(); w == nil || w.At != s.at || w.Table.Hash() != s.table.Hash() {
+	if w := r.HandOver(8); w == nil || w.At != s.at || w.Table.Hash() != s.table.Hash() {
 		t.Errorf("handed over %+v", w)
 	}
-	if r.HandOver() != nil {
+	if r.HandOver(8) != nil {
 		t.Error("handed over twice")
 	}
+}
+
+// A table that came back is read, kept and counted only when a primary knows its position.
+func TestTableThatCameBackIsDoubted(t *testing.T) {
+	for name, believe := range map[string]func(s *source) push.Push{
+		"a primary is there": func(s *source) push.Push { return push.Push{Epoch: 8, Before: s.at} },
+		"a primary goes on": func(s *source) push.Push {
+			before, b := s.frame("b")
+			return push.Push{Epoch: 8, Before: before, Frames: b}
+		},
+		"a snapshot comes": func(s *source) push.Push {
+			s.frame("b")
+			return push.Push{Epoch: 8, Chunk: &push.Chunk{At: s.at, Bytes: s.snapshot(), Last: true}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSource(t)
+			s.frame("a")
+			r := fed(t, s)
+			known := r.LSN()
+			w := r.HandOver(8)
+			before, b := s.frame("moved-on")
+			_, entries, _, err := wal.DecodeFrame(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				rec, err := locktable.DecodeHeader(e.Header)
+				if err == nil {
+					err = w.Table.Apply(&rec)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.At = s.at
+			r.TakeBack(w, false)
+			unread := func(when string) {
+				t.Helper()
+				if r.Read(func(cluster.LSN, cluster.Epoch, time.Duration, *locktable.Table) {}) || r.LSN() != known || len(r.Recent().Ends) > 0 {
+					t.Errorf("%s it is read, at LSN %d", when, r.LSN())
+				}
+				if at, err := r.save(t.Context(), t.TempDir(), wal.Position{}); err != nil || at != (wal.Position{}) {
+					t.Errorf("%s it is kept: %v, %v", when, at, err)
+				}
+			}
+			unread("at first")
+			if ack, err := r.Push(push.Push{Epoch: 8, Before: before}); err != nil || ack.At != s.at {
+				t.Errorf("a primary that stands elsewhere hears %+v, %v", ack, err)
+			}
+			unread("beside a primary that stands elsewhere")
+			if ack, err := r.Push(believe(s)); err != nil || ack.At != s.at || r.LSN() != s.at.LSN {
+				t.Errorf("then it stands at %+v, counted as %d: %v", ack, r.LSN(), err)
+			}
+			if !r.Read(func(_ cluster.LSN, _ cluster.Epoch, _ time.Duration, table *locktable.Table) {
+				if table.Hash() != s.table.Hash() {
+					t.Error("it differs from its source")
+				}
+			}) {
+				t.Error("it is not read")
+			}
+			r.TakeBack(w, false)
+			if again := r.HandOver(8); again == nil || again.At != s.at {
+				t.Errorf("another table took its place: %+v", again)
+			}
+		})
+	}
+}
+
+// While this server takes over or reigns, an older reign tells its replica nothing; behind that
+// it does only if the claimed one never began.
+func TestNoOlderReignIsHeardBesideTheOwn(t *testing.T) {
+	for name, began := range map[string]bool{"it began": true, "it never began": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newSource(t)
+			s.frame("a")
+			r, l := New(), &listener{}
+			r.SetFeed(l)
+			whole := s.snapshot()
+			piece := func(from, to int) (push.Ack, error) {
+				return r.Push(push.Push{Epoch: 7, Chunk: &push.Chunk{At: s.at, Offset: from, Bytes: whole[from:to], Last: to == len(whole)}})
+			}
+			if _, err := piece(0, 9); err != nil {
+				t.Fatal(err)
+			}
+			if r.HandOver(8) != nil {
+				t.Fatal("a table came of a part")
+			}
+			for _, from := range []int{9, 0} {
+				if ack, err := piece(from, len(whole)); err != nil || ack.Epoch != 8 || r.LSN() != 0 || len(l.heard) > 0 {
+					t.Errorf("a late piece is taken: %+v, %v, LSN %d, heard %q", ack, err, r.LSN(), l.heard)
+				}
+			}
+			r.TakeBack(nil, began)
+			if _, err := piece(9, len(whole)); err == nil && !began {
+				t.Error("the rest of a snapshot is taken whose beginning is gone")
+			}
+			if ack, err := piece(0, len(whole)); err != nil || (ack.At == s.at) == began || (r.Epoch() == 8) != began {
+				t.Errorf("behind the claim: %+v, %v", ack, err)
+			}
+		})
+	}
+}
+
+// What was told once is known, wherever the replica stands later.
+func TestToldNeverFalls(t *testing.T) {
+	lower := newSource(t)
+	lower.frame("a")
+	s := newSource(t)
+	s.frame("a")
+	s.frame("b")
+	r := fed(t, s)
+	if _, err := r.Push(push.Push{Epoch: 8, Chunk: &push.Chunk{At: lower.at, Bytes: lower.snapshot(), Last: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if r.LSN() != lower.at.LSN || r.Told() != s.at.LSN {
+		t.Errorf("it stands at %d and was told of %d, want %d and %d", r.LSN(), r.Told(), lower.at.LSN, s.at.LSN)
+	}
+}
+
+// An old table is as old as it is while a new one comes, and frames void what comes.
+func TestPiecesMakeNothingNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource(t)
+		s.frame("a")
+		r := fed(t, s)
+		at, whole := s.at, s.snapshot()
+		time.Sleep(time.Minute)
+		if _, err := r.Push(push.Push{Epoch: 7, Chunk: &push.Chunk{At: at, Bytes: whole[:9]}}); err != nil {
+			t.Fatal(err)
+		}
+		r.Read(func(_ cluster.LSN, _ cluster.Epoch, age time.Duration, _ *locktable.Table) {
+			if age != time.Minute {
+				t.Errorf("it is %v old, want a minute", age)
+			}
+		})
+		before, b := s.frame("b")
+		if _, err := r.Push(push.Push{Epoch: 7, Before: before, Frames: b}); err != nil {
+			t.Fatal(err)
+		}
+		ack, err := r.Push(push.Push{Epoch: 7, Chunk: &push.Chunk{At: at, Offset: 9, Bytes: whole[9:], Last: true}})
+		if !errors.Is(err, push.ErrMismatch) || ack.At != s.at {
+			t.Errorf("a snapshot leads back to %v: %v", ack.At, err)
+		}
+	})
 }

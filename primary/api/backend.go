@@ -22,11 +22,30 @@
 // that was just told it has it. Such a place lives by its client's open calls and
 // keep-alives; a client that gives up says Cancel.
 //
+// # Sessions
+//
+// A session is a stream within one reign. Operations are handed in without waiting
+// for them, and their answers leave as they come, many in one message. Nothing is
+// bound to the stream: what a client holds or waits for lives by its keep-alives, on
+// whichever stream or call they come.
+//
+// # Watches
+//
+// A watch is served from the hub of its server, which has one for its life, so by
+// every server that is fed. It goes on over changes of role where the log does;
+// where events are missing it goes on with a reset that says why, and never with one to an
+// earlier state than was told. It ends, with a message that says why, when its server's
+// reign does, when a replica is not fed for the storage timeout, or when its client reads
+// too slowly.
+//
+// Over HTTP it is a stream of server-sent events: sse.go says which.
+//
 // # Forwarding
 //
-// Only a call that came from a client is forwarded, never one that was
+// What any primary would refuse, whatever its table, is refused here. The
+// rest is forwarded. Only a call that came from a client is, never one that was
 // forwarded, so it makes one hop. A forward that certainly did nothing is tried
-// again for a short while. One that may have been executed is tried once more,
+// again for a short while. One that may have been executed is tried a few times more,
 // with the same IDs, if that makes it a repeat; without repeat protection
 // (a made client ID has none but for grants) the answer is UNKNOWN. A call that
 // the end of this server's own reign left unknown is such an attempt.
@@ -34,11 +53,15 @@ package api
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 // Backend is the server behind the front ends. All methods are safe for use by
@@ -47,13 +70,32 @@ import (
 type Backend interface {
 	// Do executes a request and takes it over. See primary.Primary.Do.
 	Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error)
+	// Reign is the reign of this server, nil if it has none.
+	Reign() Reign
 	// Renew extends the lease of a grant.
 	Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error)
 	// KeepAlive renews all that a client holds and waits for; held is how many
-	// tokens it believes it holds, and where that is wrong, grants lists what it has.
-	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (grants []locktable.Grant, out locktable.Outcome, err error)
+	// tokens it believes it holds, and where that is wrong, grants lists what it has;
+	// negative for no belief. Asks are to holders among its grants.
+	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (
+		grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error)
 	// Read lets f look at a table, during the call: the primary's, or a replica's own.
 	Read(ctx context.Context, f func(primary.View)) (Reading, error)
+	// Recent is what ended lately, as far as this server has it in memory.
+	Recent() history.Recent
+	// SearchHistory looks through the files of the history, newest first, until ctx ends.
+	SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error)
+	// File is what the table knows of a protected file all of whose bytes are in it, see
+	// primary.Primary.File. Only a primary tells. A message may say why there is nothing.
+	File(ctx context.Context, name cluster.FileName) (state locktable.FileState, bound bool, r Reading, message string, err error)
+	// OpenFile opens a protected file of the volume for reading. It may take as long as the
+	// filesystem does, as may every use of what it returns.
+	OpenFile(name cluster.FileName) (SharedFile, error)
+	// Blame reads the index of protected files on the volume. It may take as long as the
+	// filesystem does.
+	Blame(ctx context.Context, q volume.BlameQuery) (volume.Blame, error)
+	// Hub is where this server's events are, whatever its role. It is the same for ever.
+	Hub() *watch.Hub
 	// Primary is who is believed to reign.
 	Primary() (m cluster.Member, epoch cluster.Epoch, ok bool)
 	// Handover moves the reign to a server, with 0 to the lowest able one, and says to which.
@@ -62,6 +104,14 @@ type Backend interface {
 	Status() ClusterStatus
 	// Timing is what requests are validated against.
 	Timing() cluster.Timing
+}
+
+// SharedFile is an open file of the volume.
+type SharedFile interface {
+	io.ReaderAt
+	io.Closer
+	// Inode is its identity.
+	Inode() uint64
 }
 
 // Reading says what a read saw.
@@ -118,6 +168,8 @@ type ServerStatus struct {
 	Warnings []string
 	// Canary says how old the reads of the server that answers were.
 	Canary CanaryStatus
+	// Unwaited says that answers should wait for this replica, and do not.
+	Unwaited bool
 	// Conflict says that two processes use this ID.
 	Conflict bool
 }

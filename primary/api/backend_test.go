@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -40,6 +43,14 @@ type backend struct {
 	self    cluster.ServerID
 	members cluster.Members
 	p       *primary.Primary // nil at a replica
+	hub     *watch.Hub       // nil until serving
+	search  func(context.Context, history.Query, history.Recent, cluster.LSN) (volume.History, error)
+	disk    *volumetest.Disk                    // likewise
+	host    *volumetest.Host                    // likewise
+	v       *volume.Volume                      // likewise
+	spoil   func(api.SharedFile) api.SharedFile // what is read, if not nil
+
+	orders, keeping, kept atomic.Int64 // counted: handed in; keep-alives under way, and the most there were
 
 	mu    sync.Mutex
 	reign cluster.ServerID // who is believed to reign
@@ -63,6 +74,24 @@ func (b *backend) Do(ctx context.Context, q *locktable.Request) (locktable.Outco
 	return b.p.Do(ctx, q)
 }
 
+func (b *backend) Reign() api.Reign {
+	if b.p == nil {
+		return nil
+	}
+	return counted{b.p, &b.orders}
+}
+
+// counted is a reign whose orders are counted.
+type counted struct {
+	api.Reign
+	n *atomic.Int64
+}
+
+func (c counted) Submit(orders []*primary.Order) {
+	c.n.Add(int64(len(orders)))
+	c.Reign.Submit(orders)
+}
+
 func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token) (locktable.Outcome, error) {
 	if b.p == nil {
 		return secondary(), nil
@@ -70,10 +99,16 @@ func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token
 	return b.p.Renew(ctx, l, t)
 }
 
-func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) ([]locktable.Grant, locktable.Outcome, error) {
+func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	if b.p == nil {
-		return nil, secondary(), nil
+		return nil, nil, secondary(), nil
 	}
+	for n := b.keeping.Add(1); ; {
+		if most := b.kept.Load(); n <= most || b.kept.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	defer b.keeping.Add(-1)
 	return b.p.KeepAlive(ctx, id, held)
 }
 
@@ -88,6 +123,43 @@ func (b *backend) Read(ctx context.Context, f func(primary.View)) (api.Reading, 
 	}
 	return api.Reading{Status: cluster.StatusOK, LSN: at, Epoch: b.p.Epoch()}, nil
 }
+
+func (b *backend) Recent() history.Recent {
+	if b.p == nil {
+		return history.Recent{From: ^cluster.LSN(0)}
+	}
+	return b.p.Recent()
+}
+
+func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
+	if b.search == nil {
+		return volume.History{}, errors.New("there are no files here")
+	}
+	return b.search(ctx, q, r, upTo)
+}
+
+func (b *backend) File(ctx context.Context, name cluster.FileName) (locktable.FileState, bool, api.Reading, string, error) {
+	if b.p == nil {
+		return locktable.FileState{}, false, api.Reading{Status: cluster.StatusSecondaryMode, Local: true}, "", nil
+	}
+	state, bound, out, err := b.p.File(ctx, name)
+	return state, bound, api.Reading{Status: out.Status, LSN: out.LSN, Epoch: b.p.Epoch()}, out.Message, err
+}
+
+func (b *backend) OpenFile(name cluster.FileName) (api.SharedFile, error) {
+	f, err := b.v.OpenReader(name)
+	if err == nil && b.spoil != nil {
+		return b.spoil(f), nil
+	}
+	return f, err
+}
+
+func (b *backend) Blame(ctx context.Context, q volume.BlameQuery) (volume.Blame, error) {
+	b.p.SyncIndex(ctx)
+	return volume.ReadBlame(ctx, b.disk.Host(9, volumetest.ProfileLocal()), q)
+}
+
+func (b *backend) Hub() *watch.Hub { return b.hub }
 
 func (b *backend) Primary() (cluster.Member, cluster.Epoch, bool) {
 	b.mu.Lock()
@@ -124,7 +196,8 @@ func serving(t *testing.T) *backend {
 	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members(), rand.Reader); err != nil {
 		t.Fatalf("init: %v", err)
 	}
-	v, err := volume.Open(d.Host(1, volumetest.ProfileLocal()), volume.Options{
+	host := d.Host(1, volumetest.ProfileLocal())
+	v, err := volume.Open(host, volume.Options{
 		Server: 1, Random: rand.Reader, FirstSegment: 4 << 20, Segment: 4 << 20,
 	})
 	if err != nil {
@@ -138,13 +211,16 @@ func serving(t *testing.T) *backend {
 	if err != nil {
 		t.Fatalf("claim: %v", err)
 	}
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
+	hub := watch.New(timing().StorageTimeout)
+	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel), Watch: hub.Feed(false)})
 	ctx, stop := context.WithCancelCause(context.Background())
-	done := make(chan error, 1)
+	done, handed := make(chan error, 1), make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
+	go func() { handed <- hub.Run(ctx) }()
 	t.Cleanup(func() {
 		stop(errors.New("the test is over"))
 		<-done // it says that the test is over
+		<-handed
 		if err := v.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -154,7 +230,7 @@ func serving(t *testing.T) *backend {
 	case err := <-done:
 		t.Fatalf("the reign ended: %v", err)
 	}
-	return &backend{self: 1, members: members(), p: p, reign: 1, epoch: 1}
+	return &backend{self: 1, members: members(), p: p, hub: hub, v: v, disk: d, host: host, search: v.History, reign: 1, epoch: 1}
 }
 
 // eventually looks until what is said is so.
@@ -204,8 +280,12 @@ func (s *scripted) Renew(context.Context, cluster.LockName, cluster.Token) (lock
 	return s.out, nil
 }
 
-func (s *scripted) KeepAlive(context.Context, cluster.ClientID, int) ([]locktable.Grant, locktable.Outcome, error) {
-	return nil, s.out, nil
+func (s *scripted) KeepAlive(context.Context, cluster.ClientID, int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
+	return nil, nil, s.out, nil
+}
+
+func (s *scripted) File(context.Context, cluster.FileName) (locktable.FileState, bool, api.Reading, string, error) {
+	return locktable.FileState{}, false, api.Reading{Status: s.out.Status}, s.out.Message, nil
 }
 
 func (s *scripted) Read(context.Context, func(primary.View)) (api.Reading, error) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 )
 
 // forwardedHeader names the server that forwarded a request; such a request goes no further.
@@ -23,8 +25,14 @@ const (
 	dialWait = 500 * time.Millisecond
 	// answerWait is how long a primary may take for what needs no waiting.
 	answerWait = 10 * time.Second
+	// maxDoubts is how many attempts of something repeatable may have been executed, with
+	// nobody knowing: beside the one that the end of a primary broke off there may be some on
+	// connections to it that were kept.
+	maxDoubts = 3
 	// maxForwarded bounds an answer that is passed on, in bytes.
 	maxForwarded = 4 << 20
+	// maxPath bounds the path of a forward with its query: the rest of the header fits beside it.
+	maxPath = maxHTTPHeader / 2
 )
 
 // newTransport makes the connections to other servers: HTTP/1.1, kept.
@@ -47,8 +55,11 @@ func (h *HTTP) patience() time.Duration {
 
 // forward has the primary execute an operation, after this server's own answer,
 // which stands if nobody does. Attempts that certainly did nothing are repeated;
-// after one that may have been executed there is one more, if the operation is repeatable.
+// after one that may have been executed there are a few more, if the operation is repeatable.
 func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, error) {
+	if x, wrong := h.wrong(o); wrong {
+		return x, nil
+	}
 	over := time.Now().Add(h.patience())
 	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
 	defer tick.Stop()
@@ -72,7 +83,7 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 				return x, nil
 			case executed == perhaps:
 				h.opt.Log.Debug().Err(err).Uint32("to", uint32(m.ID)).Msg("forwarded, and not known what came of it")
-				if doubts++; doubts > 1 || !o.repeatable {
+				if doubts++; doubts > maxDoubts || !o.repeatable {
 					return o.unknown(fmt.Sprintf("server %d was asked, and its answer is lost", m.ID)), nil
 				}
 			case err == nil:
@@ -92,6 +103,24 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 			return own, nil
 		}
 	}
+}
+
+// wrong is the answer that a primary would certainly give, without its table, to an
+// operation which must not be sent: what is too long for a header would be refused there by
+// who speaks HTTP only, and what comes of that is not known.
+func (h *HTTP) wrong(o *operation) (x reply, wrong bool) {
+	q := o.request
+	if q == nil {
+		return x, false
+	}
+	status, message := q.Validate(h.s.b.Timing())
+	if status == cluster.StatusOK && len(o.path) > maxPath {
+		status, message = cluster.StatusInvalidArgument, fmt.Sprintf("the parameters take %d bytes, at most %d are allowed", len(o.path), maxPath)
+	}
+	if status == cluster.StatusOK {
+		return x, false
+	}
+	return answerReply(convert.FromOutcome(&locktable.Outcome{Status: status, Message: message, Client: q.Client, Request: q.ID}), 0), true
 }
 
 // executed says what an attempt did.

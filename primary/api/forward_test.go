@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -173,7 +176,7 @@ func TestForwardThatStaysUnknown(t *testing.T) {
 	addr, asked := losing(t, serving(t), 100)
 	h := serveHTTP(t, follower(addr))
 	code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c","request_id":8}`)
-	if code != 504 || body.Status != "UNKNOWN" || body.ClientID != "c" || body.RequestID != 8 || asked.Load() != 2 {
+	if code != 504 || body.Status != "UNKNOWN" || body.ClientID != "c" || body.RequestID != 8 || asked.Load() != 4 {
 		t.Errorf("after %d attempts: %d %+v", asked.Load(), code, body)
 	}
 }
@@ -275,5 +278,58 @@ func TestCallUnderWayGoesOnAtTheNextPrimary(t *testing.T) {
 	}
 	if code, body := h.post("/v1/break", `{"lock":"l"}`); code != 504 || body.Status != "UNKNOWN" {
 		t.Errorf("what cannot be repeated: %d %+v", code, body)
+	}
+}
+
+// What a primary would refuse for certain is refused by who has it, so that it is no matter
+// of what the way there takes.
+func TestReplicaRefusesWhatIsWrong(t *testing.T) {
+	b := serving(t)
+	asked := new(atomic.Int32)
+	front := api.NewHTTP(b, api.HTTPOptions{Log: zerolog.New(t.Output())}).Server()
+	served := front.Handler
+	front.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		served.ServeHTTP(w, r)
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go front.Serve(l) //nolint:errcheck // it is closed
+	defer front.Close()
+	f := follower(l.Addr().String())
+	h := serveHTTP(t, f)
+	door := api.NewHTTP(f, api.HTTPOptions{}).Door()
+	values := func(more ...string) url.Values {
+		v := url.Values{"lock": {"l"}, "token": {"1"}, "file": {"f"}}
+		for i := 0; i < len(more); i += 2 {
+			v.Set(more[i], more[i+1])
+		}
+		return v
+	}
+	for what, v := range map[string]url.Values{
+		"a long lock":  values("lock", strings.Repeat("l", 20<<10)),
+		"a long file":  values("file", strings.Repeat("f", 20<<10)),
+		"a long token": values("token", strings.Repeat("0", 20<<10)+"1"),
+		"IDs":          values("lock", strings.Repeat("l", 20<<10), "client_id", "c", "request_id", "1"),
+	} {
+		if r := door.Append(t.Context(), v, []byte("x")); r.Status != cluster.StatusInvalidArgument {
+			t.Errorf("%s: %v %.200s", what, r.Status, r.Body)
+		}
+	}
+	if r := door.Call(t.Context(), "acquire", []byte(`{"lock":"../l","ttl":"30s"}`)); r.Status != cluster.StatusInvalidArgument {
+		t.Errorf("a name that is none: %v %s", r.Status, r.Body)
+	}
+	// Commas take three bytes each on the way on.
+	code, body := h.post("/v1/append?token=1&file=f&client_id=c&request_id=7&lock="+strings.Repeat(",", 9000), "x")
+	if code != 400 || body.Status != "INVALID_ARGUMENT" || body.ClientID != "c" || body.RequestID != 7 || !strings.Contains(body.Message, "lock name has") {
+		t.Errorf("over HTTP: %d %+v", code, body)
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the primary was asked %d times", n)
+	}
+	if r := door.Append(t.Context(), values("lock", "none"), []byte("x")); r.Status == cluster.StatusInvalidArgument || asked.Load() != 1 {
+		t.Errorf("what is right: %v, the primary was asked %d times", r.Status, asked.Load())
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -27,6 +26,7 @@ func GRPCOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(cluster.MaxAppend + maxOverhead),
 		grpc.MaxHeaderListSize(16 << 10),
+		grpc.ForceServerCodecV2(wire.NewCodec()),
 		// Measured: with goroutines that are kept and fixed windows, unary calls are
 		// half as fast again. Write buffers are shared by default.
 		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))),
@@ -82,11 +82,7 @@ func table[Q any](ctx context.Context, g *grpcServer, m Q, to func(Q) (*locktabl
 	if err != nil {
 		return refusal(err), nil
 	}
-	made := identify(q)
-	a, err := g.s.execute(ctx, q)
-	if made && q.Op == locktable.OpAcquire && ctx.Err() != nil {
-		abandon(ctx, q, g.s.execute)
-	}
+	a, err := g.s.own(ctx, q)
 	return unary(g.s, a, err)
 }
 
@@ -118,6 +114,10 @@ func (g *grpcServer) RotateFile(ctx context.Context, q *pb.RotateFileRequest) (*
 	return table(ctx, g, q, convert.ToRotate)
 }
 
+func (g *grpcServer) SealFile(ctx context.Context, q *pb.SealFileRequest) (*pb.Answer, error) {
+	return table(ctx, g, q, convert.ToSeal)
+}
+
 func (g *grpcServer) Cancel(ctx context.Context, q *pb.CancelRequest) (*pb.Answer, error) {
 	return table(ctx, g, q, convert.ToCancel)
 }
@@ -126,8 +126,21 @@ func (g *grpcServer) BreakLock(ctx context.Context, q *pb.BreakLockRequest) (*pb
 	return table(ctx, g, q, convert.ToBreak)
 }
 
+func (g *grpcServer) Downgrade(ctx context.Context, q *pb.DowngradeRequest) (*pb.Answer, error) {
+	return table(ctx, g, q, convert.ToDowngrade)
+}
+
+func (g *grpcServer) SetMetadata(ctx context.Context, q *pb.SetMetadataRequest) (*pb.Answer, error) {
+	return table(ctx, g, q, convert.ToMetadata)
+}
+
 func (g *grpcServer) RenewLease(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answer, error) {
 	r, err := g.s.renew(ctx, q)
+	return unary(g.s, r, err)
+}
+
+func (g *grpcServer) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
+	r, err := g.s.verify(ctx, q)
 	return unary(g.s, r, err)
 }
 
@@ -151,6 +164,21 @@ func (g *grpcServer) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb
 	return unary(g.s, r, err)
 }
 
+func (g *grpcServer) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.ListFilesResponse, error) {
+	r, err := g.s.listFiles(ctx, q)
+	return unary(g.s, r, err)
+}
+
+func (g *grpcServer) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.BlameFileResponse, error) {
+	r, err := g.s.blameFile(ctx, q)
+	return unary(g.s, r, err)
+}
+
+func (g *grpcServer) ReadFile(ctx context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResponse, error) {
+	r, err := g.s.readFile(ctx, q)
+	return unary(g.s, r, err)
+}
+
 func (g *grpcServer) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
 	r, err := g.s.status(ctx, q)
 	return unary(g.s, r, err)
@@ -159,12 +187,4 @@ func (g *grpcServer) Status(ctx context.Context, q *pb.StatusRequest) (*pb.Statu
 func (g *grpcServer) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
 	r, err := g.s.handover(ctx, q)
 	return unary(g.s, r, err)
-}
-
-func (g *grpcServer) Watch(*pb.WatchRequest, grpc.ServerStreamingServer[pb.WatchResponse]) error {
-	return status.Error(codes.Unimplemented, "Watch is designed and comes later: ask GetLock or ListLocks")
-}
-
-func (g *grpcServer) Session(grpc.BidiStreamingServer[pb.SessionRequest, pb.SessionResponse]) error {
-	return status.Error(codes.Unimplemented, "Session is designed and comes later: use the unary calls")
 }

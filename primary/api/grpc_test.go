@@ -122,6 +122,15 @@ func TestGRPCOverAPrimary(t *testing.T) {
 	}
 	must(c.UnbindFile(ctx, &pb.UnbindFileRequest{ClientId: id, RequestId: 5, Lock: "a/b", Token: got.Token, File: "g"}))
 	must(c.RenewLease(ctx, &pb.RenewLeaseRequest{Lock: "a/b", Token: got.Token}))
+	if v := must(c.Verify(ctx, &pb.VerifyRequest{Lock: "a/b", Token: got.Token})); v.TtlMs <= 0 || v.ClientId != id || v.Lsn < got.Token {
+		t.Errorf("verified: %v", v)
+	}
+	if v, err := c.Verify(ctx, &pb.VerifyRequest{Lock: "a/b", Token: got.Token - 1}); err != nil || v.Status != pb.Status_STATUS_INVALID_TOKEN || v.Holder.GetToken() != got.Token {
+		t.Errorf("an old token: %v, %v", v, err)
+	}
+	if v, err := c.Verify(ctx, &pb.VerifyRequest{Lock: "free", Token: got.Token}); err != nil || v.Status != pb.Status_STATUS_INVALID_TOKEN || v.Holder != nil {
+		t.Errorf("a token of a free lock: %v, %v", v, err)
+	}
 	if l, err := c.GetLock(ctx, &pb.GetLockRequest{Lock: "a/b"}); err != nil || l.Lock.Grant.Token != got.Token ||
 		l.Lock.Grant.Holder.GetPid() != 7 || len(l.Lock.Files) != 1 || l.Lock.Grant.RemainingMs <= 0 || l.Lsn == 0 {
 		t.Errorf("lock: %v %v", l, err)
@@ -225,7 +234,6 @@ func TestGRPCBadInput(t *testing.T) {
 		"long ttl":           {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 1 << 62})},
 		"negative ttl":       {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: -5})},
 		"negative wait":      {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 30000, WaitMs: proto.Int64(-2)})},
-		"shared mode":        {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 30000, Mode: pb.Mode_MODE_SHARED})},
 		"unknown mode":       {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 30000, Mode: 300})},
 		"half an ID":         {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 30000, ClientId: "c"})},
 		"the other half":     {bad, acquire(&pb.AcquireRequest{Lock: "x", TtlMs: 30000, RequestId: 1})},
@@ -291,24 +299,6 @@ func TestGarbageOnTheGRPCPort(t *testing.T) {
 	s.Stop()
 	if err := <-done; err != nil {
 		t.Errorf("serve: %v", err)
-	}
-}
-
-func TestStreamsComeLater(t *testing.T) {
-	c := dialGRPC(t, answering(locktable.Outcome{Status: cluster.StatusOK}))
-	w, err := c.Watch(t.Context(), &pb.WatchRequest{})
-	if err == nil {
-		_, err = w.Recv()
-	}
-	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "later") {
-		t.Errorf("watch: %v", err)
-	}
-	s, err := c.Session(t.Context())
-	if err == nil {
-		_, err = s.Recv()
-	}
-	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "later") {
-		t.Errorf("session: %v", err)
 	}
 }
 

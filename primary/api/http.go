@@ -43,7 +43,8 @@ type HTTP struct {
 	opt HTTPOptions
 	mux *http.ServeMux
 	// guard refuses what a web page of another site has a browser send.
-	guard *http.CrossOriginProtection
+	guard   *http.CrossOriginProtection
+	encoded encodedEvents
 }
 
 // NewHTTP makes the HTTP front end of b.
@@ -86,6 +87,11 @@ func (h *HTTP) routes() {
 	h.handle("POST", "/v1/append", h.append)
 	h.handle("GET", "/v1/locks", h.listLocks)
 	h.handle("GET", "/v1/locks/{name...}", h.getLock)
+	h.handle("GET", "/v1/watch", h.events)
+	h.handle("GET", "/v1/history", h.history)
+	h.handle("GET", "/v1/files", h.listFiles)
+	h.handle("GET", "/v1/files/{name...}", h.readFile)
+	h.handle("GET", "/v1/blame/{name...}", h.blameFile)
 	h.handle("GET", "/v1/status", h.status)
 	h.handle("GET", "/healthz", h.healthz)
 	h.handle("GET", "/readyz", h.readyz)
@@ -189,8 +195,12 @@ func (h *HTTP) write(w http.ResponseWriter, r *http.Request, parse func([]byte) 
 
 // execute runs an operation for a client and sends the answer.
 func (h *HTTP) execute(w http.ResponseWriter, r *http.Request, o *operation) {
-	ctx := r.Context()
-	x, err := h.run(ctx, o, r.Header.Get(forwardedHeader) == "")
+	h.send(w, h.answer(r.Context(), o, r.Header.Get(forwardedHeader) == ""))
+}
+
+// answer runs an operation for a client, and cleans up behind one who is gone.
+func (h *HTTP) answer(ctx context.Context, o *operation, mayForward bool) reply {
+	x, err := h.run(ctx, o, mayForward)
 	if o.cleanUp && ctx.Err() != nil {
 		abandon(ctx, o.request, h.executeAnywhere)
 	}
@@ -198,7 +208,7 @@ func (h *HTTP) execute(w http.ResponseWriter, r *http.Request, o *operation) {
 		// The client is gone or this server stops: if anybody reads this, it is true.
 		x = o.unknown("the call ended before its answer")
 	}
-	h.send(w, x)
+	return x
 }
 
 // run executes an operation here or, if it may, where the primary is. An operation

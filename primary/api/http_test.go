@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,22 +31,34 @@ type site struct {
 	t    *testing.T
 	addr string
 	url  string
+	stop func()
 }
 
 func serveHTTP(t *testing.T, b api.Backend) *site {
+	t.Helper()
+	return serveHTTPWith(t, b, api.HTTPOptions{Log: zerolog.New(t.Output())})
+}
+
+func serveHTTPWith(t *testing.T, b api.Backend, o api.HTTPOptions) *site {
+	t.Helper()
+	return serveFront(t, api.NewHTTP(b, o))
+}
+
+func serveFront(t *testing.T, front *api.HTTP) *site {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewHTTP(b, api.HTTPOptions{Log: zerolog.New(t.Output())}).Server()
+	s := front.Server()
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		s.Close()
 		<-done // closed
 	})
-	return &site{t: t, addr: l.Addr().String(), url: "http://" + l.Addr().String()}
+	t.Cleanup(stop)
+	return &site{t: t, addr: l.Addr().String(), url: "http://" + l.Addr().String(), stop: stop}
 }
 
 // call sends a request and decodes the answer into body, refusing fields that body lacks.
@@ -93,7 +106,7 @@ func TestHTTPStatuses(t *testing.T) {
 		cluster.StatusSecondaryMode: 503, cluster.StatusServerFencing: 503, cluster.StatusHeld: 423, cluster.StatusWaitTimeout: 423,
 		cluster.StatusLeaseExpired: 410, cluster.StatusCancelled: 409, cluster.StatusNoQuorum: 503, cluster.StatusStaleRequest: 409,
 		cluster.StatusInvalidArgument: 400, cluster.StatusTooLarge: 413, cluster.StatusStorageUnavailable: 503,
-		cluster.StatusFileQuarantined: 409, cluster.StatusUnknown: 504,
+		cluster.StatusFileQuarantined: 409, cluster.StatusUnknown: 504, cluster.StatusOffsetMismatch: 412, cluster.StatusFileSealed: 409,
 	}
 	for _, s := range cluster.Statuses() {
 		t.Run(s.String(), func(t *testing.T) {

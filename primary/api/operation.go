@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// operation is a request to the primary that came over HTTP, understood and with its IDs.
+// operation is a request to the primary in HTTP's words, understood and with its IDs.
 type operation struct {
 	path string // with the query
 	body []byte
@@ -48,16 +48,23 @@ func (o *operation) unknown(message string) reply {
 // writes are the operations whose arguments are a JSON object.
 func (h *HTTP) writes() map[string]func(body []byte) (*operation, error) {
 	return map[string]func(body []byte) (*operation, error){
-		"open":    h.openClient,
-		"acquire": tableOperation(h, "acquire", empty[pb.AcquireRequest], convert.ToAcquire),
-		"release": tableOperation(h, "release", empty[pb.ReleaseRequest], convert.ToRelease),
-		"bind":    tableOperation(h, "bind", empty[pb.BindFileRequest], convert.ToBind),
-		"unbind":  tableOperation(h, "unbind", empty[pb.UnbindFileRequest], convert.ToUnbind),
-		"rotate":  tableOperation(h, "rotate", empty[pb.RotateFileRequest], convert.ToRotate),
-		"cancel":  tableOperation(h, "cancel", empty[pb.CancelRequest], convert.ToCancel),
-		"break":   tableOperation(h, "break", empty[pb.BreakLockRequest], convert.ToBreak),
+		"open":      h.openClient,
+		"acquire":   tableOperation(h, "acquire", empty[pb.AcquireRequest], convert.ToAcquire),
+		"downgrade": tableOperation(h, "downgrade", empty[pb.DowngradeRequest], convert.ToDowngrade),
+		"release":   tableOperation(h, "release", empty[pb.ReleaseRequest], convert.ToRelease),
+		"bind":      tableOperation(h, "bind", empty[pb.BindFileRequest], convert.ToBind),
+		"unbind":    tableOperation(h, "unbind", empty[pb.UnbindFileRequest], convert.ToUnbind),
+		"rotate":    tableOperation(h, "rotate", empty[pb.RotateFileRequest], convert.ToRotate),
+		"seal":      tableOperation(h, "seal", empty[pb.SealFileRequest], convert.ToSeal),
+		"cancel":    tableOperation(h, "cancel", empty[pb.CancelRequest], convert.ToCancel),
+		"break":     tableOperation(h, "break", empty[pb.BreakLockRequest], convert.ToBreak),
+		"metadata":  tableOperation(h, "metadata", empty[pb.SetMetadataRequest], convert.ToMetadata),
 		"renew": plainOperation("renew", true, empty[pb.RenewLeaseRequest], func(ctx context.Context, q *pb.RenewLeaseRequest) (reply, error) {
 			a, err := h.s.renew(ctx, q)
+			return answerReply(a, 0), err
+		}),
+		"verify": plainOperation("verify", true, empty[pb.VerifyRequest], func(ctx context.Context, q *pb.VerifyRequest) (reply, error) {
+			a, err := h.s.verify(ctx, q)
 			return answerReply(a, 0), err
 		}),
 		"keepalive": plainOperation("keepalive", true, empty[pb.KeepAliveRequest], func(ctx context.Context, q *pb.KeepAliveRequest) (reply, error) {
@@ -190,21 +197,12 @@ func (h *HTTP) append(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, 0, err)
 		return
 	}
-	m, err := wire.DecodeAppend(query, data)
+	o, err := h.appendOperation(query, data)
 	if err != nil {
 		h.refuse(w, 0, err)
 		return
 	}
-	q, err := convert.ToAppend(m)
-	if err != nil {
-		h.refuse(w, 0, err)
-		return
-	}
-	if identify(q) {
-		query.Set("client_id", string(q.Client))
-		query.Set("request_id", strconv.FormatUint(uint64(q.ID), 10))
-	}
-	h.execute(w, r, h.operation(q, "/v1/append?"+query.Encode(), data))
+	h.execute(w, r, o)
 }
 
 // executeAnywhere executes a cancel or release on behalf of a caller who is gone.

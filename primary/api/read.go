@@ -35,20 +35,61 @@ type seen struct {
 	view      locktable.LockView
 	remaining time.Duration
 	heard     bool
+	others    []sharer // that hold it too, in token order
 }
 
-func see(v primary.View, l locktable.LockView) seen {
-	x := seen{view: l, remaining: convert.RemainingUnknown}
-	if v.Remaining != nil {
-		x.remaining = v.Remaining(l.Grant.Token)
+// sharer is one of several holders.
+type sharer struct {
+	grant     locktable.Grant
+	remaining time.Duration
+	heard     bool
+}
+
+// see takes in a lock and, as far as room reaches, its further holders.
+func see(v primary.View, l locktable.LockView, room *int) seen {
+	first := seeGrant(v, l.Grant)
+	l.Grant = first.grant
+	x := seen{view: l, remaining: first.remaining, heard: first.heard}
+	if l.Holders < 2 {
+		return x
 	}
-	if v.Heard != nil {
-		x.heard = v.Heard(l.Grant.Client)
+	for g := range v.Table.Grants(l.Name) {
+		if g.Token == l.Grant.Token {
+			continue
+		}
+		if *room <= 0 {
+			break
+		}
+		*room--
+		x.others = append(x.others, seeGrant(v, g))
 	}
 	return x
 }
 
-func (x *seen) proto() *pb.Lock { return convert.FromView(&x.view, x.remaining, x.heard) }
+func seeGrant(v primary.View, g locktable.Grant) sharer {
+	x := sharer{grant: g, remaining: convert.RemainingUnknown}
+	if v.Remaining != nil {
+		x.remaining = v.Remaining(g.Lock, g.Token)
+	}
+	if a := g.Ask; a != nil && v.Grace != nil {
+		known := *a
+		known.Remaining = v.Grace(g.Token)
+		x.grant.Ask = &known
+	}
+	if v.Heard != nil {
+		x.heard = v.Heard(g.Client)
+	}
+	return x
+}
+
+func (x *seen) proto() *pb.Lock {
+	l := convert.FromView(&x.view, x.remaining, x.heard)
+	for i := range x.others {
+		o := &x.others[i]
+		l.SharedHolders = append(l.SharedHolders, convert.FromGrant(&o.grant, o.remaining, o.heard))
+	}
+	return l
+}
 
 // enough says whether a reading is what the caller wants, and else why not.
 func enough(r Reading, primaryOnly bool, minLSN uint64) (pb.Status, string) {
@@ -107,7 +148,8 @@ func (s *service) getLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		if !ok {
 			return
 		}
-		lock = see(v, l)
+		room := pageSize(q.GetMaxWaiters())
+		lock = see(v, l, &room)
 		for w := range v.Table.Waiters(name) {
 			if len(waiters) == pageSize(q.GetMaxWaiters()) {
 				break
@@ -141,8 +183,9 @@ func (s *service) getLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 func (s *service) page(ctx context.Context, prefix string, after cluster.LockName, size int) ([]seen, Reading, error) {
 	var locks []seen
 	reading, err := s.b.Read(ctx, func(v primary.View) {
+		room := maxPage
 		for l := range v.Table.Locks(prefix, after) {
-			if locks = append(locks, see(v, l)); len(locks) > size {
+			if locks = append(locks, see(v, l, &room)); len(locks) > size {
 				return
 			}
 		}

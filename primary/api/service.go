@@ -7,10 +7,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -23,9 +25,24 @@ import (
 type service struct {
 	b    Backend
 	self cluster.ServerID
+	// large has room for one: who reads a large table for a watch.
+	large chan struct{}
+	// watchers are served now.
+	watchers atomic.Int64
+	// searches has room for those who search the history.
+	searches   chan struct{}
+	searchWait time.Duration
+	// volume has room for those who read the volume, stuck ones included.
+	volume  chan struct{}
+	counted lastCount
 }
 
-func newService(b Backend) *service { return &service{b: b, self: b.Status().Server} }
+func newService(b Backend) *service {
+	return &service{
+		b: b, self: b.Status().Server, large: make(chan struct{}, 1), searches: make(chan struct{}, searches), searchWait: searchWait,
+		volume: make(chan struct{}, maxVolume),
+	}
+}
 
 // identify gives a request that brought no IDs those of a client of its own,
 // and says whether it did.
@@ -50,6 +67,17 @@ func (s *service) execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 		out.Lock = q.Lock
 	}
 	return s.answer(&out), nil
+}
+
+// own is execute for a request that may lack IDs: behind an acquire under made
+// ones whose caller is gone it cleans up.
+func (s *service) own(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
+	made := identify(q)
+	a, err := s.execute(ctx, q)
+	if made && q.Op == locktable.OpAcquire && ctx.Err() != nil {
+		abandon(ctx, q, s.execute)
+	}
+	return a, err
 }
 
 // requestOf is the request that an answer to q is about.
@@ -125,6 +153,47 @@ func (s *service) renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 	return s.answer(&out), nil
 }
 
+// verify says whether a token is the live one of its lock, or one of those that share it,
+// and which. Only a primary knows: what a replica has may have ended since.
+func (s *service) verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
+	lock, token, err := convert.ToLease(q)
+	if err != nil {
+		return refusal(err), nil
+	}
+	out := locktable.Outcome{Lock: lock, Token: token}
+	var mode *pb.Mode
+	reading, err := s.b.Read(ctx, func(v primary.View) {
+		g, live := v.Table.Live(lock, token)
+		holders := 0
+		if !live {
+			l, _ := v.Table.Lock(lock)
+			g, holders = l.Grant, l.Holders
+		}
+		out.Status, out.Epoch, out.Client = cluster.StatusOK, g.Epoch, g.Client
+		if live && v.Remaining != nil {
+			out.TTL, out.Request = v.Remaining(lock, token), g.Request
+			mode = pb.Mode(g.Mode).Enum()
+			return
+		}
+		out.Status, out.Message, out.Client = cluster.StatusInvalidToken, "nobody holds the lock", ""
+		if g.Token != 0 {
+			out.Message = fmt.Sprintf("the lock is held under token %d", g.Token)
+			out.Holder = &locktable.LockHolder{Client: g.Client, Token: g.Token, Holder: g.Holder, Since: g.Since, Mode: g.Mode, Count: holders}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if status, message := enough(reading, true, 0); status != pb.Status_STATUS_OK {
+		out = locktable.Outcome{Status: cluster.Status(status), Message: message, Lock: lock, Token: token}
+		mode = nil
+	}
+	out.LSN = reading.LSN
+	a := s.answer(&out)
+	a.Mode = mode
+	return a, nil
+}
+
 // keepAlive renews all that a client holds and waits for.
 func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
 	r := &pb.KeepAliveResponse{Correlation: q.GetCorrelation(), ClientId: q.GetClientId()}
@@ -133,7 +202,11 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
 		return r, nil
 	}
-	grants, out, err := s.b.KeepAlive(ctx, client, int(q.GetHeld()))
+	held := int(q.GetHeld())
+	if q.GetHeld() == wire.HeldUnsaid {
+		held = -1
+	}
+	grants, asks, out, err := s.b.KeepAlive(ctx, client, held)
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +214,9 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 	r.Primary, r.RetryAfterMs = s.advice(out.Status)
 	for _, g := range grants {
 		r.Grants = append(r.Grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
+	}
+	for i := range asks {
+		r.Asks = append(r.Asks, convert.FromAsk(&asks[i]))
 	}
 	r.Differs = grants != nil
 	return r, nil

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
@@ -53,7 +54,7 @@ func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
 		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
 		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage), Warnings: x.Warnings, Canary: canaryProto(x.Canary)},
 		Able:   x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
-		HeardAgoMs: heard, Conflict: x.Conflict,
+		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited,
 	}
 }
 
@@ -73,8 +74,7 @@ func roleProto(word string) pb.Role {
 	return pb.Role_ROLE_UNREACHABLE
 }
 
-// count adds what is in the table, if that can be had now. Locks are counted one
-// by one, a page in each read, so that no read is long.
+// count adds what is in the table, if that can be had now.
 func (s *service) count(ctx context.Context, r *pb.StatusResponse) {
 	var locks, clients, files int
 	quarantined := 0
@@ -96,30 +96,82 @@ func (s *service) count(ctx context.Context, r *pb.StatusResponse) {
 	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
-	after, last := cluster.LockName(""), false
-	for n := 0; !last && n < maxCounted; n += maxPage {
-		page, reading, err := s.page(ctx, "", after, maxPage)
+	n := s.counted.of(func() counts { return s.countLocks(ctx) })
+	t.Held, t.Waiting, t.Unheard = n.held, n.waiting, n.unheard
+	if !n.all || files == maxPage {
+		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", n.last, maxPage)
+	}
+}
+
+// counts are what is counted lock by lock, up to the last one.
+type counts struct {
+	held, waiting, unheard uint64
+	last                   cluster.LockName
+	all                    bool
+	pages                  int
+}
+
+// countLocks counts a page in each read, so that no read is long.
+func (s *service) countLocks(ctx context.Context) (c counts) {
+	for n := 0; !c.all && n < maxCounted; n += maxPage {
+		page, reading, err := s.page(ctx, "", c.last, maxPage)
 		if err != nil || reading.Status != cluster.StatusOK {
 			break
 		}
-		if last = len(page) <= maxPage; !last {
+		if c.all = len(page) <= maxPage; !c.all {
 			page = page[:maxPage]
 		}
+		c.pages++
 		for i := range page {
 			x := &page[i]
-			t.Waiting += uint64(x.view.QueueLength)
+			c.waiting += uint64(x.view.QueueLength)
 			if x.view.Grant.Token != 0 {
-				t.Held++
-				if !x.heard && x.remaining != convert.RemainingUnknown {
-					t.Unheard++
-				}
+				c.held++
+				c.unheard += x.unheard()
 			}
-			after = x.view.Name
+			c.last = x.view.Name
 		}
 	}
-	if !last || files == maxPage {
-		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", after, maxPage)
+	return c
+}
+
+// lastCount keeps what was counted of a large table: clients that look for a primary
+// ask often, and all at once.
+type lastCount struct {
+	mu sync.Mutex
+	counts
+	until time.Time
+}
+
+// keepCount is how many times longer than a count took it is kept.
+const keepCount = 20
+
+func (l *lastCount) of(count func() counts) counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	began := time.Now()
+	if began.Before(l.until) {
+		return l.counts
 	}
+	l.counts = count()
+	if l.pages > 1 {
+		l.until = began.Add((1 + keepCount) * time.Since(began))
+	}
+	return l.counts
+}
+
+// unheard counts the holders, as far as they are listed, that were not heard in this reign.
+func (x *seen) unheard() (n uint64) {
+	count := func(heard bool, remaining time.Duration) {
+		if !heard && remaining != convert.RemainingUnknown {
+			n++
+		}
+	}
+	count(x.heard, x.remaining)
+	for i := range x.others {
+		count(x.others[i].heard, x.others[i].remaining)
+	}
+	return n
 }
 
 // ready says whether this server is of use to clients: it serves, or its table is fed.

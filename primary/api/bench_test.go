@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// BenchmarkPair measures acquire and release of one's own lock through clientlib, a
+// session on loopback and a primary without replicas on the real filesystem under the
+// temporary directory: check, fdatasync and group commit included.
+func BenchmarkPair(b *testing.B) {
+	for _, callers := range []int{1, 16, 64, 256} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			c := benchClient(b)
+			locks := make([]cluster.LockName, callers+1)
+			for i := range locks {
+				locks[i] = cluster.LockName(fmt.Sprintf("bench/%d", i))
+			}
+			warm, err := c.Acquire(b.Context(), "bench/warm", clientlib.AcquireOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := warm.Release(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			var n atomic.Int64
+			b.SetParallelism((callers + 1) / 2)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				name := locks[n.Add(1)-1]
+				for pb.Next() {
+					l, err := c.Acquire(context.Background(), name, clientlib.AcquireOptions{})
+					if err == nil {
+						err = l.Release(context.Background())
+					}
+					if err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkAppend measures appends of 100 bytes likewise, each caller to a file of its
+// own under a lock that it holds.
+func BenchmarkAppend(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			c := benchClient(b)
+			held := make([]*clientlib.Lock, callers+1)
+			for i := range held {
+				var err error
+				if held[i], err = c.Acquire(b.Context(), cluster.LockName(fmt.Sprintf("bench/%d", i)), clientlib.AcquireOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			data := make([]byte, 100)
+			var n atomic.Int64
+			b.SetParallelism((callers + 1) / 2)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				i := n.Add(1) - 1
+				file := cluster.FileName(fmt.Sprintf("bench/%d.log", i))
+				for pb.Next() {
+					if _, err := held[i].Append(context.Background(), file, data); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func benchClient(b *testing.B) *clientlib.Client {
+	b.Helper()
+	fsys, err := osfs.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := volume.Init(b.Context(), fsys, members(), rand.Reader); err != nil {
+		b.Fatal(err)
+	}
+	v, err := volume.Open(fsys, volume.Options{Server: 1, Random: rand.Reader})
+	if err != nil {
+		b.Fatal(err)
+	}
+	prepared, err := v.Prepare(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := v.Claim(b.Context(), prepared)
+	if err != nil {
+		b.Fatal(err)
+	}
+	hub := watch.New(time.Minute)
+	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.Nop(), Watch: hub.Feed(false)})
+	ctx, stop := context.WithCancel(context.Background())
+	hubEnded := make(chan error, 1)
+	go func() { hubEnded <- hub.Run(ctx) }()
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	<-p.Serving()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := grpc.NewServer(api.GRPCOptions()...)
+	api.RegisterGRPC(g, &backend{self: 1, members: members(), p: p, hub: hub})
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	c, err := clientlib.New(clientlib.Options{Endpoints: []string{l.Addr().String()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		c.Close()
+		g.Stop()
+		<-served
+		stop()
+		<-done
+		<-hubEnded
+		if err := v.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return c
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// FollowFile implements the service. Whatever ends it is a value, the last message of the
+// stream; only a client that went away gets an error.
+func (g *grpcServer) FollowFile(q *pb.FollowFileRequest, stream grpc.ServerStreamingServer[pb.ReadFileResponse]) error {
+	ctx := stream.Context()
+	return streamEnded(ctx, g.s.followFile(ctx, q, stream.Send))
+}
+
+// following is one follower of a file. It belongs to one goroutine. The watch hub tells it
+// when to look; where the file ends it asks the table, as a read does. Only the end of a
+// generation that was rotated away, which the table no longer knows, it has from events:
+// such a file was made durable before its rotation was logged.
+type following struct {
+	s    *service
+	name cluster.FileName
+	send func(*pb.ReadFileResponse) error
+	w    *watch.Watcher
+	file *openFile
+	end  fileEnd // of the generation that is followed
+	at   int64   // up to here it was told
+	seen int64   // it ends there or behind, by the events
+}
+
+// followFile serves a follower until it ends: with a message that says why, with an error
+// of send, or with ctx.
+func (s *service) followFile(ctx context.Context, q *pb.FollowFileRequest, send func(*pb.ReadFileResponse) error) error {
+	x := &following{s: s, name: cluster.FileName(q.GetFile()), send: send}
+	defer x.close()
+	err := x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-x.w.Wake():
+		}
+		err = x.step(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case asRefusal(err):
+		r := s.refusedRead(x.name, &x.end, err)
+		r.Offset = x.at
+		return send(r)
+	}
+	return err // of send
+}
+
+func (x *following) close() {
+	x.unwatch()
+	if x.file != nil {
+		x.file.close()
+		x.file = nil
+	}
+}
+
+func (x *following) unwatch() {
+	if x.w != nil {
+		x.w.Close()
+		x.w = nil
+	}
+}
+
+// begin finds the file and tells what there is behind the offset, at least where it ends.
+func (x *following) begin(ctx context.Context, generation cluster.Generation, offset *int64) error {
+	if err := x.look(ctx); err != nil {
+		return err
+	}
+	x.at = x.end.state.End
+	if offset != nil {
+		x.at = *offset
+	}
+	if err := x.end.wants(x.name, generation, x.at); err != nil {
+		return err
+	}
+	if err := x.open(ctx); err != nil {
+		return err
+	}
+	return x.tell(ctx, true)
+}
+
+// look asks the table where the file ends, and watches from that state on.
+func (x *following) look(ctx context.Context) error {
+	for x.w == nil {
+		now, err := x.s.lookAtFile(ctx, x.name)
+		if err != nil {
+			return err
+		}
+		x.end = now
+		w, end := x.s.b.Hub().Watch(watch.Options{
+			Lock: x.end.state.Lock, Resume: true, After: x.end.reading.LSN,
+			Kinds: watch.KindsOf(locktable.KindAppend, locktable.KindRotate, locktable.KindSeal, locktable.KindUnbind, locktable.KindQuarantine),
+		})
+		switch {
+		case end == nil:
+			x.w = w
+		case !end.Gap:
+			return refusedWatch(end)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+	}
+	x.seen = x.end.state.End
+	return nil
+}
+
+func (x *following) open(ctx context.Context) (err error) {
+	if x.file != nil {
+		x.file.close()
+	}
+	x.file, err = x.s.openGeneration(ctx, x.name, &x.end.state)
+	return err
+}
+
+// step takes what the hub has told and tells what became of the file.
+func (x *following) step(ctx context.Context) error {
+	b := x.w.Take()
+	for _, e := range b.Events {
+		if err := x.happened(ctx, e); err != nil {
+			return err
+		}
+	}
+	if b.End != nil {
+		return x.ended(ctx, b.End)
+	}
+	return x.catchUp(ctx)
+}
+
+// happened takes one event of the file's lock.
+func (x *following) happened(ctx context.Context, e *pb.Event) error {
+	kind := locktable.Kind(e.GetKind())
+	if kind == locktable.KindReign || kind == locktable.KindResigned {
+		_, err := x.s.lookAtFile(ctx, x.name) // is this server still the one to ask?
+		return err
+	}
+	if e.GetFile() != string(x.name) {
+		return nil
+	}
+	own := cluster.Generation(e.GetGeneration()) == x.end.state.Generation
+	switch {
+	case kind == locktable.KindAppend && own:
+		x.seen = max(x.seen, e.GetOffset()+e.GetLength())
+	case kind == locktable.KindSeal && own:
+		return x.sealed(ctx)
+	case kind == locktable.KindRotate:
+		return x.rotated(ctx, cluster.Generation(e.GetGeneration()))
+	case kind == locktable.KindUnbind:
+		if err := x.rest(ctx); err != nil {
+			return err
+		}
+		return wire.Invalid(fmt.Sprintf("file %q is not bound to a lock any more", x.name))
+	case kind == locktable.KindQuarantine:
+		return &wire.Error{Status: cluster.StatusFileQuarantined, Message: e.GetReason()}
+	}
+	return nil
+}
+
+// catchUp tells what was appended. Where the table is at a later generation already, the
+// events that say how this one ended are still to come: without them it is not known that
+// its bytes can be trusted.
+func (x *following) catchUp(ctx context.Context) error {
+	if x.seen <= x.at {
+		return nil
+	}
+	now, err := x.s.lookAtFile(ctx, x.name)
+	switch {
+	case errors.Is(err, wire.ErrInvalidArgument): // unbound, likewise
+		return nil
+	case err != nil || now.state.Generation != x.end.state.Generation:
+		return err
+	}
+	x.end, x.seen = now, max(x.seen, now.state.End)
+	return x.tell(ctx, false)
+}
+
+// sealed tells that nothing comes any more in this generation.
+func (x *following) sealed(ctx context.Context) error {
+	now, err := x.s.lookAtFile(ctx, x.name)
+	if err != nil || now.state.Generation != x.end.state.Generation {
+		return err
+	}
+	x.end = now
+	return x.tell(ctx, true)
+}
+
+// rest tells the generation up to where it ended. It was not quarantined, or an event would
+// have said so before, so it was whole and durable when its end was logged.
+func (x *following) rest(ctx context.Context) error {
+	x.end.state.End, x.end.state.LastLength = max(x.seen, x.end.state.End), 0
+	return x.tell(ctx, false)
+}
+
+// rotated tells the rest of the old generation and goes on with the next one.
+func (x *following) rotated(ctx context.Context, next cluster.Generation) error {
+	if next <= x.end.state.Generation {
+		return nil // it was the present one when the follower began
+	}
+	if err := x.rest(ctx); err != nil {
+		return err
+	}
+	now, err := x.s.lookAtFile(ctx, x.name)
+	if err != nil {
+		return err
+	}
+	if err := now.wants(x.name, next, 0); err != nil {
+		return err // it was rotated again: what stood in between was not told
+	}
+	x.end, x.at, x.seen = now, 0, now.state.End
+	if err := x.open(ctx); err != nil {
+		return err
+	}
+	return x.tell(ctx, true)
+}
+
+// ended goes on after a gap in the events, as long as the generation is the same.
+func (x *following) ended(ctx context.Context, end *watch.End) error {
+	if !end.Gap && end.Status != cluster.StatusCancelled {
+		return refusedWatch(end)
+	}
+	generation := x.end.state.Generation
+	x.unwatch()
+	if err := x.look(ctx); err != nil {
+		return err
+	}
+	if err := x.end.wants(x.name, generation, x.at); err != nil {
+		return err
+	}
+	return x.tell(ctx, false)
+}
+
+func refusedWatch(end *watch.End) error {
+	return &wire.Error{Status: end.Status, Message: end.Message}
+}
+
+// tell sends what is not told yet, in pieces; with force at least one message.
+func (x *following) tell(ctx context.Context, force bool) error {
+	for ; force || x.at < x.end.state.End; force = false {
+		r := x.end.response(x.name, x.at)
+		var err error
+		if r.Data, err = x.file.piece(ctx, &x.end.state, x.at, maxPiece); err != nil {
+			return err
+		}
+		if err := x.send(r); err != nil {
+			return err
+		}
+		x.at += int64(len(r.Data))
+	}
+	return nil
+}

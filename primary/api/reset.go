@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// A reset tells the state at one LSN, and a watch goes on with exactly the events
+// after it. A table may be too large to be read at once, so it is read in pages, each at
+// an LSN of its own, while the hub collects what changes; applied to the pages, that
+// makes the state at the LSN of the last one. Large tables are read one at a time.
+
+const (
+	// resetPage locks are read at once: the core loop must not notice.
+	resetPage = 256
+	// resetTries is how often a reset is begun that something comes in between of.
+	resetTries = 5
+)
+
+// page is a part of the table, in order of names, at one LSN.
+type page struct {
+	at    cluster.LSN
+	local bool // a replica's
+	locks []seen
+	// last is the end of the names that the page stands for; "" = there is none.
+	last cluster.LockName
+}
+
+// reset tells the state, and readies the watch for what comes after it.
+func (x *watching) reset(ctx context.Context, reason string) (over bool, err error) {
+	for range resetTries {
+		pages, reading, end, err := x.collect(ctx)
+		switch {
+		case err != nil:
+			return true, err
+		case end == nil:
+			return false, x.sendReset(pages, reading, reason)
+		case !end.Gap:
+			return true, x.end(0, end.Status, end.Message)
+		}
+		if end.Message != "" {
+			reason = end.Message
+		}
+	}
+	return true, x.end(0, cluster.StatusStorageUnavailable, "the table was replaced again and again while it was read")
+}
+
+// collect reads the state and leaves the watch behind it. An end that is a gap says
+// that it should be tried again.
+func (x *watching) collect(ctx context.Context) (pages []*page, reading Reading, end *watch.End, err error) {
+	x.close()
+	if x.large {
+		select {
+		case x.s.large <- struct{}{}:
+			defer func() { <-x.s.large }()
+		case <-ctx.Done():
+			return nil, reading, nil, context.Cause(ctx)
+		}
+	}
+	o := x.o
+	o.Resume = false
+	if x.w, end = x.s.b.Hub().Watch(o); end != nil {
+		return nil, reading, end, nil
+	}
+	pages, reading, err = x.pages(ctx)
+	switch {
+	case err != nil:
+		return nil, reading, nil, err
+	case reading.Status != cluster.StatusOK:
+		return nil, reading, &watch.End{Status: reading.Status, Message: "the table cannot be read here now"}, nil
+	case reading.Local && reading.LSN < x.told:
+		// The table that came in place of events is older than those that the client knows.
+		return nil, reading, &watch.End{Status: cluster.StatusSecondaryMode, Message: fmt.Sprintf("this replica stands at LSN %d, and LSN %d was told", reading.LSN, x.told)}, nil
+	case pages == nil:
+		return nil, reading, &watch.End{Gap: true}, nil
+	}
+	changed, ok := x.w.Settle(reading.LSN)
+	if !ok {
+		return nil, reading, x.w.Take().End, nil
+	}
+	if len(pages) > 1 && !settle(pages, changed) {
+		return nil, reading, &watch.End{Gap: true}, nil
+	}
+	return pages, reading, nil, nil
+}
+
+// pages reads what is watched. The reading is that of the last page. A table that
+// turns out to be large has to wait for its turn: there are no pages then.
+func (x *watching) pages(ctx context.Context) (pages []*page, reading Reading, err error) {
+	if x.o.Lock != "" {
+		p := &page{}
+		reading, err = x.s.b.Read(ctx, func(v primary.View) {
+			if l, ok := v.Table.Lock(x.o.Lock); ok {
+				room := maxPage
+				p.locks = append(p.locks, see(v, l, &room))
+			}
+		})
+		return []*page{p}, reading, err
+	}
+	for after := cluster.LockName(""); ; {
+		locks, r, err := x.s.page(ctx, x.o.Prefix, after, resetPage)
+		if err != nil || r.Status != cluster.StatusOK {
+			return nil, r, err
+		}
+		p := &page{at: r.LSN, local: r.Local, locks: locks}
+		if len(locks) > resetPage {
+			if !x.large {
+				x.large = true
+				return nil, r, nil
+			}
+			after = locks[resetPage-1].view.Name
+			p.locks, p.last = locks[:resetPage], after
+		}
+		if pages = append(pages, p); p.last == "" {
+			return pages, r, nil
+		}
+	}
+}
+
+// settle brings pages from their LSNs to that of the last one, by what changed since
+// the first. False says that everything changed at once, or what was not read.
+func settle(pages []*page, changed []*pb.Event) bool {
+	of := map[*page]map[cluster.LockName][]*pb.Event{}
+	for _, e := range changed {
+		if e.GetKind() == pb.EventKind_EVENT_KIND_FORCE_CLEAR {
+			return false
+		}
+		name := cluster.LockName(e.GetLock())
+		i, _ := slices.BinarySearchFunc(pages, name, func(p *page, name cluster.LockName) int {
+			if p.last == "" {
+				return 1
+			}
+			return strings.Compare(string(p.last), string(name))
+		})
+		p := pages[i]
+		if name == "" || cluster.LSN(e.GetLsn()) <= p.at {
+			continue
+		}
+		if of[p] == nil {
+			of[p] = map[cluster.LockName][]*pb.Event{}
+		}
+		of[p][name] = append(of[p][name], e)
+	}
+	for p, events := range of {
+		if !p.settle(events) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *page) settle(events map[cluster.LockName][]*pb.Event) bool {
+	for i := range p.locks {
+		l := &p.locks[i]
+		for _, e := range events[l.view.Name] {
+			if !l.advance(e, p.local) {
+				return false
+			}
+		}
+		delete(events, l.view.Name)
+	}
+	for name, events := range events { // of locks that were not in the table
+		l := seen{view: locktable.LockView{Name: name, Grant: locktable.Grant{Lock: name}}, remaining: convert.RemainingUnknown}
+		for _, e := range events {
+			if !l.advance(e, p.local) {
+				return false
+			}
+		}
+		p.locks = append(p.locks, l)
+	}
+	p.locks = slices.DeleteFunc(p.locks, func(l seen) bool {
+		return l.view.Grant.Token == 0 && l.view.QueueLength == 0 && l.view.FileCount == 0
+	})
+	slices.SortFunc(p.locks, func(a, b seen) int { return strings.Compare(string(a.view.Name), string(b.view.Name)) })
+	return true
+}
+
+// advance is what an event does to the view of its lock. False says that this is not known.
+func (l *seen) advance(e *pb.Event, local bool) bool {
+	v := &l.view
+	switch locktable.Kind(e.GetKind()) {
+	case locktable.KindGrant:
+		if v.QueueLength > 0 { // a lock with a queue is granted to those in line
+			v.QueueLength--
+		}
+		l.join(e, local)
+	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
+		return l.part(cluster.Token(e.GetToken()))
+	case locktable.KindDowngrade:
+		v.Grant.Mode = locktable.ModeShared
+	case locktable.KindMetadata, locktable.KindAsk:
+		l.say(e, local)
+	case locktable.KindEnqueue:
+		v.QueueLength++
+	case locktable.KindWaitTimeout, locktable.KindCancel:
+		v.QueueLength--
+	case locktable.KindBind:
+		v.FileCount++
+	case locktable.KindUnbind:
+		v.FileCount--
+	}
+	return true
+}
+
+// join adds a holder.
+func (l *seen) join(e *pb.Event, local bool) {
+	h := e.GetHolder()
+	x := sharer{remaining: convert.RemainingUnknown, grant: locktable.Grant{
+		Lock: l.view.Name, Token: cluster.Token(e.GetToken()), Epoch: cluster.Epoch(e.GetEpoch()),
+		Client: cluster.ClientID(e.GetClientId()), Request: cluster.RequestID(e.GetRequestId()), TTL: time.Duration(e.GetTtlMs()) * time.Millisecond,
+		Mode:   locktable.Mode(e.GetMode()),
+		Holder: locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
+		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(),
+	}}
+	if !local {
+		x.remaining, x.heard = x.grant.TTL, true
+	}
+	if l.view.Holders++; l.view.Holders > 1 {
+		if len(l.others)+2 == l.view.Holders && len(l.others) < maxPage { // else older ones are not listed
+			l.others = append(l.others, x)
+		}
+		return
+	}
+	l.view.Grant, l.remaining, l.heard = x.grant, x.remaining, x.heard
+}
+
+// say is what a holder says or is asked. That of one who is not listed is told to nobody.
+func (l *seen) say(e *pb.Event, local bool) {
+	g := &l.view.Grant
+	if token := cluster.Token(e.GetToken()); token != g.Token {
+		i := slices.IndexFunc(l.others, func(x sharer) bool { return x.grant.Token == token })
+		if i < 0 {
+			return
+		}
+		g = &l.others[i].grant
+	}
+	if e.GetKind() == pb.EventKind_EVENT_KIND_METADATA {
+		g.Metadata = e.GetMetadata()
+		return
+	}
+	grace := time.Duration(e.GetWaitMs()) * time.Millisecond
+	g.Ask = &locktable.Ask{
+		Lock: l.view.Name, Token: g.Token, LSN: cluster.LSN(e.GetLsn()), Grace: grace,
+		Actor: e.GetActor(), Reason: e.GetReason(), Request: g.Request, Remaining: grace,
+	}
+	if local {
+		g.Ask.Remaining = convert.RemainingUnknown
+	}
+}
+
+// part takes a holder out. One that is not listed is only counted. False says that the one
+// who is shown next was not read.
+func (l *seen) part(token cluster.Token) bool {
+	if l.view.Holders > 0 {
+		l.view.Holders--
+	}
+	if token != l.view.Grant.Token {
+		l.others = slices.DeleteFunc(l.others, func(x sharer) bool { return x.grant.Token == token })
+		return true
+	}
+	l.view.Grant = locktable.Grant{Lock: l.view.Name}
+	if len(l.others) > 0 {
+		l.view.Grant, l.remaining, l.heard = l.others[0].grant, l.others[0].remaining, l.others[0].heard
+		l.others = l.others[1:]
+		return true
+	}
+	return l.view.Holders == 0
+}
+
+// sendReset sends the pages. The memory of each is free when it was sent.
+func (x *watching) sendReset(pages []*page, reading Reading, reason string) error {
+	r := &pb.WatchResponse{Status: pb.Status_STATUS_OK, Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN)}
+	part := &pb.Reset{Reason: reason}
+	for i, p := range pages {
+		pages[i] = nil
+		for len(p.locks) > 0 || i == len(pages)-1 {
+			n := min(len(p.locks), maxTold-len(part.Locks))
+			for j := range p.locks[:n] {
+				part.Locks = append(part.Locks, p.locks[j].proto())
+			}
+			p.locks = p.locks[n:]
+			part.Last = i == len(pages)-1 && len(p.locks) == 0
+			if len(part.Locks) < maxTold && !part.Last {
+				break // the next page has more
+			}
+			r.Reset_ = part
+			if err := x.send(r); err != nil || part.Last {
+				return err
+			}
+			part = &pb.Reset{Part: part.Part + 1, Reason: reason}
+			r = &pb.WatchResponse{Status: r.Status, Epoch: r.Epoch, Lsn: r.Lsn}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is counted of a large table is kept for a while, of a small one never.
+func TestLargeTableIsNotCountedForEverybody(t *testing.T) {
+	for pages, want := range map[int]int{1: 100, 2: 5} {
+		synctest.Test(t, func(t *testing.T) {
+			var l lastCount
+			n := 0
+			for range 100 {
+				c := l.of(func() counts {
+					n++
+					time.Sleep(5 * time.Millisecond)
+					return counts{pages: pages, held: uint64(n)}
+				})
+				if c.held != uint64(n) {
+					t.Errorf("%d held, want what was counted last, %d", c.held, n)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			if n != want {
+				t.Errorf("with %d pages it was counted %d times, want %d", pages, n, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary
+
+import (
+	"bytes"
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// startWatch makes the watch hub listen to this reign, until it ends. What was
+// committed is told by publish.
+func (p *Primary) startWatch() {
+	f := p.opt.Watch
+	if f == nil {
+		return
+	}
+	f.Begin(p.feed.position(), p.Epoch())
+	context.AfterFunc(p.reign.Context(), func() { f.End("the reign ended") })
+}
+
+// publish hands a committed batch to the pushers and to the watch hub, which share
+// one copy of its frame: the batch is used again.
+func (p *Primary) publish(b *batch) {
+	replicas, hub := len(p.feed.wakes) > 0, p.opt.Watch
+	if b.Len() == 0 || !replicas && hub == nil {
+		return
+	}
+	frame := bytes.Clone(b.Elided())
+	if replicas {
+		p.feed.add(b.Start(), b.End(), frame)
+	}
+	if hub != nil {
+		hub.Frames(b.Start(), b.End(), p.Epoch(), frame, b.losses)
+	}
+}
+
+// noteEnds notes what a record ends, for the history, and whom it takes a grant away
+// or asks for it, while the table still knows the grant: the record does not say.
+func (c *core) noteEnds(r *locktable.Record) {
+	switch r.Kind {
+	case locktable.KindGrant, locktable.KindForceClear:
+		c.told.Observe(c.table, r, &c.cur.ended)
+		if r.Kind == locktable.KindForceClear && c.p.opt.Watch != nil {
+			c.loseAll(r)
+			c.cur.losses = append(c.cur.losses, watch.ClearedOf(r))
+		}
+		return
+	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk:
+	default:
+		return
+	}
+	g, live := c.table.Live(r.Lock, r.Token)
+	if !live {
+		return
+	}
+	if r.Kind != locktable.KindAsk {
+		c.told.Ended(c.table, &g, r, &c.cur.ended)
+	}
+	if c.p.opt.Watch != nil {
+		c.lose(&g, r)
+	}
+}
+
+// maxCleared is how many holders are told each of its own loss by one record that ends all
+// grants. All hear then that everything is lost.
+const maxCleared = 1 << 14
+
+// loseAll has all holders told that a record ends their grants, but for those whom nobody
+// could tell.
+func (c *core) loseAll(r *locktable.Record) {
+	for l := range c.table.Leases("", 0) {
+		if len(c.cur.losses) >= maxCleared {
+			return
+		}
+		if l.Token() == 0 || l.Client().ID().Anonymous() {
+			continue
+		}
+		if g, live := c.table.Live(l.Lock(), l.Token()); live {
+			c.lose(&g, r)
+		}
+	}
+}
+
+// lose has a holder told that its grant ends or is asked for. A holder's own release takes
+// nothing away.
+func (c *core) lose(g *locktable.Grant, r *locktable.Record) {
+	switch {
+	case r.Kind == locktable.KindRelease && r.Client == g.Client:
+	case r.Kind == locktable.KindAsk:
+		c.cur.losses = append(c.cur.losses, watch.AskOf(g, r))
+	default:
+		loss := watch.LossOf(g, r)
+		loss.Told.LastAppend = c.lastAppend(g)
+		c.cur.losses = append(c.cur.losses, loss)
+	}
+}
+
+// note keeps the last append under each live token.
+func (c *core) note(r *locktable.Record) {
+	a := c.appended[r.Token]
+	if a == nil {
+		a = &pb.Receipt{}
+		c.appended[r.Token] = a
+	}
+	a.File, a.Offset, a.Length, a.Crc32C = string(r.File), r.Offset, r.Length, r.CRC
+	a.Lsn, a.Token, a.Epoch, a.Generation = uint64(r.LSN), uint64(r.Token), uint64(r.Epoch), uint64(r.Generation)
+}
+
+// lastAppend is the last append under a live grant, nil if there was none. That of an
+// older reign is found in the files: what was appended to a file of the lock since it
+// was granted was appended under the grant. There its epoch is not known, and an
+// append to a file that was rotated or unbound since is not found.
+func (c *core) lastAppend(g *locktable.Grant) *pb.Receipt {
+	if last := c.appended[g.Token]; last != nil {
+		return proto.CloneOf(last)
+	}
+	return convert.LastAppend(c.table, g)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package primary_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// follower is a replica that knows where it stands and nothing else.
+type follower struct {
+	mu        sync.Mutex
+	at        wal.Position
+	snapshots int
+	// hook, if set, comes before a message is taken in.
+	hook func(push.Push)
+}
+
+// Push implements primary.Link.
+func (f *follower) Push(_ context.Context, p push.Push) (push.Ack, error) {
+	if f.hook != nil {
+		f.hook(p)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	coming := 0
+	switch {
+	case p.Chunk != nil && p.Chunk.Last:
+		f.snapshots, f.at = f.snapshots+1, p.Chunk.At
+	case p.Chunk != nil:
+		coming = p.Chunk.Offset + len(p.Chunk.Bytes)
+	case p.Before == f.at:
+		for b := p.Frames; len(b) > 0; {
+			h, _, n, err := wal.DecodeFrame(b)
+			if err != nil {
+				return push.Ack{}, err
+			}
+			f.at, b = wal.Position{LSN: h.Last(), Chain: h.Chain}, b[n:]
+		}
+	}
+	return push.Ack{At: f.at, Epoch: p.Epoch, Chunk: coming}, nil
+}
+
+// stands is where the follower stands, and how many snapshots it took.
+func (f *follower) stands() (cluster.LSN, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at.LSN, f.snapshots
+}
+
+// flood grants locks with long names to n clients.
+func (x *reign) flood(n int) {
+	var wg sync.WaitGroup
+	for i := range n {
+		client := cluster.ClientID(fmt.Sprintf("c%d", i))
+		wg.Go(func() { x.ok(acquire(client, 1, cluster.LockName(strings.Repeat("x", 200)+string(client)), 0)) })
+	}
+	wg.Wait()
+}
+
+// What was committed during a snapshot is kept until the replica has it, and not
+// only until it has the snapshot.
+func TestWhatFollowsASnapshotIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x *reign
+		served := make(chan struct{})
+		f := &follower{at: wal.Position{Chain: 1}} // of no log
+		var flooded atomic.Bool
+		after := cluster.RequestID(1)
+		f.hook = func(p push.Push) {
+			<-served
+			switch {
+			case p.Chunk != nil && p.Chunk.Last && flooded.CompareAndSwap(false, true):
+				x.flood(20_000)
+			case len(p.Frames) > 0 && flooded.Load() && after < 10:
+				x.ok(acquire("c", after, cluster.LockName(fmt.Sprintf("l%d", after)), 0))
+				after++
+			}
+		}
+		x = serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: f}, MaxBatch: 24 << 10})
+		defer x.end()
+		close(served)
+		x.eventually("replica that stands where the primary does", func() bool {
+			at, _ := f.stands()
+			return flooded.Load() && at == x.p.LSN()
+		})
+		if _, n := f.stands(); n != 1 {
+			t.Errorf("it took %d snapshots", n)
+		}
+	})
+}
+
+// laggard is a replica that hears nothing for a while.
+type laggard struct {
+	r    *replica.Replica
+	deaf atomic.Bool
+	took atomic.Int64 // chunks
+}
+
+// Push implements primary.Link.
+func (l *laggard) Push(_ context.Context, p push.Push) (push.Ack, error) {
+	if l.deaf.Load() {
+		return push.Ack{}, errors.New("deaf")
+	}
+	if p.Chunk != nil {
+		l.took.Add(1)
+	}
+	ack, _ := l.r.Push(p) // the answer is right nevertheless
+	return ack, nil
+}
+
+// A replica that lacks the last frames of a reign gets them from the next one, and
+// no snapshot: that of a large table takes a minute.
+func TestReplicaThatLagsBehindAnOlderReignGetsItsFrames(t *testing.T) {
+	for _, warm := range []bool{false, true} {
+		t.Run(fmt.Sprintf("warm %v", warm), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				l := &laggard{r: replica.New()}
+				x := serveLarge(t, d.Host(1, volumetest.ProfileLocal()), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{3: l}})
+				token := x.ok(acquire("c1", 1, "before", 0)).Token
+				x.ok(&locktable.Request{Client: "c1", ID: 2, Op: locktable.OpBind, Lock: "before", Token: token, File: "f"})
+				x.eventually("replica that stands where the primary does", func() bool { return l.r.LSN() == x.p.LSN() })
+				first := l.took.Load()
+				l.deaf.Store(true)
+				s, err := x.p.Snapshot(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 20 {
+					x.ok(acquire("c2", cluster.RequestID(i+1), cluster.LockName(fmt.Sprint(i)), 0))
+					x.ok(appendTo("c1", cluster.RequestID(i+3), "before", token, "f", "data"))
+				}
+				x.kill()
+				l.deaf.Store(false)
+				o := primary.Options{Replicas: map[cluster.ServerID]primary.Link{3: l}}
+				if warm {
+					o.Warm = &volume.Warm{At: s.At, Table: s.Table}
+				}
+				y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, o)
+				defer y.end()
+				y.eventually("replica that stands where the next primary does", func() bool { return l.r.LSN() == y.p.LSN() })
+				if n := l.took.Load() - first; n > 0 {
+					t.Errorf("it took %d chunks", n)
+				}
+				y.ok(acquire("c3", 1, "behind", 0))
+				y.eventually("replica that goes on", func() bool { return l.r.LSN() == y.p.LSN() })
+			})
+		})
+	}
+}
+
+// A chunk that waits for the core loop makes no rest longer.
+func TestWaitingForTheCoreLoopIsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoop(t)
+		idle := l.Chunk(func() { time.Sleep(10 * time.Millisecond) }, func() { time.Sleep(2 * time.Millisecond) })
+		if idle != 10*time.Millisecond {
+			t.Errorf("%v of 12 ms count as waiting, want 10 ms", idle)
+		}
+	})
+}
