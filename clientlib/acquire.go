@@ -13,6 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
+// lateRenewals is how often a grant is renewed that came, or was renewed, too late.
+const lateRenewals = 5
+
 // Acquire gets a lock. With Wait 0, a lock that somebody holds is a *HeldError; a
 // wait that ended is wire.ErrWaitTimeout. When the context ends first, the request
 // is cancelled.
@@ -36,10 +39,17 @@ func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 	defer from.leave()
 	c.keep.expect(lock, from, place)
 	defer c.keep.unexpect(lock, from, place)
-	for began := time.Now(); ; {
+	var began time.Time // of what is left of the wait, or of the second try
+	if o.Wait > 0 {
+		began = time.Now()
+	}
+	for {
 		l, err := c.acquire(ctx, from, lock, o)
-		if !errors.Is(err, wire.ErrLeaseExpired) {
+		if err == nil || !errors.Is(err, wire.ErrLeaseExpired) {
 			return l, err
+		}
+		if began.IsZero() {
+			began = time.Now()
 		}
 		// It was granted while we could not hear it, and has ended: nobody had it
 		// in hand. Stand in line again with what is left of the wait.
@@ -54,6 +64,13 @@ func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 	}
 }
 
+func modeOf(shared bool) pb.Mode {
+	if shared {
+		return pb.Mode_MODE_SHARED
+	}
+	return pb.Mode_MODE_EXCLUSIVE
+}
+
 func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
 	if err := lock.Validate(); err != nil {
 		return wire.Invalid(err.Error())
@@ -63,6 +80,9 @@ func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
 	}
 	if o.Wait < 0 && o.Wait != Forever || o.Wait > 0 && o.Wait%time.Millisecond != 0 {
 		return wire.Invalid(fmt.Sprintf("wait %v: use whole milliseconds, 0 or Forever", o.Wait))
+	}
+	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < o.TTL || o.MaxHold%time.Millisecond != 0 {
+		return wire.Invalid(fmt.Sprintf("max hold %v: use whole milliseconds from the TTL %v on, or 0 for no end", o.MaxHold, o.TTL))
 	}
 	return nil
 }
@@ -85,44 +105,67 @@ func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName,
 			sent, who = c.opt.Clock.Now(), r.client
 			return s.Acquire(ctx, &pb.AcquireRequest{
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
-				Lock: string(lock), TtlMs: o.TTL.Milliseconds(), WaitMs: &wait, Holder: c.opt.Holder.proto(),
+				Lock: string(lock), TtlMs: o.TTL.Milliseconds(), WaitMs: &wait, Holder: c.holder, Metadata: o.Metadata,
+				MaxHoldMs: o.MaxHold.Milliseconds(), Heartbeat: o.Heartbeat, Mode: modeOf(o.Shared),
 			})
 		})
 	if err != nil {
 		return nil, heldError(lock, err)
 	}
 	l := newLock(c, lock, cluster.Token(a.GetToken()), cluster.Epoch(a.GetEpoch()))
-	l.from, l.owner = from, cluster.ClientID(who)
-	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())))
-	if a.GetRepeat() || c.opt.Clock.Now()-sent > o.TTL/4 {
-		// The grant may be older than it looks. One renewal tells whether it lives,
-		// and counts its time from now.
-		if err := l.renew(ctx); err != nil {
-			return nil, c.drop(ctx, l, err)
-		}
-	}
-	if !c.keep.add(l) {
-		return nil, c.drop(ctx, l, l.lostBy(LossExpired, nil))
+	l.from, l.owner, l.heartbeat = from, cluster.ClientID(who), o.Heartbeat
+	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())), 0)
+	if err := c.takeOver(ctx, l, a.GetRepeat() || o.MaxHold > 0 || c.opt.Clock.Now()-sent > o.TTL/4); err != nil {
+		return nil, c.drop(ctx, l, err)
 	}
 	return l, nil
+}
+
+// takeOver hands a grant to the keeper. How long it may be held is told by a
+// renewal, which counts from its sending and not from that of a long wait. An old one may be older than it looks: a
+// renewal tells whether it lives, and counts its time from now. If that takes as long
+// as the lease, the grant lives on at the service, and is renewed once more.
+func (c *Client) takeOver(ctx context.Context, l *Lock, old bool) error {
+	for range lateRenewals {
+		if old {
+			if err := l.renew(ctx); err != nil {
+				return err
+			}
+		}
+		if c.keep.add(l) {
+			c.keep.introduce(l.from)
+			return nil
+		}
+		old = true
+	}
+	return l.notRenewed()
 }
 
 // drop gives back a grant that cannot be handed out, and says why.
 func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	l.end(ErrReleased)
-	if errors.Is(why, wire.ErrInvalidToken) || errors.Is(why, ErrLost) {
-		why = fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
-	}
-	if who := l.from.current(); who != nil && who.id == l.owner {
+	gone := make(chan struct{})
+	if who := l.from.current(); who != nil && who.id == l.owner && !refused(why) {
 		l.from.stay()
 		c.keep.expect(l.name, l.from, 0)
 		c.detach(ctx, func(ctx context.Context) {
+			defer close(gone)
 			defer l.from.leave()
 			defer c.keep.unexpect(l.name, l.from, 0)
 			c.letGo(ctx, who, l.name, l.token)
 		})
+	} else {
+		close(gone)
 	}
-	return why
+	if !refused(why) && !errors.Is(why, ErrLost) {
+		return why
+	}
+	// Who asks again must not meet this very grant.
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	}
+	return fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
 }
 
 // heldError makes a refusal a *HeldError if that is what it is.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -52,6 +53,31 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[LockInfo, er
 	}
 }
 
+// Verified is what the service says of a live token.
+type Verified struct {
+	// Remaining is what is left of the lease.
+	Remaining time.Duration
+	// Shared says that others may hold the lock, too: what only a holder alone may do,
+	// this one must not.
+	Shared bool
+}
+
+// Verify says whether a token is the live one of its lock, or one of those that share
+// it, for somebody who is to act on its holder's word. An error that is
+// wire.ErrInvalidToken says that it is not. The answer was true at the service
+// between the call and its return; it may have ended since. A resource that must never
+// take an old holder's word keeps the highest token that it has seen: see package fencing.
+func (c *Client) Verify(ctx context.Context, lock cluster.LockName, token cluster.Token) (Verified, error) {
+	k := &call{op: "verify", lock: lock}
+	a, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return s.Verify(ctx, &pb.VerifyRequest{Lock: string(lock), Token: uint64(token)})
+	})
+	if err != nil {
+		return Verified{}, err
+	}
+	return Verified{Remaining: wire.Millis(a.GetTtlMs()), Shared: a.GetMode() == pb.Mode_MODE_SHARED}, nil
+}
+
 // Outcome tells what became of a request of any client. It changes nothing.
 func (c *Client) Outcome(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
 	r, err := question(ctx, c, &call{op: "outcome"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
@@ -74,6 +100,9 @@ func (c *Client) Outcome(ctx context.Context, client cluster.ClientID, request c
 // One that was executed already is not undone; the answer says so.
 func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
 	k := &call{op: "cancel"}
+	if err := client.Validate(); err != nil {
+		return OutcomeInfo{}, k.fail(wire.Invalid(err.Error()))
+	}
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return OutcomeInfo{}, k.fail(err)
@@ -99,9 +128,10 @@ func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cl
 	return info, nil
 }
 
-// Break ends a grant on an operator's word: with a token only that one, with 0
-// whichever is live. Its token is dead from then on.
-func (c *Client) Break(ctx context.Context, lock cluster.LockName, token cluster.Token, actor, reason string) error {
+// Break ends a grant on an operator's word. When it has ended its token is dead. With a
+// grace the call returns when the holder is asked, and the service breaks the grant
+// later, unless it ends by itself.
+func (c *Client) Break(ctx context.Context, lock cluster.LockName, o BreakOptions) error {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return (&call{op: "break", lock: lock}).fail(err)
@@ -110,7 +140,7 @@ func (c *Client) Break(ctx context.Context, lock cluster.LockName, token cluster
 	_, err = c.change(ctx, order{op: "break", lock: lock, from: c.main}, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.BreakLock(ctx, &pb.BreakLockRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater,
-			Lock: string(lock), Token: uint64(token), Actor: actor, Reason: reason,
+			Lock: string(lock), Token: uint64(o.Token), Actor: o.Actor, Reason: o.Reason, GraceMs: wire.CeilMillis(o.Grace),
 		})
 	})
 	return err

@@ -9,7 +9,7 @@ const (
 	backoffCap  = 250 * time.Millisecond
 	// takeoverCap bounds the pause while a takeover is known to be under way: it
 	// will be over soon, and the next grant should not wait for us.
-	takeoverCap = 25 * time.Millisecond
+	takeoverCap = 12 * time.Millisecond
 	// earlyCap bounds the pauses of the first second: most takeovers are over by then.
 	earlyCap = 60 * time.Millisecond
 	early    = time.Second

@@ -19,79 +19,6 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// fakeClock is the bubble's time plus the time that the machine slept.
-type fakeClock struct {
-	start time.Time
-	mu    sync.Mutex
-	slept time.Duration
-}
-
-func (c *fakeClock) Now() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.start) + c.slept
-}
-
-func (c *fakeClock) sleep(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.slept += d
-}
-
-// world is a cluster of three fakes and a client, in virtual time.
-type world struct {
-	t *testing.T
-	*fakeCluster
-	servers []*fakeServer
-	clock   *fakeClock
-	c       *Client
-}
-
-// inBubble runs a test in virtual time. The client is closed at its end, and the
-// bubble fails if a goroutine is left.
-func inBubble(t *testing.T, o Options, f func(*testing.T, *world)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, fakeCluster: newFakeCluster(), clock: &fakeClock{start: time.Now()}}
-		for i := range 3 {
-			w.servers = append(w.servers, w.server(fmt.Sprintf("passthrough:///s%d", i+1)))
-		}
-		w.c = w.client(o)
-		f(t, w)
-		w.c.Close()
-	})
-}
-
-func (w *world) client(o Options) *Client {
-	o.Clock = w.clock
-	for _, s := range w.servers {
-		o.Endpoints = append(o.Endpoints, s.addr)
-	}
-	c, err := New(o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for i, v := range c.servers.mu.all {
-		v.stub = direct{s: w.servers[i]}
-	}
-	return c
-}
-
-func (w *world) acquire(lock cluster.LockName, o AcquireOptions) *Lock {
-	w.t.Helper()
-	l, err := w.c.Acquire(w.t.Context(), lock, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return l
-}
-
-// others holds a lock under another client.
-func (w *world) others(lock string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.grant(fakeKey{"other", w.mu.lsn}, lock, 10_000)
-}
-
 func TestAcquireAppendRelease(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
@@ -461,15 +388,15 @@ func TestManyCallsAtOnce(t *testing.T) {
 
 func TestTransportRefusalIsFinal(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
-		l := w.acquire("a", AcquireOptions{})
-		w.servers[0].set(func() {
+		w.servers[0].set(func() { // a session is refused as a whole
 			w.servers[0].mu.refuse = func(op string) error {
-				if op == "append" {
+				if op == "append" || op == "session" {
 					return status.Error(codes.Unauthenticated, "no certificate")
 				}
 				return nil
 			}
 		})
+		l := w.acquire("a", AcquireOptions{})
 		if _, err := l.Append(t.Context(), "f", []byte("x")); err == nil || errors.Is(err, wire.ErrUnknown) {
 			t.Errorf("got %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -29,6 +30,9 @@ const (
 	waitingInquiry = time.Second
 )
 
+// errNoPrimary says why an attempt was none.
+var errNoPrimary = errors.New("no server is known to be primary")
+
 // errMoved ends an attempt because another server is primary now.
 var errMoved = errors.New("another server is primary now")
 
@@ -46,6 +50,8 @@ type call struct {
 	// unknown says that some attempt may have been executed, or may be yet.
 	unknown bool
 	tries   int
+	// failed is told why each attempt failed that is not the last; nil = nobody wants to know.
+	failed func(error)
 }
 
 func (k *call) fail(err error) *CallError {
@@ -61,6 +67,7 @@ type verdict struct {
 	final      bool // the answer is the operation's
 	unsent     bool // this attempt did nothing and never will
 	moved      bool // go on at once: another primary is known already
+	over       bool // the server reigns no more, or never did
 	err        error
 	primary    *wire.Primary
 	retryAfter time.Duration
@@ -79,7 +86,8 @@ func judge[R reply](r R, err error) verdict {
 	if e, ok := errors.AsType[*wire.Error](err); ok {
 		return verdict{
 			final: !tryAgain(e.Status), unsent: e.Status != cluster.StatusUnknown,
-			err: e, primary: e.Primary, retryAfter: e.RetryAfter,
+			over: e.Status == cluster.StatusSecondaryMode || e.Status == cluster.StatusUnknown && e.RetryAfter == 0,
+			err:  e, primary: e.Primary, retryAfter: e.RetryAfter,
 		}
 	}
 	switch status.Code(err) {
@@ -124,36 +132,43 @@ func tryAgain(s cluster.Status) bool {
 // is used up. The error is a *CallError; a refusal is an answer.
 func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	var none R
-	left := budget{left: c.opt.Budget}
-	pause := pauses{random: c.opt.Rand}
-	jumped := false
-	var said lastWord
-	for last := errors.New("no server is known to be primary"); ; {
+	r, first, tried := quick(ctx, c, k, send)
+	switch {
+	case tried != nil && first.final && first.err != nil:
+		return none, k.fail(first.err)
+	case tried != nil && first.final:
+		return r, nil
+	}
+	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastWord{tell: k.failed}
+	jumped, asked := false, false
+	for last := errNoPrimary; ; {
 		began := time.Now()
 		v := verdict{unsent: true, err: last}
-		takeover := false
-		to := c.servers.primary()
-		if to == nil {
-			f := c.servers.locate(ctx)
-			to, takeover = f.to, f.takeover
-			if to == nil && f.err != nil {
-				v.err = f.err
+		takeover, answered := false, false
+		to := tried
+		if tried != nil {
+			v, tried = first, nil
+		} else {
+			if to = c.servers.primary(); to == nil {
+				f := c.servers.locate(ctx)
+				to, takeover = f.to, f.takeover
+				if to == nil && f.err != nil {
+					v.err = f.err
+				}
 			}
-		}
-		answered := false
-		if to != nil && ctx.Err() == nil {
-			var r R
-			r, v, answered = attempt(ctx, c, k, to, left.left, send)
-			if v.final && v.err == nil {
-				return r, nil
-			}
-			if v.final {
-				return none, k.fail(v.err)
+			if to != nil && ctx.Err() == nil {
+				r, v, answered = attempt(ctx, c, k, to, left.left, send)
+				if v.final && v.err == nil {
+					return r, nil
+				}
+				if v.final {
+					return none, k.fail(v.err)
+				}
 			}
 		}
 		said.note(v.err)
 		if ctx.Err() != nil {
-			return none, k.fail(said.beside(context.Cause(ctx)))
+			return none, k.fail(said.beside(ended(ctx)))
 		}
 		spent := time.Since(began)
 		if to != nil && k.waits {
@@ -171,20 +186,63 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			jumped = v.moved
 			continue
 		}
+		if v.over { // somebody else knows who reigns now, or is about to
+			if v.retryAfter, takeover = 0, true; !asked {
+				asked = true
+				continue
+			}
+		}
 		jumped = false
 		d := pause.next(v.retryAfter, takeover)
 		left.spend(d)
 		if !rest(ctx, d) {
-			return none, k.fail(said.beside(context.Cause(ctx)))
+			return none, k.fail(said.beside(ended(ctx)))
 		}
 	}
 }
 
+// quick is a first attempt at the primary that is known, over the session that there
+// is. Nearly every request is answered so: what else may be needed is not prepared for
+// it. Without either nobody is tried.
+func quick[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (r R, v verdict, tried *server) {
+	to := c.servers.primary()
+	if to == nil || ctx.Err() != nil {
+		return r, v, nil
+	}
+	s := to.session.Load()
+	if s == nil {
+		return r, v, nil
+	}
+	r, v, ok := fly(ctx, c, k, s, send)
+	if !ok {
+		return r, v, nil
+	}
+	return r, v, to
+}
+
+// ended says why the context of a call ended. Its cause may be an error of this
+// package, say that of another lock that was lost; then it is told as text, for it is
+// no answer to this call.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	looksLike := func(s cluster.Status) bool { return errors.Is(cause, wire.Err(s)) }
+	if errors.Is(cause, ErrLost) || slices.ContainsFunc(cluster.Statuses(), looksLike) {
+		return fmt.Errorf("%w: %s", ctx.Err(), cause.Error())
+	}
+	return cause
+}
+
 // lastWord remembers what a server said last, so that a time-out can tell it. It
 // is told as text: the attempts after it may have been executed.
-type lastWord struct{ text string }
+type lastWord struct {
+	text string
+	tell func(error) // of each attempt that failed; nil = nobody wants to know
+}
 
 func (r *lastWord) note(err error) {
+	if r.tell != nil {
+		r.tell(err)
+	}
 	if e, ok := errors.AsType[*wire.Error](err); ok {
 		r.text = e.Error()
 	}
@@ -209,11 +267,17 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attempt sends the request once. waited says that the attempt ended because
+// attempt sends the request once, over the session with the server if there is one.
+// waited says that the attempt ended because
 // it had waited for long, at a server that is well: that uses up no budget.
 func attempt[R reply](
 	ctx context.Context, c *Client, k *call, to *server, left time.Duration, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, waited bool) {
+	if s := c.session(ctx, to); s != nil {
+		if r, v, ok := fly(ctx, c, k, s, send); ok {
+			return r, v, false
+		}
+	}
 	limit, first := min(c.opt.Attempt, left), suspicion
 	if k.waits {
 		limit, first = waitingAttempt, waitingInquiry
@@ -249,6 +313,31 @@ func attempt[R reply](
 	}
 	c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
 	return r, v, false
+}
+
+// fly is an attempt over a session, which itself looks for a newer primary while
+// there is no answer. False means that it was no attempt: the server has no sessions.
+func fly[R reply](
+	ctx context.Context, c *Client, k *call, s *session, send func(context.Context, pb.LockServiceClient) (R, error),
+) (r R, v verdict, ok bool) {
+	before := k.unknown
+	k.unknown = true // until an answer says otherwise
+	r, err := send(ctx, s)
+	if errors.Is(err, errNoSession) {
+		k.unknown = before
+		return r, v, false
+	}
+	k.tries++
+	v = judge(r, err)
+	if v.final && v.err == nil {
+		c.settled(k, s.to, r, before)
+		return r, v, true
+	}
+	if v.unsent {
+		k.unknown = before
+	}
+	c.follow(s.to, &v, errors.Is(err, errMoved))
+	return r, v, true
 }
 
 // settled notes what an answer tells about the primary and about the call.

@@ -26,6 +26,7 @@ type Client struct {
 	opt     Options
 	servers *servers
 	keep    *keeper
+	holder  *pb.Holder // of Options, as it is sent; never changed
 
 	// life ends with Close: calls and renewals end with it.
 	life context.Context
@@ -50,7 +51,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
-	c := &Client{opt: o, cut: make(chan struct{})}
+	c := &Client{opt: o, cut: make(chan struct{}), holder: o.Holder.proto()}
 	c.main = newSeat(c)
 	if c.servers, err = newServers(o); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
@@ -94,11 +95,9 @@ func (c *Client) begin(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, ErrClosed
 	}
 	c.calls.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
+	j := &joined{Context: ctx, life: c.life}
+	return j, func() {
+		j.end()
 		c.calls.Done()
 	}, nil
 }

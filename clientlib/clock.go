@@ -34,6 +34,14 @@ func (c *monotonicClock) Now() time.Duration {
 	return c.mu.elapsed
 }
 
+// fresh reads the clock itself, also where a reading is kept for a moment.
+func fresh(c Clock) time.Duration {
+	if f, ok := c.(interface{ fresh() time.Duration }); ok {
+		return f.fresh()
+	}
+	return c.Now()
+}
+
 // driftMargin is what the two clocks of a lease may differ by: 1 % and 10 ms.
 func driftMargin(ttl time.Duration) time.Duration { return ttl/100 + 10*time.Millisecond }
 
@@ -41,16 +49,25 @@ func driftMargin(ttl time.Duration) time.Duration { return ttl/100 + 10*time.Mil
 type lease struct {
 	ttl      time.Duration
 	deadline time.Duration // on the Clock
+	limit    time.Duration // that no renewal moves; 0 = none
 	counted  bool
 }
 
 // extend counts left from sent, when the question was sent that was answered
-// with it. The answer to an older question never shortens the lease.
+// with it. The answer to an older question never shortens the lease, and none moves
+// its limit.
 func (l *lease) extend(sent, left time.Duration) {
-	if at := sent + left - driftMargin(left); !l.counted || at > l.deadline {
+	at := sent + left - driftMargin(left)
+	if l.limit > 0 {
+		at = min(at, l.limit)
+	}
+	if !l.counted || at > l.deadline {
 		l.deadline, l.counted = at, true
 	}
 }
+
+// danger is when half of the lease has passed without an answered renewal.
+func (l lease) danger() time.Duration { return l.deadline - l.ttl/2 + driftMargin(l.ttl) }
 
 // over says that the lease can no longer be relied on.
 func (l lease) over(now time.Duration) bool { return l.counted && now >= l.deadline }

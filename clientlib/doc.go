@@ -25,6 +25,15 @@
 // does. At the latest then, cut off or not, the Context of the Lock ends with a
 // *LostError as its cause. A token is never revived: acquire again for a new one.
 //
+// Before that the lock is in jeopardy: when half a TTL has passed since an answered
+// renewal was sent, State says so, with the deadline and why renewals fail, and States
+// yields it; then the lock is valid again, or lost. A program that can write down
+// where it is does so now.
+//
+// A session brings the service's word on a loss at once: why, at which LSN and who comes
+// next. What a side that was cut off could not hear, and which append was the last, Loss
+// asks for as soon as the service can be reached.
+//
 // # At most once
 //
 // A call that changes something has a request ID before its first try and keeps
@@ -39,10 +48,26 @@
 // oldest one that is open. A wait may be open for days, so each Acquire that waits
 // goes under an identity of its own, of a few that the Client keeps for that.
 //
+// # Sessions
+//
+// Behind its first calls a Client opens a session with the primary: one stream that
+// carries its operations, many in one message, its keep-alives and the word that a
+// lock is lost. When the session breaks or the reign ends, whatever was under way is
+// asked again, under the same request IDs, over another one. Where a server has none,
+// each operation is a call of its own.
+//
+// # Watching
+//
+// Watch yields what happens to locks as a sequence of events, from any server that
+// is up, and goes on at another one where it was. It tells what was committed, a
+// moment later: to look at or to act upon, but no proof of who holds a lock now. A
+// Mirror keeps the locks that it tells of as a state that is whole at every moment.
+//
 // A Client is safe for use by several goroutines, and so is a Lock.
 //
 // # Locks
 //
 // Held in this order, the next one only where it says so: Client.mu, keeper.mu,
-// Lock.mu. seat.mu, sequence.mu and servers.mu are held alone. None is held during a call.
+// Lock.mu. seat.mu, sequence.mu, servers.mu, session.mu and Mirror.mu are held alone. None
+// is held during a call, but Mirror.mu while its users look.
 package clientlib

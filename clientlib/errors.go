@@ -52,52 +52,6 @@ func (e *HeldError) Error() string {
 // Unwrap is wire.ErrHeld.
 func (e *HeldError) Unwrap() error { return wire.ErrHeld }
 
-// LossReason is how a lock was lost.
-type LossReason string
-
-// The reasons of a loss.
-const (
-	// LossExpired: no renewal was answered in time, by this side's own count. The
-	// service may not know yet.
-	LossExpired LossReason = "expired"
-	// LossRefused: the service no longer takes the token: it expired there, or was
-	// broken, or somebody else with the token released it.
-	LossRefused LossReason = "refused"
-	// LossForgotten: the service does not know this client any more, and so none of its locks.
-	LossForgotten LossReason = "forgotten"
-	// LossClosed: the Client was closed and nobody watches the lease.
-	LossClosed LossReason = "closed"
-)
-
-// LostError says that a lock is no longer held. It is ErrLost, and what caused it.
-type LostError struct {
-	Lock   cluster.LockName
-	Token  cluster.Token
-	Reason LossReason
-	// LastAppend is the last append that this handle was told of; nil = none.
-	// What was sent after it may or may not be in the file: see Outcome.
-	LastAppend *Receipt
-	// Cause is what the service said; nil if it said nothing.
-	Cause error
-}
-
-// Error tells what to do.
-func (e *LostError) Error() string {
-	s := fmt.Sprintf("lock %q is lost (token %d, %s)", e.Lock, e.Token, e.Reason)
-	if e.Cause != nil {
-		s += ": " + e.Cause.Error()
-	}
-	return s + ": stop what it protects, then acquire it again"
-}
-
-// Unwrap is ErrLost and the cause.
-func (e *LostError) Unwrap() []error {
-	if e.Cause == nil {
-		return []error{ErrLost}
-	}
-	return []error{ErrLost, e.Cause}
-}
-
 // CallError is a call that did not succeed.
 type CallError struct {
 	Op   string // "acquire", "append", …
@@ -152,6 +106,8 @@ func advice(err error) string {
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
 		return "acquire the lock again"
 	case cluster.StatusFileQuarantined:
+		return "rotate the file to go on"
+	case cluster.StatusFileSealed:
 		return "rotate the file to go on"
 	case cluster.StatusStaleRequest:
 		return "open a new client"

@@ -66,3 +66,18 @@ func ExampleClient_Outcome() {
 		fmt.Println(out.State, out.Receipt, err)
 	}
 }
+
+// A long piece of work is saved while there is time, and goes on if the lock is safe again.
+func ExampleLock_States() {
+	var lock *clientlib.Lock // see Example
+	save := func(before time.Time) {}
+	for s := range lock.States(context.Background()) {
+		switch s.Phase {
+		case clientlib.PhaseJeopardy:
+			fmt.Println("renewals fail:", s.Err)
+			save(s.Deadline)
+		case clientlib.PhaseLost:
+			fmt.Println("over:", s.Err)
+		}
+	}
+}

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -33,6 +34,7 @@ type fakeCluster struct {
 		kept     map[string]int // receipts of a client
 		seen     []seen
 		opened   int
+		log      fakeLog
 	}
 }
 
@@ -48,6 +50,10 @@ type fakeLock struct {
 	client string
 	token  uint64
 	queue  []*fakeWait
+	// older is the token of somebody who shares the lock, and more that of others whom
+	// no answer lists.
+	older uint64
+	more  uint32
 }
 
 type fakeWait struct {
@@ -68,6 +74,7 @@ type seen struct {
 	held     uint32
 	token    uint64
 	executed bool
+	mode     pb.Mode
 }
 
 func newFakeCluster() *fakeCluster {
@@ -79,6 +86,7 @@ func newFakeCluster() *fakeCluster {
 	f.mu.waits = map[fakeKey]*fakeWait{}
 	f.mu.lowWater = map[string]uint64{}
 	f.mu.kept = map[string]int{}
+	f.mu.log.grown = make(chan struct{})
 	return f
 }
 
@@ -105,9 +113,7 @@ func (f *fakeCluster) reign(s *fakeServer) {
 
 // end ends the grant of a lock, as an expiry or a break does.
 func (f *fakeCluster) end(lock string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.free(lock)
+	f.finish(lock, &pb.Event{Kind: pb.EventKind_EVENT_KIND_EXPIRE})
 }
 
 func (f *fakeCluster) free(lock string) {
@@ -126,6 +132,7 @@ func (f *fakeCluster) grant(key fakeKey, lock string, ttl int64) *pb.Answer {
 	f.mu.lsn++
 	f.lock(lock).client, f.lock(lock).token = key.client, f.mu.lsn
 	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
+	f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_GRANT, Lock: lock, Token: f.mu.lsn})
 	f.keep(key, a)
 	return a
 }
@@ -200,13 +207,22 @@ type fakeServer struct {
 	pb.UnimplementedLockServiceServer
 	f    *fakeCluster
 	addr string
-	mu   struct {
+	// holdLeft, if not 0, is what renewals say is left of a max hold.
+	holdLeft atomic.Int64
+	mu       struct {
 		sync.Mutex
 		down bool
 		up   chan struct{} // closed unless paused
 		role pb.Role       // instead of replica
 		// drop says whose answers get lost after the execution; it is asked once each time.
 		drop func(op string) bool
+		// lag says how long an answer is under way.
+		lag      func(op string) time.Duration
+		sessions bool
+		opened   int         // sessions
+		stream   *fakeStream // the newest
+		streamed int         // operations in them
+		longest  int         // message, in bytes
 		// dropKeepAlive loses the answers to keep-alives.
 		dropKeepAlive bool
 		// refuse replaces the answer before anything is done.
@@ -276,9 +292,13 @@ func (s *fakeServer) enter(ctx context.Context, op string) error {
 // leave is what comes after: the answer may be lost.
 func (s *fakeServer) leave(op string, a *pb.Answer) (*pb.Answer, error) {
 	s.mu.Lock()
-	drop := s.mu.drop
+	drop, slow := s.mu.drop, time.Duration(0)
 	lost := s.mu.down || drop != nil && drop(op)
+	if s.mu.lag != nil {
+		slow = s.mu.lag(op)
+	}
 	s.mu.Unlock()
+	time.Sleep(slow)
 	if lost {
 		return nil, status.Error(codes.Unavailable, "connection reset")
 	}
@@ -312,7 +332,7 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 	}
 	key := fakeKey{r.ClientId, r.RequestId}
 	s.f.mu.Lock()
-	s.note(seen{op: "acquire", client: r.ClientId, id: r.RequestId, low: r.LowWater, wait: r.GetWaitMs()})
+	s.note(seen{op: "acquire", client: r.ClientId, id: r.RequestId, low: r.LowWater, wait: r.GetWaitMs(), mode: r.Mode})
 	if a := s.f.repeat(key, r.LowWater); a != nil {
 		s.f.mu.Unlock()
 		return s.leave("acquire", a)
@@ -349,7 +369,14 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 
 func (s *fakeServer) Release(ctx context.Context, r *pb.ReleaseRequest) (*pb.Answer, error) {
 	return s.change(ctx, "release", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
+		s.f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_RELEASE, Lock: r.Lock, Token: r.Token})
 		s.f.free(r.Lock)
+	})
+}
+
+func (s *fakeServer) Downgrade(ctx context.Context, r *pb.DowngradeRequest) (*pb.Answer, error) {
+	return s.change(ctx, "downgrade", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
+		s.f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_DOWNGRADE, Lock: r.Lock, Token: r.Token})
 	})
 }
 
@@ -358,6 +385,9 @@ func (s *fakeServer) FileAppend(ctx context.Context, r *pb.FileAppendRequest) (*
 		a.Receipt = &pb.Receipt{
 			File: r.File, Length: int64(len(r.Data)), Crc32C: r.GetCrc32C(), Lsn: a.Lsn, Token: r.Token, Epoch: a.Epoch, Generation: 1,
 		}
+		s.f.record(&pb.Event{
+			Kind: pb.EventKind_EVENT_KIND_APPEND, Lock: r.Lock, Token: r.Token, File: r.File, Length: a.Receipt.Length, Crc32C: r.GetCrc32C(), Generation: 1,
+		})
 	})
 }
 
@@ -391,7 +421,7 @@ func (s *fakeServer) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest) (*
 	}
 	s.f.mu.Lock()
 	s.note(seen{op: "renew", token: r.Token})
-	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: 10_000, Epoch: s.f.mu.epoch}
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: 10_000, Epoch: s.f.mu.epoch, HoldLeftMs: time.Duration(s.holdLeft.Load()).Milliseconds()}
 	if s.f.lock(r.Lock).token != r.Token {
 		a = refusal(cluster.StatusInvalidToken)
 	}
@@ -409,7 +439,7 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	if s.f.forgotten(r.ClientId) {
 		return &pb.KeepAliveResponse{Status: pb.Status_STATUS_STALE_REQUEST}, nil
 	}
-	out := &pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Epoch: s.f.mu.epoch}
+	out := &pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Epoch: s.f.mu.epoch, Lsn: s.f.mu.lsn}
 	for name, l := range s.f.mu.locks {
 		if l.token != 0 && l.client == r.ClientId {
 			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token})
@@ -421,7 +451,7 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	if lost {
 		return nil, status.Error(codes.Unavailable, "connection reset")
 	}
-	if out.Differs = len(out.Grants) != int(r.Held); !out.Differs {
+	if out.Differs = len(out.Grants) != int(r.Held) && r.Held != wire.HeldUnsaid; !out.Differs {
 		out.Grants = nil
 	}
 	return out, nil
@@ -467,34 +497,3 @@ func (s *fakeServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Statu
 }
 
 func tokenOf(n uint64) cluster.Token { return cluster.Token(n) }
-
-// direct is a stub that calls a server without a network, for virtual time.
-type direct struct {
-	pb.LockServiceClient // nil: what is not below is not called
-	s                    *fakeServer
-}
-
-func (d direct) OpenClient(ctx context.Context, r *pb.OpenClientRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.OpenClient(ctx, r)
-}
-func (d direct) Acquire(ctx context.Context, r *pb.AcquireRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.Acquire(ctx, r)
-}
-func (d direct) Release(ctx context.Context, r *pb.ReleaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.Release(ctx, r)
-}
-func (d direct) FileAppend(ctx context.Context, r *pb.FileAppendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.FileAppend(ctx, r)
-}
-func (d direct) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.RenewLease(ctx, r)
-}
-func (d direct) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest, _ ...grpc.CallOption) (*pb.KeepAliveResponse, error) {
-	return d.s.KeepAlive(ctx, r)
-}
-func (d direct) Cancel(ctx context.Context, r *pb.CancelRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return d.s.Cancel(ctx, r)
-}
-func (d direct) Status(ctx context.Context, r *pb.StatusRequest, _ ...grpc.CallOption) (*pb.StatusResponse, error) {
-	return d.s.Status(ctx, r)
-}

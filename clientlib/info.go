@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -26,18 +27,24 @@ type Receipt struct {
 }
 
 func receiptOf(a *pb.Answer) Receipt {
-	r := a.GetReceipt()
+	r := receiptFrom(a.GetReceipt())
+	r.Repeat = a.GetRepeat()
+	return r
+}
+
+func receiptFrom(r *pb.Receipt) Receipt {
 	return Receipt{
 		File: cluster.FileName(r.GetFile()), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(),
 		LSN: cluster.LSN(r.GetLsn()), Token: cluster.Token(r.GetToken()), Epoch: cluster.Epoch(r.GetEpoch()),
-		Generation: cluster.Generation(r.GetGeneration()), Repeat: a.GetRepeat(),
+		Generation: cluster.Generation(r.GetGeneration()),
 	}
 }
 
 // LockInfo is what there is to know of a lock.
 type LockInfo struct {
 	Name cluster.LockName
-	// Holder is nil if the lock is free.
+	// Holder is nil if the lock is free. Of several who share the lock it is the oldest,
+	// and so are the fields up to Ask.
 	Holder *wire.Holder
 	// TTL of the lease, and what is left of it; Remaining is negative where only the primary knows.
 	TTL, Remaining time.Duration
@@ -45,7 +52,18 @@ type LockInfo struct {
 	GrantEpoch cluster.Epoch
 	Request    cluster.RequestID
 	// Heard says that the holder was heard since the present primary serves.
-	Heard       bool
+	Heard bool
+	// Since is when the lock was granted, by the clock of the primary of GrantEpoch;
+	// for people. Zero where that is not known.
+	Since time.Time
+	// Metadata is what the holder says.
+	Metadata string
+	// Ask is not nil when the holder is asked to let go.
+	Ask *Ask
+	// Holders counts who holds the lock, and SharedWith are those beside Holder, the
+	// oldest first: as many as one answer lists.
+	Holders     int
+	SharedWith  []SharerInfo
 	QueueLength int
 	FileCount   int
 	// Waiters and Files are the first in line and the bound files; List leaves them out.
@@ -55,6 +73,26 @@ type LockInfo struct {
 	Epoch cluster.Epoch
 	LSN   cluster.LSN
 	Age   time.Duration
+}
+
+// holds says that the token is that of a holder which is listed.
+func (l *LockInfo) holds(token cluster.Token) bool {
+	return l.Holder != nil && l.Holder.Token == token ||
+		slices.ContainsFunc(l.SharedWith, func(x SharerInfo) bool { return x.Token == token })
+}
+
+// listsAll says that there are no holders which are not listed.
+func (l *LockInfo) listsAll() bool { return l.Holders <= 1+len(l.SharedWith) }
+
+// SharerInfo is one of several who hold a lock in shared mode; see LockInfo.
+type SharerInfo struct {
+	wire.Holder
+	TTL, Remaining time.Duration
+	GrantEpoch     cluster.Epoch
+	Request        cluster.RequestID
+	Heard          bool
+	Metadata       string
+	Ask            *Ask
 }
 
 // WaiterInfo is one in line.
@@ -67,11 +105,42 @@ type WaiterInfo struct {
 	// Wait is as asked for; Forever has no end.
 	Wait   time.Duration
 	Holder Holder
+	// Since is when it came, for people.
+	Since    time.Time
+	Metadata string
+	// Shared says that it waits to share the lock.
+	Shared bool
+}
+
+// Ask is an operator's word to a holder that it let go of its lock.
+type Ask struct {
+	Actor, Reason string
+	// Grace is how long the holder was given, counted anew by each primary. When it is
+	// over, the grant is broken.
+	Grace time.Duration
+	// Remaining is what is left of it; negative where only the primary knows.
+	Remaining time.Duration
+}
+
+func askOf(a *pb.AskToRelease) *Ask {
+	if a == nil {
+		return nil
+	}
+	return &Ask{Actor: a.Actor, Reason: a.Reason, Grace: wire.Millis(a.GraceMs), Remaining: wire.Millis(a.RemainingMs)}
+}
+
+// moment is the zero time for 0.
+func moment(unixMillis int64) time.Time {
+	if unixMillis == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(unixMillis)
 }
 
 // FileInfo is one protected file.
 type FileInfo struct {
 	Name       cluster.FileName
+	Lock       cluster.LockName
 	Generation cluster.Generation
 	// Start is its size when it was bound, End the offset of the next append.
 	Start, End int64
@@ -81,22 +150,29 @@ type FileInfo struct {
 	LastLSN                cluster.LSN
 	Quarantined            bool
 	Reason                 string
+	// Sealed says that nothing is appended to this generation any more.
+	Sealed bool
 }
 
 func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 	g := l.GetGrant()
 	info := LockInfo{
-		Name: cluster.LockName(l.GetName()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()),
+		Name: cluster.LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()),
 		Epoch: cluster.Epoch(epoch), LSN: cluster.LSN(lsn), Age: wire.Millis(ageMs),
 	}
 	if g != nil {
-		h := g.GetHolder()
-		info.Holder = &wire.Holder{
-			Client: cluster.ClientID(g.ClientId), Token: cluster.Token(g.Token),
-			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
-		}
+		h := wire.GrantHolder(g, l.GetHolders())
+		info.Holder = &h
+		info.Since, info.Metadata, info.Ask = moment(g.SinceUnixMs), g.Metadata, askOf(g.Ask)
 		info.TTL, info.Remaining = wire.Millis(g.TtlMs), wire.Millis(g.RemainingMs)
 		info.GrantEpoch, info.Request, info.Heard = cluster.Epoch(g.Epoch), cluster.RequestID(g.RequestId), g.Heard
+	}
+	for _, g := range l.GetSharedHolders() {
+		info.SharedWith = append(info.SharedWith, SharerInfo{
+			Holder: wire.GrantHolder(g, l.GetHolders()), TTL: wire.Millis(g.TtlMs), Remaining: wire.Millis(g.RemainingMs),
+			GrantEpoch: cluster.Epoch(g.Epoch), Request: cluster.RequestID(g.RequestId), Heard: g.Heard,
+			Metadata: g.Metadata, Ask: askOf(g.Ask),
+		})
 	}
 	for _, w := range l.GetWaiters() {
 		wait := Forever
@@ -108,14 +184,11 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 			Client: cluster.ClientID(w.ClientId), Request: cluster.RequestID(w.RequestId), LSN: cluster.LSN(w.Lsn),
 			TTL: wire.Millis(w.TtlMs), Wait: wait,
 			Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
+			Since:  moment(w.SinceUnixMs), Metadata: w.Metadata, Shared: w.Mode == pb.Mode_MODE_SHARED,
 		})
 	}
 	for _, f := range l.GetFiles() {
-		info.Files = append(info.Files, FileInfo{
-			Name: cluster.FileName(f.Name), Generation: cluster.Generation(f.Generation), Start: f.Start, End: f.End,
-			LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC32C: f.LastCrc32C, LastLSN: cluster.LSN(f.LastLsn),
-			Quarantined: f.Quarantined, Reason: f.Reason,
-		})
+		info.Files = append(info.Files, fileInfoOf(f))
 	}
 	return info
 }
@@ -187,6 +260,8 @@ type ServerInfo struct {
 	// HeardAgo is negative for one that was never heard.
 	HeardAgo time.Duration
 	Conflict bool
+	// Unwaited: answers should wait for this replica (push-ack), and do not, because it was silent.
+	Unwaited bool
 	Version  string
 	Uptime   time.Duration
 	Volume   VolumeInfo
@@ -238,7 +313,7 @@ func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 		info.Servers = append(info.Servers, ServerInfo{
 			Member: cluster.Member{ID: cluster.ServerID(s.Id), GRPC: s.Grpc, HTTP: s.Http, Peer: s.Peer},
 			Role:   wire.RoleWord(s.Role), Epoch: cluster.Epoch(s.Epoch), LSN: cluster.LSN(s.Lsn), PID: s.Pid,
-			Able: s.Able, Reachable: s.Reachable, HeardAgo: wire.Millis(s.HeardAgoMs), Conflict: s.Conflict,
+			Able: s.Able, Reachable: s.Reachable, HeardAgo: wire.Millis(s.HeardAgoMs), Conflict: s.Conflict, Unwaited: s.Unwaited,
 			Version: s.Version, Uptime: wire.Millis(s.UptimeMs),
 			Volume: VolumeInfo{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: wire.Millis(v.GetCheckAgeMs()),

@@ -20,8 +20,8 @@ import (
 const (
 	// minTick bounds how often the leases are looked at.
 	minTick = 50 * time.Millisecond
-	// maxListed is how many locks a client may hold for the service to list them
-	// all in each answer while requests for more are under way.
+	// maxListed is how many locks the service lists with each answer, on average, while
+	// requests for more are under way: a client that holds more has them listed less often.
 	maxListed = 1024
 	// unsure is how many tokens nobody holds: the service then lists all it has.
 	unsure = math.MaxUint32
@@ -43,8 +43,8 @@ type keeper struct {
 		attached map[cluster.Token]*Lock // got elsewhere: neither kept alive nor strays
 		// expecting counts the requests under way that may end in a grant of the lock.
 		expecting map[cluster.LockName]int
-		// busy counts them by the seat that they come from; nil = another client's.
-		busy map[*seat]int
+		// busy are the seats that they come from; see seat.requests.
+		busy map[*seat]bool
 		// ttls counts the leases and waits to be kept alive by their TTL.
 		ttls     map[time.Duration]int
 		next     time.Duration // of the next keep-alive, on the Clock
@@ -61,7 +61,7 @@ func newKeeper(c *Client) *keeper {
 	k.mu.locks = map[cluster.Token]*Lock{}
 	k.mu.attached = map[cluster.Token]*Lock{}
 	k.mu.expecting = map[cluster.LockName]int{}
-	k.mu.busy = map[*seat]int{}
+	k.mu.busy = map[*seat]bool{}
 	k.mu.ttls = map[time.Duration]int{}
 	return k
 }
@@ -73,9 +73,11 @@ func (k *keeper) expect(lock cluster.LockName, from *seat, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.expecting[lock]++
-	k.mu.busy[from]++
+	if from.requests++; from.requests == 1 {
+		k.mu.busy[from] = true
+	}
 	if ttl > 0 {
-		k.count(ttl)
+		k.count(ttl, k.c.opt.Clock.Now())
 	}
 }
 
@@ -85,7 +87,7 @@ func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) 
 	if k.mu.expecting[lock]--; k.mu.expecting[lock] == 0 {
 		delete(k.mu.expecting, lock)
 	}
-	if k.mu.busy[from]--; k.mu.busy[from] == 0 {
+	if from.requests--; from.requests == 0 {
 		delete(k.mu.busy, from)
 	}
 	if ttl > 0 {
@@ -94,12 +96,12 @@ func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) 
 }
 
 // count and uncount are called with mu held.
-func (k *keeper) count(ttl time.Duration) {
-	if at := k.c.opt.Clock.Now() + ttl/3; len(k.mu.ttls) == 0 || at < k.mu.next {
+func (k *keeper) count(ttl, now time.Duration) {
+	if at := now + ttl/3; len(k.mu.ttls) == 0 || at < k.mu.next {
 		k.mu.next = at
 	}
 	k.mu.ttls[ttl]++
-	k.start(ttl)
+	k.start(ttl, now)
 }
 
 // uncount wakes nobody: that nothing is left, the goroutine sees at its next tick.
@@ -111,13 +113,13 @@ func (k *keeper) uncount(ttl time.Duration) {
 
 // start sees to it that a lease of ttl is looked at in time. It is called with
 // mu held, for every lock, and so wakes the goroutine only if it must.
-func (k *keeper) start(ttl time.Duration) {
+func (k *keeper) start(ttl, now time.Duration) {
 	switch {
 	case k.mu.closed:
 	case !k.mu.running:
 		k.mu.running = true
 		k.loops.Go(k.run)
-	case k.c.opt.Clock.Now()+tick(ttl) < k.mu.wakes:
+	case now+tick(ttl) < k.mu.wakes:
 		k.poke()
 	}
 }
@@ -133,11 +135,13 @@ func (k *keeper) poke() {
 func (k *keeper) add(l *Lock) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.mu.closed || l.counted().over(k.c.opt.Clock.Now()) {
+	now := k.c.opt.Clock.Now()
+	lease := l.counted()
+	if k.mu.closed || lease.over(now) {
 		return false
 	}
 	k.mu.locks[l.token] = l
-	k.count(l.counted().ttl)
+	k.count(lease.ttl, now)
 	return true
 }
 
@@ -146,7 +150,7 @@ func (k *keeper) attach(l *Lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.closed {
-		l.end(l.lostBy(LossClosed, nil))
+		l.end(l.lost(LossClosed, nil))
 		return
 	}
 	k.mu.attached[l.token] = l
@@ -158,7 +162,7 @@ func (k *keeper) watch(l *Lock) {
 	defer k.mu.Unlock()
 	if k.mu.attached[l.token] == l && !k.mu.closed {
 		k.mu.locks[l.token] = l
-		k.start(l.counted().ttl)
+		k.start(l.counted().ttl, k.c.opt.Clock.Now())
 	}
 }
 
@@ -181,7 +185,7 @@ func (k *keeper) remove(l *Lock) {
 // look ends a lock whose time is over, without waiting for the next tick.
 func (k *keeper) look(l *Lock) {
 	if l.ctx.Err() == nil && l.counted().over(k.c.opt.Clock.Now()) {
-		l.lose(LossExpired, nil)
+		l.lose(l.notRenewed())
 	}
 }
 
@@ -198,7 +202,7 @@ func (k *keeper) close() {
 	}
 	k.mu.Unlock()
 	for _, l := range all {
-		l.end(l.lostBy(LossClosed, nil))
+		l.end(l.lost(LossClosed, nil))
 	}
 	k.loops.Wait()
 }
@@ -217,7 +221,7 @@ func (k *keeper) run() {
 		}
 		p := k.plan()
 		for _, l := range p.over {
-			l.lose(LossExpired, nil)
+			l.lose(l.notRenewed())
 		}
 		if p.idle {
 			return
@@ -246,13 +250,17 @@ func (k *keeper) plan() plan {
 	p := plan{pause: time.Hour}
 	late := false
 	for _, l := range k.mu.locks { // any order
-		s := l.counted()
+		s := l.judged(now)
 		if s.over(now) {
 			p.over = append(p.over, l)
 			continue
 		}
 		p.pause = min(p.pause, s.deadline-now, tick(s.ttl))
-		late = late || s.deadline-now < s.ttl/2 && l.owner != ""
+		if left := s.danger() - now; left >= 0 {
+			p.pause = min(p.pause, left+1) // it is in danger when the moment has passed
+		} else {
+			late = late || l.owner != ""
+		}
 	}
 	if late && !k.mu.late {
 		k.mu.late = true
@@ -351,9 +359,12 @@ func several(all []func() error) error {
 func (k *keeper) keepAlive(from *seat, who *identity) error {
 	var sent time.Duration
 	var asked []*Lock
-	r, err := do(k.c.life, k.c, &call{op: "keep alive"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
+	var via *session
+	failed := func(err error) { k.troubled(from, err) }
+	r, err := do(k.c.life, k.c, &call{op: "keep alive", failed: failed}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
 		var held uint32
 		sent = k.c.opt.Clock.Now()
+		via, _ = s.(*session)
 		asked, held = k.belief(from, who)
 		return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: string(who.id), Held: held})
 	})
@@ -361,9 +372,12 @@ func (k *keeper) keepAlive(from *seat, who *identity) error {
 		// The service lists more than fits into an answer. It has heard us, so
 		// places in queues are kept; of the leases each one has to be asked about.
 		k.c.opt.Log.Warn("leases are renewed one by one", "locks", len(asked), "error", err)
-		return k.renewEach(asked)
+		err = k.renewEach(asked)
+		failed(err)
+		return err
 	}
 	if err != nil {
+		failed(err)
 		return err
 	}
 	switch s := wire.FromStatus(r.GetStatus()); s {
@@ -371,24 +385,31 @@ func (k *keeper) keepAlive(from *seat, who *identity) error {
 	case cluster.StatusStaleRequest:
 		from.forget(who)
 		for _, l := range asked {
-			l.lose(LossForgotten, wire.Err(s))
+			l.lose(l.lost(LossForgotten, wire.Err(s)))
 		}
 		return nil
 	default:
-		return &wire.Error{Status: s, Message: r.GetMessage()}
+		err := &wire.Error{Status: s, Message: r.GetMessage()}
+		failed(err)
+		return err
 	}
+	k.answered(from, via)
 	granted := make(map[cluster.Token]bool, len(r.GetGrants()))
 	for _, g := range r.GetGrants() {
 		granted[cluster.Token(g.Token)] = true
 	}
 	for _, l := range asked {
 		if r.GetDiffers() && !granted[l.token] {
-			l.lose(LossRefused, wire.ErrLeaseExpired)
+			l.lose(l.lost(LossRefused, wire.ErrLeaseExpired))
 			continue
 		}
+		if l.heartbeat {
+			continue // it was not renewed by this
+		}
 		ttl := l.TTL()
-		l.grant(ttl, sent, ttl)
+		l.grant(ttl, sent, ttl, cluster.LSN(r.GetLsn()))
 	}
+	k.asked(r.GetAsks())
 	for _, g := range k.strays(r.GetGrants()) {
 		lock, token := cluster.LockName(g.Lock), cluster.Token(g.Token)
 		k.c.opt.Log.Warn("releasing a lock that nobody here holds", "lock", lock, "token", token)
@@ -401,10 +422,13 @@ func (k *keeper) keepAlive(from *seat, who *identity) error {
 func (k *keeper) renewEach(locks []*Lock) error {
 	all := make([]func() error, 0, len(locks))
 	for _, l := range locks {
+		if l.heartbeat {
+			continue
+		}
 		all = append(all, func() error {
 			err := l.renew(k.c.life)
 			if refused(err) {
-				l.lose(LossRefused, err)
+				l.lose(l.lost(LossRefused, err))
 				return nil
 			}
 			return err
@@ -415,7 +439,10 @@ func (k *keeper) renewEach(locks []*Lock) error {
 
 // belief is which locks of this identity are believed to be held, and the number
 // to say. While a request is under way the number proves nothing: a lock may be
-// lost and another just granted. Then the service is made to list them.
+// lost and another just granted. Then the service is made to list them; of very many
+// not with every keep-alive, or renewing them would cost in proportion to their number.
+// A session is told of a loss at once in any case, and a lease that nobody renewed
+// is counted here as well as there.
 func (k *keeper) belief(from *seat, who *identity) ([]*Lock, uint32) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -425,10 +452,14 @@ func (k *keeper) belief(from *seat, who *identity) ([]*Lock, uint32) {
 			locks = append(locks, l)
 		}
 	}
-	if k.mu.busy[from] > 0 && len(locks) <= maxListed {
-		return locks, unsure
+	if !k.mu.busy[from] {
+		return locks, uint32(len(locks))
 	}
-	return locks, uint32(len(locks))
+	if from.unlisted += maxListed; from.unlisted < len(locks) {
+		return locks, wire.HeldUnsaid
+	}
+	from.unlisted = 0
+	return locks, unsure
 }
 
 // strays are grants of this client that nobody here holds and no request under way can explain.

@@ -5,6 +5,7 @@ package clientlib
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -62,7 +63,7 @@ func TestCutOffLockEndsBeforeItsLease(t *testing.T) {
 			defer s.pause()()
 		}
 		<-l.Context().Done()
-		if d := time.Since(began); d != ttl-driftMargin(ttl) || reason(l) != LossExpired {
+		if d := time.Since(began); d != ttl-driftMargin(ttl) || reason(l) != LossNotRenewed {
 			t.Errorf("ended after %v: %v", d, context.Cause(l.Context()))
 		}
 		if _, err := l.Append(t.Context(), "f", []byte("x")); !errors.Is(err, ErrLost) {
@@ -84,6 +85,27 @@ func TestLostAnswersDoNotExtend(t *testing.T) {
 	})
 }
 
+// A renewal counts from when it was sent: the service may have executed it right then.
+func TestLateRenewalCountsFromItsSending(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		began := time.Now()
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		time.Sleep(ttl/3 - time.Millisecond)
+		resume := w.servers[0].pause()
+		time.Sleep(100 * time.Millisecond)
+		resume()
+		synctest.Wait()
+		if n := len(w.attempts("keepalive")); n != 1 {
+			t.Fatalf("%d keep-alives", n)
+		}
+		w.servers[0].set(func() { w.servers[0].mu.dropKeepAlive = true })
+		<-l.Context().Done()
+		if d := time.Since(began); d != ttl/3+ttl-driftMargin(ttl) {
+			t.Errorf("ended after %v, want a lease from %v on", d, ttl/3)
+		}
+	})
+}
+
 func TestSleepOfTheMachineEndsTheLock(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{TTL: ttl})
@@ -97,7 +119,7 @@ func TestSleepOfTheMachineEndsTheLock(t *testing.T) {
 		}
 		began := time.Now()
 		<-l.Context().Done()
-		if d := time.Since(began); d > tick(ttl) || reason(l) != LossExpired {
+		if d := time.Since(began); d > tick(ttl) || reason(l) != LossNotRenewed {
 			t.Errorf("ended %v after waking: %v", d, context.Cause(l.Context()))
 		}
 	})
@@ -195,6 +217,26 @@ func TestReleaseDuringAFailoverIsNoLoss(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Very many locks are not listed with every keep-alive because something is under way.
+func TestManyLocksAreListedNowAndThen(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		for i := range 3 * maxListed {
+			w.acquire(cluster.LockName(fmt.Sprintf("l%d", i)), AcquireOptions{})
+		}
+		k, who := w.c.keep, w.c.main.current()
+		k.expect("another", w.c.main, 0)
+		for i, want := range []uint32{wire.HeldUnsaid, wire.HeldUnsaid, unsure, wire.HeldUnsaid} {
+			if locks, held := k.belief(w.c.main, who); len(locks) != 3*maxListed || held != want {
+				t.Errorf("keep-alive %d says %d of %d locks, want %d", i, held, len(locks), want)
+			}
+		}
+		k.unexpect("another", w.c.main, 0)
+		if _, held := k.belief(w.c.main, who); held != 3*maxListed {
+			t.Errorf("with nothing under way it says %d", held)
+		}
+	})
 }
 
 func TestKeepAliveThatIsTooLongFallsBackToRenewals(t *testing.T) {
@@ -338,4 +380,46 @@ func TestExpiredGrantIsAskedForAnew(t *testing.T) {
 			t.Errorf("token %d, the table has %d", l.Token(), token)
 		}
 	})
+}
+
+// Answers that take as long as the lease leave nothing of it, and the grant lives at
+// the service all the same. The client must not meet it when it asks again.
+func TestGrantThatComesTooLateIsNotMetAgain(t *testing.T) {
+	const ttl = time.Second
+	for name, late := range map[string]int{"once": 1, "for a while": 3, "to the end": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{Budget: 4 * time.Second}, func(t *testing.T, w *world) {
+				if _, err := w.c.ID(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				renewals := 0
+				w.servers[0].set(func() {
+					w.servers[0].mu.lag = func(op string) time.Duration {
+						switch {
+						case op == "acquire":
+							return ttl / 2
+						case op == "renew" && renewals < late:
+							renewals++
+							return ttl - time.Millisecond
+						}
+						return 0
+					}
+				})
+				l, err := w.c.Acquire(t.Context(), "a", AcquireOptions{TTL: ttl})
+				client, token := w.holder("a")
+				switch {
+				case errors.Is(err, wire.ErrHeld):
+					t.Errorf("its own grant is in the way: %v", err)
+				case late > 100: // nobody can hold such a lock
+					if !errors.Is(err, wire.ErrLeaseExpired) || client != "" {
+						t.Errorf("got %v, and client %q holds it", err, client)
+					}
+				case err != nil:
+					t.Error(err)
+				case token != uint64(l.Token()) || len(w.attempts("acquire")) != 1:
+					t.Errorf("token %d after %d tries, the table has %d", l.Token(), len(w.attempts("acquire")), token)
+				}
+			})
+		})
+	}
 }

@@ -25,6 +25,8 @@ type Lock struct {
 	// an attached lock.
 	from  *seat
 	owner cluster.ClientID
+	// heartbeat says that keep-alives do not renew the lock.
+	heartbeat bool
 
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -32,6 +34,12 @@ type Lock struct {
 	mu struct {
 		sync.Mutex
 		lease
+		alive cluster.LSN // the service said that it was live there; 0 = it never did
+		// endangered says that the lock is in jeopardy, changed that somebody waits for the end of that.
+		endangered bool
+		changed    chan struct{} // closed when that or asked changes; nil if nobody waits
+		asked      *Asked        // never changed; nil if nobody asked
+
 		last      *Receipt
 		releasing chan struct{} // closed when the Release under way has ended
 		released  bool          // the service has said so
@@ -83,7 +91,7 @@ func (l *Lock) Expires() time.Time {
 	if !l.mu.counted {
 		return time.Time{}
 	}
-	return time.Now().Add(l.mu.deadline - l.c.opt.Clock.Now())
+	return time.Now().Add(l.mu.deadline - fresh(l.c.opt.Clock))
 }
 
 // Renew extends the lease now. Locks that were acquired are renewed without it.
@@ -116,9 +124,12 @@ func (l *Lock) Append(ctx context.Context, file cluster.FileName, data []byte, o
 	r, err := l.changeFile(ctx, "append", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.FileAppend(ctx, &pb.FileAppendRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token),
-			File: string(file), Data: data, Crc32C: &sum, AdoptExisting: o.adoptExisting,
+			File: string(file), Data: data, Crc32C: &sum, AdoptExisting: o.adoptExisting, ExpectedOffset: o.at,
 		})
 	})
+	if e := offsetError(file, o.at, err); e != nil {
+		return Receipt{}, e
+	}
 	if err == nil && (r.Length != int64(len(data)) || r.CRC32C != sum) {
 		return r, fmt.Errorf("append %q: the receipt is of %d bytes with CRC-32C %08x, not of %d with %08x: check the file with fsck",
 			l.name, r.Length, r.CRC32C, len(data), sum)
@@ -158,6 +169,53 @@ func (l *Lock) Rotate(ctx context.Context, file cluster.FileName) (Receipt, erro
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
 		})
 	})
+}
+
+// Seal ends the present generation of the file: nothing is appended to it any more, by
+// anybody, ever, and every byte of it is durable when Seal returns. Appends are
+// wire.ErrFileSealed from then on; after a Rotate the file goes on. The receipt's Offset
+// is where the generation ends. To seal what is sealed already is no error.
+func (l *Lock) Seal(ctx context.Context, file cluster.FileName) (Receipt, error) {
+	return l.changeFile(ctx, "seal", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+		return s.SealFile(ctx, &pb.SealFileRequest{
+			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
+		})
+	})
+}
+
+// SetMetadata replaces what this holder says with its grant, for whoever looks: UTF-8,
+// at most cluster.MaxMetadata bytes. It is executed only while the token is live.
+func (l *Lock) SetMetadata(ctx context.Context, metadata string) error {
+	ctx, end, err := l.begin(ctx, "set metadata")
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = l.c.change(ctx, order{op: "set metadata", lock: l.name, from: l.c.main},
+		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+			return s.SetMetadata(ctx, &pb.SetMetadataRequest{
+				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), Metadata: metadata,
+			})
+		})
+	return l.check(err)
+}
+
+// Downgrade lets others share the lock that this holder has alone: all who wait for
+// that get it at once. The token stays, and can append nothing more. There is no way
+// back: Release, and Acquire again. To downgrade again is not an error.
+func (l *Lock) Downgrade(ctx context.Context) error {
+	ctx, end, err := l.begin(ctx, "downgrade")
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = l.c.change(ctx, order{op: "downgrade", lock: l.name, from: l.c.main},
+		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+			return s.Downgrade(ctx, &pb.DowngradeRequest{
+				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token),
+			})
+		})
+	return l.check(err)
 }
 
 // changeFile does what the operations on files have in common.
@@ -210,7 +268,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok {
 		return lost
 	}
-	return l.lostBy(LossRefused, err)
+	return l.lost(LossRefused, err)
 }
 
 // startRelease waits its turn. done says that nothing is left to do.
@@ -222,7 +280,7 @@ func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
 			l.mu.Unlock()
 			return true, nil
 		}
-		if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok && lost.Reason == LossRefused {
+		if lost, ok := errors.AsType[*LostError](context.Cause(l.ctx)); ok && lost.Reason.ended() {
 			l.mu.Unlock()
 			return true, lost
 		}
@@ -235,7 +293,7 @@ func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return false, l.invalid("release", context.Cause(ctx))
+			return false, l.invalid("release", ended(ctx))
 		}
 	}
 }
@@ -265,23 +323,17 @@ func (l *Lock) check(err error) error {
 	if !refused(err) {
 		return err
 	}
-	l.lose(LossRefused, err)
+	l.lose(l.lost(LossRefused, err))
 	return context.Cause(l.ctx)
 }
 
 // lose ends the Context, if it has not ended, and forgets the lock.
-func (l *Lock) lose(why LossReason, cause error) {
+func (l *Lock) lose(e *LostError) {
 	if l.ctx.Err() == nil {
-		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", why, "cause", cause)
+		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
 	}
-	l.end(l.lostBy(why, cause))
+	l.end(e)
 	l.c.keep.remove(l)
-}
-
-func (l *Lock) lostBy(why LossReason, cause error) *LostError {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return &LostError{Lock: l.name, Token: l.token, Reason: why, LastAppend: l.mu.last, Cause: cause}
 }
 
 // renew asks for the lease's full time and counts it from when the answered
@@ -303,16 +355,25 @@ func (l *Lock) renew(ctx context.Context) error {
 	if got := wire.Millis(a.GetTtlMs()); got > 0 && (ttl == 0 || got < ttl) {
 		ttl = got
 	}
-	l.grant(ttl, sent, ttl)
+	if left := wire.Millis(a.GetHoldLeftMs()); left > 0 {
+		l.mu.Lock()
+		l.mu.limit = sent + left - driftMargin(left)
+		l.mu.Unlock()
+	}
+	l.grant(ttl, sent, ttl, cluster.LSN(a.GetLsn()))
+	l.hear(a.GetAsk())
 	return nil
 }
 
-// grant counts left of a lease of ttl from sent.
-func (l *Lock) grant(ttl, sent, left time.Duration) {
+// grant counts left of a lease of ttl from sent. The answer was of a state at an LSN.
+func (l *Lock) grant(ttl, sent, left time.Duration, at cluster.LSN) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.ttl = ttl
+	l.mu.ttl, l.mu.alive = ttl, max(l.mu.alive, at)
 	l.mu.extend(sent, left)
+	if l.mu.endangered {
+		l.judge(l.c.opt.Clock.Now())
+	}
 }
 
 // counted is the lease as it stands.

@@ -89,15 +89,47 @@ type AcquireOptions struct {
 	// Wait is how long to stand in the queue: 0 = try once, Forever = no end. The
 	// service counts it, over failovers too; the context bounds the call.
 	Wait time.Duration
+	// MaxHold ends the grant after this time however often it is renewed: a bound for a
+	// holder that hangs. At least TTL; 0 = no end. A failover counts it afresh.
+	MaxHold time.Duration
+	// Heartbeat leaves the renewals to the caller: Lock.Renew, whenever it got on with
+	// what the lock is for, or any other use of the token. Nothing else keeps the lock alive.
+	Heartbeat bool
+	// Metadata is what the holder says with its grant, for whoever looks: UTF-8, at
+	// most cluster.MaxMetadata bytes. See Lock.SetMetadata.
+	Metadata string
+	// Shared asks to hold the lock together with others who share it. Turns are
+	// phase-fair: it waits for at most one exclusive holder, and keeps nobody from the
+	// lock who wants it alone. Under such a grant nothing can be appended, and there is
+	// no upgrade: Release, and Acquire again.
+	Shared bool
+}
+
+// BreakOptions say how a grant is ended on an operator's word.
+type BreakOptions struct {
+	// Token is of the grant to end; 0 = whichever is live, if there is only one.
+	Token cluster.Token
+	// Grace asks the holder first, and gives it that long to let go: see Lock.States.
+	// 0 = at once.
+	Grace time.Duration
+	// Actor and Reason are who and why, for the holder and the history.
+	Actor, Reason string
 }
 
 // AppendOption changes one Append or Bind.
 type AppendOption func(*appendOptions)
 
-type appendOptions struct{ adoptExisting bool }
+type appendOptions struct {
+	adoptExisting bool
+	at            *int64
+}
 
 // AdoptExisting takes a file that is not empty and has no binding as it is.
 func AdoptExisting() AppendOption { return func(o *appendOptions) { o.adoptExisting = true } }
+
+// At appends only if the data goes to this offset of the file. Else nothing is appended and
+// the error is an *OffsetError that tells where the file ends. Bind does not look at it.
+func At(offset int64) AppendOption { return func(o *appendOptions) { o.at = &offset } }
 
 func appendOptionsOf(opts []AppendOption) appendOptions {
 	var o appendOptions

@@ -149,3 +149,15 @@ func TestOptions(t *testing.T) {
 		t.Errorf("holder %+v", h)
 	}
 }
+
+func TestSystemClockNeverGoesBack(t *testing.T) {
+	c := systemClock()
+	last := c.Now()
+	for began := time.Now(); time.Since(began) < 5*bootFresh; {
+		now := c.Now()
+		if now < last || now > last+time.Second {
+			t.Fatalf("%v after %v", now, last)
+		}
+		last = now
+	}
+}

@@ -24,6 +24,18 @@ type seat struct {
 	c       *Client
 	opening chan struct{} // holds one word while nobody opens it
 	users   int           // waits and what settles them; guarded by Client.mu
+	// requests from here are under way that may end in a grant; guarded by keeper.mu.
+	requests int
+	// unlisted counts up, by maxListed a keep-alive, to the number of locks that the
+	// service has not listed for so long; guarded by keeper.mu.
+	unlisted int
+	// trouble is why the last attempt to renew from here failed; nil = it was answered.
+	// Guarded by keeper.mu.
+	trouble error
+	// known is the session on which this seat was kept alive last, introducing that this
+	// is under way. Guarded by keeper.mu.
+	known       *session
+	introducing bool
 
 	mu struct {
 		sync.Mutex
@@ -80,7 +92,7 @@ func (s *seat) identify(ctx context.Context) (*identity, error) {
 	case <-s.opening:
 		defer func() { s.opening <- struct{}{} }()
 	case <-ctx.Done():
-		return nil, (&call{op: "open client"}).fail(context.Cause(ctx))
+		return nil, (&call{op: "open client"}).fail(ended(ctx))
 	}
 	if who := s.current(); who != nil {
 		return who, nil

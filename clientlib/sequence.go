@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -32,8 +33,7 @@ type identity struct {
 func newIdentity(id cluster.ClientID, chosen bool, first cluster.RequestID) *identity {
 	i := &identity{id: id, chosen: chosen}
 	i.seq.mu.next, i.seq.mu.low, i.seq.mu.floor = first, first, first
-	i.seq.mu.open = map[cluster.RequestID]patience{}
-	i.seq.mu.moved = make(chan struct{})
+	i.seq.low.Store(uint64(first))
 	return i
 }
 
@@ -50,7 +50,7 @@ func (i *identity) take(ctx context.Context, p patience) (cluster.RequestID, err
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return 0, ended(ctx)
 		}
 	}
 }
@@ -62,6 +62,8 @@ const (
 	prompt patience = iota
 	// waiting: it may stand in a queue for hours.
 	waiting
+	// done is that of a request which is open no more.
+	done
 )
 
 // sequence numbers the requests of one client.
@@ -70,12 +72,13 @@ const (
 // there is none. So it never falls, and no request is below it that could still be sent.
 // floor is the same, waits left out.
 type sequence struct {
-	mu struct {
+	low atomic.Uint64 // a copy of mu.low, which is asked for with every attempt
+	mu  struct {
 		sync.Mutex
 		next, low, floor cluster.RequestID
-		open             map[cluster.RequestID]patience
+		open             []patience    // of the requests from low on
 		waits            int           // of those that are open
-		moved            chan struct{} // closed and replaced when floor moves
+		moved            chan struct{} // closed when floor moves; nil if nobody waits for that
 	}
 }
 
@@ -88,11 +91,14 @@ func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan st
 	case windowed && p == waiting && s.mu.waits >= chosenWaits:
 		return 0, nil
 	case windowed && s.mu.next-s.mu.floor >= chosenWindow:
+		if s.mu.moved == nil {
+			s.mu.moved = make(chan struct{})
+		}
 		return 0, s.mu.moved
 	}
 	id := s.mu.next
 	s.mu.next++
-	s.mu.open[id] = p
+	s.mu.open = append(s.mu.open, p)
 	if p == waiting {
 		s.mu.waits++
 	}
@@ -104,36 +110,36 @@ func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan st
 func (s *sequence) done(id cluster.RequestID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p, open := s.mu.open[id]; open && p == waiting {
-		s.mu.waits--
+	if id < s.mu.low || id >= s.mu.next {
+		return
 	}
-	delete(s.mu.open, id)
-	s.advance()
+	if p := &s.mu.open[id-s.mu.low]; *p != done {
+		if *p == waiting {
+			s.mu.waits--
+		}
+		*p = done
+		s.advance()
+	}
 }
 
 // advance moves low and floor over what is done. It is called with mu held.
 func (s *sequence) advance() {
-	for ; s.mu.low < s.mu.next; s.mu.low++ {
-		if _, open := s.mu.open[s.mu.low]; open {
-			break
-		}
-	}
 	before := s.mu.floor
-	for ; s.mu.floor < s.mu.next; s.mu.floor++ {
-		if p, open := s.mu.open[s.mu.floor]; open && p == prompt {
+	for ; s.mu.low < s.mu.next && s.mu.open[0] == done; s.mu.low++ {
+		s.mu.open = s.mu.open[1:]
+	}
+	s.low.Store(uint64(s.mu.low))
+	for s.mu.floor = max(s.mu.floor, s.mu.low); s.mu.floor < s.mu.next; s.mu.floor++ {
+		if s.mu.open[s.mu.floor-s.mu.low] == prompt {
 			break
 		}
 	}
-	if s.mu.floor != before {
+	if s.mu.floor != before && s.mu.moved != nil {
 		close(s.mu.moved)
-		s.mu.moved = make(chan struct{})
+		s.mu.moved = nil
 	}
 }
 
 // lowWater is the lowest number that is still cared about. For a request that
 // is open it is at most that request's number.
-func (s *sequence) lowWater() cluster.RequestID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.low
-}
+func (s *sequence) lowWater() cluster.RequestID { return cluster.RequestID(s.low.Load()) }

@@ -40,6 +40,17 @@ type server struct {
 	stub pb.LockServiceClient
 	// heard is when it last answered anything, on the client's clock.
 	heard atomic.Int64
+	pulse pulse // of its watches
+	// session is the open one, or nil. While somebody sees to that, opening.done is
+	// not nil; it is closed when it is open or cannot be opened.
+	session atomic.Pointer[session]
+	opening struct {
+		sync.Mutex
+		done chan struct{}
+	}
+	sessionless atomic.Int64 // until then it is not asked for one, on the client's clock
+	// longLists says that an answer to a keep-alive was too long: it broke a session.
+	longLists atomic.Bool
 }
 
 // servers knows the servers and which one is believed to be primary. The belief
@@ -49,15 +60,21 @@ type servers struct {
 	clock  Clock
 	listed int // the first so many of mu.all are the user's endpoints
 	rounds sync.WaitGroup
+	belief atomic.Pointer[belief] // never nil
 
 	mu struct {
 		sync.Mutex
-		all     []*server
-		primary *server
-		epoch   cluster.Epoch // the highest heard of
-		probe   *probe        // under way, shared by all who want to know
-		closed  bool
+		all    []*server
+		probe  *probe // under way, shared by all who want to know
+		closed bool
 	}
+}
+
+// belief is who is believed to be primary, nil if nobody is, and the highest epoch
+// heard of.
+type belief struct {
+	primary *server
+	epoch   cluster.Epoch
 }
 
 const (
@@ -85,6 +102,7 @@ func newServers(o Options) (*servers, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: quietWait, Timeout: unackedWait}),
 	}, o.DialOptions...)}
+	s.belief.Store(&belief{})
 	for _, addr := range o.Endpoints {
 		if _, err := s.add(addr); err != nil {
 			s.close()
@@ -114,7 +132,7 @@ func (s *servers) add(addr string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 	}
-	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn)}
+	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), pulse: pulse{asking: make(chan struct{}, 1)}}
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
 }
@@ -131,36 +149,45 @@ func (s *servers) close() {
 }
 
 // primary is who is believed to be primary, nil if nobody is.
-func (s *servers) primary() *server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.primary
-}
+func (s *servers) primary() *server { return s.belief.Load().primary }
 
 // believe takes v for the primary on the word of an answer from that epoch. Late
 // words from older epochs change nothing.
 func (s *servers) believe(v *server, epoch cluster.Epoch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if epoch >= s.mu.epoch || s.mu.primary == nil {
-		s.mu.primary = v
-	}
-	s.mu.epoch = max(s.mu.epoch, epoch)
+	s.think(func(b belief) belief {
+		if epoch >= b.epoch || b.primary == nil {
+			b.primary = v
+		}
+		b.epoch = max(b.epoch, epoch)
+		return b
+	})
 }
 
 // doubt ends the belief in v.
 func (s *servers) doubt(v *server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.primary == v {
-		s.mu.primary = nil
+	s.think(func(b belief) belief {
+		if b.primary == v {
+			b.primary = nil
+		}
+		return b
+	})
+}
+
+// think changes the belief. Most words only confirm it.
+func (s *servers) think(change func(belief) belief) {
+	for {
+		old := s.belief.Load()
+		b := change(*old)
+		if b == *old || s.belief.CompareAndSwap(old, &b) {
+			return
+		}
 	}
 }
 
 func (s *servers) list() ([]*server, cluster.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.mu.all), s.mu.epoch
+	return slices.Clone(s.mu.all), s.belief.Load().epoch
 }
 
 // addresses are the endpoints that the user gave.

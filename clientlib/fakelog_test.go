@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// fakeLog is what has happened to the locks of a fakeCluster; guarded by its mu.
+type fakeLog struct {
+	events []*pb.Event
+	kept   uint64        // up to there events are forgotten
+	grown  chan struct{} // closed with the next event
+}
+
+// record logs what happened at the present LSN. It is called with mu held.
+func (f *fakeCluster) record(e *pb.Event) {
+	e.Lsn, e.Epoch = f.mu.lsn, f.mu.epoch
+	f.mu.log.events = append(f.mu.log.events, e)
+	close(f.mu.log.grown)
+	f.mu.log.grown = make(chan struct{})
+}
+
+// finish ends the grant of a lock in the way that e says.
+func (f *fakeCluster) finish(lock string, e *pb.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.lsn++
+	e.Lock, e.Token = lock, f.mu.locks[lock].token
+	f.record(e)
+	f.free(lock)
+}
+
+// forget drops the events so far.
+func (f *fakeCluster) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.log.kept = f.mu.lsn
+}
+
+func (f *fakeCluster) lockOf(name string) *pb.Lock {
+	x := &pb.Lock{Name: name}
+	l := f.lock(name)
+	if l.token != 0 {
+		x.Grant, x.Holders = &pb.Grant{Lock: name, Token: l.token, ClientId: l.client}, 1
+	}
+	if l.older != 0 {
+		own := x.Grant
+		if x.Grant = (&pb.Grant{Lock: name, Token: l.older, ClientId: "older", Mode: pb.Mode_MODE_SHARED}); own != nil && l.more == 0 {
+			x.SharedHolders = []*pb.Grant{own}
+		}
+		x.Holders += 1 + l.more
+	}
+	return x
+}
+
+func (d direct) Verify(ctx context.Context, r *pb.VerifyRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	if err := d.s.enter(ctx, "verify"); err != nil {
+		return nil, err
+	}
+	d.s.f.mu.Lock()
+	defer d.s.f.mu.Unlock()
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lsn: d.s.f.mu.lsn, TtlMs: 1000, Mode: pb.Mode_MODE_EXCLUSIVE.Enum()}
+	l := d.s.f.lock(r.Lock)
+	if l.older != 0 {
+		a.Mode = pb.Mode_MODE_SHARED.Enum()
+	}
+	if l.token != r.Token && l.older != r.Token {
+		a = &pb.Answer{Status: pb.Status_STATUS_INVALID_TOKEN, Lsn: d.s.f.mu.lsn}
+	}
+	return a, nil
+}
+
+func (d direct) GetLock(ctx context.Context, r *pb.GetLockRequest, _ ...grpc.CallOption) (*pb.GetLockResponse, error) {
+	if err := d.s.enter(ctx, "get"); err != nil {
+		return nil, err
+	}
+	d.s.f.mu.Lock()
+	defer d.s.f.mu.Unlock()
+	return &pb.GetLockResponse{Status: pb.Status_STATUS_OK, Lsn: d.s.f.mu.lsn, Lock: d.s.f.lockOf(r.Lock)}, nil
+}
+
+// fakeWatch is a watch of one lock.
+type fakeWatch struct {
+	grpc.ClientStream
+	ctx  context.Context
+	f    *fakeCluster
+	q    *pb.WatchRequest
+	at   uint64
+	said bool // that nothing more has happened
+}
+
+func (d direct) Watch(ctx context.Context, q *pb.WatchRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[pb.WatchResponse], error) {
+	if err := d.s.enter(ctx, "status"); err != nil { // any server serves it
+		return nil, err
+	}
+	return &fakeWatch{ctx: ctx, f: d.s.f, q: q, at: q.GetAfterLsn()}, nil
+}
+
+func (x *fakeWatch) Recv() (*pb.WatchResponse, error) {
+	for {
+		r, grown := x.next()
+		if r != nil {
+			return r, nil
+		}
+		t := time.NewTimer(wire.Millis(x.q.BookmarkMs))
+		select {
+		case <-grown:
+		case <-t.C:
+			x.said = false
+		case <-x.ctx.Done():
+			t.Stop()
+			return nil, status.FromContextError(x.ctx.Err()).Err()
+		}
+		t.Stop()
+	}
+}
+
+// next is what there is to say, or nil and when to look again.
+func (x *fakeWatch) next() (*pb.WatchResponse, <-chan struct{}) {
+	x.f.mu.Lock()
+	defer x.f.mu.Unlock()
+	log, now := &x.f.mu.log, x.f.mu.lsn
+	r := &pb.WatchResponse{Status: pb.Status_STATUS_OK, Epoch: x.f.mu.epoch, Lsn: now}
+	if x.at < log.kept {
+		x.at = now
+		r.Reset_ = &pb.Reset{Last: true, Reason: "too old", Locks: []*pb.Lock{x.f.lockOf(x.q.GetLock())}}
+		return r, nil
+	}
+	for _, e := range log.events {
+		if e.Lsn > x.at && (e.Lock == x.q.GetLock() || e.Lock == "") && (e.Lock == "" || slices.Contains(x.q.Kinds, e.Kind)) {
+			r.Events = append(r.Events, e)
+		}
+	}
+	if x.at = now; len(r.Events) == 0 && x.said {
+		return nil, log.grown
+	}
+	x.said = len(r.Events) == 0
+	return r, nil
+}

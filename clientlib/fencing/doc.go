@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fencing protects a resource of one's own by the tokens of Holdfast's locks.
+//
+// A lock alone protects nothing: its holder may be paused, lose its lease, and write
+// an hour later. But tokens rise with every grant, so a resource that remembers the
+// highest token it has seen and refuses lower ones is safe from everybody but the latest
+// holder that it heard of (M. Kleppmann, "How to do distributed locking", 2016; the
+// sequencers of Chubby, OSDI 2006, 2.4). A Guard is that memory, and it is durable:
+//
+//	g, err := fencing.Open(dir)
+//	err = g.Do("accounts", token, func() error { return store.Write(…) })
+//	if errors.Is(err, fencing.ErrStale) { … } // its holder was replaced
+//
+// The guard belongs where the resource is, one guard for each, not with the writers. Where
+// several processes serve one resource they must share its guard's decision: one of them
+// keeps it. The files of Holdfast itself need none of this: the service writes them.
+//
+// A guard does not know how a token holds its lock. Of a lock that is shared there are
+// several live ones at a time, and the highest may be a reader's: what only a holder alone
+// may change takes tokens of exclusive grants only. Client.Verify tells which they are.
+//
+// # What is written
+//
+// One file, "tokens", with a line for each token that was higher than all before for
+// its key: CRC-32C, token and quoted key. A line is synced before Do calls its
+// function, so that a guard which was killed or lost power knows every token under
+// which anything was done. A last line that is torn was never relied on and is
+// dropped; any other damage is an error. The file is written anew, without what was
+// surpassed, when it has grown to more than twice what it has to tell.
+package fencing

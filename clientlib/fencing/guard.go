@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fencing
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/gofrs/flock"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+var (
+	// ErrStale says that a higher token was seen: who brings this one was replaced.
+	ErrStale = errors.New("the token is older than one that was seen")
+	// ErrClosed says that the guard was closed, or that its file took no more writes.
+	ErrClosed = errors.New("the guard is closed")
+	// ErrInUse says that another process has the guard open.
+	ErrInUse = errors.New("the guard is open in another process")
+)
+
+// StaleError says which token was seen. It is ErrStale.
+type StaleError struct {
+	Key   string
+	Token cluster.Token
+	Seen  cluster.Token
+}
+
+// Error tells what to do.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("token %d for %q is old, %d was seen: acquire the lock again and begin anew", e.Token, e.Key, e.Seen)
+}
+
+// Unwrap is ErrStale.
+func (e *StaleError) Unwrap() error { return ErrStale }
+
+// Guard remembers the highest token of each key, over restarts too. It is safe for use
+// by several goroutines.
+type Guard struct {
+	dir    string
+	locked *flock.Flock // for as long as the guard is open
+
+	mu struct {
+		sync.Mutex
+		keys   map[string]*entry
+		log    *log
+		closed error
+	}
+}
+
+// entry is one key. Its mutex is held while something is done under a token, so that
+// nothing of an old holder is under way when the first thing of a new one begins. It
+// is taken before Guard.mu.
+type entry struct {
+	sync.Mutex
+	seen cluster.Token // owned by Guard.mu
+}
+
+// Open opens the guard in a directory, which is made if need be. The directory
+// belongs to it.
+func Open(dir string) (*Guard, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the guard: %w", err)
+	}
+	g := &Guard{dir: dir, locked: flock.New(filepath.Join(dir, "lock"))}
+	got, err := g.locked.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("open the guard: %w", err)
+	}
+	if !got {
+		return nil, fmt.Errorf("open the guard in %s: %w", dir, ErrInUse)
+	}
+	l, seen, err := openLog(filepath.Join(dir, "tokens"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the guard: %w", err), g.locked.Unlock())
+	}
+	g.mu.log, g.mu.keys = l, map[string]*entry{}
+	for key, token := range seen {
+		g.mu.keys[key] = &entry{seen: token}
+	}
+	return g, nil
+}
+
+// Do calls f unless a higher token was seen for the key. While f runs nothing else is
+// done for this key, so it should take no longer than it must. A token that is higher
+// than all before is durable before f is called, whatever becomes of f. An error of
+// f is returned as it is.
+func (g *Guard) Do(key string, token cluster.Token, f func() error) error {
+	e, err := g.entry(key)
+	if err != nil {
+		return err
+	}
+	e.Lock()
+	defer e.Unlock()
+	if err := g.admit(e, key, token); err != nil {
+		return err
+	}
+	return f()
+}
+
+// Admit is Do for a resource that is told the token itself and orders by it: when it
+// returns nil, no lower token is admitted any more. What an older holder was admitted to
+// do may still be under way.
+func (g *Guard) Admit(key string, token cluster.Token) error {
+	e, err := g.entry(key)
+	if err != nil {
+		return err
+	}
+	return g.admit(e, key, token)
+}
+
+// Dir is where the guard is.
+func (g *Guard) Dir() string { return g.dir }
+
+// Seen is the highest token seen for a key; 0 for none.
+func (g *Guard) Seen(key string) cluster.Token {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e := g.mu.keys[key]; e != nil {
+		return e.seen
+	}
+	return 0
+}
+
+func (g *Guard) entry(key string) (*entry, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closed != nil {
+		return nil, g.mu.closed
+	}
+	e := g.mu.keys[key]
+	if e == nil {
+		e = &entry{}
+		g.mu.keys[key] = e
+	}
+	return e, nil
+}
+
+// admit compares, and makes a new highest token durable.
+func (g *Guard) admit(e *entry, key string, token cluster.Token) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.mu.closed != nil:
+		return g.mu.closed
+	case token == 0:
+		return fmt.Errorf("token 0 for %q: bring the token of the lock", key)
+	case token < e.seen:
+		return &StaleError{Key: key, Token: token, Seen: e.seen}
+	case token == e.seen:
+		return nil
+	}
+	if err := g.mu.log.add(key, token); err != nil {
+		// A failed sync is never tried again: what is on the disk is not known.
+		g.mu.closed = fmt.Errorf("%w: %w", ErrClosed, err)
+		return g.mu.closed
+	}
+	e.seen = token
+	if g.mu.log.wasteful(len(g.mu.keys)) {
+		if err := g.compact(); err != nil {
+			g.mu.closed = fmt.Errorf("%w: %w", ErrClosed, err)
+			return g.mu.closed
+		}
+	}
+	return nil
+}
+
+// compact writes the file anew.
+func (g *Guard) compact() error {
+	seen := make(map[string]cluster.Token, len(g.mu.keys))
+	for key, e := range g.mu.keys {
+		if e.seen != 0 {
+			seen[key] = e.seen
+		}
+	}
+	l, err := g.mu.log.rewrite(seen)
+	if err != nil {
+		return err
+	}
+	g.mu.log = l
+	return nil
+}
+
+// Close lets another process open the guard. Calls that come later fail.
+func (g *Guard) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.log == nil {
+		return nil
+	}
+	err := errors.Join(g.mu.log.close(), g.locked.Unlock())
+	g.mu.log, g.mu.closed = nil, ErrClosed
+	return err
+}

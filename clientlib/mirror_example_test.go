@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+)
+
+// Who does what, kept up to date, and a wait for a state.
+func ExampleMirror() {
+	var c *clientlib.Client // see Example
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	m := c.NewMirror(clientlib.MirrorOptions{Prefix: "jobs/"})
+	go func() {
+		if err := m.Run(ctx); ctx.Err() == nil {
+			log.Print(err) // no server answered for long
+		}
+	}()
+	idle := func(v clientlib.MirrorView) bool {
+		for l := range v.All() {
+			if l.Held() {
+				return false
+			}
+		}
+		return true
+	}
+	if err := m.WaitUntil(ctx, idle); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nobody worked at LSN", m.LSN())
+	for change, err := range m.Changes(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(change.Lock.Name, "is held by", change.Lock.Holder.Client, "and", change.Lock.QueueLength, "wait")
+	}
+}
