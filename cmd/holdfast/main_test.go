@@ -23,7 +23,11 @@ import (
 // binaryEnv tells the tests where TestMain built the binary.
 const binaryEnv = "HOLDFAST_TEST_BINARY"
 
-func TestMain(m *testing.M) { os.Exit(build(m)) }
+func TestMain(m *testing.M) {
+	if !electedMain() {
+		os.Exit(build(m))
+	}
+}
 
 func build(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "holdfast-e2e-")
@@ -53,10 +57,14 @@ type world struct {
 }
 
 type devServer struct {
-	ID   uint32 `json:"id"`
-	GRPC string `json:"grpc"`
-	HTTP string `json:"http"`
-	PID  int    `json:"pid"`
+	ID    uint32 `json:"id"`
+	GRPC  string `json:"grpc"`
+	HTTP  string `json:"http"`
+	PID   int    `json:"pid"`
+	Doors []struct {
+		Name string `json:"name"`
+		URL  string `json:"url"`
+	} `json:"doors"`
 }
 
 // logs are the standard error of dev.
@@ -77,10 +85,10 @@ func (l *logs) String() string {
 	return l.b.String()
 }
 
-func startDev(t *testing.T) *world {
+func startDev(t *testing.T, flags ...string) *world {
 	t.Helper()
 	w := &world{t: t, dir: filepath.Join(t.TempDir(), "volume"), logs: &logs{}}
-	w.cmd = exec.Command(os.Getenv(binaryEnv), "dev", "--dir", w.dir, "--base-port", fmt.Sprint(freeBase(t)), "-o", "json")
+	w.cmd = exec.Command(os.Getenv(binaryEnv), append([]string{"dev", "--dir", w.dir, "--base-port", fmt.Sprint(freeBase(t)), "-o", "json"}, flags...)...)
 	w.cmd.Stderr = w.logs
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
@@ -111,7 +119,11 @@ func freeBase(t *testing.T) int {
 	t.Helper()
 	for range 100 {
 		base := 20000 + rand.IntN(10000)
-		if free(base, base+1, base+2, base+100, base+101, base+102, base+200, base+201, base+202) {
+		var ports []int
+		for offset := 0; offset <= 400; offset += 100 {
+			ports = append(ports, base+offset, base+offset+1, base+offset+2)
+		}
+		if free(ports...) {
 			return base
 		}
 	}
@@ -189,7 +201,7 @@ func (w *world) primary(not uint32) (id uint32, pid int) {
 	w.t.Helper()
 	await(w.t, "a primary", func() bool {
 		for _, s := range w.status().Servers {
-			if s.Role == "primary" && s.ID != not {
+			if s.Role == "primary" && s.ID != not && s.PID > 0 { // 0: it could not be asked in time
 				id, pid = s.ID, s.PID
 				return true
 			}

@@ -1,28 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package child runs a command under a lease: in a process group of its own,
-// which is ended, whole, before the lease could expire (Linux).
+// Package child runs a command under a lease, which ends, with everything that
+// descends from it, before the lease could expire (Linux).
 //
-// When the lease is lost or was not renewed in time, the group gets SIGTERM, and
+// When the lease is lost or was not renewed in time, the whole tree gets SIGTERM, and
 // SIGKILL after a grace period but never later than a margin before the last
 // known end of the lease. This goes by local timers and asks nobody.
 //
-// When the command has ended by itself, what is left of its group is ended too:
-// nothing of it may run on when the lock is free.
+// The tree is the command's process group and all its descendants, those too that
+// have left the group (setsid) or their parents (daemons): see tree. When the command
+// has ended by itself, what is left of its tree is ended too: nothing of it may run
+// on when the lock is free.
 //
 // Against the death of this process there are two means. The kernel kills the
 // command itself (PR_SET_PDEATHSIG); and a guard, a second small process, kills
-// the group when this process is gone, or is stopped until the lease runs out.
+// the tree when this process is gone, or is stopped until the lease runs out.
 //
-// Not covered: processes that leave the group (setsid), a SIGKILL of the guard
-// too, and processes that the kernel cannot end because they hang in a filesystem.
+// Not covered: when this process was killed, orphans that have wiped or hidden their
+// environment; a SIGKILL of the guard too; processes of other users; and processes that
+// the kernel cannot end because they hang in a filesystem.
 package child
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 )
@@ -33,7 +38,23 @@ type Lease interface {
 	Context() context.Context
 	// Remaining is how long the lease lasts at least, counted without asking anybody.
 	Remaining() time.Duration
+	// Jeopardy is why the lease has not been renewed for long; nil if it has been.
+	Jeopardy() error
+	// Asked says who wants the holder to let go, why and until when; "" if nobody does.
+	Asked() string
 }
+
+// OnLost is what happens to the command when the lease is lost.
+type OnLost string
+
+const (
+	// Terminate: SIGTERM, and SIGKILL after the grace period but before the lease ends.
+	Terminate OnLost = "terminate"
+	// Kill: SIGKILL at once.
+	Kill OnLost = "kill"
+	// Leave: nothing. The command runs on without the lease, also when this process dies.
+	Leave OnLost = "leave"
+)
 
 // Options say what to run and how.
 type Options struct {
@@ -43,9 +64,16 @@ type Options struct {
 	Env  []string
 	// Stdin, Stdout and Stderr are given to the command as they are.
 	Stdin, Stdout, Stderr *os.File
+	// OnLost is Terminate where nothing else is said.
+	OnLost OnLost
+	// Warn is sent to the command's group each time that the lease comes into jeopardy,
+	// and when the holder is asked to let go; 0 = nothing is.
+	Warn syscall.Signal
+	// OnAsk is sent to the command's group when the holder is asked to let go; 0 = Warn is.
+	OnAsk syscall.Signal
 	// Grace lies between SIGTERM and SIGKILL.
 	Grace time.Duration
-	// Margin is how long before the end of the lease the group must be dead.
+	// Margin is how long before the end of the lease the tree must be dead.
 	Margin time.Duration
 	// Signals are passed on to the group.
 	Signals <-chan os.Signal
@@ -59,7 +87,8 @@ type Options struct {
 type Result struct {
 	// Code is its exit code, 128+n when signal n ended it.
 	Code int
-	// Lost is why the group was ended before its time; nil if it was not.
+	// Lost is why the command was ended before its time, or ran on without the lease; nil
+	// if it kept the lease to its end.
 	Lost error
 }
 
@@ -91,24 +120,31 @@ func (e *StartError) Code() int {
 	return CodeNotExecutable
 }
 
-// Run runs the command to its end.
+// Run runs the command to its end. It takes every child that this process gets
+// meanwhile for the command's, so a process runs one command at a time and nothing else.
 func Run(lease Lease, opt Options) (Result, error) {
+	if opt.OnLost == Leave {
+		opt.Guard = nil // there is nothing to guard
+	}
+	r := &runner{lease: lease, opt: opt, tree: newTree()}
 	// The guard is there first: it learns of the group as soon as there is one.
 	guard, err := startGuard(opt.Guard)
 	if err != nil {
 		return Result{}, err
 	}
 	defer guard.dismiss()
-	r := &runner{lease: lease, opt: opt, guard: guard}
-	if err := r.extend(); err != nil {
+	r.guard = guard
+	if guard != nil {
+		r.tree.spare(guard.cmd.Process.Pid)
+	}
+	if err := errors.Join(guard.find(r.tree), r.extend()); err != nil {
 		return Result{}, err
 	}
-	g, err := start(opt)
-	if err != nil {
+	r.opt.Env = withMark(opt.Env, r.tree.mark)
+	if r.group, err = start(r.opt); err != nil {
 		return Result{}, &StartError{Path: opt.Path, Err: err}
 	}
-	r.group = g
-	guard.watch(g.pid)
+	guard.watch(r.group.pid)
 	code := r.wait()
 	r.sweep()
 	return Result{Code: code, Lost: r.lost}, nil
@@ -119,10 +155,35 @@ type runner struct {
 	opt   Options
 	guard *guard
 	group *group
+	tree  *tree
 	lost  error
-	// killAt is when the group dies whatever happens; zero until SIGTERM was sent for a loss.
+	// asked is what the command was told last of who wants the lock.
+	asked string
+	// warned says that the lease is in jeopardy and the command knows.
+	warned bool
+	// killAt is when the tree dies whatever happens; zero until it was asked to end.
 	killAt time.Time
 	killed bool
+}
+
+// grace is how long the tree has between the word that it must end and SIGKILL.
+func (r *runner) grace() time.Duration {
+	if r.opt.OnLost == Kill && r.lost != nil {
+		return 0
+	}
+	return r.opt.Grace
+}
+
+// reserve is how long before the end of the lease it is given up.
+func (r *runner) reserve() time.Duration {
+	switch r.opt.OnLost {
+	case Leave:
+		return 0 // nothing has to be done in time
+	case Kill:
+		return r.opt.Margin
+	default:
+		return r.opt.Grace + r.opt.Margin
+	}
 }
 
 // tick is how often the lease is looked at: timers alone would not notice that
@@ -135,6 +196,10 @@ func (r *runner) tick() time.Duration {
 func (r *runner) wait() int {
 	t := time.NewTicker(r.tick())
 	defer t.Stop()
+	// Orphans that have ended are reaped: a command may run, and leave some, for months.
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	defer signal.Stop(ended)
 	gone := r.lease.Context().Done()
 	for {
 		select {
@@ -149,39 +214,108 @@ func (r *runner) wait() int {
 			r.end(context.Cause(r.lease.Context()))
 		case <-t.C:
 			r.look()
+			select {
+			case <-ended:
+				r.tree.reap(r.group.pid)
+			default:
+			}
 		}
 	}
 }
 
-// look ends the group when its time has come.
+// look warns the command, and ends it when its time has come.
 func (r *runner) look() {
 	left := r.lease.Remaining()
 	if r.lost == nil {
-		if left <= r.opt.Grace+r.opt.Margin {
+		r.warn(left)
+		r.pass()
+		if left <= r.reserve() {
 			r.end(ErrNotRenewed)
 		} else if err := r.extend(); err != nil {
 			r.end(err)
 		}
 	}
-	if r.lost != nil && !r.killed && (left <= r.opt.Margin || !time.Now().Before(r.killAt)) {
-		r.killed = true
-		r.say("the command did not end by itself: SIGKILL")
-		r.group.signal(syscall.SIGKILL)
+	if r.lost == nil || r.opt.OnLost == Leave {
+		return
+	}
+	if r.killed || left <= r.opt.Margin || !time.Now().Before(r.killAt) {
+		r.kill()
 	}
 }
 
-// end asks the group to end.
+// warn tells the command when the lease comes into jeopardy, once each time.
+func (r *runner) warn(left time.Duration) {
+	why := r.lease.Jeopardy()
+	switch {
+	case why != nil && !r.warned:
+		next := "the command is ended"
+		if r.opt.OnLost == Leave {
+			next = "it is lost"
+		}
+		in := max(left-r.reserve(), 0).Round(10 * time.Millisecond)
+		r.say(fmt.Sprintf("lock in jeopardy: %v: %s in %v unless a renewal is answered", why, next, in))
+		if r.opt.Warn != 0 {
+			r.group.signal(r.opt.Warn)
+		}
+	case why == nil && r.warned:
+		r.say("lock safe again: a renewal was answered")
+	}
+	r.warned = why != nil
+}
+
+// pass tells the command that somebody wants the lock, once each time.
+func (r *runner) pass() {
+	asked := r.lease.Asked()
+	if asked != "" && asked != r.asked {
+		r.say(asked)
+		if s := cmp.Or(r.opt.OnAsk, r.opt.Warn); s != 0 {
+			r.group.signal(s)
+			r.group.signal(syscall.SIGCONT) // a stopped command would not hear of it
+		}
+	}
+	r.asked = asked
+}
+
+// end asks the tree to end.
 func (r *runner) end(why error) {
 	if r.lost != nil {
 		return
 	}
 	r.lost = why
-	// What was the end of the lease stays the end, even of one that is known to be lost.
-	r.killAt = time.Now().Add(min(r.opt.Grace, max(r.lease.Remaining()-r.opt.Margin, 0)))
+	if r.opt.OnLost == Leave {
+		r.say(fmt.Sprintf("lock lost: %v: the command runs on without it", why))
+		return
+	}
 	r.say(fmt.Sprintf("lock lost: %v: ending the command", why))
-	r.group.signal(syscall.SIGTERM)
-	r.group.signal(syscall.SIGCONT) // a stopped process would not hear it
+	if found := r.ask(); !found && r.grace() > 0 { // there is no /proc
+		r.group.signal(syscall.SIGTERM)
+		r.group.signal(syscall.SIGCONT)
+	}
 	r.look()
+}
+
+// ask gives the tree its grace, and tells all of it that is found.
+func (r *runner) ask() (found bool) {
+	// What was the end of the lease stays the end, even of one that is known to be lost.
+	r.killAt = time.Now().Add(min(r.grace(), max(r.lease.Remaining()-r.opt.Margin, 0)))
+	if r.grace() == 0 {
+		return false
+	}
+	live, _ := r.tree.find(r.tree.wrapper)
+	signalAll(live, syscall.SIGTERM, syscall.SIGCONT) // a stopped process would not hear it
+	return len(live) > 0
+}
+
+// kill ends the tree as far as it is to be found now. It is called again and again:
+// what forks may be missed once.
+func (r *runner) kill() {
+	if !r.killed && r.opt.OnLost != Kill {
+		r.say("the command did not end by itself: SIGKILL")
+	}
+	r.killed = true
+	r.group.signal(syscall.SIGKILL)
+	live, _ := r.tree.find(r.tree.wrapper)
+	signalAll(live, syscall.SIGKILL)
 }
 
 // extend tells the guard how long the lease lasts now. It kills a little later
@@ -196,26 +330,49 @@ func (r *runner) say(text string) {
 	}
 }
 
-// sweep ends what the command left behind in its group: politely first, while
-// the lease lasts.
+const (
+	// sweepFirst is how soon a sweep looks again, sweepLast how late when nothing changes.
+	sweepFirst = 2 * time.Millisecond
+	sweepLast  = 100 * time.Millisecond
+)
+
+// sweep ends what the command left behind: politely first, while the lease lasts.
 func (r *runner) sweep() {
-	if !r.group.alive() {
+	if r.lost != nil && r.opt.OnLost == Leave {
 		return
 	}
-	r.say("the command has ended, processes of its group have not: ending them")
-	if r.lost == nil {
-		r.group.signal(syscall.SIGTERM)
-		r.group.signal(syscall.SIGCONT)
-		r.killAt = time.Now().Add(min(r.opt.Grace, max(r.lease.Remaining()-r.opt.Margin, 0)))
-	}
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for r.group.alive() {
-		if left := r.lease.Remaining(); left <= r.opt.Margin || !time.Now().Before(r.killAt) {
-			r.group.signal(syscall.SIGKILL)
-		} else if r.lost == nil {
-			r.extend() //nolint:errcheck // the group is ending anyway
+	asked := r.lost != nil
+	pause := sweepFirst
+	for empty := 0; ; pause = min(2*pause, sweepLast) {
+		r.tree.reap(0)
+		live, sure := r.tree.find(r.tree.wrapper)
+		if len(live) > 0 {
+			empty = 0
+		} else if empty++; sure || empty > 1 {
+			return
 		}
-		<-t.C
+		if gone := r.lease.Context(); r.opt.OnLost == Leave && gone.Err() != nil {
+			r.lost = context.Cause(gone)
+			return
+		}
+		left := min(r.lease.Remaining()-r.opt.Margin, time.Until(r.killAt))
+		switch {
+		case len(live) == 0:
+		case !asked:
+			asked = true
+			r.say("the command has ended, processes that it started have not: ending them")
+			r.ask()
+		case left <= 0:
+			if !r.killed {
+				r.killed, pause = true, sweepFirst
+			}
+			signalAll(live, syscall.SIGKILL)
+		default:
+			pause = min(pause, left)
+		}
+		if r.lost == nil {
+			r.extend() //nolint:errcheck // the tree is ending anyway
+		}
+		<-time.After(max(pause, sweepFirst))
 	}
 }

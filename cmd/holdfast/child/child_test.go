@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 )
 
@@ -28,7 +30,16 @@ func TestMain(m *testing.M) {
 		case "wrapper":
 			wrapper(os.Args[2], os.Args[3])
 			return
+		case "daemon", "keeper", "spirit":
+			daemon(os.Args[1], os.Args[2])
+			return
 		}
+	}
+	// Orphans of these tests are this process's. Otherwise they would be those of the
+	// first process, like everything on the machine, and a guard that did not know its own
+	// would end all that, if the tests run as root.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		panic(err)
 	}
 	// The race detector lets every process linger for a second at its end.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
@@ -47,6 +58,10 @@ func (l lease) Context() context.Context { return l.ctx }
 
 func (l lease) Remaining() time.Duration { return time.Until(l.until) }
 
+func (l lease) Jeopardy() error { return nil }
+
+func (l lease) Asked() string { return "" }
+
 func shell(script string) child.Options {
 	return child.Options{
 		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(),
@@ -61,7 +76,12 @@ func wrapper(script, ttl string) {
 	if err != nil {
 		panic(err)
 	}
-	r, err := child.Run(lease{context.Background(), time.Now().Add(d)}, shell(script))
+	o := shell(script)
+	o.OnLost = child.OnLost(os.Getenv("ON_LOST"))
+	if d < time.Hour {
+		o.Margin = d / 4 // those who wait for the end of the lease began to count before us
+	}
+	r, err := child.Run(lease{context.Background(), time.Now().Add(d)}, o)
 	if err != nil {
 		panic(err)
 	}
@@ -115,6 +135,7 @@ func TestLossAsksTheCommandToEnd(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	ctx, lose := context.WithCancelCause(t.Context())
 	o := shell("trap 'exit 5' TERM; echo x > " + ready + "; while :; do sleep 0.02; done")
+	o.Grace = 10 * time.Second // a busy machine needs its time
 	go func() {
 		await(t, 5*time.Second, "the command's start", func() bool { return len(readFile(ready)) > 0 })
 		lose(errBroken)
@@ -260,5 +281,12 @@ func await(t *testing.T, limit time.Duration, what string, done func() bool) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+func writeFile(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Error(err)
 	}
 }

@@ -14,15 +14,15 @@ import (
 )
 
 // group is a process group whose leader is the command. Its number cannot be
-// given to strangers as long as an unreaped child of ours belongs to it, and
-// orphans of the group become our children (PR_SET_CHILD_SUBREAPER).
+// given to strangers as long as the leader was not reaped.
 type group struct {
 	pid   int
 	ended chan int
 }
 
 // start forks the command. It is waited for on the thread that forked it,
-// because PR_SET_PDEATHSIG means the death of that thread.
+// because PR_SET_PDEATHSIG means the death of that thread. Orphans of the command become
+// our children.
 func start(opt Options) (*group, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
@@ -32,7 +32,10 @@ func start(opt Options) (*group, error) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		var err error
-		attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		attr := &syscall.SysProcAttr{Setpgid: true}
+		if opt.OnLost != Leave {
+			attr.Pdeathsig = syscall.SIGKILL
+		}
 		tty := foreground(opt.Stdin)
 		if tty {
 			attr.Foreground, attr.Ctty = true, int(opt.Stdin.Fd())
@@ -75,25 +78,10 @@ func (g *group) wait(tty bool) int {
 	}
 }
 
-// signal goes to every process of the group. One that is gone needs none.
+// signal goes to every process of the group. Only to be called before the leader's
+// end was taken note of.
 func (g *group) signal(s syscall.Signal) {
 	syscall.Kill(-g.pid, s) //nolint:errcheck // ESRCH: all are gone
-}
-
-// alive reaps orphans of the group and says whether there are more. Only to be
-// called when the leader has been reaped.
-func (g *group) alive() bool {
-	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-g.pid, &ws, unix.WNOHANG, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil: // ECHILD
-			return false
-		case pid == 0:
-			return true
-		}
-	}
 }
 
 // foreground says that in is our terminal and that we are in its foreground. Then

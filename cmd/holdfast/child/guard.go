@@ -20,10 +20,11 @@ import (
 
 // guard is this process's end of the guard. A nil guard does nothing.
 //
-// It is told, in lines: "group N" once, "until N" with the time at which the
-// group must be dead, in nanoseconds of CLOCK_BOOTTIME (which two processes of
-// one host share, and which does not stand still while the machine sleeps), and
-// "done". The end of the pipe without "done" means that this process died.
+// It is told, in lines: "tree MARK WRAPPER ALONE" and "group N" once, what to find the
+// command's tree by; "until T" with the time at which that must be dead, in nanoseconds
+// of CLOCK_BOOTTIME (which two processes of one host share, and which does not stand
+// still while the machine sleeps); and "done". The end of the pipe without "done"
+// means that this process died.
 type guard struct {
 	pipe *os.File
 	cmd  *exec.Cmd
@@ -49,18 +50,20 @@ func startGuard(command []string) (*guard, error) {
 	return &guard{pipe: w, cmd: cmd}, nil
 }
 
-func (g *guard) tell(word string, n int64) error {
+func (g *guard) tell(words ...any) error {
 	if g == nil {
 		return nil
 	}
-	if _, err := fmt.Fprintf(g.pipe, "%s %d\n", word, n); err != nil {
+	if _, err := fmt.Fprintln(g.pipe, words...); err != nil {
 		return fmt.Errorf("the guard process is gone: %w", err)
 	}
 	return nil
 }
 
+func (g *guard) find(t *tree) error { return g.tell("tree", t.mark, t.wrapper, t.alone) }
+
 func (g *guard) watch(pgid int) {
-	g.tell("group", int64(pgid)) //nolint:errcheck // the next extend notices
+	g.tell("group", pgid) //nolint:errcheck // the next extend notices
 }
 
 func (g *guard) extend(left time.Duration) error {
@@ -71,9 +74,9 @@ func (g *guard) dismiss() {
 	if g == nil {
 		return
 	}
-	g.tell("done", 0) //nolint:errcheck // it is dead already
-	g.pipe.Close()    //nolint:errcheck // a pipe
-	g.cmd.Wait()      //nolint:errcheck // it has nothing to say
+	g.tell("done") //nolint:errcheck // it is dead already
+	g.pipe.Close() //nolint:errcheck // a pipe
+	g.cmd.Wait()   //nolint:errcheck // it has nothing to say
 }
 
 func boottime() time.Duration {
@@ -84,7 +87,31 @@ func boottime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Guard is what the guard process does: it reads orders and kills the group
+const (
+	// guardPoll is how often the guard looks at the time: timers stand still while the
+	// machine sleeps.
+	guardPoll = 100 * time.Millisecond
+	// killPoll is how often it looks whether something of a tree is left that it killed.
+	killPoll = 5 * time.Millisecond
+	// killLimit is how long it goes on with that when nobody is left whom it serves: what
+	// lives then hangs in the kernel, and dies when that lets go.
+	killLimit = time.Minute
+)
+
+// guardian is what the guard process knows.
+type guardian struct {
+	tree  tree
+	group int           // 0: not known yet
+	until time.Duration // when the tree must be dead; 0: no time is set
+	// killing says that the tree is to die now, and quiet how often in a row nothing of it
+	// was found.
+	killing bool
+	quiet   int
+	// gone is when the wrapper had died; 0: it lives.
+	gone time.Duration
+}
+
+// Guard is what the guard process does: it reads orders and kills the tree
 // when the orders end or the time is up.
 func Guard(orders io.Reader) {
 	// Whoever ends the command's wrapper by a signal to all must not end its guard first.
@@ -97,40 +124,83 @@ func Guard(orders io.Reader) {
 			lines <- s.Text()
 		}
 	}()
-	var pgid int
-	var until time.Duration
-	for {
-		// Short timers, because they stand still while the machine sleeps.
-		next := 100 * time.Millisecond
-		if until != 0 {
-			next = max(min(next, until-boottime()), time.Millisecond)
-		}
+	g := &guardian{}
+	for !g.over() {
 		select {
 		case line, ok := <-lines:
-			word, number, _ := strings.Cut(line, " ")
-			n, err := strconv.ParseInt(number, 10, 64)
 			switch {
-			case word == "done":
+			case ok && line == "done":
 				return
-			case !ok || err != nil:
-				kill(pgid)
-				return
-			case word == "group":
-				pgid = int(n)
-			case word == "until":
-				until = time.Duration(n)
+			case !ok || !g.order(strings.Fields(line)):
+				lines = nil
+				g.gone = boottime()
+				g.kill()
 			}
-		case <-time.After(next):
-			if until != 0 && boottime() >= until {
-				kill(pgid)
-				until = 0 // until the next order
+		case <-time.After(g.pause()):
+			if g.until != 0 && boottime() >= g.until {
+				g.until = 0 // until the next order
+				g.kill()
+			}
+			if g.killing {
+				g.sweep()
 			}
 		}
 	}
 }
 
-func kill(pgid int) {
-	if pgid > 1 {
-		syscall.Kill(-pgid, syscall.SIGKILL) //nolint:errcheck // ESRCH: nothing is left
+// order takes one line; false if it is none.
+func (g *guardian) order(words []string) bool {
+	number := func(i int) (n int64) {
+		n, _ = strconv.ParseInt(words[i], 10, 64) // 0 is no order
+		return n
 	}
+	switch {
+	case len(words) == 4 && words[0] == "tree":
+		g.tree = tree{mark: words[1], wrapper: int(number(2)), alone: words[3] == "true", since: startOfThis()}
+		return g.tree.wrapper > 0
+	case len(words) == 2 && words[0] == "group":
+		g.group = int(number(1))
+		return g.group > 1
+	case len(words) == 2 && words[0] == "until":
+		g.until = time.Duration(number(1))
+		return g.until > 0
+	}
+	return false
+}
+
+func (g *guardian) pause() time.Duration {
+	switch {
+	case g.killing:
+		return killPoll
+	case g.until != 0:
+		return max(min(guardPoll, g.until-boottime()), time.Millisecond)
+	}
+	return guardPoll
+}
+
+// over says that nobody is left, neither to serve nor to kill.
+func (g *guardian) over() bool {
+	return g.gone != 0 && (!g.killing || boottime() > g.gone+killLimit)
+}
+
+// kill begins to kill. The group's number is good only now: the wrapper has taken no
+// note of its leader's end, for it is stopped or has just died.
+func (g *guardian) kill() {
+	if g.group != 0 {
+		syscall.Kill(-g.group, syscall.SIGKILL) //nolint:errcheck // ESRCH: nothing is left
+	}
+	g.killing, g.quiet = true, 0
+	g.sweep()
+}
+
+// sweep kills what is left, until nothing was found twice: what loses its parent at
+// that moment may be missed once.
+func (g *guardian) sweep() {
+	heir := os.Getppid() // the wrapper, or who has inherited the command's orphans like us
+	live, _ := g.tree.find(heir)
+	signalAll(live, syscall.SIGKILL)
+	if g.quiet++; len(live) > 0 || g.gone != 0 && heir == g.tree.wrapper {
+		g.quiet = 0
+	}
+	g.killing = g.quiet < 2
 }

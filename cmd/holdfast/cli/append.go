@@ -26,6 +26,7 @@ type appending struct {
 	id         identity
 	split      bool
 	adopt      bool
+	at         int64 // negative = wherever the file ends
 }
 
 func (a *app) appendCommand() *cobra.Command {
@@ -41,12 +42,18 @@ or with --split appended in pieces: each exactly once, but others may see some o
 them without the rest when this command is ended.
 
 With --client-id and --request-id the command can be repeated: what was appended
-is not appended again. With --split the pieces take that request ID and the following.`,
+is not appended again. With --split the pieces take that request ID and the following.
+
+With --at the data is appended only if it goes to that offset, as when whoever appends
+has read the file up to there. Else nothing is, and the error tells where the file ends.`,
 		Args: exactly("LOCK", "FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x.lock, x.file = args[0], args[1]
 			if err := firstError(x.lease.check(), x.id.check(), fileName(x.file)); err != nil {
 				return err
+			}
+			if c.Flags().Changed("at") && x.at < 0 {
+				return usagef("--at %d: an offset is 0 or more", x.at)
 			}
 			return x.run(c.Context())
 		},
@@ -55,6 +62,7 @@ is not appended again. With --split the pieces take that request ID and the foll
 	tokenFlag(c, &x.token, "the token of the lock (default: get the lock for this)")
 	x.lease.flags(fl, "1m")
 	x.id.flags(fl)
+	fl.Int64Var(&x.at, "at", -1, "append only if the data goes to this offset of the file, in bytes")
 	fl.BoolVar(&x.split, "split", false, "append more than 1 MiB in pieces")
 	fl.BoolVar(&x.adopt, "adopt-existing", false, "take a file that is not empty and not bound to a lock yet")
 	return c
@@ -96,6 +104,9 @@ func (x *appending) run(ctx context.Context) error {
 					return err
 				}
 				all = append(all, r)
+				if x.at >= 0 { // of the next piece
+					x.at = r.GetReceipt().GetOffset() + r.GetReceipt().GetLength()
+				}
 				if data, _, err = piece(in); err != nil {
 					return fmt.Errorf("read the standard input: %w", err)
 				}
@@ -131,6 +142,9 @@ func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, n
 	}
 	q := &pb.FileAppendRequest{
 		ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file, Data: data, AdoptExisting: x.adopt,
+	}
+	if x.at >= 0 {
+		q.ExpectedOffset = &x.at
 	}
 	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.FileAppend(ctx, q) })
 }

@@ -104,8 +104,11 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.initCommand(), a.serverCommand(), a.devCommand(),
-		a.runCommand(), a.acquireCommand(), a.renewCommand(), a.releaseCommand(), a.appendCommand(),
-		a.listCommand(), a.showCommand(), a.outcomeCommand(), a.cancelCommand(), a.breakCommand(), a.fileCommand(),
+		a.runCommand(), a.electCommand(), a.acquireCommand(), a.renewCommand(), a.metadataCommand(), a.downgradeCommand(), a.releaseCommand(),
+		a.appendCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.outcomeCommand(),
+		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
+		a.catCommand(), a.tailCommand(), a.blameCommand(),
 		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.versionCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
@@ -117,11 +120,13 @@ const rootHelp = `Holdfast gives machines that share a filesystem locks that rea
 
 Try it:   holdfast dev                             three servers on this machine
           holdfast run backup -- rsync -a /a /b    a command under a lock
+          holdfast elect web -- ./serve            a command on the one machine that leads
           echo hello | holdfast append log log/a   an append that happens exactly once
 
 Exit codes:
   0    done
-  1    the lock was not gotten: held or the wait ended (-E changes it); fsck and doctor found errors
+  1    the lock was not gotten: held or the wait ended (-E changes it); nobody leads;
+       fsck and doctor found errors
   2    usage, or an argument that the server refused
   3    the lock is not held any more: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
@@ -129,7 +134,7 @@ Exit codes:
   6    recover printed what it would do, and did nothing
   126  run: the command cannot be executed
   127  run: the command was not found
-  130  interrupted while it waited; the request was cancelled
+  130  interrupted while it waited; the request was cancelled. Or while it watched
   else the exit code of the command that run ran; 128+n if signal n ended it`
 
 // servers are the endpoints to use.

@@ -63,7 +63,7 @@ func TestTranscript(t *testing.T) {
 		}
 		got.WriteString("\n")
 	}
-	text := strings.TrimRight(strings.ReplaceAll(got.String(), addr, "ADDR"), "\n") + "\n"
+	text := strings.TrimRight(strings.NewReplacer(addr, "ADDR", happened().Format("15:04:05.000")+"  ", "TIME  ").Replace(got.String()), "\n") + "\n"
 	if os.Getenv("HOLDFAST_REWRITE") != "" {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -86,53 +86,17 @@ func words(line string) (all []string) {
 	return all
 }
 
+// TestUsageErrors runs the lines of testdata/usage.txt.
 func TestUsageErrors(t *testing.T) {
-	for _, line := range []string{
-		"nonsense",
-		"--output yaml version",
-		"acquire",
-		"acquire a b",
-		"acquire a --ttl never",
-		"acquire a --ttl 0s",
-		"acquire a --wait soon",
-		"acquire a --wait -5s",
-		"acquire a -E 300",
-		"acquire a --client-id c1",
-		"acquire a --request-id 5",
-		"acquire a --client-id ~x --request-id 0",
-		"release a",
-		"renew a",
-		"break a",
-		"append a ../b",
-		"append a b", // with nothing to append
-		"outcome c1 x",
-		"run a",
-		"run a true",
-		"run a b -- true",
-		"run a --grace 20s -- true",
-		"run /a -- true",
-		"doctor",
-		"doctor x y --listen 127.0.0.1:0",
-		"doctor x --listen 127.0.0.1:0 --peer 127.0.0.1:1",
-		"doctor x --rounds 0",
-		"fsck",
-		"recover",
-		"recover --volume x --seen-lsn many",
-		"init --volume x",
-		"init --volume x --server 1",
-		"init --volume x --server 0=h",
-		"init --volume x --server 1=h --server 1=i",
-		"init --volume x --server 1=h:1,h:2",
-		"init --volume x --server 1=h:1,h:2,h",
-		"init --volume x --server 1=:7601",
-		"server --id 1",
-		"server --id 1 --volume x --log-level loud",
-		"server --id 1 --volume x --log-format xml",
-		"server --id 1 --volume x --suspicion 1ms",
-		"server --id 1 --volume x --failover-policy hope",
-		"dev --base-port 65500",
-	} {
-		if r := run("", "127.0.0.1:1", words(line)...); r.code != 2 || r.out != "" || !strings.HasPrefix(r.errs, "holdfast: ") {
+	b, err := os.ReadFile("testdata/usage.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if r := run("", "127.0.0.1:1", words(strings.TrimSpace(line))...); r.code != 2 || r.out != "" || !strings.HasPrefix(r.errs, "holdfast: ") {
 			t.Errorf("holdfast %s: got code %d, output %q, errors %q, want code 2 and an error", line, r.code, r.out, r.errs)
 		}
 	}
@@ -145,6 +109,18 @@ func TestRunOfACommandThatIsNotThere(t *testing.T) {
 	}
 	if r := run("", "127.0.0.1:1", "run", "a", "--", "/"); r.code != 126 {
 		t.Errorf("got %+v, want code 126", r)
+	}
+	if r := run("", "127.0.0.1:1", "elect", "a", "--", "no-such-command-anywhere"); r.code != 127 {
+		t.Errorf("got %+v, want code 127", r)
+	}
+}
+
+func TestElectWithoutAService(t *testing.T) {
+	for _, line := range []string{"elect a", "elect a --leader", "elect a --once -- true"} {
+		r := run("", "127.0.0.1:1", append([]string{"--timeout", "50ms"}, words(line)...)...)
+		if r.code != 4 || r.out != "" || !strings.Contains(r.errs, "127.0.0.1:1") || !strings.Contains(r.errs, "--endpoints") {
+			t.Errorf("holdfast %s: got %+v", line, r)
+		}
 	}
 }
 
@@ -242,7 +218,7 @@ func TestDevNeedsItsPorts(t *testing.T) {
 }
 
 func TestNoServiceIsSaid(t *testing.T) {
-	for _, line := range []string{"status", "ls", "acquire a", "release a --token 1", "handover"} {
+	for _, line := range []string{"status", "ls", "why a", "history a", "acquire a", "release a --token 1", "handover"} {
 		r := run("", "127.0.0.1:1", append(words(line), "--timeout", "50ms")...)
 		if r.code != 4 || !strings.Contains(r.errs, "no server answers: 127.0.0.1:1: connection refused") {
 			t.Errorf("holdfast %s: got %+v", line, r)

@@ -84,12 +84,27 @@ type lease struct {
 	wait string
 	// conflict is the exit code when the lock was not gotten.
 	conflict int
+	metadata string
+	shared   bool
 }
 
 func (l *lease) flags(fl *pflag.FlagSet, wait string) {
 	fl.DurationVar(&l.ttl, "ttl", 30*time.Second, "how long the lease lasts without a renewal")
 	fl.StringVar(&l.wait, "wait", wait, "how long to wait for the lock: a duration, forever, or 0 to try once")
+	fl.StringVar(&l.metadata, "metadata", "", "what to say with the lock, for whoever looks: text of at most 4096 bytes")
 	fl.IntVarP(&l.conflict, "conflict-exit-code", "E", exitHeld, "the exit code when the lock was not gotten")
+}
+
+// sharedFlag is for commands that need not have the lock alone.
+func (l *lease) sharedFlag(fl *pflag.FlagSet) {
+	fl.BoolVar(&l.shared, "shared", false, "hold the lock together with others who share it; nothing can be appended then")
+}
+
+func (l *lease) mode() pb.Mode {
+	if l.shared {
+		return pb.Mode_MODE_SHARED
+	}
+	return pb.Mode_MODE_EXCLUSIVE
 }
 
 // waitFor reads --wait.
@@ -144,7 +159,7 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 		return nil, err
 	}
 	q := &pb.AcquireRequest{
-		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: holder(""),
+		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: holder(""), Metadata: l.metadata, Mode: l.mode(),
 	}
 	if wait != 0 {
 		ms := int64(forever)

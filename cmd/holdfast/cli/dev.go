@@ -33,16 +33,16 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev [--dir DIR] [--base-port 7601]",
 		Short: "Run three servers on this machine, to try Holdfast",
 		Long: `Run three server processes on this machine over one directory: gRPC on base-port
-and the two ports behind it, HTTP on base-port+100, peers on base-port+200. A directory that is no
-volume yet becomes one. Kill a server and see what happens: dev says how to start
-it again. Ctrl-C ends them all.
+and the two ports behind it, HTTP on base-port+100, peers on base-port+200, WebSocket on
+base-port+300, the line protocol on base-port+400. A directory that is no volume yet becomes one.
+Kill a server and see what happens: dev says how to start it again. Ctrl-C ends them all.
 
 The servers' logs go to the standard error; with -o json the standard output has
 one object with addresses and process IDs.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if base < 1 || base+defaultPeerPort-defaultGRPCPort+devServers > 65536 {
-				return usagef("--base-port %d: use 1 to %d", base, 65535-defaultPeerPort+defaultGRPCPort-devServers)
+			if last := 65536 - lastOffset() - devServers; base < 1 || base > last {
+				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
 			return a.dev(c.Context(), dir, base, a.passOn(c.Flags(), f))
 		},
@@ -50,6 +50,7 @@ one object with addresses and process IDs.`,
 	fl := c.Flags()
 	fl.StringVar(&dir, "dir", "", "the directory (default: a fresh one under ./.holdfast)")
 	fl.IntVar(&base, "base-port", defaultGRPCPort, "the first gRPC port")
+	originFlag(fl, f)
 	unsafeFlag(fl, f)
 	logFlags(fl, f)
 	timingFlags(fl, f)
@@ -67,20 +68,33 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 		switch x.Name {
 		case "dir", "base-port", "log-format", "output", "endpoints", "timeout":
 		default:
-			args = append(args, "--"+x.Name+"="+x.Value.String())
+			values := []string{x.Value.String()}
+			if list, ok := x.Value.(pflag.SliceValue); ok {
+				values = list.GetSlice()
+			}
+			for _, v := range values {
+				args = append(args, "--"+x.Name+"="+v)
+			}
 		}
 	})
 	return args
 }
 
 func (a *app) dev(ctx context.Context, dir string, base int, args []string) error {
+	const host = "127.0.0.1"
 	var servers cluster.Members
+	var addrs []string
+	doors, flags := map[cluster.ServerID][]devDoor{}, map[cluster.ServerID][]string{}
 	for i := range devServers {
-		m := memberAt("127.0.0.1", base+i)
+		m := memberAt(host, base+i)
 		m.ID = cluster.ServerID(i + 1)
-		servers = append(servers, m)
+		servers, addrs = append(servers, m), append(addrs, m.GRPC, m.HTTP, m.Peer)
+		doors[m.ID] = devDoors(host, base+i)
+		for _, d := range doors[m.ID] {
+			addrs, flags[m.ID] = append(addrs, d.addr), append(flags[m.ID], d.flag)
+		}
 	}
-	if err := dev.CheckPorts(servers); err != nil {
+	if err := dev.CheckPorts(addrs); err != nil {
 		return err
 	}
 	dir, err := devVolume(ctx, dir, servers)
@@ -94,8 +108,8 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	return dev.Run(ctx, dev.Options{
-		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Output: a.Stderr,
-		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, pids) },
+		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Flags: flags, Output: a.Stderr,
+		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, doors, pids) },
 	})
 }
 
@@ -134,15 +148,16 @@ type devBanner struct {
 
 type devServer struct {
 	cluster.Member
-	PID int `json:"pid"`
+	Doors []devDoor `json:"doors"`
+	PID   int       `json:"pid"`
 }
 
-func (a *app) banner(dir string, servers cluster.Members, pids map[cluster.ServerID]int) {
+func (a *app) banner(dir string, servers cluster.Members, doors map[cluster.ServerID][]devDoor, pids map[cluster.ServerID]int) {
 	b := devBanner{Volume: dir}
 	var endpoints []string
 	for _, m := range servers {
 		endpoints = append(endpoints, m.GRPC)
-		b.Servers = append(b.Servers, devServer{m, pids[m.ID]})
+		b.Servers = append(b.Servers, devServer{m, doors[m.ID], pids[m.ID]})
 	}
 	b.Endpoints = strings.Join(endpoints, ",")
 	a.print(b, func(w io.Writer) { bannerText(w, &b) }) //nolint:errcheck // the servers run all the same
@@ -151,7 +166,11 @@ func (a *app) banner(dir string, servers cluster.Members, pids map[cluster.Serve
 func bannerText(w io.Writer, b *devBanner) {
 	fmt.Fprintf(w, "Three Holdfast servers over %s\n\n", b.Volume)
 	for _, s := range b.Servers {
-		fmt.Fprintf(w, "  server %d   gRPC %s   HTTP http://%s   pid %d\n", s.ID, s.GRPC, s.HTTP, s.PID)
+		fmt.Fprintf(w, "  server %d   gRPC %s   HTTP http://%s", s.ID, s.GRPC, s.HTTP)
+		for _, d := range s.Doors {
+			fmt.Fprintf(w, "   %s %s", d.Name, d.URL)
+		}
+		fmt.Fprintf(w, "   pid %d\n", s.PID)
 	}
 	flag := ""
 	if b.Endpoints != defaultEndpoints {

@@ -116,6 +116,10 @@ func advice(err error) string {
 		return "the volume or the file takes no writes: look for a full disk or a lost mount, see holdfast status"
 	case cluster.StatusFileQuarantined:
 		return "look at the file, then go on in a new one with holdfast file rotate FILE --lock LOCK"
+	case cluster.StatusOffsetMismatch:
+		return "read what was appended in between, then append at the end that is told (offset)"
+	case cluster.StatusFileSealed:
+		return "go on in a new file with holdfast file rotate FILE --lock LOCK"
 	case cluster.StatusUnknown:
 		return "repeat with the same --client-id and --request-id: it executes at most once; or ask holdfast outcome CLIENT REQUEST"
 	case cluster.StatusTooLarge:

@@ -4,6 +4,7 @@ package cli_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 
@@ -44,7 +45,7 @@ func (fake) Acquire(_ context.Context, q *pb.AcquireRequest) (*pb.Answer, error)
 	switch q.GetLock() {
 	case "held":
 		a := refused(pb.Status_STATUS_HELD, "held", "")
-		a.Holder = &pb.LockHolder{ClientId: "@9", Token: 12, Host: "h1", Pid: 99, Command: "backup"}
+		a.Holder = &pb.LockHolder{ClientId: "@9", Token: 12, Host: "h1", Pid: 99, Command: "backup", SinceUnixMs: 1_700_000_000_000}
 		a.QueueLength = 2
 		return a, nil
 	case "slow":
@@ -70,12 +71,20 @@ func (fake) RenewLease(_ context.Context, q *pb.RenewLeaseRequest) (*pb.Answer, 
 	}
 	a := ok(q.GetLock(), 17)
 	a.TtlMs = 30_000
+	if q.GetLock() == "asked" {
+		a.Ask = &pb.AskToRelease{Lock: "asked", Token: 17, Lsn: 49, Actor: "ann@h9", Reason: "maintenance", GraceMs: 60_000, RemainingMs: 41_000}
+	}
 	return a, nil
 }
 
 func (fake) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answer, error) {
 	if q.GetFile() == "sick" {
 		return refused(pb.Status_STATUS_FILE_QUARANTINED, q.GetLock(), "foreign bytes at offset 7"), nil
+	}
+	if q.ExpectedOffset != nil && q.GetExpectedOffset() != 100 {
+		a := refused(pb.Status_STATUS_OFFSET_MISMATCH, q.GetLock(), fmt.Sprintf("file %q ends at offset 100, not at %d", q.GetFile(), q.GetExpectedOffset()))
+		a.Receipt = &pb.Receipt{File: q.GetFile(), Offset: 100, Generation: 1}
+		return a, nil
 	}
 	a := ok(q.GetLock(), q.GetToken())
 	a.Receipt = &pb.Receipt{File: q.GetFile(), Offset: 100, Length: int64(len(q.GetData())), Crc32C: 5, Lsn: 42, Token: q.GetToken(), Epoch: 3, Generation: 1}
@@ -88,8 +97,94 @@ func (fake) BindFile(_ context.Context, q *pb.BindFileRequest) (*pb.Answer, erro
 	return a, nil
 }
 
+func (fake) ListFiles(_ context.Context, q *pb.ListFilesRequest) (*pb.ListFilesResponse, error) {
+	r := &pb.ListFilesResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50}
+	if q.GetAfter() == "" { // two pages
+		r.Files, r.Next = []*pb.File{{Name: "log", Lock: "a/b", Generation: 2, End: 106, LastLsn: 42, Sealed: true}}, "log"
+	} else {
+		r.Files = []*pb.File{{Name: "sick", Lock: "a/b", Generation: 1, End: 7, LastLsn: 30, Quarantined: true, Reason: "foreign bytes"}}
+	}
+	return r, nil
+}
+
+// fakeText is the content of every file.
+const fakeText = "one\ntwo\nthree\nend"
+
+func (fake) ReadFile(_ context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResponse, error) {
+	r := &pb.ReadFileResponse{
+		Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50, File: q.GetFile(), Generation: 2, Offset: q.GetOffset(), End: int64(len(fakeText)),
+	}
+	if q.GetFile() == "sick" {
+		return &pb.ReadFileResponse{Status: pb.Status_STATUS_FILE_QUARANTINED, Message: "foreign bytes at offset 7"}, nil
+	}
+	n := int(q.GetLimit())
+	if n == 0 {
+		n = 6 // so that more than one read is needed
+	}
+	rest := fakeText[min(q.GetOffset(), r.End):]
+	r.Data = []byte(rest[:min(n, len(rest))])
+	return r, nil
+}
+
+func (fake) BlameFile(_ context.Context, q *pb.BlameFileRequest) (*pb.BlameFileResponse, error) {
+	r := &pb.BlameFileResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50, File: q.GetFile(), Generation: 2}
+	for _, p := range []*pb.BlamedPiece{
+		{Offset: 0, Length: 8, Crc32C: 5, Lsn: 40, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 4, UnixMs: 1_700_000_000_000},
+		{Offset: 8, Length: 5},
+		{Offset: 13, Length: 4, Crc32C: 6, Lsn: 42, Token: 17, Epoch: 3, ClientId: "c1", RequestId: 7, UnixMs: 1_700_000_001_000},
+	} {
+		if p.Offset+p.Length > q.GetOffset() && (q.GetLength() == 0 || p.Offset < q.GetOffset()+q.GetLength()) {
+			r.Pieces = append(r.Pieces, p)
+		}
+	}
+	return r, nil
+}
+
+func (fake) FollowFile(q *pb.FollowFileRequest, stream grpc.ServerStreamingServer[pb.ReadFileResponse]) error {
+	for _, r := range []*pb.ReadFileResponse{
+		{Generation: 2, Offset: q.GetOffset(), Data: []byte(fakeText[q.GetOffset():]), End: int64(len(fakeText))},
+		{Generation: 3, Data: []byte("anew\n"), End: 5},
+		{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: "the file is not bound to a lock any more"},
+	} {
+		r.File = q.GetFile()
+		if r.Status == pb.Status_STATUS_NONE {
+			r.Status = pb.Status_STATUS_OK
+		}
+		if err := stream.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (fake) SealFile(_ context.Context, q *pb.SealFileRequest) (*pb.Answer, error) {
+	a := ok(q.GetLock(), q.GetToken())
+	a.Receipt = &pb.Receipt{File: q.GetFile(), Offset: 100, Generation: 1}
+	return a, nil
+}
+
 func (fake) BreakLock(_ context.Context, q *pb.BreakLockRequest) (*pb.Answer, error) {
 	return ok(q.GetLock(), 17), nil
+}
+
+func (fake) Downgrade(_ context.Context, q *pb.DowngradeRequest) (*pb.Answer, error) {
+	return ok(q.GetLock(), q.GetToken()), nil
+}
+
+func (fake) SetMetadata(_ context.Context, q *pb.SetMetadataRequest) (*pb.Answer, error) {
+	return ok(q.GetLock(), q.GetToken()), nil
+}
+
+func (f fake) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
+	if q.GetToken() != 17 {
+		return refused(pb.Status_STATUS_INVALID_TOKEN, q.GetLock(), "the lock is held under token 17"), nil
+	}
+	a := ok(q.GetLock(), 17)
+	a.TtlMs, a.Mode = 12_500, pb.Mode_MODE_EXCLUSIVE.Enum()
+	if q.GetLock() == "shared" {
+		a.Mode = pb.Mode_MODE_SHARED.Enum()
+	}
+	return a, nil
 }
 
 func (fake) Cancel(_ context.Context, q *pb.CancelRequest) (*pb.Answer, error) {
@@ -111,7 +206,7 @@ func lockOf(name string) *pb.Lock {
 		Name: name, QueueLength: 2, FileCount: 1,
 		Grant: &pb.Grant{
 			Lock: name, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 1, TtlMs: 30_000, RemainingMs: 12_500, Heard: true,
-			Holder: &pb.Holder{Host: "h1", Pid: 99, Command: "backup"},
+			Holder: &pb.Holder{Host: "h1", Pid: 99, Command: "backup"}, SinceUnixMs: 1_700_000_000_000,
 		},
 	}
 }
@@ -128,11 +223,45 @@ func (fake) ListLocks(_ context.Context, q *pb.ListLocksRequest) (*pb.ListLocksR
 
 func (fake) GetLock(_ context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
 	r := &pb.GetLockResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50, Lock: &pb.Lock{Name: q.GetLock()}}
-	if q.GetLock() != "free" {
+	if q.GetLock() == "dataset" {
+		r.Lock = lockOf(q.GetLock())
+		r.Lock.Grant.Mode, r.Lock.Holders = pb.Mode_MODE_SHARED, 3
+		second := lockOf(q.GetLock()).Grant
+		second.Token, second.ClientId, second.Mode = 18, "@11", pb.Mode_MODE_SHARED
+		r.Lock.SharedHolders = []*pb.Grant{second}
+		r.Lock.Waiters = []*pb.Waiter{{ClientId: "@10", Lsn: 19, TtlMs: 30_000, WaitMs: -1}, {ClientId: "@12", Lsn: 20, TtlMs: 30_000, WaitMs: 5000, Mode: pb.Mode_MODE_SHARED}}
+	} else if q.GetLock() != "free" {
 		r.Lock = lockOf(q.GetLock())
 		r.Lock.Waiters = []*pb.Waiter{{ClientId: "@10", RequestId: 1, Lsn: 18, TtlMs: 30_000, WaitMs: -1, Holder: &pb.Holder{Host: "h2", Pid: 5, Command: "sync"}}}
+		r.Lock.Grant.Metadata = "http://h1:8080"
+		r.Lock.Grant.Ask = &pb.AskToRelease{Lock: q.GetLock(), Token: 17, Lsn: 49, Actor: "ann@h9", Reason: "maintenance", GraceMs: 60_000, RemainingMs: 41_000}
 		r.Lock.Files = []*pb.File{{Name: "log", Generation: 1, End: 106, LastLsn: 42, Quarantined: true, Reason: "foreign bytes"}}
 	}
+	return r, nil
+}
+
+func (fake) History(_ context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+	const day = 1_700_000_000_000
+	r := &pb.HistoryResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50}
+	lock := q.GetLock()
+	if lock == "never" || q.GetPrefix() != "" {
+		r.FromLsn, r.KeptLsn, r.Gaps = 20, 20, []*pb.HistoryRange{{FromLsn: 30, ToLsn: 35}}
+		return r, nil
+	}
+	if q.GetBeforeLsn() == 0 { // two pages
+		r.Grants = []*pb.PastGrant{
+			{Lock: lock, Token: 17, GrantEpoch: 3, ClientId: "@9", Holder: &pb.Holder{Host: "h1", Pid: 99, Command: "backup"}, SinceUnixMs: day},
+			{Lock: lock, Token: 12, Why: pb.HistoryWhy_HISTORY_WHY_BROKEN, Lsn: 16, Epoch: 3, GrantEpoch: 2, ClientId: "@5", SinceUnixMs: day - 60_000, EndedUnixMs: day - 1000, Actor: "ann@h9", Reason: "it hangs", SuccessorToken: 17,
+				LastAppend: &pb.Receipt{File: "log", Offset: 94, Length: 6, Lsn: 15}},
+		}
+		r.NextLsn, r.NextToken = 16, 12
+		return r, nil
+	}
+	r.Grants = []*pb.PastGrant{
+		{Lock: lock, Token: 8, Why: pb.HistoryWhy_HISTORY_WHY_RELEASED_BY_OTHER, Lsn: 9, Epoch: 2, GrantEpoch: 2, ClientId: "@4", Actor: "@5", EndedUnixMs: day - 70_000},
+		{Lock: lock, Token: 5, Why: pb.HistoryWhy_HISTORY_WHY_EXPIRED, Lsn: 6, Epoch: 2, GrantEpoch: 1, ClientId: "@4", Reason: "max-hold", EndedUnixMs: day - 80_000},
+	}
+	r.Skipped = &pb.HistoryRange{FromLsn: 2, ToLsn: 4, Count: 2}
 	return r, nil
 }
 

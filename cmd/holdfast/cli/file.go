@@ -4,12 +4,17 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -21,18 +26,24 @@ type onFile struct {
 	lease lease
 	id    identity
 	adopt bool
+	// volume is where rotate moves the old generation away itself, and kept its name there.
+	volume string
+	kept   cluster.FileName
 }
 
 func (a *app) fileCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "file", Short: "Bind protected files to locks, and rotate them", Args: cobra.NoArgs,
+		Use: "file", Short: "Bind protected files to locks, seal and rotate them", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	rotate, _ := a.fileVerb("rotate", "Go on in a new, empty file of the same name; a quarantined one goes on like that", "rotated",
+	rotate, y := a.fileVerb("rotate", "Go on in a new, empty file of the same name; a quarantined one goes on like that", "rotated",
 		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
 			return s.RotateFile(ctx, &pb.RotateFileRequest{ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file})
 		})
-	rotate.Long = "Go on in a new, empty file of the same name. Move the old one away first:\nHoldfast never renames or removes what it protects."
+	rotate.Long = `Go on in a new, empty file of the same name. The old one has to be moved away first: no
+server renames or removes what it protects. With --volume, on a host that has the share,
+this command does it while it holds the lock: generation N of FILE is kept as FILE.gN.`
+	rotate.Flags().StringVar(&y.volume, "volume", "", "the volume's directory: keep the old generation there as FILE.gN")
 	bind, x := a.fileVerb("bind", "Let only the holder of a lock append to a file", "bound",
 		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
 			return s.BindFile(ctx, &pb.BindFileRequest{
@@ -44,8 +55,92 @@ func (a *app) fileCommand() *cobra.Command {
 		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
 			return s.UnbindFile(ctx, &pb.UnbindFileRequest{ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file})
 		})
-	c.AddCommand(rotate, bind, unbind)
+	seal, _ := a.fileVerb("seal", "End a file: nothing is appended to it any more", "sealed",
+		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
+			return s.SealFile(ctx, &pb.SealFileRequest{ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file})
+		})
+	seal.Long = "End a file: nothing is appended to this generation of it any more, by anybody, ever.\nEvery byte is durable when the command returns. After a rotation the name goes on."
+	c.AddCommand(rotate, bind, unbind, seal, a.filesCommand())
 	return c
+}
+
+// keptBody is an answer with the name of the generation before.
+type keptBody struct {
+	wire.Body
+	Kept string `json:"kept"`
+}
+
+// keep moves the present generation away, where a volume is named.
+func (x *onFile) keep(ctx context.Context, c *remote.Caller) (err error) {
+	if x.volume == "" {
+		return nil
+	}
+	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
+		return s.GetLock(ctx, &pb.GetLockRequest{Lock: x.lock, PrimaryOnly: true})
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range r.GetLock().GetFiles() {
+		if f.GetName() != x.file {
+			continue
+		}
+		fsys, err := osfs.Open(x.volume)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, fsys.Close()) }()
+		x.kept, err = volume.KeepGeneration(fsys, cluster.FileName(x.file), cluster.Generation(f.GetGeneration()), f.GetInode())
+		return err
+	}
+	return usagef("file %q is not bound to lock %q", x.file, x.lock)
+}
+
+func (a *app) filesCommand() *cobra.Command {
+	var stale bool
+	c := &cobra.Command{
+		Use: "ls [PREFIX]", Short: "List the protected files", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			q := &pb.ListFilesRequest{PrimaryOnly: !stale}
+			if len(args) > 0 {
+				q.Prefix = args[0]
+			}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				all := wire.FilesBody{Files: []wire.FileBody{}}
+				for more := true; more; more = all.Next != "" {
+					q.After = all.Next
+					r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListFilesResponse, error) {
+						return s.ListFiles(ctx, q)
+					})
+					if err != nil {
+						return err
+					}
+					page := wire.FilesBodyOf(r)
+					page.Files = append(all.Files, page.Files...)
+					all = page
+				}
+				return a.print(all, func(w io.Writer) { filesText(w, all.Files) })
+			})
+		},
+	}
+	c.Flags().BoolVar(&stale, "stale", false, "take any server's answer, which may be old (the age field says how old)")
+	return c
+}
+
+func filesText(w io.Writer, files []wire.FileBody) {
+	table(w, func(row func(...any)) {
+		row("FILE", "LOCK", "GENERATION", "BYTES", "LAST LSN", "STATE")
+		for _, f := range files {
+			state := "open"
+			switch {
+			case f.Quarantined:
+				state = "QUARANTINED: " + f.Reason
+			case f.Sealed:
+				state = "sealed"
+			}
+			row(f.File, f.Lock, f.Generation, f.End, f.LastLSN, state)
+		}
+	})
 }
 
 type fileCall func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error)
@@ -62,14 +157,24 @@ func (a *app) fileVerb(verb, short, done string, send fileCall) (*cobra.Command,
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				id := x.id.complete()
 				return a.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
+					if err := x.keep(ctx, c); err != nil {
+						return err
+					}
 					r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 						return send(ctx, s, x, id, token)
 					})
 					if err != nil {
 						return err
 					}
-					return a.answer(r, func(w io.Writer) {
+					text := func(w io.Writer) {
 						fmt.Fprintf(w, "%s: %s, generation %d, lock %s\n", x.file, done, r.GetReceipt().GetGeneration(), x.lock)
+					}
+					if x.kept == "" {
+						return a.answer(r, text)
+					}
+					return a.print(keptBody{wire.BodyOf(r), string(x.kept)}, func(w io.Writer) {
+						text(w)
+						fmt.Fprintf(w, "the generation before is kept as %s\n", x.kept)
 					})
 				})
 			})

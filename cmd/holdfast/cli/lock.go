@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,7 @@ under a lock, use holdfast run.
 		},
 	}
 	l.flags(c.Flags(), "0")
+	l.sharedFlag(c.Flags())
 	id.flags(c.Flags())
 	return c
 }
@@ -72,12 +74,69 @@ func (a *app) renewCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: %v left\n", args[0], wire.Millis(r.GetTtlMs())) })
+				return a.answer(r, func(w io.Writer) {
+					fmt.Fprintf(w, "%s: %v left\n", args[0], wire.Millis(r.GetTtlMs()))
+					askText(w, wire.AskBodyOf(r.GetAsk()))
+				})
 			})
 		},
 	}
 	tokenFlag(c, &token, "the token of the lock")
 	required(c, "token")
+	return c
+}
+
+func (a *app) metadataCommand() *cobra.Command {
+	var token uint64
+	var id identity
+	c := &cobra.Command{
+		Use: "metadata LOCK --token N TEXT", Short: "Say something else with a lock that is held, for whoever looks", Args: exactly("LOCK", "TEXT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := id.check(); err != nil {
+				return err
+			}
+			id := id.complete()
+			q := &pb.SetMetadataRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Metadata: args[1]}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.SetMetadata(ctx, q) })
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: says %q\n", args[0], args[1]) })
+			})
+		},
+	}
+	tokenFlag(c, &token, "the token of the lock")
+	required(c, "token")
+	id.flags(c.Flags())
+	return c
+}
+
+func (a *app) downgradeCommand() *cobra.Command {
+	var token uint64
+	var id identity
+	c := &cobra.Command{
+		Use: "downgrade LOCK --token N", Short: "Let others share a lock that is held alone", Args: exactly("LOCK"),
+		Long: "Let others share a lock that is held alone: all who wait to share it get it at once.\n" +
+			"The token stays, and can append nothing more. There is no way back: release the lock, and acquire it again.",
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := id.check(); err != nil {
+				return err
+			}
+			id := id.complete()
+			q := &pb.DowngradeRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Downgrade(ctx, q) })
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: shared from now on\n", args[0]) })
+			})
+		},
+	}
+	tokenFlag(c, &token, "the token of the lock")
+	required(c, "token")
+	id.flags(c.Flags())
 	return c
 }
 
@@ -108,32 +167,47 @@ func (a *app) releaseCommand() *cobra.Command {
 func (a *app) breakCommand() *cobra.Command {
 	var token uint64
 	var reason, actor string
+	var grace time.Duration
 	var id identity
 	c := &cobra.Command{
 		Use:   "break LOCK --reason TEXT",
 		Short: "Take a lock from its holder",
 		Long: `Take a lock from its holder. From then on the old token is dead: what its
-holder appends is refused. Other things that it still does are not stopped by this.`,
+holder appends is refused. Other things that it still does are not stopped by this.
+
+With --grace the holder is asked first: it is told who wants the lock and why, and
+the lock is taken when that time is over, unless it was given back by then. The
+command returns at once. A failover counts the grace anew; asking again replaces it.`,
 		Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := id.check(); err != nil {
 				return err
 			}
+			if grace < 0 {
+				return usagef("--grace %v: use a time from 0 on", grace)
+			}
 			if actor == "" {
 				actor = whoami()
 			}
 			id := id.complete()
-			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason}
+			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason, GraceMs: wire.CeilMillis(grace)}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })
 				if err != nil {
 					return err
 				}
-				return a.answer(r, func(w io.Writer) { fmt.Fprintf(w, "%s: broken\n", args[0]) })
+				return a.answer(r, func(w io.Writer) {
+					if grace > 0 {
+						fmt.Fprintf(w, "%s: its holder is asked to let go, and is broken in %v\n", args[0], grace)
+						return
+					}
+					fmt.Fprintf(w, "%s: broken\n", args[0])
+				})
 			})
 		},
 	}
 	tokenFlag(c, &token, "break only the grant with this token")
+	c.Flags().DurationVar(&grace, "grace", 0, "ask the holder first, and give it this long to let go")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	c.Flags().StringVar(&actor, "actor", "", "who, for the history (default: user@host)")
 	required(c, "reason")

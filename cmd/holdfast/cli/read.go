@@ -16,39 +16,30 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-func staleFlag(c *cobra.Command, stale *bool) {
-	c.Flags().BoolVar(stale, "stale", false, "take any server's answer, which may be old (the age field says how old)")
-}
-
 func (a *app) listCommand() *cobra.Command {
-	var stale bool
+	var from source
 	c := &cobra.Command{
 		Use: "ls [PREFIX]", Short: "List the locks that are held, waited for or have files", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			q := &pb.ListLocksRequest{PrimaryOnly: !stale}
+			q := &pb.ListLocksRequest{PrimaryOnly: from.primaryOnly()}
 			if len(args) > 0 {
 				q.Prefix = args[0]
 			}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				all, err := listAll(ctx, c, q)
-				if err != nil {
-					return err
-				}
-				return a.print(all, func(w io.Writer) { listText(w, all.Locks) })
+			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+				all, err := listAll(ctx, r, q)
+				return all, func(w io.Writer) { listText(w, all.Locks) }, err
 			})
 		},
 	}
-	staleFlag(c, &stale)
+	from.flags(c)
 	return c
 }
 
 // listAll follows the pages. Epoch, LSN and age are the last one's.
-func listAll(ctx context.Context, c *remote.Caller, q *pb.ListLocksRequest) (wire.LocksBody, error) {
+func listAll(ctx context.Context, from reader, q *pb.ListLocksRequest) (wire.LocksBody, error) {
 	all := wire.LocksBody{Locks: []wire.LockBody{}}
 	for {
-		r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
-			return s.ListLocks(ctx, q)
-		})
+		r, err := from.ListLocks(ctx, q)
 		if err != nil {
 			return all, err
 		}
@@ -83,11 +74,21 @@ func tokenText(token uint64) string {
 	return strconv.FormatUint(token, 10)
 }
 
+// sharedWord is how JSON says that a lock is held, or wanted, in shared mode.
+const sharedWord = "shared"
+
 func holderText(h *wire.Holder) string {
 	if h == nil {
 		return "-"
 	}
-	return person(string(h.Client), h.Host, h.PID, h.Command)
+	s := person(string(h.Client), h.Host, h.PID, h.Command)
+	switch {
+	case h.Holders > 1:
+		s += fmt.Sprintf(" and %d more, shared", h.Holders-1)
+	case h.Mode == sharedWord:
+		s += ", shared"
+	}
+	return s
 }
 
 func person(client, host string, pid int64, command string) string {
@@ -102,40 +103,53 @@ func person(client, host string, pid int64, command string) string {
 }
 
 func (a *app) showCommand() *cobra.Command {
-	var stale bool
+	var from source
 	c := &cobra.Command{
 		Use: "show LOCK", Short: "Show who holds a lock, who waits for it and which files it guards", Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			q := &pb.GetLockRequest{Lock: args[0], PrimaryOnly: !stale}
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
-					return s.GetLock(ctx, q)
-				})
+			q := &pb.GetLockRequest{Lock: args[0], PrimaryOnly: from.primaryOnly()}
+			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+				x, err := r.GetLock(ctx, q)
 				if err != nil {
-					return err
+					return nil, nil, err
 				}
-				b := wire.LockBodyOf(r)
-				return a.print(b, func(w io.Writer) { showText(w, &b) })
+				b := wire.LockBodyOf(x)
+				return b, func(w io.Writer) { showText(w, &b) }, nil
 			})
 		},
 	}
-	staleFlag(c, &stale)
+	from.flags(c)
 	return c
+}
+
+// restText tells what a lock has beside its first holder. Since says how long one waits.
+func restText(w io.Writer, l *wire.LockBody, since func(*wire.WaiterBody) string) {
+	if l.Metadata != "" {
+		fmt.Fprintf(w, "  says %q\n", l.Metadata)
+	}
+	askText(w, l.Ask)
+	sharersText(w, l)
+	for i := range l.Waiters {
+		x := &l.Waiters[i]
+		shared := ""
+		if x.Mode == sharedWord {
+			shared = ", to share it"
+		}
+		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, person(x.ClientID, x.Host, x.PID, x.Command), since(x), shared)
+	}
 }
 
 func showText(w io.Writer, l *wire.LockBody) {
 	if l.Token == 0 {
 		fmt.Fprintf(w, "%s: free\n", l.Lock)
 	} else {
-		heard := ""
-		if !l.Heard {
-			heard = ", not heard since the failover"
-		}
-		fmt.Fprintf(w, "%s: held by %s\n  token %d, TTL %s, %s left%s\n", l.Lock, holderText(l.Holder), l.Token, l.TTL, cmp.Or(l.Remaining, "unknown time"), heard)
+		fmt.Fprintf(w, "%s: held by %s\n  token %d, TTL %s, %s left%s\n",
+			l.Lock, holderText(l.Holder), l.Token, l.TTL, cmp.Or(l.Remaining, "unknown time"), heardText(l.Heard, l.Remaining))
 	}
-	for i, x := range l.Waiters {
-		fmt.Fprintf(w, "  waiting %d: %s, wait %s\n", i+1, person(x.ClientID, x.Host, x.PID, x.Command), x.Wait)
+	if l.Since != 0 {
+		fmt.Fprintf(w, "  since %s\n", l.Since)
 	}
+	restText(w, l, func(x *wire.WaiterBody) string { return "wait " + x.Wait })
 	if more := int(l.QueueLength) - len(l.Waiters); more > 0 {
 		fmt.Fprintf(w, "  and %d more waiting\n", more)
 	}
@@ -145,6 +159,37 @@ func showText(w io.Writer, l *wire.LockBody) {
 			fmt.Fprintf(w, ", QUARANTINED: %s", f.Reason)
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+// heardText says that a holder was not heard; only a primary knows.
+func heardText(heard bool, remaining string) string {
+	if heard || remaining == "" {
+		return ""
+	}
+	return ", not heard since the failover"
+}
+
+// sharersText lists the holders behind the one that is shown as the lock's own.
+func sharersText(w io.Writer, l *wire.LockBody) {
+	for i := range l.SharedWith {
+		x := &l.SharedWith[i]
+		fmt.Fprintf(w, "  with %s\n    token %d, TTL %s, %s left%s\n",
+			person(string(x.Client), x.Host, x.PID, x.Command), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
+		if x.Metadata != "" {
+			fmt.Fprintf(w, "    says %q\n", x.Metadata)
+		}
+		askText(w, x.Ask)
+	}
+	if more := int(l.Holders) - len(l.SharedWith) - 1; more > 0 {
+		fmt.Fprintf(w, "  with %d more\n", more)
+	}
+}
+
+// askText says that a holder is asked to let go.
+func askText(w io.Writer, a *wire.AskBody) {
+	if a != nil {
+		fmt.Fprintf(w, "  asked to let go by %s: %q; broken in %s\n", a.Actor, a.Reason, cmp.Or(a.Remaining, "an unknown time"))
 	}
 }
 

@@ -10,12 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // running is one `holdfast run`.
@@ -31,7 +29,8 @@ type running struct {
 	lock  cluster.LockName
 	args  []string
 	lease lease
-	grace time.Duration
+	lost  lossFlags
+	hung  hungFlags
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -42,22 +41,40 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a command under a lock, and pass on its exit code. The command finds
 HOLDFAST_LOCK, HOLDFAST_TOKEN, HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment.
 
-It runs in a process group of its own. When the lock is lost, or could not be
-renewed in time, the whole group gets SIGTERM, and SIGKILL --grace later but before
-the lease could expire: by a local timer, also when the network is gone. Then the
-exit code is 3. When the command ends, what is left of its group is ended too, and
+The lock is in jeopardy when no renewal was answered for half of --ttl. A line says so,
+and when it is safe again; --warn sends the command's process group a signal each time.
+
+When the lock is lost, or could not be renewed in time, --on-lost says what happens:
+  terminate  The command and everything that descends from it gets SIGTERM, and SIGKILL
+             --grace later but before the lease could expire: by a local timer, also
+             when the network is gone.
+  kill       SIGKILL at once; when no renewal is answered, just before the lease could
+             expire.
+  leave      Nothing. The command runs on while somebody else may have the lock; only
+             its token tells the two apart. This is for commands that check that
+             themselves. It also outlives this process when that is killed.
+The exit code is 3 then (--lost-exit-code changes it), whatever the command's was.
+
+Alive is not the same as getting on: with --progress-file the lock is renewed only as
+the command gets on, and --max-hold ends it in any case. When an operator asks for the
+lock (holdfast break --grace), a line says so, and --warn or --on-ask tells the command.
+
+When the command ends, what it has left running is ended too, daemons as well, and
 the lock is released.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on. When this
-process is killed or stopped, a guard process kills the group. A process that leaves the
-group (setsid) is on its own: it should check its token, as everybody should who
-writes to something else than protected files.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. When
+this process is killed, or stopped until the lease runs out, a guard process kills the
+command and what descends from it. Of a killed one it finds orphans by HOLDFAST_RUN in
+their environment: a process that has lost its parent and wiped that as well is on its
+own. So is everything when the whole machine freezes and goes on later. Who writes to
+something else than protected files should have the token checked there.
 
 Ctrl-Z on a terminal is undone: the command would hold the lock and do nothing.
 
 Exit codes: 1 the lock was not gotten (-E changes it), 2 usage, 3 lost while the
 command ran, 4 no service, 126 and 127 as in a shell, 128+n for signal n, else the
-command's.`,
+command's. With -o json the last line on the standard error tells all, also of a loss:
+reason, actor, the successor's token and the last append that was accepted.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.outputTaken = true
@@ -68,7 +85,9 @@ command's.`,
 		},
 	}
 	r.lease.flags(c.Flags(), "forever")
-	c.Flags().DurationVar(&r.grace, "grace", 0, "between SIGTERM and SIGKILL when the lock is lost (default a quarter of --ttl)")
+	r.lease.sharedFlag(c.Flags())
+	r.lost.flags(c.Flags())
+	r.hung.flags(c.Flags())
 	return c
 }
 
@@ -79,11 +98,8 @@ func (r *running) parse(dash int, args []string) error {
 	if dash != 1 || len(args) < 2 {
 		return usagef("run: use holdfast run LOCK -- COMMAND ARGUMENTS")
 	}
-	if r.grace == 0 {
-		r.grace = r.lease.ttl / 4
-	}
-	if r.grace < 0 || r.grace > r.lease.ttl/2 {
-		return usagef("--grace %v: use at most half of --ttl %v: a renewal must have its time before the command is ended", r.grace, r.lease.ttl)
+	if err := firstError(r.lost.check(r.lease.ttl, r.margin()), r.hung.check(r.lease.ttl)); err != nil {
+		return err
 	}
 	r.lock, r.args = cluster.LockName(args[0]), args[1:]
 	if err := r.lock.Validate(); err != nil {
@@ -97,46 +113,26 @@ func (r *running) margin() time.Duration {
 	return max(min(r.lease.ttl/20, time.Second), 50*time.Millisecond)
 }
 
-func (r *running) run(ctx context.Context) (err error) {
+func (r *running) run(ctx context.Context) error {
 	// A command that is not there is known before anybody waits for a lock.
 	path, err := lookPath(r.args[0])
 	if err != nil {
 		return err
 	}
-	level := slog.LevelError
-	if r.app.format == formatText {
-		level = slog.LevelWarn
-	}
-	client, err := clientlib.New(clientlib.Options{
-		Endpoints: r.app.servers(), Holder: clientlib.Holder{Command: filepath.Base(r.args[0])}, Budget: r.app.budget,
-		Log: slog.New(slog.NewTextHandler(r.app.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTime})),
-	})
+	client, end, err := r.connect()
 	if err != nil {
-		return usagef("%v", err)
+		return err
 	}
-	defer func() {
-		if e := client.Close(); err == nil && e != nil {
-			fmt.Fprintf(r.app.Stderr, "holdfast: %v\n", e)
-		}
-	}()
+	defer end()
 	lock, err := r.acquire(ctx, client)
 	if err != nil {
 		return err
 	}
 	// From here on signals are the command's.
-	signals := make(chan os.Signal, 16)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
-		if !signal.Ignored(s) { // nohup
-			signal.Notify(signals, s)
-		}
-	}
-	defer signal.Stop(signals)
-	result, err := child.Run(held{lock}, child.Options{
-		Path: path, Args: r.args, Env: r.environment(lock), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Grace: r.grace, Margin: r.margin(), Signals: signals, Guard: guardCommandLine(),
-		Say: r.say,
-	})
-	r.release(lock)
+	signals, stop := commandSignals()
+	defer stop()
+	result, err := r.command(ctx, lock, path, signals)
+	r.release(lock, result.Lost != nil)
 	if err != nil {
 		return err
 	}
@@ -179,9 +175,14 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	if wait == forever {
 		wait = clientlib.Forever
 	}
-	lock, err := client.Acquire(ctx, r.lock, clientlib.AcquireOptions{TTL: r.lease.ttl, Wait: wait})
+	lock, err := client.Acquire(ctx, r.lock, clientlib.AcquireOptions{
+		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
+	})
 	if err != nil && ctx.Err() != nil {
 		return nil, errInterrupted
+	}
+	if errors.Is(err, wire.ErrLeaseExpired) { // each grant had ended before it came
+		return nil, &conflictError{err, r.lease.conflict}
 	}
 	return lock, r.lease.conflicts(err)
 }
@@ -206,14 +207,35 @@ type held struct{ *clientlib.Lock }
 // Remaining is by the library's cautious count.
 func (h held) Remaining() time.Duration { return time.Until(h.Expires()) }
 
+// Jeopardy is why renewals fail, in time to be warned.
+func (h held) Jeopardy() error {
+	if s := h.State(); s.Phase == clientlib.PhaseJeopardy {
+		return s.Err
+	}
+	return nil
+}
+
+// Asked says who wants the lock.
+func (h held) Asked() string {
+	a := h.State().Asked
+	if a == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s asks to let go of lock %s: %q: it is taken at %s", a.Actor, h.Name(), a.Reason, a.Until.Format("15:04:05"))
+}
+
 // releaseWait bounds the release: it ends with its lease anyway.
 const releaseWait = 5 * time.Second
 
-func (r *running) release(lock *clientlib.Lock) {
+func (r *running) release(lock *clientlib.Lock, lost bool) {
 	if lock.Context().Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), releaseWait)
+	wait := releaseWait
+	if lost {
+		wait = lossWait // nobody has answered for long
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	if err := lock.Release(ctx); err != nil {
 		fmt.Fprintf(r.app.Stderr, "holdfast: the lock could not be released and ends with its lease: %v\n", err)
@@ -227,6 +249,7 @@ type runResult struct {
 	Token    cluster.Token `json:"token"`
 	Epoch    cluster.Epoch `json:"epoch"`
 	ExitCode int           `json:"exit_code"` // of the command
+	Loss     *lossResult   `json:"loss"`      // null if it was not lost
 }
 
 // end makes the command's end this one's. JSON goes to the standard error: the
@@ -236,7 +259,11 @@ func (r *running) end(lock *clientlib.Lock, result child.Result) error {
 	r.app.code = result.Code
 	if result.Lost != nil {
 		out.Status, out.Message = cluster.StatusLeaseExpired.String(), result.Lost.Error()
-		r.app.code = exitLost
+		out.Loss = r.loss(lock, result.Lost)
+		r.app.code = r.lost.code
+		if text := out.Loss.text(); text != "" {
+			r.say(text)
+		}
 	}
 	if r.app.format == formatJSON {
 		return writeJSON(r.app.Stderr, out)

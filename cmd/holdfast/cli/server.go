@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -35,7 +36,11 @@ type serverFlags struct {
 	logFormat string
 	timing    cluster.Timing
 	policy    string
+	pushAck   string
 	unsafe    bool
+	history   primary.HistoryOptions
+	doors     []string // addresses, by doorKinds
+	wsOrigins []string
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -69,7 +74,29 @@ Flags win over the file.`,
 	unsafeFlag(fl, f)
 	logFlags(fl, f)
 	timingFlags(fl, f)
+	historyFlags(fl, &f.history)
+	doorFlags(fl, f)
 	return c
+}
+
+// historyFlags bound what is kept of grants that ended.
+func historyFlags(fl *pflag.FlagSet, o *primary.HistoryOptions) {
+	fl.IntVar(&o.Rate, "history-rate", 2000, "how many plain releases a second the history tells one by one; those above are counted, -1 counts all")
+	fl.Int64Var(&o.TotalBytes, "history-bytes", 256<<20, "how much history is kept, in bytes: the oldest file of at most 16 MiB goes first")
+	fl.DurationVar(&o.Age, "history-age", 90*24*time.Hour, "how long history is kept")
+}
+
+// checkHistory refuses bounds that make no sense.
+func checkHistory(o primary.HistoryOptions) error {
+	switch {
+	case o.Rate < -1 || o.Rate == 0:
+		return usagef("--history-rate %d: use 1 or more, or -1 to tell no plain release one by one", o.Rate)
+	case o.TotalBytes < 1<<20:
+		return usagef("--history-bytes %d: use 1048576 or more", o.TotalBytes)
+	case o.Age < time.Hour:
+		return usagef("--history-age %v: use 1h or more", o.Age)
+	}
+	return nil
 }
 
 func unsafeFlag(fl *pflag.FlagSet, f *serverFlags) {
@@ -102,9 +129,11 @@ func timingFlags(fl *pflag.FlagSet, f *serverFlags) {
 		{&t.MaxTTL, "max-ttl", d.MaxTTL, "the longest lease"},
 		{&t.ClearBuffer, "clear-buffer", d.ClearBuffer, "added to the longest lease under failover-policy clear"},
 		{&t.ClientRetention, "client-retention", d.ClientRetention, "how long a silent client is remembered"},
+		{&t.PushAckTimeout, "push-ack-timeout", d.PushAckTimeout, "how long a replica may be silent before answers wait for it no more"},
 	} {
 		fl.DurationVar(x.to, x.name, x.is, x.use)
 	}
+	fl.StringVar(&f.pushAck, "push-ack", string(d.PushAck), "what answers wait for beside the volume: none, majority, or all live replicas showing them")
 	fl.StringVar(&f.policy, "failover-policy", string(d.Policy), "preserve keeps the locks over a failover, clear drops them after their leases")
 }
 
@@ -133,8 +162,14 @@ func readConfig(flags *pflag.FlagSet, path string) error {
 		if flags.Changed(name) {
 			continue
 		}
-		if err := flags.Set(name, fmt.Sprint(value)); err != nil {
-			return usagef("%s: %s: %v", path, name, err)
+		values, ok := value.([]any)
+		if !ok {
+			values = []any{value}
+		}
+		for _, v := range values { // of a flag that may be repeated
+			if err := flags.Set(name, fmt.Sprint(v)); err != nil {
+				return usagef("%s: %s: %v", path, name, err)
+			}
 		}
 	}
 	return nil
@@ -149,15 +184,22 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if err != nil {
 		return err
 	}
-	f.timing.Policy = cluster.FailoverPolicy(f.policy)
+	f.timing.Policy, f.timing.PushAck = cluster.FailoverPolicy(f.policy), cluster.PushAck(f.pushAck)
 	if err := f.timing.Validate(); err != nil {
 		return usagef("%v", err)
+	}
+	if err := checkHistory(f.history); err != nil {
+		return err
+	}
+	doors, err := f.listening()
+	if err != nil {
+		return err
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Timing: f.timing,
-		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, Log: log,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Doors: doors, Timing: f.timing,
+		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
 			os.Exit(exitStuck)

@@ -59,6 +59,7 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 		if a := <-answers; a.s != nil {
 			seen := r.Servers[a.i]
 			a.s.Reachable, a.s.HeardAgoMs, a.s.Conflict = seen.GetReachable(), seen.GetHeardAgoMs(), seen.GetConflict() || a.s.GetConflict()
+			a.s.Unwaited = seen.GetUnwaited()
 			r.Servers[a.i] = a.s
 		}
 	}
@@ -125,6 +126,8 @@ func serverNote(s *wire.ServerBody) string {
 		note = "TWO PROCESSES USE THIS ID"
 	case s.Role == "unreachable":
 		note = "does not answer"
+	case s.Unwaited:
+		note = "answers do not wait for it: it was silent"
 	case s.Role == "replica" && !s.Able:
 		note = "could not take over now"
 	}

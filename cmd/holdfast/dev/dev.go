@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +30,8 @@ type Options struct {
 	Command []string
 	Volume  string
 	Servers cluster.Members
+	// Flags are those of one server.
+	Flags map[cluster.ServerID][]string
 	// Output takes the servers' log lines, each with the server in front, and what this package says.
 	Output io.Writer
 	// Started is called when all servers have been started, with their process IDs.
@@ -42,20 +45,18 @@ const (
 	maxLine = 1 << 20
 )
 
-// CheckPorts says which address of the servers is in use.
-func CheckPorts(servers cluster.Members) error {
-	for _, m := range servers {
-		for _, addr := range []string{m.GRPC, m.HTTP, m.Peer} {
-			l, err := net.Listen("tcp", addr)
-			if errors.Is(err, syscall.EADDRINUSE) {
-				return fmt.Errorf("%s is in use: is another holdfast dev running? Use --base-port for other ports, or end what listens there (ss -ltnp)", addr)
-			}
-			if err != nil {
-				return err
-			}
-			if err := l.Close(); err != nil {
-				return err
-			}
+// CheckPorts says which of the servers' addresses is in use.
+func CheckPorts(addrs []string) error {
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("%s is in use: is another holdfast dev running? Use --base-port for other ports, or end what listens there (ss -ltnp)", addr)
+		}
+		if err != nil {
+			return err
+		}
+		if err := l.Close(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -104,7 +105,7 @@ type ending struct {
 
 // commandLine is how a server is started, also by hand.
 func (d *fleet) commandLine(id cluster.ServerID) []string {
-	return append(append([]string{}, d.opt.Command...), "--id", fmt.Sprint(id), "--volume", d.opt.Volume)
+	return slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume}, d.opt.Flags[id])
 }
 
 func (d *fleet) start(m cluster.Member) error {

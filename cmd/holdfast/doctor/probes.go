@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -189,14 +190,17 @@ func (t *trial) primeBoth(ctx context.Context, name string) error {
 	return nil
 }
 
-// What false sharing is tried with: both mounts write every second range of a page.
+// What false sharing is tried with: both mounts write every second range of a
+// page, the first half of them at the same time, the others in turn.
 const (
 	rangeBytes = 100
 	ranges     = 40
+	together   = ranges / 2
 )
 
-// sharing lets both mounts write ranges between each other's at the same time.
-// A client that writes whole pages back brings old bytes with them.
+// sharing lets both mounts write ranges between each other's. A client that
+// writes whole pages back brings old bytes with them: in turn it is found out
+// whatever the scheduling; at the same time, a client that is careless only then.
 func (t *trial) sharing(ctx context.Context, n *tally) error {
 	return t.each(ctx, n, t.rounds/10, func(ctx context.Context, i int, one, other hand) error {
 		name := fmt.Sprintf("pages/%d", i)
@@ -206,22 +210,30 @@ func (t *trial) sharing(ctx context.Context, n *tally) error {
 		if err := t.primeBoth(ctx, name); err != nil {
 			return err
 		}
+		poke := func(h hand, j int) error {
+			_, err := t.ask(ctx, h, call{Op: opPoke, Name: name, Data: bytes.Repeat([]byte{byte(j + 1)}, rangeBytes), Offset: int64(j * rangeBytes)})
+			return err
+		}
+		hands := []hand{one, other}
 		var errs [2]error
 		var both sync.WaitGroup
-		for k, h := range []hand{one, other} {
+		for k, h := range hands {
 			both.Go(func() {
-				for j := k; j < ranges && errs[k] == nil; j += 2 {
-					_, errs[k] = t.ask(ctx, h, call{Op: opPoke, Name: name, Data: bytes.Repeat([]byte{byte(j + 1)}, rangeBytes), Offset: int64(j * rangeBytes)})
+				for j := k; j < together && errs[k] == nil; j += 2 {
+					errs[k] = poke(h, j)
 				}
 			})
 		}
 		both.Wait()
-		for _, err := range errs {
-			if err != nil {
+		if err := errors.Join(errs[:]...); err != nil {
+			return err
+		}
+		for j := together; j < ranges; j++ {
+			if err := poke(hands[j%2], j); err != nil {
 				return err
 			}
 		}
-		for _, h := range []hand{one, other} {
+		for _, h := range hands {
 			r, err := t.ask(ctx, h, call{Op: opGet, Name: name})
 			if err != nil {
 				return err

@@ -10,7 +10,9 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 // These methods are what front ends call. They ask the primary of this node's
@@ -24,6 +26,14 @@ func (n *Node) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome,
 	return secondary(), nil
 }
 
+// Reign is this node's, nil if it has none.
+func (n *Node) Reign() api.Reign {
+	if p := n.current(); p != nil {
+		return p
+	}
+	return nil
+}
+
 // Renew extends a lease, see primary.Primary.Renew.
 func (n *Node) Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error) {
 	if p := n.current(); p != nil {
@@ -33,11 +43,11 @@ func (n *Node) Renew(ctx context.Context, lock cluster.LockName, token cluster.T
 }
 
 // KeepAlive renews what a client holds and waits for, see primary.Primary.KeepAlive.
-func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]locktable.Grant, locktable.Outcome, error) {
+func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	if p := n.current(); p != nil {
 		return p.KeepAlive(ctx, client, held)
 	}
-	return nil, secondary(), nil
+	return nil, nil, secondary(), nil
 }
 
 func secondary() locktable.Outcome {
@@ -63,6 +73,40 @@ func (n *Node) Read(ctx context.Context, f func(primary.View)) (api.Reading, err
 		f(primary.View{Table: t})
 	})
 	return r, nil
+}
+
+// Recent is what ended lately, in memory.
+func (n *Node) Recent() history.Recent {
+	if p := n.current(); p != nil {
+		return p.Recent()
+	}
+	return n.replica.Recent()
+}
+
+// SearchHistory looks through the files of the history.
+func (n *Node) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
+	return n.vol.History(ctx, q, r, upTo)
+}
+
+// File is what the table knows of a protected file, see primary.Primary.File.
+func (n *Node) File(ctx context.Context, name cluster.FileName) (locktable.FileState, bool, api.Reading, string, error) {
+	p := n.current()
+	if p == nil {
+		return locktable.FileState{}, false, api.Reading{Status: cluster.StatusSecondaryMode, Local: true}, secondary().Message, nil
+	}
+	state, bound, out, err := p.File(ctx, name)
+	return state, bound, api.Reading{Status: out.Status, LSN: out.LSN, Epoch: p.Epoch()}, out.Message, err
+}
+
+// OpenFile opens a protected file for reading.
+func (n *Node) OpenFile(name cluster.FileName) (api.SharedFile, error) { return n.vol.OpenReader(name) }
+
+// Blame reads the index, which at a primary tells every append that was answered before.
+func (n *Node) Blame(ctx context.Context, q volume.BlameQuery) (volume.Blame, error) {
+	if p := n.current(); p != nil {
+		p.SyncIndex(ctx)
+	}
+	return volume.ReadBlame(ctx, n.opt.FS, q)
 }
 
 // Primary is who is believed to reign, with its addresses.

@@ -38,7 +38,7 @@ func (n *Node) knows() replica.Known {
 	defer n.mu.Unlock()
 	k := &n.mu.known
 	k.Cluster = n.vol.Cluster().ID
-	k.LSN, k.Epoch = max(k.LSN, n.replica.LSN()), max(k.Epoch, n.replica.Epoch())
+	k.LSN, k.Epoch = max(k.LSN, n.replica.Told()), max(k.Epoch, n.replica.Epoch())
 	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
 		n.learnLocked(p)
 	}

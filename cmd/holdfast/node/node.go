@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -59,6 +60,8 @@ type Options struct {
 	FirstSegment, Segment int64
 	MaxBatch              int
 	CheckpointBytes       int64
+	// History bounds what is kept of grants that ended.
+	History primary.HistoryOptions
 }
 
 // Node is one server.
@@ -67,6 +70,7 @@ type Node struct {
 	vol     *volume.Volume
 	elector *election.Elector
 	replica *replica.Replica
+	hub     *watch.Hub
 	nonce   uint64
 	canary  canary
 	mute    bool // owned by beats: that the canary cannot be written was said
@@ -95,7 +99,7 @@ func New(opt Options) (*Node, error) {
 	}
 	vol, err := volume.Open(opt.FS, volume.Options{
 		Server: opt.Server, Address: opt.Address, Random: opt.Random,
-		FirstSegment: opt.FirstSegment, Segment: opt.Segment,
+		FirstSegment: opt.FirstSegment, Segment: opt.Segment, HistoryRate: opt.History.Rate,
 	})
 	if err != nil {
 		return nil, err
@@ -107,8 +111,10 @@ func New(opt Options) (*Node, error) {
 		}
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), nonce: opt.Rand.Uint64(), prepare: make(chan struct{}, 1)}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), prepare: make(chan struct{}, 1)}
 	n.mu.known = knew
+	n.replica.SetFeed(pushed{n.hub.Feed(true)})
+	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
 		Self: opt.Server, Nonce: n.nonce, Members: vol.Cluster().Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
@@ -135,6 +141,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop(nil)
 	g, inner := errgroup.WithContext(inner)
 	g.Go(func() error { return n.elector.Run(inner) })
+	g.Go(func() error { return n.hub.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
 	g.Go(func() error { return n.beats(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
@@ -217,14 +224,16 @@ func (n *Node) reign(ctx context.Context) error {
 	n.opt.Log.Info().Uint64("epoch", uint64(r.Epoch())).Msg("claimed")
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
-		Known: n.knows().LSN, Warm: n.replica.HandOver(), Confirm: n.elector.Confirm, Replicas: n.links(),
-		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes,
+		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
+		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History,
 	})
 	n.setRole(election.RoleFencing, p)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	defer n.learn(p)
-	return n.oversee(p, ended)
+	err = n.oversee(p, ended)
+	n.replica.TakeBack(p.Unused(), p.LSN() > 0)
+	return err
 }
 
 // oversee tells the primary of its quorum, ends it where it should end, and

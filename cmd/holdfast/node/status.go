@@ -38,6 +38,11 @@ func (n *Node) Status() api.ClusterStatus {
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
+	if p := n.current(); p != nil {
+		if why := p.HistoryTrouble(); why != "" {
+			me.Warnings = append(me.Warnings, why)
+		}
+	}
 	for _, p := range n.elector.Peers() {
 		x := at(p.ID)
 		x.Heard, x.Conflict = p.Heard, p.Conflict
@@ -47,6 +52,11 @@ func (n *Node) Status() api.ClusterStatus {
 		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
 		x.Able, x.Storage = p.Status.Able, p.Status.Storage
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
+	}
+	if p := n.current(); p != nil {
+		for id, waited := range p.Waited() {
+			at(id).Unwaited = !waited
+		}
 	}
 	return s
 }

@@ -212,7 +212,7 @@ func judge[R Reply](r R, err error) (retry bool, v verdict) {
 	case err != nil:
 		err = wire.FromGRPC(err)
 	case r != none:
-		err = failureOf(r)
+		err = FailureOf(r)
 	}
 	v.err = err
 	e, ok := errors.AsType[*wire.Error](err)
@@ -236,8 +236,8 @@ func judge[R Reply](r R, err error) (retry bool, v verdict) {
 	}
 }
 
-// failureOf is the error that an answer is, nil for OK.
-func failureOf(r any) error {
+// FailureOf is the error that an answer is, nil for OK.
+func FailureOf(r any) error {
 	if a, ok := r.(*pb.Answer); ok {
 		return wire.AnswerError(a)
 	}

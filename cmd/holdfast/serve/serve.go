@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -36,11 +38,15 @@ type Options struct {
 	Volume  string // the directory on the share
 	DataDir string // a directory of this server's own; "" = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
+	// Doors are further front ends, each on its own listener.
+	Doors   []Door
 	Timing  cluster.Timing
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
 	UnsafeFilesystem bool
-	Log              zerolog.Logger
+	// History bounds what is kept of grants that ended.
+	History primary.HistoryOptions
+	Log     zerolog.Logger
 	// Stuck is called when only the end of the process can help.
 	Stuck func(error)
 }
@@ -72,22 +78,28 @@ func Run(ctx context.Context, opt Options) (err error) {
 			return fmt.Errorf("data directory: %w", err)
 		}
 	}
-	ports, err := listen(self, opt.Bind)
+	ports, err := listen(self, opt.Bind, opt.Doors)
 	if err != nil {
 		return err
 	}
 	defer ports.close()
+	for _, d := range opt.Doors {
+		opt.Log.Info().Str("front_end", d.Name).Str("address", d.Addr).Msg("listening")
+	}
+	tuning, tuned := context.WithCancel(ctx)
+	defer tuned()
+	go tuneGC(tuning)
 	peers := peergrpc.New(opt.Server, c)
 	n, err := node.New(node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
-		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Warnings: warnings,
+		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Warnings: warnings, History: opt.History,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, opt.Log), ports, opt.Log)
+	err = run(ctx, n, newFronts(n, c, opt.Doors, opt.Log), ports, opt.Log)
 	return errors.Join(err, peers.Close())
 }
 
@@ -95,7 +107,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
-	ended := make(chan struct{}, 3)
+	ended := make(chan struct{}, 3+len(f.doors))
 	serve := func(name string, f func() error) {
 		go func() {
 			stop(fmt.Errorf("%s front end: %w", name, f())) // does nothing when the node has ended
@@ -105,6 +117,9 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 	serve("peer", func() error { return f.peer.Serve(p.peer) })
 	serve("gRPC", func() error { return f.grpc.Serve(p.grpc) })
 	serve("HTTP", func() error { return f.http.Serve(p.http) })
+	for i, d := range f.doors {
+		serve(f.names[i], func() error { return d.Serve(p.doors[i]) })
+	}
 	err := n.Run(ctx)
 	stopped := make(chan struct{})
 	go func() {
@@ -133,13 +148,19 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 type fronts struct {
 	peer, grpc *grpc.Server
 	http       *http.Server
+	doors      []Front
+	names      []string // of the doors
 }
 
-func newFronts(n *node.Node, c volume.Cluster, log zerolog.Logger) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, doors []Door, log zerolog.Logger) *fronts {
 	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), grpc: grpc.NewServer(api.GRPCOptions()...)}
 	peergrpc.Register(f.peer, c.ID.String(), n)
 	api.RegisterGRPC(f.grpc, n)
-	f.http = api.NewHTTP(n, api.HTTPOptions{Log: log}).Server()
+	h := api.NewHTTP(n, api.HTTPOptions{Log: log})
+	f.http = h.Server()
+	for _, d := range doors {
+		f.doors, f.names = append(f.doors, d.New(h.Door(), log)), append(f.names, d.Name)
+	}
 	return f
 }
 
@@ -149,20 +170,28 @@ func (f *fronts) stop() {
 	defer cancel()
 	cut := context.AfterFunc(ctx, func() { f.grpc.Stop(); f.peer.Stop() })
 	defer cut()
+	var ending sync.WaitGroup
+	for _, d := range f.doors {
+		ending.Go(func() { d.Stop(ctx) })
+	}
 	if err := f.http.Shutdown(ctx); err != nil {
 		f.http.Close() //nolint:errcheck // they had their time
 	}
+	ending.Wait()
 	f.grpc.GracefulStop()
 	f.peer.Stop()
 }
 
 // ports are the listeners.
-type ports struct{ grpc, http, peer net.Listener }
+type ports struct {
+	grpc, http, peer net.Listener
+	doors            []net.Listener
+}
 
 // listen takes all ports before anything else is done: a server that cannot be
 // reached must not reign.
-func listen(m cluster.Member, bind string) (*ports, error) {
-	p := &ports{}
+func listen(m cluster.Member, bind string, doors []Door) (*ports, error) {
+	p := &ports{doors: make([]net.Listener, len(doors))}
 	for _, x := range []struct {
 		name string
 		addr string
@@ -176,13 +205,25 @@ func listen(m cluster.Member, bind string) (*ports, error) {
 			}
 			addr = net.JoinHostPort(bind, port)
 		}
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			return nil, errors.Join(listenError(x.name, addr, err), p.close())
+		if err := listenOn(x.name, addr, x.to); err != nil {
+			return nil, errors.Join(err, p.close())
 		}
-		*x.to = l
+	}
+	for i, d := range doors {
+		if err := listenOn(d.Name, d.Addr, &p.doors[i]); err != nil {
+			return nil, errors.Join(err, p.close())
+		}
 	}
 	return p, nil
+}
+
+func listenOn(name, addr string, to *net.Listener) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return listenError(name, addr, err)
+	}
+	*to = l
+	return nil
 }
 
 func listenError(name, addr string, err error) error {
@@ -198,7 +239,7 @@ func listenError(name, addr string, err error) error {
 
 // close closes what serves nobody. Closing twice is no error here.
 func (p *ports) close() error {
-	for _, l := range []net.Listener{p.grpc, p.http, p.peer} {
+	for _, l := range append([]net.Listener{p.grpc, p.http, p.peer}, p.doors...) {
 		if l != nil {
 			l.Close() //nolint:errcheck // its server has closed it, or it serves nobody
 		}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/holdfast-lock/holdfast/clientlib/fencing"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// maxValue is the longest value.
+const maxValue = 1 << 20
+
+// store keeps a value for each key, in a file of its own.
+type store struct {
+	dir   string
+	guard *fencing.Guard
+}
+
+func newStore(dir string) (*store, error) {
+	s := &store{dir: filepath.Join(dir, "values")}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	var err error
+	s.guard, err = fencing.Open(filepath.Join(dir, "tokens"))
+	return s, err
+}
+
+func (s *store) close() error { return s.guard.Close() }
+
+// ServeHTTP answers GET /KEY and PUT /KEY?token=N.
+func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := r.URL.Path[1:]
+	switch {
+	case key == "" || len(key) > 128:
+		http.Error(w, "name a key of 1 to 128 bytes: /KEY", http.StatusNotFound)
+	case r.Method == http.MethodGet:
+		s.get(w, key)
+	case r.Method == http.MethodPut:
+		s.put(w, r, key)
+	default:
+		http.Error(w, "use GET or PUT", http.StatusMethodNotAllowed)
+	}
+}
+
+func (s *store) path(key string) string {
+	return filepath.Join(s.dir, base64.RawURLEncoding.EncodeToString([]byte(key)))
+}
+
+func (s *store) get(w http.ResponseWriter, key string) {
+	b, err := os.ReadFile(s.path(key))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, "there is no value", http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Holdfast-Token", strconv.FormatUint(uint64(s.guard.Seen(key)), 10))
+		_, _ = w.Write(b) // a reader that is gone needs none
+	}
+}
+
+// put writes the value under the guard: nothing of an older holder is on its way to
+// the file when this one comes, and nothing older is let in behind it.
+func (s *store) put(w http.ResponseWriter, r *http.Request, key string) {
+	token, err := strconv.ParseUint(r.URL.Query().Get("token"), 10, 64)
+	if err != nil || token == 0 {
+		http.Error(w, "bring the token of the lock: PUT /KEY?token=N", http.StatusBadRequest)
+		return
+	}
+	// All of the value comes first: while the guard is held nobody waits for a client.
+	value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxValue))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	err = s.guard.Do(key, cluster.Token(token), func() error {
+		return renameio.WriteFile(s.path(key), value, 0o600)
+	})
+	switch {
+	case errors.Is(err, fencing.ErrStale):
+		http.Error(w, err.Error(), http.StatusPreconditionFailed)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		fmt.Fprintf(w, "%d bytes written under token %d\n", len(value), token)
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Pairs is the load of acquire and release, each worker on a key of its own or
+// all on one. The timing is that of the acquire.
+func Pairs(t Target, mode Mode, prefix string, workers int) Load {
+	var holders atomic.Int32 // of the one key
+	return Load{
+		Unit: "pairs", Workers: workers, PIDs: t.PIDs(),
+		Open: func(ctx context.Context, worker int) (Worker, error) {
+			l, err := t.Locker(ctx, worker, mode)
+			if err != nil {
+				return nil, err
+			}
+			if mode == Queue {
+				return &contender{pair{l, prefix}, &holders}, nil
+			}
+			return &pair{l, fmt.Sprintf("%s/%d", prefix, worker)}, nil
+		},
+	}
+}
+
+type pair struct {
+	Locker
+	key string
+}
+
+func (p *pair) Step(ctx context.Context) (Timing, error) {
+	began := time.Now()
+	if err := p.Acquire(ctx, p.key); err != nil {
+		return Timing{}, err
+	}
+	held := time.Now()
+	if err := p.Release(ctx); err != nil {
+		return Timing{}, err
+	}
+	return Timing{Op: held.Sub(began), Release: time.Since(held)}, nil
+}
+
+// contender also looks whether it is alone. It looks only at the moment after each
+// grant: that finds a driver that is wrong, and proves nothing of a service.
+type contender struct {
+	pair
+	holders *atomic.Int32
+}
+
+func (c *contender) Step(ctx context.Context) (Timing, error) {
+	began := time.Now()
+	if err := c.Acquire(ctx, c.key); err != nil {
+		return Timing{}, err
+	}
+	held := time.Now()
+	if n := c.holders.Add(1); n != 1 {
+		return Timing{}, fmt.Errorf("%d workers hold %s at once", n, c.key)
+	}
+	c.holders.Add(-1)
+	if err := c.Release(ctx); err != nil {
+		return Timing{}, err
+	}
+	return Timing{Op: held.Sub(began), Release: time.Since(held)}, nil
+}
+
+// Appended is what one worker of Appends knows it appended.
+type Appended struct {
+	Key, File string
+	// Count is of those that were answered, each Size bytes long.
+	Count int64
+	Size  int
+}
+
+// appendNames are the lock and the file of one worker.
+func appendNames(prefix string, worker int) (key, file string) {
+	return fmt.Sprintf("%s/%d", prefix, worker), fmt.Sprintf("%s/%d.log", prefix, worker)
+}
+
+// Record writes the n-th record of a file: its number again and again, so that a
+// record that is lost, doubled, moved or torn shows.
+func Record(record []byte, n int64) {
+	var number [8]byte
+	binary.LittleEndian.PutUint64(number[:], uint64(n)+1)
+	for at := 0; at < len(record); at += len(number) {
+		copy(record[at:], number[:])
+	}
+}
+
+// Appends is the load of appends, each worker under a lock of its own that it
+// holds all the time, to a file of its own. Before a worker lets its lock go it
+// hands to verify what it appended.
+func Appends(t Target, prefix string, workers, size int, verify func(context.Context, Appended) error) Load {
+	return Load{
+		Unit: "appends", Workers: workers, PIDs: t.PIDs(),
+		Open: func(ctx context.Context, worker int) (Worker, error) {
+			l, err := t.Locker(ctx, worker, Alone)
+			if err != nil {
+				return nil, err
+			}
+			a, ok := l.(Appender)
+			if !ok {
+				return nil, errors.Join(fmt.Errorf("%s does not append", t.Name()), l.Close())
+			}
+			w := &appender{Appender: a, record: make([]byte, size), verify: verify}
+			w.done.Key, w.done.File = appendNames(prefix, worker)
+			w.done.Size = size
+			if err := a.Acquire(ctx, w.done.Key); err != nil {
+				return nil, errors.Join(err, a.Close())
+			}
+			return w, nil
+		},
+	}
+}
+
+type appender struct {
+	Appender
+	record []byte
+	done   Appended
+	failed bool
+	verify func(context.Context, Appended) error
+}
+
+func (w *appender) Step(ctx context.Context) (Timing, error) {
+	Record(w.record, w.done.Count)
+	began := time.Now()
+	if err := w.Append(ctx, w.done.File, w.record); err != nil {
+		w.failed = true
+		return Timing{}, err
+	}
+	t := Timing{Op: time.Since(began)}
+	w.done.Count++
+	return t, nil
+}
+
+// closeLimit bounds what is done after the measurement.
+const closeLimit = time.Minute
+
+// Close verifies first, unless it is not known what was appended.
+func (w *appender) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	var err error
+	if !w.failed && w.verify != nil {
+		err = w.verify(ctx, w.done)
+	}
+	return errors.Join(err, w.Release(ctx), w.Appender.Close())
+}

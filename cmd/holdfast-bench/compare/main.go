@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Holdfast-bench-compare does the same work with Holdfast and with other services
+// that people use for locks, in turns, on one machine, and prints the ratios. The
+// driver is that of holdfast-bench; each repetition of each row runs Holdfast first
+// and then each peer, while all the others are up and idle.
+//
+//	etcd        three members, fsync on; one client for the process, one
+//	            concurrency.Session per worker, NewMutex.Lock and Unlock. An append is a
+//	            Txn that puts a new key if the mutex is still owned. It is replicated
+//	            like Holdfast and survives the loss of a server
+//	etcd-hasty  only for failover: the same with each attempt limited to 300 ms. Without
+//	            that, a call that meets a moment without a leader waits for 7 s
+//	redis       one server, appendonly yes, appendfsync always; SET NX PX and a Lua
+//	            compare-and-delete, one connection per worker; who has to wait asks again
+//	            after 2 to 8 ms, at random. An append is a Lua script that checks the lock
+//	postgres    one server, fsync and synchronous_commit on; a row per lock, INSERT ON
+//	            CONFLICT and DELETE, one connection per worker; who has to wait asks again
+//	            like with Redis. An append inserts a row while it holds the lock's row
+//
+// Redis and PostgreSQL are single servers here: when one is lost, nobody serves. A peer
+// whose binary is not found is left out, and it is said how to get it.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
+)
+
+func main() {
+	bench.CollectRarely()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends at once
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "holdfast-bench-compare:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	work.Options
+	peers                   []string
+	binary, etcd, redis, pg string
+	dir, output             string
+}
+
+func (o *options) validate() error {
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf("--output %q: use table or json", o.output)
+	}
+	for _, p := range o.peers {
+		if !slices.ContainsFunc(peers(), func(x peerKind) bool { return x.name == p }) {
+			return fmt.Errorf("--peers %q: use %s", p, strings.Join(peerNames(), ", "))
+		}
+	}
+	return o.Validate()
+}
+
+// report is a bench.Report with the ratios.
+type report struct {
+	bench.Report
+	Ratios []bench.Ratio `json:"ratios"`
+}
+
+func command() *cobra.Command {
+	o := &options{Options: work.DefaultOptions()}
+	o.Sizes = []int{100}
+	c := &cobra.Command{
+		Use:           "holdfast-bench-compare [WORKLOAD...]",
+		Short:         "Measure Holdfast beside etcd, Redis and PostgreSQL",
+		Long:          "Measure Holdfast beside etcd, Redis and PostgreSQL, all started by this program.\n\nWorkloads (default: all): " + strings.Join(workloadNames(), ", "),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(c *cobra.Command, args []string) error {
+			chosen, err := find(args)
+			if err = errors.Join(err, o.validate()); err != nil {
+				return err
+			}
+			r := &report{}
+			r.Options = map[string]string{}
+			bench.FlagOptions(c.Flags(), r.Options)
+			err = run(c.Context(), o, chosen, &r.Report)
+			if len(r.Rows) == 0 {
+				return err
+			}
+			r.Ratios = bench.Ratios(r.Rows, work.Name)
+			if o.output == "table" {
+				return errors.Join(err, bench.WriteComparison(c.OutOrStdout(), &r.Report, r.Ratios))
+			}
+			enc := json.NewEncoder(c.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return errors.Join(err, enc.Encode(r))
+		},
+	}
+	c.CompletionOptions.HiddenDefaultCmd = true
+	fl := c.Flags()
+	fl.StringSliceVar(&o.peers, "peers", peerNames(), "whom to compare with")
+	fl.StringVar(&o.binary, "binary", "", "holdfast to run (default: beside this program or in PATH)")
+	fl.StringVar(&o.etcd, "etcd", "etcd", "etcd to run")
+	fl.StringVar(&o.redis, "redis", "redis-server", "redis-server to run")
+	fl.StringVar(&o.pg, "postgres", "", "directory with initdb and postgres (default: PATH, or the newest of /usr/lib/postgresql)")
+	fl.StringVar(&o.dir, "dir", ".holdfast", "where all servers have their directories; the user postgres must be able to get there")
+	fl.StringVarP(&o.output, "output", "o", "table", "table or json")
+	o.BindLoads(fl)
+	o.BindStrokes(fl)
+	return c
+}
+
+// run starts everybody and fills the report.
+func run(ctx context.Context, o *options, chosen []workload, r *bench.Report) (err error) {
+	dir, err := servers.FreshDir(o.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r.Begin(dir)
+	defer func() { r.Seconds = time.Since(r.Began).Seconds() }()
+	c := &comparison{options: o, dir: dir, report: r, say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	for _, w := range chosen {
+		if err := w.run(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+	}
+	return nil
+}

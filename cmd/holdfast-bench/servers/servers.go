@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servers runs servers to measure them: three Holdfast servers over a
+// volume, as holdfast dev does, and whatever process a peer needs. All listen on
+// loopback, in a directory that is removed afterwards.
+package servers
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	// count is how many servers run: the least of which one may fail.
+	count = 3
+	// healthLimit is how long they may take until all are well.
+	healthLimit = 30 * time.Second
+	// tableLimit is how long a server may take to get a whole table: a million locks are
+	// sent in half a minute, by a primary that serves meanwhile.
+	tableLimit = 3 * time.Minute
+	// healthPoll is how often they are asked.
+	healthPoll = 20 * time.Millisecond
+)
+
+// Cluster is three Holdfast servers of our own.
+type Cluster struct {
+	binary  string
+	dir     string
+	opt     Options
+	servers []*server
+	client  *clientlib.Client // to ask them how they are
+}
+
+type server struct {
+	cluster.Member
+	*Process
+	runtime runtimeLog
+}
+
+// Options are how servers run that do not run as usual.
+type Options struct {
+	// Flags are further ones of holdfast server.
+	Flags []string
+	// Collections has the Go runtime of a server tell of its heap, and Goroutines how
+	// often of these, which stops it for a moment; 0 = never. Runtime reads both.
+	Collections bool
+	Goroutines  time.Duration
+}
+
+// FreshDir makes a directory of our own below parent.
+func FreshDir(parent string) (string, error) {
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(parent, "bench-")
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
+// Start makes a volume in a fresh directory below parent, and starts three servers.
+func Start(ctx context.Context, binary, parent string, opt Options) (_ *Cluster, err error) {
+	dir, err := FreshDir(parent)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{binary: binary, dir: dir, opt: opt}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	addrs, err := FreeAddresses(count * 3)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{binary, "init", "--volume", c.Volume()}
+	for i := range count {
+		m := cluster.Member{ID: cluster.ServerID(i + 1), GRPC: addrs[3*i], HTTP: addrs[3*i+1], Peer: addrs[3*i+2]}
+		c.servers = append(c.servers, &server{Member: m})
+		args = append(args, "--server", fmt.Sprintf("%d=%s,%s,%s", m.ID, m.GRPC, m.HTTP, m.Peer))
+	}
+	if err := (Command{Args: args}).Run(); err != nil {
+		return nil, err
+	}
+	for _, s := range c.servers {
+		if err := c.Restart(s.ID); err != nil {
+			return nil, err
+		}
+	}
+	if c.client, err = clientlib.New(clientlib.Options{Endpoints: c.Endpoints()}); err != nil {
+		return nil, err
+	}
+	_, err = c.AwaitHealthy(ctx)
+	return c, err
+}
+
+// Close ends the servers and removes their directory.
+func (c *Cluster) Close() error {
+	var all []*Process
+	for _, s := range c.servers {
+		if s.Process != nil {
+			all = append(all, s.Process)
+		}
+	}
+	err := Stop(all, syscall.SIGTERM)
+	if c.client != nil {
+		err = errors.Join(err, c.client.Close())
+	}
+	return errors.Join(err, os.RemoveAll(c.dir))
+}
+
+// Volume is the directory with the state.
+func (c *Cluster) Volume() string { return filepath.Join(c.dir, "volume") }
+
+// File is where a protected file is.
+func (c *Cluster) File(name string) string {
+	return filepath.Join(c.Volume(), "files", filepath.FromSlash(name))
+}
+
+// Endpoints are the gRPC addresses.
+func (c *Cluster) Endpoints() []string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, s.GRPC)
+	}
+	return all
+}
+
+// HTTP are the addresses of the HTTP front ends.
+func (c *Cluster) HTTP() []string {
+	var all []string
+	for _, s := range c.servers {
+		all = append(all, s.HTTP)
+	}
+	return all
+}
+
+// PIDs are the processes, in order of the servers' IDs.
+func (c *Cluster) PIDs() []int {
+	var all []int
+	for _, s := range c.servers {
+		all = append(all, s.PID())
+	}
+	return all
+}
+
+func (c *Cluster) server(id cluster.ServerID) *server { return c.servers[id-1] }
+
+func (c *Cluster) log(id cluster.ServerID) string {
+	return filepath.Join(c.dir, fmt.Sprintf("server-%d.log", id))
+}
+
+// Restart starts a server that does not run.
+func (c *Cluster) Restart(id cluster.ServerID) (err error) {
+	s := c.server(id)
+	args := []string{c.binary, "server", "--id", fmt.Sprint(id), "--volume", c.Volume(), "--log-format", "json"}
+	start := Command{Name: fmt.Sprintf("server %d", id), Log: c.log(id), Args: append(args, c.opt.Flags...)}
+	start.Env = c.opt.env()
+	s.Process, err = start.Start()
+	return err
+}
+
+// Signal sends a signal to a server.
+func (c *Cluster) Signal(id cluster.ServerID, s syscall.Signal) error { return c.server(id).Signal(s) }
+
+// Kill ends a server as kill -9 does, and waits until it is gone.
+func (c *Cluster) Kill(id cluster.ServerID) error { return c.server(id).Kill() }
+
+// AwaitHealthy waits until one server is primary and the others could take over,
+// and returns who is primary.
+func (c *Cluster) AwaitHealthy(ctx context.Context) (cluster.ServerID, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	tick := time.NewTicker(healthPoll)
+	defer tick.Stop()
+	for {
+		s, err := c.client.Status(ctx)
+		if err == nil && healthy(s) {
+			return s.Primary.ID, nil
+		}
+		if dead := c.dead(); dead != nil {
+			return 0, fmt.Errorf("%s has ended; the end of its log:\n%s", dead.name, dead.Tail())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("the servers were not all well within %v (%w); the end of server 1's log:\n%s", healthLimit, errors.Join(err, context.Cause(ctx)), c.servers[0].Tail())
+		}
+	}
+}
+
+// AwaitTables waits until every server is well and has the table as it is now: one that was
+// started anew has to get it first.
+func (c *Cluster) AwaitTables(ctx context.Context) error {
+	if _, err := c.AwaitHealthy(ctx); err != nil {
+		return err
+	}
+	now, err := c.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tableLimit)
+	defer cancel()
+	tick := time.NewTicker(healthPoll)
+	defer tick.Stop()
+	for {
+		s, err := c.client.Status(ctx)
+		if err == nil && !slices.ContainsFunc(s.Servers, func(x clientlib.ServerInfo) bool { return x.LSN < now.LSN }) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not every server had the table within %v: %w", tableLimit, errors.Join(err, context.Cause(ctx)))
+		}
+	}
+}
+
+func healthy(s clientlib.StatusInfo) bool {
+	able := 0
+	for _, x := range s.Servers {
+		if x.Role == "replica" && x.Reachable && x.Able && x.Epoch == s.Epoch {
+			able++
+		}
+	}
+	return s.Primary != nil && able == count-1
+}
+
+func (c *Cluster) dead() *Process {
+	for _, s := range c.servers {
+		select {
+		case <-s.Ended():
+			return s.Process
+		default:
+		}
+	}
+	return nil
+}
+
+// Interval is a time in which something was under way.
+type Interval struct{ From, To time.Time }
+
+// Checkpoints are when the servers wrote checkpoints so far, by what their logs say.
+func (c *Cluster) Checkpoints() ([]Interval, error) {
+	var all []Interval
+	for _, s := range c.servers {
+		f, err := os.Open(c.log(s.ID))
+		if err != nil {
+			return nil, err
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if i, ok := checkpointLine(lines.Bytes()); ok {
+				all = append(all, i)
+			}
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// checkpointLine reads the line of the log that ends a checkpoint.
+func checkpointLine(line []byte) (Interval, bool) {
+	var l struct {
+		Time    time.Time `json:"time"`
+		Message string    `json:"message"`
+		Took    float64   `json:"took"` // milliseconds
+	}
+	if json.Unmarshal(line, &l) != nil || l.Message != "checkpoint" {
+		return Interval{}, false
+	}
+	return Interval{l.Time.Add(-time.Duration(l.Took * float64(time.Millisecond))), l.Time}, true
+}
+
+// FindBinary is the holdfast to run: the one that was asked for, else one beside
+// this program, else one in PATH, else one built into dir from the source here.
+func FindBinary(asked, dir string) (string, error) {
+	if asked != "" {
+		path, err := exec.LookPath(asked)
+		if err != nil {
+			return "", fmt.Errorf("--binary: %w: build one with make build and give bin/holdfast", err)
+		}
+		return filepath.Abs(path)
+	}
+	if self, err := os.Executable(); err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), "holdfast")); err == nil {
+			return path, nil
+		}
+	}
+	if path, err := exec.LookPath("holdfast"); err == nil {
+		return filepath.Abs(path)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(filepath.Join(dir, "holdfast"))
+	if err != nil {
+		return "", err
+	}
+	if err := (Command{Args: []string{"go", "build", "-o", path, "github.com/holdfast-lock/holdfast/cmd/holdfast"}}).Run(); err != nil {
+		return "", fmt.Errorf("no holdfast binary beside this program or in PATH, and none could be built (%w): build one in the source with make build, then give --binary bin/holdfast", err)
+	}
+	return path, nil
+}
+
+// Version is what a binary says of itself.
+func Version(binary string) string {
+	out, err := exec.Command(binary, "version").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+const (
+	// strangerBudget is how long a stranger asks again where nobody serves, each time
+	// after strangerPause.
+	strangerBudget = 15 * time.Second
+	strangerPause  = 50 * time.Millisecond
+	// strangerLeave is the lease of those who do not come back.
+	strangerLeave = time.Second
+)
+
+// strangers speak HTTP, in turn to every server, each under an ID that is used once.
+type strangers struct {
+	http  http.Client
+	hosts []string
+	came  atomic.Int64
+}
+
+func newStrangers(hosts []string) *strangers {
+	return &strangers{hosts: hosts, http: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: acquirers, IdleConnTimeout: time.Minute}}}
+}
+
+func (s *strangers) close() { s.http.CloseIdleConnections() }
+
+// acquireBody and releaseBody are what the strangers ask.
+type acquireBody struct {
+	Lock      string `json:"lock"`
+	TTL       string `json:"ttl"`
+	ClientID  string `json:"client_id"`
+	RequestID uint64 `json:"request_id"`
+}
+
+type releaseBody struct {
+	Lock      string `json:"lock"`
+	Token     uint64 `json:"token"`
+	ClientID  string `json:"client_id"`
+	RequestID uint64 `json:"request_id"`
+}
+
+// pair is an acquire and a release.
+func (s *strangers) pair(ctx context.Context, name cluster.LockName) (bench.Timing, error) {
+	host, id := s.next(name)
+	began := time.Now()
+	held, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: churnTTL.String(), ClientID: id, RequestID: 1})
+	if err != nil {
+		return bench.Timing{}, err
+	}
+	t := bench.Timing{Op: time.Since(began)}
+	began = time.Now()
+	_, err = s.ask(ctx, host, "release", releaseBody{Lock: string(name), Token: held.Token, ClientID: id, RequestID: 2})
+	t.Release = time.Since(began)
+	return t, err
+}
+
+// leave is an acquire of one who is never heard again: the lease has to end by itself.
+func (s *strangers) leave(ctx context.Context, name cluster.LockName) (bench.Timing, error) {
+	host, id := s.next(name)
+	began := time.Now()
+	_, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: strangerLeave.String(), ClientID: id, RequestID: 1})
+	return bench.Timing{Op: time.Since(began)}, err
+}
+
+// next is whom the next stranger asks, and under which ID.
+func (s *strangers) next(name cluster.LockName) (host, id string) {
+	n := s.came.Add(1)
+	return s.hosts[n%int64(len(s.hosts))], fmt.Sprintf("stranger-%d-of-%s", n, name)
+}
+
+// ask asks until somebody serves.
+func (s *strangers) ask(ctx context.Context, host, what string, body any) (answer wire.Body, err error) {
+	asked, err := json.Marshal(body)
+	if err != nil {
+		return answer, err
+	}
+	for end := time.Now().Add(strangerBudget); ; {
+		code := 0
+		if code, answer, err = s.once(ctx, host, what, asked); err == nil && code == http.StatusOK {
+			return answer, nil
+		}
+		if err == nil {
+			err = fmt.Errorf("%s over HTTP: %s: %s", what, answer.Status, answer.Message)
+		}
+		if !again(code) || time.Now().After(end) {
+			return answer, err
+		}
+		if rest := bench.Rest(ctx, strangerPause); rest != nil {
+			return answer, rest
+		}
+	}
+}
+
+// again says whether to ask again, under the same request ID: nobody serves, or it is not
+// known whether it was done.
+func again(code int) bool {
+	return code == 0 || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
+}
+
+// once asks once. Code 0: there was no answer.
+func (s *strangers) once(ctx context.Context, host, what string, body []byte) (code int, answer wire.Body, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+"/v1/"+what, bytes.NewReader(body))
+	if err != nil {
+		return 0, answer, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	x, err := s.http.Do(r)
+	if err != nil {
+		return 0, answer, err
+	}
+	err = json.NewDecoder(x.Body).Decode(&answer)
+	_, rest := io.Copy(io.Discard, x.Body) // so that the connection is used again
+	if err = errors.Join(err, rest, x.Body.Close()); err != nil {
+		return 0, answer, err
+	}
+	return x.StatusCode, answer, nil
+}

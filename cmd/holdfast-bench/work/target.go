@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// Name is what the rows call our own service.
+const Name = "holdfast"
+
+// Holdfast is our service, used through some clients that the workers share.
+type Holdfast struct {
+	endpoints []string
+	clients   []*clientlib.Client
+	watching  []*clientlib.Client // each knows one server
+	pids      []int
+}
+
+// NewHoldfast makes the clients. The processes are those of the servers, if known.
+func NewHoldfast(endpoints []string, clients int, pids []int) (*Holdfast, error) {
+	h := &Holdfast{endpoints: endpoints, pids: pids}
+	for range clients {
+		c, err := clientlib.New(clientlib.Options{Endpoints: endpoints})
+		if err != nil {
+			return nil, errors.Join(err, h.Close())
+		}
+		h.clients = append(h.clients, c)
+	}
+	return h, nil
+}
+
+// Close closes the clients.
+func (h *Holdfast) Close() error {
+	var errs []error
+	for _, c := range slices.Concat(h.clients, h.watching) {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Name is Name.
+func (h *Holdfast) Name() string { return Name }
+
+// PIDs are the servers.
+func (h *Holdfast) PIDs() []int { return h.pids }
+
+// client is the one that a worker uses.
+func (h *Holdfast) client(worker int) *clientlib.Client { return h.clients[worker%len(h.clients)] }
+
+// Locker is a worker's access.
+func (h *Holdfast) Locker(_ context.Context, worker int, mode bench.Mode) (bench.Locker, error) {
+	l := &locker{client: h.client(worker)}
+	if mode == bench.Queue {
+		l.opt.Wait = clientlib.Forever
+	}
+	return l, nil
+}
+
+type locker struct {
+	client *clientlib.Client
+	opt    clientlib.AcquireOptions
+	lock   *clientlib.Lock // that is held
+}
+
+func (l *locker) Acquire(ctx context.Context, key string) (err error) {
+	l.lock, err = l.client.Acquire(ctx, cluster.LockName(key), l.opt)
+	return err
+}
+
+// Token is that of the lock that is held, or was held last.
+func (l *locker) Token() uint64 { return uint64(l.lock.Token()) }
+
+func (l *locker) Release(ctx context.Context) error { return l.lock.Release(ctx) }
+
+func (l *locker) Append(ctx context.Context, file string, data []byte) error {
+	_, err := l.lock.Append(ctx, cluster.FileName(file), data)
+	return err
+}
+
+func (l *locker) Close() error { return nil }

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	// WatchWorkers is how many workers make the events of watch.
+	WatchWorkers = 64
+	// connectionWatchers is how many watchers share a connection at most.
+	connectionWatchers = 500
+	// watchFill is how many times the duration servers work before their memory is
+	// looked at: what they keep of the log for watchers must be full.
+	watchFill = 2
+)
+
+// Watch watches one key or those below a prefix. A single watcher watches through the
+// first client, and the library chooses the server, a replica rather than the
+// primary. Many are spread over all servers, see Crowd.
+func (h *Holdfast) Watch(ctx context.Context, v bench.View, seen func(bench.Seen)) (func() error, error) {
+	o := clientlib.WatchOptions{Lock: cluster.LockName(v.Key), Kinds: []clientlib.EventKind{clientlib.EventGrant, clientlib.EventRelease}}
+	if v.Key == "" {
+		o.Prefix = v.Prefix + "/"
+	}
+	c := h.client(0)
+	if len(h.watching) > 0 {
+		c = h.watching[v.Watcher%len(h.watching)]
+	}
+	stands, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- see(ctx, c, o, stands, seen) }()
+	wait := func() error { return <-ended }
+	select {
+	case <-stands:
+		return wait, nil
+	case err := <-ended:
+		return nil, fmt.Errorf("watch: %w", errors.Join(err, context.Cause(ctx)))
+	}
+}
+
+// see closes stands when the watch stands. A later reset is an error: events before it
+// may not have been told one by one.
+func see(ctx context.Context, c *clientlib.Client, o clientlib.WatchOptions, stands chan<- struct{}, seen func(bench.Seen)) error {
+	standing := false
+	for e, err := range c.Watch(ctx, o) {
+		now := time.Now()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case e.Kind == clientlib.EventGrant || e.Kind == clientlib.EventRelease:
+			seen(bench.Seen{Key: string(e.Lock), At: now, Order: uint64(e.LSN), Mark: bench.Mark(uint64(e.Token), e.Kind == clientlib.EventRelease)})
+		case e.Kind != clientlib.EventReset:
+		case standing:
+			return fmt.Errorf("the watch began anew in the middle: %s", e.Reset.Reason)
+		case e.LSN > 0: // its last piece
+			standing = true
+			close(stands)
+		}
+	}
+	return nil
+}
+
+// Crowd makes the connections for many watchers: in turn to each server, so that
+// watcher i is at the server i modulo their number.
+func (h *Holdfast) Crowd(watchers int) error {
+	if watchers == 1 {
+		return nil
+	}
+	n := len(h.endpoints)
+	for i := range n * ((watchers + n*connectionWatchers - 1) / (n * connectionWatchers)) {
+		c, err := clientlib.New(clientlib.Options{Endpoints: h.endpoints[i%n : i%n+1]})
+		if err != nil {
+			return err
+		}
+		h.watching = append(h.watching, c)
+	}
+	return nil
+}
+
+func watch(ctx context.Context, e *Env) (rows []bench.Row, err error) {
+	t, err := e.target()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if err := t.Crowd(e.Watchers); err != nil {
+		return nil, err
+	}
+	for _, rate := range e.WatchRates {
+		some, err := e.watchRate(ctx, t, rate, len(rows) == 0)
+		rows = append(rows, some...)
+		if err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+// watchRate are the rows of one rate, with the runs until one failed. Memory is looked at
+// in the first run of fresh servers: later what was before is that of watchers who went.
+func (e *Env) watchRate(ctx context.Context, t *Holdfast, rate int, fresh bool) ([]bench.Row, error) {
+	n, x := e.workers(WatchWorkers)[0], bench.Watchers{N: e.Watchers, Own: e.WatchOwn}
+	called, answered := bench.WatchRow("watch", t, n, rate, x), bench.WatchRow("watch, from the answer", t, n, rate, x)
+	for i := range e.Repeat {
+		name := fmt.Sprintf("%s, %d events/s, run %d of %d", called.Workload, rate, i+1, e.Repeat)
+		m := &watchMemory{Env: e, silent: i > 0 || !fresh}
+		if err := m.before(ctx, t, n); err != nil {
+			return ran(called, answered), err
+		}
+		x.AtEnd = func() error { return m.look(ctx, t, n, 1) }
+		w, err := bench.Watch(ctx, t, prefix("watch"), bench.Load{
+			Name: name, Workers: n, Rate: float64(rate), Warmup: e.Warmup, Duration: e.Duration,
+		}, x, e.Say)
+		if err != nil {
+			return ran(called, answered), fmt.Errorf("%s: %w", name, err)
+		}
+		called.Add(w.Called)
+		answered.Add(w.Answered)
+		e.Say("%s: %d events were seen, each by whom it concerned", name, w.Told)
+		called.Figures = append(called.Figures, m.figures()...)
+	}
+	for i, cores := range called.Median.ServerCores {
+		called.Figures = append(called.Figures, bench.Figure{Name: fmt.Sprintf("processors used at %d events/s, server %d", rate, i+1), Value: cores})
+	}
+	return ran(called, answered), nil
+}
+
+// ran leaves out rows without a run.
+func ran(rows ...bench.Row) []bench.Row {
+	return slices.DeleteFunc(rows, func(r bench.Row) bool { return len(r.Runs) == 0 })
+}
+
+// watchMemory is what many watchers cost own servers: the memory with one at each server, for
+// the first one has a price of its own, and while all watch.
+type watchMemory struct {
+	*Env
+	silent          bool
+	primary         cluster.ServerID // 0 = nothing was looked at
+	resident, heaps [2][]int64
+}
+
+// before looks while there is one watcher at each server, and has it go.
+func (m *watchMemory) before(ctx context.Context, t *Holdfast, workers int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var waits []func() error
+	for i := range min(len(t.endpoints), len(t.watching)) {
+		wait, err := t.Watch(ctx, bench.View{Watcher: i, Key: prefix("nobody")}, func(bench.Seen) {})
+		if err != nil {
+			cancel()
+			return err
+		}
+		waits = append(waits, wait)
+	}
+	err := m.look(ctx, t, workers, 0)
+	cancel()
+	for _, wait := range waits {
+		err = errors.Join(err, wait())
+	}
+	return err
+}
+
+// look has the servers work on what nobody watches, so that their heaps are collected, and
+// then looks at their memory.
+func (m *watchMemory) look(ctx context.Context, t *Holdfast, workers, at int) (err error) {
+	if m.silent || m.Servers == nil || m.Watchers == 1 {
+		return nil
+	}
+	if m.primary, err = m.Servers.AwaitHealthy(ctx); err != nil {
+		return err
+	}
+	l := bench.Pairs(t, bench.Alone, prefix("unwatched"), workers)
+	l.Name, l.Duration = "watch, for the memory", watchFill*m.Duration
+	if _, err := l.Run(ctx, m.Say); err != nil {
+		return err
+	}
+	for i, pid := range m.pids() {
+		rss, err := bench.ResidentBytes(pid)
+		if err != nil {
+			return err
+		}
+		r, err := m.Servers.Runtime(cluster.ServerID(i + 1))
+		if err != nil {
+			return err
+		}
+		m.resident[at], m.heaps[at] = append(m.resident[at], rss), append(m.heaps[at], r.LiveBytes)
+	}
+	return nil
+}
+
+// figures are what each watcher costs its server.
+func (m *watchMemory) figures() (all []bench.Figure) {
+	if m.primary == 0 {
+		return nil
+	}
+	each := float64(m.Watchers) / float64(len(m.pids())) * 1024
+	for i := range m.pids() {
+		name := serverName(i, m.primary)
+		all = append(all,
+			bench.Figure{Name: "resident memory per watcher, " + name, Value: float64(m.resident[1][i]-m.resident[0][i]) / each, Unit: "KiB"},
+			bench.Figure{Name: "live heap and stacks per watcher, " + name, Value: float64(m.heaps[1][i]-m.heaps[0][i]) / each, Unit: "KiB"},
+		)
+	}
+	return all
+}
+
+// watchServers tell of their heap.
+func watchServers() servers.Options { return servers.Options{Collections: true} }

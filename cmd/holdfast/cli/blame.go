@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// blaming is one `holdfast blame`.
+type blaming struct {
+	app        *app
+	file       cluster.FileName
+	generation uint64
+	offset     int64 // negative = all, like line
+	line       int64
+	volume     string
+}
+
+func (a *app) blameCommand() *cobra.Command {
+	x := &blaming{app: a}
+	c := &cobra.Command{
+		Use: "blame FILE", Short: "Say which client, request and token wrote the bytes of a protected file, and when",
+		Long: `Say of each append to a protected file, or of the one that wrote a byte or a line, who
+made it: client, request and token, and when, by the primary's clock.
+
+The index of a file is written within a second, and a crash may have taken some of it where
+the log is gone too: such bytes are not indexed. With --volume it is read from the share,
+without any server; then an append of the last second may be missing.`,
+		Args: exactly("FILE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			x.file = cluster.FileName(args[0])
+			if err := fileName(args[0]); err != nil {
+				return err
+			}
+			switch changed := c.Flags().Changed; {
+			case changed("offset") && changed("line"):
+				return usagef("blame: use --offset or --line, not both")
+			case changed("offset") && x.offset < 0 || changed("line") && x.line < 1:
+				return usagef("blame: an offset is 0 or more, a line 1 or more")
+			}
+			return x.run(c.Context())
+		},
+	}
+	fl := c.Flags()
+	fl.Int64Var(&x.offset, "offset", -1, "only who wrote the byte at this offset")
+	fl.Int64Var(&x.line, "line", -1, "only who wrote this line; the first is 1")
+	fl.Uint64Var(&x.generation, "generation", 0, "of this generation (default: the present one)")
+	fl.StringVar(&x.volume, "volume", "", "read this volume's directory instead of asking a server")
+	return c
+}
+
+func (x *blaming) run(ctx context.Context) error {
+	if x.volume != "" {
+		return x.fromVolume(ctx)
+	}
+	from, length := max(x.offset, 0), int64(0)
+	if x.offset >= 0 {
+		length = 1
+	}
+	if x.line > 0 {
+		err := x.app.withClient(ctx, func(ctx context.Context, c *clientlib.Client) (err error) {
+			from, length, err = findLine(&remoteFile{ctx: ctx, c: c, file: x.file, generation: cluster.Generation(x.generation)}, x.line)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+		all := wire.BlameBody{Pieces: []wire.BlamedPiece{}}
+		q := &pb.BlameFileRequest{File: string(x.file), Generation: x.generation, Offset: from, Length: length}
+		for more := true; more; more = all.Next != 0 {
+			if all.Next != 0 {
+				if q.Offset = all.Next; length > 0 {
+					q.Length = from + length - all.Next
+				}
+			}
+			r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.BlameFileResponse, error) {
+				return s.BlameFile(ctx, q)
+			})
+			if err != nil {
+				return err
+			}
+			page := wire.BlameBodyOf(r)
+			page.Pieces = append(all.Pieces, page.Pieces...)
+			all = page
+		}
+		return x.print(&all)
+	})
+}
+
+// fromVolume reads the index and, for a line, the file.
+func (x *blaming) fromVolume(ctx context.Context) (err error) {
+	fsys, err := osfs.Open(x.volume)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fsys.Close()) }()
+	q := volume.BlameQuery{File: x.file, Generation: cluster.Generation(x.generation), To: math.MaxInt64, Limit: math.MaxInt32}
+	switch {
+	case x.offset >= 0:
+		q.From, q.To = x.offset, x.offset+1
+	case x.line > 0:
+		name := x.file
+		f, err := volume.OpenReader(fsys, name)
+		if q.Generation != 0 && (err != nil || x.kept(fsys)) {
+			name = volume.KeptName(x.file, q.Generation)
+			f, err = volume.OpenReader(fsys, name)
+		}
+		if err != nil {
+			return err
+		}
+		from, length, err := findLine(io.NewSectionReader(f, 0, math.MaxInt64), x.line)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		q.From, q.To = from, from+length
+	}
+	b, err := volume.ReadBlame(ctx, fsys, q)
+	if err != nil {
+		return err
+	}
+	if q.To == math.MaxInt64 {
+		if q.To = q.From; len(b.Entries) > 0 {
+			q.To = b.Entries[len(b.Entries)-1].End()
+		}
+	}
+	r := &pb.BlameFileResponse{Status: pb.Status_STATUS_OK, File: string(x.file), Generation: uint64(b.Generation)}
+	for _, e := range b.Pieces(x.file, q.From, q.To) {
+		r.Pieces = append(r.Pieces, &pb.BlamedPiece{
+			Offset: e.Offset, Length: e.Length, Crc32C: e.CRC, Lsn: uint64(e.LSN), Token: uint64(e.Token), Epoch: uint64(e.Epoch),
+			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time,
+		})
+	}
+	all := wire.BlameBodyOf(r)
+	return x.print(&all)
+}
+
+// kept says that the generation was kept under a name of its own.
+func (x *blaming) kept(fsys volume.FS) bool {
+	_, err := fsys.Lstat(volume.ProtectedPath(volume.KeptName(x.file, cluster.Generation(x.generation))))
+	return err == nil
+}
+
+func (x *blaming) print(b *wire.BlameBody) error {
+	return x.app.print(b, func(w io.Writer) {
+		fmt.Fprintf(w, "%s, generation %d\n", x.file, b.Generation)
+		table(w, func(row func(...any)) {
+			row("OFFSET", "LENGTH", "TIME", "CLIENT", "REQUEST", "TOKEN", "EPOCH", "LSN")
+			for _, p := range b.Pieces {
+				if !p.Indexed {
+					row(p.Offset, p.Length, "not indexed", "-", "-", "-", "-", "-")
+					continue
+				}
+				row(p.Offset, p.Length, p.Time, p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
+			}
+		})
+	})
+}
+
+// remoteFile reads a generation from its beginning, through the service.
+type remoteFile struct {
+	ctx        context.Context
+	c          *clientlib.Client
+	file       cluster.FileName
+	generation cluster.Generation
+	at         int64
+}
+
+// Read implements io.Reader.
+func (r *remoteFile) Read(b []byte) (int, error) {
+	p, err := r.c.ReadFile(r.ctx, r.file, clientlib.ReadOptions{Generation: r.generation, Offset: r.at, Limit: min(len(b), cluster.MaxAppend)})
+	if err != nil {
+		return 0, err
+	}
+	r.generation = p.Generation
+	r.at += int64(len(p.Data))
+	if len(p.Data) == 0 {
+		return 0, io.EOF
+	}
+	return copy(b, p.Data), nil
+}
+
+// findLine is where a line lies, its end included.
+func findLine(r io.Reader, line int64) (from, length int64, err error) {
+	b := make([]byte, cluster.MaxAppend)
+	n, at := int64(1), int64(0)
+	for {
+		got, err := r.Read(b)
+		for rest := b[:got]; len(rest) > 0; {
+			i := bytes.IndexByte(rest, '\n')
+			if i < 0 {
+				at += int64(len(rest))
+				break
+			}
+			at += int64(i) + 1
+			rest = rest[i+1:]
+			if n == line {
+				return from, at - from, nil
+			}
+			n, from = n+1, at
+		}
+		switch {
+		case errors.Is(err, io.EOF) && n == line && at > from:
+			return from, at - from, nil // a last line without an end
+		case errors.Is(err, io.EOF):
+			if at == from {
+				n-- // nothing stands behind the last end of a line
+			}
+			return 0, 0, usagef("--line %d: the file has %d lines", line, n)
+		case err != nil:
+			return 0, 0, err
+		}
+	}
+}

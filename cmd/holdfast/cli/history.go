@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const historyHelp = `Show who had a lock, from when to when, and why it ended; the newest first.
+
+Any server answers, from its memory and from the files under history/ on the share.
+Plain releases above a rate (2,000 a second) are only counted; what is left out or not
+known is said. Times are by the clocks of the primaries, for people.
+
+  holdfast history billing/job --at 03:00            who had it then
+  holdfast history billing/job --since 24h           what ended in the last day
+  holdfast history billing/job --token 4711          what became of this grant
+  holdfast history billing/ --prefix                 all locks whose names begin so
+  holdfast history billing/job --volume /mnt/share   without any server`
+
+func (a *app) historyCommand() *cobra.Command {
+	var from source
+	var prefix bool
+	var token uint64
+	var at, since string
+	var limit int
+	c := &cobra.Command{
+		Use: "history LOCK", Short: "Show who had a lock, from when to when, and why it ended", Long: historyHelp, Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			q := &pb.HistoryRequest{Target: &pb.HistoryRequest_Lock{Lock: args[0]}, Token: token}
+			if prefix {
+				q.Target = &pb.HistoryRequest_Prefix{Prefix: args[0]}
+			}
+			var err error
+			if q.AtUnixMs, err = readTime("--at", at, time.Now()); err != nil {
+				return err
+			}
+			if q.SinceUnixMs, err = readTime("--since", since, time.Now()); err != nil {
+				return err
+			}
+			if limit < 1 {
+				return usagef("--limit %d: use 1 or more", limit)
+			}
+			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
+				b, err := historyAll(ctx, r, q, limit)
+				return b, func(w io.Writer) { historyText(w, &b, q) }, err
+			})
+		},
+	}
+	c.Flags().BoolVar(&prefix, "prefix", false, "LOCK is the beginning of names")
+	tokenFlag(c, &token, "only the grant with this token")
+	c.Flags().StringVar(&at, "at", "", "who had it at this time: 2006-01-02T15:04:05Z, '2006-01-02 15:04', 15:04 (today, or yesterday), or how long ago, as 90m")
+	c.Flags().StringVar(&since, "since", "", "what ended at this time or later, likewise")
+	c.Flags().IntVar(&limit, "limit", 50, "how many to show at most")
+	c.Flags().StringVar(&from.volume, "volume", "", "read this volume only, and ask no server: for when none runs")
+	return c
+}
+
+// readTime reads a time of day, in milliseconds since 1970; "" is 0.
+func readTime(flag, text string, now time.Time) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d).UnixMilli(), nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t.UnixMilli(), nil
+	}
+	for _, layout := range []string{time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t.UnixMilli(), nil
+		}
+	}
+	for _, layout := range []string{time.TimeOnly, "15:04"} {
+		t, err := time.ParseInLocation(layout, text, now.Location())
+		if err != nil {
+			continue
+		}
+		t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if t.After(now) {
+			t = t.AddDate(0, 0, -1) // at three in the morning, eleven is last night
+		}
+		return t.UnixMilli(), nil
+	}
+	return 0, usagef("%s %q: use 2006-01-02T15:04:05Z, '2006-01-02 15:04', 15:04, or how long ago, as 90m", flag, text)
+}
+
+// historyPage is how many grants one call asks for.
+const historyPage = 1000
+
+// historyAll follows the pages up to the limit. Where and when it was read is the first one's.
+func historyAll(ctx context.Context, r reader, q *pb.HistoryRequest, limit int) (all wire.HistoryBody, err error) {
+	for page := 0; ; page++ {
+		q.Limit = uint32(min(limit-len(all.Grants), historyPage))
+		x, err := r.History(ctx, q)
+		if err != nil {
+			return all, err
+		}
+		b := wire.HistoryBodyOf(x)
+		if page == 0 {
+			all = b
+		} else {
+			all.Grants = append(all.Grants, b.Grants...)
+			all.NextLSN, all.NextToken, all.FromLSN = b.NextLSN, b.NextToken, b.FromLSN
+			all.Skipped, all.Gaps = joinSkipped(all.Skipped, b.Skipped), append(all.Gaps, b.Gaps...)
+			all.Message = cmp.Or(b.Message, all.Message)
+		}
+		if all.NextLSN == 0 || len(all.Grants) >= limit {
+			return all, nil
+		}
+		q.BeforeLsn, q.BeforeToken = all.NextLSN, all.NextToken
+	}
+}
+
+// joinSkipped adds what an older page left out.
+func joinSkipped(a, b *wire.HistoryRange) *wire.HistoryRange {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return &wire.HistoryRange{From: min(a.From, b.From), To: max(a.To, b.To), Count: a.Count + b.Count}
+}
+
+func historyText(w io.Writer, b *wire.HistoryBody, q *pb.HistoryRequest) {
+	if len(b.Grants) == 0 {
+		fmt.Fprintln(w, nobodyText(q))
+	} else {
+		table(w, func(row func(...any)) {
+			row("LOCK", "TOKEN", "SINCE", "UNTIL", "END", "HOLDER")
+			for i := range b.Grants {
+				g := &b.Grants[i]
+				row(g.Lock, g.Token, cmp.Or(g.Since.String(), "-"), cmp.Or(g.Ended.String(), "-"), endText(g), pastText(g))
+			}
+		})
+	}
+	if b.NextLSN != 0 {
+		fmt.Fprintln(w, "there are more: use a larger --limit")
+	}
+	if k := b.Skipped; k != nil {
+		fmt.Fprintf(w, "not told one by one: up to %d plain releases between LSN %d and %d, of these locks and others\n", k.Count, k.From, k.To)
+	}
+	for _, g := range b.Gaps {
+		fmt.Fprintf(w, "not known: what ended between LSN %d and %d\n", g.From, g.To)
+	}
+	if b.KeptLSN != 0 && b.FromLSN <= b.KeptLSN {
+		fmt.Fprintf(w, "not kept any more: what ended up to LSN %d\n", b.KeptLSN)
+	}
+	if b.Message != "" {
+		fmt.Fprintln(w, b.Message)
+	}
+}
+
+func nobodyText(q *pb.HistoryRequest) string {
+	if q.GetAtUnixMs() == 0 {
+		return "no grant is known"
+	}
+	return fmt.Sprintf("nobody is known to have had it at %s, by the clocks of the primaries", wire.Moment(q.GetAtUnixMs()))
+}
+
+// pastText is who had a grant.
+func pastText(g *wire.PastBody) string {
+	s := person(g.ClientID, g.Host, g.PID, g.Command)
+	if g.Mode == sharedWord {
+		s += ", shared"
+	}
+	return s
+}
+
+// endText is how a grant ended, in words.
+func endText(g *wire.PastBody) string {
+	s := g.Why
+	switch {
+	case g.Why == "released_by_other":
+		s = "released by " + g.Actor
+	case g.Why == "broken":
+		s = fmt.Sprintf("broken by %s: %q", g.Actor, g.Reason)
+	case g.Reason != "":
+		s += " (" + g.Reason + ")"
+	}
+	if g.SuccessorToken != 0 {
+		s += fmt.Sprintf(", then token %d", g.SuccessorToken)
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// lossFlags are what `holdfast run` does about a lock that it may lose.
+type lossFlags struct {
+	grace  time.Duration
+	warn   string
+	onLost string
+	onAsk  string
+	code   int
+}
+
+func (f *lossFlags) flags(fl *pflag.FlagSet) {
+	fl.DurationVar(&f.grace, "grace", 0, "between SIGTERM and SIGKILL when the lock is lost (default a quarter of --ttl)")
+	fl.StringVar(&f.warn, "warn", "", "a signal for the command's group when the lock is in jeopardy or asked back, like USR1 or HUP")
+	fl.StringVar(&f.onAsk, "on-ask", "", "another signal for when an operator asks to let go (holdfast break --grace), like TERM")
+	fl.StringVar(&f.onLost, "on-lost", string(child.Terminate), "what a loss does to the command: terminate, kill or leave")
+	fl.IntVar(&f.code, "lost-exit-code", exitLost, "the exit code when the lock was lost")
+}
+
+// check fills in the defaults and refuses what cannot work with a TTL.
+func (f *lossFlags) check(ttl, margin time.Duration) error {
+	if f.grace == 0 {
+		f.grace = ttl / 4
+	}
+	if f.grace < 0 || f.grace > ttl/2 {
+		return usagef("--grace %v: use at most half of --ttl %v: a renewal must have its time before the command is ended", f.grace, ttl)
+	}
+	if !slices.Contains([]child.OnLost{child.Terminate, child.Kill, child.Leave}, child.OnLost(f.onLost)) {
+		return usagef("--on-lost %q: use terminate, kill or leave", f.onLost)
+	}
+	if f.code < 0 || f.code > 255 {
+		return usagef("--lost-exit-code %d: use 0 to 255", f.code)
+	}
+	if f.onAsk != "" && (f.asked() == 0 || f.asked() == syscall.SIGKILL || f.asked() == syscall.SIGSTOP) {
+		return usagef("--on-ask %q: use a signal that the command can catch, like TERM", f.onAsk)
+	}
+	if f.warn == "" {
+		return nil
+	}
+	if s := f.warning(); s == 0 || s == syscall.SIGKILL || s == syscall.SIGSTOP {
+		return usagef("--warn %q: use a signal that the command can catch, like USR1 or HUP", f.warn)
+	}
+	// A lock is in jeopardy when half of its lease has passed.
+	if longest := ttl*2/5 - margin; child.OnLost(f.onLost) == child.Terminate && f.grace > longest {
+		return usagef("--grace %v: use at most %v of --ttl %v with --warn: a warning must leave time before the command is ended", f.grace, longest, ttl)
+	}
+	return nil
+}
+
+// warning is the signal of --warn, 0 for none.
+func (f *lossFlags) warning() syscall.Signal { return signalOf(f.warn) }
+
+// asked is that of --on-ask.
+func (f *lossFlags) asked() syscall.Signal { return signalOf(f.onAsk) }
+
+func signalOf(name string) syscall.Signal {
+	return unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
+}
+
+// lossResult is a loss in JSON.
+type lossResult struct {
+	// Reason is a clientlib.LossReason, or "unguarded": the command was ended because its
+	// guard had died.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Actor broke the lock, and Why says why.
+	Actor string `json:"actor"`
+	Why   string `json:"why"`
+	// LSN and Epoch are of the end of the grant, Successor of the next; 0 = not known.
+	LSN       cluster.LSN   `json:"lsn"`
+	Epoch     cluster.Epoch `json:"epoch"`
+	Successor cluster.Token `json:"successor"`
+	// LastAppend is the last under the token, of whoever used it; null = none is known.
+	LastAppend *wire.Receipt `json:"last_append"`
+	// Final says that there was none after it.
+	Final bool `json:"last_append_final"`
+}
+
+const reasonUnguarded = "unguarded"
+
+// lossWait bounds the question how a grant ended: who is cut off gets no answer.
+const lossWait = time.Second
+
+// loss is why the command was ended, with what the service knows of it.
+func (r *running) loss(lock *clientlib.Lock, why error) *lossResult {
+	known := lossOf(lock, why)
+	out := &lossResult{Reason: string(known.Reason), Message: why.Error()}
+	if !known.Final {
+		ctx, cancel := context.WithTimeout(context.Background(), lossWait)
+		defer cancel()
+		if full, err := lock.Loss(ctx); err == nil && full.LSN != 0 {
+			known = full
+		}
+	}
+	// That a lease has run out, or was released then, does not say why it was given up.
+	if end := known.Reason; end == clientlib.LossBroken || end == clientlib.LossCleared || out.Reason == string(clientlib.LossRefused) {
+		out.Reason = string(end)
+	}
+	out.Actor, out.Why = known.Actor, known.Message
+	out.LSN, out.Epoch, out.Successor, out.Final = known.LSN, known.Epoch, known.Successor, known.Final
+	if a := known.LastAppend; a != nil {
+		out.LastAppend = &wire.Receipt{
+			File: a.File, Offset: a.Offset, Length: a.Length, CRC32C: a.CRC32C, LSN: a.LSN, Token: a.Token, Epoch: a.Epoch, Generation: a.Generation,
+		}
+	}
+	return out
+}
+
+// lossOf is what this side knows of it.
+func lossOf(lock *clientlib.Lock, why error) *clientlib.LostError {
+	if e, ok := errors.AsType[*clientlib.LostError](why); ok {
+		return e
+	}
+	e := &clientlib.LostError{Lock: lock.Name(), Token: lock.Token(), Reason: reasonUnguarded}
+	if errors.Is(why, child.ErrNotRenewed) {
+		e.Reason = clientlib.LossNotRenewed
+	}
+	return e
+}
+
+// text is for people, "" if nothing is known beyond what they were told.
+func (l *lossResult) text() string {
+	if l.LSN == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "the grant ended at LSN %d (%s)", l.LSN, l.Reason)
+	if l.Actor != "" {
+		fmt.Fprintf(&b, ", broken by %s: %s", l.Actor, l.Why)
+	}
+	if l.Successor != 0 {
+		fmt.Fprintf(&b, "; the next one has token %d", l.Successor)
+	}
+	switch a := l.LastAppend; {
+	case a != nil:
+		fmt.Fprintf(&b, "; the last append under it is %d bytes at offset %d of %s, LSN %d", a.Length, a.Offset, a.File, a.LSN)
+	case l.Final:
+		b.WriteString("; nothing was appended under it")
+	}
+	return b.String()
+}

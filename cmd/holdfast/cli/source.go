@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/offline"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// source is whom reads are asked: the servers, or a volume without any.
+type source struct {
+	volume string
+	stale  bool
+}
+
+func (s *source) flags(c *cobra.Command) {
+	c.Flags().BoolVar(&s.stale, "stale", false, "take any server's answer, which may be old (the age field says how old)")
+	c.Flags().StringVar(&s.volume, "volume", "", "read this volume only, and ask no server: for when none runs")
+	c.MarkFlagsMutuallyExclusive("stale", "volume")
+}
+
+// primaryOnly says that only a primary's answer will do.
+func (s *source) primaryOnly() bool { return !s.stale && s.volume == "" }
+
+// reader answers reads. An answer other than OK is an error.
+type reader interface {
+	GetLock(context.Context, *pb.GetLockRequest) (*pb.GetLockResponse, error)
+	ListLocks(context.Context, *pb.ListLocksRequest) (*pb.ListLocksResponse, error)
+	History(context.Context, *pb.HistoryRequest) (*pb.HistoryResponse, error)
+}
+
+// slowRead is how long a read of a volume may take before people are told why.
+const slowRead = 2 * time.Second
+
+// withReader runs f with whom s names. What is to be known of a volume's answers is
+// told on the standard error, and as the message of JSON.
+func (a *app) withReader(ctx context.Context, s *source, f func(context.Context, reader) (any, func(io.Writer), error)) (err error) {
+	show := func(ctx context.Context, r reader) error {
+		v, text, err := f(ctx, r)
+		if err != nil {
+			return err
+		}
+		return a.print(v, text)
+	}
+	if s.volume == "" {
+		return a.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error { return show(ctx, callerReader{c}) })
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	last := time.Now()
+	v, err := offline.Open(ctx, s.volume, func(err error) {
+		if time.Since(last) >= slowRead {
+			last = time.Now()
+			fmt.Fprintf(a.Stderr, "holdfast: something does not fit, reading again: %v\n", err)
+		}
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	if a.format == formatText {
+		fmt.Fprintf(a.Stderr, "holdfast: %s\n", v.Note())
+	}
+	return show(ctx, volumeReader{v})
+}
+
+// callerReader asks servers.
+type callerReader struct{ c *remote.Caller }
+
+func (r callerReader) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
+	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
+		return s.GetLock(ctx, q)
+	})
+}
+
+func (r callerReader) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
+		return s.ListLocks(ctx, q)
+	})
+}
+
+func (r callerReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.HistoryResponse, error) {
+		return s.History(ctx, q)
+	})
+}
+
+// volumeReader asks a volume.
+type volumeReader struct{ v *offline.Volume }
+
+func (r volumeReader) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
+	x, err := r.v.GetLock(ctx, q)
+	return noted(r, x, err)
+}
+
+func (r volumeReader) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+	x, err := r.v.ListLocks(ctx, q)
+	return noted(r, x, err)
+}
+
+func (r volumeReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+	x, err := r.v.History(ctx, q)
+	return noted(r, x, err)
+}
+
+// noted makes a refusal an error, and adds the volume's note to an answer.
+func noted[R interface {
+	comparable
+	GetStatus() pb.Status
+	GetMessage() string
+}](r volumeReader, x R, err error) (R, error) {
+	var none R
+	if err == nil {
+		err = remote.FailureOf(x)
+	}
+	if err != nil {
+		return none, err
+	}
+	switch x := any(x).(type) {
+	case *pb.GetLockResponse:
+		x.Message = r.note(x.Message)
+	case *pb.ListLocksResponse:
+		x.Message = r.note(x.Message)
+	case *pb.HistoryResponse:
+		x.Message = r.note(x.Message)
+	}
+	return x, nil
+}
+
+func (r volumeReader) note(message string) string {
+	if message == "" {
+		return r.v.Note()
+	}
+	return message + "; " + r.v.Note()
+}
