@@ -39,10 +39,20 @@ func tour(t *testing.T) string {
 	return script
 }
 
-func TestTourOfTheReadme(t *testing.T) {
-	script := tour(t)
+// site is three servers on loopback, and a shell that finds them.
+type site struct {
+	ctx  context.Context
+	vol  string
+	work string // where the shell is
+	bin  string
+	base int
+}
+
+// newSite runs `holdfast dev` until the test ends.
+func newSite(t *testing.T, patience time.Duration) *site {
+	t.Helper()
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(bin, "holdfast"), "../cmd/holdfast")
+	build := exec.Command("go", "build", "-o", bin, "../cmd/holdfast", "../cmd/examples/fencedstore")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
@@ -50,43 +60,60 @@ func TestTourOfTheReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vol := filepath.Join(t.TempDir(), "volume")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	s := &site{ctx: ctx, vol: filepath.Join(t.TempDir(), "volume"), work: t.TempDir(), bin: bin, base: base}
 	var log bytes.Buffer
-	dev := exec.CommandContext(ctx, filepath.Join(bin, "holdfast"), "dev", "--dir", vol, "--base-port", fmt.Sprint(base))
+	dev := exec.Command(filepath.Join(bin, "holdfast"), "dev", "--dir", s.vol, "--base-port", fmt.Sprint(base))
 	dev.Stdout, dev.Stderr = &log, &log
 	dev.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := dev.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
+		cancel()
 		if err := dev.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}
 		if err := dev.Wait(); err != nil && !t.Failed() {
 			t.Errorf("dev ended with %v:\n%s", err, log.String())
 		}
-	}()
+	})
 	awaitReady(t, ctx, base+100)
+	return s
+}
 
-	// The only difference to the README is where the servers listen.
-	script = strings.ReplaceAll(script, "localhost:7701", fmt.Sprintf("127.0.0.1:%d", base+100))
-	sh := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
-	sh.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"),
-		fmt.Sprintf("HOLDFAST_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", base, base+1, base+2))
+// shell runs a script as it is written, but for where the servers listen and, as
+// $VOLUME, lie.
+func (s *site) shell(script string) (string, error) {
+	script = strings.ReplaceAll(script, "localhost:7701", fmt.Sprintf("127.0.0.1:%d", s.base+100))
+	script = strings.ReplaceAll(script, "localhost:7901", fmt.Sprintf("127.0.0.1:%d", s.base+300))
+	for i := range 3 {
+		script = strings.ReplaceAll(script, fmt.Sprintf("localhost/800%d", i+1), fmt.Sprintf("127.0.0.1/%d", s.base+400+i))
+	}
+	script = strings.ReplaceAll(script, "127.0.0.1:8090", fmt.Sprintf("127.0.0.1:%d", s.base+50))
+	sh := exec.CommandContext(s.ctx, "bash", "-euo", "pipefail", "-c", script)
+	sh.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "VOLUME="+s.vol,
+		fmt.Sprintf("HOLDFAST_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", s.base, s.base+1, s.base+2))
+	sh.Dir = s.work
+	sh.WaitDelay = time.Second
 	out, err := sh.CombinedOutput()
-	t.Logf("%s", out)
+	return string(out), err
+}
+
+func TestTourOfTheReadme(t *testing.T) {
+	script := tour(t)
+	s := newSite(t, time.Minute)
+	out, err := s.shell(script)
+	t.Log(out)
 	if err != nil {
 		t.Fatalf("the tour failed: %v", err)
 	}
 	for _, want := range []string{"only one of us runs this", `"status":"OK"`, "from/curl"} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("the tour does not show %q", want)
 		}
 	}
-	file, err := os.ReadFile(filepath.Join(vol, "files", "daily.txt"))
+	file, err := os.ReadFile(filepath.Join(s.vol, "files", "daily.txt"))
 	if err != nil || string(file) != "first line\nsecond line\n" {
 		t.Errorf("files/daily.txt holds %q, %v", file, err)
 	}

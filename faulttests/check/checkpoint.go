@@ -75,38 +75,61 @@ func (p checkpoint) compare(x *reference, at wal.Position) error {
 	if state.LSN != at.LSN || wal.Chain(state.Chain) != at.Chain {
 		return fmt.Errorf("it is of LSN %d with chain value %#x, the log is at %d with %#x", state.LSN, uint64(state.Chain), at.LSN, uint64(at.Chain))
 	}
-	locks, files := 0, 0
+	locks, files := map[cluster.LockName][]*locktable.LockState{}, 0
 	for _, e := range state.Entities {
 		switch {
 		case e.Lock != nil && (e.Lock.Grant != nil || len(e.Lock.Waiters) > 0):
-			locks++
-			err = errors.Join(err, x.compareLock(e.Lock))
+			locks[e.Lock.Name] = append(locks[e.Lock.Name], e.Lock)
 		case e.File != nil:
 			files++
 			err = errors.Join(err, x.compareFile(e.File))
 		}
 	}
-	if locks != len(x.locks) || files != len(x.files) {
-		err = errors.Join(err, fmt.Errorf("%d locks in use and %d files, the log makes %d and %d", locks, files, len(x.locks), len(x.files)))
+	for name, parts := range locks {
+		err = errors.Join(err, x.compareLock(name, parts))
+	}
+	if len(locks) != len(x.locks) || files != len(x.files) {
+		err = errors.Join(err, fmt.Errorf("%d locks in use and %d files, the log makes %d and %d", len(locks), files, len(x.locks), len(x.files)))
 	}
 	return errors.Join(err, x.compareReceipts(requests))
 }
 
-func (x *reference) compareLock(s *locktable.LockState) error {
-	l := x.locks[s.Name]
+// compareLock puts the parts of a lock together: each holder is one, and a long queue is several.
+func (x *reference) compareLock(name cluster.LockName, parts []*locktable.LockState) error {
+	l := x.locks[name]
 	if l == nil {
 		l = &refLock{}
 	}
-	var token cluster.Token
-	if s.Grant != nil {
-		token = s.Grant.Token
+	type hold struct {
+		token  cluster.Token
+		shared bool
 	}
-	var queue []request
-	for _, w := range s.Waiters {
-		queue = append(queue, request{w.ClientID, w.RequestID})
+	type place struct {
+		request
+		shared bool
 	}
-	if token != l.token || !slices.Equal(queue, l.queue) {
-		return fmt.Errorf("lock %s has token %d and waiters %v, the log makes %d and %v", s.Name, token, queue, l.token, l.queue)
+	var holds, wantHolds []hold
+	var waiters []locktable.WaiterState
+	for _, s := range parts {
+		if g := s.Grant; g != nil {
+			holds = append(holds, hold{g.Token, g.Mode == locktable.ModeShared})
+		}
+		waiters = append(waiters, s.Waiters...)
+	}
+	slices.SortFunc(holds, func(a, b hold) int { return cmp.Compare(a.token, b.token) })
+	slices.SortFunc(waiters, func(a, b locktable.WaiterState) int { return cmp.Compare(a.LSN, b.LSN) })
+	var queue, wantQueue []place
+	for _, w := range waiters {
+		queue = append(queue, place{request{w.ClientID, w.RequestID}, w.Mode == locktable.ModeShared})
+	}
+	for _, h := range l.holds {
+		wantHolds = append(wantHolds, hold{h.token, h.shared})
+	}
+	for _, p := range l.queue {
+		wantQueue = append(wantQueue, place{p.request, p.shared})
+	}
+	if !slices.Equal(holds, wantHolds) || !slices.Equal(queue, wantQueue) {
+		return fmt.Errorf("lock %s has holders %+v and waiters %+v, the log makes %+v and %+v", name, holds, queue, wantHolds, wantQueue)
 	}
 	return nil
 }

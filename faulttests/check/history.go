@@ -30,8 +30,9 @@ type (
 	// AcquireCall asks for a lock. A wait that ran into its deadline is answered
 	// with Held, like a try.
 	AcquireCall struct {
-		Lock cluster.LockName
-		Try  bool // do not wait
+		Lock   cluster.LockName
+		Shared bool // with others
+		Try    bool // do not wait
 		// TTL of the lease; 0 says that it cannot end during the history.
 		TTL time.Duration
 	}
@@ -46,35 +47,50 @@ type (
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// ShowCall asks the primary who holds a lock and how long its file is.
+	// DowngradeCall lets others share a lock; to do so again is no refusal.
+	DowngradeCall struct {
+		Lock  cluster.LockName
+		Token cluster.Token
+	}
+	// ShowCall asks the primary who holds a lock, all of them, and how long its file is.
 	ShowCall struct{ Lock cluster.LockName }
 	// AppendCall appends to the lock's file. Data is different in each.
 	AppendCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 		Data  []byte
+		At    *int64 // append only there; nil = at the end
 	}
-	// BreakCall ends a grant on an operator's word; token 0 = whichever is live.
+	// BreakCall ends a grant on an operator's word; token 0 = whichever is live, if it is
+	// the only one.
 	BreakCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// ReadCall reads the lock's whole file from the volume, once nobody appends any more.
+	// ReadCall reads the lock's whole file: through the service, or from the volume, once
+	// nobody appends any more.
 	ReadCall struct{ Lock cluster.LockName }
 )
 
 // Reply answers every call. One without an answer may take effect at any later
 // time, or never.
 type Reply struct {
-	// Token is the one granted, or the live one that was shown; 0 = free.
-	Token cluster.Token
+	// Token is the one granted, or the live one that was shown; 0 = free. Others share the
+	// lock with it, as a ShowCall tells.
+	Token  cluster.Token
+	Others []cluster.Token
 	// Held says that somebody else holds the lock.
 	Held bool
 	// Refused says that the service did not take the token, or found nothing to
 	// break. What a client refuses to ask because it lost its lease is no call.
 	Refused bool
 	Unknown bool
-	// Offset is where an append went.
+	// Shared says that the lock is: of a ShowCall, how it is held; of an append, that its token
+	// writes nothing; of a break without a token, that there are several to choose from.
+	Shared bool
+	// Mismatch says that the file does not end where an append expected.
+	Mismatch bool
+	// Offset is where an append went, or with Mismatch where the file ends.
 	Offset int64
 	// Length of the file, of ShowCall and ReadCall. A ShowCall that does not tell says -1.
 	Length int64
@@ -87,6 +103,16 @@ type Reply struct {
 type timedCall struct {
 	call     any
 	at, back int64
+	// rival says of an acquire that somebody may have waited meanwhile to have the lock alone.
+	rival bool
+}
+
+// tokens are all that a ShowCall told.
+func (r Reply) tokens() []cluster.Token {
+	if r.Token == 0 {
+		return nil
+	}
+	return append([]cluster.Token{r.Token}, r.Others...)
 }
 
 // never is a time that does not come.
@@ -121,7 +147,7 @@ func operation(client int, call any, at, back int64, r Reply) porcupine.Operatio
 			back = never
 		}
 	}
-	return porcupine.Operation{ClientId: client, Input: timedCall{call, at, back}, Call: at, Output: r, Return: back}
+	return porcupine.Operation{ClientId: client, Input: timedCall{call: call, at: at, back: back}, Call: at, Output: r, Return: back}
 }
 
 // Operations are all so far, and how many of them had no answer.
@@ -139,6 +165,8 @@ func lockOf(op porcupine.Operation) cluster.LockName {
 	case ReleaseCall:
 		return call.Lock
 	case RenewCall:
+		return call.Lock
+	case DowngradeCall:
 		return call.Lock
 	case ShowCall:
 		return call.Lock

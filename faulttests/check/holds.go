@@ -19,6 +19,7 @@ type Hold struct {
 	Client      int
 	Lock        cluster.LockName
 	Token       cluster.Token
+	Shared      bool // with others
 	From, Until time.Time
 }
 
@@ -36,10 +37,19 @@ func (l *Ledger) Holds() []Hold {
 	return slices.Clone(l.mu.holds)
 }
 
-// WatchHold notes how long a client believes in a grant that was answered just
-// now. Call the returned function before the release is sent, or when the client
-// has given up; it adds the hold to the ledger.
+// WatchHold notes how long a client believes that it has a lock alone, by a grant that was
+// answered just now. Call the returned function before the release or a downgrade is sent, or
+// when the client has given up; it adds the hold to the ledger.
 func (l *Ledger) WatchHold(client int, lock *clientlib.Lock, answered time.Time) (end func()) {
+	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), From: answered}, lock)
+}
+
+// WatchShared is WatchHold for a lock that the client shares, from an answer on that said so.
+func (l *Ledger) WatchShared(client int, lock *clientlib.Lock, answered time.Time) (end func()) {
+	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), Shared: true, From: answered}, lock)
+}
+
+func (l *Ledger) watch(h Hold, lock *clientlib.Lock) (end func()) {
 	var lost struct {
 		sync.Mutex
 		at time.Time
@@ -60,12 +70,13 @@ func (l *Ledger) WatchHold(client int, lock *clientlib.Lock, answered time.Time)
 		if !lost.at.IsZero() && lost.at.Before(until) {
 			until = lost.at
 		}
-		l.Hold(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), From: answered, Until: until})
+		h.Until = until
+		l.Hold(h)
 	}
 }
 
-// CheckHolds wants no two grants of a lock to be believed in at one time. Grants
-// that an operator broke are not for it: their holders hear of that later.
+// CheckHolds wants no two grants of a lock to be believed in at one time, but for those that
+// share it. Grants that an operator broke are not for it: their holders hear of that later.
 func CheckHolds(holds []Hold, r *Report) {
 	byLock := map[cluster.LockName][]Hold{}
 	for _, h := range holds {
@@ -75,24 +86,35 @@ func CheckHolds(holds []Hold, r *Report) {
 	}
 	for name, all := range byLock {
 		slices.SortFunc(all, func(a, b Hold) int { return a.From.Compare(b.From) })
-		last := all[0] // the one that ends last of those before
+		var alone, shared Hold // the ones that end last of those before
 		r.Checked(I2, len(all))
-		for _, h := range all[1:] {
-			if h.From.Before(last.Until) {
-				r.Violation(I2, "lock %s: client %d believes in token %d from %v on, client %d in token %d until %v later",
-					name, h.Client, h.Token, h.From.Format(time.StampMicro), last.Client, last.Token, last.Until.Sub(h.From))
+		for _, h := range all {
+			before := []Hold{alone}
+			if !h.Shared {
+				before = append(before, shared)
+			}
+			for _, last := range before {
+				if h.From.Before(last.Until) {
+					r.Violation(I2, "lock %s: client %d believes in token %d from %v on, client %d in token %d until %v later",
+						name, h.Client, h.Token, h.From.Format(time.StampMicro), last.Client, last.Token, last.Until.Sub(h.From))
+				}
+			}
+			last := &alone
+			if h.Shared {
+				last = &shared
 			}
 			if h.Until.After(last.Until) {
-				last = h
+				*last = h
 			}
 		}
 	}
 }
 
-// merge takes several holds of one grant, which several clients may use, for one.
+// merge takes several holds of one grant, which several clients may use, for one. A grant that
+// was downgraded is two: it was alone, and then shared.
 func merge(all []Hold, h Hold) []Hold {
 	for i := range all {
-		if x := &all[i]; x.Token == h.Token {
+		if x := &all[i]; x.Token == h.Token && x.Shared == h.Shared {
 			if h.From.Before(x.From) {
 				x.From = h.From
 			}

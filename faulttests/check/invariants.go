@@ -81,7 +81,7 @@ func Invariants() []Invariant {
 		{I8, "nothing is told, pushed or written for which no successful check began after its justification", "",
 			[]string{"primary TestNothingIsToldBeforeItsBasisIsDurable", "primary TestFencedReignTellsNothing", "faulttests/sim TestEveryCall"}},
 		{I9, "what is asked for after an answer comes behind it in the log; epochs never fall along it, and one process serves in each", byJudge + ", " + byLog, nil},
-		{I10, "a primary that wakes up after its successor serves changes nothing but its own epoch's directory", byHarmless,
+		{I10, "a primary that wakes up after its successor serves changes nothing but its own epoch's directory and index", byHarmless,
 			[]string{"faulttests/sim TestEveryCall"}},
 		{I11, "waiters are granted in the order of the log, over failovers too", byLog, nil},
 		{I12, "replicas and pushes are never ahead of what is committed, and never go back within an epoch", "",

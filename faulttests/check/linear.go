@@ -5,14 +5,11 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // HistoryOptions say how a history is judged.
@@ -93,6 +90,8 @@ func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerd
 func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (settled []porcupine.Operation) {
 	for _, op := range part {
 		in, out := op.Input.(timedCall), op.Output.(Reply)
+		in.rival = rival(op, part)
+		op.Input = in
 		settled = append(settled, unheard(op, part)...)
 		call, is := in.call.(AppendCall)
 		if !is || !out.Unknown || landed == nil {
@@ -105,11 +104,24 @@ func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (
 		}
 		op.Output = Reply{Offset: offset}
 		op.Return = behind(part, offset)
-		op.Input = timedCall{in.call, in.at, op.Return}
+		op.Input = timedCall{call: in.call, at: in.at, back: op.Return}
 		settled = append(settled, op)
 	}
 	slices.SortStableFunc(settled, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	return settled
+}
+
+// rival says that while a call was under way somebody may have been in line who wanted the
+// lock alone: then a lock that is shared is not to be had by others either. Who got no
+// answer may have stood there at any later time.
+func rival(op porcupine.Operation, part []porcupine.Operation) bool {
+	if call, is := op.Input.(timedCall).call.(AcquireCall); !is || !call.Shared || !op.Output.(Reply).Held {
+		return false
+	}
+	return slices.ContainsFunc(part, func(o porcupine.Operation) bool {
+		call, is := o.Input.(timedCall).call.(AcquireCall)
+		return is && !call.Shared && !call.Try && o.Call < op.Return && (o.Return > op.Call || o.Output.(Reply).Unknown)
+	})
 }
 
 // unheard are the grants that an acquire may have had before the one that was
@@ -127,7 +139,7 @@ func unheard(op porcupine.Operation, part []porcupine.Operation) (grants []porcu
 	}
 	for _, o := range part {
 		_, broke := o.Input.(timedCall).call.(BreakCall)
-		if broke && !o.Output.(Reply).Refused && o.Call < op.Return && (o.Return > op.Call || o.Output.(Reply).Unknown) {
+		if out := o.Output.(Reply); broke && !out.Refused && !out.Shared && o.Call < op.Return && (o.Return > op.Call || out.Unknown) {
 			n++
 		}
 	}
@@ -148,7 +160,7 @@ func behind(part []porcupine.Operation, offset int64) int64 {
 		knows := false
 		switch op.Input.(timedCall).call.(type) {
 		case AppendCall:
-			knows = out.Offset > offset
+			knows = out.Offset > offset && !out.Shared
 		case ShowCall, ReadCall:
 			knows = out.Length > offset
 		}
@@ -157,99 +169,4 @@ func behind(part []porcupine.Operation, offset int64) int64 {
 		}
 	}
 	return first
-}
-
-// window is a piece of a lock's history in which nothing from before was still
-// under way, and the states in which it may have begun.
-type window struct {
-	init       []lockState
-	operations []porcupine.Operation
-}
-
-// windows cuts operations, which are in order of their calls.
-func windows(all []porcupine.Operation, size int) (cut []window) {
-	begin, busy := 0, int64(math.MinInt64)
-	for i, op := range all {
-		if i-begin >= size && busy < op.Call {
-			cut = append(cut, window{summary(all[:begin]), all[begin:i]})
-			begin = i
-		}
-		busy = max(busy, op.Return)
-	}
-	return append(cut, window{summary(all[:begin]), all[begin:]})
-}
-
-// summary is what a lock may be when all these operations, which were judged
-// already, have ended: the newest grant is over or not, and all appends are there.
-func summary(all []porcupine.Operation) []lockState {
-	var s lockState
-	var appends []porcupine.Operation
-	var token cluster.Token
-	for _, op := range all {
-		in, out := op.Input.(timedCall), op.Output.(Reply)
-		switch call := in.call.(type) {
-		case AcquireCall:
-			if out.Unknown {
-				s.acquires++
-			} else if out.Token > token {
-				token = out.Token
-				s = s.granted(call, in.at, token)
-			}
-		case ShowCall:
-			if out.Token > token { // of a call without an answer
-				token = out.Token
-				s = s.granted(AcquireCall{}, in.at, token)
-				s.loose = true
-			}
-		case BreakCall:
-			if out.Unknown && call.Token == 0 {
-				s.breaks++
-			}
-		case AppendCall:
-			if !out.Refused {
-				appends = append(appends, op)
-			}
-		}
-	}
-	slices.SortFunc(appends, func(a, b porcupine.Operation) int {
-		return cmp.Compare(a.Output.(Reply).Offset, b.Output.(Reply).Offset)
-	})
-	for _, op := range appends {
-		s = s.longer(op.Input.(timedCall).call.(AppendCall).Data)
-	}
-	return s.fates(all)
-}
-
-// fates are what may have become of the newest grant.
-func (s lockState) fates(all []porcupine.Operation) []lockState {
-	over, maybe := s.token == 0, false
-	for _, op := range all {
-		in, out := op.Input.(timedCall), op.Output.(Reply)
-		switch call := in.call.(type) {
-		case ReleaseCall:
-			over = over || call.Token == s.token && !out.Unknown
-			s.loose = s.loose || call.Token == s.token && out.Unknown
-		case BreakCall:
-			over = over || call.Token == s.token && !out.Unknown
-			s.loose = s.loose || call.Token == s.token && out.Unknown
-			maybe = maybe || call.Token == 0 && !out.Unknown && !out.Refused
-		case RenewCall:
-			if call.Token == s.token && !out.Unknown {
-				over = over || out.Refused
-				s = s.used(in.at)
-			}
-		case AppendCall:
-			if call.Token == s.token {
-				over = over || out.Refused
-				s = s.used(in.at)
-			}
-		}
-	}
-	switch {
-	case over:
-		return []lockState{s.ended()}
-	case maybe:
-		return []lockState{s, s.ended()}
-	}
-	return []lockState{s}
 }

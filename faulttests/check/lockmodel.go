@@ -3,9 +3,9 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 
 	"github.com/anishathalye/porcupine"
@@ -15,23 +15,28 @@ import (
 
 // lockState is what a lock and its file may be. Nothing here was taken from the
 // service's own table: it is what clients are promised, under the policy that
-// locks survive failovers.
+// locks survive failovers. Whose turn it is is not in it: that is for the log.
 type lockState struct {
-	token cluster.Token // of the live grant; 0 = free, or a ghost holds it
-	// ghost says that the grant of a call without an answer is live. Nobody knows its token.
-	ghost bool
-	// loose says that the live grant may end at any time: an unanswered release
-	// of it is under way, or its client, who got no answer, lets it go.
-	loose bool
-	// until is when the live lease may end by itself at the earliest; ttl is its length.
-	until, ttl int64
-	top        cluster.Token // the highest that was ever granted and told
+	// holds are the live grants, sorted, and never changed in place: any number that share the
+	// lock, or one.
+	holds  []hold
+	shared bool
+	top    cluster.Token // the highest that was ever granted and told
+	base   cluster.Token // the highest of those that had the lock alone
 
-	acquires int // without an answer, which may still be granted
-	breaks   int // of any grant, without an answer
+	acquires [2]int // without an answer, which may still be granted: alone, and shared
+	breaks   int    // of the only grant, without an answer
 
 	length int64 // of the file
 	sum    uint32
+}
+
+// modeOf is the place of a mode in acquires.
+func modeOf(shared bool) int {
+	if shared {
+		return 1
+	}
+	return 0
 }
 
 // LockModel is a lock and its file as clients understand them. Its state is the
@@ -41,12 +46,12 @@ func LockModel() porcupine.Model { return modelFrom([]lockState{{}}) }
 func modelFrom(init []lockState) porcupine.Model {
 	return porcupine.Model{
 		Partition: partitionByLock,
-		Init:      func() any { return closest(init) },
+		Init:      func() any { return closest(init, math.MinInt64) },
 		Step: func(state, in, out any) (bool, any) {
 			next := step(state.([]lockState), in.(timedCall), out.(Reply))
 			return len(next) > 0, next
 		},
-		Equal:             func(a, b any) bool { return slices.Equal(a.([]lockState), b.([]lockState)) },
+		Equal:             func(a, b any) bool { return slices.EqualFunc(a.([]lockState), b.([]lockState), lockState.equal) },
 		DescribeOperation: func(in, out any) string { return describe(in.(timedCall).call, out.(Reply)) },
 		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
 	}
@@ -54,35 +59,24 @@ func modelFrom(init []lockState) porcupine.Model {
 
 // step is every state that may follow, none where the answer is wrong.
 func step(from []lockState, in timedCall, out Reply) (next []lockState) {
-	for _, s := range meanwhile(from, in.back) {
+	for _, s := range meanwhile(from, in.back, ghostsOf(out)) {
 		if after, ok := s.after(in, out); ok {
 			next = append(next, after...)
 		}
 	}
-	return closest(next)
+	return closest(next, in.back)
 }
 
-// meanwhile adds what may have happened by itself until now.
-func meanwhile(from []lockState, now int64) []lockState {
+// ghostsOf is how many ghosts an answer may speak of: those that are shown, or two where it
+// only matters whether there is somebody, or more than one.
+func ghostsOf(out Reply) int { return max(2, len(out.tokens())) }
+
+// meanwhile adds what may have happened by itself until now, with no more ghosts than so many.
+func meanwhile(from []lockState, now int64, ghosts int) []lockState {
 	all := slices.Clone(from)
 	for i := 0; i < len(all); i++ { // all grows
-		s := all[i]
-		var more []lockState
-		switch {
-		case s.free() && s.acquires > 0:
-			g := s
-			g.acquires--
-			g.ghost, g.loose, g.until = true, true, never
-			more = append(more, g)
-		case !s.free() && (s.loose || s.until != never && now >= s.until):
-			more = append(more, s.ended())
-		case !s.free() && s.breaks > 0:
-			b := s.ended()
-			b.breaks--
-			more = append(more, b)
-		}
-		for _, m := range more {
-			if !slices.ContainsFunc(all, func(x lockState) bool { return x.covers(m) }) {
+		for _, m := range all[i].next(now, ghosts) {
+			if !slices.ContainsFunc(all, func(x lockState) bool { return x.stands(m) }) {
 				all = append(all, m)
 			}
 		}
@@ -90,12 +84,37 @@ func meanwhile(from []lockState, now int64) []lockState {
 	return all
 }
 
+// next is each single thing that may have happened by itself until now.
+func (s lockState) next(now int64, ghosts int) (more []lockState) {
+	for mode, shared := range []bool{false, true} {
+		if s.acquires[mode] > 0 && s.ghosts() < ghosts && (s.free() || shared && s.shared) {
+			g := s.with(ghost(), shared)
+			g.acquires[mode]--
+			more = append(more, g)
+		}
+	}
+	for i, h := range s.holds {
+		if h.ends(now) {
+			more = append(more, s.without(i))
+		}
+	}
+	if len(s.holds) == 1 && s.breaks > 0 {
+		b := s.without(0)
+		b.breaks--
+		more = append(more, b)
+	}
+	if s.alone() && s.holds[0].opens {
+		more = append(more, s.opened())
+	}
+	return more
+}
+
 // closest leaves out what another state covers, and sorts.
-func closest(all []lockState) (least []lockState) {
+func closest(all []lockState, now int64) (least []lockState) {
 	for i, s := range all {
 		covered := false
 		for j, other := range all {
-			if j != i && other.covers(s) && (j < i || !s.covers(other)) {
+			if j != i && other.covers(s, now) && (j < i || !s.covers(other, now)) {
 				covered = true
 				break
 			}
@@ -108,105 +127,100 @@ func closest(all []lockState) (least []lockState) {
 	return least
 }
 
-// covers says that whatever can follow o can follow s as well.
-func (s lockState) covers(o lockState) bool {
-	same := s
-	same.loose, same.until, same.acquires, same.breaks = o.loose, o.until, o.acquires, o.breaks
-	return same == o && (s.loose || !o.loose) && (s.loose || s.until <= o.until) && s.acquires >= o.acquires && s.breaks >= o.breaks
-}
-
-// compare sorts states in any fixed order.
-func (s lockState) compare(o lockState) int {
-	flags := func(s lockState) (n int) {
-		if s.ghost {
-			n++
-		}
-		if s.loose {
-			n += 2
-		}
-		return n
-	}
-	return cmp.Or(cmp.Compare(s.token, o.token), cmp.Compare(s.top, o.top), cmp.Compare(s.length, o.length), cmp.Compare(s.sum, o.sum),
-		cmp.Compare(flags(s), flags(o)), cmp.Compare(s.until, o.until), cmp.Compare(s.acquires, o.acquires), cmp.Compare(s.breaks, o.breaks))
-}
-
-func (s lockState) free() bool { return s.token == 0 && !s.ghost }
-
-// ended is the state without its grant.
-func (s lockState) ended() lockState {
-	s.token, s.ghost, s.loose, s.until, s.ttl = 0, false, false, 0, 0
-	return s
-}
-
-// used is the state after the service heard of the live grant at a call.
-func (s lockState) used(at int64) lockState {
-	if s.until != never {
-		s.until = max(s.until, at+s.ttl)
-	}
-	return s
-}
-
 // after is what may follow one call and its answer; false where the answer is wrong.
 func (s lockState) after(in timedCall, r Reply) ([]lockState, bool) {
 	if r.Unknown {
 		return s.unanswered(in), true
 	}
-	one := func(s lockState) ([]lockState, bool) { return []lockState{s}, true }
 	switch call := in.call.(type) {
 	case AcquireCall:
-		switch {
-		case r.Held && !s.free():
-			return one(s)
-		case !r.Held && s.free() && r.Token > s.top:
-			return one(s.granted(call, in.at, r.Token))
-		}
-	case ReleaseCall:
-		switch live := s.live(call.Token); {
-		case live && !r.Refused:
-			return one(s.ended())
-		case !live && r.Refused:
-			return one(s)
-		}
-	case RenewCall:
-		switch live := s.live(call.Token); {
-		case live && !r.Refused:
-			return one(s.used(in.at))
-		case !live && r.Refused:
-			return one(s)
-		}
-	case BreakCall:
-		switch hits := !s.free() && (call.Token == 0 || s.live(call.Token)); {
-		case hits && !r.Refused:
-			return one(s.ended())
-		case !hits && r.Refused:
-			return one(s)
-		}
-	case AppendCall:
-		switch live := s.live(call.Token); {
-		case live && !r.Refused && r.Offset == s.length:
-			return one(s.used(in.at).longer(call.Data))
-		case !live && r.Refused:
-			return one(s)
-		}
+		return s.acquired(call, in, r)
 	case ShowCall:
 		return s.shown(r)
+	case BreakCall:
+		if call.Token == 0 {
+			return s.broken(r)
+		}
+		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.without(i)} })
+	case ReleaseCall:
+		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.without(i)} })
+	case RenewCall:
+		return s.byToken(call.Token, r, func(i int) []lockState { return []lockState{s.used(i, in.at)} })
+	case DowngradeCall:
+		return s.byToken(call.Token, r, func(i int) []lockState {
+			if s.shared {
+				return []lockState{s} // it is one already, and that is no use of it
+			}
+			return []lockState{s.used(i, in.at).opened()}
+		})
+	case AppendCall:
+		return s.byToken(call.Token, r, func(i int) []lockState { return s.appended(call, i, in.at, r) })
 	case ReadCall:
 		if r.Length == s.length && r.Sum == s.sum {
-			return one(s)
+			return []lockState{s}, true
 		}
 	}
 	return nil, false
 }
 
-// live says that the token is the live one.
-func (s lockState) live(token cluster.Token) bool { return s.token == token && token != 0 }
+// acquired judges the answer to an acquire.
+func (s lockState) acquired(call AcquireCall, in timedCall, r Reply) ([]lockState, bool) {
+	switch {
+	case r.Held && !s.free() && (!call.Shared || s.alone() || in.rival):
+		return []lockState{s}, true
+	case !r.Held && r.Token > s.top && (s.free() || call.Shared && s.shared):
+		return []lockState{s.granted(call, in.at, r.Token)}, true
+	}
+	return nil, false
+}
+
+// byToken judges what names a token: refused if it is dead, else done by f.
+func (s lockState) byToken(token cluster.Token, r Reply, f func(i int) []lockState) ([]lockState, bool) {
+	i := s.find(token)
+	if i < 0 || r.Refused {
+		return []lockState{s}, i < 0 && r.Refused
+	}
+	next := f(i)
+	return next, len(next) > 0
+}
+
+// broken judges a break that names no token, and means the only holder.
+func (s lockState) broken(r Reply) ([]lockState, bool) {
+	switch len(s.holds) {
+	case 0:
+		return []lockState{s}, r.Refused
+	case 1:
+		return []lockState{s.without(0)}, !r.Refused && !r.Shared
+	}
+	return []lockState{s}, r.Shared
+}
+
+// appended judges an append under a live token: only one that has the lock alone writes, and
+// where an offset is expected, only there.
+func (s lockState) appended(call AppendCall, i int, at int64, r Reply) []lockState {
+	there := call.At == nil || *call.At == s.length
+	switch {
+	case r.Shared != s.shared || r.Mismatch && r.Shared:
+	case r.Shared:
+		return []lockState{s}
+	case r.Mismatch && !there && r.Offset == s.length:
+		return []lockState{s}
+	case !r.Mismatch && there && r.Offset == s.length:
+		return []lockState{s.used(i, at).longer(call.Data)}
+	}
+	return nil
+}
 
 func (s lockState) granted(call AcquireCall, at int64, token cluster.Token) lockState {
-	s.token, s.top, s.ttl, s.until = token, token, int64(call.TTL), never
+	h := hold{token: token, ttl: int64(call.TTL), until: never}
 	if call.TTL > 0 {
-		s.until = at + s.ttl
+		h.until = at + h.ttl
 	}
-	return s
+	s.top = token
+	if !call.Shared {
+		s.base = token
+	}
+	return s.with(h, call.Shared)
 }
 
 func (s lockState) longer(data []byte) lockState {
@@ -217,34 +231,53 @@ func (s lockState) longer(data []byte) lockState {
 
 // shown is what may be if a lock was shown so. A token that nobody was told of is a ghost's.
 func (s lockState) shown(r Reply) ([]lockState, bool) {
-	if r.Length >= 0 && r.Length != s.length {
+	told := r.tokens()
+	slices.Sort(told)
+	told = slices.Compact(told)
+	if r.Length >= 0 && r.Length != s.length || len(told) != len(s.holds) || len(told) > 0 && len(told) != 1+len(r.Others) || len(told) > 0 && r.Shared != s.shared {
 		return nil, false
 	}
-	switch {
-	case r.Token == s.token && !s.ghost:
-		return []lockState{s}, true
-	case s.ghost && r.Token > s.top:
-		s.token, s.top, s.ghost = r.Token, r.Token, false
-		return []lockState{s}, true
+	next := s
+	for _, token := range told {
+		if s.find(token) >= 0 {
+			continue
+		}
+		i := slices.IndexFunc(next.holds, func(h hold) bool { return h.token == 0 })
+		if i < 0 || token <= s.base || !s.shared && token <= s.top {
+			return nil, false
+		}
+		next = next.changed(i, func(h *hold) { h.token = token })
+		if next.top = max(next.top, token); !s.shared {
+			next.base = token
+		}
 	}
-	return nil, false
+	return []lockState{next}, true
 }
 
 // unanswered remembers that a call is out.
 func (s lockState) unanswered(in timedCall) []lockState {
+	loosen := func(token cluster.Token) []lockState {
+		if i := s.find(token); i >= 0 {
+			return []lockState{s.changed(i, func(h *hold) { h.loose = true })}
+		}
+		return []lockState{s}
+	}
 	switch call := in.call.(type) {
 	case AcquireCall:
-		s.acquires++
+		s.acquires[modeOf(call.Shared)]++
 	case ReleaseCall:
-		s.loose = s.loose || s.live(call.Token)
+		return loosen(call.Token)
 	case BreakCall:
-		if call.Token == 0 {
-			s.breaks++
-		} else {
-			s.loose = s.loose || s.live(call.Token)
+		if call.Token != 0 {
+			return loosen(call.Token)
+		}
+		s.breaks++
+	case DowngradeCall:
+		if i := s.find(call.Token); i >= 0 && !s.shared {
+			return []lockState{s.changed(i, func(h *hold) { h.opens = true })}
 		}
 	case AppendCall:
-		if s.live(call.Token) {
+		if s.find(call.Token) >= 0 && !s.shared && (call.At == nil || *call.At == s.length) {
 			return []lockState{s, s.longer(call.Data)}
 		}
 	}
@@ -254,7 +287,11 @@ func (s lockState) unanswered(in timedCall) []lockState {
 // describe is one operation in a picture.
 func describe(call any, r Reply) string {
 	if a, ok := call.(AppendCall); ok {
-		return fmt.Sprintf("append %d bytes %.30q under %d -> %+v", len(a.Data), a.Data, a.Token, r)
+		where := ""
+		if a.At != nil {
+			where = fmt.Sprintf(" at %d", *a.At)
+		}
+		return fmt.Sprintf("append %d bytes %.30q%s under %d -> %+v", len(a.Data), a.Data, where, a.Token, r)
 	}
 	return fmt.Sprintf("%T%+v -> %+v", call, call, r)
 }

@@ -109,8 +109,8 @@ func rightRun(t *testing.T) *run {
 	second := x.table.LSN().Token()
 	x.grant("a", second)
 	x.append(bob, 2, second, "three\n")
-	x.apply(x.table.DecideExpire("a", second, 2, nil))
-	x.apply(x.table.DecideExpire("a", x.table.LSN().Token(), 2, nil))
+	x.apply(x.table.DecideExpire("a", second, "", 2, nil))
+	x.apply(x.table.DecideExpire("a", x.table.LSN().Token(), "", 2, nil))
 	third := x.do(acquire(alice, 5)).Token
 	x.grant("a", third)
 	x.do(locktable.Request{Op: locktable.OpRelease, Client: alice, ID: 6, LowWater: 3, Lock: "a", Token: third})

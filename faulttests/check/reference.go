@@ -36,12 +36,6 @@ type request struct {
 	id     cluster.RequestID
 }
 
-type refLock struct {
-	token cluster.Token // 0 = free
-	owner request
-	queue []request
-}
-
 type refClient struct {
 	mark cluster.RequestID // everything below is forgotten
 	done map[cluster.RequestID]cluster.LSN
@@ -55,6 +49,7 @@ type refFile struct {
 	sum        uint32 // CRC-32C of what was appended from start on
 	token      cluster.Token
 	stopped    bool
+	sealed     bool
 	marks      []fileMark // the last ones, ascending
 }
 
@@ -103,6 +98,8 @@ func (x *reference) see(r *locktable.Record) {
 		x.enqueue(r, bad)
 	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
 		x.end(r, bad)
+	case locktable.KindMetadata, locktable.KindAsk, locktable.KindDowngrade:
+		x.say(r, bad)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		x.leave(r, bad)
 	case locktable.KindForceClear:
@@ -118,84 +115,6 @@ func (x *reference) see(r *locktable.Record) {
 }
 
 type badFunc = func(i Number, format string, args ...any)
-
-func (x *reference) lock(name cluster.LockName) *refLock {
-	l, ok := x.locks[name]
-	if !ok {
-		l = &refLock{}
-		x.locks[name] = l
-	}
-	return l
-}
-
-// vanish keeps the map as small as the state.
-func (x *reference) vanish(name cluster.LockName) {
-	if l := x.locks[name]; l.token == 0 && len(l.queue) == 0 {
-		delete(x.locks, name)
-	}
-}
-
-func (x *reference) grant(r *locktable.Record, bad badFunc) {
-	l, who := x.lock(r.Lock), request{r.Client, r.Request}
-	x.counts[I1]++
-	x.counts[I11]++
-	if l.token != 0 {
-		bad(I1, "lock %s is held under token %d by %v", r.Lock, l.token, l.owner)
-	}
-	waited := false
-	if len(l.queue) > 0 {
-		if waited = l.queue[0] == who; !waited {
-			bad(I11, "lock %s goes to %v, but %v is first of %d", r.Lock, who, l.queue[0], len(l.queue))
-		}
-		l.queue = slices.DeleteFunc(l.queue, func(q request) bool { return q == who })
-	}
-	l.token, l.owner = cluster.Token(r.LSN), who
-	x.execute(r, waited, bad)
-}
-
-func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
-	l, who := x.lock(r.Lock), request{r.Client, r.Request}
-	if l.token == 0 && len(l.queue) == 0 {
-		bad(I11, "%v waits for lock %s, which is free", who, r.Lock)
-	}
-	if slices.Contains(l.queue, who) {
-		bad(I7, "%v has two places in the queue of %s", who, r.Lock)
-	}
-	if x.wasDone(who) {
-		bad(I7, "%v was executed before and waits now", who)
-	}
-	l.queue = append(l.queue, who)
-	x.raise(r)
-}
-
-func (x *reference) end(r *locktable.Record, bad badFunc) {
-	l := x.lock(r.Lock)
-	x.counts[I1]++
-	if l.token != r.Token || r.Token == 0 {
-		bad(I1, "token %d of lock %s is not live, %d is", r.Token, r.Lock, l.token)
-	}
-	l.token, l.owner = 0, request{}
-	x.vanish(r.Lock)
-	if r.Kind != locktable.KindExpire {
-		x.execute(r, false, bad)
-	}
-}
-
-// leave takes a waiter out. A cancelled request that does not wait is executed
-// as nothing: it must not run later.
-func (x *reference) leave(r *locktable.Record, bad badFunc) {
-	who := request{r.Client, r.Request}
-	waited := false
-	if r.Lock != "" {
-		l := x.lock(r.Lock)
-		if waited = slices.Contains(l.queue, who); !waited {
-			bad(I11, "%v does not wait for lock %s", who, r.Lock)
-		}
-		l.queue = slices.DeleteFunc(l.queue, func(q request) bool { return q == who })
-		x.vanish(r.Lock)
-	}
-	x.execute(r, waited, bad)
-}
 
 func (x *reference) open(r *locktable.Record, bad badFunc) {
 	id := cluster.OpenedClientID(r.LSN)
@@ -266,8 +185,8 @@ func (x *reference) file(r *locktable.Record, bad badFunc) {
 		return
 	}
 	x.counts[I1]++
-	if l := x.locks[r.Lock]; l == nil || l.token != r.Token {
-		bad(I1, "token %d of lock %s is not live", r.Token, r.Lock)
+	if l := x.locks[r.Lock]; l == nil || l.hold(r.Token) == nil || l.hold(r.Token).shared {
+		bad(I1, "token %d of lock %s is not live, or shared", r.Token, r.Lock)
 	}
 	if r.Kind == locktable.KindBind {
 		x.bind(r, f, bad)
@@ -278,7 +197,15 @@ func (x *reference) file(r *locktable.Record, bad badFunc) {
 	switch r.Kind {
 	case locktable.KindAppend:
 		x.append(r, f, bad)
+	case locktable.KindSeal:
+		if f.stopped || f.sealed || r.Generation != f.generation || r.Offset != f.end {
+			bad(I5, "sealed at offset %d of generation %d, file %s is at %+v", r.Offset, r.Generation, r.File, f)
+		}
+		f.sealed = true
 	case locktable.KindUnbind:
+		if f.sealed {
+			bad(I5, "file %s is sealed and was unbound", r.File)
+		}
 		delete(x.inodes, f.inode)
 		delete(x.files, r.File)
 	case locktable.KindRotate:
@@ -312,6 +239,8 @@ func (x *reference) append(r *locktable.Record, f *refFile, bad badFunc) {
 	switch {
 	case f.stopped:
 		bad(I5, "file %s is quarantined", r.File)
+	case f.sealed:
+		bad(I5, "file %s is sealed", r.File)
 	case r.Generation != f.generation || r.Offset != f.end:
 		bad(I5, "generation %d, offset %d of file %s, which is at generation %d, offset %d", r.Generation, r.Offset, r.File, f.generation, f.end)
 	}
@@ -337,8 +266,8 @@ func (x *reference) atTheEnd() {
 	}
 	for name, l := range x.locks {
 		x.counts[I15]++
-		if l.token == 0 && len(l.queue) > 0 {
-			x.found(I15, "lock %s is free in the end, and %d wait for it", name, len(l.queue))
+		if i := l.next(); i >= 0 {
+			x.found(I15, "lock %s has %d holders in the end, and it is the turn of %v, who waits for it", name, len(l.holds), l.queue[i].request)
 		}
 	}
 }

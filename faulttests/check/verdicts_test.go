@@ -37,6 +37,11 @@ func TestCheckHolds(t *testing.T) {
 	hold := func(client, token int, from, until float64) Hold {
 		return Hold{Client: client, Lock: "a", Token: tokenOf(token), From: second(from), Until: second(until)}
 	}
+	share := func(client, token int, from, until float64) Hold {
+		h := hold(client, token, from, until)
+		h.Shared = true
+		return h
+	}
 	other := hold(3, 9, 0, 9)
 	other.Lock = "b"
 	for name, c := range map[string]struct {
@@ -51,6 +56,16 @@ func TestCheckHolds(t *testing.T) {
 		"the token of two goes on":       {[]Hold{hold(0, 4, 0, 5), hold(1, 4, 1, 7), hold(2, 5, 6, 8)}, []Number{I2}},
 		"an answer that came too late":   {[]Hold{hold(0, 4, 5, 3), hold(1, 5, 4, 6)}, nil},
 		"nobody believes in it any more": {[]Hold{hold(0, 4, 0, 2), hold(0, 6, 2, 2), hold(1, 5, 2, 6)}, nil},
+
+		"two share":                          {[]Hold{share(0, 4, 0, 3), share(1, 5, 1, 4)}, nil},
+		"one alone beside a sharer":          {[]Hold{share(0, 4, 0, 3), hold(1, 5, 2, 4)}, []Number{I2}},
+		"a sharer beside one alone":          {[]Hold{hold(0, 4, 0, 3), share(1, 5, 2, 4)}, []Number{I2}},
+		"one alone beside the first of two":  {[]Hold{share(0, 4, 0, 9), share(1, 5, 1, 2), hold(2, 6, 3, 4)}, []Number{I2}},
+		"one alone behind all who share":     {[]Hold{share(0, 4, 0, 2), share(1, 5, 1, 3), hold(2, 6, 3, 4)}, nil},
+		"a sharer within one alone":          {[]Hold{hold(0, 4, 0, 9), share(1, 5, 2, 3)}, []Number{I2}},
+		"a downgrade lets others in":         {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), share(1, 5, 3, 6)}, nil},
+		"others were in before it":           {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), share(1, 5, 1, 6)}, []Number{I2}},
+		"one alone while the downgraded has": {[]Hold{hold(0, 4, 0, 2), share(0, 4, 2, 5), hold(1, 5, 3, 6)}, []Number{I2}},
 	} {
 		r := &Report{}
 		CheckHolds(c.holds, r)
@@ -91,6 +106,8 @@ func TestCheckHarmless(t *testing.T) {
 		"a new file of its own": {"epochs/0000000003/wal-9", 1, nil},
 		"the views":             {"lock_state.json", 1, nil},
 		"history":               {"history/3-1.jsonl", 1, nil},
+		"its own index":         {"index/0000000003-000001.idx", 1, nil},
+		"another epoch's index": {"index/0000000004-000001.idx", 1, []Number{I10}},
 		"another epoch":         {"epochs/0000000004/wal-1", 1, []Number{I10}},
 		"a protected file":      {"files/x", 1, []Number{I10}},
 		"CLUSTER":               {"CLUSTER", 1, []Number{I10}},

@@ -28,8 +28,8 @@ const (
 	portTries   = 200
 )
 
-// FreePorts finds a base such that base..base+2, base+100..102 and base+200..202
-// are free on loopback: gRPC, HTTP and peers of three servers. Nobody holds them
+// FreePorts finds a base such that base..base+2, base+100..102 and so on up to
+// base+400..402 are free on loopback: what three servers of dev listen on. Nobody holds them
 // until the servers listen; where somebody else is quicker, the test fails.
 func FreePorts() (int, error) {
 	for range portTries {
@@ -38,11 +38,11 @@ func FreePorts() (int, error) {
 			return base, nil
 		}
 	}
-	return 0, errors.New("no nine free ports on loopback")
+	return 0, errors.New("not enough free ports on loopback")
 }
 
 func allFree(base int) bool {
-	for _, offset := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202} {
+	for _, offset := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202, 300, 301, 302, 400, 401, 402} {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+offset))
 		if err != nil {
 			return false

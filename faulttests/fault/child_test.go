@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
@@ -169,7 +171,7 @@ func freezeHolders(t *testing.T, children []*setChild, lines <-chan said) (s che
 				} else if freezes < setFreezes && running > 1 {
 					freezes++
 					frozen = x.child
-					signal(t, children[x.child].cmd, syscall.SIGSTOP)
+					freeze(t, children[x.child].cmd)
 				}
 				if _, err := io.WriteString(children[x.child].in, "go\n"); err != nil {
 					t.Errorf("tell child %d to go on: %v", x.child, err)
@@ -228,6 +230,22 @@ func readLines(t *testing.T, name string) []string {
 		t.Fatal(err)
 	}
 	return strings.Fields(string(b))
+}
+
+// freeze stops a process, and returns when all of its threads stand still: until one of
+// them has taken the signal, the others go on.
+func freeze(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	signal(t, cmd, syscall.SIGSTOP)
+	for {
+		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EINTR) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func signal(t *testing.T, cmd *exec.Cmd, s syscall.Signal) {

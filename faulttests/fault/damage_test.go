@@ -43,7 +43,10 @@ func TestDamagedLog(t *testing.T) {
 		"empty": func([]byte, int) []byte { return nil },
 		"gone":  nil,
 	} {
-		t.Run(name, func(t *testing.T) { damagedLog(t, damage) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			damagedLog(t, damage)
+		})
 	}
 }
 

@@ -86,7 +86,7 @@ func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, 
 	for i := range clients {
 		b.workers = append(b.workers, &traffic.Worker{
 			Client: newClient(t, c), Speaker: check.NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
-			Rand: rand.New(rand.NewPCG(seed, uint64(i)+2)), TTL: time.Minute, Pace: 5 * time.Millisecond, Limit: time.Minute,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i)+2)), TTL: time.Minute, Pace: 5 * time.Millisecond, Limit: time.Minute, Sharing: true,
 		})
 	}
 	return b

@@ -239,7 +239,7 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 		_, now := b.reign(t, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
-		row.wake(t, b, x, now, at.reign())
+		row.wake(t, b, x, now, at.epoch)
 		b.end(t)
 		return
 	}
@@ -299,9 +299,9 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 		_, now := b.reign(t, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
-		own := at.next()
+		own := at.epoch + 1
 		if now == at.epoch+1 {
-			own = at.dir(now + 1) // that number was taken: it burns the next one, and fences nobody
+			own = now + 1 // that number was taken: it burns the next one, and fences nobody
 		}
 		row.wake(t, b, x, now, own)
 		b.end(t)
@@ -320,9 +320,9 @@ func awaitEnd(t *testing.T, x *cluster.Trace) {
 }
 
 // wake lets a stopped server go on while a later reign serves and nobody asks for
-// anything. It may change nothing but what is under its own directory, and fence
+// anything. It may change nothing but what belongs to its own epoch, and fence
 // again what it was about to fence.
-func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now hf.Epoch, own string) {
+func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now, own hf.Epoch) {
 	t.Helper()
 	before := settled(t, b.c)
 	x.Detach() // a call that is held is made now
@@ -344,10 +344,13 @@ func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now hf.Epoc
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := func(path, name string) bool { return strings.HasPrefix(filepath.Join(b.c.Dir(), path), name) }
+	struck, err := filepath.Rel(b.c.Dir(), row.inject.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, change := range before.Changes(after, check.AnyonesPath) {
 		switch {
-		case inside(change, own+"/"), inside(change, row.inject.Path+": its flag was set"):
+		case check.ReignsPath(change, own), change == struck+": its flag was set":
 			t.Logf("the late server did: %s", change)
 		default:
 			t.Errorf("I10: after server %d woke up in epoch %d: %s", x.Server().Member.ID, now, change)

@@ -14,6 +14,11 @@ func calls(variant string) Killer {
 	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 2 -sim.variant " + variant}
 }
 
+// everyOne is calls at each of them.
+func everyOne(variant string) Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 1 -sim.variant " + variant}
+}
+
 // schedules are faults drawn by seed.
 func schedules() Killer {
 	return Killer{Pkg: simulation, Run: "^TestRandomSchedules$", Flags: "-sim.seeds 400"}
@@ -21,7 +26,12 @@ func schedules() Killer {
 
 // staleCaches does so on a filesystem whose caches lie.
 func staleCaches() Killer {
-	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$"}
+	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$", Flags: "-sim.stride 3"}
+}
+
+// clusters are whole servers under faults drawn by seed, and a client's mirror.
+func clusters() Killer {
+	return Killer{Pkg: simulation, Run: "^TestClusterSchedules$", Flags: "-sim.clusters 100"}
 }
 
 // staleClusters are whole servers under faults drawn by seed, where caches lie.

@@ -6,5 +6,9 @@ import "slices"
 
 // List is every mutant, in the order of the protocol.
 func List() []Mutant {
-	return slices.Concat(takeoverMutants, adoptMutants, commitMutants, logMutants, fileMutants, tableMutants)
+	return slices.Concat(
+		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
+		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants,
+		electionMutants, watchMutants, wayMutants, textMutants,
+	)
 }

@@ -159,12 +159,12 @@ var adoptMutants = []Mutant{
 		Name: "receipt-not-replayed", Also: "M12",
 		Rule: "request ID and outcome are part of the record: replay makes receipts (DESIGN 5.3, RELIABILITY H10)",
 		Edits: []Edit{
-			{"shared/volume/adopt.go", `	return s.a.Table.Apply(&rec)
-}`, `	if rec.Kind == locktable.KindRelease {
+			{"shared/volume/adopt.go", `	s.redo(&rec)
+	if s.warm == nil {`, `	s.redo(&rec)
+	if rec.Kind == locktable.KindRelease {
 		rec.Request, rec.Client, rec.LowWater, rec.Hash = 0, rec.Client, 0, 0
 	}
-	return s.a.Table.Apply(&rec)
-}`},
+	if s.warm == nil {`},
 		},
 		By: everyCall(),
 	},

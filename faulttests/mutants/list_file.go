@@ -84,7 +84,7 @@ var fileMutants = []Mutant{
 		Name: "unbound-unsynced", Also: "",
 		Rule: "a file is durable before it is unbound, since nothing is redone afterwards (package volume)",
 		Edits: []Edit{
-			{"primary/verify.go", `	if err == nil && v.op == locktable.OpUnbind {
+			{"primary/verify.go", `	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
 		err = w.datasync()
 	}
 `, ``},
@@ -123,6 +123,6 @@ var fileMutants = []Mutant{
 
 // openReader opens`},
 		},
-		By: staleClusters(),
+		By: unit("shared/volume", "TestProtectedFileIsReadPastCaches"),
 	},
 }

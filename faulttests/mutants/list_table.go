@@ -36,24 +36,10 @@ var tableMutants = []Mutant{
 		Name: "queue-turned", Also: "M21",
 		Rule: "the queue is FIFO and survives checkpoints (DESIGN 5.1)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `	w := l.head
-	if w == nil {
-		return
-	}
-	d.add(Record{`, `	w := l.head
-	if w == nil {
-		return
-	}
-	for w.next != nil {
-		w = w.next
-	}
-	d.add(Record{`},
-			{"shared/locktable/legal.go", `	w := l.head
-	if w.client.id`, `	w := l.head
-	for w.next != nil {
-		w = w.next
-	}
-	if w.client.id`},
+			{"shared/locktable/sharing.go", `			d.grant(l.head)`, `			d.grant(l.tail)`},
+			{"shared/locktable/sharing.go", `	w := l.head
+	for w != nil && w.mode`, `	w := l.tail
+	for w != nil && w.mode`},
 		},
 		By: unit("shared/locktable", "FIFO|TestRandomRequests"),
 	},
@@ -69,10 +55,9 @@ var tableMutants = []Mutant{
 		Name: "token-unchecked", Also: "",
 		Rule: "appends and releases need the live token (DESIGN 5.1)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `	case l.token != q.Token:
-		return refuse`, `	case l.token < q.Token:
-		return refuse`},
-			{"shared/locktable/legal.go", `	if l := t.locks[r.Lock]; l == nil || l.token == 0 || l.token != r.Token {`, `	if l := t.locks[r.Lock]; l == nil || l.token == 0 || l.token < r.Token {`},
+			{"shared/locktable/sharing.go", `	if l.token == token {
+		return l`, `	if l.token >= token {
+		return l`},
 		},
 		By: schedules(),
 	},

@@ -10,7 +10,7 @@ var takeoverMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/claim.go", `	return json.Unmarshal(b, &c) == nil && c.Nonce == hex.EncodeToString(nonce[:])`, `	return json.Unmarshal(b, &c) == nil && c.Nonce != ""`},
 		},
-		By: calls("late"),
+		By: everyOne("late"),
 	},
 	{
 		Name: "epochs-unsynced", Also: "NO_EPOCHS_FSYNC, M18",

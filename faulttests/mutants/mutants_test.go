@@ -224,6 +224,9 @@ var violation = regexp.MustCompile(`^(.*: )?(I\d+|house rule|Check): `)
 func firstFailure(out string) (test, word string) {
 	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "{") {
+			continue // of the product's own log
+		}
 		if violation.MatchString(line) {
 			return test, clip(line)
 		}

@@ -141,6 +141,24 @@ func (s *site) stop() {
 	s.servers = nil
 }
 
+// settled waits until both replicas have what the primary has: they are fed behind its answers.
+func (s *site) settled() {
+	s.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		out, _ := s.holdfast("status", "-o", "json")
+		var r struct {
+			Servers []struct{ LSN uint64 }
+		}
+		if err := json.Unmarshal([]byte(out), &r); err == nil && len(r.Servers) == 3 &&
+			r.Servers[0].LSN > 0 && r.Servers[0].LSN == r.Servers[1].LSN && r.Servers[0].LSN == r.Servers[2].LSN {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("the replicas are not where the primary is: %s", out)
+		}
+	}
+}
+
 // typed runs a block of docs/recovery.md as it stands and returns its exit code.
 func (s *site) typed(name string, env ...string) int {
 	s.t.Helper()
@@ -248,6 +266,7 @@ func TestLostVolume(t *testing.T) {
 	s.start()
 	held := s.token("held")
 	s.append("text", "f", "one")
+	s.settled()
 	s.stop()
 	best := uint64(0)
 	for i, dir := range s.data {

@@ -33,8 +33,9 @@ import (
 // left needs START. And who has read a set fence, or failed to write the log,
 // changes nothing any more.
 type audit struct {
-	mu  sync.Mutex
-	now int // counts what was seen
+	mu   sync.Mutex
+	book *logbook
+	now  int // counts what was seen
 
 	// guarded by mu
 	claimed  string      // the directory that the last claim was renamed to
@@ -66,9 +67,9 @@ type place struct {
 	offset int64
 }
 
-func newAudit() *audit {
+func newAudit(book *logbook) *audit {
 	return &audit{
-		reads: map[int]int{}, syncs: map[int]int{}, frames: map[string][]cluster.LSN{},
+		book: book, reads: map[int]int{}, syncs: map[int]int{}, frames: map[string][]cluster.LSN{},
 		appends: map[place]cluster.LSN{}, viewLSNs: map[string]cluster.LSN{},
 	}
 }
@@ -182,7 +183,7 @@ func (a *audit) deposed(e volumetest.Event) {
 	case e.Op != volumetest.OpRename && strings.Contains(name, "/checkpoint-"):
 		own = false
 	}
-	if !a.over.IsZero() && time.Since(a.over) > time.Millisecond && (own || strings.HasPrefix(name, "files/")) {
+	if !a.over.IsZero() && time.Since(a.over) > time.Millisecond && (own || strings.HasPrefix(name, "files/") || strings.HasPrefix(name, "history/") || strings.HasPrefix(name, "index/")) {
 		a.bad = append(a.bad, fmt.Sprintf("I10: %v, %v after the reign was over", e.Call, time.Since(a.over)))
 	}
 }
@@ -207,6 +208,8 @@ func (a *audit) begins(e volumetest.Event) {
 			a.over, a.renamed = time.Time{}, false
 		case strings.HasPrefix(e.Name, "files/"):
 			a.writes(e)
+		case strings.HasPrefix(e.Name, "history/"):
+			a.tellsHistory(e)
 		}
 	case volumetest.OpRename:
 		if path.Dir(e.NewName) == "epochs" {
@@ -256,6 +259,8 @@ func (a *audit) removes(e volumetest.Event) {
 		a.need(after, "%v", e.Call)
 	case epoch && strings.HasPrefix(e.Name, a.claimed+"/") && a.claimed != a.own:
 		// A claim that came to nothing: nobody relies on what it prepared.
+	case strings.HasPrefix(e.Name, "history/"):
+		a.need(a.started, "%v", e.Call)
 	case epoch && dir != a.own && !strings.HasPrefix(e.Name, a.own+"/"):
 		a.need(a.started, "%v", e.Call)
 	}
@@ -302,6 +307,7 @@ func (a *audit) frame(e volumetest.Event) {
 		return
 	}
 	a.frames[e.Name] = append(a.frames[e.Name], f.Last())
+	a.book.note(entries)
 	for _, x := range entries {
 		if r, err := locktable.DecodeHeader(x.Header); err == nil && r.Kind == locktable.KindAppend {
 			a.appends[place{volume.ProtectedPath(r.File), r.Offset}] = r.LSN

@@ -47,6 +47,19 @@ type hold struct {
 	lock       cluster.LockName
 	token      cluster.Token
 	heard, end time.Time
+	shared     time.Time // from when on others may share the lock; zero = never
+}
+
+// shares notes that others may hold the lock too, from a moment on.
+func (l *Ledger) shares(h *hold, from time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h.shared = from
+}
+
+// together says that two grants may have been live at one time.
+func (h *hold) together(next *hold) bool {
+	return !h.shared.IsZero() && !next.shared.IsZero() && !next.heard.Before(h.shared)
 }
 
 // held notes a grant that a client has just heard of and may count on until end.
@@ -95,6 +108,19 @@ func (l *Ledger) ack(a Ack) {
 	defer l.mu.Unlock()
 	l.acks = append(l.acks, a)
 	l.high = max(l.high, a.Outcome.LSN)
+}
+
+// sharedTokens are those of grants that others may have had beside.
+func (l *Ledger) sharedTokens() map[cluster.Token]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[cluster.Token]bool{}
+	for _, h := range l.holds {
+		if !h.shared.IsZero() {
+			all[h.token] = true
+		}
+	}
+	return all
 }
 
 // High is the highest LSN that anybody was told of.

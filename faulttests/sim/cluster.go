@@ -31,6 +31,10 @@ type Cluster struct {
 	servers map[cluster.ServerID]*server
 	// Failovers are how long the cluster was without a serving primary, each time.
 	Failovers []time.Duration
+
+	glass *glass // nil without a Mirror
+	// Compared is at how many LSNs the mirror was seen to be what a server read.
+	Compared int
 }
 
 // server is one process.
@@ -38,6 +42,7 @@ type server struct {
 	host  *volumetest.Host
 	audit *audit
 	node  *node.Node
+	front func() // ends its front end, if it has one
 	stop  context.CancelCauseFunc
 	done  chan struct{}
 	err   error
@@ -78,6 +83,7 @@ func (p auditedPeers) Push(ctx context.Context, to cluster.ServerID, m push.Push
 
 // NewCluster makes three servers that do not run yet.
 func NewCluster(s *Story, rng *rand.Rand) *Cluster {
+	s.witness.told = map[cluster.LSN]string{}
 	return &Cluster{
 		Story: s, Net: NewNet(200 * time.Microsecond), Rand: rng, Timing: cluster.DefaultTiming(),
 		servers: map[cluster.ServerID]*server{},
@@ -86,13 +92,13 @@ func NewCluster(s *Story, rng *rand.Rand) *Cluster {
 
 // Start starts a server's process.
 func (c *Cluster) Start(id cluster.ServerID) error {
-	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(), done: make(chan struct{})}
+	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{})}
 	x.host.SetWatch(x.audit.Watch)
 	var err error
 	x.node, err = node.New(node.Options{
 		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
-		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes,
+		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
 	})
 	if err != nil {
 		return fmt.Errorf("server %d: %w", id, err)
@@ -105,10 +111,14 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	c.audits = append(c.audits, x.audit)
 	c.mu.Unlock()
 	c.Net.Listen(id, x.node)
+	if c.glass != nil {
+		c.glass.serve(id, x)
+	}
 	go func() {
 		defer close(x.done)
 		x.err = x.node.Run(ctx)
 	}()
+	go c.witness.watch(ctx, id, x.node.Hub(), x.audit)
 	return nil
 }
 
@@ -121,6 +131,7 @@ func (c *Cluster) Kill(id cluster.ServerID) {
 		return
 	}
 	c.Net.Listen(id, nil)
+	x.front()
 	x.host.Kill()
 	x.stop(errKilled)
 	windUp(x.done)
@@ -136,6 +147,7 @@ func (c *Cluster) Terminate(id cluster.ServerID) {
 	x.stop(errors.New("told to stop"))
 	windUp(x.done)
 	c.Net.Listen(id, nil)
+	x.front()
 	x.host.Kill()
 	c.forget(id, x)
 }

@@ -59,9 +59,12 @@ func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds 
 func (c *Cluster) finish(t *testing.T, rounds int) {
 	t.Helper()
 	poll(func() bool { return c.progress.Load() >= int32(3*rounds) })
+	if high := c.Ledger.High(); !c.MirrorShows(high, healing) {
+		t.Errorf("the mirror does not show LSN %d after %v", high, healing)
+	}
 	c.End()
 	c.Shutdown()
-	bad := c.Verify(c.Disk)
+	bad := append(c.EndMirror(), c.Verify(c.Disk)...)
 	if got, want := len(c.Ledger.Acks()), 3*rounds*4; got != want {
 		bad = append(bad, fmt.Sprintf("%d operations acknowledged, want %d", got, want))
 	}
@@ -218,6 +221,9 @@ func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (wai
 	const rounds, faults = 30, 8
 	c := newClusterOn(t, profile, seed, rounds)
 	c.Outages = true
+	if err := c.Mirror(); err != nil {
+		t.Fatal(err)
+	}
 	c.one(t, "start")
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(3000)) * time.Millisecond)
@@ -233,6 +239,9 @@ func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (wai
 		waits = append(waits, took)
 	}
 	c.finish(t, rounds)
+	if c.Compared < 10 {
+		t.Errorf("the mirror was compared at %d LSNs only", c.Compared)
+	}
 	return waits
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +25,7 @@ var (
 	verbose = flag.Bool("sim.log", false, "log what servers say")
 	only    = flag.Int("sim.point", 0, "run only this call of the enumeration")
 	kind    = flag.String("sim.variant", "", "run only variants whose name contains this")
-	stride  = flag.Int("sim.stride", 3, "run every n-th call of the enumeration")
+	stride  = flag.Int("sim.stride", 10, "run every n-th call of the enumeration")
 )
 
 const rounds = 4
@@ -45,10 +46,11 @@ func newStory(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile) *
 	return s
 }
 
-// history makes a volume on which two reigns have worked and died, so that the
+// twoReigns makes a volume on which two reigns have worked and died, so that the
 // reign under test has a base, linked segments and contents to remove.
-func history(t *testing.T, profile volumetest.Profile) *volumetest.Disk {
+func twoReigns(t *testing.T, profile volumetest.Profile) (*volumetest.Disk, *logbook) {
 	var disk *volumetest.Disk
+	book := &logbook{}
 	synctest.Test(t, func(t *testing.T) {
 		disk = volumetest.New(1)
 		if _, err := volume.Init(t.Context(), disk.Host(9, profile), Members(), chacha(2)); err != nil {
@@ -56,9 +58,10 @@ func history(t *testing.T, profile volumetest.Profile) *volumetest.Disk {
 		}
 		for n, id := range []cluster.ServerID{3, 2} {
 			s := newStory(t, disk, profile)
+			s.book.inherit(book)
 			r := s.Begin(id, nil)
 			if !r.Serving() {
-				t.Fatalf("history: %v", r.err)
+				t.Fatalf("two reigns: %v", r.err)
 			}
 			for _, w := range []*worker{
 				{story: s, id: "h", lock: "a", file: "a.txt", next: cluster.RequestID(100 * n)},
@@ -70,9 +73,10 @@ func history(t *testing.T, profile volumetest.Profile) *volumetest.Disk {
 				t.Fatal(bad)
 			}
 			r.Kill()
+			book.inherit(&s.book)
 		}
 	})
-	return disk
+	return disk, book
 }
 
 // variant is what happens at the enumerated call.
@@ -188,9 +192,12 @@ func TestEveryCallOnStaleCaches(t *testing.T) {
 }
 
 func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
-	base := history(t, profile)
+	base, book := twoReigns(t, profile)
 	var points, calls, simulated atomic.Int64
 	var failed atomic.Bool // one failure is enough
+	if !slices.ContainsFunc(variants(), func(v variant) bool { return strings.Contains(v.name, *kind) }) {
+		t.Fatalf("no variant has %q in its name", *kind)
+	}
 	for _, v := range variants() {
 		if !strings.Contains(v.name, *kind) {
 			continue
@@ -204,7 +211,7 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 				reached := false
 				synctest.Test(t, func(t *testing.T) {
 					began := time.Now()
-					reached = play(t, base.Clone(), profile, v, n)
+					reached = play(t, base.Clone(), book, profile, v, n)
 					simulated.Add(int64(time.Since(began)))
 				})
 				if t.Failed() {
@@ -226,8 +233,9 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 }
 
 // play runs one story and says whether the reign under test got as far as call n.
-func play(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile, v variant, n int) bool {
+func play(t *testing.T, disk *volumetest.Disk, book *logbook, profile volumetest.Profile, v variant, n int) bool {
 	s := newStory(t, disk, profile)
+	s.book.inherit(book)
 	gate := volumetest.NewGate()
 	s.Work(rounds)
 	done := s.finished()
@@ -294,6 +302,7 @@ func (s *Story) afterPowerLoss(n int) *Story {
 	acks := s.Ledger.Acks()
 	disk := s.Disk.DurableClone(rand.New(rand.NewPCG(uint64(n), 11)))
 	lost := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: chacha(uint64(n))}
+	lost.book.inherit(&s.book)
 	lost.Ledger.acks = acks
 	return lost
 }

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 150, "how many random schedules to run")
+	seeds = flag.Int("sim.seeds", 60, "how many random schedules to run")
 	seed  = flag.Uint64("sim.seed", 0, "run only the random schedule of this seed")
 )
 
@@ -84,6 +84,7 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	for _, op := range []locktable.Op{
 		locktable.OpAcquire, locktable.OpRelease, locktable.OpAppend, locktable.OpBind, locktable.OpUnbind, locktable.OpRotate, locktable.OpBreak,
+		locktable.OpSeal,
 	} {
 		if byOp[op.String()] == 0 {
 			t.Errorf("not one %v was acknowledged: the schedules mean little", op)

@@ -60,6 +60,8 @@ type Story struct {
 	// backends are whole servers, in a Cluster, and audits those of all that ever were.
 	backends []backend
 	audits   []*audit
+	witness  witness // of a Cluster
+	book     logbook
 }
 
 // backend is whom a client asks: a primary or a whole server.
@@ -122,9 +124,13 @@ func (s *Story) takeWarm() *volume.Warm {
 
 // Begin starts a server's process; hook is asked before each of its calls.
 func (s *Story) Begin(id cluster.ServerID, hook volumetest.Hook) *Reign {
+	return s.begin(id, hook, &s.book)
+}
+
+func (s *Story) begin(id cluster.ServerID, hook volumetest.Hook, book *logbook) *Reign {
 	host := s.Disk.Host(int(id), s.Profile)
 	host.SetHook(hook)
-	watching := newAudit()
+	watching := newAudit(book)
 	host.SetWatch(watching.Watch)
 	ctx, stop := context.WithCancelCause(context.Background())
 	r := &Reign{Host: host, audit: watching, ready: make(chan struct{}), done: make(chan struct{}), stop: stop}
@@ -142,7 +148,7 @@ func (s *Story) Begin(id cluster.ServerID, hook volumetest.Hook) *Reign {
 func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err error) {
 	ready := sync.OnceFunc(func() { close(r.ready) })
 	defer ready()
-	v, err := volume.Open(r.Host, volume.Options{Server: id, Random: s.Random, FirstSegment: firstSegment, Segment: segment})
+	v, err := volume.Open(r.Host, volume.Options{Server: id, Random: s.Random, FirstSegment: firstSegment, Segment: segment, HistoryRate: historyOptions().Rate})
 	if err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err
 	}
 	p := primary.New(reign, primary.Options{
 		Server: id, Timing: s.timing(), Warm: s.takeWarm(), Log: s.Log.With().Int("server", int(id)).Logger(),
-		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond,
+		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond, History: historyOptions(),
 	})
 	r.primary.Store(p)
 	ready()

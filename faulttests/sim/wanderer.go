@@ -14,7 +14,6 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 const (
@@ -45,9 +44,11 @@ type wanderer struct {
 	next  cluster.RequestID
 	lock  cluster.LockName
 	token cluster.Token // 0 when it holds nothing
-	sent  time.Time     // when the try that was answered last was sent
-	hold  *hold         // of token
-	past  []answered    // the latest requests, for echoes
+	mode  locktable.Mode
+	sent  time.Time                  // when the try that was answered last was sent
+	hold  *hold                      // of token
+	past  []answered                 // the latest requests, for echoes
+	sums  map[cluster.FileName]int64 // where files ended, as far as it was told
 }
 
 // answered is a request and its final answer.
@@ -94,7 +95,8 @@ func (w *wanderer) stepWithout(ctx context.Context) {
 	case n < 87:
 		w.cancelUnsent(ctx)
 	case n < 92 && w.story.Breaks && w.mayLose(lock):
-		w.request(ctx, locktable.Request{Op: locktable.OpBreak, Lock: lock, Actor: "sim", Reason: "at random"})
+		grace := time.Duration(w.rng.IntN(3)) * 700 * time.Millisecond
+		w.request(ctx, locktable.Request{Op: locktable.OpBreak, Lock: lock, Grace: grace, Actor: "sim", Reason: "at random"})
 	case n < 96:
 		w.keepAlive(ctx)
 	default:
@@ -107,9 +109,15 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 	if w.lock == steadyLock {
 		file = rotatedFile
 	}
+	if w.mode == locktable.ModeShared {
+		w.stepSharing(ctx, file)
+		return
+	}
 	switch n := w.rng.IntN(100); {
-	case n < 55:
+	case n < 50:
 		w.append(ctx, file)
+	case n < 55:
+		w.downgrade(ctx)
 	case n < 62:
 		w.held(ctx, locktable.Request{Op: locktable.OpBind, File: file, AdoptExisting: true})
 	case n < 70 && w.lock == steadyLock:
@@ -120,11 +128,44 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 		w.renew(ctx)
 	case n < 80:
 		w.keepAlive(ctx)
-	case n < 85:
+	case n < 83:
 		w.read(ctx)
+	case n < 86:
+		w.readFile(ctx, file)
+	case n < 87 && w.lock == steadyLock:
+		w.seal(ctx, file)
+	case n < 89:
+		w.held(ctx, locktable.Request{Op: locktable.OpMetadata, Metadata: fmt.Sprint("says ", w.next)})
 	default:
 		w.release(ctx)
 	}
+}
+
+// stepSharing does what a token is good for that writes nothing.
+func (w *wanderer) stepSharing(ctx context.Context, file cluster.FileName) {
+	switch n := w.rng.IntN(100); {
+	case n < 15:
+		if out := w.appendOnce(ctx, file); out.Status == cluster.StatusOK {
+			w.story.Ledger.violation("I1: %s appended under the shared token %d of %s", w.id, w.token, w.lock)
+		}
+	case n < 30:
+		w.renew(ctx)
+	case n < 45:
+		w.keepAlive(ctx)
+	case n < 60:
+		w.read(ctx)
+	case n < 70:
+		w.held(ctx, locktable.Request{Op: locktable.OpMetadata, Metadata: fmt.Sprint("shares ", w.next)})
+	default:
+		w.release(ctx)
+	}
+}
+
+// downgrade lets others in. They may be before it knows that.
+func (w *wanderer) downgrade(ctx context.Context) {
+	w.mode = locktable.ModeShared
+	w.story.Ledger.shares(w.hold, time.Now())
+	w.held(ctx, locktable.Request{Op: locktable.OpDowngrade})
 }
 
 // mayLose says that a grant of this lock can end without its holder.
@@ -135,14 +176,24 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 	if lock == steadyLock {
 		leased = ttl
 	}
-	out := w.request(ctx, locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: leased, Wait: wait})
-	w.took(lock, out, leased)
+	q := locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: leased, Wait: wait}
+	if w.rng.IntN(5) < 2 {
+		q.Mode = locktable.ModeShared
+	}
+	if w.rng.IntN(4) == 0 {
+		q.Metadata = fmt.Sprint("begins as ", w.next)
+	}
+	out := w.request(ctx, q)
+	w.took(&q, out)
 }
 
-func (w *wanderer) took(lock cluster.LockName, out locktable.Outcome, ttl time.Duration) {
+func (w *wanderer) took(q *locktable.Request, out locktable.Outcome) {
 	if out.Status == cluster.StatusOK {
-		w.lock, w.token = lock, out.Token
-		w.hold = w.story.Ledger.held(lock, out.Token, w.sent.Add(trusted(ttl)))
+		w.lock, w.token, w.mode = q.Lock, out.Token, q.Mode
+		w.hold = w.story.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
+		if q.Mode == locktable.ModeShared {
+			w.story.Ledger.shares(w.hold, time.Unix(0, 0)) // whoever hears of it first
+		}
 	}
 }
 
@@ -193,7 +244,7 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 		cancelled <- other.ask(ctx, locktable.Request{Op: locktable.OpCancel, Client: w.id, Target: q.ID, LowWater: q.ID})
 	}()
 	got := w.ask(ctx, q)
-	w.took(lock, got, ttl)
+	w.took(&q, got)
 	word := <-cancelled
 	if ctx.Err() != nil {
 		return
@@ -234,16 +285,25 @@ func (w *wanderer) release(ctx context.Context) {
 }
 
 func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
-	if out := w.appendOnce(ctx, file); out.Status == cluster.StatusFileQuarantined && w.lock == steadyLock {
+	switch out := w.appendOnce(ctx, file); {
+	case w.lock != steadyLock:
+	case out.Status == cluster.StatusFileQuarantined:
 		w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
+	case out.Status == cluster.StatusFileSealed:
+		w.rotate(ctx, file)
 	}
 }
 
 func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) locktable.Outcome {
 	data := fmt.Appendf(nil, "<%s.%d:%s>\n", w.id, w.next+1, bytes.Repeat([]byte{'a' + byte(w.rng.IntN(26))}, w.rng.IntN(2500)))
-	out := w.held(ctx, locktable.Request{
+	q := locktable.Request{
 		Op: locktable.OpAppend, File: file, Data: data, CRC: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)), AdoptExisting: true,
-	})
+	}
+	if w.rng.IntN(4) == 0 {
+		q.At = w.expect(file)
+	}
+	out := w.held(ctx, q)
+	w.expected(&q, out)
 	if out.Status == cluster.StatusInvalidToken {
 		w.story.Ledger.refuse(data)
 	}
@@ -256,7 +316,7 @@ func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) lockta
 // takes what only the log has; moved away, the file never gets it back.
 func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
 	outages := w.world.outages.Load()
-	if last := w.appendOnce(ctx, file); last.Status == cluster.StatusOK {
+	if last := w.appendOnce(ctx, file); last.Status == cluster.StatusOK || last.Status == cluster.StatusFileSealed {
 		if err := w.move(file); err != nil {
 			w.story.Ledger.violation("the operator cannot move %s: %v", file, err)
 		}
@@ -267,24 +327,12 @@ func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
 	w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
 }
 
-func (w *wanderer) move(file cluster.FileName) error {
-	disk, from := w.story.Disk, volume.ProtectedPath(file)
-	to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
-	if err := disk.Write(from, 0, nil); err != nil {
-		return err
-	}
-	if err := disk.Mkdir(volume.ProtectedPath(movedDir)); err != nil {
-		return err
-	}
-	return disk.Rename(from, to)
-}
-
 func (w *wanderer) renew(ctx context.Context) {
 	top := w.story.Ledger.top(w.lock)
 	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
 		return r.hear("a renewal", func(p *primary.Primary) (locktable.Outcome, error) { return p.Renew(ctx, w.lock, w.token) })
 	})
-	if out.Status == cluster.StatusOK && top > w.token {
+	if out.Status == cluster.StatusOK && top > w.token && w.mode == locktable.ModeExclusive {
 		w.story.Ledger.violation("I1: token %d of %s was renewed after %d was granted", w.token, w.lock, top)
 	}
 	if out.Status == cluster.StatusInvalidToken {
@@ -315,7 +363,7 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 	var stray []locktable.Grant
 	out := w.until(ctx, func(ctx context.Context, r *Reign) (out locktable.Outcome, err error) {
 		return r.hear("a keep-alive", func(p *primary.Primary) (out locktable.Outcome, err error) {
-			stray, out, err = p.KeepAlive(ctx, w.id, held)
+			stray, _, out, err = p.KeepAlive(ctx, w.id, held)
 			return out, err
 		})
 	})
@@ -364,8 +412,8 @@ func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outco
 	})
 	switch {
 	case ctx.Err() != nil && out.Status == cluster.StatusNone:
-	case out.Status == cluster.StatusOK && q.Op == locktable.OpBind && out.Message != "":
-		// It was bound already: nothing happened and nothing is remembered.
+	case out.Status == cluster.StatusOK && (q.Op == locktable.OpBind || q.Op == locktable.OpSeal) && out.Message != "":
+		// It was bound or sealed already: nothing happened and nothing is remembered.
 	case out.Status == cluster.StatusOK && q.Op != locktable.OpCancel:
 		w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: epoch, After: high})
 	case !w.mayHear(&q, out.Status):
@@ -420,12 +468,21 @@ func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 		return status == cluster.StatusCancelled
 	case locktable.OpCancel:
 		return status == cluster.StatusCancelled || status == cluster.StatusOK || status == cluster.StatusWaitTimeout || status == cluster.StatusLeaseExpired
-	case locktable.OpBreak:
-		return status == cluster.StatusInvalidToken
-	case locktable.OpUnbind, locktable.OpRotate: // not bound, or not moved away any more
+	case locktable.OpBreak: // several may hold it
+		return status == cluster.StatusInvalidToken || status == cluster.StatusInvalidArgument && q.Token == 0
+	case locktable.OpUnbind, locktable.OpRotate, locktable.OpSeal: // not bound, or not moved away any more
+		if q.Op == locktable.OpSeal && status == cluster.StatusFileQuarantined {
+			return true
+		}
 		return status == cluster.StatusInvalidArgument || lost && status == cluster.StatusInvalidToken
 	case locktable.OpAppend, locktable.OpBind:
-		if q.File == rotatedFile && status == cluster.StatusFileQuarantined {
+		if q.File == rotatedFile && (status == cluster.StatusFileQuarantined || status == cluster.StatusFileSealed) {
+			return true
+		}
+		if q.At != nil && status == cluster.StatusOffsetMismatch {
+			return true
+		}
+		if w.mode == locktable.ModeShared && status == cluster.StatusInvalidArgument {
 			return true
 		}
 	}

@@ -49,7 +49,8 @@ type Locker struct {
 	Number int
 	Rand   *rand.Rand
 
-	lines int // appended so far
+	lines int                        // appended so far
+	ends  map[cluster.LockName]int64 // of the files, when this client wrote last
 }
 
 func (l *Lockers) lock(n int) cluster.LockName { return cluster.LockName(fmt.Sprintf("lock/%d", n)) }
@@ -71,12 +72,17 @@ func (w *Locker) any() cluster.LockName { return w.All.lock(w.Rand.IntN(w.All.Lo
 func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 	noted := w.All.History.Begin(w.Number, call)
 	return func(r check.Reply, err error) bool {
+		var mismatch *clientlib.OffsetError
 		switch {
 		case err == nil:
 		case errors.Is(err, wire.ErrHeld):
 			r.Held = true
 		case errors.Is(err, wire.ErrInvalidToken) && !errors.Is(err, wire.ErrUnknown):
 			r.Refused = true
+		case mayShare(call) && errors.Is(err, wire.ErrInvalidArgument) && !errors.Is(err, wire.ErrUnknown):
+			r.Shared = true
+		case errors.As(err, &mismatch):
+			r.Mismatch, r.Offset = true, mismatch.End
 		default:
 			r.Unknown = true
 			if w.All.Log != nil {
@@ -95,15 +101,33 @@ func (w *Locker) round(ctx context.Context, name cluster.LockName) {
 	ctx, cancel := context.WithTimeout(ctx, w.All.Limit)
 	defer cancel()
 	if w.All.Breaks && w.Rand.IntN(50) == 0 {
-		end := w.begin(check.BreakCall{Lock: name})
-		end(check.Reply{}, w.Client.Break(ctx, name, 0, "locker", "for the history"))
+		w.breaks(ctx, name)
 	}
-	opt := clientlib.AcquireOptions{TTL: w.All.TTL, Wait: clientlib.Forever}
+	lock, ok := w.acquire(ctx, name)
+	if !ok {
+		return
+	}
+	if w.append(ctx, lock) && w.Rand.IntN(8) == 0 {
+		w.read(ctx, name)
+	}
+	if w.Rand.IntN(4) == 0 {
+		w.downgrade(ctx, lock)
+		if w.Rand.IntN(4) == 0 {
+			w.append(ctx, lock) // which is refused
+		}
+		Rest(ctx, w.All.Pace)
+	}
+	w.show(ctx, name)
+	w.release(ctx, lock)
+}
+
+func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (*clientlib.Lock, bool) {
+	opt := clientlib.AcquireOptions{TTL: w.All.TTL, Wait: clientlib.Forever, Shared: w.Rand.IntN(3) == 0}
 	if w.Rand.IntN(3) == 0 {
 		opt.Wait = 0
 	}
 	mayEnd := w.All.Brief > 0 && w.Rand.IntN(4) == 0
-	call := check.AcquireCall{Lock: name, Try: opt.Wait == 0}
+	call := check.AcquireCall{Lock: name, Shared: opt.Shared, Try: opt.Wait == 0}
 	if mayEnd {
 		opt.TTL, call.TTL = w.All.Brief, w.All.Brief
 	}
@@ -113,12 +137,31 @@ func (w *Locker) round(ctx context.Context, name cluster.LockName) {
 	if err == nil {
 		r.Token = lock.Token()
 	}
-	if !end(r, err) {
-		return
+	return lock, end(r, err)
+}
+
+// breaks ends somebody's grant: that of the only holder, or one that it names.
+func (w *Locker) breaks(ctx context.Context, name cluster.LockName) {
+	call := check.BreakCall{Lock: name}
+	if info, err := w.Client.Get(ctx, name); err == nil && w.Rand.IntN(2) == 0 && info.Holder != nil {
+		call.Token = info.Holder.Token
+		if n := len(info.SharedWith); n > 0 {
+			call.Token = info.SharedWith[w.Rand.IntN(n)].Token
+		}
 	}
-	w.append(ctx, lock)
-	w.show(ctx, name)
-	w.release(ctx, lock)
+	end := w.begin(call)
+	end(check.Reply{}, w.Client.Break(ctx, name, clientlib.BreakOptions{Token: call.Token, Actor: "locker", Reason: "for the history"}))
+}
+
+// mayShare says that a call may be refused because its lock is shared.
+func mayShare(call any) bool {
+	switch call := call.(type) {
+	case check.AppendCall:
+		return true
+	case check.BreakCall:
+		return call.Token == 0
+	}
+	return false
 }
 
 // release ends the grant. A client that knows of its loss does not ask.
@@ -130,16 +173,49 @@ func (w *Locker) release(ctx context.Context, lock *clientlib.Lock) {
 	end(check.Reply{}, lock.Release(ctx))
 }
 
-// append appends a line that nobody else does.
-func (w *Locker) append(ctx context.Context, lock *clientlib.Lock) {
+// downgrade lets others share the lock. Of one that is shared already nothing changes.
+func (w *Locker) downgrade(ctx context.Context, lock *clientlib.Lock) {
 	if lock.Context().Err() != nil {
 		return
 	}
+	end := w.begin(check.DowngradeCall{Lock: lock.Name(), Token: lock.Token()})
+	end(check.Reply{}, lock.Downgrade(ctx))
+}
+
+// append appends a line that nobody else does, now and then where the file ended when this
+// client wrote last.
+func (w *Locker) append(ctx context.Context, lock *clientlib.Lock) bool {
+	if lock.Context().Err() != nil {
+		return false
+	}
 	w.lines++
 	data := fmt.Appendf(nil, "client %d, line %d.\n", w.Number, w.lines)
-	end := w.begin(check.AppendCall{Lock: lock.Name(), Token: lock.Token(), Data: data})
-	r, err := lock.Append(ctx, FileOf(lock.Name()), data)
-	end(check.Reply{Offset: r.Offset}, err)
+	call := check.AppendCall{Lock: lock.Name(), Token: lock.Token(), Data: data}
+	var opts []clientlib.AppendOption
+	if last, wrote := w.ends[lock.Name()]; wrote && w.Rand.IntN(4) == 0 {
+		call.At, opts = &last, append(opts, clientlib.At(last))
+	}
+	end := w.begin(call)
+	r, err := lock.Append(ctx, FileOf(lock.Name()), data, opts...)
+	done := end(check.Reply{Offset: r.Offset}, err)
+	if done {
+		if w.ends == nil {
+			w.ends = map[cluster.LockName]int64{}
+		}
+		w.ends[lock.Name()] = r.Offset + r.Length
+	}
+	return done
+}
+
+// read reads the lock's file through the service while others append. What does not fit into
+// one answer is not for the history.
+func (w *Locker) read(ctx context.Context, name cluster.LockName) {
+	end := w.begin(check.ReadCall{Lock: name})
+	p, err := w.Client.ReadFile(ctx, FileOf(name), clientlib.ReadOptions{})
+	if err == nil && int64(len(p.Data)) < p.End {
+		err = wire.ErrUnknown
+	}
+	end(check.Reply{Length: p.End, Sum: crc32.Checksum(p.Data, crc32.MakeTable(crc32.Castagnoli))}, err)
 }
 
 // show asks who holds the lock, which is not always this client's own.
@@ -151,13 +227,19 @@ func (w *Locker) show(ctx context.Context, name cluster.LockName) {
 	info, err := w.Client.Get(ctx, name)
 	var r check.Reply
 	if info.Holder != nil {
-		r.Token = info.Holder.Token
+		r.Token, r.Shared = info.Holder.Token, info.Holder.Mode == sharedWord
+	}
+	for _, x := range info.SharedWith {
+		r.Others = append(r.Others, x.Token)
 	}
 	for _, f := range info.Files {
 		r.Length = f.End
 	}
 	end(r, err)
 }
+
+// sharedWord is how a holder's mode is told.
+const sharedWord = "shared"
 
 // Read adds to the history what is in the files in the end, when nobody appends
 // any more. A lock that nobody appended under has no file.

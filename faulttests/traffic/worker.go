@@ -36,6 +36,8 @@ type Worker struct {
 	Limit time.Duration
 	// Lossy says that leases are so short that they may end under the worker.
 	Lossy bool
+	// Sharing says that now and then the worker shares a lock, and writes nothing meanwhile.
+	Sharing bool
 }
 
 const (
@@ -44,6 +46,8 @@ const (
 	largestChunk  = 16 << 10
 	// appendsPerGrant is the most.
 	appendsPerGrant = 6
+	// sharedEvery and downgradeEvery are how often, on average, a sharing worker does so.
+	sharedEvery, downgradeEvery = 4, 4
 )
 
 // Run goes on, round after round, until over says so.
@@ -54,10 +58,28 @@ func (w *Worker) Run(ctx context.Context, over func() bool) {
 }
 
 func (w *Worker) round(ctx context.Context, p Place) {
-	lock, ok := w.acquire(ctx, p.Lock)
+	o := clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever, Shared: w.Sharing && w.Rand.IntN(sharedEvery) == 0}
+	lock, ok := w.acquire(ctx, p.Lock, o)
 	if !ok {
 		return
 	}
+	if o.Shared {
+		w.share(ctx, lock)
+	} else {
+		w.write(ctx, lock, p)
+	}
+	w.release(ctx, lock, p)
+}
+
+// share holds a lock together with others.
+func (w *Worker) share(ctx context.Context, lock *clientlib.Lock) {
+	given := w.Ledger.WatchShared(w.Speaker.Client(), lock, time.Now())
+	Rest(ctx, w.Pace*time.Duration(1+w.Rand.IntN(appendsPerGrant)))
+	given()
+}
+
+// write appends lines, and now and then it lets others in before it lets go.
+func (w *Worker) write(ctx context.Context, lock *clientlib.Lock, p Place) {
 	given := w.Ledger.WatchHold(w.Speaker.Client(), lock, time.Now())
 	for range 1 + w.Rand.IntN(appendsPerGrant) {
 		if !w.append(ctx, lock, p) {
@@ -66,6 +88,19 @@ func (w *Worker) round(ctx context.Context, p Place) {
 		Rest(ctx, w.Pace)
 	}
 	given()
+	if !w.Sharing || w.Rand.IntN(downgradeEvery) > 0 {
+		return
+	}
+	actx, cancel := context.WithTimeout(ctx, w.Limit)
+	defer cancel()
+	if err := lock.Downgrade(actx); err != nil {
+		w.failed(ctx, "downgrade "+string(p.Lock), err)
+		return
+	}
+	w.share(ctx, lock)
+}
+
+func (w *Worker) release(ctx context.Context, lock *clientlib.Lock, p Place) {
 	release, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
 	if err := lock.Release(release); err != nil {
@@ -73,11 +108,11 @@ func (w *Worker) round(ctx context.Context, p Place) {
 	}
 }
 
-func (w *Worker) acquire(ctx context.Context, name cluster.LockName) (*clientlib.Lock, bool) {
+func (w *Worker) acquire(ctx context.Context, name cluster.LockName, o clientlib.AcquireOptions) (*clientlib.Lock, bool) {
 	actx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
 	g := check.Grant{Client: w.Speaker.Client(), Lock: name, After: w.Ledger.High(), Sent: time.Now()}
-	lock, err := w.Client.Acquire(actx, name, clientlib.AcquireOptions{TTL: w.TTL, Wait: clientlib.Forever})
+	lock, err := w.Client.Acquire(actx, name, o)
 	if err != nil {
 		w.failed(ctx, "acquire "+string(name), err)
 		return nil, false

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// hold is a live grant.
+type hold struct {
+	token cluster.Token // 0: of a ghost, a grant whose call had no answer. Nobody knows its token
+	// loose says that the grant may end at any time: an unanswered release
+	// of it is under way, or its client, who got no answer, lets it go.
+	loose bool
+	// opens says that an unanswered downgrade of it is under way.
+	opens bool
+	// until is when the lease may end by itself at the earliest; ttl is its length.
+	until, ttl int64
+}
+
+// ghost is the grant of a call without an answer.
+func ghost() hold { return hold{loose: true, until: never} }
+
+// ends says that the grant may have ended by now.
+func (h hold) ends(now int64) bool { return h.loose || h.until != never && now >= h.until }
+
+// covers says that h may be whatever o may be.
+func (h hold) covers(o hold) bool {
+	return h.token == o.token && h.ttl == o.ttl && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
+}
+
+func (h hold) compare(o hold) int {
+	return cmp.Or(cmp.Compare(h.token, o.token), cmp.Compare(h.until, o.until), cmp.Compare(h.ttl, o.ttl),
+		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (s lockState) free() bool { return len(s.holds) == 0 }
+
+// alone says that somebody has the lock and shares it with nobody.
+func (s lockState) alone() bool { return !s.free() && !s.shared }
+
+// find is where the token is among the live ones, -1 if it is not.
+func (s lockState) find(token cluster.Token) int {
+	if token == 0 {
+		return -1
+	}
+	return slices.IndexFunc(s.holds, func(h hold) bool { return h.token == token })
+}
+
+// ghosts counts the grants that nobody knows the tokens of.
+func (s lockState) ghosts() (n int) {
+	for _, h := range s.holds {
+		if h.token == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// with is the state with one more grant.
+func (s lockState) with(h hold, shared bool) lockState {
+	i, _ := slices.BinarySearchFunc(s.holds, h, hold.compare)
+	s.holds, s.shared = slices.Insert(slices.Clone(s.holds), i, h), shared
+	return s
+}
+
+// without is the state with one grant less.
+func (s lockState) without(i int) lockState {
+	s.holds = slices.Delete(slices.Clone(s.holds), i, i+1)
+	if len(s.holds) == 0 {
+		s.holds, s.shared = nil, false
+	}
+	return s
+}
+
+// changed is the state with one grant changed.
+func (s lockState) changed(i int, f func(*hold)) lockState {
+	s.holds = slices.Clone(s.holds)
+	f(&s.holds[i])
+	slices.SortFunc(s.holds, hold.compare)
+	return s
+}
+
+// opened is the state after a downgrade of the only grant.
+func (s lockState) opened() lockState {
+	s = s.changed(0, func(h *hold) { h.opens = false })
+	s.shared = true
+	return s
+}
+
+// used is the state after the service heard of a live grant at a call.
+func (s lockState) used(i int, at int64) lockState {
+	if s.holds[i].until == never {
+		return s
+	}
+	return s.changed(i, func(h *hold) { h.until = max(h.until, at+h.ttl) })
+}
+
+// like says that the states differ in grants and calls that are out, if at all.
+func (s lockState) like(o lockState) bool {
+	return s.top == o.top && s.base == o.base && s.length == o.length && s.sum == o.sum
+}
+
+// stands says that s is o, or o with more that may happen by itself.
+func (s lockState) stands(o lockState) bool {
+	return s.like(o) && s.shared == o.shared && s.acquires[0] >= o.acquires[0] && s.acquires[1] >= o.acquires[1] && s.breaks >= o.breaks &&
+		slices.EqualFunc(s.holds, o.holds, hold.covers)
+}
+
+// covers says that whatever can follow o can follow s as well, where o is what s may come to
+// by itself until now.
+func (s lockState) covers(o lockState, now int64) bool {
+	if !s.like(o) || s.breaks < o.breaks {
+		return false
+	}
+	known := 0
+	for _, h := range s.holds {
+		if h.token == 0 {
+			continue
+		}
+		switch i := o.find(h.token); {
+		case i < 0 && !h.ends(now):
+			return false
+		case i >= 0 && !h.covers(o.holds[i]):
+			return false
+		case i >= 0 && s.shared != o.shared && !(h.opens && o.shared):
+			return false
+		case i >= 0:
+			known++
+		}
+	}
+	ghosts := o.ghosts()
+	if known+ghosts != len(o.holds) {
+		return false // o has a grant that s lacks
+	}
+	spare := s.acquires
+	if more := s.ghosts(); more < ghosts || s.shared != o.shared && known == 0 {
+		if s.shared == o.shared || known > 0 {
+			ghosts -= more
+		}
+		spare[modeOf(o.shared)] -= ghosts
+	}
+	return spare[0] >= o.acquires[0] && spare[1] >= o.acquires[1]
+}
+
+// equal and compare let states be compared and sorted in any fixed order.
+func (s lockState) equal(o lockState) bool { return s.compare(o) == 0 }
+
+func (s lockState) compare(o lockState) int {
+	return cmp.Or(
+		cmp.Compare(s.top, o.top), cmp.Compare(s.base, o.base), cmp.Compare(s.length, o.length), cmp.Compare(s.sum, o.sum),
+		compareBool(s.shared, o.shared), cmp.Compare(s.acquires[0], o.acquires[0]), cmp.Compare(s.acquires[1], o.acquires[1]),
+		cmp.Compare(s.breaks, o.breaks), slices.CompareFunc(s.holds, o.holds, hold.compare))
+}

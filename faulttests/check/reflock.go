@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// refLock is a lock as its users were promised it: phase-fair turns for those who share
+// it and those who want it alone.
+type refLock struct {
+	holds []refHold
+	queue []refPlace
+}
+
+// refHold is a live grant.
+type refHold struct {
+	token  cluster.Token
+	owner  request
+	shared bool
+	asked  cluster.LSN // of the Ask to the holder
+	actor  string
+}
+
+// refPlace is one in line.
+type refPlace struct {
+	request
+	shared bool
+	turn   bool // one of a phase that has begun
+	passed int  // holders who had the lock alone, and came before this one that shares
+}
+
+func (x *reference) lock(name cluster.LockName) *refLock {
+	l, ok := x.locks[name]
+	if !ok {
+		l = &refLock{}
+		x.locks[name] = l
+	}
+	return l
+}
+
+// vanish keeps the map as small as the state.
+func (x *reference) vanish(name cluster.LockName) {
+	if l := x.locks[name]; len(l.holds) == 0 && len(l.queue) == 0 {
+		delete(x.locks, name)
+	}
+}
+
+// hold is the live grant under a token, nil if there is none.
+func (l *refLock) hold(token cluster.Token) *refHold {
+	i := slices.IndexFunc(l.holds, func(h refHold) bool { return h.token == token })
+	if i < 0 {
+		return nil
+	}
+	return &l.holds[i]
+}
+
+// alone says that somebody holds the lock and shares it with nobody.
+func (l *refLock) alone() bool {
+	return slices.ContainsFunc(l.holds, func(h refHold) bool { return !h.shared })
+}
+
+func (l *refLock) find(who request) int {
+	return slices.IndexFunc(l.queue, func(p refPlace) bool { return p.request == who })
+}
+
+// loner is the first in line who will not share.
+func (l *refLock) loner() int {
+	return slices.IndexFunc(l.queue, func(p refPlace) bool { return !p.shared })
+}
+
+// next is whose turn it is, -1 if it is nobody's.
+func (l *refLock) next() int {
+	if i := slices.IndexFunc(l.queue, func(p refPlace) bool { return p.turn }); i >= 0 {
+		return i
+	}
+	if len(l.holds) > 0 {
+		return -1
+	}
+	return l.loner()
+}
+
+// opens begins the turn of all who wait to share the lock.
+func (l *refLock) opens() {
+	for i := range l.queue {
+		l.queue[i].turn = l.queue[i].shared
+	}
+}
+
+// enters says that a request which has no place need not wait.
+func (l *refLock) enters(shared bool) bool {
+	return len(l.queue) == 0 && (len(l.holds) == 0 || shared && !l.alone())
+}
+
+func (x *reference) grant(r *locktable.Record, bad badFunc) {
+	l, who, shared := x.lock(r.Lock), request{r.Client, r.Request}, r.Mode == locktable.ModeShared
+	x.counts[I1]++
+	x.counts[I11]++
+	if l.alone() || !shared && len(l.holds) > 0 {
+		bad(I1, "lock %s is held under token %d by %v", r.Lock, l.holds[0].token, l.holds[0].owner)
+	}
+	i := l.find(who)
+	switch {
+	case i < 0 && !l.enters(shared):
+		bad(I11, "lock %s goes to %v, who did not wait, before %d who do", r.Lock, who, len(l.queue))
+	case i >= 0 && i != l.next():
+		bad(I11, "lock %s goes to %v, but it is the turn of number %d of %d in line", r.Lock, who, l.next(), len(l.queue))
+	case i >= 0 && shared && l.queue[i].passed > 1:
+		bad(I11, "%d held lock %s alone while %v waited to share it", l.queue[i].passed, r.Lock, who)
+	}
+	if i >= 0 {
+		if l.queue[i].shared != shared {
+			bad(I11, "%v waited for lock %s in another mode", who, r.Lock)
+		}
+		l.queue = slices.Delete(l.queue, i, i+1)
+	}
+	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared})
+	for j := range l.queue {
+		if !shared {
+			l.queue[j].passed++
+		}
+	}
+	x.execute(r, i >= 0, bad)
+}
+
+func (x *reference) enqueue(r *locktable.Record, bad badFunc) {
+	l, who, shared := x.lock(r.Lock), request{r.Client, r.Request}, r.Mode == locktable.ModeShared
+	if l.enters(shared) {
+		bad(I11, "%v waits for lock %s, which is free", who, r.Lock)
+	}
+	if l.find(who) >= 0 {
+		bad(I7, "%v has two places in the queue of %s", who, r.Lock)
+	}
+	if x.wasDone(who) {
+		bad(I7, "%v was executed before and waits now", who)
+	}
+	turn := shared && !l.alone() && l.loner() < 0 // a phase is being granted
+	l.queue = append(l.queue, refPlace{request: who, shared: shared, turn: turn})
+	x.raise(r)
+}
+
+// live finds the grant that a record is about.
+func (x *reference) live(r *locktable.Record, bad badFunc) (*refLock, *refHold) {
+	l := x.lock(r.Lock)
+	x.counts[I1]++
+	h := l.hold(r.Token)
+	if h == nil {
+		bad(I1, "token %d of lock %s is not live, %d others are", r.Token, r.Lock, len(l.holds))
+		h = &refHold{}
+	}
+	return l, h
+}
+
+func (x *reference) end(r *locktable.Record, bad badFunc) {
+	l, h := x.live(r, bad)
+	if r.Kind == locktable.KindBreak && r.Request == 0 && (h.asked == 0 || r.Actor != h.actor) {
+		bad(I1, "token %d of lock %s is broken for %q, but its holder was not asked by them", r.Token, r.Lock, r.Actor)
+	}
+	alone := l.alone()
+	l.holds = slices.DeleteFunc(l.holds, func(h refHold) bool { return h.token == r.Token })
+	if alone {
+		l.opens()
+	}
+	x.vanish(r.Lock)
+	if r.Kind != locktable.KindExpire {
+		x.execute(r, false, bad)
+	}
+}
+
+// say is about the holder of a live grant.
+func (x *reference) say(r *locktable.Record, bad badFunc) {
+	l, h := x.live(r, bad)
+	switch r.Kind {
+	case locktable.KindAsk:
+		h.asked, h.actor = r.LSN, r.Actor
+	case locktable.KindDowngrade:
+		if h.shared {
+			bad(I1, "token %d of lock %s is shared already", r.Token, r.Lock)
+		}
+		h.shared = true
+		l.opens()
+	}
+	x.execute(r, false, bad)
+}
+
+// leave takes a waiter out. A cancelled request that does not wait is executed
+// as nothing: it must not run later.
+func (x *reference) leave(r *locktable.Record, bad badFunc) {
+	who := request{r.Client, r.Request}
+	waited := false
+	if r.Lock != "" {
+		l := x.lock(r.Lock)
+		i := l.find(who)
+		if waited = i >= 0; !waited {
+			bad(I11, "%v does not wait for lock %s", who, r.Lock)
+		} else {
+			left := l.queue[i]
+			l.queue = slices.Delete(l.queue, i, i+1)
+			if !left.shared && !l.alone() && l.loner() < 0 {
+				l.opens() // nobody is left to wait for
+			}
+		}
+		x.vanish(r.Lock)
+	}
+	x.execute(r, waited, bad)
+}

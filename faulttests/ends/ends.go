@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ends judges the history of a volume by its log, with a model of its own of what
+// ends a grant.
+package ends
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+)
+
+// Log works out from the records of a log what its history has to say. It knows nothing
+// of the service's table.
+type Log struct {
+	held    map[cluster.Token]*heldGrant
+	waiting map[asker]bool
+	last    *history.End // the one ended by the record before
+	want    map[endKey]*history.End
+	lsn     cluster.LSN
+}
+
+type heldGrant struct {
+	grant   locktable.Record
+	said    string // metadata
+	appends map[cluster.FileName]history.Append
+}
+
+type asker struct {
+	client  cluster.ClientID
+	request cluster.RequestID
+}
+
+type endKey struct {
+	lsn   cluster.LSN
+	token cluster.Token
+}
+
+// New begins at LSN 0.
+func New() *Log {
+	return &Log{held: map[cluster.Token]*heldGrant{}, waiting: map[asker]bool{}, want: map[endKey]*history.End{}}
+}
+
+// See takes the next record.
+func (x *Log) See(r *locktable.Record) {
+	before := x.last
+	x.last, x.lsn = nil, r.LSN
+	who := asker{r.Client, r.Request}
+	switch r.Kind {
+	case locktable.KindGrant:
+		if before != nil && before.Lock == r.Lock && x.waiting[who] {
+			before.Successor = cluster.Token(r.LSN)
+		}
+		delete(x.waiting, who)
+		x.held[r.LSN.Token()] = &heldGrant{grant: *r, said: r.Metadata, appends: map[cluster.FileName]history.Append{}}
+	case locktable.KindEnqueue:
+		x.waiting[who] = true
+	case locktable.KindWaitTimeout, locktable.KindCancel:
+		delete(x.waiting, who)
+	case locktable.KindMetadata:
+		x.held[r.Token].said = r.Metadata
+	case locktable.KindDowngrade:
+		x.held[r.Token].grant.Mode = locktable.ModeShared
+	case locktable.KindAppend:
+		x.held[r.Token].appends[r.File] = history.Append{File: r.File, Offset: r.Offset, Length: r.Length, LSN: r.LSN}
+	case locktable.KindUnbind, locktable.KindRotate:
+		delete(x.held[r.Token].appends, r.File)
+	case locktable.KindForceClear:
+		for token := range x.held {
+			x.end(token, r, history.WhyCleared)
+		}
+		clear(x.waiting)
+	case locktable.KindExpire:
+		x.last = x.end(r.Token, r, history.WhyExpired)
+	case locktable.KindBreak:
+		x.last = x.end(r.Token, r, history.WhyBroken)
+	case locktable.KindRelease:
+		why := history.WhyReleased
+		if x.held[r.Token].grant.Client != r.Client {
+			why = history.WhyReleasedByOther
+		}
+		x.last = x.end(r.Token, r, why)
+	}
+}
+
+func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *history.End {
+	h := x.held[token]
+	delete(x.held, token)
+	g := &h.grant
+	e := &history.End{
+		LSN: r.LSN, Epoch: r.Epoch, Time: r.Time, Why: why, Lock: g.Lock, Token: cluster.Token(g.LSN), Granted: g.Epoch, Since: g.Time,
+		Client: g.Client, Request: g.Request, Mode: g.Mode, Holder: g.Holder, Metadata: h.said,
+	}
+	switch why {
+	case history.WhyBroken:
+		e.Actor, e.Reason = r.Actor, r.Reason
+	case history.WhyExpired:
+		e.Reason = r.Reason
+	case history.WhyReleasedByOther:
+		e.Actor = string(r.Client)
+	}
+	for _, a := range h.appends {
+		if a.LSN > e.Append.LSN {
+			e.Append = a
+		}
+	}
+	x.want[endKey{e.LSN, e.Token}] = e
+	return e
+}
+
+// Verdict is what a comparison came to.
+type Verdict struct {
+	Told, Skipped, Unknown int
+	Bad                    []string
+}
+
+func (v *Verdict) fail(format string, args ...any) {
+	v.Bad = append(v.Bad, fmt.Sprintf("history: "+format, args...))
+}
+
+// Compare reads the files of a history, by name, and wants them to tell what ended, right and
+// nothing else, up to an LSN: save plain releases that are counted, and what a gap or a
+// damaged line hides.
+func (x *Log) Compare(files map[string][]byte, upTo cluster.LSN) (v Verdict) {
+	s := &told{log: x, v: &v, seen: map[endKey]bool{}}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		s.file(name, files[name])
+	}
+	counted := map[int]uint64{}
+	for k, e := range x.want {
+		switch {
+		case e.LSN > upTo || s.seen[k]:
+		case e.Why == history.WhyReleased && s.within(s.skips, e.LSN) >= 0:
+			counted[s.within(s.skips, e.LSN)]++
+			v.Skipped++
+		case s.within(s.gaps, e.LSN) >= 0:
+			v.Unknown++
+		default:
+			v.fail("the end of token %d of %s at LSN %d (%v) is not told", e.Token, e.Lock, e.LSN, e.Why)
+		}
+	}
+	for i, n := range counted {
+		if n > s.skips[i].Count {
+			v.fail("%d ends from LSN %d to %d are left out, %d are counted", n, s.skips[i].From, s.skips[i].To, s.skips[i].Count)
+		}
+	}
+	v.Told = len(s.seen)
+	return v
+}
+
+// told is a comparison under way.
+type told struct {
+	log   *Log
+	v     *Verdict
+	seen  map[endKey]bool
+	skips []history.Skip
+	gaps  []history.Skip
+}
+
+func (s *told) within(all []history.Skip, lsn cluster.LSN) int {
+	return slices.IndexFunc(all, func(k history.Skip) bool { return k.From <= lsn && lsn <= k.To })
+}
+
+// file reads one file.
+func (s *told) file(name string, content []byte) {
+	here := map[endKey]bool{}
+	var head history.Head
+	damagedBehind, damaged := cluster.LSN(0), false
+	for line := range strings.Lines(string(content)) {
+		text, whole := strings.CutSuffix(line, "\n")
+		l, err := history.ParseLine([]byte(text))
+		if err != nil || !whole {
+			damaged = true
+			continue
+		}
+		lsn := cluster.LSN(0)
+		switch l.Kind {
+		case history.KindHead:
+			head = l.Head
+			lsn = head.After
+		case history.KindEnd:
+			lsn = l.End.LSN
+			s.end(name, head, &l.End, here)
+		case history.KindSkipped:
+			s.skips = append(s.skips, l.Skip)
+		case history.KindGap:
+			s.gaps = append(s.gaps, l.Skip)
+			lsn = l.Skip.To
+		case history.KindMark:
+			lsn = l.UpTo
+		}
+		if damaged && lsn > 0 {
+			s.gaps = append(s.gaps, history.Skip{Range: history.Range{From: damagedBehind, To: lsn}})
+			damaged = false
+		}
+		damagedBehind = max(damagedBehind, lsn)
+	}
+}
+
+// end judges one line.
+func (s *told) end(name string, head history.Head, e *history.End, here map[endKey]bool) {
+	k := endKey{e.LSN, e.Token}
+	switch want := s.log.want[k]; {
+	case want == nil:
+		s.v.fail("%s tells of an end that never was: %+v", name, *e)
+	case *want != *e:
+		s.v.fail("%s: %+v, the log makes %+v", name, *e, *want)
+	case here[k]:
+		s.v.fail("%s tells twice that token %d of %s ended", name, e.Token, e.Lock)
+	case e.LSN < head.After:
+		s.v.fail("%s tells of LSN %d, and is to begin behind %d", name, e.LSN, head.After)
+	}
+	s.seen[k], here[k] = true, true
+}

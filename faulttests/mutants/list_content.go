@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// contentMutants break what is promised of the bytes in protected files: where they go,
+// when no more come, and what is told of them.
+var contentMutants = []Mutant{
+	{
+		Name: "offset-unchecked",
+		Rule: "an append with an expected offset goes there or nowhere (shared/locktable)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `	if q.At != nil && *q.At != offset {`, `	if q.At != nil && *q.At > offset {`},
+		},
+		By: unit("shared/locktable", "TestExpectedOffset"),
+	},
+	{
+		Name: "offset-unhashed",
+		Rule: "a repeat with another expected offset is another request (shared/locktable)",
+		Edits: []Edit{
+			{"shared/locktable/request.go", `	if q.At != nil {
+		b = appendNumbers(append(b, 'o'), uint64(*q.At))
+	}
+`, ``},
+		},
+		By: unit("shared/locktable", "TestExpectedOffset"),
+	},
+	{
+		Name: "seal-unchecked",
+		Rule: "nothing is appended to a sealed generation (shared/locktable)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `	case f.Sealed:
+		dec := refuse`, `	case f.Sealed && f.End < 0:
+		dec := refuse`},
+			{"shared/locktable/legal.go", `f.Quarantined || f.Sealed || r.Generation`, `f.Quarantined || f.Sealed && r.Kind == KindSeal || r.Generation`},
+		},
+		By: unit("shared/locktable", "TestSeal"),
+	},
+	{
+		Name: "seal-forgotten",
+		Rule: "a seal survives a failover and a checkpoint (shared/locktable)",
+		Edits: []Edit{
+			{"shared/locktable/state.go", `Reason: s.Reason, Since: s.Since, Sealed: s.Sealed,`, `Reason: s.Reason, Since: s.Since,`},
+		},
+		By: unit("shared/locktable", "TestSeal"),
+	},
+	{
+		Name: "seal-unsynced",
+		Rule: "every byte of a sealed generation is durable before the answer (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/verify.go", `(v.op == locktable.OpUnbind || v.op == locktable.OpSeal)`, `v.op == locktable.OpUnbind`},
+		},
+		By: unit("primary", "TestSealIsDurable"),
+	},
+	{
+		Name: "index-before-check",
+		Rule: "the index tells of what was committed and checked (package volume)",
+		Edits: []Edit{
+			{"primary/commit.go", `	p.end.Store(uint64(b.End().LSN))
+	p.index.add(b.appends)
+`, `	p.end.Store(uint64(b.End().LSN))
+`},
+			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
+`, `	p.index.add(b.appends)
+`},
+		},
+		By: unit("primary", "TestIndexIsWrittenBehindTheCheck"),
+	},
+	{
+		Name: "index-not-completed",
+		Rule: "what a crash took of the index is told by the next primary from the log (package volume)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	c.p.index.adopted = a.Redo // maybe not indexed by their own reign
+`, ``},
+		},
+		By: unit("primary", "TestIndexIsCompletedByTheNextReign"),
+	},
+	{
+		Name: "index-unread",
+		Rule: "bytes that the index tells of have its sum (package volume)",
+		Edits: []Edit{
+			{"shared/volume/fsck_index.go", `!= e.CRC {`, `!= e.CRC && e.LSN == 0 {`},
+		},
+		By: unit("primary", "TestIndexFindsForeignBytesAnywhere"),
+	},
+	{
+		Name: "index-gap-trusted",
+		Rule: "bytes that nothing tells of are said to be so (package volume)",
+		Edits: []Edit{
+			{"shared/volume/fsck_index.go", `gap > 0 && c.state.LastLength > 0`, `gap > 1<<60`},
+		},
+		By: unit("primary", "TestIndexOfAGapSaysNothing"),
+	},
+	{
+		Name: "index-of-any-binding",
+		Rule: "the index of an earlier binding says nothing of a later one (package volume)",
+		Edits: []Edit{
+			{"shared/volume/fsck_index.go", ` || e.LSN <= c.state.Since`, ``},
+		},
+		By: unit("primary", "TestIndexSaysNothingOfAnotherBinding"),
+	},
+	{
+		Name: "read-unwritten",
+		Rule: "where a file ends is told when every append up to there is in it (primary.File)",
+		Edits: []Edit{
+			{"primary/fileread.go", `after: c.writing(name), inFile: true`, `inFile: true`},
+		},
+		By: unit("primary", "TestFileIsToldWhenItIsWritten"),
+	},
+	{
+		Name: "read-unchecked",
+		Rule: "where a file ends is told after a check that began after the question (DESIGN 4, basis)",
+		Edits: []Edit{
+			{"primary/fileread.go", `	x.read(c.view())
+	c.cur.answers`, `	x.read(c.view())
+	x.done(out)
+	x.done = func(locktable.Outcome) {}
+	c.cur.answers`},
+		},
+		By: unit("primary", "TestFencedReignTellsNoFile"),
+	},
+	{
+		Name: "read-behind-the-end",
+		Rule: "nothing behind the end that the table told is told, whatever the file holds (primary/api)",
+		Edits: []Edit{
+			{"primary/api/files.go", `	n := min(limit, maxPiece, state.End-off)`, `	n := min(limit, maxPiece, state.End+4-off)`},
+		},
+		By: unit("primary/api", "TestReadFile"),
+	},
+	{
+		Name: "read-any-inode",
+		Rule: "bytes are read from the inode that the table names (primary/api)",
+		Edits: []Edit{
+			{"primary/api/files.go", `	if f.Inode() != state.Inode {`, `	if f.Inode() == 0 {`},
+		},
+		By: unit("primary/api", "TestReadRefusesWrongBytes"),
+	},
+	{
+		Name: "follow-without-the-rest",
+		Rule: "a follower is told the end of a generation before the next one begins (primary/api)",
+		Edits: []Edit{
+			{"primary/api/followfile.go", `	if err := x.rest(ctx); err != nil {
+		return err
+	}
+	now, err`, `	now, err`},
+		},
+		By: unit("primary/api", "TestFollowFile"),
+	},
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+const electing = "clientlib/election"
+
+// elections are candidates on drifting clocks over faults drawn by seed.
+func elections() Killer {
+	return Killer{Pkg: simulation, Run: "^TestElections$", Flags: "-sim.elections 2"}
+}
+
+// electionMutants break leader election for applications.
+var electionMutants = []Mutant{
+	{
+		Name: "leads-to-the-end", Also: "",
+		Rule: "the Context of a leader ends a grace before its lease could (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) }`},
+		},
+		By: unit(electing, "^TestContextEndsBeforeTheLeaseCan$"),
+	},
+	{
+		Name: "leads-beyond-the-end", Also: "",
+		Rule: "at most one Context of an election is alive at any moment (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) + l.e.o.Grace }`},
+			{"clientlib/election/leadership.go", `		case <-l.lock.Context().Done():
+			why`, `		case <-context.Background().Done():
+			why`},
+		},
+		By: elections(),
+	},
+	{
+		Name: "loss-unheard", Also: "",
+		Rule: "a leader whose lock is lost does not lead, whatever its clock says (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `		case <-l.lock.Context().Done():
+			why`, `		case <-context.Background().Done():
+			why`},
+		},
+		By: unit(electing, "^TestBrokenLeadershipEndsAtOnce$"),
+	},
+	{
+		Name: "ask-unheard", Also: "",
+		Rule: "a leader that is asked to let go does, before the lock is taken (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `	go l.listen()
+`, ``},
+		},
+		By: unit(electing, "^TestLeaderThatIsAskedLetsGo$"),
+	},
+	{
+		Name: "work-outlives-leadership", Also: "",
+		Rule: "the context of Run's function ends with the leadership (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/run.go", `	err = f(l.ctx, l)`, `	err = f(context.WithoutCancel(l.ctx), l)`},
+		},
+		By: unit(electing, "^TestRunGoesOnAfterALoss$"),
+	},
+	{
+		Name: "overrun-tolerated", Also: "",
+		Rule: "work that runs at the deadline of a lost leadership is an overrun (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `	if l.isRunning() {
+		// The lock`, `	if l.isRunning() && l.lock.Context().Err() == nil {
+		// The lock`},
+		},
+		By: unit(electing, "^TestOverrun$"),
+	},
+	{
+		Name: "lease-for-nobody", Also: "",
+		Rule: "a lease that was renewed after the leadership ended is let go at the deadline (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `	l.letGo(context.Background())
+`, ``},
+		},
+		By: unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
+	},
+	{
+		Name: "released-before-stopped", Also: "",
+		Rule: "the lease is kept alive until the function of Run has returned (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/run.go", `	l.start()
+	l.e.o`, `	l.start()
+	context.AfterFunc(l.ctx, func() { l.letGo(l.ctx) })
+	l.e.o`},
+		},
+		By: unit(electing, "^TestWorkMayTakeItsTimeToStop$"),
+	},
+	{
+		Name: "place-given-up", Also: "",
+		Rule: "a candidate that was cut off stands in line again (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/election.go", `	for errors.Is(err, wire.ErrWaitTimeout) {`, `	for e.name == "" && errors.Is(err, wire.ErrWaitTimeout) {`},
+		},
+		By: unit(electing, "^TestCandidateThatWasCutOff$"),
+	},
+	{
+		Name: "observe-skips-ends", Also: "",
+		Rule: "an observer is told when nobody leads any more, however that came (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/observe.go", `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventBreak, e.Kind == clientlib.EventDowngrade:
+`, `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventDowngrade:
+`},
+		},
+		By: unit(electing, "^TestObserver$"),
+	},
+	{
+		Name: "observe-skips-values", Also: "",
+		Rule: "an observer is told each value that stays (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/observe.go", `		now.Value = e.Metadata
+`, ``},
+		},
+		By: unit(electing, "^TestObserver$"),
+	},
+	{
+		Name: "observe-misses-the-latest", Also: "",
+		Rule: "who is slow is told the latest leader, not an older one (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/observe.go", `		} else {
+			o.event(&ev)`, `		} else if len(o.changed) == 0 {
+			o.event(&ev)`},
+		},
+		By: unit(electing, "^TestObserveTellsTheLatest$"),
+	},
+	{
+		Name: "reset-by-pieces", Also: "",
+		Rule: "a reset counts when it is complete (package clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/observe.go", `	if r.Last {`, `	if r.Last || r.Part == 0 {`},
+		},
+		By: unit(electing, "^TestObserver$"),
+	},
+}

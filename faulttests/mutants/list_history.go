@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// someSchedules are the first of schedules.
+func someSchedules() Killer {
+	return Killer{Pkg: simulation, Run: "^TestRandomSchedules$", Flags: "-sim.seeds 60"}
+}
+
+// historyMutants break what is told of grants that ended.
+var historyMutants = []Mutant{
+	{
+		Name: "history-before-check", Also: "",
+		Rule: "the history is told of a batch behind its commit and check (DESIGN 4, basis)",
+		Edits: []Edit{
+			{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	p.publish(b)"},
+			{"primary/commit.go", "	// A crash here loses no answer that was given; the next reign adopts the frame.\n", "	p.history.take(b)\n"},
+		},
+		By: unit("primary", "TestNoHistoryBeforeTheCheck"),
+	},
+	{
+		Name: "successor-as-own", Also: "",
+		Rule: "an end names the token that ended, and that of its successor beside it (package history)",
+		Edits: []Edit{{"shared/history/record.go",
+			"		e.Successor = r.LSN.Token()", "		e.Token, e.Successor = r.LSN.Token(), e.Token"}},
+		By: unit("shared/history", "TestObserve"),
+	},
+	{
+		Name: "reason-confused", Also: "",
+		Rule: "an end tells why it came (package history)",
+		Edits: []Edit{{"shared/history/record.go",
+			"	case r.Kind == locktable.KindBreak:\n		return WhyBroken", "	case r.Kind == locktable.KindBreak:\n		return WhyExpired"}},
+		By: someSchedules(),
+	},
+	{
+		Name: "completed-twice", Also: "",
+		Rule: "the next primary tells what the history lacks, and nothing that it has (DESIGN 3.1)",
+		Edits: []Edit{{"primary/history.go",
+			"		if e.LSN > tail.UpTo || e.LSN == tail.UpTo &&", "		if e.LSN > 0 || e.LSN == tail.UpTo &&"}},
+		By: someSchedules(),
+	},
+	{
+		Name: "gap-untold", Also: "",
+		Rule: "where nobody knows what ended, the history says so (package history)",
+		Edits: []Edit{{"primary/history.go",
+			"	if tail.UpTo < h.mu.from {\n", "	if tail.UpTo > h.mu.from {\n"}},
+		By: someSchedules(),
+	},
+	{
+		Name: "skipped-uncounted", Also: "",
+		Rule: "what is left out of the history is counted (package history)",
+		Edits: []Edit{{"primary/history.go",
+			"	for _, k := range b.ended.Skips {\n", "	for _, k := range b.ended.Skips[:0] {\n"}},
+		By: unit("primary", "TestManyReleasesAreCounted"),
+	},
+	{
+		Name: "history-torn-in-the-middle", Also: "",
+		Rule: "what follows a damaged line was not told for sure: it is told again (package history)",
+		Edits: []Edit{{"shared/history/scan.go",
+			" && bytes.IndexByte(b, 0) < 0", ""}},
+		By: unit("primary", "TestHistoryAfterAPowerLoss"),
+	},
+	{
+		Name: "history-behind-the-reading", Also: "",
+		Rule:  "the table is read before memory and files: what it says to have ended is in them (package api, history)",
+		Edits: []Edit{{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	defer p.history.take(b)\n	p.publish(b)"}},
+		By:    unit("primary", "TestWhatWasAnsweredIsInMemory"),
+	},
+}

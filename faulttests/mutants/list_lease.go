@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// leaseMutants break the counting of leases.
+var leaseMutants = []Mutant{
+	{
+		Name: "lease-ends-when-looked-at", Also: "",
+		Rule: "the wheel says when to look, the deadline whether a lease is over (package primary, wheel)",
+		Edits: []Edit{
+			{"primary/leases.go", `	if at := c.deadline(l); at > c.now {
+		c.leases.add`, `	if at := l.Granted + l.TTL(); at > c.now && l.TTL() > 24*time.Hour {
+		c.leases.add`},
+		},
+		By: unit("primary", "TestLeases|TestLeaseLives"),
+	},
+	{
+		Name: "lease-of-the-reign", Also: "",
+		Rule: "a lease starts at its grant (DESIGN 5.1)",
+		Edits: []Edit{
+			{"primary/leases.go", `	l.Granted = c.now
+	if d`, `	if d`},
+		},
+		By: unit("primary", "TestLeaseStarts"),
+	},
+	{
+		Name: "wheel-place-stale", Also: "",
+		Rule: "what moves in a slot of the wheel knows its new place (package primary, wheel)",
+		Edits: []Edit{
+			{"primary/wheel.go", `		*w.place((*slot)[at]) = p
+`, ``},
+		},
+		By: unit("primary", "TestWheel"),
+	},
+	{
+		Name: "wheel-slot-passed", Also: "",
+		Rule: "a slot of the wheel is passed when it is empty: what is left in it waits for a whole turn (package primary, wheel)",
+		Edits: []Edit{
+			{"primary/wheel.go", `			w.remove(e)
+			return e, true`, `			w.remove(e)
+			w.next++
+			return e, true`},
+		},
+		By: unit("primary", "TestWheel|TestLeases"),
+	},
+	{
+		Name: "wheel-too-far", Also: "",
+		Rule: "what is due later than the wheel reaches waits in its last slot (package primary, wheel)",
+		Edits: []Edit{
+			{"primary/wheel.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
+		},
+		By: unit("primary", "TestWheel|TestLeases"),
+	},
+	{
+		Name: "ended-lease-counted", Also: "",
+		Rule: "a lease that has ended is taken out of the wheel before its place is used again (package primary, endCounting)",
+		Edits: []Edit{
+			{"primary/leases.go", `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
+		if l`, `	case locktable.KindExpire, locktable.KindBreak:
+		if l`},
+		},
+		By: unit("primary", "TestNothingGrows"),
+	},
+	{
+		Name: "expiry-before-renewal", Also: "",
+		Rule: "queued renewals are taken before expiries (DESIGN 5.2)",
+		Edits: []Edit{
+			{"primary/core.go", `	if c.adopting.under {
+		c.adoptSome(adoptStep)
+	}
+	for _, x`, `	if c.adopting.under {
+		c.adoptSome(adoptStep)
+	}
+	if c.p.quorum.Load() && !c.resigning {
+		c.expire()
+	}
+	for _, x`},
+		},
+		By: unit("primary", "TestQueuedRenewals"),
+	},
+}

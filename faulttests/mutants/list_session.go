@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// orderMutants break what comes between the core loop and whoever hands in orders.
+var orderMutants = []Mutant{
+	{
+		Name: "order-answered-early", Also: "",
+		Rule: "the outcome of an order leaves with its batch, durable and checked (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/core.go", `	if x.done != nil {
+		c.cur.answers`, `	if x.order != nil {
+		x.done(out)
+		return
+	}
+	if x.done != nil {
+		c.cur.answers`},
+		},
+		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"),
+	},
+	{
+		Name: "order-flushed-unchecked", Also: "",
+		Rule: "outlets are told, and flushed, behind the check (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
+`, `	for i := range b.answers {
+		if a := &b.answers[i]; a.order != nil && len(a.after) == 0 {
+			a.order.answer(a.out)
+			a.order, a.done = nil, func(locktable.Outcome) {}
+		}
+	}
+`},
+		},
+		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"),
+	},
+	{
+		Name: "order-answered-twice", Also: "",
+		Rule: "an order is answered once (package primary, Order)",
+		Edits: []Edit{
+			{"primary/submit.go", `			o.answer(locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
+			continue
+`, `			o.answer(locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
+`},
+		},
+		By: unit("primary", "TestOrdersAreAnswered"),
+	},
+	{
+		Name: "order-unflushed", Also: "",
+		Rule: "behind the last answer to an outlet comes a flush: nothing of it stays behind (package primary, Outlet)",
+		Edits: []Edit{
+			{"primary/commit.go", `		to.Answer(a.order, a.out)
+	}
+	if to != nil {
+		to.Flush()
+	}`, `		to.Answer(a.order, a.out)
+	}`},
+		},
+		By: unit("primary", "TestOrdersAreAnswered"),
+	},
+	{
+		Name: "orders-turned", Also: "",
+		Rule: "orders are decided as they were handed in (package primary, Submit)",
+		Edits: []Edit{
+			{"primary/submit.go", `		calls = append(calls, &o.c)
+`, `		calls = append([]*call{&o.c}, calls...)
+`},
+		},
+		By: unit("primary", "TestOrdersAreAnswered"),
+	},
+	{
+		Name: "unlogged-unchecked", Also: "",
+		Rule: "what is not logged, a read, a renewal or a keep-alive, leaves behind a check too (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/commit.go", `	if err := p.check(); err != nil {
+		b.fail()
+		return
+	}
+	// The check began`, `	if b.Len() == 0 {
+		b.tell()
+		return
+	}
+	if err := p.check(); err != nil {
+		b.fail()
+		return
+	}
+	// The check began`},
+		},
+		By: unit("primary", "TestFencedReignTells"),
+	},
+	{
+		Name: "keep-alive-unchecked", Also: "",
+		Rule: "a keep-alive is answered when a check has passed that began behind it (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/leases.go", `	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`,
+				`	x.done(locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`},
+		},
+		By: unit("primary", "TestFencedReignTells"),
+	},
+	{
+		Name: "refused-in-flight", Also: "",
+		Rule: "what was in flight when a reign ended is UNKNOWN, never refused: the next one may adopt it (DESIGN 3.6)",
+		Edits: []Edit{
+			{"primary/commit.go", `		b.answers[i].done(unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
+			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/primary/watch"
+`, `	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+`},
+		},
+		By: unit("primary", "TestFencedReignTells|TestOrdersOfAFenced"),
+	},
+	{
+		Name: "living-token-lost", Also: "",
+		Rule: "a loss is told of a token that is dead, and of no other (DESIGN 5.1)",
+		Edits: []Edit{
+			{"primary/hub.go", `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk:
+	default:`, `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk, locktable.KindAppend:
+	default:`},
+		},
+		By: unit("primary", "TestHoldersAreTold"),
+	},
+	{
+		Name: "loss-unchecked", Also: "",
+		Rule: "a loss is told when what ends the grant is durable and checked: else the token lives on (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
+`, `	if len(b.losses) > 0 {
+		p.publish(b)
+	}
+`},
+			{"primary/commit.go", `	p.publish(b)
+	if b.resigns {`, `	if len(b.losses) == 0 {
+		p.publish(b)
+	}
+	if b.resigns {`},
+		},
+		By: unit("primary", "TestNoLoss"),
+	},
+}
+
+// sessionMutants break sessions, at either end.
+var sessionMutants = []Mutant{
+	{
+		Name: "session-outlives-reign", Also: "",
+		Rule: "a session ends with its reign, and says so (package api, Sessions)",
+		Edits: []Edit{
+			{"primary/api/session.go", `		case <-x.reign.Ended():
+			over = true
+`, ``},
+		},
+		By: unit("primary/api", "TestSessionEndsWithTheReign"),
+	},
+	{
+		Name: "session-shares-orders", Also: "",
+		Rule: "an answer goes to the operation that asked: each has an order of its own (package api, session)",
+		Edits: []Edit{
+			{"primary/api/session.go", `		in.slab = in.slab[1:]
+`, ``},
+		},
+		By: unit("primary/api", "TestSessionCarries"),
+	},
+	{
+		Name: "session-asks-for-itself", Also: "",
+		Rule: "an operation that names a client is that client's, not the session's (package convert)",
+		Edits: []Edit{
+			{"shared/wire/convert/frame.go", `	if named := len(o.Client) > 0; named && string(o.Client) != string(client) || !named && o.RequestID == 0 {`,
+				`	if named := len(o.Client) > 0; !named && o.RequestID == 0 {`},
+		},
+		By: unit("primary/api", "TestSessionCarries"),
+	},
+	{
+		Name: "session-keeps-dead-places", Also: "",
+		Rule: "a place in a queue outlives its stream by a TTL, not for ever (DESIGN 5.1)",
+		Edits: []Edit{
+			{"primary/api/session.go", `	x.gone.Store(true)
+`, ``},
+		},
+		By: unit("primary/api", "TestSessionPlaceEnds"),
+	},
+	{
+		Name: "end-is-a-refusal", Also: "",
+		Rule: "the end of a session is UNKNOWN to what was sent on it, whatever ended it (DESIGN 3.6)",
+		Edits: []Edit{
+			{"clientlib/session.go", `		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
+`, ``},
+		},
+		By: unit("clientlib", "TestEndOfASession"),
+	},
+	{
+		Name: "break-is-unsent", Also: "",
+		Rule: "what was sent on a session that broke may have been executed (DESIGN 5.3)",
+		Edits: []Edit{
+			{"clientlib/session.go", `	s.fail(s.c.judgeEnd(to, err, s.welcomed()))`, `	if _, ended := errors.AsType[*wire.Error](err); !ended {
+		err = &wire.Error{Status: cluster.StatusSecondaryMode}
+	}
+	s.fail(err)`},
+		},
+		By: unit("clientlib", "TestEndOfASession"),
+	},
+	{
+		Name: "repeat-under-another-id", Also: "",
+		Rule: "a request keeps its ID through every retry (DESIGN 6)",
+		Edits: []Edit{
+			{"clientlib/client.go", `	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return send(ctx, s, requester`, `	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		if k.tries > 0 {
+			k.who.seq.done(k.id)
+			k.id, _ = k.who.seq.take(prompt, false)
+		}
+		return send(ctx, s, requester`},
+		},
+		By: unit("clientlib", "TestBrokenSession"),
+	},
+	{
+		Name: "late-answer-lands", Also: "",
+		Rule: "a late answer finds nobody: a number is used once in a session (package clientlib, flight)",
+		Edits: []Edit{
+			{"clientlib/session.go", `		s.end(all[place], number, l)`, `		s.end(all[place], all[place].number.Load(), l)`},
+		},
+		By: unit("clientlib", "TestLateAnswer|TestNumber"),
+	},
+	{
+		Name: "cause-is-an-answer", Also: "",
+		Rule: "the cause of a caller's ended context is no answer of the service (package clientlib)",
+		Edits: []Edit{
+			{"clientlib/session.go", `landing{err: ctx.Err()}) // its cause may look like an answer`, `landing{err: context.Cause(ctx)})`},
+		},
+		By: unit("clientlib", "TestCauseIsNoAnswer"),
+	},
+	{
+		Name: "loss-by-name", Also: "",
+		Rule: "a loss ends the lock with that token, not a later grant of the same lock (DESIGN 5.1)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `		if l := k.held(cluster.Token(loss.GetToken())); l != nil && string(l.name) == loss.GetLock() {
+`, `		l := k.held(cluster.Token(loss.GetToken()))
+		k.mu.Lock()
+		for _, x := range k.mu.locks {
+			if string(x.name) == loss.GetLock() {
+				l = x
+			}
+		}
+		k.mu.Unlock()
+		if l != nil {
+`},
+		},
+		By: unit("clientlib", "TestLoss"),
+	},
+	{
+		Name: "lease-from-answer", Also: "",
+		Rule: "the client counts a lease from when it sent its renewal, not from the answer (DESIGN 5.2)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `		ttl := l.TTL()
+		l.grant(ttl, sent, ttl, cluster.LSN(r.GetLsn()))`, `		ttl := l.TTL()
+		l.grant(ttl, max(sent, k.c.opt.Clock.Now()), ttl, cluster.LSN(r.GetLsn()))`},
+		},
+		By: unit("clientlib", "TestLateRenewal"),
+	},
+}
+
+// frameMutants break the messages that are written and read by hand.
+var frameMutants = []Mutant{
+	{
+		Name: "answer-field-swapped", Also: "",
+		Rule: "an answer written by hand says what the generated code would (package wire, Frame)",
+		Edits: []Edit{
+			{"shared/wire/frame.go", `	q = appendNumber(q, tagLSN, a.LSN)
+	q = appendNumber(q, tagAnswerToken, a.Token)`, `	q = appendNumber(q, tagLSN, a.Token)
+	q = appendNumber(q, tagAnswerToken, a.LSN)`},
+		},
+		By: unit("shared/wire/convert", "TestAnswerFrames"),
+	},
+	{
+		Name: "receipt-field-swapped", Also: "",
+		Rule: "a receipt read by hand says what the generated code would (package wire, Frame)",
+		Edits: []Edit{
+			{"shared/wire/frame.go", `		case tagOffset:
+			r.Offset = int64(v)
+		case tagLength:
+			r.Length = int64(v)`, `		case tagOffset:
+			r.Length = int64(v)
+		case tagLength:
+			r.Offset = int64(v)`},
+		},
+		By: unit("shared/wire/convert", "TestAnswerFrames"),
+	},
+	{
+		Name: "request-tags-swapped", Also: "",
+		Rule: "the format is protobuf's, also where both ends are written by hand (package wire, Frame)",
+		Edits: []Edit{
+			{"shared/wire/frame.go", `	tagRequestID   = 2 << 3
+	tagLowWater    = 3 << 3`, `	tagRequestID   = 3 << 3
+	tagLowWater    = 2 << 3`},
+		},
+		By: unit("shared/wire/convert", "TestOperationFrames"),
+	},
+	{
+		Name: "token-is-a-ttl", Also: "",
+		Rule: "a field is read as the operation's that it stands in (package wire, OperationFrame)",
+		Edits: []Edit{
+			{"shared/wire/frame.go", `		case tag == tagTTLOrToken && o.Kind == OperationAcquire:`, `		case tag == tagTTLOrToken && o.Kind != OperationRelease:`},
+		},
+		By: unit("shared/wire/convert", "TestOperationFrames"),
+	},
+	{
+		Name: "zero-sum-left-out", Also: "",
+		Rule: "a number that is present and 0 is not absent (package wire, Frame)",
+		Edits: []Edit{
+			{"shared/wire/frame.go", `	if q.Crc32C != nil { // present, 0 or not`, `	if q.GetCrc32C() != 0 {`},
+		},
+		By: unit("shared/wire/convert", "TestOperationFrames"),
+	},
+}

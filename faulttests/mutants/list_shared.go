@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// sharedMutants break locks that several hold: turns, phases and downgrades.
+var sharedMutants = []Mutant{
+	{
+		Name: "reader-overtakes-writer",
+		Rule: "behind a waiting writer readers wait too (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	return mode == ModeShared && !l.exclusive() && l.head == nil`, `	return mode == ModeShared && !l.exclusive()`},
+		},
+		By: unit("shared/locktable", "TestRandomRequests"),
+	},
+	{
+		Name: "writer-among-readers",
+		Rule: "an exclusive holder is alone (package locktable, invariant 1)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	case l.holders() > 1:
+`, ``},
+			{"shared/locktable/sharing.go", `	return s.phase != 0 || l.head != nil && l.holders() == 0`, `	return s.phase != 0 || l.head != nil`},
+		},
+		By: unit("shared/locktable", "TestRandomRequests"),
+	},
+	{
+		Name: "phase-of-one",
+		Rule: "all readers who wait have their turn together (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `		t.setPhase(l, r.LSN)`, `		t.setPhase(l, s.waiters[0].lsn+1)`},
+			{"shared/locktable/sharing.go", `	case g.mode == ModeExclusive && len(s.waiters) > 0:
+		d.grantAll(s.waiters)`, `	case g.mode == ModeExclusive && len(s.waiters) > 0:
+		d.grantAll(s.waiters[:1])`},
+		},
+		By: unit("shared/locktable", "TestRandomRequests"),
+	},
+	{
+		Name: "downgrade-wakes-nobody",
+		Rule: "a downgrade begins a phase (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	t.beginPhase(l, r)
+`, ``},
+			{"shared/locktable/sharing.go", `	if l.sharing != nil {
+		d.grantAll(l.sharing.waiters)
+	}
+	return dec`, `	return dec`},
+		},
+		By: unit("shared/locktable", "TestRandomRequests"),
+	},
+	{
+		Name: "left-behind-nobody",
+		Rule: "when the last writer that waits leaves, those behind it have their turn (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/table.go", `		if last {
+			t.beginPhase(w.lock, r)
+		}
+`, `		_ = last
+`},
+			{"shared/locktable/sharing.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing == nil {`},
+		},
+		By: unit("shared/locktable", "TestRandomRequests"),
+	},
+	{
+		Name: "late-reader-joins",
+		Rule: "who comes after a phase began is not of it (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	return s.waiters[:n]`, `	_ = n
+	return s.waiters`},
+		},
+		By: unit("shared/locktable", "TestALongPhase"),
+	},
+	{
+		Name: "shared-token-appends",
+		Rule: "only an exclusive token writes (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	if t.live(q.Lock, q.Token).mode == ModeExclusive {`, `	if t.live(q.Lock, q.Token).mode <= ModeShared {`},
+			{"shared/locktable/legal.go", `g == nil || g.mode != ModeExclusive {`, `g == nil {`},
+			{"primary/slots.go", `!live || g.Mode != locktable.ModeExclusive {`, `!live || g.Token == 0 {`},
+		},
+		By: unit("primary", "TestOnlyAnExclusiveTokenAppends"),
+	},
+	{
+		Name: "phase-lost-at-the-end-of-the-log",
+		Rule: "the next reign completes a phase that was cut (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/decide_time.go", `		t.grantOwed(&d, t.locks.get(name))
+	}
+	return d.recs`, `		_ = name
+	}
+	return d.recs`},
+		},
+		By: unit("shared/locktable", "TestACutPhaseIsCompleted"),
+	},
+	{
+		Name: "phase-not-in-checkpoint",
+		Rule: "a checkpoint holds what is owed (package locktable, Turns)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `				s.Phase = sh.phase
+`, ``},
+		},
+		By: unit("shared/locktable", "TestACutPhaseIsCompleted"),
+	},
+	{
+		Name: "phase-ends-with-its-frame",
+		Rule: "a phase of very many goes on in the next batches (package locktable, Turns)",
+		Edits: []Edit{
+			{"primary/owed.go", `func (c *core) owes() bool { return !c.resigning && c.table.Owes() }`, `func (c *core) owes() bool { return false }`},
+		},
+		By: unit("primary", "TestAPhaseOfManyOutlivesACrash"),
+	},
+	{
+		Name: "one-lease-for-all-sharers",
+		Rule: "each holder has a lease of its own, counted by the next reign too (leases)",
+		Edits: []Edit{
+			{"shared/locktable/lease.go", `				if !yield(&g.Lease) {`, `				if g == l && !yield(&g.Lease) {`},
+		},
+		By: unit("primary", "TestEachSharerHasALeaseOfItsOwn"),
+	},
+	{
+		Name: "clear-waits-for-the-oldest",
+		Rule: "under failover-policy clear the wait is as long as the longest lease (DESIGN 3.7)",
+		Edits: []Edit{
+			{"primary/takeover.go", `		if l.Token() != 0 {
+			longest`, `		if l.Token() != 0 && longest == 0 {
+			longest`},
+		},
+		By: unit("primary", "TestClearWaitsForEverySharer"),
+	},
+	{
+		Name: "phases-add-up",
+		Rule: "those who hold a lock and those who wait to share it are bounded together (package locktable, MaxHolders)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue`, `l.sharedWaiting() >= MaxHolders+MaxQueue`},
+		},
+		By: unit("shared/locktable", "TestPhasesDoNotAddUp"),
+	},
+	{
+		Name: "downgrade-while-exported",
+		Rule: "a checkpoint is the state at one LSN, a downgrade behind it is not in it (package locktable, Export)",
+		Edits: []Edit{
+			{"shared/locktable/sharing.go", `	if at := t.stamp(); at != 0 {`, `	if at := t.stamp(); at == 1 {`},
+		},
+		By: unit("shared/locktable", "Export|TestRandomRequests"),
+	},
+	{
+		Name: "reader-before-the-bytes",
+		Rule: "a grant is answered when the files of its lock have what was appended before (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/core.go", `		after = c.writingUnder(r.Lock)
+`, ``},
+		},
+		By: unit("primary", "TestAReaderBehindADowngrade"),
+	},
+	{
+		Name: "clear-told-to-nobody",
+		Rule: "holders are told that a clear ended their grants (DESIGN 5.1, losses)",
+		Edits: []Edit{
+			{"primary/hub.go", `			c.loseAll(r)
+`, `			_ = c.loseAll
+`},
+		},
+		By: unit("primary", "TestEveryHolderIsToldOfAClear"),
+	},
+	{
+		Name: "one-loss-a-lock",
+		Rule: "all who lose a lock before its next grant are told whose that is (package watch)",
+		Edits: []Edit{
+			{"primary/watch/loss.go", `open[told.Lock] = append(open[told.Lock], told)`, `open[told.Lock] = []*pb.Loss{told}`},
+		},
+		By: unit("primary/watch", "TestSeveralLoseALockAtOnce"),
+	},
+	{
+		Name: "reset-shows-nobody",
+		Rule: "a reset whose next holder was not read is read again (primary/api)",
+		Edits: []Edit{
+			{"primary/api/reset.go", `	return l.view.Holders == 0
+`, `	return true
+`},
+		},
+		By: unit("primary/api", "TestAResetOfManySharersLosesNoLock"),
+	},
+	{
+		Name: "history-of-the-oldest",
+		Rule: "the history shows all who hold a lock (primary/api)",
+		Edits: []Edit{
+			{"primary/api/history.go", `	if l.Holders < 2 {`, `	if l.Holders >= 0 {`},
+		},
+		By: unit("primary/api", "TestHistoryTellsEverySharer"),
+	},
+	{
+		Name: "history-without-mode",
+		Rule: "what ended says how it was held (package history)",
+		Edits: []Edit{
+			{"shared/history/record.go", `Mode: g.Mode, Holder`, `Holder`},
+		},
+		By: unit("primary/api", "TestHistoryTellsTheMode"),
+	},
+	{
+		Name: "verify-takes-readers-for-writers",
+		Rule: "a token that is verified is told to be shared (VerifyRequest)",
+		Edits: []Edit{
+			{"primary/api/service.go", `mode = pb.Mode(g.Mode).Enum()`, `mode = pb.Mode_MODE_EXCLUSIVE.Enum()`},
+		},
+		By: unit("primary/api", "TestVerifyTellsTheMode"),
+	},
+	{
+		Name: "unheard-counts-the-oldest",
+		Rule: "every lease that was not heard in this reign counts (TableStatus)",
+		Edits: []Edit{
+			{"primary/api/status.go", `	for i := range x.others {`, `	for i := range x.others[:0] {`},
+		},
+		By: unit("primary/api", "TestEverySharerCountsAsUnheard"),
+	},
+	{
+		Name: "loss-of-the-oldest",
+		Rule: "who is not the oldest holder may be live all the same (clientlib, Loss)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `s.live || info.holds(l.token)`, `s.live || info.Holder != nil && info.Holder.Token == l.token`},
+		},
+		By: unit("clientlib", "TestLossOfOneOfManySharers"),
+	},
+	{
+		Name: "loss-without-asking",
+		Rule: "of more holders than are listed the service is asked about the one (clientlib, Loss)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `!info.holds(l.token) && !info.listsAll() {`, `!info.holds(l.token) && info.Holders < 0 {`},
+		},
+		By: unit("clientlib", "TestLossOfOneOfManySharers"),
+	},
+	{
+		Name: "why-names-the-first-to-end",
+		Rule: "who wants a shared lock alone waits for the last of its holders (holdfast why)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/why.go", `left > stuck.GetRemainingMs()`, `left < stuck.GetRemainingMs()`},
+		},
+		By: unit("cmd/holdfast/cli", "TestWhyAdvice"),
+	},
+	{
+		Name: "sharer-leads",
+		Rule: "who shares the lock of an election leads nobody (clientlib/election)",
+		Edits: []Edit{
+			{"clientlib/election/observe.go", `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)`, `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)+"?"`},
+		},
+		By: unit("clientlib/election", "TestObserver$"),
+	},
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// warmMutants break the takeover with a warm table, which leaves most of what it adopts
+// unread, and the exports that warm tables and checkpoints are made of.
+var warmMutants = []Mutant{
+	{
+		Name: "one-base-linked", Also: "",
+		Rule: "a base that nobody has read is adopted with the one before (package volume, resume)",
+		Edits: []Edit{
+			{"shared/volume/resume.go", `		a.bases = append(a.bases, lsn)
+`, `		if len(a.bases) == 0 {
+			a.bases = append(a.bases, lsn)
+		}
+`},
+		},
+		By: unit("shared/volume", "TestWarmTakeoverKeeps"),
+	},
+	{
+		Name: "fallback-log-left", Also: "",
+		Rule: "with a base that nobody has read, the log is adopted from the one before, or from its beginning (package volume, resume)",
+		Edits: []Edit{
+			{"shared/volume/resume.go", `	if a.Unread.From, err = v.fallback(path, a.Unread.Bases); err != nil {
+		return nil, err
+	}
+`, `	if len(a.Unread.Bases) > 0 {
+		a.Unread.From = a.Unread.Bases[0]
+	}
+`},
+		},
+		By: unit("shared/volume", "TestWarmTakeoverKeeps"),
+	},
+	{
+		Name: "unread-unverified", Also: "",
+		Rule: "what was adopted unread is verified before older reigns are removed (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if p.unread == nil {
+		return true
+	}`, `	if p.unread == nil || len(p.unread.Bases) < 1<<20 {
+		return true
+	}`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "unread-log-unverified", Also: "",
+		Rule: "the adopted segments that nobody has read are verified too (package volume, unread)",
+		Edits: []Edit{
+			{"shared/volume/unread.go", `	return damaged, errors.Join(err, r.verifyLog(u, resting))`, `	if u.UpTo > 1<<62 {
+		err = errors.Join(err, r.verifyLog(u, resting))
+	}
+	return damaged, err`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "unread-base-unverified", Also: "",
+		Rule: "the adopted checkpoints that nobody has read are verified (package volume, unread)",
+		Edits: []Edit{
+			{"shared/volume/unread.go", `	for _, at := range u.Bases {
+		if cerr`, `	for _, at := range u.Bases[len(u.Bases):] {
+		if cerr`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "unread-log-read-short", Also: "",
+		Rule: "verification reads the log up to the last adopted record, not to the first thing that looks like its end (package volume, unread)",
+		Edits: []Edit{
+			{"shared/volume/unread.go", `	if len(u.Bases) > 0 && u.Bases[0].LSN <= u.UpTo {
+		opt.AtLeast = u.Bases[0]
+	}
+`, ``},
+			{"shared/volume/unread.go", `From: u.From, UpTo: u.UpTo,`, `From: u.From, UpTo: u.From.LSN + 1,`},
+		},
+		By: unit("shared/volume", "TestWarmTakeoverReadsTheTail"),
+	},
+	{
+		Name: "older-removed-unread", Also: "",
+		Rule: "older reigns are removed only when what was adopted unread has been verified (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	sound := p.verifyUnread()
+	if sound {
+		p.removeOlder()
+	}`, `	p.removeOlder()
+	sound := p.verifyUnread()`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "older-removed-unsound", Also: "",
+		Rule: "where what was adopted is damaged, older reigns stay until there is a checkpoint (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if sound {
+		p.removeOlder()
+	}`, `	p.removeOlder()`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "damage-not-replaced", Also: "",
+		Rule: "where what was adopted is damaged a checkpoint is written at once (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `		case (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after):`, `		case p.logBytes.Load() > p.logLimit.Load() && now.After(after):`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "damaged-base-kept", Also: "",
+		Rule: "a damaged checkpoint is not the one before: what lies behind it stays (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if err := p.reign.RemoveCheckpoints(p.damaged...); err != nil {`, `	if err := p.reign.RemoveCheckpoints(); err != nil {`},
+		},
+		By: unit("primary", "TestWhatAWarmTakeover"),
+	},
+	{
+		Name: "export-unstamped", Also: "",
+		Rule: "a change during an export is not in it: clients and files carry the LSN of their last change (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `	if len(t.exports) == 0 {
+		return 0
+	}
+	return t.lsn + 1`, `	return 0`},
+		},
+		By: unit("shared/locktable", "Export"),
+	},
+	{
+		Name: "export-with-later-grants", Also: "",
+		Rule: "a grant that comes during an export is not in it (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `		if l.sharing == nil && l.token != 0 && l.changedAt() <= x.at {`, `		if l.sharing == nil && l.token != 0 {`},
+		},
+		By: unit("shared/locktable", "Export"),
+	},
+	{
+		Name: "export-with-later-receipts", Also: "",
+		Rule: "a receipt that comes during an export is not in it (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `		if c.receipts[i].lsn <= x.at {
+			to = append`, `		if c.receipts[i].lsn > 0 {
+			to = append`},
+		},
+		By: unit("shared/locktable", "Export"),
+	},
+	{
+		Name: "export-unsaved", Also: "",
+		Rule: "what a change takes away during an export is saved with it first (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `		if !passed && l.changedAt() <= x.at {`, `		if !passed && l.changedAt() <= x.at && l.name == "" {`},
+		},
+		By: unit("shared/locktable", "Export"),
+	},
+	{
+		Name: "export-loses-its-place", Also: "",
+		Rule: "an export that stands at a place in a queue goes on behind it when that place is left (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `		if x.place == w {
+			x.place = w.next
+		}
+`, ``},
+		},
+		By: unit("shared/locktable", "TestExportStandsAt"),
+	},
+}

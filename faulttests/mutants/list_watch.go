@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// watchMutants break what watchers are promised: events in order and without gaps, a
+// reset that is the state at its LSN, and nobody who is held up.
+var watchMutants = []Mutant{
+	{
+		Name: "event-before-check", Also: "",
+		Rule: "an event leaves like an answer: durable, and then checked (DESIGN 4, basis)",
+		Edits: []Edit{
+			{"primary/commit.go", `	if err := p.check(); err != nil {
+		b.fail()
+		return
+	}
+	// The check began`, `	p.publish(b)
+	if err := p.check(); err != nil {
+		b.fail()
+		return
+	}
+	// The check began`},
+			{"primary/commit.go", `	p.publish(b)
+	if b.resigns {
+		p.drain`, `	if b.resigns {
+		p.drain`},
+		},
+		By: unit("primary", "^TestNoEventLeavesBeforeTheCheck$"),
+	},
+	{
+		Name: "event-behind-answers", Also: "",
+		Rule: "nobody reads a table that the hub was not told of: a reset rests on that (package watch)",
+		Edits: []Edit{
+			{"primary/commit.go", `	p.publish(b)
+	if b.resigns {
+		p.drain`, `	defer p.publish(b)
+	if b.resigns {
+		p.drain`},
+		},
+		By: unit("primary", "^TestTheHubHearsBeforeTheAnswer$"),
+	},
+	{
+		Name: "resume-skips-one", Also: "",
+		Rule: "a resumed watch is told everything after its LSN",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `			if e.lsn <= after || `, `			if e.lsn <= after+1 || `},
+		},
+		By: unit("primary/watch", "^TestWhoIsToldWhat$"),
+	},
+	{
+		Name: "resume-tells-twice", Also: "",
+		Rule: "nobody is told an event twice, not even one who is ahead of the server",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `	case w.mu.end != nil || cluster.LSN(e.GetLsn()) <= w.mu.after:`, `	case w.mu.end != nil:`},
+		},
+		By: unit("primary/watch", "^TestAClientThatIsAheadIsToldNothingTwice$"),
+	},
+	{
+		Name: "too-old-resumes", Also: "",
+		Rule: "where events are kept no more, a watch begins anew and says so",
+		Edits: []Edit{
+			{"primary/watch/hub.go", `	if after < oldest {
+		return nil, false
+	}`, `	if after < oldest {
+		after = oldest
+	}`},
+		},
+		By: unit("primary/watch", "^TestTheRingIsBounded$"),
+	},
+	{
+		Name: "leap-untold", Also: "",
+		Rule: "a table that came in place of events is a gap, for everybody who watches",
+		Edits: []Edit{
+			{"primary/watch/feed.go", `	if at != h.in.end {
+		h.leap(at)
+	}`, `	h.in.end = at`},
+		},
+		By: clusters(),
+	},
+	{
+		Name: "gap-by-number", Also: "",
+		Rule: "of two logs at one LSN, only the one with the same chain value is the same (package watch)",
+		Edits: []Edit{
+			{"primary/watch/feed.go", `	if at != h.in.end {
+		h.leap(at)`, `	if at.LSN != h.in.end.LSN {
+		h.leap(at)`},
+		},
+		By: unit("primary/watch", "^TestAnotherLogIsAGap$"),
+	},
+	{
+		Name: "missed-untold", Also: "",
+		Rule: "a hub that could not hand events out in time says so",
+		Edits: []Edit{
+			{"primary/watch/hub.go", `	if missed {
+		h.endAll`, `	if missed && len(h.mu.chunks) == 0 {
+		h.endAll`},
+		},
+		By: unit("primary/watch", "^TestAHubThatIsTooSlowIsAGap$"),
+	},
+	{
+		Name: "slow-drops", Also: "",
+		Rule: "a slow watcher is cut and told so: it never misses an event without knowing",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `		w.mu.end = &End{Status: cluster.StatusCancelled, Message: message}
+		w.mu.endLSN, w.mu.events = w.mu.told, nil
+		w.h.mu.cut = append(w.h.mu.cut, w)`, `		_ = message`},
+		},
+		By: unit("primary/watch", "^TestASlowWatcherIsCut$"),
+	},
+	{
+		Name: "stale-replica-serves", Also: "",
+		Rule: "a replica that is not fed serves no watches",
+		Edits: []Edit{
+			{"primary/watch/hub.go", `	case h.in.feed.pushed && time.Since(h.in.fed) > h.stale:`, `	case h.in.feed.pushed && time.Since(h.in.fed) > 1000*h.stale:`},
+		},
+		By: unit("primary/watch", "^TestASilentReplicaServesNobody$"),
+	},
+	{
+		Name: "reset-claims-more", Also: "",
+		Rule: "a reset is of the LSN of its content, not of a later one",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `		case cluster.LSN(e.GetLsn()) <= at:`, `		case cluster.LSN(e.GetLsn()) <= h.mu.end.LSN:`},
+		},
+		By: unit("primary/watch", "^TestSettle$"),
+	},
+	{
+		Name: "reset-of-many-moments", Also: "",
+		Rule: "a reset that is read in pages is brought to one LSN",
+		Edits: []Edit{
+			{"primary/api/reset.go", `	for p, events := range of {
+		if !p.settle(events) {
+			return false
+		}
+	}
+	return true`, `	return true`},
+		},
+		By: unit("primary/api", "^TestResetOfALargeTable$"),
+	},
+	{
+		Name: "reset-goes-back", Also: "",
+		Rule: "no reset is of an earlier state than was told",
+		Edits: []Edit{
+			{"primary/api/reset.go", `	case reading.Local && reading.LSN < x.told:`, `	case reading.Local && reading.LSN+1000 < x.told:`},
+		},
+		By: unit("primary/api", "^TestNoResetToAnEarlierState$"),
+	},
+	{
+		Name: "half-reset-resumes", Also: "",
+		Rule: "who heard a part of a reset hears it from the start",
+		Edits: []Edit{
+			{"primary/api/sse.go", `		return x.write(encodeEvent(fromReset, &b))`, `		return x.write(encodeEvent("", &b))`},
+		},
+		By: unit("primary/api", "^TestResetThatWasCutBeginsAnew$"),
+	},
+	{
+		Name: "deaf-client-stays", Also: "",
+		Rule: "a client that takes nothing is cut",
+		Edits: []Edit{
+			{"primary/api/sse.go", `			_ = x.c.SetWriteDeadline(time.Now().Add(sseWait)) // not`, `			_ = time.Now().Add(sseWait) // not`},
+		},
+		By: unit("primary/api", "^TestClientThatNeverReadsIsCut$"),
+	},
+	{
+		Name: "watch-taken-back", Also: "",
+		Rule: "a client does not take a reset to an earlier state than it yielded",
+		Edits: []Edit{
+			{"clientlib/watch.go", `r.GetReset_() != nil && at < w.seen {`, `r.GetReset_() != nil && at < w.seen/2 {`},
+		},
+		By: unit("clientlib", "^TestNoWatchGoesBack$"),
+	},
+	{
+		Name: "mirror-builds-on-half", Also: "",
+		Rule: "a reset that was cut leaves nothing behind",
+		Edits: []Edit{
+			{"clientlib/mirror.go", `		if e.Reset.Part == 0 {
+			m.coming, m.part,`, `		if m.part = e.Reset.Part; m.coming == nil {
+			m.coming, m.part,`},
+		},
+		By: unit("clientlib", "^TestAMirrorShowsNoHalfReset$"),
+	},
+	{
+		Name: "mirror-keeps-half", Also: "",
+		Rule: "a message that does not fit changes nothing",
+		Edits: []Edit{
+			{"clientlib/mirror.go", `			x.undo()
+			return false`, `			return false`},
+		},
+		By: unit("clientlib", "^TestAMirrorTakesBackWhatDoesNotFit$"),
+	},
+	{
+		Name: "mirror-forgets-queue", Also: "",
+		Rule: "a mirror is the table at its LSN",
+		Edits: []Edit{
+			{"clientlib/mirrorstate.go", `		if l.QueueLength > 0 { // a lock with a queue is granted to those in line
+			l.QueueLength--
+		}
+`, ``},
+		},
+		By: unit("clientlib", "^TestAMirrorIsTheTable$"),
+	},
+}

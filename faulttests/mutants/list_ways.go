@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// wayMutants break the front ends that CLUSTER does not name, and what they rest on.
+var wayMutants = []Mutant{
+	{
+		Name: "ws-any-origin", Also: "",
+		Rule: "a page of another site is refused unless its origin was let in (package ws, Origins)",
+		Edits: []Edit{
+			{"primary/api/ws/origin.go", `	if err == nil {
+		return nil
+	}`, `	if err == nil || r.Header.Get("Origin") != "null" {
+		return nil
+	}`},
+		},
+		By: unit("primary/api/ws", "^TestOrigins$"),
+	},
+	{
+		Name: "ws-handshake-is-a-get", Also: "",
+		Rule: "a handshake is held to what HTTP holds a POST to, though it is a GET (package ws, Origins)",
+		Edits: []Edit{
+			{"primary/api/ws/origin.go", `	post.Method = http.MethodPost
+`, ``},
+		},
+		By: unit("primary/api/ws", "^TestOrigins$"),
+	},
+	{
+		Name: "ws-origin-by-prefix", Also: "",
+		Rule: "a pattern stands for the whole origin (package ws, CheckOrigin)",
+		Edits: []Edit{
+			{"primary/api/ws/origin.go", `path.Match(strings.ToLower(pattern), origin)`, `path.Match(strings.ToLower(pattern)+"*", origin)`},
+		},
+		By: unit("primary/api/ws", "^TestOrigins$"),
+	},
+	{
+		Name: "ws-unread-unbounded", Also: "",
+		Rule: "a client that leaves too much unread is cut (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/outbox.go", `	case b.mu.bytes+b.counts(len(m)) > b.limit:`, `	case b.mu.bytes+b.counts(len(m)) > 1000*b.limit:`},
+		},
+		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"),
+	},
+	{
+		Name: "ws-large-is-unread", Also: "",
+		Rule: "one message may be as large as it is: who reads gets it (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/outbox.go", `return min(n, b.limit/2) }`, `return n }`},
+		},
+		By: unit("primary/api/ws", "^TestALargeMessageIsTold$"),
+	},
+	{
+		Name: "ws-cut-listens-to-contexts", Also: "",
+		Rule: "a connection that is cut ends, whatever reads from it (package ws, conn)",
+		Edits: []Edit{
+			{"primary/api/ws/ws.go", `		h.conn.Close() //nolint:errcheck // it may have ended
+`, ``},
+		},
+		By: unit("primary/api/ws", "^TestAMessageInsteadOfAClose$"),
+	},
+	{
+		Name: "ws-only-data-counts", Also: "",
+		Rule: "all bytes of a message count while its operation has no answer (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/conn.go", `id, size := bytes.Clone(m.id), m.size`, `id, size := bytes.Clone(m.id), 0`},
+		},
+		By: unit("primary/api/ws", "^TestWhatWaitsIsCounted$"),
+	},
+	{
+		Name: "ws-white-space-is-kept", Also: "",
+		Rule: "an acquire that waits keeps no white space (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/message.go", `		if err := json.Compact(&b, f.raw); err != nil {
+			b.Write(f.raw) // whoever decodes it will say what is wrong
+		}`, `		b.Write(f.raw)`},
+		},
+		By: unit("primary/api/ws", "^TestAnAcquireThatWaitsKeepsLittle$"),
+	},
+	{
+		Name: "ws-hello-again-is-deaf", Also: "",
+		Rule: "what is lost while a client says hello again is told (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/conn.go", `	old := x.losses[g.client]
+`, `	old := x.losses[g.client]
+	if old != nil {
+		old()
+	}
+`},
+		},
+		By: unit("primary/api/ws", "^TestHelloAgain$"),
+	},
+	{
+		Name: "replica-forwards-what-is-wrong", Also: "",
+		Rule: "what a primary would certainly refuse is refused by the server that has it (package api, Forwarding)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `	if x, wrong := h.wrong(o); wrong {`, `	if x, wrong := h.wrong(o); wrong && h.s.self == 0 {`},
+		},
+		By: unit("primary/api", "^TestReplicaRefusesWhatIsWrong$"),
+	},
+	{
+		Name: "ws-cut-without-a-word", Also: "",
+		Rule: "whoever is cut for what it leaves unread gets the reason, behind a whole message (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/outbox.go", `			return x.c.Close(last.Code, last.Reason)`, `			return x.c.CloseNow()`},
+		},
+		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"),
+	},
+	{
+		Name: "ws-watch-does-not-wait", Also: "",
+		Rule: "a watch waits for room, so that a client that does not read is cut for nothing but what it asked for (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/watch.go", `	if err := t.x.out.room(ctx, len(m)); err != nil {`, `	if err := t.x.out.room(ctx, -len(m)<<20); err != nil {`},
+		},
+		By: unit("primary/api/ws", "^TestAWatchThatIsNotReadWaits$"),
+	},
+	{
+		Name: "ws-waiting-takes-room", Also: "",
+		Rule: "acquires that wait take no room from other operations (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/flight.go", `	if m.op == "acquire" && m.has("wait") {`, `	if m.op == "acquire" && m.has("waits") {`},
+		},
+		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"),
+	},
+	{
+		Name: "ws-room-is-not-given-back", Also: "",
+		Rule: "an answer makes room for the next operation (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/flight.go", `	f.mu.bytes -= int64(bytes)
+`, ``},
+		},
+		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"),
+	},
+	{
+		Name: "ws-connections-unbounded", Also: "",
+		Rule: "connections are bounded, and one that ended is none (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/ws.go", `	delete(s.mu.conns, x)
+`, `	_ = x
+`},
+		},
+		By: unit("primary/api/ws", "^TestConnectionsAreBounded$"),
+	},
+	{
+		Name: "ws-message-unbounded", Also: "",
+		Rule: "a message is bounded (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/ws.go", `	c.SetReadLimit(s.opt.Limits.Message)
+`, `	c.SetReadLimit(64 << 20)
+`},
+		},
+		By: unit("primary/api/ws", "^TestMessagesAreBounded$"),
+	},
+	{
+		Name: "ws-silence-is-life", Also: "",
+		Rule: "a client that answers no ping is cut (package ws, Bounds)",
+		Edits: []Edit{
+			{"primary/api/ws/outbox.go", `		if err := x.pong(ctx, every); err != nil {
+			return err
+		}`, `		go x.pong(ctx, every) //nolint:errcheck // a mutant`},
+		},
+		By: unit("primary/api/ws", "^TestSilenceIsBounded$"),
+	},
+	{
+		Name: "ws-connection-is-life", Also: "",
+		Rule: "an open connection renews nothing (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/outbox.go", `		if x.writing.Load() {
+			continue
+		}`, `		if x.writing.Load() {
+			continue
+		}
+		x.s.door.Call(ctx, "keepalive", []byte("{\"client_id\":\"c\"}"))`},
+		},
+		By: unit("primary/api/ws", "^TestAConnectionRenewsNothing$"),
+	},
+	{
+		Name: "ws-place-outlives-its-caller", Also: "",
+		Rule: "an acquire under IDs that the server made ends with its connection (package api, Calls without IDs)",
+		Edits: []Edit{
+			{"primary/api/ws/conn.go", `return x.s.door.Call(ctx, op, body).Body })`, `return x.s.door.Call(context.WithoutCancel(ctx), op, body).Body })`},
+		},
+		By: unit("primary/api/ws", "^TestPlacesInTheQueue$"),
+	},
+	{
+		Name: "ws-request-of-a-stranger", Also: "",
+		Rule: "a request with an ID and no client is of the client that said hello, wherever it comes back (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/message.go", `		m.fields = append(m.fields, field{"client_id", encode(client)})
+`, `		m.fields = append(m.fields, field{"client_id", encode(client + m.op)})
+`},
+		},
+		By: unit("primary/api/ws", "^TestReconnect$"),
+	},
+	{
+		Name: "ws-stops-at-once", Also: "",
+		Rule: "a server that stops says so behind the answers to what is under way (package ws, Server.Stop)",
+		Edits: []Edit{
+			{"primary/api/ws/ws.go", `			case <-x.flight.quiet():
+			case <-told.Done():
+			}`, `			default:
+				_ = told
+			}`},
+		},
+		By: unit("primary/api/ws", "^TestStop$"),
+	},
+	{
+		Name: "ws-half-a-character", Also: "",
+		Rule: "what is appended is what was sent: text that stands for no bytes is refused (package ws)",
+		Edits: []Edit{
+			{"primary/api/ws/message.go", `		if !whole(f.raw) {`, `		if !whole(f.raw[:2]) {`},
+		},
+		By: unit("primary/api/ws", "^TestAppendings$"),
+	},
+	{
+		Name: "replica-tells-no-loss", Also: "",
+		Rule: "every server that is fed tells a holder what it loses (package watch, Hub.Losses)",
+		Edits: []Edit{
+			{"replica/replica.go", `	r.feed.Frames(p.Before, r.mu.at, p.Epoch, p.Frames, taken)`, `	r.feed.Frames(p.Before, r.mu.at, p.Epoch, p.Frames, taken[:0])`},
+		},
+		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"),
+	},
+	{
+		Name: "release-is-a-loss", Also: "",
+		Rule: "a holder's own release takes nothing from it (package watch, Hub.Losses)",
+		Edits: []Edit{
+			{"replica/replica.go", `rec.Kind == locktable.KindRelease && rec.Client == g.Client`, `rec.Kind == locktable.KindRelease && rec.Client == ""`},
+		},
+		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"),
+	},
+	{
+		Name: "missed-losses-unsaid", Also: "",
+		Rule: "where losses may be missing, who listens is told that (package watch, Hub.Losses)",
+		Edits: []Edit{
+			{"primary/watch/hub.go", `	if why.Gap {
+		h.tellGap()
+	}`, ``},
+		},
+		By: unit("primary/watch", "^TestLossesOfAll$"),
+	},
+	{
+		Name: "clear-untold", Also: "",
+		Rule: "who listens over the end of a reign hears that the next one cleared the table (package watch, ClearedOf)",
+		Edits: []Edit{
+			{"primary/hub.go", `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch != nil {`, `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch == nil {`},
+		},
+		By: unit("primary", "^TestAClearIsToldToAll$"),
+	},
+	{
+		Name: "clear-is-no-loss", Also: "",
+		Rule: "a ForceClear is a loss of everybody's (package watch, ClearedOf)",
+		Edits: []Edit{
+			{"primary/watch/loss.go", `		if l.Client == "" {
+			for client`, `		if l.Client == "*" {
+			for client`},
+		},
+		By: unit("primary/watch", "^TestLossesOfAll$"),
+	},
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// expect is an offset to append at: mostly where the file was heard to end.
+func (w *wanderer) expect(file cluster.FileName) *int64 {
+	at := w.sums[file]
+	if w.rng.IntN(4) == 0 {
+		at = int64(w.rng.IntN(5000))
+	}
+	return &at
+}
+
+// expected checks an answer to an append against the offset that it expected: it went
+// there or nowhere.
+func (w *wanderer) expected(q *locktable.Request, out locktable.Outcome) {
+	if w.sums == nil {
+		w.sums = map[cluster.FileName]int64{}
+	}
+	switch out.Status {
+	case cluster.StatusOK:
+		if q.At != nil && out.Offset != *q.At {
+			w.story.Ledger.violation("I5: %s/%d expected offset %d of %s and was appended at %d", q.Client, w.next, *q.At, q.File, out.Offset)
+		}
+		w.sums[q.File] = out.Offset + out.Length
+	case cluster.StatusOffsetMismatch:
+		if q.At == nil || out.Offset == *q.At {
+			w.story.Ledger.violation("I5: %s/%d to %s was refused at the offset %d that it expected", q.Client, w.next, q.File, out.Offset)
+		}
+		w.sums[q.File] = out.Offset
+		w.story.Ledger.refuse(q.Data)
+	case cluster.StatusFileSealed:
+		w.story.Ledger.refuse(q.Data)
+	}
+}
+
+// seal ends the present generation, which goes on as the next one after a rotation.
+func (w *wanderer) seal(ctx context.Context, file cluster.FileName) {
+	if out := w.held(ctx, locktable.Request{Op: locktable.OpSeal, File: file}); out.Status == cluster.StatusOK && w.rng.IntN(2) == 0 {
+		w.rotate(ctx, file)
+	}
+}
+
+// readFile reads a protected file as far as a primary tells: every append that was
+// acknowledged before is there, and what is told is there at once.
+func (w *wanderer) readFile(ctx context.Context, file cluster.FileName) {
+	acks, outages := w.story.Ledger.Acks(), w.world.outages.Load()
+	var state locktable.FileState
+	var bound bool
+	high := w.story.Ledger.High()
+	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+		return r.hear("where a file ends", func(p *primary.Primary) (out locktable.Outcome, err error) {
+			state, bound, out, err = p.File(ctx, file)
+			return out, err
+		})
+	})
+	if out.Status != cluster.StatusOK {
+		return
+	}
+	if out.LSN < high {
+		w.story.Ledger.violation("I9: a file was told at LSN %d after %d was acknowledged", out.LSN, high)
+	}
+	host := w.story.Disk.Host(readHost, volumetest.ProfileLocal())
+	before, err := host.Lstat(volume.ProtectedPath(file))
+	if !bound || err != nil || before.Inode != state.Inode {
+		return
+	}
+	content, err := w.story.Disk.ReadFile(volume.ProtectedPath(file))
+	after, again := host.Lstat(volume.ProtectedPath(file))
+	if err != nil || again != nil || after.Inode != state.Inode || w.world.outages.Load() != outages {
+		return // it was moved meanwhile, or a power loss took what the log has
+	}
+	if int64(len(content)) < state.End {
+		w.story.Ledger.violation("I5: %s was told to end at %d when it had %d bytes", file, state.End, len(content))
+		return
+	}
+	for _, a := range acks {
+		if a.Request.Op != locktable.OpAppend || a.Request.File != file || a.Outcome.Generation != state.Generation || a.Outcome.LSN <= state.Since {
+			continue
+		}
+		end := a.Outcome.Offset + a.Outcome.Length
+		if end > state.End || !bytes.Equal(content[a.Outcome.Offset:end], a.Request.Data) {
+			w.story.Ledger.violation("I5: %s was told to end at %d, without what %s/%d was told to have appended at %d", file, state.End, a.Request.Client, a.Request.ID, a.Outcome.Offset)
+		}
+	}
+}
+
+// readHost is the host of readers, which is no server's.
+const readHost = 91
+
+// verifyIndex: what the index tells of an append is what its client was told.
+func (s *Story) verifyIndex(disk *volumetest.Disk) (bad []string) {
+	appends := map[cluster.LSN]Ack{}
+	for _, a := range s.Ledger.Acks() {
+		if a.Request.Op == locktable.OpAppend {
+			appends[a.Outcome.LSN] = a
+		}
+	}
+	err := volume.ReadIndex(context.Background(), disk.Clone().Host(fsckHost, s.Profile), func(e *volume.IndexEntry) error {
+		a, acked := appends[e.LSN]
+		if acked && (e.File != a.Request.File || e.Generation != a.Outcome.Generation || e.Offset != a.Outcome.Offset || e.Length != a.Outcome.Length ||
+			e.CRC != a.Outcome.CRC || e.Client != a.Request.Client || e.Request != a.Request.ID || e.Token != a.Request.Token) {
+			bad = append(bad, fmt.Sprintf("I5: the index says %+v of what was acknowledged as %+v", *e, a.Outcome))
+		}
+		return nil
+	})
+	if err != nil {
+		bad = append(bad, fmt.Sprintf("the index cannot be read: %v", err))
+	}
+	return bad
+}
+
+// verifySeals: nothing is appended to a generation behind its seal.
+func (s *Story) verifySeals() (bad []string) {
+	sealed := map[generation]cluster.LSN{}
+	for _, a := range s.Ledger.Acks() {
+		if a.Request.Op == locktable.OpSeal {
+			sealed[generation{a.Request.File, a.Outcome.Generation}] = a.Outcome.LSN
+		}
+	}
+	for _, a := range s.Ledger.Acks() {
+		g := generation{a.Request.File, a.Outcome.Generation}
+		if at, ok := sealed[g]; ok && a.Request.Op == locktable.OpAppend && a.Outcome.LSN > at {
+			bad = append(bad, fmt.Sprintf("I5: generation %d of %s was sealed at LSN %d and appended to at LSN %d", g.number, g.file, at, a.Outcome.LSN))
+		}
+	}
+	return bad
+}
+
+func (w *wanderer) move(file cluster.FileName) error {
+	disk, from := w.story.Disk, volume.ProtectedPath(file)
+	to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
+	if err := disk.Write(from, 0, nil); err != nil {
+		return err
+	}
+	if err := disk.Mkdir(volume.ProtectedPath(movedDir)); err != nil {
+		return err
+	}
+	return disk.Rename(from, to)
+}
