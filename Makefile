@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults gluster smoke torture fuzz
+.PHONY: build test race lint faults gluster smoke torture fuzz bench compare
 
 build: ## the one binary, in bin/
 	go build -o bin/holdfast ./cmd/holdfast
@@ -41,6 +41,22 @@ torture:
 	go test ./faulttests/mutants -count=1 -timeout 0 -mutants -v | grep -v '^=== ' | tee torture/2-mutants.txt
 	go test ./faulttests/torture -count=1 -timeout 0 -torture -torture.for $(DURATION) -torture.report $(CURDIR)/torture -v
 
+# What it costs: three servers on loopback, their volume under .holdfast. Leave the machine alone meanwhile.
+bench: build
+	go build -o bin/holdfast-bench ./cmd/holdfast-bench
+	bin/holdfast-bench run
+
+# The same work with the peers whose binaries are here: etcd, Redis, PostgreSQL. ETCD=path names an etcd.
+ETCD ?= etcd
+compare: build
+	go build -o bin/holdfast-bench ./cmd/holdfast-bench
+	go build -C cmd/holdfast-bench/compare -o $(CURDIR)/bin/holdfast-bench-compare
+	bin/holdfast-bench compare --etcd $(ETCD)
+
 fuzz:
 	go test ./wal -fuzz FuzzDecodeFrame -fuzztime 30s
 	go test ./shared/locktable -fuzz FuzzDecodeHeader -fuzztime 30s
+	go test ./shared/wire/convert -fuzz FuzzOperationFrames -fuzztime 30s
+	go test ./shared/wire/convert -fuzz FuzzAnswerFrames -fuzztime 30s
+	go test ./shared/volume -fuzz FuzzSnapshot -fuzztime 30s
+	go test ./shared/cluster -fuzz FuzzPlainPath -fuzztime 30s

@@ -117,7 +117,7 @@ type importRule struct {
 var effects = []string{"bufio", "context", "io", "log", "net", "os", "sync", "syscall", "runtime", "testing", "math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog"}
 
 func pure(s *source) bool {
-	return !s.test() && (within(s.dir, "shared/cluster", "shared/locktable") || s.name == "election/rule.go")
+	return !s.test() && (within(s.dir, "shared/cluster", "shared/locktable", "shared/history") || s.name == "election/rule.go")
 }
 
 func product(s *source) bool { return !s.test() && !within(s.dir, "faulttests") }
@@ -132,6 +132,7 @@ func importRules() []importRule {
 	bans := func(dirs ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
+	doubles := []string{"shared/volume/volumetest", "shared/nettest"}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
 	}
@@ -139,6 +140,7 @@ func importRules() []importRule {
 		{"pure packages have no effects", pure, func(_ *source, imp string) bool { return within(imp, effects...) }},
 		{"cluster stands alone", in("shared/cluster"), func(_ *source, imp string) bool { return !standard(imp) }},
 		{"locktable knows cluster only", in("shared/locktable"), only("shared/cluster")},
+		{"history knows cluster and locktable only", in("shared/history"), only("shared/cluster", "shared/locktable")},
 		{"wal knows the standard library, xxhash and cluster only", in("wal"), func(s *source, imp string) bool {
 			return !standard(imp) && imp != "github.com/cespare/xxhash/v2" && imp != "shared/cluster"
 		}},
@@ -148,7 +150,7 @@ func importRules() []importRule {
 		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
 		{"clientlib knows wire and cluster only", below("clientlib"), only("shared/wire", "shared/wire/pb", "shared/cluster", "clientlib")},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
-		{"tests' filesystems stay in tests", func(s *source) bool { return product(s) && !within(s.dir, "shared/volume/volumetest") }, bans("shared/volume/volumetest")},
+		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},
 		{"the volume is reached through volume.FS", below("primary", "election", "wal", "shared"), func(s *source, imp string) bool {
 			return within(imp, "os", "io/ioutil", "github.com/google/renameio/v2", "github.com/gofrs/flock") && s.dir != "shared/volume/osfs"
 		}},
