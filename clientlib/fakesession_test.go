@@ -25,7 +25,11 @@ type fakeStream struct {
 	s      *fakeServer
 	client string
 	hello  *pb.SessionHello
-	calls  sync.WaitGroup
+	calls  struct {
+		sync.WaitGroup
+		sync.Mutex
+		over bool // no more of them begin
+	}
 	out    chan *pb.SessionResponse
 	broken chan struct{}
 	deaf   bool // what is sent is lost; guarded by s.mu
@@ -55,6 +59,23 @@ func (x *fakeStream) fail(err error) {
 	})
 }
 
+// call does f meanwhile, unless the stream has ended.
+func (x *fakeStream) call(f func()) {
+	x.calls.Lock()
+	defer x.calls.Unlock()
+	if !x.calls.over {
+		x.calls.Go(f)
+	}
+}
+
+// end waits for the calls.
+func (x *fakeStream) end() {
+	x.calls.Lock()
+	x.calls.over = true
+	x.calls.Unlock()
+	x.calls.Wait()
+}
+
 func (x *fakeStream) Send(m *pb.SessionRequest) error {
 	select {
 	case <-x.broken:
@@ -63,7 +84,7 @@ func (x *fakeStream) Send(m *pb.SessionRequest) error {
 	}
 	if h := m.GetHello(); h != nil {
 		x.client, x.hello = h.GetClientId(), h
-		x.calls.Go(func() {
+		x.call(func() {
 			if err := x.s.enter(x.ctx, "session"); err != nil {
 				x.refuse(err)
 				return
@@ -72,10 +93,10 @@ func (x *fakeStream) Send(m *pb.SessionRequest) error {
 		})
 	}
 	for _, op := range m.GetOperations() {
-		x.calls.Go(func() { x.operation(op) })
+		x.call(func() { x.operation(op) })
 	}
 	for _, q := range m.GetKeepAlives() {
-		x.calls.Go(func() {
+		x.call(func() {
 			x.own(&q.ClientId)
 			r, err := x.s.KeepAlive(x.ctx, q)
 			if err != nil {
@@ -185,7 +206,7 @@ func (x *fakeStream) Recv() (*pb.SessionResponse, error) {
 	case <-x.broken:
 		return nil, x.err
 	case <-x.ctx.Done():
-		x.calls.Wait()
+		x.end()
 		return nil, status.FromContextError(x.ctx.Err()).Err()
 	}
 }
