@@ -5,10 +5,9 @@ package child_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -185,11 +184,12 @@ func TestLeaveWhenTheWrapperIsKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spirit")
 	cmd := wrap(t, daemonize(path), time.Hour, "ON_LOST="+string(child.Leave))
 	pid := number(t, path)
-	all := []int{pid}
-	for s := range strings.FieldsSeq(readFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))) {
-		if n, err := strconv.Atoi(s); err == nil && n != pid {
-			all = append(all, n)
-		}
+	all := childrenOf(t, cmd.Process.Pid)
+	if !slices.Contains(all, pid) || len(all) < 2 {
+		t.Errorf("the children of the wrapper are %v, want the command and the daemon, %d", all, pid)
+	}
+	for _, pid := range all {
+		t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) }) //nolint:errcheck // started above
 	}
 	strike(t, cmd, syscall.SIGKILL)
 	cmd.Wait() //nolint:errcheck // killed
@@ -198,7 +198,6 @@ func TestLeaveWhenTheWrapperIsKilled(t *testing.T) {
 		if gone(pid) {
 			t.Errorf("process %d of %v was ended", pid, all)
 		}
-		syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // started above
 	}
 }
 

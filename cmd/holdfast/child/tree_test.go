@@ -236,11 +236,31 @@ func TestOrphansAreReaped(t *testing.T) {
 	await(t, 10*time.Second, "the orphans", func() bool { return readFile(ready) != "" })
 	await(t, 5*time.Second, "the end of zombies", func() bool {
 		zombies := 0
-		for pid := range strings.FieldsSeq(readFile(fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid))) {
-			if n, err := strconv.Atoi(pid); err == nil && gone(n) {
+		for _, pid := range childrenOf(t, cmd.Process.Pid) {
+			if gone(pid) {
 				zombies++
 			}
 		}
 		return zombies == 0
 	})
+}
+
+// childrenOf lists the children of a process, ended or not, by whichever of its threads they
+// were forked.
+func childrenOf(t *testing.T, parent int) (pids []int) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		for word := range strings.FieldsSeq(readFile(list)) {
+			pid, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
