@@ -318,6 +318,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 		if err != nil {
 			return w.failed(err, kept)
 		}
+		w.report(nil) // first: who hears that it was written may ask for more at once
 		w.answerKept(w.written, w.written+n, locktable.OutcomeOf)
 		w.written += n
 	}
