@@ -4,7 +4,6 @@ package primary_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -55,21 +55,8 @@ func benchPrimary(b *testing.B) *primary.Primary {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := volume.Init(b.Context(), fsys, members(), rand.Reader); err != nil {
-		b.Fatal(err)
-	}
-	v, err := volume.Open(fsys, volume.Options{Server: 1, Random: rand.Reader})
-	if err != nil {
-		b.Fatal(err)
-	}
-	prepared, err := v.Prepare(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := v.Claim(b.Context(), prepared)
-	if err != nil {
-		b.Fatal(err)
-	}
+	primarytest.Init(b, fsys, primarytest.Members())
+	v, r := primarytest.Claim(b, fsys, volume.Options{Server: 1})
 	timing := cluster.DefaultTiming()
 	timing.FencingPeriod = 0
 	p := primary.New(r, primary.Options{Server: 1, Timing: timing, Log: zerolog.Nop()})

@@ -4,7 +4,6 @@ package primary_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"hash/crc32"
 	"strings"
@@ -16,27 +15,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-func members() cluster.Members {
-	return cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
-		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
-		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
-	}
-}
-
 // newDisk is an initialised volume.
 func newDisk(t *testing.T) *volumetest.Disk {
 	t.Helper()
 	d := volumetest.New(1)
-	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members(), rand.Reader); err != nil {
-		t.Fatalf("init: %v", err)
-	}
+	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
 	return d
 }
 
@@ -65,19 +55,8 @@ func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Op
 // claimOn begins a reign on this host.
 func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume.Options, opt primary.Options) *reign {
 	t.Helper()
-	sizes.Server, sizes.Random = id, rand.Reader
-	v, err := volume.Open(h, sizes)
-	if err != nil {
-		t.Fatalf("open: %v", err)
-	}
-	prepared, err := v.Prepare(t.Context())
-	if err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
-	r, err := v.Claim(t.Context(), prepared)
-	if err != nil {
-		t.Fatalf("claim: %v", err)
-	}
+	sizes.Server = id
+	v, r := primarytest.Claim(t, h, sizes)
 	opt.Server = id
 	if opt.Timing == (cluster.Timing{}) {
 		opt.Timing = cluster.DefaultTiming()

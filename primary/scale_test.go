@@ -3,13 +3,13 @@
 package primary_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -29,22 +29,9 @@ type crowd struct {
 // newLoop is the core loop of a reign that has only been claimed.
 func newLoop(tb testing.TB) *primary.Loop {
 	h := volumetest.New(1).Host(1, volumetest.ProfileLocal())
-	if _, err := volume.Init(tb.Context(), h, members(), rand.Reader); err != nil {
-		tb.Fatal(err)
-	}
-	v, err := volume.Open(h, volume.Options{Server: 1, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 64 << 10})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	primarytest.Init(tb, h, primarytest.Members())
+	v, r := primarytest.Claim(tb, h, volume.Options{Server: 1, FirstSegment: 32 << 10, Segment: 64 << 10})
 	tb.Cleanup(func() { v.Close() }) //nolint:errcheck // nothing was written
-	prepared, err := v.Prepare(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	r, err := v.Claim(tb.Context(), prepared)
-	if err != nil {
-		tb.Fatal(err)
-	}
 	return primary.NewLoop(r)
 }
 

@@ -4,17 +4,15 @@ package api_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
@@ -22,21 +20,6 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
-
-func members() cluster.Members {
-	return cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
-		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
-		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
-	}
-}
-
-// timing has no pauses that a test would wait for.
-func timing() cluster.Timing {
-	t := cluster.DefaultTiming()
-	t.Heartbeat, t.Suspicion, t.FencingPeriod = 5*time.Millisecond, 50*time.Millisecond, 0
-	return t
-}
 
 // backend is a primary as a node shows it, or a replica without a table.
 type backend struct {
@@ -187,50 +170,18 @@ func (b *backend) Status() api.ClusterStatus {
 	return s
 }
 
-func (b *backend) Timing() cluster.Timing { return timing() }
+func (b *backend) Timing() cluster.Timing { return primarytest.Timing() }
 
 // serving is a primary over a simulated disk.
 func serving(t *testing.T) *backend {
 	t.Helper()
 	d := volumetest.New(1)
-	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members(), rand.Reader); err != nil {
-		t.Fatalf("init: %v", err)
-	}
+	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
 	host := d.Host(1, volumetest.ProfileLocal())
-	v, err := volume.Open(host, volume.Options{
-		Server: 1, Random: rand.Reader, FirstSegment: 4 << 20, Segment: 4 << 20,
-	})
-	if err != nil {
-		t.Fatalf("open: %v", err)
+	x := primarytest.Serve(t, host, volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20})
+	return &backend{
+		self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub, v: x.Volume, disk: d, host: host, search: x.Volume.History, reign: 1, epoch: 1,
 	}
-	prepared, err := v.Prepare(t.Context())
-	if err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
-	r, err := v.Claim(t.Context(), prepared)
-	if err != nil {
-		t.Fatalf("claim: %v", err)
-	}
-	hub := watch.New(timing().StorageTimeout)
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel), Watch: hub.Feed(false)})
-	ctx, stop := context.WithCancelCause(context.Background())
-	done, handed := make(chan error, 1), make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	go func() { handed <- hub.Run(ctx) }()
-	t.Cleanup(func() {
-		stop(errors.New("the test is over"))
-		<-done // it says that the test is over
-		<-handed
-		if err := v.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	select {
-	case <-p.Serving():
-	case err := <-done:
-		t.Fatalf("the reign ended: %v", err)
-	}
-	return &backend{self: 1, members: members(), p: p, hub: hub, v: v, disk: d, host: host, search: v.History, reign: 1, epoch: 1}
 }
 
 // eventually looks until what is said is so.
@@ -266,7 +217,7 @@ type scripted struct {
 }
 
 func answering(out locktable.Outcome) *scripted {
-	return &scripted{backend: backend{self: 1, members: members(), reign: 2, epoch: 3}, out: out}
+	return &scripted{backend: backend{self: 1, members: primarytest.Members(), reign: 2, epoch: 3}, out: out}
 }
 
 func (s *scripted) Do(_ context.Context, q *locktable.Request) (locktable.Outcome, error) {

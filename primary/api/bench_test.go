@@ -4,20 +4,16 @@ package api_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
-	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -98,35 +94,14 @@ func benchClient(b *testing.B) *clientlib.Client {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := volume.Init(b.Context(), fsys, members(), rand.Reader); err != nil {
-		b.Fatal(err)
-	}
-	v, err := volume.Open(fsys, volume.Options{Server: 1, Random: rand.Reader})
-	if err != nil {
-		b.Fatal(err)
-	}
-	prepared, err := v.Prepare(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := v.Claim(b.Context(), prepared)
-	if err != nil {
-		b.Fatal(err)
-	}
-	hub := watch.New(time.Minute)
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: zerolog.Nop(), Watch: hub.Feed(false)})
-	ctx, stop := context.WithCancel(context.Background())
-	hubEnded := make(chan error, 1)
-	go func() { hubEnded <- hub.Run(ctx) }()
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	<-p.Serving()
+	primarytest.Init(b, fsys, primarytest.Members())
+	x := primarytest.Serve(b, fsys, volume.Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
 	g := grpc.NewServer(api.GRPCOptions()...)
-	api.RegisterGRPC(g, &backend{self: 1, members: members(), p: p, hub: hub})
+	api.RegisterGRPC(g, &backend{self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub})
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
 	c, err := clientlib.New(clientlib.Options{Endpoints: []string{l.Addr().String()}})
@@ -137,12 +112,6 @@ func benchClient(b *testing.B) *clientlib.Client {
 		c.Close()
 		g.Stop()
 		<-served
-		stop()
-		<-done
-		<-hubEnded
-		if err := v.Close(); err != nil {
-			b.Error(err)
-		}
 	})
 	return c
 }

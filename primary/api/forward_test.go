@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -33,7 +34,7 @@ func pair(t *testing.T) (b *backend, primary, replica *site, r *backend) {
 
 // follower is server 2, which takes server 1 at addr for the primary.
 func follower(addr string) *backend {
-	m := members()
+	m := primarytest.Members()
 	m[0].HTTP = addr
 	return &backend{self: 2, members: m, reign: 1, epoch: 1}
 }
@@ -77,7 +78,7 @@ func TestReplicaForwardsWrites(t *testing.T) {
 func TestForwardMakesOneHop(t *testing.T) {
 	// Two replicas, each of which takes the other for the primary.
 	first := follower("127.0.0.1:1")
-	second := &backend{self: 1, members: members(), reign: 2, epoch: 1}
+	second := &backend{self: 1, members: primarytest.Members(), reign: 2, epoch: 1}
 	a, b := serveHTTP(t, first), serveHTTP(t, second)
 	first.members[0].HTTP, second.members[1].HTTP = b.addr, a.addr
 	code, body := a.post("/v1/acquire", `{"lock":"l","ttl":"30s"}`)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -157,7 +158,7 @@ func TestHistoryOfAShareThatHangs(t *testing.T) {
 }
 
 func TestHistoryOfAServerWithoutATable(t *testing.T) {
-	b := &backend{self: 2, members: members(), reign: 1}
+	b := &backend{self: 2, members: primarytest.Members(), reign: 1}
 	var h wire.HistoryBody
 	s := serveHTTP(t, b)
 	if code, _ := s.call("GET", "/v1/history?lock=l", "", &h); code != 503 || h.Status != "SECONDARY_MODE" {

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -374,7 +375,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 }
 
 func TestHealthAndReadiness(t *testing.T) {
-	replica := &backend{self: 2, members: members(), reign: 1, epoch: 1}
+	replica := &backend{self: 2, members: primarytest.Members(), reign: 1, epoch: 1}
 	for name, x := range map[string]struct {
 		b      api.Backend
 		health int

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -375,7 +376,7 @@ func TestSessionOfAFencedReignTellsNothing(t *testing.T) {
 }
 
 func TestSessionRefused(t *testing.T) {
-	replica := &backend{self: 3, members: members()}
+	replica := &backend{self: 3, members: primarytest.Members()}
 	replica.elect(2, 7)
 	b := serving(t)
 	for _, c := range []struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -43,8 +44,8 @@ type fedReplica struct {
 
 func newFedReplica(t *testing.T) *fedReplica {
 	r := &fedReplica{t: t, table: locktable.New(), reading: func() {}}
-	r.self, r.members, r.backend.reign, r.epoch = 2, members(), 1, 7
-	r.hub = watch.New(timing().StorageTimeout)
+	r.self, r.members, r.backend.reign, r.epoch = 2, primarytest.Members(), 1, 7
+	r.hub = watch.New(primarytest.Timing().StorageTimeout)
 	r.feed = r.hub.Feed(true)
 	r.feed.Begin(r.at, 7)
 	r.feed.Alive()

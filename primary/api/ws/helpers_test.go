@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -40,12 +41,6 @@ type backend struct {
 	disk        *volumetest.Disk
 	// hold, if there is one, is asked before each request and after it: it may wait.
 	hold atomic.Pointer[func(q *locktable.Request, done bool)]
-}
-
-func timing() cluster.Timing {
-	t := cluster.DefaultTiming()
-	t.Heartbeat, t.Suspicion, t.FencingPeriod = 5*time.Millisecond, 50*time.Millisecond, 0
-	return t
 }
 
 func secondary() locktable.Outcome { return locktable.Outcome{Status: cluster.StatusSecondaryMode} }
@@ -96,7 +91,7 @@ func (b *backend) Status() api.ClusterStatus {
 	return api.ClusterStatus{Server: b.self, Servers: []api.ServerStatus{{Member: b.members[b.self-1], Role: "primary"}}}
 }
 
-func (b *backend) Timing() cluster.Timing { return timing() }
+func (b *backend) Timing() cluster.Timing { return primarytest.Timing() }
 
 // held is a lock as the primary has it.
 func (b *backend) held(t *testing.T, name cluster.LockName) (l locktable.LockView) {
@@ -133,39 +128,16 @@ func serving(t *testing.T) *backend {
 		{ID: 1, GRPC: "h1:1", HTTP: l.Addr().String(), Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}, {ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
 	}
 	d := volumetest.New(1)
-	if _, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), members, rand.Reader); err != nil {
-		t.Fatalf("init: %v", err)
-	}
-	v, err := volume.Open(d.Host(1, volumetest.ProfileLocal()), volume.Options{Server: 1, Random: rand.Reader, FirstSegment: 4 << 20, Segment: 4 << 20})
-	if err != nil {
-		t.Fatalf("open: %v", err)
-	}
-	prepared, err := v.Prepare(t.Context())
-	if err != nil {
-		t.Fatalf("prepare: %v", err)
-	}
-	r, err := v.Claim(t.Context(), prepared)
-	if err != nil {
-		t.Fatalf("claim: %v", err)
-	}
-	hub := watch.New(timing().StorageTimeout)
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing(), Log: quiet(t), Watch: hub.Feed(false)})
-	ctx, stop := context.WithCancelCause(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { p.Run(ctx) })   //nolint:errcheck // it says that the test is over
-	running.Go(func() { hub.Run(ctx) }) //nolint:errcheck // likewise
-	t.Cleanup(func() {
-		stop(errors.New("the test is over"))
-		running.Wait()
-		if err := v.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	<-p.Serving()
-	b := &backend{self: 1, members: members, p: p, hub: hub, disk: d}
+	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), members)
+	x := primarytest.Serve(t, d.Host(1, volumetest.ProfileLocal()), volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20})
+	b := &backend{self: 1, members: members, p: x.Primary, hub: x.Hub, disk: d}
 	front := api.NewHTTP(b, api.HTTPOptions{Log: quiet(t)}).Server()
+	var running sync.WaitGroup
 	running.Go(func() { front.Serve(l) }) //nolint:errcheck // it is closed
-	t.Cleanup(func() { front.Close() })   //nolint:errcheck // likewise
+	t.Cleanup(func() {
+		front.Close() //nolint:errcheck // likewise
+		running.Wait()
+	})
 	return b
 }
 

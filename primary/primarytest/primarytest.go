@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package primarytest is what tests of a primary and of its front ends begin with: a
+// volume, a reign over it, and a primary that serves.
+package primarytest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/watch"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// Members are three servers at addresses where nobody listens.
+func Members() cluster.Members {
+	return cluster.Members{
+		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
+		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
+		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+	}
+}
+
+// Timing has no pauses that a test would wait for.
+func Timing() cluster.Timing {
+	t := cluster.DefaultTiming()
+	t.Heartbeat, t.Suspicion, t.FencingPeriod = 5*time.Millisecond, 50*time.Millisecond, 0
+	return t
+}
+
+// Init makes a volume.
+func Init(tb testing.TB, fsys volume.FS, members cluster.Members) {
+	tb.Helper()
+	if _, err := volume.Init(tb.Context(), fsys, members, rand.Reader); err != nil {
+		tb.Fatalf("init: %v", err)
+	}
+}
+
+// Claim opens a volume and claims a reign over it. The caller closes the volume.
+func Claim(tb testing.TB, fsys volume.FS, opt volume.Options) (*volume.Volume, *volume.Reign) {
+	tb.Helper()
+	opt.Random = rand.Reader
+	v, err := volume.Open(fsys, opt)
+	if err != nil {
+		tb.Fatalf("open: %v", err)
+	}
+	prepared, err := v.Prepare(tb.Context())
+	if err != nil {
+		tb.Fatalf("prepare: %v", err)
+	}
+	r, err := v.Claim(tb.Context(), prepared)
+	if err != nil {
+		tb.Fatalf("claim: %v", err)
+	}
+	return v, r
+}
+
+// Reign is a primary that serves until the end of the test.
+type Reign struct {
+	Volume  *volume.Volume
+	Primary *primary.Primary
+	Hub     *watch.Hub
+}
+
+// Serve has server 1 reign over a volume, with the timing of this package.
+func Serve(tb testing.TB, fsys volume.FS, opt volume.Options) *Reign {
+	tb.Helper()
+	opt.Server = 1
+	v, r := Claim(tb, fsys, opt)
+	timing, log := Timing(), zerolog.New(tb.Output()).Level(zerolog.WarnLevel)
+	hub := watch.New(timing.StorageTimeout)
+	p := primary.New(r, primary.Options{Server: opt.Server, Timing: timing, Log: log, Watch: hub.Feed(false)})
+	ctx, stop := context.WithCancelCause(context.Background())
+	var running sync.WaitGroup
+	ended := make(chan error, 1)
+	running.Go(func() { ended <- p.Run(ctx) })
+	running.Go(func() { hub.Run(ctx) }) //nolint:errcheck // it says that the test is over
+	tb.Cleanup(func() {
+		stop(errors.New("the test is over"))
+		running.Wait()
+		if err := v.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
+	})
+	select {
+	case <-p.Serving():
+	case err := <-ended:
+		tb.Fatalf("the reign ended: %v", err)
+	}
+	return &Reign{Volume: v, Primary: p, Hub: hub}
+}
