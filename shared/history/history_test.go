@@ -182,7 +182,7 @@ func selects(t *testing.T, q history.Query, r history.Recent, upTo cluster.LSN, 
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	s := history.Select(id, q, r)
+	s := history.Select(id, q, r, upTo)
 	for _, f := range slices.Backward(files) {
 		if s.Enough() {
 			break
@@ -196,7 +196,7 @@ func selects(t *testing.T, q history.Query, r history.Recent, upTo cluster.LSN, 
 		}
 		read++
 	}
-	return s.Past(upTo), read
+	return s.Past(), read
 }
 
 // text is what was found, in few words.
@@ -240,6 +240,7 @@ func TestSelect(t *testing.T) {
 		"told twice":                {history.Query{Lock: "b"}, recent, 100, "b@80 b@20 from 0 skipped 5 in 42-48", 3},
 		"the newest":                {history.Query{Lock: "a", Limit: 2}, recent, 100, "a@90 a@70 from 69 more", 2},
 		"nothing behind upTo":       {history.Query{Lock: "a"}, recent, 75, "a@70 a@40 a@10 from 0 skipped 5 in 42-48", 3},
+		"more than limit behind it": {history.Query{Prefix: "", Limit: 1}, recent, 75, "a@70 from 69 more", 2},
 		"before":                    {history.Query{Lock: "a", Before: 70, Limit: 1}, recent, 100, "a@40 from 39 more skipped 5 in 42-48", 3},
 		"after":                     {history.Query{Lock: "a", After: 40}, recent, 100, "a@90 a@70 from 40 skipped 5 in 42-48", 2},
 		"after, no older file":      {history.Query{Lock: "a", After: 60}, recent, 100, "a@90 a@70 from 60", 1},

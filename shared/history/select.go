@@ -78,6 +78,7 @@ type Past struct {
 // Selection selects from what a server has in memory and from files, the newest first.
 type Selection struct {
 	q     Query
+	upTo  cluster.LSN // nothing behind it is told
 	found []End
 	full  bool // older ones were dropped
 	skips []Skip
@@ -89,10 +90,11 @@ type Selection struct {
 	cluster string   // whose files count
 }
 
-// Select begins with what a server of this cluster has in memory.
-func Select(cluster string, q Query, r Recent) *Selection {
+// Select begins with what a server of this cluster has in memory. Nothing behind the LSN
+// upTo is told.
+func Select(cluster string, q Query, r Recent, upTo cluster.LSN) *Selection {
 	q.Limit = max(1, q.Limit)
-	s := &Selection{q: q, cluster: cluster, skips: slices.Clone(r.Skips), newer: Head{After: r.From, Time: 1<<63 - 1}}
+	s := &Selection{q: q, upTo: upTo, cluster: cluster, skips: slices.Clone(r.Skips), newer: Head{After: r.From, Time: 1<<63 - 1}}
 	for i := range r.Ends {
 		s.add(&r.Ends[i])
 	}
@@ -109,7 +111,8 @@ func Select(cluster string, q Query, r Recent) *Selection {
 }
 
 func (s *Selection) add(e *End) {
-	if !s.q.matches(e) {
+	// What is not told takes the place of nothing that is.
+	if e.LSN > s.upTo || !s.q.matches(e) {
 		return
 	}
 	s.found = append(s.found, *e)
@@ -143,12 +146,10 @@ func (s *Selection) Enough() bool {
 	return true
 }
 
-// Past is what was found by now. UpTo is what else bounds it: nothing behind that LSN
-// is told.
-func (s *Selection) Past(upTo cluster.LSN) Past {
+// Past is what was found by now.
+func (s *Selection) Past() Past {
 	s.settle()
-	s.found = slices.DeleteFunc(s.found, func(e End) bool { return e.LSN > upTo })
-	p := Past{Ends: s.found, More: s.full, From: min(upTo, max(s.q.After, s.newer.After)), Damaged: s.damaged}
+	p := Past{Ends: s.found, More: s.full, From: min(s.upTo, max(s.q.After, s.newer.After)), Damaged: s.damaged}
 	if s.full && len(s.found) > 0 {
 		p.From = s.found[len(s.found)-1].LSN - 1
 	}
@@ -156,7 +157,7 @@ func (s *Selection) Past(upTo cluster.LSN) Past {
 		p.From, p.More = s.found[0].LSN-1, false
 		return p // there is no other end of it
 	}
-	top := upTo
+	top := s.upTo
 	if s.q.Before != 0 {
 		top = min(top, s.q.Before)
 	}

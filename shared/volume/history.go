@@ -103,10 +103,10 @@ func (v *Volume) History(ctx context.Context, q history.Query, recent history.Re
 }
 
 func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, recent history.Recent, upTo cluster.LSN) (h History, err error) {
-	s := history.Select(id.String(), q, recent)
+	s := history.Select(id.String(), q, recent, upTo)
 	files, err := listHistory(fsys)
 	if err != nil {
-		h.Past = s.Past(upTo)
+		h.Past = s.Past()
 		return h, err
 	}
 	for _, f := range slices.Backward(files) {
@@ -123,11 +123,11 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 			break
 		}
 		if err = errors.Join(err, scan.Close()); err != nil {
-			h.Past = s.Past(upTo)
+			h.Past = s.Past()
 			return h, fmt.Errorf("%s: %w", HistoryPath(f), err)
 		}
 	}
-	h.Past = s.Past(upTo)
+	h.Past = s.Past()
 	for _, f := range files {
 		if head, ok := historyHead(ctx, fsys, f, id); ok {
 			h.Kept = head.After
