@@ -166,7 +166,7 @@ var errSearches = errors.New("others are reading them, or they hang: ask again")
 func (s *service) search(ctx context.Context, q history.Query, upTo cluster.LSN) (volume.History, error) {
 	recent := s.b.Recent()
 	memory := func() volume.History {
-		return volume.History{Past: history.Select("", q, recent, upTo).Past(), Kept: min(upTo, recent.From)}
+		return volume.History{Past: history.Select("", q, recent, upTo).Past()} // what is kept is not known
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.searchWait)
 	defer cancel()

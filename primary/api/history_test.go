@@ -136,6 +136,8 @@ func TestHistoryOfAShareThatHangs(t *testing.T) {
 		return volume.History{}, errors.New("too late")
 	}
 	s := serveHTTP(t, b)
+	s.ok("/v1/acquire", `{"lock":"before","ttl":"30s"}`)
+	eventually(t, "written", func() bool { return b.p.Recent().From > 0 })
 	g := s.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`)
 	s.ok("/v1/break", `{"lock":"l","actor":"ann","reason":"it hangs"}`)
 	for range 3 { // the third finds the others there
@@ -143,6 +145,9 @@ func TestHistoryOfAShareThatHangs(t *testing.T) {
 		h := s.past("lock=l")
 		if !strings.Contains(h.Message, "only what the server has in memory") || time.Since(began) > 10*time.Second {
 			t.Errorf("after %v: %q", time.Since(began), h.Message)
+		}
+		if h.KeptLSN != 0 {
+			t.Errorf("told that nothing is kept up to LSN %d, by who did not look", h.KeptLSN)
 		}
 		if h.FromLSN == 0 && short(h) != fmt.Sprintf("l:%d broken", g.Token) {
 			t.Errorf("from LSN %d: %s", h.FromLSN, short(h))

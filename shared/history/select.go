@@ -146,6 +146,17 @@ func (s *Selection) Enough() bool {
 	return true
 }
 
+// GiveUp forgets what came of a file that was not read to its end. Its lines begin with the
+// oldest: beside them, the ends that were not reached would not be missed.
+func (s *Selection) GiveUp() {
+	s.settle()
+	n := len(s.found)
+	s.found = slices.DeleteFunc(s.found, func(e End) bool { return e.LSN <= s.newer.After })
+	if len(s.found) < n {
+		s.full = false // what was dropped is not older than what was not reached
+	}
+}
+
 // Past is what was found by now.
 func (s *Selection) Past() Past {
 	s.settle()

@@ -90,7 +90,7 @@ func readHistory(ctx context.Context, fsys FS, file history.File, line func([]by
 type History struct {
 	history.Past
 	// Kept is where the oldest file begins: what ended at this LSN or before is not
-	// kept any more. 0: everything is kept.
+	// kept any more. 0: everything is kept, or nobody could look.
 	Kept cluster.LSN
 	// Stopped says that the time was over before all was read, see From.
 	Stopped bool
@@ -109,16 +109,20 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 		h.Past = s.Past()
 		return h, err
 	}
-	for _, f := range slices.Backward(files) {
+	nothing := min(recent.From, upTo) // what is kept without any file
+	h.Kept = keptHistory(ctx, fsys, id, files, nothing)
+	for i, f := range slices.Backward(files) {
 		if s.Enough() {
 			break
 		}
 		scan := s.Scan()
 		err := readHistory(ctx, fsys, f, func(b []byte) bool { scan.Line(b); return true })
-		if errors.Is(err, fs.ErrNotExist) {
-			break // it was removed meanwhile, and all older ones before it
+		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile, and all older ones before it
+			h.Kept = keptHistory(ctx, fsys, id, files[i+1:], nothing)
+			break
 		}
 		if ctx.Err() != nil {
+			s.GiveUp()
 			h.Stopped = true
 			break
 		}
@@ -128,14 +132,22 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 		}
 	}
 	h.Past = s.Past()
+	return h, nil
+}
+
+// keptHistory is where the oldest of these files begins, or nothing where none does. 0 if the
+// time is over: not to have looked does not say that something is gone.
+func keptHistory(ctx context.Context, fsys FS, id ClusterID, files []history.File, nothing cluster.LSN) cluster.LSN {
 	for _, f := range files {
-		if head, ok := historyHead(ctx, fsys, f, id); ok {
-			h.Kept = head.After
-			return h, nil
+		head, ok := historyHead(ctx, fsys, f, id)
+		switch {
+		case ok:
+			return head.After
+		case ctx.Err() != nil:
+			return 0
 		}
 	}
-	h.Kept = min(recent.From, upTo)
-	return h, nil
+	return nothing
 }
 
 // historyHead reads the first line of a file.
