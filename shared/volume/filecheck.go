@@ -33,7 +33,7 @@ type fileCheck struct {
 	state locktable.FileState
 	// redo are the appends that the log has, in order of offset.
 	redo []locktable.Record
-	// receipts are of appends to this generation.
+	// receipts are of appends to this generation, under this binding.
 	receipts []*locktable.ReceiptState
 	// written is the offset up to which the file was written when the base was
 	// made. Bytes behind it may be missing or zero: a takeover writes them.
@@ -206,7 +206,8 @@ func newFileChecks(fsys FS, t *locktable.Table, deep, redo []locktable.Record) m
 	}
 	for e := range t.Export() {
 		if rc := e.Receipt; rc != nil && rc.File != "" && rc.Kind == locktable.KindAppend {
-			if c := all[rc.File]; c != nil && rc.Generation == c.state.Generation {
+			// A file that is bound anew begins with generation 1 again.
+			if c := all[rc.File]; c != nil && rc.Generation == c.state.Generation && rc.LSN > c.state.Since {
 				c.receipts = append(c.receipts, rc)
 			}
 		}

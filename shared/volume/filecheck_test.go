@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -59,6 +61,51 @@ func TestProtectedFilesAreJudgedPastCaches(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that is bound anew begins with generation 1 again. What was appended under an earlier
+// binding, and written over since by whoever it belonged to then, accuses nobody.
+func TestAFileBoundAnewIsJudgedByItsOwnAppends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "first\n")
+		if out := x.do(locktable.Request{Op: locktable.OpUnbind, Lock: h.lock, Token: h.token, File: h.file}, locktable.FileFacts{}); out.Status != cluster.StatusOK {
+			t.Fatalf("unbind: %v %s", out.Status, out.Message)
+		}
+		if err := d.Write("files/f", 0, []byte("mine, and longer\n")); err != nil {
+			t.Fatal(err)
+		}
+		p, err := x.r.AdoptProtected(h.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts := locktable.FileFacts{Inode: p.Inode(), Size: 17}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if out := x.do(locktable.Request{Op: locktable.OpBind, Lock: h.lock, Token: h.token, File: h.file, AdoptExisting: true}, facts); out.Status != cluster.StatusOK {
+			t.Fatalf("bind: %v %s", out.Status, out.Message)
+		}
+		x.append(h, "second\n")
+		x.checkpoint()
+		x.kill()
+		sound(t, d)
+		opt := recovery()
+		opt.Restored = true
+		plan, err := volume.PlanRecovery(t.Context(), host(d, 9), opt)
+		if err != nil || len(plan.Files) != 1 || strings.Contains(plan.Files[0].Reason, "CRC-32C") {
+			t.Errorf("recover: %+v, %v", plan.Files, err)
+		}
+		if err := d.Write("files/f", 18, []byte("E")); err != nil {
+			t.Fatal(err)
+		}
+		if r := fsck(t, d); !strings.Contains(worst(r), "file-foreign") {
+			t.Errorf("its own append is not judged: %s", worst(r))
+		}
+	})
 }
 
 // A size that a cache remembers is asked for again before a file is called short.
