@@ -285,6 +285,31 @@ func TestHistoryRotatesAndIsRemoved(t *testing.T) {
 	})
 }
 
+// A file that a crash left without its first line, or another volume's, does not keep those
+// before it for ever.
+func TestOldHistoryGoesBesideAFileThatSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		options := primary.Options{History: primary.HistoryOptions{Age: time.Hour}}
+		x := serve(t, d, 1, options)
+		x.pair(1, "old")
+		time.Sleep(3 * time.Second)
+		x.end() //nolint:errcheck // it is stopped
+		if err := d.Write("history/0000000001-000099.jsonl", 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		y := serve(t, d, 2, options)
+		defer y.end() //nolint:errcheck // it is stopped
+		last := y.pair(3, "new")
+		time.Sleep(30 * time.Minute)
+		if got := chronicle(t, d); len(got) != 2 {
+			t.Errorf("half an hour later: %q", got)
+		}
+		time.Sleep(3 * time.Hour)
+		wantChronicle(t, d, last)
+	})
+}
+
 func TestADeposedPrimaryWritesNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

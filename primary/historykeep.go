@@ -29,6 +29,11 @@ func (h *historian) retain(now time.Time) error {
 		}
 		total += kept[i].size
 	}
+	for i := len(kept) - 2; i >= 0; i-- {
+		if kept[i].began == 0 { // a crash took its first line, or it is of another volume
+			kept[i].began = kept[i+1].began
+		}
+	}
 	oldest := now.Add(-h.opt.Age).UnixMilli()
 	gone := 0
 	for i := 0; i+1 < len(files) && !h.mine(files[i]); i++ { // the newest stays
