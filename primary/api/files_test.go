@@ -349,6 +349,41 @@ func TestHTTPFiles(t *testing.T) {
 	}
 }
 
+// TestHTTPFileThatGrows: the tag is of the generation, so that a download goes on; a file that
+// has grown is not unmodified.
+func TestHTTPFileThatGrows(t *testing.T) {
+	b := serving(t)
+	w := newWriter(t, b)
+	w.append("f", "one\n")
+	s := serveHTTP(t, b)
+	get := func(header http.Header) (tag, text string, code int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/files/f", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Header.Get("Etag"), string(body), resp.StatusCode
+	}
+	tag, _, _ := get(http.Header{})
+	w.append("f", "two\n")
+	if _, text, code := get(http.Header{"If-None-Match": {tag}}); code != 200 || text != "one\ntwo\n" {
+		t.Errorf("what is new: %d %q", code, text)
+	}
+	if _, text, code := get(http.Header{"If-Range": {tag}, "Range": {"bytes=4-"}}); code != 206 || text != "two\n" {
+		t.Errorf("the rest: %d %q", code, text)
+	}
+}
+
 // TestHTTPFollow follows through a replica, which passes on what the primary sends.
 func TestHTTPFollow(t *testing.T) {
 	b := serving(t)
