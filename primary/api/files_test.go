@@ -282,6 +282,39 @@ func TestFollowFile(t *testing.T) {
 	follow(t, b, &pb.FollowFileRequest{File: "other"}).refused(pb.Status_STATUS_SECONDARY_MODE, "")
 }
 
+// meanwhile is a backend whose file changes hands right before one of the questions for its end.
+type meanwhile struct {
+	*backend
+	asked  int // how many questions are left until then
+	change func()
+}
+
+func (m *meanwhile) File(ctx context.Context, name cluster.FileName) (locktable.FileState, bool, api.Reading, string, error) {
+	if m.asked--; m.asked == 0 {
+		m.change()
+	}
+	return m.backend.File(ctx, name)
+}
+
+// TestFollowOfAFileBoundAnew: another file that is bound under the name is at generation 1
+// like the one that is followed, and its bytes are not told as the next ones of that.
+func TestFollowOfAFileBoundAnew(t *testing.T) {
+	b := serving(t)
+	w := newWriter(t, b)
+	w.append("f", "one\n")
+	x := follow(t, &meanwhile{backend: b, asked: 2, change: func() {
+		w.op(locktable.OpUnbind, "f")
+		if err := b.disk.Rename("files/f", "files/elsewhere"); err != nil {
+			t.Error(err)
+		}
+		w.append("f", "another file\n")
+	}}, &pb.FollowFileRequest{File: "f", Offset: new(int64(0))})
+	x.wants(1, 0, "one\n")
+	w.append("f", "two\n")
+	x.wants(1, 4, "two\n")
+	x.refused(pb.Status_STATUS_INVALID_ARGUMENT, "not bound to a lock any more")
+}
+
 func TestHTTPFiles(t *testing.T) {
 	b := serving(t)
 	w := newWriter(t, b)

@@ -172,7 +172,13 @@ func (x *following) happened(ctx context.Context, e *pb.Event) error {
 	return nil
 }
 
-// catchUp tells what was appended. Where the table is at a later generation already, the
+// same says that a state is of the generation that is followed. A file that is bound anew
+// begins with generation 1 again, so it has to be the same inode, too.
+func (x *following) same(s *locktable.FileState) bool {
+	return s.Generation == x.end.state.Generation && s.Inode == x.end.state.Inode
+}
+
+// catchUp tells what was appended. Where the table is at another generation already, the
 // events that say how this one ended are still to come: without them it is not known that
 // its bytes can be trusted.
 func (x *following) catchUp(ctx context.Context) error {
@@ -183,7 +189,7 @@ func (x *following) catchUp(ctx context.Context) error {
 	switch {
 	case errors.Is(err, wire.ErrInvalidArgument): // unbound, likewise
 		return nil
-	case err != nil || now.state.Generation != x.end.state.Generation:
+	case err != nil || !x.same(&now.state):
 		return err
 	}
 	x.end, x.seen = now, max(x.seen, now.state.End)
@@ -193,7 +199,7 @@ func (x *following) catchUp(ctx context.Context) error {
 // sealed tells that nothing comes any more in this generation.
 func (x *following) sealed(ctx context.Context) error {
 	now, err := x.s.lookAtFile(ctx, x.name)
-	if err != nil || now.state.Generation != x.end.state.Generation {
+	if err != nil || !x.same(&now.state) {
 		return err
 	}
 	x.end = now
@@ -234,13 +240,16 @@ func (x *following) ended(ctx context.Context, end *watch.End) error {
 	if !end.Gap && end.Status != cluster.StatusCancelled {
 		return refusedWatch(end)
 	}
-	generation := x.end.state.Generation
+	was := x.end.state
 	x.unwatch()
 	if err := x.look(ctx); err != nil {
 		return err
 	}
-	if err := x.end.wants(x.name, generation, x.at); err != nil {
+	if err := x.end.wants(x.name, was.Generation, x.at); err != nil {
 		return err
+	}
+	if !x.same(&was) {
+		return wire.Invalid(fmt.Sprintf("file %q is another one now: it was let go and bound anew", x.name))
 	}
 	return x.tell(ctx, false)
 }
