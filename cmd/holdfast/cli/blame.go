@@ -74,7 +74,9 @@ func (x *blaming) run(ctx context.Context) error {
 	}
 	if x.line > 0 {
 		err := x.app.withClient(ctx, func(ctx context.Context, c *clientlib.Client) (err error) {
-			from, length, err = findLine(&remoteFile{ctx: ctx, c: c, file: x.file, generation: cluster.Generation(x.generation)}, x.line)
+			f := &remoteFile{ctx: ctx, c: c, file: x.file, generation: cluster.Generation(x.generation)}
+			from, length, err = findLine(f, x.line)
+			x.generation = uint64(f.generation) // the line is there in this one
 			return err
 		})
 		if err != nil {
@@ -99,6 +101,7 @@ func (x *blaming) run(ctx context.Context) error {
 			page := wire.BlameBodyOf(r)
 			page.Pieces = append(all.Pieces, page.Pieces...)
 			all = page
+			q.Generation = all.Generation // it may be rotated meanwhile
 		}
 		return x.print(&all)
 	})

@@ -128,6 +128,16 @@ func (fake) ReadFile(_ context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResp
 
 func (fake) BlameFile(_ context.Context, q *pb.BlameFileRequest) (*pb.BlameFileResponse, error) {
 	r := &pb.BlameFileResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50, File: q.GetFile(), Generation: 2}
+	if q.GetFile() == "rotating" { // one page and one generation after the other
+		switch {
+		case q.GetGeneration() == 0 && q.GetOffset() == 0:
+			r.Pieces, r.Next = []*pb.BlamedPiece{{Length: 8, Crc32C: 5, Lsn: 40, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 4}}, 8
+			return r, nil
+		case q.GetGeneration() != 2:
+			r.Generation, r.Pieces = 3, []*pb.BlamedPiece{{Offset: q.GetOffset(), Length: 9, Crc32C: 7, Lsn: 60, Token: 20, Epoch: 3, ClientId: "@other", RequestId: 1}}
+			return r, nil
+		}
+	}
 	for _, p := range []*pb.BlamedPiece{
 		{Offset: 0, Length: 8, Crc32C: 5, Lsn: 40, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 4, UnixMs: 1_700_000_000_000},
 		{Offset: 8, Length: 5},
