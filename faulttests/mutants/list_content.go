@@ -91,6 +91,14 @@ var contentMutants = []Mutant{
 		By: unit("primary", "TestIndexOfAGapSaysNothing"),
 	},
 	{
+		Name: "receipt-of-any-binding",
+		Rule: "a receipt of an earlier binding says nothing of a later one (package volume)",
+		Edits: []Edit{
+			{"shared/volume/filecheck.go", ` && rc.LSN > c.state.Since`, ``},
+		},
+		By: unit("shared/volume", "TestAFileBoundAnewIsJudgedByItsOwnAppends"),
+	},
+	{
 		Name: "index-of-any-binding",
 		Rule: "the index of an earlier binding says nothing of a later one (package volume)",
 		Edits: []Edit{
@@ -133,6 +141,14 @@ var contentMutants = []Mutant{
 			{"primary/api/files.go", `	if f.Inode() != state.Inode {`, `	if f.Inode() == 0 {`},
 		},
 		By: unit("primary/api", "TestReadRefusesWrongBytes"),
+	},
+	{
+		Name: "follow-any-binding",
+		Rule: "a follower is told the bytes of one file (primary/api)",
+		Edits: []Edit{
+			{"primary/api/followfile.go", ` && s.Inode == x.end.state.Inode`, ``},
+		},
+		By: unit("primary/api", "TestFollowOfAFileBoundAnew"),
 	},
 	{
 		Name: "follow-without-the-rest",

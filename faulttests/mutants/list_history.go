@@ -66,4 +66,21 @@ var historyMutants = []Mutant{
 		Edits: []Edit{{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	defer p.history.take(b)\n	p.publish(b)"}},
 		By:    unit("primary", "TestWhatWasAnsweredIsInMemory"),
 	},
+	{
+		Name: "history-of-half-a-file",
+		Rule: "a search that has to stop tells nothing of the file that it was in (package history)",
+		Edits: []Edit{
+			{"shared/volume/history.go", "			s.GiveUp()\n", ""},
+		},
+		By: unit("shared/volume", "TestASearchThatStopsTellsWhatItReached"),
+	},
+	{
+		Name: "history-behind-the-limit",
+		Rule: "what is not told takes no place of what is (package history)",
+		Edits: []Edit{
+			{"shared/history/select.go", `if e.LSN > s.upTo || !s.q`, `if !s.q`},
+			{"shared/history/select.go", "	p := Past{Ends: s.found", "	s.found = slices.DeleteFunc(s.found, func(e End) bool { return e.LSN > s.upTo })\n	p := Past{Ends: s.found"},
+		},
+		By: unit("shared/history", "TestSelect"),
+	},
 }
