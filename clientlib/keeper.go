@@ -68,12 +68,13 @@ func newKeeper(c *Client) *keeper {
 
 // expect notes a request that may be granted lock: until unexpect, a grant of it
 // is not a stray, the seat it came from is kept alive with the others, and with a
-// TTL, for its place in the queue, often enough.
+// TTL, for its place in the queue, often enough. An attached lock comes from no seat.
 func (k *keeper) expect(lock cluster.LockName, from *seat, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.expecting[lock]++
-	if from.requests++; from.requests == 1 {
+	if from != nil {
+		from.requests++
 		k.mu.busy[from] = true
 	}
 	if ttl > 0 {
@@ -87,8 +88,10 @@ func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) 
 	if k.mu.expecting[lock]--; k.mu.expecting[lock] == 0 {
 		delete(k.mu.expecting, lock)
 	}
-	if from.requests--; from.requests == 0 {
-		delete(k.mu.busy, from)
+	if from != nil {
+		if from.requests--; from.requests == 0 {
+			delete(k.mu.busy, from)
+		}
 	}
 	if ttl > 0 {
 		k.uncount(ttl)
