@@ -351,16 +351,21 @@ func (l *Lock) renew(ctx context.Context) error {
 	if err := wire.AnswerError(a); err != nil {
 		return k.fail(err)
 	}
-	ttl := l.TTL()
-	if got := wire.Millis(a.GetTtlMs()); got > 0 && (ttl == 0 || got < ttl) {
-		ttl = got
+	// Near the end of a max hold less than the TTL is left. The keeper counts the lock under
+	// its TTL, so that stays.
+	ttl, left := l.TTL(), wire.Millis(a.GetTtlMs())
+	if l.owner == "" {
+		ttl = max(ttl, left) // nobody told us
 	}
-	if left := wire.Millis(a.GetHoldLeftMs()); left > 0 {
+	if left <= 0 || left > ttl {
+		left = ttl
+	}
+	if hold := wire.Millis(a.GetHoldLeftMs()); hold > 0 {
 		l.mu.Lock()
-		l.mu.limit = sent + left - driftMargin(left)
+		l.mu.limit = sent + hold - driftMargin(hold)
 		l.mu.Unlock()
 	}
-	l.grant(ttl, sent, ttl, cluster.LSN(a.GetLsn()))
+	l.grant(ttl, sent, left, cluster.LSN(a.GetLsn()))
 	l.hear(a.GetAsk())
 	return nil
 }
