@@ -25,6 +25,35 @@ func TestAttachedLockIsReleased(t *testing.T) {
 	})
 }
 
+// A token has one handle in a client, whoever wants it: each would otherwise hide the
+// one before from the keeper, which would neither end it with the client nor in time.
+func TestTokenHasOneHandle(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		_, token := w.holder("a")
+		first, second := w.c.Attach("a", tokenOf(token)), w.c.Attach("a", tokenOf(token))
+		own := w.acquire("b", AcquireOptions{TTL: ttl})
+		if err := w.c.Attach("b", own.Token()).Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ttl)
+		if own.Context().Err() != nil {
+			t.Errorf("an attached token is not kept alive any more: %v", own.Context().Err())
+		}
+		for _, s := range w.servers {
+			defer s.pause()()
+		}
+		time.Sleep(ttl)
+		if reason(own) != LossNotRenewed {
+			t.Errorf("cut off for %v: %v", ttl, own.Context().Err())
+		}
+		w.c.Close()
+		if reason(first) != LossClosed || reason(second) != LossClosed {
+			t.Errorf("closed, and the handles ended with %q and %q", reason(first), reason(second))
+		}
+	})
+}
+
 // Near the end of a max hold renewals are answered with less than the TTL. The lease is
 // counted under its TTL all the same, until nothing is left to count.
 func TestShortRenewalLeavesNothingToCount(t *testing.T) {

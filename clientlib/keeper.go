@@ -148,15 +148,22 @@ func (k *keeper) add(l *Lock) bool {
 	return true
 }
 
-// attach notes a token that belongs to somebody else.
-func (k *keeper) attach(l *Lock) {
+// attach notes a token that belongs to somebody else, and returns the handle of it that
+// there is from now on. A second one would hide the first from plan and close.
+func (k *keeper) attach(l *Lock) *Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.closed {
 		l.end(l.lost(LossClosed, nil))
-		return
+		return l
+	}
+	for _, is := range []*Lock{k.mu.locks[l.token], k.mu.attached[l.token]} {
+		if is != nil && is.name == l.name && is.ctx.Err() == nil {
+			return is
+		}
 	}
 	k.mu.attached[l.token] = l
+	return l
 }
 
 // watch counts the lease of an attached lock that was renewed.

@@ -56,10 +56,11 @@ func newLock(c *Client, name cluster.LockName, token cluster.Token, epoch cluste
 // that started this program. It is not kept alive: whoever acquired the lock
 // does that, or Renew. Once Renew has succeeded, the handle counts the lease and
 // ends its Context like any other.
+//
+// A Client has one handle of a token, which is returned to whoever attaches it, or has
+// acquired it, and is kept until the lock is lost or released or the Client is closed.
 func (c *Client) Attach(lock cluster.LockName, token cluster.Token) *Lock {
-	l := newLock(c, lock, token, 0)
-	c.keep.attach(l)
-	return l
+	return c.keep.attach(newLock(c, lock, token, 0))
 }
 
 // Name is the name of the lock.
