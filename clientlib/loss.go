@@ -111,13 +111,34 @@ func (l *Lock) notRenewed() *LostError {
 	return l.lost(LossNotRenewed, cause)
 }
 
-// told ends the locks that the service says are lost.
+// told ends the locks that the service says are lost. A loss that names none is of every
+// grant there was: there were too many to name each.
 func (k *keeper) told(losses []*pb.Loss) {
 	for _, loss := range losses {
+		if loss.GetLock() == "" {
+			for _, l := range k.heldBefore(cluster.LSN(loss.GetLsn())) {
+				l.lose(l.toldLoss(loss))
+			}
+			continue
+		}
 		if l := k.held(cluster.Token(loss.GetToken())); l != nil && string(l.name) == loss.GetLock() {
 			l.lose(l.toldLoss(loss))
 		}
 	}
+}
+
+// heldBefore lists the locks that were granted before an LSN: a token is the LSN of its grant.
+func (k *keeper) heldBefore(at cluster.LSN) (all []*Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, locks := range []map[cluster.Token]*Lock{k.mu.locks, k.mu.attached} {
+		for token, l := range locks { // any order
+			if cluster.LSN(token) < at {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
 }
 
 // introduce sees to it that the service tells a session of the losses of a seat: it does

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// A clear of very many holders does not name each. It ends all that was granted before
+// it, also what somebody else acquired, and nothing that was granted after it: a session
+// tells again what happened behind the oldest token.
+func TestClearThatNamesNobodyEndsAllBeforeIt(t *testing.T) {
+	inSession(t, Options{}, func(t *testing.T, w *world) {
+		began := time.Now()
+		l := w.acquire("a", AcquireOptions{TTL: time.Hour})
+		waited := w.acquire("b", AcquireOptions{TTL: time.Hour, Wait: Forever})
+		w.others("c")
+		_, token := w.holder("c")
+		attached := w.c.Attach("c", tokenOf(token))
+		w.mu.Lock()
+		w.mu.lsn++
+		cleared, epoch := w.mu.lsn, w.mu.epoch
+		w.mu.Unlock()
+		after := w.acquire("d", AcquireOptions{TTL: time.Hour})
+		w.servers[0].tell(&pb.SessionResponse{Losses: []*pb.Loss{
+			{Reason: pb.LossReason_LOSS_REASON_FORCE_CLEARED, Lsn: cleared, Epoch: epoch},
+		}})
+		synctest.Wait()
+		for _, x := range []*Lock{l, waited, attached} {
+			if reason(x) != LossCleared {
+				t.Errorf("%s ended with %q", x.Name(), reason(x))
+				continue
+			}
+			if e := lossOf(t, x); e.LSN != cluster.LSN(cleared) || e.Token != x.Token() || e.Final {
+				t.Errorf("%s: %+v", x.Name(), e)
+			}
+		}
+		if after.Context().Err() != nil {
+			t.Errorf("what was granted after it: %q", reason(after))
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
