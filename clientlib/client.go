@@ -33,8 +33,9 @@ type Client struct {
 	end  context.CancelCauseFunc
 	// calls are what users wait for; background is what goes on after they left.
 	calls, background sync.WaitGroup
-	// cut ends what is in the background, after the grace of Close.
-	cut chan struct{}
+	// cut ends what is in the background, after the grace of Close; gone is closed when
+	// nothing is left of the client.
+	cut, gone chan struct{}
 	// main is where all requests come from that do not wait.
 	main *seat
 
@@ -51,7 +52,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
-	c := &Client{opt: o, cut: make(chan struct{}), holder: o.Holder.proto()}
+	c := &Client{opt: o, cut: make(chan struct{}), gone: make(chan struct{}), holder: o.Holder.proto()}
 	c.main = newSeat(c)
 	if c.servers, err = newServers(o); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
@@ -67,16 +68,18 @@ func New(o Options) (*Client, error) {
 // Close ends calls and keep-alives and then the connections. It releases
 // nothing: the Contexts of locks end, and their leases run out at the service
 // unless somebody else with the token renews them. Requests that were given up
-// get a second to be cancelled. It is safe to call it again.
+// get a second to be cancelled. It is safe to call it again, and returns when all that
+// is done.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	first := !c.mu.closed
 	c.mu.closed = true
 	c.mu.Unlock()
 	if !first {
-		c.background.Wait()
+		<-c.gone
 		return nil
 	}
+	defer close(c.gone)
 	c.end(ErrClosed)
 	c.calls.Wait() // from here on nothing new goes to the background
 	c.keep.close()

@@ -292,6 +292,31 @@ func TestCloseEndsContextsAndReleasesNothing(t *testing.T) {
 	})
 }
 
+// Who closes a client that is being closed returns when that is done, not before.
+func TestSecondCloseWaitsForTheFirst(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		resume := w.servers[0].pause() // what was given up is not cancelled within the grace
+		defer resume()
+		appended := make(chan error, 1)
+		go func() {
+			_, err := l.Append(t.Context(), "f", []byte("x"))
+			appended <- err
+		}()
+		synctest.Wait()
+		go w.c.Close()
+		synctest.Wait()
+		began := time.Now()
+		w.c.Close()
+		if d := time.Since(began); d != closeGrace || l.Context().Err() == nil || !w.c.servers.mu.closed {
+			t.Errorf("closed after %v, with a lock that ended with %v", d, l.Context().Err())
+		}
+		if err := <-appended; !errors.Is(err, ErrClosed) {
+			t.Errorf("append: %v", err)
+		}
+	})
+}
+
 func TestCloseCancelsAWait(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.others("a")
