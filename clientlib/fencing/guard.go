@@ -43,6 +43,8 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 type Guard struct {
 	dir    string
 	locked *flock.Flock // for as long as the guard is open
+	// calls are under way; they are counted with mu held, while the guard is not closed.
+	calls sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
@@ -90,10 +92,11 @@ func Open(dir string) (*Guard, error) {
 // than all before is durable before f is called, whatever becomes of f. An error of
 // f is returned as it is.
 func (g *Guard) Do(key string, token cluster.Token, f func() error) error {
-	e, err := g.entry(key)
+	e, err := g.begin(key)
 	if err != nil {
 		return err
 	}
+	defer g.calls.Done()
 	e.Lock()
 	defer e.Unlock()
 	if err := g.admit(e, key, token); err != nil {
@@ -106,10 +109,11 @@ func (g *Guard) Do(key string, token cluster.Token, f func() error) error {
 // returns nil, no lower token is admitted any more. What an older holder was admitted to
 // do may still be under way.
 func (g *Guard) Admit(key string, token cluster.Token) error {
-	e, err := g.entry(key)
+	e, err := g.begin(key)
 	if err != nil {
 		return err
 	}
+	defer g.calls.Done()
 	return g.admit(e, key, token)
 }
 
@@ -126,7 +130,8 @@ func (g *Guard) Seen(key string) cluster.Token {
 	return 0
 }
 
-func (g *Guard) entry(key string) (*entry, error) {
+// begin begins a call for a key.
+func (g *Guard) begin(key string) (*entry, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.closed != nil {
@@ -137,6 +142,7 @@ func (g *Guard) entry(key string) (*entry, error) {
 		e = &entry{}
 		g.mu.keys[key] = e
 	}
+	g.calls.Add(1)
 	return e, nil
 }
 
@@ -185,14 +191,22 @@ func (g *Guard) compact() error {
 	return nil
 }
 
-// Close lets another process open the guard. Calls that come later fail.
+// Close lets another process open the guard, when what is under way here has ended: that
+// is done for an older holder than the first who comes there. So no function that Do calls
+// may call it. Calls that come later fail.
 func (g *Guard) Close() error {
+	g.mu.Lock()
+	if g.mu.closed == nil {
+		g.mu.closed = ErrClosed
+	}
+	g.mu.Unlock()
+	g.calls.Wait()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.mu.log == nil {
 		return nil
 	}
 	err := errors.Join(g.mu.log.close(), g.locked.Unlock())
-	g.mu.log, g.mu.closed = nil, ErrClosed
+	g.mu.log = nil
 	return err
 }

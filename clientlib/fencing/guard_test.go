@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -130,6 +131,32 @@ func TestNothingOldIsUnderWay(t *testing.T) {
 	if fmt.Sprint(order) != "[1 2]" {
 		t.Errorf("order: %v", order)
 	}
+}
+
+// TestCloseWaitsForWhatIsUnderWay: another process that opens the guard may let a newer
+// holder in, so nothing of an older one runs on in this one.
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	dir := t.TempDir()
+	g := open(t, dir)
+	closed := make(chan error, 1)
+	err := g.Do("a", 1, func() error {
+		go func() { closed <- g.Close() }()
+		for g.Admit("b", 1) == nil { // until it has begun
+			runtime.Gosched()
+		}
+		another, err := fencing.Open(dir)
+		if err == nil {
+			return errors.Join(errors.New("open elsewhere while something is under way"), another.Close())
+		}
+		if !errors.Is(err, fencing.ErrInUse) {
+			return err
+		}
+		return nil
+	})
+	if err := errors.Join(err, <-closed); err != nil {
+		t.Error(err)
+	}
+	open(t, dir)
 }
 
 // TestTornEnd cuts the file at every byte: what is left is a beginning of what was
