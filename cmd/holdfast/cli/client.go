@@ -222,13 +222,22 @@ func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 	r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 		return s.Cancel(ctx, &pb.CancelRequest{ClientId: id.client, RequestId: id.request})
 	})
-	if err == nil && r.GetToken() != 0 {
-		_, err = a.release(ctx, c, lock, r.GetToken(), identity{id.client, id.request + 1})
+	if token := r.GetToken(); err == nil && token != 0 {
+		// The numbers behind that of the request are the user's.
+		if _, err = a.release(ctx, c, lock, token, drawn()); err != nil && !over(err) {
+			return fmt.Errorf("%w; the lock came meanwhile and could not be released, token %d ends with its lease: %w", errInterrupted, token, err)
+		}
+		return errInterrupted
 	}
-	if err != nil && !errors.Is(err, wire.ErrCancelled) {
+	if err != nil && !over(err) {
 		return fmt.Errorf("%w; request %d of client %s may still be in the queue: %w", errInterrupted, id.request, id.client, err)
 	}
 	return errInterrupted
+}
+
+// over says that what was given up is no more: it neither holds nor waits.
+func over(err error) bool {
+	return errors.Is(err, wire.ErrCancelled) || errors.Is(err, wire.ErrWaitTimeout) || errors.Is(err, wire.ErrLeaseExpired) || errors.Is(err, wire.ErrInvalidToken)
 }
 
 var errInterrupted = errors.New("interrupted")
