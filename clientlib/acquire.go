@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -83,6 +84,16 @@ func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
 	}
 	if o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < o.TTL || o.MaxHold%time.Millisecond != 0 {
 		return wire.Invalid(fmt.Sprintf("max hold %v: use whole milliseconds from the TTL %v on, or 0 for no end", o.MaxHold, o.TTL))
+	}
+	return checkText(o.Metadata)
+}
+
+// checkText refuses what no connection carries: it would be tried until the budget is used up.
+func checkText(texts ...string) error {
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return wire.Invalid(fmt.Sprintf("%q is not UTF-8", s))
+		}
 	}
 	return nil
 }

@@ -132,6 +132,9 @@ func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cl
 // grace the call returns when the holder is asked, and the service breaks the grant
 // later, unless it ends by itself.
 func (c *Client) Break(ctx context.Context, lock cluster.LockName, o BreakOptions) error {
+	if err := checkText(o.Actor, o.Reason); err != nil {
+		return (&call{op: "break", lock: lock}).fail(err)
+	}
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return (&call{op: "break", lock: lock}).fail(err)

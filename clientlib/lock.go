@@ -187,6 +187,9 @@ func (l *Lock) Seal(ctx context.Context, file cluster.FileName) (Receipt, error)
 // SetMetadata replaces what this holder says with its grant, for whoever looks: UTF-8,
 // at most cluster.MaxMetadata bytes. It is executed only while the token is live.
 func (l *Lock) SetMetadata(ctx context.Context, metadata string) error {
+	if err := checkText(metadata); err != nil {
+		return l.invalid("set metadata", err)
+	}
 	ctx, end, err := l.begin(ctx, "set metadata")
 	if err != nil {
 		return err

@@ -282,7 +282,8 @@ func TestEndOfASessionIsNoAnswer(t *testing.T) {
 // A text that cannot be sent is refused here, and the session goes on.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	inSession(t, Options{}, func(t *testing.T, w *world) {
-		if err := w.c.Break(t.Context(), "a", BreakOptions{Actor: "me", Reason: "caf\xe9"}); !errors.Is(err, wire.ErrInvalidArgument) {
+		s := w.c.servers.primary().session.Load()
+		if _, err := s.BreakLock(t.Context(), &pb.BreakLockRequest{Lock: "a", Actor: "me", Reason: "caf\xe9"}); !errors.Is(err, wire.ErrInvalidArgument) {
 			t.Errorf("break: %v", err)
 		}
 		w.acquire("b", AcquireOptions{})
