@@ -178,6 +178,7 @@ func (f *Follower) Read(b []byte) (int, error) {
 // Close ends the follower. A Read under way ends.
 func (f *Follower) Close() error {
 	f.stop(ErrClosed)
+	f.ctx.end() // nobody may ever read again
 	return nil
 }
 
