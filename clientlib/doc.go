@@ -53,8 +53,9 @@
 // Behind its first calls a Client opens a session with the primary: one stream that
 // carries its operations, many in one message, its keep-alives and the word that a
 // lock is lost. When the session breaks or the reign ends, whatever was under way is
-// asked again, under the same request IDs, over another one. Where a server has none,
-// each operation is a call of its own.
+// asked again, under the same request IDs, over another one; a Client that does nothing but
+// hold locks opens that within two seconds. Where a server has none, each operation is a
+// call of its own.
 //
 // # Watching
 //

@@ -171,6 +171,25 @@ func (k *keeper) introduce(from *seat) {
 	})
 }
 
+const (
+	// hurryAfter is how soon the leases are renewed when a session has ended: most takeovers
+	// are over by then. hurrySpread is how far clients spread whose sessions ended together.
+	hurryAfter  = 500 * time.Millisecond
+	hurrySpread = time.Second
+)
+
+// hurry has the leases renewed soon, because nobody would be told of a loss before: that
+// opens the next session, and names the seats there.
+func (k *keeper) hurry() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := k.c.opt.Clock.Now() + hurryAfter + time.Duration(k.c.opt.Rand()%uint64(hurrySpread))
+	if len(k.mu.ttls) > 0 && at < k.mu.next {
+		k.mu.next = at
+		k.poke()
+	}
+}
+
 // lossesAfter is an LSN that no loss of a client's held locks lies before, 0 if it
 // holds none: a session that begins there misses nothing that matters, as far as the
 // service remembers.

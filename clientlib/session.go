@@ -176,6 +176,9 @@ func (c *Client) openSession(to *server, opened chan struct{}) {
 		}
 	}
 	s.fail(s.c.judgeEnd(to, err, s.welcomed()))
+	if s.welcomed() {
+		c.keep.hurry()
+	}
 }
 
 // judgeEnd is what the end of a stream says to the operations on it: it is an answer

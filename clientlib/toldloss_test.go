@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -45,6 +48,29 @@ func TestClearThatNamesNobodyEndsAllBeforeIt(t *testing.T) {
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+// A client that does nothing but hold has its next session soon after one broke, not with
+// the next keep-alive: until then nobody could tell it of a loss, nor that it is asked.
+func TestHolderHasItsNextSessionSoon(t *testing.T) {
+	inSession(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: time.Hour})
+		waited := w.acquire("b", AcquireOptions{TTL: time.Hour, Wait: Forever})
+		synctest.Wait()
+		w.servers[0].set(func() { w.servers[0].mu.stream.fail(status.Error(codes.Unavailable, "reset")) })
+		time.Sleep(hurryAfter + hurrySpread)
+		synctest.Wait()
+		s := w.c.servers.primary().session.Load()
+		if s == nil || waited.from == l.from || waited.from.known != s {
+			t.Errorf("session %p", s)
+			return
+		}
+		w.servers[0].tell(&pb.SessionResponse{Losses: []*pb.Loss{{Lock: "a", Token: uint64(l.Token()), Reason: pb.LossReason_LOSS_REASON_BROKEN}}})
+		synctest.Wait()
+		if reason(l) != LossBroken {
+			t.Errorf("ended with %q", reason(l))
 		}
 	})
 }
