@@ -134,13 +134,14 @@ func TestKeepAliveMayListMoreThanFourMegabytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := c.servers.primary() // who answers nobody while that is made, maybe until a keep-alive is due
 	const locks = 100_000
 	f.mu.Lock()
 	for i := range locks {
 		f.grant(fakeKey{string(l.owner), uint64(1000 + i)}, fmt.Sprintf("%060d", i), 10_000)
 	}
 	f.mu.Unlock()
-	r, err := c.servers.primary().stub.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: string(l.owner), Held: unsure})
+	r, err := p.stub.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: string(l.owner), Held: unsure})
 	if err != nil || len(r.GetGrants()) != locks+1 {
 		t.Errorf("%d grants, %v", len(r.GetGrants()), err)
 	}
