@@ -245,6 +245,22 @@ var sessionMutants = []Mutant{
 		By: unit("clientlib", "TestLoss"),
 	},
 	{
+		Name: "clear-ends-later-grants", Also: "",
+		Rule: "a loss that names no lock ends what was granted before it, and nothing behind it (clientlib, told)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `			if cluster.LSN(token) < at {`, `			if token != 0 && at != 0 {`},
+		},
+		By: unit("clientlib", "TestClearThat"),
+	},
+	{
+		Name: "two-handles", Also: "",
+		Rule: "a token has one handle in a client, so that each Context ends in time (clientlib, Attach)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `is.name == l.name && is.ctx.Err() == nil {`, `is.name != l.name && is.ctx.Err() == nil {`},
+		},
+		By: unit("clientlib", "TestTokenHasOneHandle"),
+	},
+	{
 		Name: "lease-from-answer", Also: "",
 		Rule: "the client counts a lease from when it sent its renewal, not from the answer (DESIGN 5.2)",
 		Edits: []Edit{
