@@ -226,11 +226,15 @@ func (h *Hub) endAll(why *End) {
 	h.want()
 }
 
-// want tells the feeds whether anybody watches.
+// want tells the feeds whether anybody watches. What came just before they knew woke
+// nobody: Run is woken for it.
 func (h *Hub) want() {
 	h.in.Lock()
 	defer h.in.Unlock()
 	h.in.watched, h.in.losing = h.mu.index.count > 0, len(h.mu.losses) > 0
+	if waiting := h.mu.next < h.in.first+uint64(len(h.in.ring)); waiting && (h.in.watched || h.in.losing) {
+		poke(h.wake)
+	}
 }
 
 // cutStale ends the watches of a hub whose feed is silent.
