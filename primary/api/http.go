@@ -152,6 +152,15 @@ func (h *HTTP) send(w http.ResponseWriter, x reply) {
 	_, _ = w.Write(x.body)
 }
 
+// standStill lets an answer that is not complete wait for what it tells next. The deadline of
+// its last piece stays over HTTP/1, where it counts while something is written only; HTTP/2
+// ends a stream whose deadline passes in any case.
+func standStill(r *http.Request, c *http.ResponseController) {
+	if r.ProtoMajor > 1 {
+		_ = c.SetWriteDeadline(time.Time{})
+	}
+}
+
 // refuse answers a request that was not understood. Code 0 means that of the status.
 func (h *HTTP) refuse(w http.ResponseWriter, code int, err error) {
 	h.send(w, answerReply(refusal(err), code))

@@ -221,6 +221,7 @@ func (h *HTTP) followFile(w http.ResponseWriter, r *http.Request, name cluster.F
 		if _, err := w.Write(x.GetData()); err != nil {
 			return err
 		}
+		defer standStill(r, control)
 		return control.Flush()
 	}) // whatever ended it was told, or there is nobody to tell
 }

@@ -20,7 +20,7 @@ func (h *HTTP) passOn(w http.ResponseWriter, r *http.Request) bool {
 		if m, _, ok := h.s.b.Primary(); ok && m.ID != h.s.self {
 			if resp, err := h.askFor(r, m.HTTP); err == nil && resp.StatusCode != http.StatusServiceUnavailable {
 				defer resp.Body.Close()
-				h.copyAnswer(w, resp)
+				h.copyAnswer(w, r, resp)
 				return true
 			} else if err == nil {
 				resp.Body.Close()
@@ -50,7 +50,7 @@ func (h *HTTP) askFor(r *http.Request, addr string) (*http.Response, error) {
 }
 
 // copyAnswer sends an answer on, piece by piece.
-func (h *HTTP) copyAnswer(w http.ResponseWriter, resp *http.Response) {
+func (h *HTTP) copyAnswer(w http.ResponseWriter, r *http.Request, resp *http.Response) {
 	maps.Copy(w.Header(), resp.Header)
 	for name := range resp.Trailer {
 		w.Header().Add("Trailer", name)
@@ -67,6 +67,7 @@ func (h *HTTP) copyAnswer(w http.ResponseWriter, resp *http.Response) {
 				return
 			}
 			_ = control.Flush()
+			standStill(r, control)
 		}
 		if err == io.EOF {
 			break

@@ -53,7 +53,7 @@ func (h *HTTP) events(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, 0, err)
 		return
 	}
-	x := &sse{h: h, w: w, c: http.NewResponseController(w), patient: strings.Contains(r.Header.Get("Accept"), eventStream)}
+	x := &sse{h: h, w: w, r: r, c: http.NewResponseController(w), patient: strings.Contains(r.Header.Get("Accept"), eventStream)}
 	every := wire.Millis(q.GetBookmarkMs())
 	x.ticks = max(1, int((every+heartbeat-1)/heartbeat)) // to a bookmark
 	x.marked = every > 0
@@ -139,6 +139,7 @@ func bookmarkEvery(q *pb.WatchRequest, s string) error {
 type sse struct {
 	h       *HTTP
 	w       http.ResponseWriter
+	r       *http.Request
 	c       *http.ResponseController
 	patient bool // comes back by itself, unless it is told an HTTP error
 	marked  bool // wants bookmarks
@@ -167,6 +168,12 @@ func (x *sse) begin() error {
 	if err := x.write(fmt.Appendf(nil, "retry: %d\n\n", (minRetry + rand.N(retrySpread)).Milliseconds())); err != nil {
 		return err
 	}
+	return x.flush()
+}
+
+// flush sends what was written. What comes next may take its time.
+func (x *sse) flush() error {
+	defer standStill(x.r, x.c)
 	return x.c.Flush()
 }
 
@@ -186,7 +193,7 @@ func (x *sse) send(r *pb.WatchResponse) error {
 	if err := x.tell(r); err != nil {
 		return err
 	}
-	return x.c.Flush()
+	return x.flush()
 }
 
 func (x *sse) tell(r *pb.WatchResponse) error {

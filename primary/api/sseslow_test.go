@@ -59,16 +59,23 @@ func inVirtualTime(t *testing.T, f func(t *testing.T, r *fedReplica, front *api.
 			ended <- struct{}{}
 		}()
 		front := api.NewHTTP(r, api.HTTPOptions{})
-		s, p := front.Server(), &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(p) }()
-		f(t, r, front, p)
-		s.Close()
-		<-served // closed
+		f(t, r, front, serveOverPipes(t, front))
 		stop()
 		<-ended
 		<-ended
 	})
+}
+
+// serveOverPipes serves a front end until the end of the test.
+func serveOverPipes(t *testing.T, front *api.HTTP) *pipes {
+	s, p := front.Server(), &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(p) }()
+	t.Cleanup(func() {
+		s.Close()
+		<-served // closed
+	})
+	return p
 }
 
 // ask sends a watch over a connection of its own and reads nothing.
