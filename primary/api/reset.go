@@ -78,6 +78,9 @@ func (x *watching) collect(ctx context.Context) (pages []*page, reading Reading,
 	switch {
 	case err != nil:
 		return nil, reading, nil, err
+	case reading.Status == cluster.StatusUnknown:
+		// Of a read nothing is left in doubt. It can be had elsewhere.
+		return nil, reading, &watch.End{Status: cluster.StatusSecondaryMode, Message: "the reign ended while the table was read"}, nil
 	case reading.Status != cluster.StatusOK:
 		return nil, reading, &watch.End{Status: reading.Status, Message: "the table cannot be read here now"}, nil
 	case reading.Local && reading.LSN < x.told:

@@ -180,7 +180,8 @@ func (x *sse) flush() error {
 // send sends a message of the watch.
 func (x *sse) send(r *pb.WatchResponse) error {
 	status := wire.FromStatus(r.GetStatus())
-	if !x.began && status != cluster.StatusOK && !(x.patient && wire.HTTPCode(status) == http.StatusServiceUnavailable) {
+	again := wire.HTTPCode(status) == http.StatusServiceUnavailable || status == cluster.StatusCancelled
+	if !x.began && status != cluster.StatusOK && !(x.patient && again) {
 		x.h.send(x.w, answerReply(&pb.Answer{
 			Status: r.Status, Message: r.GetMessage(), Primary: r.GetPrimary(), RetryAfterMs: r.GetRetryAfterMs(),
 		}, 0))
