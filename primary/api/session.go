@@ -282,11 +282,11 @@ func (x *session) take(ctx context.Context, m *pb.SessionRequest) {
 		x.listen(cluster.ClientID(q.GetClientId()), 0)
 		x.help(ctx, func() { x.keepAlive(ctx, q) })
 	}
+	for _, id := range m.GetUnwatch() { // first: another watch may take its number
+		x.watches.end(id)
+	}
 	for _, w := range m.GetWatches() {
 		x.watch(ctx, w)
-	}
-	for _, id := range m.GetUnwatch() {
-		x.watches.end(id)
 	}
 }
 

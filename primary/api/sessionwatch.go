@@ -48,24 +48,32 @@ func (x *session) listen(client cluster.ClientID, after cluster.LSN) {
 type watches struct {
 	mu struct {
 		sync.Mutex
-		cancel map[uint64]context.CancelFunc
+		cancel map[uint64]*context.CancelFunc
 	}
 }
 
-// begin notes a watch, or says why there is none.
-func (w *watches) begin(ctx context.Context, id uint64) (context.Context, error) {
+// begin notes a watch, or says why there is none. Over ends it, and nothing that has its
+// number later; it may be called again.
+func (w *watches) begin(ctx context.Context, id uint64) (own context.Context, over func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.mu.cancel[id] != nil:
-		return nil, fmt.Errorf("this session has a watch %d already", id)
+		return nil, nil, fmt.Errorf("this session has a watch %d already", id)
 	case len(w.mu.cancel) >= maxWatches:
-		return nil, fmt.Errorf("a session carries at most %d watches: use Watch, or another session", maxWatches)
+		return nil, nil, fmt.Errorf("a session carries at most %d watches: use Watch, or another session", maxWatches)
 	case w.mu.cancel == nil:
-		w.mu.cancel = map[uint64]context.CancelFunc{}
+		w.mu.cancel = map[uint64]*context.CancelFunc{}
 	}
-	ctx, w.mu.cancel[id] = context.WithCancel(ctx)
-	return ctx, nil
+	own, cancel := context.WithCancel(ctx)
+	w.mu.cancel[id] = &cancel
+	return own, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if cancel(); w.mu.cancel[id] == &cancel {
+			delete(w.mu.cancel, id)
+		}
+	}, nil
 }
 
 // end ends a watch, if there is one.
@@ -73,7 +81,7 @@ func (w *watches) end(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cancel := w.mu.cancel[id]; cancel != nil {
-		cancel()
+		(*cancel)()
 		delete(w.mu.cancel, id)
 	}
 }
@@ -83,22 +91,29 @@ func (w *watches) endAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, cancel := range w.mu.cancel {
-		cancel()
+		(*cancel)()
 	}
 }
 
 // watch serves one watch of the session.
 func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 	id := q.GetWatchId()
-	own, err := x.watches.begin(ctx, id)
+	own, over, err := x.watches.begin(ctx, id)
 	if err != nil {
 		x.out.tell(events(id, &pb.WatchResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}), false)
 		return
 	}
 	x.helpers.Go(func() {
+		defer over()
 		// It has one message on its way at a time: a client that does not read holds up
-		// nothing but its watches.
-		err := x.s.watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
+		// nothing but its watches. An error is a context that ended: nobody listens any more,
+		// or nobody wants to.
+		_ = x.s.watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
+			if r.GetStatus() != pb.Status_STATUS_OK {
+				over() // first: whoever reads that it has ended may use its number again
+				x.out.tell(events(id, r), false)
+				return nil
+			}
 			select {
 			case <-x.out.tell(events(id, r), false):
 				return nil
@@ -106,9 +121,6 @@ func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 				return context.Cause(own)
 			}
 		})
-		if err == nil { // else nobody listens any more, or nobody wants to
-			x.watches.end(id)
-		}
 	})
 }
 
