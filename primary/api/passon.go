@@ -3,11 +3,14 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // passOn has the primary answer a GET whose answer may be long: it is sent on as it comes.
@@ -17,13 +20,15 @@ func (h *HTTP) passOn(w http.ResponseWriter, r *http.Request) bool {
 	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
 	defer tick.Stop()
 	for time.Now().Before(over) {
-		if m, _, ok := h.s.b.Primary(); ok && m.ID != h.s.self {
-			if resp, err := h.askFor(r, m.HTTP); err == nil && resp.StatusCode != http.StatusServiceUnavailable {
-				defer resp.Body.Close()
+		if m, epoch, ok := h.s.b.Primary(); ok && m.ID != h.s.self {
+			asked := time.Now()
+			if resp, end := h.askFor(r, m, epoch); resp != nil {
+				defer end()
 				h.copyAnswer(w, r, resp)
 				return true
-			} else if err == nil {
-				resp.Body.Close()
+			}
+			if took := time.Since(asked); took < answerWait {
+				over = over.Add(took) // who takes over now gets as much patience as at once
 			}
 		}
 		select {
@@ -35,10 +40,15 @@ func (h *HTTP) passOn(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-func (h *HTTP) askFor(r *http.Request, addr string) (*http.Response, error) {
-	ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+addr+r.URL.RequestURI(), nil)
+// askFor asks a server for an answer, which is read until end. None = another attempt may be
+// better: the server says so, it took answerWait to say nothing, or another one reigns now, for
+// a paused one would not answer for hours.
+func (h *HTTP) askFor(r *http.Request, m cluster.Member, epoch cluster.Epoch) (resp *http.Response, end func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.HTTP+r.URL.RequestURI(), nil)
 	if err != nil {
-		return nil, err
+		cancel(err)
+		return nil, nil
 	}
 	for _, name := range []string{"Range", "If-Range", "If-None-Match", "If-Match"} {
 		if v, ok := r.Header[name]; ok {
@@ -46,7 +56,20 @@ func (h *HTTP) askFor(r *http.Request, addr string) (*http.Response, error) {
 		}
 	}
 	ask.Header.Set(forwardedHeader, fmt.Sprint(h.s.self))
-	return h.opt.Transport.RoundTrip(ask)
+	silent, heard := context.WithTimeout(ctx, answerWait)
+	defer heard()
+	stop := context.AfterFunc(silent, func() { cancel(context.Cause(silent)) })
+	go h.watch(silent, cancel, m.ID, epoch)
+	resp, err = h.opt.Transport.RoundTrip(ask)
+	stop()
+	if err == nil && resp.StatusCode != http.StatusServiceUnavailable && ctx.Err() == nil {
+		return resp, func() { resp.Body.Close(); cancel(nil) }
+	}
+	if err == nil {
+		resp.Body.Close()
+	}
+	cancel(nil)
+	return nil, nil
 }
 
 // copyAnswer sends an answer on, piece by piece.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
+)
+
+// paused is the way to servers of which one takes requests and answers none.
+type paused struct{ host string }
+
+func (p paused) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == p.host {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("the file\n")), Request: r}, nil
+}
+
+// A read that is passed on to a paused primary is answered by the next one, or refused in time.
+func TestAPausedPrimaryHoldsNoRead(t *testing.T) {
+	for _, x := range []struct {
+		elect bool
+		code  int
+		body  string
+	}{{true, 200, "the file\n"}, {false, 503, "SECONDARY_MODE"}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &backend{self: 2, members: primarytest.Members(), reign: 1, epoch: 1}
+			first, _ := b.members.Find(1)
+			p := serveOverPipes(t, api.NewHTTP(b, api.HTTPOptions{Transport: paused{first.HTTP}}))
+			tr := &http.Transport{DialContext: p.dial}
+			defer tr.CloseIdleConnections()
+			if x.elect {
+				time.AfterFunc(5*time.Second, func() { b.elect(3, 2) })
+			}
+			resp, err := (&http.Client{Transport: tr}).Get("http://h/v1/files/f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != x.code || !strings.Contains(string(body), x.body) {
+				t.Errorf("%d %s, %v; want %d %s", resp.StatusCode, body, err, x.code, x.body)
+			}
+		})
+	}
+}
