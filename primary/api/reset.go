@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -285,26 +287,38 @@ func (l *seen) part(token cluster.Token) bool {
 // sendReset sends the pages. The memory of each is free when it was sent.
 func (x *watching) sendReset(pages []*page, reading Reading, reason string) error {
 	r := &pb.WatchResponse{Status: pb.Status_STATUS_OK, Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN)}
-	part := &pb.Reset{Reason: reason}
+	part, size := &pb.Reset{Reason: reason}, 0
 	for i, p := range pages {
 		pages[i] = nil
 		for len(p.locks) > 0 || i == len(pages)-1 {
-			n := min(len(p.locks), maxTold-len(part.Locks))
-			for j := range p.locks[:n] {
-				part.Locks = append(part.Locks, p.locks[j].proto())
+			for len(p.locks) > 0 && len(part.Locks) < maxTold && size < maxToldBytes {
+				l := p.locks[0].proto()
+				p.locks = p.locks[1:]
+				size += fit(l)
+				part.Locks = append(part.Locks, l)
 			}
-			p.locks = p.locks[n:]
 			part.Last = i == len(pages)-1 && len(p.locks) == 0
-			if len(part.Locks) < maxTold && !part.Last {
+			if len(part.Locks) < maxTold && size < maxToldBytes && !part.Last {
 				break // the next page has more
 			}
 			r.Reset_ = part
 			if err := x.send(r); err != nil || part.Last {
 				return err
 			}
-			part = &pb.Reset{Part: part.Part + 1, Reason: reason}
+			part, size = &pb.Reset{Part: part.Part + 1, Reason: reason}, 0
 			r = &pb.WatchResponse{Status: r.Status, Epoch: r.Epoch, Lsn: r.Lsn}
 		}
 	}
 	return nil
+}
+
+// fit leaves out the youngest of those who share a lock where they are too many for one
+// message, and says how large the lock is then. The number of its holders stays.
+func fit(l *pb.Lock) (size int) {
+	size = proto.Size(l)
+	for n := len(l.SharedHolders); size > maxToldBytes && n > 0; n-- {
+		size -= proto.Size(l.SharedHolders[n-1])
+		l.SharedHolders = l.SharedHolders[:n-1]
+	}
+	return size
 }

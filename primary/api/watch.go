@@ -18,9 +18,12 @@ import (
 )
 
 const (
-	// maxTold is how many events or locks one message carries: well below the
-	// 4 MiB that a client takes by default.
-	maxTold = 1000
+	// maxTold is how many events or locks one message carries, and maxToldBytes where it
+	// ends, behind the one that reaches it: well below the 4 MiB that a client takes by default.
+	maxTold      = 1000
+	maxToldBytes = 1 << 20
+	// eventNumbers is what an event takes beside its texts, at most.
+	eventNumbers = 256
 	// defaultBookmark is the interval of bookmarks where none is asked for,
 	// minBookmark the shortest that may be.
 	defaultBookmark = 30 * time.Second
@@ -155,12 +158,13 @@ func (x *watching) tell(ctx context.Context, due bool) (over bool, err error) {
 	x.told = b.LSN
 	r := &pb.WatchResponse{Status: pb.Status_STATUS_OK, Epoch: uint64(b.Epoch)}
 	events := b.Events
-	for ; len(events) > maxTold; events = events[maxTold:] {
-		part := events[:maxTold]
+	for n := portion(events); n < len(events); n = portion(events) {
+		part := events[:n]
 		// What matches up to the last event of the part was sent with it.
-		if err := x.send(&pb.WatchResponse{Status: r.Status, Epoch: r.Epoch, Lsn: part[maxTold-1].GetLsn(), Events: part}); err != nil {
+		if err := x.send(&pb.WatchResponse{Status: r.Status, Epoch: r.Epoch, Lsn: part[n-1].GetLsn(), Events: part}); err != nil {
 			return true, err
 		}
+		events = events[n:]
 	}
 	if len(events) > 0 || due && b.End == nil {
 		r.Events, r.Lsn = events, uint64(b.LSN)
@@ -172,6 +176,17 @@ func (x *watching) tell(ctx context.Context, due bool) (over bool, err error) {
 		return x.ended(ctx, b.LSN, b.End)
 	}
 	return false, nil
+}
+
+// portion is how many of these events go into one message.
+func portion(events []*pb.Event) (n int) {
+	for size := 0; n < len(events) && n < maxTold && size < maxToldBytes; n++ {
+		e := events[n]
+		h := e.GetHolder()
+		size += eventNumbers + len(e.GetLock()) + len(e.GetClientId()) + len(h.GetHost()) + len(h.GetCommand()) +
+			len(e.GetMetadata()) + len(e.GetFile()) + len(e.GetActor()) + len(e.GetReason())
+	}
+	return n
 }
 
 // ended ends the watch, or begins it anew where nothing but events is missing.
