@@ -197,4 +197,28 @@ var watchMutants = []Mutant{
 		},
 		By: unit("clientlib", "^TestAMirrorIsTheTable$"),
 	},
+	{
+		Name: "watch-begins-asleep", Also: "",
+		Rule: "what is committed while a watch begins is handed out at once",
+		Edits: []Edit{
+			{"primary/watch/hub.go", `waiting && (h.in.watched || h.in.losing) {`, `waiting && h.mu.closed {`},
+		},
+		By: unit("primary/watch", "^TestWhatIsLostWhileALossWatchBeginsIsHandedOut$"),
+	},
+	{
+		Name: "idle-stream-ends", Also: "",
+		Rule: "a stream that has nothing to tell stays open, over HTTP/2 as well",
+		Edits: []Edit{
+			{"primary/api/http.go", `	if r.ProtoMajor > 1 {`, `	if r.ProtoMajor > 2 {`},
+		},
+		By: unit("primary/api", "^TestWatchThatIsIdleStaysOpen$"),
+	},
+	{
+		Name: "message-too-large", Also: "",
+		Rule: "a message of a watch is one that a gRPC client takes by default",
+		Edits: []Edit{
+			{"primary/api/watch.go", `n < maxTold && size < maxToldBytes; n++`, `n < maxTold && size < 1000*maxToldBytes; n++`},
+		},
+		By: unit("primary/api", "^TestAWatchFitsIntoMessages$"),
+	},
 }
