@@ -48,41 +48,55 @@ func (x *session) listen(client cluster.ClientID, after cluster.LSN) {
 type watches struct {
 	mu struct {
 		sync.Mutex
-		cancel map[uint64]*context.CancelFunc
+		under map[uint64]*numbered
 	}
 }
 
-// begin notes a watch, or says why there is none. Over ends it, and nothing that has its
-// number later; it may be called again.
-func (w *watches) begin(ctx context.Context, id uint64) (own context.Context, over func(), err error) {
+// numbered is one watch of a session.
+type numbered struct {
+	id   uint64
+	stop context.CancelFunc
+}
+
+// begin notes a watch, or says why there is none.
+func (w *watches) begin(ctx context.Context, id uint64) (context.Context, *numbered, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.mu.cancel[id] != nil:
+	case w.mu.under[id] != nil:
 		return nil, nil, fmt.Errorf("this session has a watch %d already", id)
-	case len(w.mu.cancel) >= maxWatches:
+	case len(w.mu.under) >= maxWatches:
 		return nil, nil, fmt.Errorf("a session carries at most %d watches: use Watch, or another session", maxWatches)
-	case w.mu.cancel == nil:
-		w.mu.cancel = map[uint64]*context.CancelFunc{}
+	case w.mu.under == nil:
+		w.mu.under = map[uint64]*numbered{}
 	}
-	own, cancel := context.WithCancel(ctx)
-	w.mu.cancel[id] = &cancel
-	return own, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if cancel(); w.mu.cancel[id] == &cancel {
-			delete(w.mu.cancel, id)
-		}
-	}, nil
+	x := &numbered{id: id}
+	ctx, x.stop = context.WithCancel(ctx)
+	w.mu.under[id] = x
+	return ctx, x, nil
+}
+
+// tell has out tell a message of a watch, unless that was ended: another one may have its
+// number by now. Behind the last message the number is free.
+func (w *watches) tell(x *numbered, r *pb.WatchResponse, out *outbox) (sent <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.under[x.id] != x {
+		return nil
+	}
+	if r.GetStatus() != pb.Status_STATUS_OK {
+		delete(w.mu.under, x.id)
+	}
+	return out.tell(events(x.id, r), false)
 }
 
 // end ends a watch, if there is one.
 func (w *watches) end(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if cancel := w.mu.cancel[id]; cancel != nil {
-		(*cancel)()
-		delete(w.mu.cancel, id)
+	if x := w.mu.under[id]; x != nil {
+		x.stop()
+		delete(w.mu.under, id)
 	}
 }
 
@@ -90,32 +104,31 @@ func (w *watches) end(id uint64) {
 func (w *watches) endAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, cancel := range w.mu.cancel {
-		(*cancel)()
+	for _, x := range w.mu.under {
+		x.stop()
 	}
 }
 
 // watch serves one watch of the session.
 func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 	id := q.GetWatchId()
-	own, over, err := x.watches.begin(ctx, id)
+	own, n, err := x.watches.begin(ctx, id)
 	if err != nil {
 		x.out.tell(events(id, &pb.WatchResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}), false)
 		return
 	}
 	x.helpers.Go(func() {
-		defer over()
+		defer n.stop()
 		// It has one message on its way at a time: a client that does not read holds up
 		// nothing but its watches. An error is a context that ended: nobody listens any more,
 		// or nobody wants to.
 		_ = x.s.watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
+			sent := x.watches.tell(n, r, &x.out)
 			if r.GetStatus() != pb.Status_STATUS_OK {
-				over() // first: whoever reads that it has ended may use its number again
-				x.out.tell(events(id, r), false)
 				return nil
 			}
 			select {
-			case <-x.out.tell(events(id, r), false):
+			case <-sent:
 				return nil
 			case <-own.Done():
 				return context.Cause(own)
