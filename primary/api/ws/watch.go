@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -17,6 +18,7 @@ import (
 type watching struct {
 	stop context.CancelFunc
 	done chan struct{} // closed behind the last that it tells
+	last atomic.Bool   // that is about to be told: the ID is free
 }
 
 func (w *watching) over() bool {
@@ -35,7 +37,7 @@ func (x *conn) watch(ctx context.Context, m *message) error {
 		return err
 	}
 	for id, w := range x.watches {
-		if w.over() {
+		if w.over() || w.last.Load() {
 			delete(x.watches, id)
 		}
 	}
@@ -52,7 +54,7 @@ func (x *conn) watch(ctx context.Context, m *message) error {
 	x.under.Go(func() {
 		defer close(w.done)
 		defer stop()
-		t := &telling{x: x, id: id}
+		t := &telling{x: x, w: w, id: id}
 		// An error is a context that ended: nobody listens any more.
 		_ = x.s.door.Watch(ctx, q, t.begin, func(r *pb.WatchResponse) error { return t.send(ctx, r) })
 	})
@@ -81,6 +83,7 @@ func (x *conn) unwatch(m *message) error {
 // telling is what a watch tells its client. It belongs to the goroutine of the watch.
 type telling struct {
 	x     *conn
+	w     *watching
 	id    json.RawMessage
 	begun bool
 }
@@ -96,8 +99,10 @@ func (t *telling) begin() error {
 
 // send tells a message of the watch, event by event.
 func (t *telling) send(ctx context.Context, r *pb.WatchResponse) error {
-	if status := wire.FromStatus(r.GetStatus()); !t.begun && status != cluster.StatusOK {
+	ends := wire.FromStatus(r.GetStatus()) != cluster.StatusOK
+	if ends && !t.begun {
 		t.begun = true
+		t.w.last.Store(true) // first: whoever hears of it may use the ID again
 		t.x.out.tell(answer(t.id, encode(wire.BodyOf(&pb.Answer{
 			Status: r.GetStatus(), Message: r.GetMessage(), Primary: r.GetPrimary(), RetryAfterMs: r.GetRetryAfterMs(),
 		}))))
@@ -115,6 +120,7 @@ func (t *telling) send(ctx context.Context, r *pb.WatchResponse) error {
 	if len(r.GetEvents()) > 0 {
 		return nil
 	}
+	t.w.last.Store(ends)
 	b := wire.WatchBodyOf(r)
 	return t.tell(ctx, &b)
 }
