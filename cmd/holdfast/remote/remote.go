@@ -85,6 +85,7 @@ func (c *Caller) stub() (pb.LockServiceClient, error) {
 		var err error
 		conn, err = grpc.NewClient(c.target,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+			grpc.WithUnaryInterceptor(tellUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
@@ -161,7 +162,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		r, err := send(attempt, stub)
 		late := attempt.Err() != nil
 		cancel()
-		retry, v := judge(r, err)
+		retry, v := judge(c.target, r, err)
 		if !retry {
 			return r, v.err
 		}
@@ -206,7 +207,7 @@ type verdict struct {
 }
 
 // judge says whether the same request may be answered better elsewhere or later.
-func judge[R Reply](r R, err error) (retry bool, v verdict) {
+func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	var none R
 	switch {
 	case err != nil:
@@ -218,10 +219,14 @@ func judge[R Reply](r R, err error) (retry bool, v verdict) {
 	e, ok := errors.AsType[*wire.Error](err)
 	if !ok {
 		switch status.Code(err) { // OK for no error
-		case codes.OK, codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
+		case codes.Unimplemented:
+			v.err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 unless it was told otherwise), and use a holdfast no newer than it", ErrNoServer, target)
+			return false, v
+		case codes.OK, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
 			return false, v
 		}
-		v.unknown = !strings.Contains(err.Error(), "dial") // a connection that was never made carried nothing
+		_, unsent := errors.AsType[*unsentError](err)
+		v.unknown = !unsent
 		return true, v
 	}
 	switch e.Status {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,5 +126,59 @@ func TestBudget(t *testing.T) {
 	defer c.Close() //nolint:errcheck // nothing is in flight
 	if _, err := remote.Write(t.Context(), c, release); !errors.Is(err, remote.ErrNoServer) {
 		t.Errorf("got %v, want %v", err, remote.ErrNoServer)
+	}
+}
+
+// What no server can have seen was not executed, whatever kept it from being sent.
+func TestWhatWasNeverSentIsNotUnknown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // ends who accepts
+	go func() {     // it speaks something else
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte("INVALID_FORMAT\r\nINVALID_FORMAT\r\n")) //nolint:errcheck // its client's loss
+			c.Close()                                               //nolint:errcheck // all is said
+		}
+	}()
+	for _, endpoint := range []string{"127.0.0.1:1", "passthrough:///no port", "dns:///host.invalid:7601", l.Addr().String()} {
+		c, err := remote.New(remote.Options{Endpoints: []string{endpoint}, Budget: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := remote.Write(t.Context(), c, release); !errors.Is(err, remote.ErrNoServer) || errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("%s: got %v, want %v", endpoint, err, remote.ErrNoServer)
+		}
+		c.Close() //nolint:errcheck // nothing is in flight
+	}
+}
+
+// No server would understand it, so none is asked, and nobody waits for one.
+func TestTextThatIsNotUTF8(t *testing.T) {
+	s := start(t, func(int) (*pb.Answer, error) { return done(), nil })
+	_, err := remote.Write(t.Context(), caller(t, s.addr), func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
+		return s.Release(ctx, &pb.ReleaseRequest{ClientId: "c", RequestId: 5, Lock: "caf\xe9"})
+	})
+	if !errors.Is(err, wire.ErrInvalidArgument) || len(s.seen) != 0 {
+		t.Errorf("got %v after %d requests", err, len(s.seen))
+	}
+}
+
+func TestAddressOfSomethingElse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer() // as that for the other servers is
+	go g.Serve(l)         //nolint:errcheck // ends with Stop
+	defer g.Stop()
+	_, err = remote.Write(t.Context(), caller(t, l.Addr().String()), release)
+	if !errors.Is(err, remote.ErrNoServer) || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("got %v", err)
 	}
 }
