@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
@@ -112,6 +113,28 @@ func TestRunOfACommandThatIsNotThere(t *testing.T) {
 	}
 	if r := run("", "127.0.0.1:1", "elect", "a", "--", "no-such-command-anywhere"); r.code != 127 {
 		t.Errorf("got %+v, want code 127", r)
+	}
+}
+
+// full is a standard output that takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// Who reads a token from a file on a full disk must not take nothing for one.
+func TestResultThatCannotBeWritten(t *testing.T) {
+	addr := startFake(t)
+	for line, want := range map[string]string{
+		"acquire a/b": "given back", "acquire a/b -o json": `"exit_code":5`, "acquire a/b --client-id c1 --request-id 7": "no space",
+		"ls": "no space", "status -o json": `"exit_code":5`, "version": "no space", "cat log": "no space",
+	} {
+		var errs bytes.Buffer
+		code := cli.Main(words(line), cli.World{
+			Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs, Getenv: func(string) string { return addr },
+		})
+		if code != 5 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: code %d, %s", line, code, &errs)
+		}
 	}
 }
 

@@ -43,7 +43,14 @@ under a lock, use holdfast run.
 				if err != nil {
 					return err
 				}
-				return a.answer(r, func(w io.Writer) { fmt.Fprintln(w, r.GetToken()) })
+				err = a.answer(r, func(w io.Writer) { fmt.Fprintln(w, r.GetToken()) })
+				if err == nil || id.named() { // a repeat tells it
+					return err
+				}
+				if _, kept := a.release(ctx, c, args[0], r.GetToken(), drawn()); kept != nil {
+					return fmt.Errorf("%w; the lock ends with its lease: %v", err, kept)
+				}
+				return fmt.Errorf("%w; the lock was given back", err)
 			})
 		},
 	}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,14 +20,28 @@ const (
 	formatJSON = "json"
 )
 
-// print writes a result in the form that was asked for.
+// print writes a result in the form that was asked for, all of it or an error: who reads
+// a token from a full disk must not take nothing for one.
 func (a *app) print(v any, text func(io.Writer)) error {
+	var b bytes.Buffer
 	if a.format == formatJSON {
-		return writeJSON(a.Stdout, v)
+		if err := writeJSON(&b, v); err != nil {
+			return err
+		}
+	} else {
+		text(&b)
 	}
-	text(a.Stdout)
+	if _, err := a.Stdout.Write(b.Bytes()); err != nil {
+		return &untoldError{err}
+	}
 	return nil
 }
+
+// untoldError is a result that could not be written: what was asked for was done.
+type untoldError struct{ err error }
+
+func (e *untoldError) Error() string { return fmt.Sprintf("done, but the result cannot be told: %v", e.err) }
+func (e *untoldError) Unwrap() error { return e.err }
 
 // writeJSON writes one object on one line.
 func writeJSON(w io.Writer, v any) error {
@@ -59,7 +74,7 @@ type failure struct {
 
 // fail tells an error and returns its exit code. In JSON it goes to the standard
 // output, where the answer is looked for; of run, whose standard output is the
-// command's, to the standard error.
+// command's, and where there is no writing to it, to the standard error.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
 	if a.format == formatJSON {
@@ -75,7 +90,7 @@ func (a *app) fail(err error) int {
 		}
 		f.Message = err.Error()
 		to := a.Stdout
-		if a.outputTaken {
+		if _, untold := errors.AsType[*untoldError](err); untold || a.outputTaken {
 			to = a.Stderr
 		}
 		writeJSON(to, f) //nolint:errcheck // there is nowhere else to say it
