@@ -89,7 +89,7 @@ func (x *appending) run(ctx context.Context) error {
 	}
 	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
 		named := x.id.named()
-		id := x.id.complete()
+		id := x.app.identify(x.id)
 		if named && !more {
 			// A repeat of what was executed needs no lock.
 			if r, err := x.executed(ctx, c, id); r != nil || err != nil {

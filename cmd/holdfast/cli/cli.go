@@ -36,6 +36,9 @@ type app struct {
 	endpoints string
 	format    string
 	budget    time.Duration
+	// command is the name of the one that runs, and request its own, if it has one.
+	command string
+	request identity
 	// ran says that the command line was understood and its command began.
 	ran bool
 	// outputTaken says that the standard output belongs to somebody else.
@@ -69,7 +72,7 @@ func Main(args []string, w World) int {
 func (a *app) mark(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
-			a.ran = true
+			a.ran, a.command = true, c.Name()
 			return run(c, args)
 		}
 	}

@@ -67,12 +67,13 @@ func (id *identity) check() error {
 	return nil
 }
 
-// complete draws an ID where none was given: every try of this command is then
-// one request all the same.
-func (id identity) complete() identity {
+// identify draws an ID where none was given: every try of this command is then
+// one request all the same. Errors tell it, to repeat the command.
+func (a *app) identify(id identity) identity {
 	if id.client == "" {
 		id = drawn()
 	}
+	a.request = id
 	return id
 }
 

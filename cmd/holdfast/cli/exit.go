@@ -95,7 +95,7 @@ func statusCode(s cluster.Status) int {
 }
 
 // advice says what to do about an error; "" where the error says it.
-func advice(err error) string {
+func (a *app) advice(err error) string {
 	status, ok := wire.StatusOf(err)
 	switch {
 	case !ok && unanswered(err):
@@ -109,19 +109,29 @@ func advice(err error) string {
 	case cluster.StatusWaitTimeout:
 		return "wait longer, or see who holds it with holdfast show LOCK"
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
+		if a.command == "break" {
+			return "see who holds it, and under which token, with holdfast show LOCK"
+		}
 		return "the lock is not yours any more: acquire it again and begin anew"
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:
-		return "no server takes requests now: see holdfast status, and repeat with the same --client-id and --request-id"
+		return "no server takes requests now: see holdfast status, and try again"
 	case cluster.StatusStorageUnavailable:
 		return "the volume or the file takes no writes: look for a full disk or a lost mount, see holdfast status"
 	case cluster.StatusFileQuarantined:
 		return "look at the file, then go on in a new one with holdfast file rotate FILE --lock LOCK"
 	case cluster.StatusOffsetMismatch:
+		if a.command != "append" {
+			return "begin at the end of the file, or before it"
+		}
 		return "read what was appended in between, then append at the end that is told (offset)"
 	case cluster.StatusFileSealed:
 		return "go on in a new file with holdfast file rotate FILE --lock LOCK"
 	case cluster.StatusUnknown:
-		return "repeat with the same --client-id and --request-id: it executes at most once; or ask holdfast outcome CLIENT REQUEST"
+		id := a.request
+		if id.client == "" {
+			return "see what became of it with holdfast show LOCK or holdfast status, then try again"
+		}
+		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, id.request, id.client, id.request)
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:

@@ -22,12 +22,17 @@ type fake struct {
 
 func startFake(t *testing.T) (addr string) {
 	t.Helper()
+	return startService(t, fake{})
+}
+
+func startService(t *testing.T, service pb.LockServiceServer) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterLockServiceServer(s, fake{})
+	pb.RegisterLockServiceServer(s, service)
 	go s.Serve(l) //nolint:errcheck // ends with Stop
 	t.Cleanup(s.Stop)
 	return l.Addr().String()
@@ -81,6 +86,9 @@ func (fake) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answer, 
 	if q.GetFile() == "sick" {
 		return refused(pb.Status_STATUS_FILE_QUARANTINED, q.GetLock(), "foreign bytes at offset 7"), nil
 	}
+	if q.GetFile() == "lost" {
+		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
+	}
 	if q.ExpectedOffset != nil && q.GetExpectedOffset() != 100 {
 		a := refused(pb.Status_STATUS_OFFSET_MISMATCH, q.GetLock(), fmt.Sprintf("file %q ends at offset 100, not at %d", q.GetFile(), q.GetExpectedOffset()))
 		a.Receipt = &pb.Receipt{File: q.GetFile(), Offset: 100, Generation: 1}
@@ -116,6 +124,9 @@ func (fake) ReadFile(_ context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResp
 	}
 	if q.GetFile() == "sick" {
 		return &pb.ReadFileResponse{Status: pb.Status_STATUS_FILE_QUARANTINED, Message: "foreign bytes at offset 7"}, nil
+	}
+	if q.GetOffset() > r.End {
+		return &pb.ReadFileResponse{Status: pb.Status_STATUS_OFFSET_MISMATCH, Message: fmt.Sprintf("offset %d is behind the end of file %q, %d", q.GetOffset(), q.GetFile(), r.End)}, nil
 	}
 	n := int(q.GetLimit())
 	if n == 0 {
@@ -174,6 +185,9 @@ func (fake) SealFile(_ context.Context, q *pb.SealFileRequest) (*pb.Answer, erro
 }
 
 func (fake) BreakLock(_ context.Context, q *pb.BreakLockRequest) (*pb.Answer, error) {
+	if q.GetLock() == "free" {
+		return refused(pb.Status_STATUS_INVALID_TOKEN, q.GetLock(), `nobody holds lock "free"`), nil
+	}
 	return ok(q.GetLock(), 17), nil
 }
 
@@ -182,6 +196,9 @@ func (fake) Downgrade(_ context.Context, q *pb.DowngradeRequest) (*pb.Answer, er
 }
 
 func (fake) SetMetadata(_ context.Context, q *pb.SetMetadataRequest) (*pb.Answer, error) {
+	if q.GetLock() == "lost" {
+		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
+	}
 	return ok(q.GetLock(), q.GetToken()), nil
 }
 

@@ -155,7 +155,7 @@ func (a *app) fileVerb(verb, short, done string, send fileCall) (*cobra.Command,
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				id := x.id.complete()
+				id := a.identify(x.id)
 				return a.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
 					if err := x.keep(ctx, c); err != nil {
 						return err

@@ -39,7 +39,7 @@ under a lock, use holdfast run.
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := a.acquire(ctx, c, args[0], &l, id.complete())
+				r, err := a.acquire(ctx, c, args[0], &l, a.identify(id))
 				if err != nil {
 					return err
 				}
@@ -102,7 +102,7 @@ func (a *app) metadataCommand() *cobra.Command {
 			if err := id.check(); err != nil {
 				return err
 			}
-			id := id.complete()
+			id := a.identify(id)
 			q := &pb.SetMetadataRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Metadata: args[1]}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.SetMetadata(ctx, q) })
@@ -130,7 +130,7 @@ func (a *app) downgradeCommand() *cobra.Command {
 			if err := id.check(); err != nil {
 				return err
 			}
-			id := id.complete()
+			id := a.identify(id)
 			q := &pb.DowngradeRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Downgrade(ctx, q) })
@@ -157,7 +157,7 @@ func (a *app) releaseCommand() *cobra.Command {
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := a.release(ctx, c, args[0], token, id.complete())
+				r, err := a.release(ctx, c, args[0], token, a.identify(id))
 				if err != nil {
 					return err
 				}
@@ -196,7 +196,7 @@ command returns at once. A failover counts the grace anew; asking again replaces
 			if actor == "" {
 				actor = whoami()
 			}
-			id := id.complete()
+			id := a.identify(id)
 			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason, GraceMs: wire.CeilMillis(grace)}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })

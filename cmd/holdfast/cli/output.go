@@ -40,7 +40,9 @@ func (a *app) print(v any, text func(io.Writer)) error {
 // untoldError is a result that could not be written: what was asked for was done.
 type untoldError struct{ err error }
 
-func (e *untoldError) Error() string { return fmt.Sprintf("done, but the result cannot be told: %v", e.err) }
+func (e *untoldError) Error() string {
+	return fmt.Sprintf("done, but the result cannot be told: %v", e.err)
+}
 func (e *untoldError) Unwrap() error { return e.err }
 
 // writeJSON writes one object on one line.
@@ -78,7 +80,7 @@ type failure struct {
 func (a *app) fail(err error) int {
 	code := exitCode(err)
 	if a.format == formatJSON {
-		f := failure{Advice: advice(err), ExitCode: code}
+		f := failure{Advice: a.advice(err), ExitCode: code}
 		if e, ok := errors.AsType[*wire.Error](err); ok {
 			f.Body = wire.BodyOf(e.Answer())
 		} else {
@@ -87,6 +89,9 @@ func (a *app) fail(err error) int {
 		}
 		if e, ok := errors.AsType[*clientlib.HeldError](err); ok {
 			f.Lock, f.Holder, f.QueueLength = string(e.Lock), e.Holder, uint32(e.QueueLength)
+		}
+		if f.ClientID == "" {
+			f.ClientID, f.RequestID = a.request.client, a.request.request
 		}
 		f.Message = err.Error()
 		to := a.Stdout
@@ -100,7 +105,7 @@ func (a *app) fail(err error) int {
 	if e, ok := errors.AsType[*wire.Error](err); ok && e.Holder != nil {
 		fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s under token %d, %d waiting\n", e.Lock, holderText(e.Holder), e.Holder.Token, e.QueueLength)
 	}
-	if tip := advice(err); tip != "" {
+	if tip := a.advice(err); tip != "" {
 		fmt.Fprintf(a.Stderr, "holdfast: %s\n", tip)
 	}
 	return code
