@@ -5,11 +5,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -88,10 +91,13 @@ func (a *app) root() *cobra.Command {
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          unknownCommand,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.format != formatText && a.format != formatJSON {
 				return usagef("--output %q: use text or json", a.format)
+			}
+			if a.budget <= 0 {
+				return usagef("--timeout %v: use a duration like 15s", a.budget)
 			}
 			return nil
 		},
@@ -140,6 +146,19 @@ Exit codes:
   130  interrupted while it waited; the request was cancelled. Or while it watched
   else the exit code of the command that run ran; 128+n if signal n ended it`
 
+// unknownCommand wants no arguments: the first would have been a command.
+func unknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2
+	meant := ""
+	if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+		meant = ", did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return usagef("unknown command %q%s See %s --help", args[0], cmp.Or(meant, "."), c.CommandPath())
+}
+
 // servers are the endpoints to use.
 func (a *app) servers() []string {
 	list := a.endpoints
@@ -149,7 +168,31 @@ func (a *app) servers() []string {
 	if list == "" {
 		list = defaultEndpoints
 	}
-	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	for i, s := range all {
+		if !strings.Contains(s, ":") { // as init has it
+			all[i] = net.JoinHostPort(s, strconv.Itoa(defaultGRPCPort))
+		}
+	}
+	return all
+}
+
+// checkServers refuses what can be no address, for which a caller would look until its
+// time is over.
+func (a *app) checkServers() error {
+	all := a.servers()
+	if len(all) == 0 {
+		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
+	}
+	for _, s := range all {
+		if strings.Contains(s, ":///") { // a target as gRPC has them, such as unix:///socket
+			continue
+		}
+		if err := checkAddress(s); err != nil {
+			return usagef("--endpoints, or HOLDFAST_ENDPOINTS: %v: use HOST:PORT, with commas between", err)
+		}
+	}
+	return nil
 }
 
 func (a *app) versionCommand() *cobra.Command {

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,6 +27,9 @@ const forever = -1
 
 // withCaller runs f with a Caller, and ends its context with SIGINT or SIGTERM.
 func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Caller) error) (err error) {
+	if err := a.checkServers(); err != nil {
+		return err
+	}
 	c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: a.budget})
 	if err != nil {
 		return err
@@ -62,6 +67,9 @@ func (id *identity) check() error {
 	if id.client != "" {
 		if err := cluster.ClientID(id.client).Validate(); err != nil {
 			return usagef("--client-id: %v", err)
+		}
+		if cluster.ClientID(id.client).Anonymous() {
+			return usagef("--client-id %q: names that begin with ~ protect no repeats: choose another one", id.client)
 		}
 	}
 	return nil
@@ -127,6 +135,9 @@ func (l *lease) check() error {
 	if l.ttl <= 0 {
 		return usagef("--ttl %v: use a duration like 30s", l.ttl)
 	}
+	if !utf8.ValidString(l.metadata) || len(l.metadata) > cluster.MaxMetadata {
+		return usagef("--metadata, or --value: use UTF-8 of at most %d bytes", cluster.MaxMetadata)
+	}
 	if l.conflict < 0 || l.conflict > 255 {
 		return usagef("--conflict-exit-code %d: use 0 to 255", l.conflict)
 	}
@@ -151,7 +162,11 @@ func holder(command string) *pb.Holder {
 	return &pb.Holder{Host: clip(host), Pid: int64(os.Getppid()), Command: clip(command)}
 }
 
-func clip(s string) string { return s[:min(len(s), cluster.MaxText)] }
+// clip makes a text fit that is for people, and that the wire takes only as UTF-8.
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	return strings.ToValidUTF8(s[:min(len(s), cluster.MaxText)], "")
+}
 
 // acquire gets a lock, waiting in line if need be.
 func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
@@ -287,7 +302,7 @@ func tokenFlag(c *cobra.Command, token *uint64, use string) {
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return usagef("%s: want %d arguments, %v, not %d; see %s --help", c.Name(), len(names), names, len(args), c.CommandPath())
+			return usagef("%s: want %s, not %d arguments; see %s --help", c.Name(), strings.Join(names, " and "), len(args), c.CommandPath())
 		}
 		return nil
 	}

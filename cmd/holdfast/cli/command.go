@@ -17,6 +17,9 @@ import (
 
 // connect makes the client for a command under a lock.
 func (r *running) connect() (c *clientlib.Client, end func(), err error) {
+	if err := r.app.checkServers(); err != nil {
+		return nil, nil, err
+	}
 	c, err = clientlib.New(clientlib.Options{
 		Endpoints: r.app.servers(), Holder: clientlib.Holder{Command: filepath.Base(r.args[0])}, Budget: r.app.budget,
 		// What it warns of is said here, in other words.

@@ -217,6 +217,9 @@ type leaderBody struct {
 
 // observe tells who leads, once or with each change.
 func (e *electing) observe(ctx context.Context) (err error) {
+	if err := e.app.checkServers(); err != nil {
+		return err
+	}
 	c, err := clientlib.New(clientlib.Options{Endpoints: e.app.servers(), Budget: e.app.budget})
 	if err != nil {
 		return usagef("%v", err)

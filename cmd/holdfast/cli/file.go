@@ -33,7 +33,7 @@ type onFile struct {
 
 func (a *app) fileCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "file", Short: "Bind protected files to locks, seal and rotate them", Args: cobra.NoArgs,
+		Use: "file", Short: "Bind protected files to locks, seal and rotate them", Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	rotate, y := a.fileVerb("rotate", "Go on in a new, empty file of the same name; a quarantined one goes on like that", "rotated",

@@ -17,6 +17,9 @@ import (
 
 // withClient runs f with a client, and ends its context with SIGINT or SIGTERM.
 func (a *app) withClient(ctx context.Context, f func(context.Context, *clientlib.Client) error) (err error) {
+	if err := a.checkServers(); err != nil {
+		return err
+	}
 	c, err := clientlib.New(clientlib.Options{Endpoints: a.servers(), Budget: a.budget})
 	if err != nil {
 		return usagef("%v", err)

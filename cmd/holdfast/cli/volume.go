@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -133,11 +134,7 @@ func parseAddresses(addr string) (cluster.Member, error) {
 	case 1:
 	case 3:
 		for _, p := range parts {
-			host, port, err := net.SplitHostPort(p)
-			if err == nil && (host == "" || port == "") {
-				err = fmt.Errorf("address %s: host or port is missing", p)
-			}
-			if err != nil {
+			if err := checkAddress(p); err != nil {
 				return cluster.Member{}, err
 			}
 		}
@@ -147,15 +144,32 @@ func parseAddresses(addr string) (cluster.Member, error) {
 	}
 	host, base := addr, defaultGRPCPort
 	if h, p, err := net.SplitHostPort(addr); err == nil {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 || h == "" {
-			return cluster.Member{}, fmt.Errorf("address %s: host or port is missing", addr)
+		n, err := strconv.Atoi(p)
+		if last := maxPort - defaultPeerPort + defaultGRPCPort; h == "" || err != nil || n < 1 || n > last {
+			return cluster.Member{}, fmt.Errorf("address %s: use HOST:PORT with a port from 1 to %d, for two more lie above it", addr, last)
 		}
-		host, base = h, int(n)
-	} else if strings.Count(addr, ":") == 1 {
-		return cluster.Member{}, err
+		host, base = h, n
 	}
-	return memberAt(host, base), nil
+	m := memberAt(host, base)
+	return m, checkAddress(m.GRPC)
+}
+
+// maxPort is the last port there is.
+const maxPort = 1<<16 - 1
+
+// checkAddress wants a host and the number of a port.
+func checkAddress(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.Atoi(port); host == "" || err != nil || n < 1 || n > maxPort {
+		return fmt.Errorf("address %s: host or port is missing, or is none", addr)
+	}
+	if strings.ContainsAny(host, "/@ \t\n") || !utf8.ValidString(host) {
+		return fmt.Errorf("address %s: %q is no host", addr, host)
+	}
+	return nil
 }
 
 // memberAt is a server whose three ports lie 100 apart.

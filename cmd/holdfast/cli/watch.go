@@ -119,6 +119,9 @@ func (w *watching) options(args []string) error {
 var errNoReader = errors.New("nobody reads the output any more")
 
 func (w *watching) run(ctx context.Context) (err error) {
+	if err := w.a.checkServers(); err != nil {
+		return err
+	}
 	c, err := clientlib.New(clientlib.Options{Endpoints: w.a.servers(), Budget: w.a.budget})
 	if err != nil {
 		return usagef("%v", err)
