@@ -271,6 +271,7 @@ func (w *fileWriter) report(err error) {
 	case err != nil && was == nil:
 		text := err.Error()
 		w.failing.Store(&text)
+		w.p.filesFailed.Store(true)
 		w.log.Error().Err(err).Msg("protected file fails; committed appends stay pending")
 	}
 }

@@ -73,6 +73,8 @@ type Primary struct {
 	logLimit atomic.Int64 // of logBytes, for the next one
 	end      atomic.Uint64
 	noSpace  atomic.Bool // the next segment cannot be made
+	// filesFailed says that a protected file could not be written, once in this reign.
+	filesFailed atomic.Bool
 
 	// Owned by the housekeeper: the LSN of the last checkpoint, and those of adopted
 	// ones that are damaged.

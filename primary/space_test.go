@@ -38,12 +38,16 @@ func TestFullVolumeRefusesAdmissionsAndTakesReleases(t *testing.T) {
 		if refused.Status != cluster.StatusStorageUnavailable || !strings.Contains(refused.Message, "full") {
 			t.Fatalf("after %d grants: %v %s", len(held), refused.Status, refused.Message)
 		}
+		if !x.p.Full() {
+			t.Error("nobody is told that the volume is full")
+		}
 		x.ok(release("c1", 201, held[0].Lock, held[0].Token))
 		x.ok(release("c1", 202, held[1].Lock, held[1].Token))
 		x.keepAlive("c1", len(held)-2)
 		x.sees(acquire("c1", 203, "more", 0), cluster.StatusStorageUnavailable)
 		d.SetCapacity(0)
 		x.eventually("admission", func() bool { return x.do(acquire("c1", 204, "more", 0)).Status == cluster.StatusOK })
+		x.eventually("space", func() bool { return !x.p.Full() })
 		if x.p.State() != primary.StateServing {
 			t.Error("a full disk ended the reign")
 		}
@@ -64,10 +68,16 @@ func TestAppendWaitsForSpaceOnceItIsCommitted(t *testing.T) {
 		pending := x.later(appendTo("c1", 4, "l", g.Token, "f", large))
 		time.Sleep(time.Second)
 		x.unanswered(pending, "before it was written")
+		if got := x.p.FileTrouble(); len(got) != 1 || !strings.Contains(got[0], "protected file f: ") {
+			t.Errorf("of a file that waits is told: %q", got)
+		}
 		x.sees(appendTo("c1", 5, "l", g.Token, "f", "three\n"), cluster.StatusStorageUnavailable)
 		d.SetCapacity(0)
 		if out := <-pending; out.Status != cluster.StatusOK || out.Offset != 8 {
 			t.Errorf("the pending append: %v at %d", out.Status, out.Offset)
+		}
+		if got := x.p.FileTrouble(); got != nil {
+			t.Errorf("of a file that works is told: %q", got)
 		}
 		if got := content(d, "f"); got != "one\ntwo\n"+large {
 			t.Errorf("file has %d bytes", len(got))

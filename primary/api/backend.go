@@ -164,6 +164,12 @@ type ServerStatus struct {
 	// Filesystem is the kind of the volume, of the server that answers.
 	Filesystem string
 	Network    bool
+	// Full says that the log cannot grow; a primary knows.
+	Full bool
+	// Version and Uptime are of the server that answers, Path is its volume's directory.
+	Version string
+	Uptime  time.Duration
+	Path    string
 	// Warnings say what is wrong with the volume, for people.
 	Warnings []string
 	// Canary says how old the reads of the server that answers were.

@@ -52,8 +52,11 @@ func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
 	return &pb.Server{
 		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
 		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
-		Volume: &pb.VolumeStatus{Filesystem: x.Filesystem, Network: x.Network, CheckAgeMs: wire.CeilMillis(x.Storage), Warnings: x.Warnings, Canary: canaryProto(x.Canary)},
-		Able:   x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
+		Volume: &pb.VolumeStatus{
+			Filesystem: x.Filesystem, Network: x.Network, Path: x.Path, CheckAgeMs: wire.CeilMillis(x.Storage), Full: x.Full, Warnings: x.Warnings, Canary: canaryProto(x.Canary),
+		},
+		Version: x.Version, UptimeMs: wire.FloorMillis(x.Uptime),
+		Able: x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
 		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited,
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // What is counted of a large table is kept for a while, of a small one never.
@@ -29,5 +31,13 @@ func TestLargeTableIsNotCountedForEverybody(t *testing.T) {
 				t.Errorf("with %d pages it was counted %d times, want %d", pages, n, want)
 			}
 		})
+	}
+}
+
+// What a server knows of itself is told.
+func TestServerTellsOfItself(t *testing.T) {
+	x := serverProto(&ServerStatus{Member: cluster.Member{ID: 1}, Role: rolePrimary, Full: true, Version: "v1", Uptime: time.Minute, Path: "/mnt"}, 1)
+	if v := x.GetVolume(); !v.GetFull() || v.GetPath() != "/mnt" || x.GetVersion() != "v1" || x.GetUptimeMs() != 60_000 {
+		t.Errorf("got %v", x)
 	}
 }

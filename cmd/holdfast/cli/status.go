@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,6 +108,9 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 		fmt.Fprintf(w, "%d locks, %d held, %d waiting, %d files, %d quarantined, %d clients, %d leases not heard in this reign\n",
 			t.Locks, t.Held, t.Waiting, t.Files, t.Quarantined, t.Clients, t.Unheard)
 	}
+	if text := majorityText(b); text != "" {
+		fmt.Fprintln(w, text)
+	}
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
@@ -120,27 +124,39 @@ func pidText(pid int64) string {
 }
 
 func serverNote(s *wire.ServerBody) string {
-	note := ""
+	var notes []string
 	switch {
 	case s.Conflict:
-		note = "TWO PROCESSES USE THIS ID"
+		notes = append(notes, "TWO PROCESSES USE THIS ID")
 	case s.Role == "unreachable":
-		note = "does not answer"
+		notes = append(notes, "does not answer")
 	case s.Unwaited:
-		note = "answers do not wait for it: it was silent"
+		notes = append(notes, "answers do not wait for it: it was silent")
 	case s.Role == "replica" && !s.Able:
-		note = "could not take over now"
+		notes = append(notes, "could not take over now")
 	}
 	if s.Volume.Full {
-		note += " VOLUME FULL"
+		notes = append(notes, "VOLUME FULL")
 	}
 	if k := s.Volume.Canary; k.StaleReads > 0 {
-		note += fmt.Sprintf(" plain reads were up to %s old", k.MaxLag)
+		notes = append(notes, fmt.Sprintf("plain reads were up to %s old", k.MaxLag))
 	}
-	for _, x := range s.Volume.Warnings {
-		note += " " + x
+	return strings.Join(append(notes, s.Volume.Warnings...), "; ")
+}
+
+// majorityText says that too few servers live for a primary, "" if that is not so.
+func majorityText(b *wire.StatusBody) string {
+	live := 0
+	for _, s := range b.Servers {
+		if s.Reachable {
+			live++
+		}
 	}
-	return note
+	need := len(b.Servers)/2 + 1
+	if live >= need {
+		return ""
+	}
+	return fmt.Sprintf("no majority: %d of %d servers live, and a primary needs %d: start the others", live, len(b.Servers), need)
 }
 
 func (a *app) handoverCommand() *cobra.Command {

@@ -54,6 +54,8 @@ type Options struct {
 	// Stuck is called when a goroutine of a reign that has ended does not come
 	// back from the filesystem: the process should exit.
 	Stuck func(error)
+	// Version and Path, the volume's directory, are told in status.
+	Version, Path string
 	// Warnings are told in status: what is wrong with the volume from the start.
 	Warnings []string
 	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
@@ -72,6 +74,7 @@ type Node struct {
 	replica *replica.Replica
 	hub     *watch.Hub
 	nonce   uint64
+	began   time.Time
 	canary  canary
 	mute    bool // owned by beats: that the canary cannot be written was said
 
@@ -111,7 +114,7 @@ func New(opt Options) (*Node, error) {
 		}
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), prepare: make(chan struct{}, 1)}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: make(chan struct{}, 1)}
 	n.mu.known = knew
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)

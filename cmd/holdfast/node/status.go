@@ -38,7 +38,10 @@ func (n *Node) Status() api.ClusterStatus {
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
+	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
+		me.Full = p.Full()
+		me.Warnings = append(me.Warnings, p.FileTrouble()...)
 		if why := p.HistoryTrouble(); why != "" {
 			me.Warnings = append(me.Warnings, why)
 		}

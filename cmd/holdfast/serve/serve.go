@@ -92,7 +92,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	peers := peergrpc.New(opt.Server, c)
 	n, err := node.New(node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
-		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Warnings: warnings, History: opt.History,
+		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
