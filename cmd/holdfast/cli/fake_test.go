@@ -240,6 +240,9 @@ func lockOf(name string) *pb.Lock {
 
 func (fake) ListLocks(_ context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
 	r := &pb.ListLocksResponse{Status: pb.Status_STATUS_OK, Epoch: 3, Lsn: 50}
+	if !q.GetPrimaryOnly() {
+		r.AgeMs = 2100
+	}
 	if q.GetAfter() == "" { // two pages
 		r.Locks, r.Next = []*pb.Lock{lockOf(q.GetPrefix() + "a")}, q.GetPrefix()+"a"
 	} else {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/offline"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -52,7 +53,14 @@ func (a *app) withReader(ctx context.Context, s *source, f func(context.Context,
 		return a.print(v, text)
 	}
 	if s.volume == "" {
-		return a.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error { return show(ctx, callerReader{c}) })
+		return a.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
+			r := &callerReader{c: c}
+			err := show(ctx, r)
+			if err == nil && r.age > 0 && a.format == formatText {
+				fmt.Fprintf(a.Stderr, "holdfast: as a replica knew it %v ago, at LSN %d\n", wire.Millis(r.age), r.lsn)
+			}
+			return err
+		})
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -73,32 +81,52 @@ func (a *app) withReader(ctx context.Context, s *source, f func(context.Context,
 	if a.format == formatText {
 		fmt.Fprintf(a.Stderr, "holdfast: %s\n", v.Note())
 	}
-	return show(ctx, volumeReader{v})
+	return show(ctx, volumeReader{v, a.format == formatJSON})
 }
 
 // callerReader asks servers.
-type callerReader struct{ c *remote.Caller }
+type callerReader struct {
+	c *remote.Caller
+	// age and lsn are of the oldest answer of a replica to what it need not be asked, 0 if
+	// there was none. A past is as old as it is.
+	age int64
+	lsn uint64
+}
 
-func (r callerReader) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
-	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
+func (r *callerReader) saw(age int64, lsn uint64) {
+	if age > r.age {
+		r.age, r.lsn = age, lsn
+	}
+}
+
+func (r *callerReader) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
+	x, err := remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
 		return s.GetLock(ctx, q)
 	})
+	r.saw(x.GetAgeMs(), x.GetLsn())
+	return x, err
 }
 
-func (r callerReader) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
-	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
+func (r *callerReader) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
+	x, err := remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.ListLocksResponse, error) {
 		return s.ListLocks(ctx, q)
 	})
+	r.saw(x.GetAgeMs(), x.GetLsn())
+	return x, err
 }
 
-func (r callerReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+func (r *callerReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
 	return remote.Read(ctx, r.c, func(ctx context.Context, s pb.LockServiceClient) (*pb.HistoryResponse, error) {
 		return s.History(ctx, q)
 	})
 }
 
 // volumeReader asks a volume.
-type volumeReader struct{ v *offline.Volume }
+type volumeReader struct {
+	v *offline.Volume
+	// notes says that each answer has the volume's note: people have read it.
+	notes bool
+}
 
 func (r volumeReader) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
 	x, err := r.v.GetLock(ctx, q)
@@ -140,7 +168,10 @@ func noted[R interface {
 }
 
 func (r volumeReader) note(message string) string {
-	if message == "" {
+	switch {
+	case !r.notes:
+		return message
+	case message == "":
 		return r.v.Note()
 	}
 	return message + "; " + r.v.Note()
