@@ -358,3 +358,13 @@ func TestEndedCallKeepsThePlaceOfItsIDs(t *testing.T) {
 		t.Errorf("told token %d, and the lock has %d", r.a.Token, g.Token)
 	}
 }
+
+// Who asks for a successor that there can never be is told so, and not that something failed.
+func TestHandoverToWhoCanNeverTakeOver(t *testing.T) {
+	c, ctx := dialGRPC(t, serving(t)), t.Context()
+	for to, want := range map[uint32]string{1: "reigns already", 9: "there is no server 9: use one of [1 2 3]"} {
+		if a, err := c.Handover(ctx, &pb.HandoverRequest{To: to}); err != nil || a.Status != pb.Status_STATUS_INVALID_ARGUMENT || !strings.Contains(a.Message, want) {
+			t.Errorf("handover to server %d: %v %v", to, a, err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -222,11 +223,32 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 	return r, nil
 }
 
+// noSuccessor says why a server can never be the successor of this one, "" if it may be.
+func (s *service) noSuccessor(to cluster.ServerID) string {
+	var ids []cluster.ServerID
+	for _, x := range s.b.Status().Servers {
+		ids = append(ids, x.Member.ID)
+	}
+	switch {
+	case to == 0: // whoever is able
+		return ""
+	case to == s.self:
+		return fmt.Sprintf("server %d reigns already", to)
+	case !slices.Contains(ids, to):
+		return fmt.Sprintf("there is no server %d: use one of %v", to, ids)
+	}
+	return ""
+}
+
 // handover moves the reign on purpose.
 func (s *service) handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
 	out := locktable.Outcome{Status: cluster.StatusOK}
 	if s.role() != rolePrimary {
 		out.Status, out.Message = cluster.StatusSecondaryMode, "this server does not reign"
+		return s.answer(&out), nil
+	}
+	if message := s.noSuccessor(cluster.ServerID(q.GetTo())); message != "" {
+		out.Status, out.Message = cluster.StatusInvalidArgument, message
 		return s.answer(&out), nil
 	}
 	to, err := s.b.Handover(ctx, cluster.ServerID(q.GetTo()))
