@@ -42,7 +42,8 @@ or with --split appended in pieces: each exactly once, but others may see some o
 them without the rest when this command is ended.
 
 With --client-id and --request-id the command can be repeated: what was appended
-is not appended again. With --split the pieces take that request ID and the following.
+is not appended again. With --split the pieces take that request ID and the following; the
+last 64 requests of such a client are remembered, so 64 MiB can be repeated.
 
 With --at the data is appended only if it goes to that offset, as when whoever appends
 has read the file up to there. Else nothing is, and the error tells where the file ends.`,

@@ -135,7 +135,7 @@ func (a *app) advice(err error) string {
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:
-		return "use a higher --request-id, or another --client-id"
+		return "nobody remembers whether it was done before: if this is a repeat, look first; what is new needs a higher --request-id, or another --client-id"
 	default:
 		return ""
 	}

@@ -86,6 +86,9 @@ func (fake) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answer, 
 	if q.GetFile() == "sick" {
 		return refused(pb.Status_STATUS_FILE_QUARANTINED, q.GetLock(), "foreign bytes at offset 7"), nil
 	}
+	if q.GetRequestId() == 2 {
+		return refused(pb.Status_STATUS_STALE_REQUEST, q.GetLock(), "request ID 2 is below what is remembered of client c1"), nil
+	}
 	if q.GetFile() == "lost" {
 		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
 	}
