@@ -59,3 +59,24 @@ func testsOf(t *testing.T, pkg string) string {
 	}
 	return all.String()
 }
+
+// TestTables: each row of a table stands under its head. Behind an empty line it is text.
+func TestTables(t *testing.T) {
+	docs, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("%d documents, %v", len(docs), err)
+	}
+	for _, name := range append(docs, "../README.md", "README.md") {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(b), "\n")
+		for i, line := range lines {
+			first := strings.HasPrefix(line, "|") && (i == 0 || !strings.HasPrefix(lines[i-1], "|"))
+			if first && (i+1 == len(lines) || strings.Trim(lines[i+1], "|-: ") != "" || lines[i+1] == "") {
+				t.Errorf("%s:%d: a row without a head: %.60s", name, i+1, line)
+			}
+		}
+	}
+}

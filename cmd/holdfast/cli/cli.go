@@ -132,6 +132,11 @@ Try it:   holdfast dev                             three servers on this machine
           holdfast elect web -- ./serve            a command on the one machine that leads
           echo hello | holdfast append log log/a   an append that happens exactly once
 
+With -o json each command writes one object on one line, as errors do, too: status, message,
+advice and exit_code. watch, cat and tail write one for each event or piece of a file. Where
+the standard output is the command's own (run, elect -- COMMAND), or has events only
+(watch), what else there is to say goes to the standard error.
+
 Exit codes:
   0    done
   1    the lock was not gotten: held or the wait ended (-E changes it); nobody leads;
