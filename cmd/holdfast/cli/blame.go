@@ -138,6 +138,9 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if b.Generation == 0 {
+		return usagef("file %q is not in the index of this volume: see holdfast file ls", x.file)
+	}
 	if q.To == math.MaxInt64 {
 		if q.To = q.From; len(b.Entries) > 0 {
 			q.To = b.Entries[len(b.Entries)-1].End()

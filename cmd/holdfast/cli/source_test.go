@@ -15,6 +15,10 @@ func TestTheNoteOfAVolumeIsToldOnce(t *testing.T) {
 	if r := run("", "", "init", "--volume", dir, "--server", "1=h1", "--server", "2=h2", "--server", "3=h3"); r.code != 0 {
 		t.Fatalf("init: %+v", r)
 	}
+	// It has no appends either: that is no empty table.
+	if r := run("", "", "blame", "nosuch", "--volume", dir); r.code != 2 || r.out != "" || !strings.Contains(r.errs, "nosuch") {
+		t.Errorf("blame of a file that is not there: %+v", r)
+	}
 	const note = "without a server"
 	for _, command := range []string{"history a", "why a", "show a", "ls"} {
 		r := run("", "", append(words(command), "--volume", dir)...)
