@@ -370,12 +370,8 @@ func (c *core) answerAfter(x *call, out locktable.Outcome, after []*fileWriter) 
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after})
 }
 
-// answerRepeat answers a repeat of an append from the present: its bytes may be
-// on their way to the file, or the file quarantined before they reached it.
+// answerRepeat answers a repeat of an append: its bytes may still be on their way to the file.
 func (c *core) answerRepeat(x *call, out locktable.Outcome) {
-	if f, ok := c.table.File(out.File); ok && f.Quarantined && f.Generation == out.Generation {
-		out = quarantined(out, f.Reason)
-	}
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(out.File), inFile: true})
 }
 

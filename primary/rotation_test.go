@@ -3,6 +3,7 @@
 package primary_test
 
 import (
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,39 @@ func TestWordForARotationAdmitsNoAppend(t *testing.T) {
 		if got := content(d, "f.1"); got != "one\n" {
 			t.Errorf("the file that was moved away holds %q", got)
 		}
+	})
+}
+
+// TestLostAppendIsNotFoundAfterARotation: an append that the log has, and no file, because the
+// file turned out to be foreign before it was written, is never told as done.
+func TestLostAppendIsNotFoundAfterARotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.host.SetHook(on(volumetest.OpWriteAt, "files/f", volumetest.FailBefore(syscall.EIO)))
+		lost := appendTo("c1", 3, "l", g.Token, "f", "two\n")
+		pending := x.later(lost)
+		time.Sleep(time.Second)
+		if err := d.Write("files/f", 0, []byte("mine")); err != nil {
+			t.Fatal(err)
+		}
+		x.host.SetHook(nil)
+		if out := <-pending; out.Status != cluster.StatusFileQuarantined || !out.Committed {
+			t.Errorf("told %+v", out)
+		}
+		if err := d.Host(8, volumetest.ProfileLocal()).Rename("files/f", "files/f.1"); err != nil {
+			t.Fatal(err)
+		}
+		x.ok(rotate("c1", 4, "l", g.Token, "f"))
+		x.ok(appendTo("c1", 5, "l", g.Token, "f", "new\n"))
+		x.sees(lost, cluster.StatusFileQuarantined)
+		x.host.Kill()
+		x.end() //nolint:errcheck // it was killed
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		y.sees(lost, cluster.StatusFileQuarantined)
 	})
 }
 

@@ -125,4 +125,14 @@ var fileMutants = []Mutant{
 		},
 		By: unit("shared/volume", "TestProtectedFileIsReadPastCaches"),
 	},
+	{
+		Name: "lost-append-found", Also: "",
+		Rule: "a repeat of an append is not told OK where its bytes may be in no file, also after the rotation (DESIGN 5.4)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `	if f.Quarantined {
+		lost =`, `	if f.Generation == 0 {
+		lost =`},
+		},
+		By: unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
+	},
 }

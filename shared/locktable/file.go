@@ -3,6 +3,8 @@
 package locktable
 
 import (
+	"fmt"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -25,6 +27,24 @@ type FileState struct {
 	// binary applied it.
 	Since  cluster.LSN
 	Sealed bool // nothing is appended to this generation any more
+	// Lost is of the last generation that was rotated away while it was quarantined.
+	Lost LostAppends
+}
+
+// LostAppends are those to a generation of a file that was quarantined: nobody knows whether
+// their bytes are in it. Theirs are the LSNs after After and before Until.
+type LostAppends struct{ After, Until cluster.LSN }
+
+// lost says why it is not known whether an append is in its file; "" if it is there, or
+// on its way.
+func (f *file) lost(rc *receipt) string {
+	switch {
+	case f.Quarantined && rc.file.generation == f.Generation && rc.lsn > f.Since:
+		return f.Reason
+	case rc.lsn > f.Lost.After && rc.lsn < f.Lost.Until:
+		return fmt.Sprintf("generation %d of the file was quarantined and rotated away: look there for what was appended", rc.file.generation)
+	}
+	return ""
 }
 
 func (t *Table) bind(r *Record) {
@@ -78,7 +98,11 @@ func (t *Table) rotate(r *Record) {
 	t.changesFile(f)
 	t.hash -= t.sum(f.appendTo)
 	delete(t.inodes, f.Inode)
-	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN, Since: r.LSN}
+	lost := f.Lost
+	if f.Quarantined {
+		lost = LostAppends{After: f.Since, Until: r.LSN}
+	}
+	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN, Since: r.LSN, Lost: lost}
 	t.inodes[f.Inode] = f.name
 	t.hash += t.sum(f.appendTo)
 }

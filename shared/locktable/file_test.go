@@ -129,6 +129,43 @@ func TestBindUnbindRotate(t *testing.T) {
 	h.reload()
 }
 
+// TestRepeatOfALostAppend: what was appended to a generation that was quarantined may be in no file,
+// and nobody is told that it is in one, before or after the rotation.
+func TestRepeatOfALostAppend(t *testing.T) {
+	h := newHarness(t)
+	db := h.want(ok, acquire("c", 1, "db", 0)).Token
+	generation := cluster.Generation(1)
+	one := func(id cluster.RequestID) locktable.Request { return appendTo("c", id, "db", db, "log", "x") }
+	rotate := func(id cluster.RequestID) {
+		generation++
+		h.wantFacts(ok, fileOp(locktable.OpRotate, id, "db", db, "log"), locktable.FileFacts{Inode: uint64(generation), Generation: generation})
+	}
+	told := func(healthy, lost []cluster.RequestID) {
+		t.Helper()
+		for _, id := range healthy {
+			h.want(ok, one(id))
+		}
+		for _, id := range lost {
+			out := h.want(cluster.StatusFileQuarantined, one(id))
+			state, seen := h.table.Lookup("c", id)
+			if !out.Repeat || !out.Committed || out.Message == "" || state != locktable.RequestExecuted || seen.Status != out.Status {
+				t.Errorf("request %d: %+v, and looked up %v: %+v", id, out, state, seen)
+			}
+		}
+	}
+	h.wantFacts(ok, one(2), locktable.FileFacts{Inode: 1})
+	rotate(3)
+	h.want(ok, one(4))
+	h.apply(h.table.DecideQuarantine("log", "foreign bytes", 1, nil))
+	told([]cluster.RequestID{2}, []cluster.RequestID{4})
+	rotate(5)
+	h.want(ok, one(6))
+	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4})
+	h.reload()
+	rotate(7)
+	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4})
+}
+
 func TestAppendLimits(t *testing.T) {
 	h := newHarness(t)
 	token := h.want(ok, acquire("c", 1, "db", 0)).Token

@@ -110,6 +110,9 @@ func (f *file) appendTo(b []byte) []byte {
 	if f.Sealed {
 		b = append(b, 's')
 	}
+	if f.Lost != (LostAppends{}) {
+		b = appendNumbers(append(b, 'l'), uint64(f.Lost.After), uint64(f.Lost.Until))
+	}
 	return b
 }
 

@@ -29,7 +29,7 @@ type Outcome struct {
 	Holder      *LockHolder   // with StatusHeld: who holds the lock, nil if only others wait
 	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 where there is none; set by the core loop
 	QueueLength int           // with StatusHeld and Pending: how many wait
-	Committed   bool          // with StatusFileQuarantined: the append is in the log; set by the core loop
+	Committed   bool          // with StatusFileQuarantined: the append is in the log
 	Repeat      bool          // answered from a receipt
 	Ask         *Ask          // of a renewal: the holder is asked to let go; set by the core loop
 	Message     string        // for people
@@ -85,10 +85,19 @@ func (rc *receipt) status() cluster.Status {
 }
 
 // repeat answers a request that has a receipt. An Acquire is answered from the
-// present: a grant that has ended must not look alive.
+// present: a grant that has ended must not look alive. Nor must an append look done
+// whose bytes were still on their way to the file when that was quarantined.
 func (t *Table) repeat(c *client, rc *receipt) Outcome {
 	out := rc.outcome(c.id)
 	out.Repeat = true
+	if rc.kind == KindAppend {
+		if f := t.files[rc.file.name]; f != nil {
+			if why := f.lost(rc); why != "" {
+				out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, why
+			}
+		}
+		return out
+	}
 	if rc.kind != KindGrant {
 		return out
 	}

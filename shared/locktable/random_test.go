@@ -29,7 +29,14 @@ type world struct {
 	past    []asked
 	nonce   uint64
 	inode   uint64
-	counts  map[string]int // of what happened, to prove that it did
+	counts  map[string]int       // of what happened, to prove that it did
+	foreign map[part]cluster.LSN // when it was quarantined last
+}
+
+// part is a generation of a file.
+type part struct {
+	file       cluster.FileName
+	generation cluster.Generation
 }
 
 // asked is a request that was sent before, and its last answer.
@@ -80,6 +87,7 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 	w := &world{
 		harness: newHarness(t), rng: rand.New(rand.NewPCG(seed, 1)), twin: locktable.New(), oracle: newOracle(),
 		nextID: map[cluster.ClientID]cluster.RequestID{}, counts: counts,
+		foreign: map[part]cluster.LSN{},
 	}
 	for range 4 {
 		w.openOne()
@@ -226,6 +234,11 @@ func (w *world) repeat() {
 	case is.Status == cluster.StatusStaleRequest, was.Message != "":
 	case is.LSN != was.LSN || is.Token != was.Token || is.Offset != was.Offset || is.Generation != was.Generation:
 		w.tb.Errorf("repeat of %+v: %+v, was %+v", old.q, is, was)
+	case is.Status == cluster.StatusFileQuarantined && old.q.Op == locktable.OpAppend:
+		if !is.Committed || was.LSN > w.foreign[part{was.File, was.Generation}] {
+			w.tb.Errorf("repeat of %+v: %+v, was %+v", old.q, is, was)
+		}
+		w.counts["lost"]++
 	case is.Status != was.Status:
 		_, live := w.table.Live(old.q.Lock, was.Token)
 		if is.Status != cluster.StatusLeaseExpired || live {
@@ -336,6 +349,9 @@ func (w *world) commit(recs []record) {
 	for i := range recs {
 		r := &recs[i]
 		w.counts[r.Kind.String()]++
+		if r.Kind == locktable.KindQuarantine {
+			w.foreign[part{r.File, r.Generation}] = r.LSN
+		}
 		if err := w.oracle.see(r); err != nil {
 			w.tb.Fatalf("record %d: %v", r.LSN, err)
 		}

@@ -94,6 +94,8 @@ type FileEntity struct {
 	Reason      string             `json:"reason"`
 	Since       cluster.LSN        `json:"since,omitempty"`
 	Sealed      bool               `json:"sealed,omitempty"`
+	LostAfter   cluster.LSN        `json:"lost_after,omitempty"`
+	LostUntil   cluster.LSN        `json:"lost_until,omitempty"`
 }
 
 // ClientState is a client without its receipts.
@@ -210,7 +212,7 @@ func (f *file) export() *FileEntity {
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed,
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, LostAfter: f.Lost.After, LostUntil: f.Lost.Until,
 	}
 }
 
@@ -445,7 +447,7 @@ func (t *Table) importFile(s *FileEntity) error {
 	t.addFile(&file{name: s.Name, FileState: FileState{
 		Lock: s.Lock, Inode: s.Inode, Generation: s.Generation, Start: s.Start, End: s.End,
 		LastOffset: s.LastOffset, LastLength: s.LastLength, LastCRC: s.LastCRC, LastLSN: s.LastLSN,
-		Quarantined: s.Quarantined, Reason: s.Reason, Since: s.Since, Sealed: s.Sealed,
+		Quarantined: s.Quarantined, Reason: s.Reason, Since: s.Since, Sealed: s.Sealed, Lost: LostAppends{After: s.LostAfter, Until: s.LostUntil},
 	}})
 	return nil
 }
