@@ -4,6 +4,8 @@ package api
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -15,6 +17,9 @@ const ResetPage = resetPage
 func Watch(ctx context.Context, b Backend, q *pb.WatchRequest, send func(*pb.WatchResponse) error) error {
 	return newService(b).watch(ctx, q, nil, send)
 }
+
+// Paths lists what is served: a method and a path each.
+func (h *HTTP) Paths() []string { return slices.Sorted(maps.Keys(h.routes())) }
 
 // Watchers is how many watches the front end serves now.
 func (h *HTTP) Watchers() int { return int(h.s.watchers.Load()) }

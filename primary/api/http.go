@@ -11,6 +11,7 @@ import (
 	"log"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,7 +54,10 @@ func NewHTTP(b Backend, opt HTTPOptions) *HTTP {
 		opt.Transport = newTransport()
 	}
 	h := &HTTP{s: newService(b), opt: opt, mux: http.NewServeMux(), guard: http.NewCrossOriginProtection()}
-	h.routes()
+	for route, f := range h.routes() {
+		h.handle(route, f)
+	}
+	h.mux.HandleFunc("/", h.nowhere)
 	return h
 }
 
@@ -80,33 +84,41 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func (h *HTTP) routes() {
-	for name, parse := range h.writes() {
-		h.handle("POST", "/v1/"+name, func(w http.ResponseWriter, r *http.Request) { h.write(w, r, parse) })
+// routes are the methods and paths that are served.
+func (h *HTTP) routes() map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"POST /v1/append":         h.append,
+		"GET /v1/locks":           h.listLocks,
+		"GET /v1/locks/{name...}": h.getLock,
+		"GET /v1/watch":           h.events,
+		"GET /v1/history":         h.history,
+		"GET /v1/files":           h.listFiles,
+		"GET /v1/files/{name...}": h.readFile,
+		"GET /v1/blame/{name...}": h.blameFile,
+		"GET /v1/status":          h.status,
+		"GET /healthz":            h.healthz,
+		"GET /readyz":             h.readyz,
 	}
-	h.handle("POST", "/v1/append", h.append)
-	h.handle("GET", "/v1/locks", h.listLocks)
-	h.handle("GET", "/v1/locks/{name...}", h.getLock)
-	h.handle("GET", "/v1/watch", h.events)
-	h.handle("GET", "/v1/history", h.history)
-	h.handle("GET", "/v1/files", h.listFiles)
-	h.handle("GET", "/v1/files/{name...}", h.readFile)
-	h.handle("GET", "/v1/blame/{name...}", h.blameFile)
-	h.handle("GET", "/v1/status", h.status)
-	h.handle("GET", "/healthz", h.healthz)
-	h.handle("GET", "/readyz", h.readyz)
-	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		h.refuse(w, http.StatusNotFound, wire.Invalid(fmt.Sprintf("there is nothing at %q", r.URL.Path)))
-	})
+	for name, parse := range h.writes() {
+		routes["POST /v1/"+name] = func(w http.ResponseWriter, r *http.Request) { h.write(w, r, parse) }
+	}
+	return routes
 }
 
 // handle serves a path with one method, and tells others which it is.
-func (h *HTTP) handle(method, path string, f http.HandlerFunc) {
-	h.mux.HandleFunc(method+" "+path, f)
+func (h *HTTP) handle(route string, f http.HandlerFunc) {
+	method, path, _ := strings.Cut(route, " ")
+	h.mux.HandleFunc(route, f)
 	h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", method)
 		h.refuse(w, http.StatusMethodNotAllowed, wire.Invalid(fmt.Sprintf("%s: use %s", r.Method, method)))
 	})
+}
+
+// nowhere answers what has no route.
+func (h *HTTP) nowhere(w http.ResponseWriter, r *http.Request) {
+	h.refuse(w, http.StatusNotFound, wire.Invalid(fmt.Sprintf(
+		"there is nothing at %q: POST /v1/acquire, /v1/release and so on, GET /v1/locks, /v1/files, /v1/watch, /v1/history or /v1/status", r.URL.Path)))
 }
 
 // reply is an answer ready to be sent.

@@ -4,9 +4,12 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -24,7 +27,7 @@ func parameters(r *http.Request, into map[string]func(string) error) error {
 	for name, values := range query {
 		set, ok := into[name]
 		if !ok {
-			return wire.Invalid(fmt.Sprintf("unknown parameter %q", name))
+			return wire.Invalid(fmt.Sprintf("unknown parameter %q: allowed are %s", name, strings.Join(slices.Sorted(maps.Keys(into)), ", ")))
 		}
 		if len(values) != 1 {
 			return wire.Invalid(fmt.Sprintf("parameter %q is given %d times", name, len(values)))
