@@ -135,4 +135,12 @@ var fileMutants = []Mutant{
 		},
 		By: unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
 	},
+	{
+		Name: "kept-overwritten", Also: "",
+		Rule: "what moves a generation away overwrites nothing, however late it is done (RELIABILITY 2)",
+		Edits: []Edit{
+			{"shared/volume/keep.go", `aside := to + "." + rand.Text()`, `aside := to + rand.Text()[:0]`},
+		},
+		By: unit("shared/volume", "TestKeepGeneration"),
+	},
 }

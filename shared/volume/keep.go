@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +19,8 @@ func KeptName(name cluster.FileName, generation cluster.Generation) cluster.File
 
 // KeepGeneration moves the present generation of a protected file to its kept name, so
 // that the file can be rotated. It is for whoever wants the rotation and holds the lock
-// meanwhile, never for a server: one that slept could move a later generation away. The
+// meanwhile, never for a server: one that slept could move a later generation away. That
+// one is told of then, and lies under a name of its own: nothing is ever overwritten. The
 // file is synced first, because a takeover writes nothing to what was moved. Done again
 // it finds what it did.
 func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
@@ -37,6 +39,9 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 		return "", err
 	}
 	f, err := fsys.Open(from, FlagWrite)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s was moved away already: rotate without keeping it: %w", from, err)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -50,8 +55,21 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
-	if err := fsys.Rename(from, to); err != nil {
+	// A rename replaces what is there, and may come after a rotation by somebody else, who has
+	// kept this generation. So it goes to a name that nobody else has, and on when it is known
+	// what was moved.
+	aside := to + "." + rand.Text()
+	if err := fsys.Rename(from, aside); err != nil {
 		return "", err
+	}
+	if moved, err := fsys.Lstat(aside); err != nil || moved.Inode != inode {
+		return "", errors.Join(fmt.Errorf("%s was rotated meanwhile, and a later generation was moved to %s: move it back, if nothing new is at %s", from, aside, from), err)
+	}
+	if _, err := fsys.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		return "", errors.Join(fmt.Errorf("%s was taken meanwhile: the generation is kept as %s", to, aside), err)
+	}
+	if err := fsys.Rename(aside, to); err != nil {
+		return "", fmt.Errorf("the generation is kept as %s: %w", aside, err)
 	}
 	return kept, fsys.SyncDir(path.Dir(to))
 }

@@ -56,3 +56,52 @@ func TestKeepGeneration(t *testing.T) {
 		t.Error("a name outside was taken")
 	}
 }
+
+// TestKeepGenerationThatSleeps wakes up before its rename when another one has kept the
+// generation and rotated the file: whatever it moves then, nothing is overwritten.
+func TestKeepGenerationThatSleeps(t *testing.T) {
+	d := volumetest.New(1)
+	h, other := d.Host(1, volumetest.ProfileLocal()), d.Host(2, volumetest.ProfileLocal())
+	if err := d.Mkdir("files"); err != nil && !strings.Contains(err.Error(), fs.ErrExist.Error()) {
+		t.Fatal(err)
+	}
+	if err := d.Write("files/log", 0, []byte("one\n")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := h.Lstat("files/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asleep := true
+	h.SetHook(func(c volumetest.Call) volumetest.Action {
+		if asleep && c.Op == volumetest.OpRename {
+			asleep = false
+			if _, err := volume.KeepGeneration(other, "log", 1, info.Inode); err != nil {
+				t.Errorf("the other: %v", err)
+			}
+			if err := d.Write("files/log", 0, []byte("two\n")); err != nil {
+				t.Error(err)
+			}
+		}
+		return volumetest.Proceed()
+	})
+	kept, err := volume.KeepGeneration(h, "log", 1, info.Inode)
+	if err == nil || !strings.Contains(err.Error(), "later generation was moved to files/log.g1.") {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	files := d.Files("files/")
+	if string(files["files/log.g1"]) != "one\n" || len(files) != 2 {
+		t.Errorf("left %q", files)
+	}
+	for _, content := range files {
+		if content := string(content); content != "one\n" && content != "two\n" {
+			t.Errorf("left %q", content)
+		}
+	}
+	if _, err := volume.KeepGeneration(h, "log", 1, info.Inode+7); err == nil || !strings.Contains(err.Error(), "is taken") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := volume.KeepGeneration(h, "log", 2, info.Inode); err == nil || !strings.Contains(err.Error(), "moved away already") {
+		t.Errorf("got %v", err)
+	}
+}
