@@ -114,10 +114,12 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	q := volume.BlameQuery{File: x.file, Generation: cluster.Generation(x.generation), To: math.MaxInt64, Limit: math.MaxInt32}
+	q := volume.BlameQuery{File: x.file, Generation: cluster.Generation(x.generation), Limit: math.MaxInt32}
+	end := x.bind(ctx, fsys, &q)
+	q.To = end
 	switch {
 	case x.offset >= 0:
-		q.From, q.To = x.offset, x.offset+1
+		q.From, q.To = x.offset, min(x.offset+1, end)
 	case x.line > 0:
 		name := x.file
 		f, err := volume.OpenReader(fsys, name)
@@ -128,7 +130,7 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		from, length, err := findLine(io.NewSectionReader(f, 0, math.MaxInt64), x.line)
+		from, length, err := findLine(io.NewSectionReader(f, 0, end), x.line)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -155,6 +157,26 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	}
 	all := wire.BlameBodyOf(r)
 	return x.print(&all)
+}
+
+// bind bounds a question by what the log says of the file, and returns where it ends. The
+// index alone does not do: it is behind, and has the appends of all bindings.
+func (x *blaming) bind(ctx context.Context, fsys volume.FS, q *volume.BlameQuery) (end int64) {
+	end = math.MaxInt64
+	s, err := volume.ReadState(ctx, fsys, nil)
+	if err != nil {
+		fmt.Fprintf(x.app.Stderr, "holdfast: by the index alone, which may be behind: %v\n", err)
+		return end
+	}
+	f, bound := s.Table.File(q.File)
+	switch {
+	case !bound: // any more
+	case q.Generation == 0 || q.Generation == f.Generation:
+		q.Generation, q.After, end = f.Generation, f.Since, f.End
+	default:
+		q.Through = f.Since
+	}
+	return end
 }
 
 // kept says that the generation was kept under a name of its own.

@@ -3,9 +3,20 @@
 package cli_test
 
 import (
+	"encoding/json"
+	"hash/crc32"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // What is to be known of a volume's answers is told once: people on the standard error,
@@ -29,5 +40,52 @@ func TestTheNoteOfAVolumeIsToldOnce(t *testing.T) {
 		if r.code != 0 || !strings.Contains(r.out, note) || r.errs != "" {
 			t.Errorf("%s in JSON: %+v", command, r)
 		}
+	}
+}
+
+// TestBlameOfAVolumeIsOfTheGenerationThatIsThere, also before the index has any of it.
+func TestBlameOfAVolumeIsOfTheGenerationThatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	fsys, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	primarytest.Init(t, fsys, primarytest.Members())
+	x := primarytest.Serve(t, fsys, volume.Options{})
+	do := func(q locktable.Request) locktable.Outcome {
+		t.Helper()
+		q.Client, q.Lock, q.CRC = "c", "l", crc32.Checksum(q.Data, crc32.MakeTable(crc32.Castagnoli))
+		out, err := x.Primary.Do(t.Context(), &q)
+		if err != nil || out.Status != cluster.StatusOK {
+			t.Fatalf("%v: %+v, %v", q.Op, out, err)
+		}
+		return out
+	}
+	blamed := func(more ...string) (b wire.BlameBody) {
+		t.Helper()
+		r := run("", "", append([]string{"blame", "f", "--volume", dir, "-o", "json"}, more...)...)
+		if err := json.Unmarshal([]byte(r.out), &b); err != nil || r.code != 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return b
+	}
+	token := do(locktable.Request{Op: locktable.OpAcquire, ID: 1, TTL: time.Minute}).Token
+	do(locktable.Request{Op: locktable.OpAppend, ID: 2, Token: token, File: "f", Data: []byte("first\n")})
+	if err := os.Rename(filepath.Join(dir, "files", "f"), filepath.Join(dir, "files", "old")); err != nil {
+		t.Fatal(err)
+	}
+	do(locktable.Request{Op: locktable.OpRotate, ID: 3, Token: token, File: "f"})
+	do(locktable.Request{Op: locktable.OpAppend, ID: 4, Token: token, File: "f", Data: []byte("second\n")})
+	for _, line := range []string{"--line=1", "--offset=0"} {
+		b := blamed(line)
+		if b.Generation != 2 || len(b.Pieces) != 1 || b.Pieces[0].Length < 1 || b.Pieces[0].Indexed && b.Pieces[0].RequestID != 4 {
+			t.Errorf("%s: %+v", line, b)
+		}
+	}
+	if b := blamed(); b.Generation != 2 || len(b.Pieces) != 1 || b.Pieces[0].Length != 7 {
+		t.Errorf("all of it: %+v", b)
+	}
+	if b := blamed("--offset=7"); len(b.Pieces) != 0 {
+		t.Errorf("behind the end: %+v", b)
 	}
 }
