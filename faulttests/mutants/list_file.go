@@ -130,8 +130,8 @@ var fileMutants = []Mutant{
 		Rule: "a repeat of an append is not told OK where its bytes may be in no file, also after the rotation (DESIGN 5.4)",
 		Edits: []Edit{
 			{"shared/locktable/file.go", `	if f.Quarantined {
-		lost =`, `	if f.Generation == 0 {
-		lost =`},
+		copy(`, `	if f.Generation == 0 {
+		copy(`},
 		},
 		By: unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
 	},
@@ -139,7 +139,7 @@ var fileMutants = []Mutant{
 		Name: "kept-overwritten", Also: "",
 		Rule: "what moves a generation away overwrites nothing, however late it is done (RELIABILITY 2)",
 		Edits: []Edit{
-			{"shared/volume/keep.go", `aside := to + "." + rand.Text()`, `aside := to + rand.Text()[:0]`},
+			{"shared/volume/keep.go", `aside := to + "." + rand.Text()[:6]`, `aside := to + rand.Text()[:0]`},
 		},
 		By: unit("shared/volume", "TestKeepGeneration"),
 	},

@@ -184,7 +184,7 @@ func (ck *checker) file(name cluster.FileName, f *file) error {
 	case appended && (f.LastOffset < f.Start || f.LastOffset+f.LastLength != f.End):
 	case !appended && (f.LastLength != 0 || f.LastOffset != 0 || f.LastCRC != 0 || f.End != f.Start):
 	case !f.Quarantined && f.Reason != "":
-	case f.Lost != (LostAppends{}) && (f.Lost.After >= f.Lost.Until || f.Lost.Until > f.Since):
+	case !f.lostInOrder():
 	default:
 		return nil
 	}

@@ -4,6 +4,7 @@ package locktable
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -27,13 +28,39 @@ type FileState struct {
 	// binary applied it.
 	Since  cluster.LSN
 	Sealed bool // nothing is appended to this generation any more
-	// Lost is of the last generation that was rotated away while it was quarantined.
-	Lost LostAppends
+	// Lost are of the last generations that were rotated away while they were quarantined,
+	// the newest first.
+	Lost [mostLost]LostAppends
 }
+
+// mostLost is how many quarantined generations of a file are remembered. Each took an operator.
+const mostLost = 4
 
 // LostAppends are those to a generation of a file that was quarantined: nobody knows whether
 // their bytes are in it. Theirs are the LSNs after After and before Until.
-type LostAppends struct{ After, Until cluster.LSN }
+type LostAppends struct {
+	Generation   cluster.Generation
+	After, Until cluster.LSN
+}
+
+func (l LostAppends) has(rc *receipt) bool {
+	return rc.file.generation == l.Generation && rc.lsn > l.After && rc.lsn < l.Until
+}
+
+// lostInOrder says that what is remembered of quarantined generations makes sense.
+func (f *file) lostInOrder() bool {
+	generation, before := f.Generation, f.Since
+	for i, l := range f.Lost {
+		if l == (LostAppends{}) {
+			return !slices.ContainsFunc(f.Lost[i:], func(l LostAppends) bool { return l != (LostAppends{}) })
+		}
+		if l.Generation == 0 || l.Generation >= generation || l.After >= l.Until || l.Until > before {
+			return false
+		}
+		generation, before = l.Generation, l.After
+	}
+	return true
+}
 
 // lost says why it is not known whether an append is in its file; "" if it is there, or
 // on its way.
@@ -41,7 +68,7 @@ func (f *file) lost(rc *receipt) string {
 	switch {
 	case f.Quarantined && rc.file.generation == f.Generation && rc.lsn > f.Since:
 		return f.Reason
-	case rc.lsn > f.Lost.After && rc.lsn < f.Lost.Until:
+	case slices.ContainsFunc(f.Lost[:], func(l LostAppends) bool { return l.has(rc) }):
 		return fmt.Sprintf("generation %d of the file was quarantined and rotated away: look there for what was appended", rc.file.generation)
 	}
 	return ""
@@ -100,7 +127,8 @@ func (t *Table) rotate(r *Record) {
 	delete(t.inodes, f.Inode)
 	lost := f.Lost
 	if f.Quarantined {
-		lost = LostAppends{After: f.Since, Until: r.LSN}
+		copy(lost[1:], f.Lost[:])
+		lost[0] = LostAppends{Generation: f.Generation, After: f.Since, Until: r.LSN}
 	}
 	f.FileState = FileState{Lock: f.Lock, Inode: r.Inode, Generation: r.Generation, LastLSN: r.LSN, Since: r.LSN, Lost: lost}
 	t.inodes[f.Inode] = f.name

@@ -164,6 +164,11 @@ func TestRepeatOfALostAppend(t *testing.T) {
 	h.reload()
 	rotate(7)
 	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4})
+	h.want(ok, one(8))
+	h.apply(h.table.DecideQuarantine("log", "again", 1, nil))
+	rotate(9)
+	h.reload()
+	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4, 8})
 }
 
 func TestAppendLimits(t *testing.T) {

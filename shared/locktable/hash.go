@@ -110,8 +110,10 @@ func (f *file) appendTo(b []byte) []byte {
 	if f.Sealed {
 		b = append(b, 's')
 	}
-	if f.Lost != (LostAppends{}) {
-		b = appendNumbers(append(b, 'l'), uint64(f.Lost.After), uint64(f.Lost.Until))
+	for _, l := range f.Lost {
+		if l != (LostAppends{}) {
+			b = appendNumbers(append(b, 'l'), uint64(l.Generation), uint64(l.After), uint64(l.Until))
+		}
 	}
 	return b
 }

@@ -94,8 +94,14 @@ type FileEntity struct {
 	Reason      string             `json:"reason"`
 	Since       cluster.LSN        `json:"since,omitempty"`
 	Sealed      bool               `json:"sealed,omitempty"`
-	LostAfter   cluster.LSN        `json:"lost_after,omitempty"`
-	LostUntil   cluster.LSN        `json:"lost_until,omitempty"`
+	Lost        []LostState        `json:"lost,omitempty"`
+}
+
+// LostState are appends that may be in no file, see LostAppends.
+type LostState struct {
+	Generation cluster.Generation `json:"generation"`
+	After      cluster.LSN        `json:"after"`
+	Until      cluster.LSN        `json:"until"`
 }
 
 // ClientState is a client without its receipts.
@@ -209,10 +215,16 @@ func (c *client) export() *ClientState {
 }
 
 func (f *file) export() *FileEntity {
+	var lost []LostState
+	for _, l := range f.Lost {
+		if l != (LostAppends{}) {
+			lost = append(lost, LostState(l))
+		}
+	}
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, LostAfter: f.Lost.After, LostUntil: f.Lost.Until,
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: lost,
 	}
 }
 
@@ -444,10 +456,17 @@ func (t *Table) importFile(s *FileEntity) error {
 	if err := s.Lock.Validate(); err != nil {
 		return err
 	}
+	var lost [mostLost]LostAppends
+	if len(s.Lost) > len(lost) {
+		return fmt.Errorf("file %q has %d generations of lost appends", s.Name, len(s.Lost))
+	}
+	for i, l := range s.Lost {
+		lost[i] = LostAppends(l)
+	}
 	t.addFile(&file{name: s.Name, FileState: FileState{
 		Lock: s.Lock, Inode: s.Inode, Generation: s.Generation, Start: s.Start, End: s.End,
 		LastOffset: s.LastOffset, LastLength: s.LastLength, LastCRC: s.LastCRC, LastLSN: s.LastLSN,
-		Quarantined: s.Quarantined, Reason: s.Reason, Since: s.Since, Sealed: s.Sealed, Lost: LostAppends{After: s.LostAfter, Until: s.LostUntil},
+		Quarantined: s.Quarantined, Reason: s.Reason, Since: s.Since, Sealed: s.Sealed, Lost: lost,
 	}})
 	return nil
 }
