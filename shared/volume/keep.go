@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -20,9 +21,9 @@ func KeptName(name cluster.FileName, generation cluster.Generation) cluster.File
 // KeepGeneration moves the present generation of a protected file to its kept name, so
 // that the file can be rotated. It is for whoever wants the rotation and holds the lock
 // meanwhile, never for a server: one that slept could move a later generation away. That
-// one is told of then, and lies under a name of its own: nothing is ever overwritten. The
+// one is told of then, and lies under a name of its own: no generation is overwritten. The
 // file is synced first, because a takeover writes nothing to what was moved. Done again
-// it finds what it did.
+// it finds what it did, half of it too.
 func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
 	kept := KeptName(name, generation)
 	if err := errors.Join(name.Validate(), kept.Validate()); err != nil {
@@ -40,7 +41,11 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 	}
 	f, err := fsys.Open(from, FlagWrite)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s was moved away already: rotate without keeping it: %w", from, err)
+		aside, err := lookAside(fsys, to, inode)
+		if err != nil {
+			return "", fmt.Errorf("%s was moved away already: rotate without keeping it: %w", from, err)
+		}
+		return kept, moveOn(fsys, aside, to)
 	}
 	if err != nil {
 		return "", err
@@ -58,18 +63,42 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 	// A rename replaces what is there, and may come after a rotation by somebody else, who has
 	// kept this generation. So it goes to a name that nobody else has, and on when it is known
 	// what was moved.
-	aside := to + "." + rand.Text()
+	aside := to + "." + rand.Text()[:6]
 	if err := fsys.Rename(from, aside); err != nil {
 		return "", err
 	}
 	if moved, err := fsys.Lstat(aside); err != nil || moved.Inode != inode {
 		return "", errors.Join(fmt.Errorf("%s was rotated meanwhile, and a later generation was moved to %s: move it back, if nothing new is at %s", from, aside, from), err)
 	}
+	return kept, moveOn(fsys, aside, to)
+}
+
+// moveOn gives a generation that was moved aside its kept name. That of a generation has no
+// other owner; a file that somebody put there by hand stays.
+func moveOn(fsys FS, aside, to string) error {
 	if _, err := fsys.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
-		return "", errors.Join(fmt.Errorf("%s was taken meanwhile: the generation is kept as %s", to, aside), err)
+		return errors.Join(fmt.Errorf("%s was taken meanwhile: the generation is kept as %s", to, aside), err)
 	}
 	if err := fsys.Rename(aside, to); err != nil {
-		return "", fmt.Errorf("the generation is kept as %s: %w", aside, err)
+		return fmt.Errorf("the generation is kept as %s: %w", aside, err)
 	}
-	return kept, fsys.SyncDir(path.Dir(to))
+	return fsys.SyncDir(path.Dir(to))
+}
+
+// lookAside finds the generation where who died had moved it aside.
+func lookAside(fsys FS, to string, inode uint64) (string, error) {
+	entries, err := fsys.ReadDir(path.Dir(to))
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		name := path.Join(path.Dir(to), e.Name)
+		if !strings.HasPrefix(name, to+".") {
+			continue
+		}
+		if info, err := fsys.Lstat(name); err == nil && info.Inode == inode {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", to, fs.ErrNotExist)
 }

@@ -105,3 +105,27 @@ func TestKeepGenerationThatSleeps(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestKeepGenerationDoneHalf finds what one that died between its two renames has moved.
+func TestKeepGenerationDoneHalf(t *testing.T) {
+	d := volumetest.New(1)
+	h, other := d.Host(1, volumetest.ProfileLocal()), d.Host(2, volumetest.ProfileLocal())
+	if err := d.Mkdir("files"); err != nil && !strings.Contains(err.Error(), fs.ErrExist.Error()) {
+		t.Fatal(err)
+	}
+	if err := d.Write("files/log", 0, []byte("one\n")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := h.Lstat("files/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.SetHook(volumetest.AtOp(volumetest.OpRename, "files/log.g1.", 1, volumetest.Crash()))
+	if kept, err := volume.KeepGeneration(h, "log", 1, info.Inode); err == nil {
+		t.Fatalf("kept %q", kept)
+	}
+	kept, err := volume.KeepGeneration(other, "log", 1, info.Inode)
+	if files := d.Files("files/"); err != nil || kept != "log.g1" || string(files["files/log.g1"]) != "one\n" || len(files) != 1 {
+		t.Errorf("kept %q, %v: %q", kept, err, files)
+	}
+}
