@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -22,13 +23,14 @@ func (h *HTTP) passOn(w http.ResponseWriter, r *http.Request) bool {
 	for time.Now().Before(over) {
 		if m, epoch, ok := h.s.b.Primary(); ok && m.ID != h.s.self {
 			asked := time.Now()
-			if resp, end := h.askFor(r, m, epoch); resp != nil {
+			resp, end, moved := h.askFor(r, m, epoch)
+			if resp != nil {
 				defer end()
 				h.copyAnswer(w, r, resp)
 				return true
 			}
-			if took := time.Since(asked); took < answerWait {
-				over = over.Add(took) // who takes over now gets as much patience as at once
+			if moved {
+				over = over.Add(time.Since(asked)) // who took over gets as much patience as at once
 			}
 		}
 		select {
@@ -41,14 +43,14 @@ func (h *HTTP) passOn(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // askFor asks a server for an answer, which is read until end. None = another attempt may be
-// better: the server says so, it took answerWait to say nothing, or another one reigns now, for
-// a paused one would not answer for hours.
-func (h *HTTP) askFor(r *http.Request, m cluster.Member, epoch cluster.Epoch) (resp *http.Response, end func()) {
+// better: the server says so, it took answerWait to say nothing, or it moved, which means
+// that another one reigns now, for a paused one would not answer for hours.
+func (h *HTTP) askFor(r *http.Request, m cluster.Member, epoch cluster.Epoch) (resp *http.Response, end func(), moved bool) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.HTTP+r.URL.RequestURI(), nil)
 	if err != nil {
 		cancel(err)
-		return nil, nil
+		return nil, nil, false
 	}
 	for _, name := range []string{"Range", "If-Range", "If-None-Match", "If-Match"} {
 		if v, ok := r.Header[name]; ok {
@@ -63,13 +65,14 @@ func (h *HTTP) askFor(r *http.Request, m cluster.Member, epoch cluster.Epoch) (r
 	resp, err = h.opt.Transport.RoundTrip(ask)
 	stop()
 	if err == nil && resp.StatusCode != http.StatusServiceUnavailable && ctx.Err() == nil {
-		return resp, func() { resp.Body.Close(); cancel(nil) }
+		return resp, func() { resp.Body.Close(); cancel(nil) }, false
 	}
 	if err == nil {
 		resp.Body.Close()
 	}
+	moved = errors.Is(context.Cause(ctx), errMoved)
 	cancel(nil)
-	return nil, nil
+	return nil, nil, moved
 }
 
 // copyAnswer sends an answer on, piece by piece.
