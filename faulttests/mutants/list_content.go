@@ -146,7 +146,7 @@ var contentMutants = []Mutant{
 		Name: "follow-any-binding",
 		Rule: "a follower is told the bytes of one file (primary/api)",
 		Edits: []Edit{
-			{"primary/api/followfile.go", ` && s.Inode == x.end.state.Inode`, ``},
+			{"primary/api/followfile.go", ` && s.Inode == own.Inode && s.Since == own.Since`, ``},
 		},
 		By: unit("primary/api", "TestFollowOfAFileBoundAnew"),
 	},

@@ -173,9 +173,10 @@ func (x *following) happened(ctx context.Context, e *pb.Event) error {
 }
 
 // same says that a state is of the generation that is followed. A file that is bound anew
-// begins with generation 1 again, so it has to be the same inode, too.
+// begins with generation 1 again, maybe in the same inode.
 func (x *following) same(s *locktable.FileState) bool {
-	return s.Generation == x.end.state.Generation && s.Inode == x.end.state.Inode
+	own := &x.end.state
+	return s.Generation == own.Generation && s.Inode == own.Inode && s.Since == own.Since
 }
 
 // catchUp tells what was appended. Where the table is at another generation already, the

@@ -113,7 +113,7 @@ func (h *HTTP) readFile(w http.ResponseWriter, r *http.Request) {
 		n = min(n, q.limit)
 	}
 	contentHeaders(w.Header(), end.response(name, from))
-	w.Header().Set("Etag", fmt.Sprintf(`"%s-%d-%d"`, name, end.state.Generation, end.state.Inode))
+	w.Header().Set("Etag", fmt.Sprintf(`"%s-%d-%d-%d"`, name, end.state.Generation, end.state.Inode, end.state.Since))
 	r.Header.Del("If-None-Match") // the generation is the same, and may have grown
 	content := &fileContent{ctx: r.Context(), w: http.NewResponseController(w), f: f, end: &end, from: from, size: n}
 	http.ServeContent(w, r, "", time.Time{}, content)

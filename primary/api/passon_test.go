@@ -52,3 +52,32 @@ func TestAPausedPrimaryHoldsNoRead(t *testing.T) {
 		})
 	}
 }
+
+// unable is the way to a primary that says after a while that it cannot.
+type unable struct{}
+
+func (unable) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(5 * time.Second):
+	case <-r.Context().Done():
+	}
+	return &http.Response{StatusCode: 503, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+}
+
+// TestAReadThatCannotBeAnsweredEnds though each attempt takes its time.
+func TestAReadThatCannotBeAnsweredEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backend{self: 2, members: primarytest.Members(), reign: 1, epoch: 1}
+		p := serveOverPipes(t, api.NewHTTP(b, api.HTTPOptions{Transport: unable{}}))
+		tr := &http.Transport{DialContext: p.dial}
+		defer tr.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Get("http://h/v1/files/f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 503 {
+			t.Errorf("got %d", resp.StatusCode)
+		}
+	})
+}

@@ -113,20 +113,20 @@ func (t *telling) send(ctx context.Context, r *pb.WatchResponse) error {
 	}
 	for _, e := range r.GetEvents() {
 		b := wire.EventBodyOf(e)
-		if err := t.tell(ctx, &b); err != nil {
+		if err := t.tell(ctx, &b, false); err != nil {
 			return err
 		}
 	}
 	if len(r.GetEvents()) > 0 {
 		return nil
 	}
-	t.w.last.Store(ends)
 	b := wire.WatchBodyOf(r)
-	return t.tell(ctx, &b)
+	return t.tell(ctx, &b, ends)
 }
 
-// tell waits for room: a client that does not read holds up nothing but its watches.
-func (t *telling) tell(ctx context.Context, b *wire.EventBody) error {
+// tell waits for room: a client that does not read holds up nothing but its watches. Last
+// says that the watch ends with it.
+func (t *telling) tell(ctx context.Context, b *wire.EventBody, last bool) error {
 	m := event(t.id, b)
 	select {
 	case t.x.turn <- struct{}{}:
@@ -137,6 +137,7 @@ func (t *telling) tell(ctx context.Context, b *wire.EventBody) error {
 	if err := t.x.out.room(ctx, len(m)); err != nil {
 		return err
 	}
+	t.w.last.Store(last) // first: whoever hears of it may use the ID again
 	t.x.out.tell(m)
 	return nil
 }
