@@ -70,7 +70,7 @@ var historyMutants = []Mutant{
 		Name: "history-of-half-a-file",
 		Rule: "a search that has to stop tells nothing of the file that it was in (package history)",
 		Edits: []Edit{
-			{"shared/volume/history.go", "			s.GiveUp()\n", ""},
+			{"shared/volume/history.go", "			s.GiveUp()\n			h.Stopped = true\n", "			h.Stopped = true\n"},
 		},
 		By: unit("shared/volume", "TestASearchThatStopsTellsWhatItReached"),
 	},

@@ -126,7 +126,11 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 			h.Stopped = true
 			break
 		}
-		if err = errors.Join(err, scan.Close()); err != nil {
+		if err == nil {
+			err = scan.Close()
+		}
+		if err != nil {
+			s.GiveUp()
 			h.Past = s.Past()
 			return h, fmt.Errorf("%s: %w", HistoryPath(f), err)
 		}
@@ -135,15 +139,15 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 	return h, nil
 }
 
-// keptHistory is where the oldest of these files begins, or nothing where none does. 0 if the
-// time is over: not to have looked does not say that something is gone.
+// keptHistory is where the oldest of these files begins, or nothing where none does. 0 if one
+// could not be read: not to have looked does not say that something is gone.
 func keptHistory(ctx context.Context, fsys FS, id ClusterID, files []history.File, nothing cluster.LSN) cluster.LSN {
 	for _, f := range files {
-		head, ok := historyHead(ctx, fsys, f, id)
+		head, ok, err := historyHead(ctx, fsys, f, id)
 		switch {
 		case ok:
 			return head.After
-		case ctx.Err() != nil:
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return 0
 		}
 	}
@@ -151,14 +155,13 @@ func keptHistory(ctx context.Context, fsys FS, id ClusterID, files []history.Fil
 }
 
 // historyHead reads the first line of a file.
-func historyHead(ctx context.Context, fsys FS, f history.File, id ClusterID) (head history.Head, ok bool) {
-	// One that cannot be read says nothing.
-	_ = readHistory(ctx, fsys, f, func(b []byte) bool {
+func historyHead(ctx context.Context, fsys FS, f history.File, id ClusterID) (head history.Head, ok bool, err error) {
+	err = readHistory(ctx, fsys, f, func(b []byte) bool {
 		l, err := history.ParseLine(b)
 		head, ok = l.Head, err == nil && l.Kind == history.KindHead && l.Head.Cluster == id.String()
 		return false
 	})
-	return head, ok
+	return head, ok, err
 }
 
 // HistoryFiles lists the files of the history, oldest first.
@@ -170,7 +173,7 @@ func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err 
 	if err != nil {
 		return head, 0, err
 	}
-	head, _ = historyHead(r.life, r.v.fs, f, r.v.cluster.ID)
+	head, _, _ = historyHead(r.life, r.v.fs, f, r.v.cluster.ID)
 	return head, info.Size, nil
 }
 

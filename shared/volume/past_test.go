@@ -4,9 +4,11 @@ package volume_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -44,8 +46,9 @@ func TestASearchThatStopsTellsWhatItReached(t *testing.T) {
 	write(2, 1000, 1010)
 	older := slices.Sorted(maps.Keys(d.Files("history/")))[0]
 
-	for name, stopAt := range map[string]int64{"in the middle": 1 << 18, "at once": 0} {
+	for name, stopAt := range map[string]int64{"in the middle": 1 << 18, "at once": 0, "by an error": 1 << 18} {
 		t.Run(name, func(t *testing.T) {
+			broken := name == "by an error"
 			h := host(d, 7)
 			defer h.Kill()
 			v, err := open(h, 3)
@@ -57,6 +60,9 @@ func TestASearchThatStopsTellsWhatItReached(t *testing.T) {
 			heads := 0
 			h.SetHook(func(c volumetest.Call) volumetest.Action {
 				if c.Op == volumetest.OpReadAt && c.Name == older && c.Offset == stopAt {
+					if broken {
+						return volumetest.FailBefore(syscall.EIO)
+					}
 					if heads++; heads > 1 || stopAt > 0 { // the first read is of its head
 						stop()
 					}
@@ -64,10 +70,10 @@ func TestASearchThatStopsTellsWhatItReached(t *testing.T) {
 				return volumetest.Action{}
 			})
 			got, err := v.History(ctx, history.Query{Lock: "l", Limit: 15}, history.Recent{From: 1010}, 1010)
-			if err != nil {
+			if broken != errors.Is(err, syscall.EIO) {
 				t.Fatal(err)
 			}
-			if !got.Stopped || got.From != 1000 || got.More || got.Kept != 0 {
+			if got.Stopped == broken || got.From != 1000 || got.More || got.Kept != 0 {
 				t.Errorf("stopped %v, from %d, more %v, kept from %d", got.Stopped, got.From, got.More, got.Kept)
 			}
 			for i, e := range got.Ends {
