@@ -115,17 +115,22 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
 	q := volume.BlameQuery{File: x.file, Generation: cluster.Generation(x.generation), Limit: math.MaxInt32}
-	end := x.bind(ctx, fsys, &q)
+	end, former, err := x.bind(ctx, fsys, &q)
+	if err != nil {
+		return err
+	}
 	q.To = end
 	switch {
 	case x.offset >= 0:
 		q.From, q.To = x.offset, min(x.offset+1, end)
 	case x.line > 0:
 		name := x.file
-		f, err := volume.OpenReader(fsys, name)
-		if q.Generation != 0 && (err != nil || x.kept(fsys)) {
+		if former || x.kept(fsys) {
 			name = volume.KeptName(x.file, q.Generation)
-			f, err = volume.OpenReader(fsys, name)
+		}
+		f, err := volume.OpenReader(fsys, name)
+		if errors.Is(err, volume.ErrMoved) {
+			return usagef("there is no %s: give an offset, or find the line in the file where generation %d was moved to", volume.ProtectedPath(name), q.Generation)
 		}
 		if err != nil {
 			return err
@@ -159,28 +164,35 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	return x.print(&all)
 }
 
-// bind bounds a question by what the log says of the file, and returns where it ends. The
-// index alone does not do: it is behind, and has the appends of all bindings.
-func (x *blaming) bind(ctx context.Context, fsys volume.FS, q *volume.BlameQuery) (end int64) {
+// bind bounds a question by what the log says of the file, and returns where it ends, and
+// whether it is of a former generation. The index alone does not do: it is behind, and has the
+// appends of all bindings.
+func (x *blaming) bind(ctx context.Context, fsys volume.FS, q *volume.BlameQuery) (end int64, former bool, err error) {
 	end = math.MaxInt64
-	s, err := volume.ReadState(ctx, fsys, nil)
+	say := func(format string, a ...any) { fmt.Fprintf(x.app.Stderr, "holdfast: "+format+"\n", a...) }
+	s, err := volume.ReadState(ctx, fsys, func(err error) { say("reading again: %v", err) })
 	if err != nil {
-		fmt.Fprintf(x.app.Stderr, "holdfast: by the index alone, which may be behind: %v\n", err)
-		return end
+		say("by the index alone, which may be behind: %v", err)
+		return end, false, ctx.Err()
 	}
 	f, bound := s.Table.File(q.File)
 	switch {
 	case !bound: // any more
+	case q.Generation > f.Generation:
+		return 0, false, usagef("file %q is at generation %d", q.File, f.Generation)
 	case q.Generation == 0 || q.Generation == f.Generation:
 		q.Generation, q.After, end = f.Generation, f.Since, f.End
 	default:
-		q.Through = f.Since
+		q.Through, former = f.Since, true
 	}
-	return end
+	return end, former, nil
 }
 
 // kept says that the generation was kept under a name of its own.
 func (x *blaming) kept(fsys volume.FS) bool {
+	if x.generation == 0 {
+		return false
+	}
 	_, err := fsys.Lstat(volume.ProtectedPath(volume.KeptName(x.file, cluster.Generation(x.generation))))
 	return err == nil
 }

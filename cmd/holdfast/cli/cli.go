@@ -190,7 +190,8 @@ func (a *app) checkServers() error {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
 	}
 	for _, s := range all {
-		if strings.Contains(s, ":///") { // a target as gRPC has them, such as unix:///socket
+		switch scheme, _, _ := strings.Cut(s, ":"); scheme { // targets as gRPC has them
+		case "unix", "unix-abstract", "dns", "passthrough":
 			continue
 		}
 		if err := checkAddress(s); err != nil {

@@ -88,4 +88,9 @@ func TestBlameOfAVolumeIsOfTheGenerationThatIsThere(t *testing.T) {
 	if b := blamed("--offset=7"); len(b.Pieces) != 0 {
 		t.Errorf("behind the end: %+v", b)
 	}
+	for more, want := range map[string]string{"--generation=1 --line=1": "there is no files/f.g1", "--generation=3": "is at generation 2"} {
+		if r := run("", "", append([]string{"blame", "f", "--volume", dir}, words(more)...)...); r.code != 2 || !strings.Contains(r.errs, want) {
+			t.Errorf("%s: %+v", more, r)
+		}
+	}
 }

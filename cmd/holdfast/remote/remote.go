@@ -163,6 +163,9 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		late := attempt.Err() != nil
 		cancel()
 		retry, v := judge(c.target, r, err)
+		if _, told := errors.AsType[*wire.Error](v.err); !retry && unknown && v.err != nil && !told {
+			return none, give(unknown, v.err, note(failures, c.target, v.err)) // who says no is not who was asked before
+		}
 		if !retry {
 			return r, v.err
 		}

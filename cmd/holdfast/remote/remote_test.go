@@ -182,3 +182,24 @@ func TestAddressOfSomethingElse(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestUnknownIsNotForgotten where the next server to ask is none.
+func TestUnknownIsNotForgotten(t *testing.T) {
+	addresses := make([]string, 2)
+	for i, options := range [][]grpc.ServerOption{
+		{grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, "it died") })}, nil,
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := grpc.NewServer(options...)
+		go g.Serve(l) //nolint:errcheck // ends with Stop
+		defer g.Stop()
+		addresses[i] = l.Addr().String()
+	}
+	_, err := remote.Write(t.Context(), caller(t, addresses...), release)
+	if !errors.Is(err, wire.ErrUnknown) || !strings.Contains(err.Error(), "it died") || !strings.Contains(err.Error(), addresses[1]) {
+		t.Errorf("got %v", err)
+	}
+}
