@@ -157,6 +157,7 @@ func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	l.end(ErrReleased)
 	gone := make(chan struct{})
 	if who := l.from.current(); who != nil && who.id == l.owner && !refused(why) {
+		c.keep.released(l)
 		l.from.stay()
 		c.keep.expect(l.name, l.from, 0)
 		c.detach(ctx, func(ctx context.Context) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,8 +40,8 @@ type keeper struct {
 
 	mu struct {
 		sync.Mutex
-		locks    map[cluster.Token]*Lock // whose leases are counted
-		attached map[cluster.Token]*Lock // got elsewhere: neither kept alive nor strays
+		locks    map[cluster.Token]*Lock // acquired here
+		attached map[grant]*Lock         // got elsewhere: neither kept alive nor strays
 		// expecting counts the requests under way that may end in a grant of the lock.
 		expecting map[cluster.LockName]int
 		// busy are the seats that they come from; see seat.requests.
@@ -59,7 +60,7 @@ type keeper struct {
 func newKeeper(c *Client) *keeper {
 	k := &keeper{c: c, wake: make(chan struct{}, 1)}
 	k.mu.locks = map[cluster.Token]*Lock{}
-	k.mu.attached = map[cluster.Token]*Lock{}
+	k.mu.attached = map[grant]*Lock{}
 	k.mu.expecting = map[cluster.LockName]int{}
 	k.mu.busy = map[*seat]bool{}
 	k.mu.ttls = map[time.Duration]int{}
@@ -134,64 +135,6 @@ func (k *keeper) poke() {
 	}
 }
 
-// add takes a lock over. False means that its time is over already.
-func (k *keeper) add(l *Lock) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := k.c.opt.Clock.Now()
-	lease := l.counted()
-	if k.mu.closed || lease.over(now) {
-		return false
-	}
-	k.mu.locks[l.token] = l
-	k.count(lease.ttl, now)
-	return true
-}
-
-// attach notes a token that belongs to somebody else, and returns the handle of it that
-// there is from now on. A second one would hide the first from plan and close.
-func (k *keeper) attach(l *Lock) *Lock {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mu.closed {
-		l.end(l.lost(LossClosed, nil))
-		return l
-	}
-	for _, is := range []*Lock{k.mu.locks[l.token], k.mu.attached[l.token]} {
-		if is != nil && is.name == l.name && is.ctx.Err() == nil {
-			return is
-		}
-	}
-	k.mu.attached[l.token] = l
-	return l
-}
-
-// watch counts the lease of an attached lock that was renewed.
-func (k *keeper) watch(l *Lock) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mu.attached[l.token] == l && !k.mu.closed {
-		k.mu.locks[l.token] = l
-		k.start(l.counted().ttl, k.c.opt.Clock.Now())
-	}
-}
-
-// remove forgets a lock.
-func (k *keeper) remove(l *Lock) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mu.attached[l.token] == l {
-		delete(k.mu.attached, l.token)
-	}
-	if k.mu.locks[l.token] != l {
-		return
-	}
-	delete(k.mu.locks, l.token)
-	if l.owner != "" {
-		k.uncount(l.counted().ttl)
-	}
-}
-
 // look ends a lock whose time is over, without waiting for the next tick.
 func (k *keeper) look(l *Lock) {
 	if l.ctx.Err() == nil && l.counted().over(k.c.opt.Clock.Now()) {
@@ -203,13 +146,7 @@ func (k *keeper) look(l *Lock) {
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.mu.closed = true
-	var all []*Lock
-	for _, l := range k.mu.locks {
-		all = append(all, l)
-	}
-	for _, l := range k.mu.attached {
-		all = append(all, l)
-	}
+	all := slices.Collect(k.handles())
 	k.mu.Unlock()
 	for _, l := range all {
 		l.end(l.lost(LossClosed, nil))
@@ -258,9 +195,13 @@ func (k *keeper) plan() plan {
 	defer k.mu.Unlock()
 	now := k.c.opt.Clock.Now()
 	p := plan{pause: time.Hour}
-	late := false
-	for _, l := range k.mu.locks { // any order
+	late, counted := false, false
+	for l := range k.handles() {
 		s := l.judged(now)
+		if !s.counted {
+			continue
+		}
+		counted = true
 		if s.over(now) {
 			p.over = append(p.over, l)
 			continue
@@ -287,7 +228,7 @@ func (k *keeper) plan() plan {
 		p.pause = min(p.pause, tick(ttl))
 	}
 	k.mu.wakes = now + p.pause
-	p.idle = len(k.mu.locks) == 0 && len(k.mu.ttls) == 0
+	p.idle = !counted && len(k.mu.ttls) == 0
 	if p.idle {
 		k.mu.running = false
 	}
@@ -331,7 +272,6 @@ func (k *keeper) keepSeats() (opened bool, err error) {
 		seats[l.from] = true
 	}
 	k.mu.Unlock()
-	delete(seats, nil) // others keep alive what is attached
 	opened = true
 	var all []func() error
 	for s := range seats { // any order
@@ -478,8 +418,8 @@ func (k *keeper) strays(grants []*pb.HeldLock) []*pb.HeldLock {
 	defer k.mu.Unlock()
 	var strays []*pb.HeldLock
 	for _, g := range grants {
-		token := cluster.Token(g.Token)
-		if k.mu.locks[token] == nil && k.mu.attached[token] == nil && k.mu.expecting[cluster.LockName(g.Lock)] == 0 {
+		lock, token := cluster.LockName(g.Lock), cluster.Token(g.Token)
+		if k.mu.locks[token] == nil && k.mu.attached[grant{lock, token}] == nil && k.mu.expecting[lock] == 0 {
 			strays = append(strays, g)
 		}
 	}

@@ -59,6 +59,8 @@ func newLock(c *Client, name cluster.LockName, token cluster.Token, epoch cluste
 //
 // A Client has one handle of a token, which is returned to whoever attaches it, or has
 // acquired it, and is kept until the lock is lost or released or the Client is closed.
+// Who attached a token that this very Client was about to acquire keeps a handle beside
+// the acquired one.
 func (c *Client) Attach(lock cluster.LockName, token cluster.Token) *Lock {
 	return c.keep.attach(newLock(c, lock, token, 0))
 }
@@ -260,6 +262,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	l.c.keep.expect(l.name, l.from, 0)
 	defer l.c.keep.unexpect(l.name, l.from, 0)
 	l.c.keep.remove(l)
+	l.c.keep.released(l)
 	_, err = l.c.change(ctx, order{op: "release", lock: l.name, from: l.c.main, after: giveUpFinish}, releaseOf(l.name, l.token))
 	l.mu.Lock()
 	l.mu.released = err == nil
@@ -331,13 +334,19 @@ func (l *Lock) check(err error) error {
 	return context.Cause(l.ctx)
 }
 
-// lose ends the Context, if it has not ended, and forgets the lock.
+// lose ends the Context, if it has not ended, and forgets the lock. A token that is
+// refused is refused from any handle.
 func (l *Lock) lose(e *LostError) {
 	if l.ctx.Err() == nil {
 		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
 	}
 	l.end(e)
 	l.c.keep.remove(l)
+	if e.Reason == LossRefused {
+		for _, other := range l.c.keep.held(l.name, l.token) {
+			other.lose(other.lost(LossRefused, e.Cause))
+		}
+	}
 }
 
 // renew asks for the lease's full time and counts it from when the answered

@@ -121,24 +121,10 @@ func (k *keeper) told(losses []*pb.Loss) {
 			}
 			continue
 		}
-		if l := k.held(cluster.Token(loss.GetToken())); l != nil && string(l.name) == loss.GetLock() {
+		for _, l := range k.held(cluster.LockName(loss.GetLock()), cluster.Token(loss.GetToken())) {
 			l.lose(l.toldLoss(loss))
 		}
 	}
-}
-
-// heldBefore lists the locks that were granted before an LSN: a token is the LSN of its grant.
-func (k *keeper) heldBefore(at cluster.LSN) (all []*Lock) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, locks := range []map[cluster.Token]*Lock{k.mu.locks, k.mu.attached} {
-		for token, l := range locks { // any order
-			if cluster.LSN(token) < at {
-				all = append(all, l)
-			}
-		}
-	}
-	return all
 }
 
 // introduce sees to it that the service tells a session of the losses of a seat: it does

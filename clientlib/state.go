@@ -64,20 +64,10 @@ type Asked struct {
 // asked notes what holders are asked.
 func (k *keeper) asked(asks []*pb.AskToRelease) {
 	for _, a := range asks {
-		if l := k.held(cluster.Token(a.GetToken())); l != nil && string(l.name) == a.GetLock() {
+		for _, l := range k.held(cluster.LockName(a.GetLock()), cluster.Token(a.GetToken())) {
 			l.hear(a)
 		}
 	}
-}
-
-// held is the lock with a token, nil if nobody here has it.
-func (k *keeper) held(token cluster.Token) *Lock {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l := k.mu.locks[token]; l != nil {
-		return l
-	}
-	return k.mu.attached[token]
 }
 
 // hear notes an ask, and tells who waits for a change if it is a new one.
