@@ -49,6 +49,7 @@ type keeper struct {
 		// ttls counts the leases and waits to be kept alive by their TTL.
 		ttls     map[time.Duration]int
 		next     time.Duration // of the next keep-alive, on the Clock
+		hurried  time.Duration // when a session that ended during a renewal wants another; 0 = none did
 		wakes    time.Duration // when the goroutine looks again, on the Clock
 		running  bool
 		renewing bool
@@ -257,6 +258,9 @@ func (k *keeper) renewAll() {
 		k.mu.late = false
 	}
 	k.mu.renewing, k.mu.next = false, k.c.opt.Clock.Now()+min(interval, time.Hour)
+	if k.mu.hurried > 0 {
+		k.mu.next, k.mu.hurried = min(k.mu.next, k.mu.hurried), 0
+	}
 	k.poke()
 }
 

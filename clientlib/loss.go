@@ -170,7 +170,10 @@ func (k *keeper) hurry() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := k.c.opt.Clock.Now() + hurryAfter + time.Duration(k.c.opt.Rand()%uint64(hurrySpread))
-	if len(k.mu.ttls) > 0 && at < k.mu.next {
+	switch {
+	case k.mu.renewing: // which says when the next one is; a seat may have been answered before
+		k.mu.hurried = at
+	case len(k.mu.ttls) > 0 && at < k.mu.next:
 		k.mu.next = at
 		k.poke()
 	}

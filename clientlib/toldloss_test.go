@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,49 @@ func TestHolderHasItsNextSessionSoon(t *testing.T) {
 		synctest.Wait()
 		if reason(l) != LossBroken {
 			t.Errorf("ended with %q", reason(l))
+		}
+	})
+}
+
+// The same where the session ends while the leases are renewed: a seat that was answered
+// before that is not named on the next session until it is kept alive again.
+func TestSessionThatEndsDuringARenewal(t *testing.T) {
+	inSession(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		w.others("b")
+		a, b := w.waitFor(t.Context(), "a"), w.waitFor(t.Context(), "b")
+		synctest.Wait()
+		w.end("a")
+		w.end("b")
+		seats := []*seat{(<-a).from, (<-b).from}
+		synctest.Wait()
+		p := w.servers[0]
+		var n atomic.Int32
+		p.set(func() {
+			p.mu.refuse = func(op string) error {
+				if op != "keepalive" {
+					return nil
+				}
+				switch n.Add(1) {
+				case 2: // of three, so that one of the two seats at least was answered
+					time.Sleep(50 * time.Millisecond)
+					p.set(func() { p.mu.stream.fail(status.Error(codes.Unavailable, "reset")) })
+				case 4: // the second one again
+					time.Sleep(100 * time.Millisecond)
+				}
+				return nil
+			}
+		})
+		for n.Load() < 4 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(hurryAfter + hurrySpread)
+		synctest.Wait()
+		s := w.c.servers.primary().session.Load()
+		for _, from := range seats {
+			if s == nil || from == w.c.main || from.known != s {
+				t.Errorf("session %p, and the seat is known on %p", s, from.known)
+			}
 		}
 	})
 }
