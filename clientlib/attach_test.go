@@ -77,3 +77,32 @@ func TestShortRenewalLeavesNothingToCount(t *testing.T) {
 		}
 	})
 }
+
+// Near the end of a max hold less than half a TTL is left. A renewal that was answered just
+// now is none that is missing.
+func TestRenewedNearTheEndOfAMaxHoldIsValid(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.servers[0].holdLeft.Store(int64(25 * time.Second))
+		l := w.acquire("a", AcquireOptions{TTL: ttl, MaxHold: 25 * time.Second})
+		time.Sleep(21 * time.Second)
+		w.servers[0].holdLeft.Store(int64(4 * time.Second))
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.servers {
+			defer s.pause()()
+		}
+		time.Sleep(time.Second)
+		if s := l.State(); s.Phase != PhaseValid {
+			t.Errorf("renewed a second ago: %+v", s)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if s := l.State(); s.Phase != PhaseJeopardy {
+			t.Errorf("more than half of what was left has passed: %+v", s)
+		}
+		time.Sleep(2 * time.Second)
+		if reason(l) != LossNotRenewed {
+			t.Errorf("at the end of the hold: %v", l.Context().Err())
+		}
+	})
+}

@@ -50,6 +50,7 @@ type lease struct {
 	ttl      time.Duration
 	deadline time.Duration // on the Clock
 	limit    time.Duration // that no renewal moves; 0 = none
+	half     time.Duration // when half of what the latest renewal left has passed
 	counted  bool
 }
 
@@ -59,15 +60,17 @@ type lease struct {
 func (l *lease) extend(sent, left time.Duration) {
 	at := sent + left - driftMargin(left)
 	if l.limit > 0 {
-		at = min(at, l.limit)
+		at, left = min(at, l.limit), max(0, min(left, l.limit-sent))
 	}
+	l.half = max(l.half, sent+left-left/2)
 	if !l.counted || at > l.deadline {
 		l.deadline, l.counted = at, true
 	}
 }
 
-// danger is when half of the lease has passed without an answered renewal.
-func (l lease) danger() time.Duration { return l.deadline - l.ttl/2 + driftMargin(l.ttl) }
+// danger is when half of what was left of the lease at its latest renewal, at most its
+// TTL, has passed without another one.
+func (l lease) danger() time.Duration { return l.half }
 
 // over says that the lease can no longer be relied on.
 func (l lease) over(now time.Duration) bool { return l.counted && now >= l.deadline }

@@ -25,7 +25,7 @@ const (
 	// PhaseValid: the lock is held, and its renewals are answered.
 	PhaseValid Phase = "valid"
 	// PhaseJeopardy: the lock is held, but the last renewal that was answered was sent
-	// more than half a TTL ago. Without another one it is lost at State.Deadline.
+	// more than half a TTL ago, or half of what a max hold left then. Without another one it is lost at State.Deadline.
 	PhaseJeopardy Phase = "jeopardy"
 	// PhaseLost: the lock is not held any more, and its holder had not released it.
 	PhaseLost Phase = "lost"
