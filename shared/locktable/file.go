@@ -43,6 +43,22 @@ type LostAppends struct {
 	After, Until cluster.LSN
 }
 
+// LostState are appends that may be in no file, see LostAppends.
+type LostState struct {
+	Generation cluster.Generation `json:"generation"`
+	After      cluster.LSN        `json:"after"`
+	Until      cluster.LSN        `json:"until"`
+}
+
+func exportLost(all [mostLost]LostAppends) (out []LostState) {
+	for _, l := range all {
+		if l != (LostAppends{}) {
+			out = append(out, LostState(l))
+		}
+	}
+	return out
+}
+
 func (l LostAppends) has(rc *receipt) bool {
 	return rc.file.generation == l.Generation && rc.lsn > l.After && rc.lsn < l.Until
 }

@@ -97,13 +97,6 @@ type FileEntity struct {
 	Lost        []LostState        `json:"lost,omitempty"`
 }
 
-// LostState are appends that may be in no file, see LostAppends.
-type LostState struct {
-	Generation cluster.Generation `json:"generation"`
-	After      cluster.LSN        `json:"after"`
-	Until      cluster.LSN        `json:"until"`
-}
-
 // ClientState is a client without its receipts.
 type ClientState struct {
 	ID       cluster.ClientID  `json:"client_id"`
@@ -215,16 +208,10 @@ func (c *client) export() *ClientState {
 }
 
 func (f *file) export() *FileEntity {
-	var lost []LostState
-	for _, l := range f.Lost {
-		if l != (LostAppends{}) {
-			lost = append(lost, LostState(l))
-		}
-	}
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: lost,
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: exportLost(f.Lost),
 	}
 }
 
