@@ -230,16 +230,14 @@ var sessionMutants = []Mutant{
 		Name: "loss-by-name", Also: "",
 		Rule: "a loss ends the lock with that token, not a later grant of the same lock (DESIGN 5.1)",
 		Edits: []Edit{
-			{"clientlib/loss.go", `		if l := k.held(cluster.Token(loss.GetToken())); l != nil && string(l.name) == loss.GetLock() {
-`, `		l := k.held(cluster.Token(loss.GetToken()))
-		k.mu.Lock()
-		for _, x := range k.mu.locks {
-			if string(x.name) == loss.GetLock() {
-				l = x
-			}
+			{"clientlib/handles.go", `	if l := k.mu.locks[token]; l != nil && l.name == lock {
+		all = append(all, l)
+	}
+`, `	for _, l := range k.mu.locks {
+		if l.name == lock {
+			all = append(all, l)
 		}
-		k.mu.Unlock()
-		if l != nil {
+	}
 `},
 		},
 		By: unit("clientlib", "TestLoss"),
@@ -248,7 +246,7 @@ var sessionMutants = []Mutant{
 		Name: "clear-ends-later-grants", Also: "",
 		Rule: "a loss that names no lock ends what was granted before it, and nothing behind it (clientlib, told)",
 		Edits: []Edit{
-			{"clientlib/loss.go", `			if cluster.LSN(token) < at {`, `			if token != 0 && at != 0 {`},
+			{"clientlib/handles.go", `		if cluster.LSN(l.token) < at {`, `		if l.token != 0 && at != 0 {`},
 		},
 		By: unit("clientlib", "TestClearThat"),
 	},
@@ -256,7 +254,7 @@ var sessionMutants = []Mutant{
 		Name: "two-handles", Also: "",
 		Rule: "a token has one handle in a client, so that each Context ends in time (clientlib, Attach)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `is.name == l.name && is.ctx.Err() == nil {`, `is.name != l.name && is.ctx.Err() == nil {`},
+			{"clientlib/handles.go", `is.name == l.name && is.ctx.Err() == nil {`, `is.name != l.name && is.ctx.Err() == nil {`},
 		},
 		By: unit("clientlib", "TestTokenHasOneHandle"),
 	},
