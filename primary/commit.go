@@ -198,7 +198,7 @@ func (a *answer) leave() {
 			case ended.Load() != nil:
 				x.out = unknown()
 			case why != nil && x.inFile:
-				x.out = quarantined(x.out, (*why).Error())
+				x.out = x.out.Quarantined((*why).Error())
 			}
 			x.done(x.out)
 		})

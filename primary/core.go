@@ -375,12 +375,6 @@ func (c *core) answerRepeat(x *call, out locktable.Outcome) {
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(out.File), inFile: true})
 }
 
-// quarantined is the outcome of an append that is committed to the log while its file cannot be trusted.
-func quarantined(out locktable.Outcome, reason string) locktable.Outcome {
-	out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, reason
-	return out
-}
-
 // apply applies decided records, and what is owed behind them, as far as the batch has
 // room. The Append among them, if any, answers appended. False means that the reign is over.
 func (c *core) apply(recs []locktable.Record, appended *call) bool {

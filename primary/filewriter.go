@@ -353,7 +353,7 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 // tellForeign answers everything kept: committed, but not in the file.
 func (w *fileWriter) tellForeign(kept []keptAppend) {
 	w.answerKept(0, len(kept), func(rec *locktable.Record) locktable.Outcome {
-		return quarantined(locktable.OutcomeOf(rec), w.foreign.Error())
+		return locktable.OutcomeOf(rec).Quarantined(w.foreign.Error())
 	})
 }
 

@@ -96,10 +96,15 @@ func (m *candidate) run(ctx context.Context, t *testing.T, x *terms, rng *rand.R
 // TestElections lets candidates on machines with clocks of their own lead over faults of
 // servers, cuts and machines that sleep: at most one leads at any moment.
 func TestElections(t *testing.T) {
-	for seed := range uint64(*electionSeeds) {
-		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
+	stories(t, *electionSeeds, electionStory)
+}
+
+// stories tells one with each seed from 1 on, in a bubble each.
+func stories(t *testing.T, seeds int, tell func(t *testing.T, seed uint64)) {
+	for seed := uint64(1); seed <= uint64(seeds); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { electionStory(t, seed+1) })
+			synctest.Test(t, func(t *testing.T) { tell(t, seed) })
 		})
 	}
 }

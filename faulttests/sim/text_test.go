@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -272,12 +271,7 @@ func (s *speaker) turn(ctx context.Context, sent time.Time) {
 // TestLines lets clients of the line protocol take turns at random servers, over faults of these and cuts: no two
 // are told that they have the lock, tokens rise, and no lease is shorter than was said.
 func TestLines(t *testing.T) {
-	for seed := range uint64(*textSeeds) {
-		t.Run(fmt.Sprint(seed+1), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { textStory(t, seed+1) })
-		})
-	}
+	stories(t, *textSeeds, textStory)
 }
 
 func textStory(t *testing.T, seed uint64) {

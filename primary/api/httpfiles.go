@@ -29,10 +29,7 @@ const (
 
 func (h *HTTP) listFiles(w http.ResponseWriter, r *http.Request) {
 	q := &pb.ListFilesRequest{}
-	if err := parameters(r, map[string]func(string) error{
-		"prefix": text(&q.Prefix), "after": text(&q.After), "limit": count(&q.Limit),
-		"min_lsn": number(&q.MinLsn), "primary_only": yes(&q.PrimaryOnly),
-	}); err != nil {
+	if err := parameters(r, listParameters(&q.Prefix, &q.After, &q.Limit, &q.MinLsn, &q.PrimaryOnly)); err != nil {
 		h.refuse(w, 0, err)
 		return
 	}

@@ -75,12 +75,16 @@ func yes(p *bool) func(string) error {
 	}
 }
 
+// listParameters are the query parameters of a paged list.
+func listParameters(prefix, after *string, limit *uint32, minLSN *uint64, primaryOnly *bool) map[string]func(string) error {
+	return map[string]func(string) error{
+		"prefix": text(prefix), "after": text(after), "limit": count(limit), "min_lsn": number(minLSN), "primary_only": yes(primaryOnly),
+	}
+}
+
 func (h *HTTP) listLocks(w http.ResponseWriter, r *http.Request) {
 	q := &pb.ListLocksRequest{}
-	if err := parameters(r, map[string]func(string) error{
-		"prefix": text(&q.Prefix), "after": text(&q.After), "limit": count(&q.Limit),
-		"min_lsn": number(&q.MinLsn), "primary_only": yes(&q.PrimaryOnly),
-	}); err != nil {
+	if err := parameters(r, listParameters(&q.Prefix, &q.After, &q.Limit, &q.MinLsn, &q.PrimaryOnly)); err != nil {
 		h.refuse(w, 0, err)
 		return
 	}

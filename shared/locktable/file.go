@@ -39,25 +39,12 @@ const mostLost = 4
 // LostAppends are those to a generation of a file that was quarantined: nobody knows whether
 // their bytes are in it. Theirs are the LSNs after After and before Until.
 type LostAppends struct {
-	Generation   cluster.Generation
-	After, Until cluster.LSN
-}
-
-// LostState are appends that may be in no file, see LostAppends.
-type LostState struct {
 	Generation cluster.Generation `json:"generation"`
 	After      cluster.LSN        `json:"after"`
 	Until      cluster.LSN        `json:"until"`
 }
 
-func exportLost(all [mostLost]LostAppends) (out []LostState) {
-	for _, l := range all {
-		if l != (LostAppends{}) {
-			out = append(out, LostState(l))
-		}
-	}
-	return out
-}
+func (l LostAppends) none() bool { return l == LostAppends{} }
 
 func (l LostAppends) has(rc *receipt) bool {
 	return rc.file.generation == l.Generation && rc.lsn > l.After && rc.lsn < l.Until
@@ -67,8 +54,8 @@ func (l LostAppends) has(rc *receipt) bool {
 func (f *file) lostInOrder() bool {
 	generation, before := f.Generation, f.Since
 	for i, l := range f.Lost {
-		if l == (LostAppends{}) {
-			return !slices.ContainsFunc(f.Lost[i:], func(l LostAppends) bool { return l != (LostAppends{}) })
+		if l.none() {
+			return !slices.ContainsFunc(f.Lost[i:], func(l LostAppends) bool { return !l.none() })
 		}
 		if l.Generation == 0 || l.Generation >= generation || l.After >= l.Until || l.Until > before {
 			return false

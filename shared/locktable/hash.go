@@ -111,7 +111,7 @@ func (f *file) appendTo(b []byte) []byte {
 		b = append(b, 's')
 	}
 	for _, l := range f.Lost {
-		if l != (LostAppends{}) {
+		if !l.none() {
 			b = appendNumbers(append(b, 'l'), uint64(l.Generation), uint64(l.After), uint64(l.Until))
 		}
 	}

@@ -84,6 +84,12 @@ func (rc *receipt) status() cluster.Status {
 	}
 }
 
+// Quarantined is the outcome of an append that is in the log while its file cannot be trusted.
+func (out Outcome) Quarantined(reason string) Outcome {
+	out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, reason
+	return out
+}
+
 // repeat answers a request that has a receipt. An Acquire is answered from the
 // present: a grant that has ended must not look alive. Nor must an append look done
 // whose bytes were still on their way to the file when that was quarantined.
@@ -93,7 +99,7 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 	if rc.kind == KindAppend {
 		if f := t.files[rc.file.name]; f != nil {
 			if why := f.lost(rc); why != "" {
-				out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, why
+				return out.Quarantined(why)
 			}
 		}
 		return out

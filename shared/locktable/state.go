@@ -94,7 +94,7 @@ type FileEntity struct {
 	Reason      string             `json:"reason"`
 	Since       cluster.LSN        `json:"since,omitempty"`
 	Sealed      bool               `json:"sealed,omitempty"`
-	Lost        []LostState        `json:"lost,omitempty"`
+	Lost        []LostAppends      `json:"lost,omitempty"`
 }
 
 // ClientState is a client without its receipts.
@@ -211,7 +211,7 @@ func (f *file) export() *FileEntity {
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: exportLost(f.Lost),
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: slices.DeleteFunc(slices.Clone(f.Lost[:]), LostAppends.none),
 	}
 }
 
@@ -444,11 +444,8 @@ func (t *Table) importFile(s *FileEntity) error {
 		return err
 	}
 	var lost [mostLost]LostAppends
-	if len(s.Lost) > len(lost) {
-		return fmt.Errorf("file %q has %d generations of lost appends", s.Name, len(s.Lost))
-	}
-	for i, l := range s.Lost {
-		lost[i] = LostAppends(l)
+	if n := len(s.Lost); copy(lost[:], s.Lost) < n {
+		return fmt.Errorf("file %q has %d generations of lost appends", s.Name, n)
 	}
 	t.addFile(&file{name: s.Name, FileState: FileState{
 		Lock: s.Lock, Inode: s.Inode, Generation: s.Generation, Start: s.Start, End: s.End,

@@ -165,9 +165,7 @@ func (t *Table) mutate(r *Record) {
 		t.settle(r, receiptOf(r))
 	case KindExpire:
 		t.endGrant(r)
-	case KindWaitTimeout:
-		t.leave(r, receiptOf(r))
-	case KindCancel:
+	case KindWaitTimeout, KindCancel:
 		t.leave(r, receiptOf(r))
 	case KindAppend:
 		t.append(r)

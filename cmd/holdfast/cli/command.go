@@ -17,16 +17,13 @@ import (
 
 // connect makes the client for a command under a lock.
 func (r *running) connect() (c *clientlib.Client, end func(), err error) {
-	if err := r.app.checkServers(); err != nil {
-		return nil, nil, err
-	}
-	c, err = clientlib.New(clientlib.Options{
-		Endpoints: r.app.servers(), Holder: clientlib.Holder{Command: filepath.Base(r.args[0])}, Budget: r.app.budget,
+	c, err = r.app.newClient(clientlib.Options{
+		Holder: clientlib.Holder{Command: filepath.Base(r.args[0])},
 		// What it warns of is said here, in other words.
 		Log: slog.New(slog.NewTextHandler(r.app.Stderr, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: withoutTime})),
 	})
 	if err != nil {
-		return nil, nil, usagef("%v", err)
+		return nil, nil, err
 	}
 	return c, func() {
 		if err := c.Close(); err != nil {

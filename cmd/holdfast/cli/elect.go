@@ -216,25 +216,14 @@ type leaderBody struct {
 }
 
 // observe tells who leads, once or with each change.
-func (e *electing) observe(ctx context.Context) (err error) {
-	if err := e.app.checkServers(); err != nil {
-		return err
-	}
-	c, err := clientlib.New(clientlib.Options{Endpoints: e.app.servers(), Budget: e.app.budget})
-	if err != nil {
-		return usagef("%v", err)
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	x, err := election.New(c, e.lock, election.Options{})
-	if err != nil {
-		return usagef("%v", err)
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
-	if err = e.follow(ctx, x); err != nil && ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
+func (e *electing) observe(ctx context.Context) error {
+	return e.app.withClient(ctx, func(ctx context.Context, c *clientlib.Client) error {
+		x, err := election.New(c, e.lock, election.Options{})
+		if err != nil {
+			return usagef("%v", err)
+		}
+		return e.follow(ctx, x)
+	})
 }
 
 func (e *electing) follow(ctx context.Context, x *election.Election) error {

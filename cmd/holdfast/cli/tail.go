@@ -15,14 +15,24 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
+// newClient makes a client of the servers that were named.
+func (a *app) newClient(o clientlib.Options) (*clientlib.Client, error) {
+	if err := a.checkServers(); err != nil {
+		return nil, err
+	}
+	o.Endpoints, o.Budget = a.servers(), a.budget
+	c, err := clientlib.New(o)
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	return c, nil
+}
+
 // withClient runs f with a client, and ends its context with SIGINT or SIGTERM.
 func (a *app) withClient(ctx context.Context, f func(context.Context, *clientlib.Client) error) (err error) {
-	if err := a.checkServers(); err != nil {
-		return err
-	}
-	c, err := clientlib.New(clientlib.Options{Endpoints: a.servers(), Budget: a.budget})
+	c, err := a.newClient(clientlib.Options{})
 	if err != nil {
-		return usagef("%v", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	ctx, stop := untilSignal(ctx)

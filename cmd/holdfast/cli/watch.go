@@ -64,7 +64,7 @@ func (a *app) watchCommand() *cobra.Command {
 			if err := w.options(args); err != nil {
 				return err
 			}
-			return w.run(c.Context())
+			return w.a.withClient(c.Context(), w.run)
 		},
 	}
 	fl := c.Flags()
@@ -118,19 +118,10 @@ func (w *watching) options(args []string) error {
 // errNoReader says that nobody reads the output any more: there is nothing left to do.
 var errNoReader = errors.New("nobody reads the output any more")
 
-func (w *watching) run(ctx context.Context) (err error) {
-	if err := w.a.checkServers(); err != nil {
-		return err
-	}
-	c, err := clientlib.New(clientlib.Options{Endpoints: w.a.servers(), Budget: w.a.budget})
-	if err != nil {
-		return usagef("%v", err)
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
+// run watches until it was enough, or until nobody reads what is told.
+func (w *watching) run(ctx context.Context, c *clientlib.Client) error {
 	w.a.outputTaken = true // it has events only
 	w.out = bufio.NewWriterSize(w.a.Stdout, 1<<16)
-	ctx, stop := untilSignal(ctx)
-	defer stop()
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
 	// The signal would end the process before it could tell anything.
@@ -140,12 +131,9 @@ func (w *watching) run(ctx context.Context) (err error) {
 	if f, ok := w.a.Stdout.(*os.File); ok {
 		go untilUnread(ctx, f, func() { unread(errNoReader) })
 	}
-	err = w.follow(ctx, c)
-	switch {
-	case errors.Is(err, syscall.EPIPE), errors.Is(context.Cause(ctx), errNoReader):
+	err := w.follow(ctx, c)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(context.Cause(ctx), errNoReader) {
 		return nil
-	case err != nil && ctx.Err() != nil:
-		return errInterrupted
 	}
 	return err
 }
