@@ -13,8 +13,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 var (
@@ -23,6 +26,7 @@ var (
 	fast = flag.Bool("mutants.fast", false, "run the fast mutants")
 	long = flag.Duration("mutants.limit", 4*time.Minute, "give a killer this `time`; none needs half of it on an idle machine")
 	base = flag.Bool("mutants.baseline", true, "first want the killers to pass on the product as it is")
+	side = flag.Int("mutants.parallel", 1, "run so many `mutants` at once")
 )
 
 // chosen are the mutants that the flags ask for.
@@ -63,6 +67,9 @@ func TestPatchesFit(t *testing.T) {
 		if m.Fast {
 			fastOnes++
 		}
+		if _, err := regexp.Compile(m.Dies); err != nil {
+			t.Errorf("mutant %s: what it dies of: %v", m.Name, err)
+		}
 		files, err := m.patch(root)
 		if err != nil {
 			t.Error(err)
@@ -78,6 +85,8 @@ func TestPatchesFit(t *testing.T) {
 	}
 }
 
+// TestMutants wants the killer of each chosen mutant to fail twice, with the words that the
+// mutant names: a failure that comes by chance, or for another reason, is no kill.
 func TestMutants(t *testing.T) {
 	list := chosen(t)
 	if len(list) == 0 {
@@ -93,19 +102,36 @@ func TestMutants(t *testing.T) {
 			passed[m.By] = l.baseline(m.By)
 		}
 	}
-	table := []string{fmt.Sprintf("%-24s %-7s %s", "mutant", "time", "killed by")}
+	verdicts := l.runAll(list)
+	table := []string{fmt.Sprintf("%-40s %-7s %s", "mutant", "time", "killed by")}
 	killed := 0
-	for _, m := range list {
-		v := l.run(&m)
+	for i, m := range list {
+		v := verdicts[i]
 		if v.err != nil {
 			t.Errorf("%s: %v\n  by: %v", m.Name, v.err, m.By)
 		} else {
 			killed++
 		}
-		table = append(table, fmt.Sprintf("%-24s %-7s %s", m.Name, v.took.Round(100*time.Millisecond), v))
-		t.Log(table[len(table)-1])
+		table = append(table, v.row(&m))
 	}
 	t.Logf("%d of %d mutants killed\n%s", killed, len(list), strings.Join(table, "\n"))
+}
+
+// runAll runs the mutants, several at once where that was asked for, and returns their verdicts in the same order.
+func (l *lab) runAll(list []Mutant) []verdict {
+	verdicts := make([]verdict, len(list))
+	var done atomic.Int64
+	var g errgroup.Group
+	g.SetLimit(max(1, *side))
+	for i := range list {
+		g.Go(func() error {
+			verdicts[i] = l.run(&list[i])
+			l.t.Logf("%d/%d %s", done.Add(1), len(list), verdicts[i].row(&list[i]))
+			return nil
+		})
+	}
+	g.Wait() //nolint:errcheck // no function returns an error
+	return verdicts
 }
 
 // lab compiles and runs killers.
@@ -130,6 +156,11 @@ func (v verdict) String() string {
 	return v.test + ": " + v.word
 }
 
+// row is one line of the table of all mutants.
+func (v verdict) row(m *Mutant) string {
+	return fmt.Sprintf("%-40s %-7s %s", m.Name, v.took.Round(100*time.Millisecond), v)
+}
+
 // baseline wants a killer to pass where nothing is broken.
 func (l *lab) baseline(k Killer) bool {
 	bin, ok := l.clean[k.Pkg]
@@ -152,9 +183,15 @@ func (l *lab) baseline(k Killer) bool {
 	return true
 }
 
-var errSurvived = errors.New("no test noticed")
+var (
+	errSurvived = errors.New("no test noticed")
+	errOnce     = errors.New("a test noticed once, but not again: a kill by chance is none")
+)
 
-// run lets a mutant's killer loose on it.
+// tries is how often a killer runs to kill its mutant twice: what is drawn by chance may miss it once.
+const tries = 3
+
+// run runs the killer of a mutant until it has killed the mutant twice.
 func (l *lab) run(m *Mutant) (v verdict) {
 	began := time.Now()
 	defer func() { v.took = time.Since(began) }()
@@ -171,6 +208,27 @@ func (l *lab) run(m *Mutant) (v verdict) {
 	if err := l.compile(m.By.Pkg, bin, overlay); err != nil {
 		return verdict{err: err}
 	}
+	var killed []verdict
+	for range tries {
+		v = l.kill(m, bin)
+		if v.err == nil {
+			killed = append(killed, v)
+		}
+		switch {
+		case len(killed) == 2:
+			return killed[0]
+		case v.err != nil && !errors.Is(v.err, errSurvived):
+			return v // more tries would not help
+		}
+	}
+	if len(killed) > 0 {
+		v.err = fmt.Errorf("%w: %v", errOnce, killed[0])
+	}
+	return v
+}
+
+// kill runs a mutant's killer once.
+func (l *lab) kill(m *Mutant, bin string) (v verdict) {
 	out, err := l.execute(bin, m.By)
 	switch {
 	case err == nil:
@@ -179,8 +237,11 @@ func (l *lab) run(m *Mutant) (v verdict) {
 		return verdict{err: fmt.Errorf("time ran out:\n%s", tail(out))}
 	}
 	v.test, v.word = firstFailure(out)
-	if v.test == "" {
+	switch {
+	case v.test == "":
 		v.err = fmt.Errorf("%w, but no test failed:\n%s", err, tail(out))
+	case !regexp.MustCompile(m.Dies).MatchString(out):
+		v.err = fmt.Errorf("a test failed, but for another reason: nothing says %q:\n%s", m.Dies, tail(out))
 	}
 	return v
 }
