@@ -99,9 +99,9 @@ func TestElections(t *testing.T) {
 	stories(t, *electionSeeds, electionStory)
 }
 
-// stories tells one with each seed from 1 on, in a bubble each.
+// stories tells one with each seed from the first on, in a bubble each.
 func stories(t *testing.T, seeds int, tell func(t *testing.T, seed uint64)) {
-	for seed := uint64(1); seed <= uint64(seeds); seed++ {
+	for seed := *first; seed < *first+uint64(seeds); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { tell(t, seed) })

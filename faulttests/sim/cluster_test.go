@@ -194,7 +194,7 @@ func runClusters(t *testing.T, profile volumetest.Profile, stride uint64) {
 	var waits []time.Duration
 	var simulated time.Duration
 	seeds := 0
-	for seed := uint64(1); seed <= uint64(*clusterSeeds); seed += stride {
+	for seed := *first; seed < *first+uint64(*clusterSeeds); seed += stride {
 		if *clusterSeed != 0 {
 			seed = *clusterSeed
 		}
@@ -212,8 +212,8 @@ func runClusters(t *testing.T, profile volumetest.Profile, stride uint64) {
 	}
 	slices.Sort(waits)
 	if n := len(waits); n > 0 {
-		t.Logf("%d seeds, %.1f simulated hours, %d healings; one primary again after median %v, p99 %v, max %v",
-			seeds, simulated.Hours(), n, waits[n/2], waits[n*99/100], waits[n-1])
+		t.Logf("%d seeds from %d on, %.1f simulated hours, %d healings; one primary again after median %v, p99 %v, max %v",
+			seeds, *first, simulated.Hours(), n, waits[n/2], waits[n*99/100], waits[n-1])
 	}
 }
 
