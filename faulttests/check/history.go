@@ -3,6 +3,7 @@
 package check
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type History struct {
 		sync.Mutex
 		operations []porcupine.Operation
 		unknown    int
+		bad        []string
 	}
 }
 
@@ -134,6 +136,20 @@ func (h *History) Begin(client int, call any) (end func(Reply)) {
 		}
 		h.mu.operations = append(h.mu.operations, op)
 	}
+}
+
+// Violation notes an answer that no client may get.
+func (h *History) Violation(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.bad = append(h.mu.bad, fmt.Sprintf(format, args...))
+}
+
+// bad returns what was noted with Violation.
+func (h *History) bad() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.mu.bad)
 }
 
 // operation is one of porcupine's. A call without an answer lies at its beginning

@@ -231,6 +231,62 @@ func TestWindowsFindWhatTheWholeFinds(t *testing.T) {
 	}
 }
 
+// TestLostAppendsThatLandedDoNotJoinWindows: an append without an answer is over when somebody
+// knows of bytes behind it.
+func TestLostAppendsThatLandedDoNotJoinWindows(t *testing.T) {
+	h := long(400, 3)
+	offsets := map[string]int64{}
+	for i := range h {
+		in, out := h[i].Input.(timedCall), h[i].Output.(Reply)
+		if call, is := in.call.(AppendCall); is && i < len(h)/2 {
+			offsets[string(call.Data)] = out.Offset
+			h[i] = operation(h[i].ClientId, call, in.at, in.back, Reply{Unknown: true})
+		}
+	}
+	landed := func(a AppendCall) (int64, bool) { return offsets[string(a.Data)], true }
+	if v := checkOperations(h, HistoryOptions{Window: 50, Landed: landed}); len(v.Bad) > 0 || v.Windows < 10 {
+		t.Errorf("%d windows: %v", v.Windows, v.Bad)
+	}
+}
+
+// TestThinHistoryIsAFailure: a history that explains everything, or in which nobody did
+// anything, proves nothing.
+func TestThinHistoryIsAFailure(t *testing.T) {
+	lots := &script{}
+	for i := range int64(200) {
+		lots.does(0, release(1), i, i, lost())
+	}
+	for name, c := range map[string]struct {
+		history *script
+		least   map[string]int
+		spoil   func(*History)
+		want    string
+	}{
+		"enough":                      {held5(), map[string]int{"AcquireCall": 1}, nil, ""},
+		"a kind that nobody called":   {held5(), map[string]int{"AcquireCall": 1, "ReleaseCall": 1}, nil, "0 answers to ReleaseCall"},
+		"answers that never came":     {lots, nil, nil, "200 of 200 calls of the history had no answer"},
+		"answers that never came, 2":  {lots, map[string]int{"ReleaseCall": 1}, nil, "0 answers to ReleaseCall"},
+		"an answer that none may get": {held5(), nil, func(h *History) { h.Violation("client %d: no", 3) }, "client 3: no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, r := NewHistory(), &Report{}
+			h.mu.operations = *c.history
+			for _, op := range *c.history {
+				if op.Output.(Reply).Unknown {
+					h.mu.unknown++
+				}
+			}
+			if c.spoil != nil {
+				c.spoil(h)
+			}
+			h.Check(HistoryOptions{Least: c.least}, r)
+			if all := fmt.Sprint(r.Violations()); c.want == "" && all != "[]" || !strings.Contains(all, c.want) {
+				t.Errorf("got %v, want %q", all, c.want)
+			}
+		})
+	}
+}
+
 // TestUndecidedIsAFailure gives porcupine no time at all.
 func TestUndecidedIsAFailure(t *testing.T) {
 	h := NewHistory()

@@ -97,12 +97,12 @@ type line struct{ client, seq int }
 // judgeLines wants every acknowledged line once, and each client's in order.
 func judgeLines(name cluster.FileName, content []byte, appends []Append) (v Verdict) {
 	want := map[line][]byte{}
-	acked := map[line]bool{}
+	acked, refused := map[line]bool{}, map[line]bool{}
 	for _, a := range appends {
 		seq := a.First
 		for text := range bytes.Lines(a.Data) {
 			k := line{a.Client, seq}
-			want[k], acked[k] = text, a.Acked
+			want[k], acked[k], refused[k] = text, a.Acked, a.Refused
 			if a.Acked {
 				v.LinesIn++
 			}
@@ -125,7 +125,10 @@ func judgeLines(name cluster.FileName, content []byte, appends []Append) (v Verd
 		default:
 			seen[k] = true
 			v.LinesOut++
-			if !acked[k] {
+			switch {
+			case refused[k]:
+				v.bad("I7: %s: line %d of client %d is at offset %d, but the client was told that its append was refused", name, seq, client, offset)
+			case !acked[k]:
 				v.Uncertain++
 			}
 			if seq < last[client] {
@@ -150,9 +153,10 @@ func judgeLines(name cluster.FileName, content []byte, appends []Append) (v Verd
 func judgeReceipts(name cluster.FileName, content []byte, appends []Append) (v Verdict) {
 	var acked, open []Append
 	for _, a := range appends {
-		if a.Acked {
+		switch {
+		case a.Acked:
 			acked = append(acked, a)
-		} else {
+		case !a.Refused:
 			open = append(open, a)
 		}
 	}

@@ -92,7 +92,8 @@ func TestJudgeNoticesDamage(t *testing.T) {
 			l.mu.appends[5].Receipt.Token = l.mu.grants[4].Token // the sixth's grant lies between
 			return b
 		},
-		"a client's complaint": func(l *Ledger, b []byte) []byte { l.Violation("no"); return b },
+		"a refused append is there": func(l *Ledger, b []byte) []byte { l.mu.appends[3].Refused = true; return b },
+		"a client's complaint":      func(l *Ledger, b []byte) []byte { l.Violation("no"); return b },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, content := story()

@@ -16,9 +16,10 @@ type Append struct {
 	Chunk
 	File cluster.FileName
 	Lock cluster.LockName
-	// Acked says that the client was told it is done, with Receipt. Without it
-	// the append may be in the file or not.
-	Acked bool
+	// Acked says that the client was told it is done, with Receipt. Refused says that it was
+	// told that it was not executed and never will be. With neither the append may be
+	// in the file or not.
+	Acked, Refused bool
 	// Repeat says that an earlier try had done it, and its answer was lost.
 	Repeat  bool
 	Receipt wire.Receipt
@@ -31,6 +32,7 @@ type Append struct {
 // Grant is one lock that a client was told it holds.
 type Grant struct {
 	Client         int
+	Holder         string // the command that the client names as the holder; "" = it names none
 	Lock           cluster.LockName
 	Token          cluster.Token
 	Epoch          cluster.Epoch // that granted it
@@ -65,6 +67,9 @@ func (l *Ledger) Append(a Append) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.appends = append(l.mu.appends, a)
+	if a.Refused {
+		return
+	}
 	if !a.Acked {
 		l.mu.unknown++
 		return

@@ -5,7 +5,9 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,7 +27,17 @@ type HistoryOptions struct {
 	// Landed finds an append without an answer in the file: where, if it is there.
 	// nil = nobody knows; then it may be there or not.
 	Landed func(AppendCall) (offset int64, there bool)
+	// Least is how many calls of each kind must have been answered, by the names of their
+	// types: a kind that nobody calls is judged by nobody.
+	Least map[string]int
 }
+
+// A call without an answer explains much that comes after it. A history with more of them than
+// mostUnanswered, and than one in unansweredShare, proves too little.
+const (
+	mostUnanswered  = 100
+	unansweredShare = 50
+)
 
 // HistoryVerdict is what the judgement of a history came to.
 type HistoryVerdict struct {
@@ -42,12 +54,35 @@ func (h *History) Check(o HistoryOptions, r *Report) HistoryVerdict {
 	all, unknown := h.Operations()
 	v := checkOperations(all, o)
 	v.Indeterminate = unknown
+	v.Bad = append(append(v.Bad, h.bad()...), thin(all, unknown, o.Least)...)
 	r.Checked(I4, v.Operations)
 	r.Findings(v.Bad)
 	r.Figure("histories", "%d operations on %d locks in %d windows, %d without an answer, %d undecided, in %v",
 		v.Operations, v.Locks, v.Windows, v.Indeterminate, v.Undecided, v.Took.Round(time.Millisecond))
 	return v
 }
+
+// thin says why a history proves too little.
+func thin(all []porcupine.Operation, unknown int, least map[string]int) (bad []string) {
+	if unknown > max(mostUnanswered, len(all)/unansweredShare) {
+		bad = append(bad, fmt.Sprintf("%d of %d calls of the history had no answer", unknown, len(all)))
+	}
+	answered := map[string]int{}
+	for _, op := range all {
+		if !op.Output.(Reply).Unknown {
+			answered[kindOf(op.Input.(timedCall).call)]++
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(least)) {
+		if answered[kind] < least[kind] {
+			bad = append(bad, fmt.Sprintf("the history has %d answers to %s, at least %d are wanted", answered[kind], kind, least[kind]))
+		}
+	}
+	return bad
+}
+
+// kindOf names a call by its type.
+func kindOf(call any) string { return reflect.TypeOf(call).Name() }
 
 func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerdict) {
 	o.Limit = cmp.Or(o.Limit, 5*time.Minute)

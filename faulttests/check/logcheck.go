@@ -24,6 +24,9 @@ type LogOptions struct {
 	Ledger *Ledger
 	// File reads a protected file as it is in the end; nil = files are not compared.
 	File func(cluster.FileName) ([]byte, error)
+	// Stuck is how much longer than its lease a grant may go on after its holder has stopped to
+	// count on it: for takeovers and whatever else the run does to servers; 0 = for ever.
+	Stuck time.Duration
 }
 
 // LogVerdict is what the judgement of a log came to.
@@ -51,7 +54,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 	if err != nil {
 		return v, fmt.Errorf("read the log under %s: %w", o.Dir, err)
 	}
-	c := &logCheck{report: r, reference: newReference(r.Violation), data: map[uint64]int{}, seed: maphash.MakeSeed()}
+	c := &logCheck{report: r, leases: newLeases(nil, 0, r), reference: newReference(r.Violation), data: map[uint64]int{}, seed: maphash.MakeSeed()}
 	for _, x := range reigns {
 		v.Epochs++
 		if x.started {
@@ -66,6 +69,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 		var grants []Grant
 		appends, grants, _ = o.Ledger.Entries()
 		c.expect(appends, grants)
+		c.leases = newLeases(o.Ledger.Holds(), o.Stuck, r)
 	}
 	end, bad := readLog(reigns, c.visit)
 	r.Findings(bad)
@@ -84,6 +88,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 type logCheck struct {
 	report    *Report
 	reference *reference
+	leases    *leases
 	records   int
 
 	// answers are what clients were told, in order of LSNs; next is the first that
@@ -147,6 +152,7 @@ func (c *logCheck) realTime() {
 func (c *logCheck) visit(rec *locktable.Record, chain wal.Chain) error {
 	c.records++
 	c.reference.see(rec)
+	c.leases.see(rec)
 	for c.next < len(c.answers) && c.answers[c.next].lsn < rec.LSN {
 		c.missing(c.answers[c.next])
 		c.next++
@@ -185,6 +191,9 @@ func (c *logCheck) match(a answer, r *locktable.Record) {
 		if r.Kind != locktable.KindGrant || r.Lock != g.Lock || r.Epoch != g.Epoch {
 			c.report.Violation(I7, "client %d was told of token %d of %s in epoch %d, the log has %v of %s in epoch %d", g.Client, g.Token, g.Lock, g.Epoch, r.Kind, r.Lock, r.Epoch)
 		}
+		if g.Holder != "" && r.Holder.Command != g.Holder {
+			c.report.Violation(I7, "%q was told of token %d of %s, which the log grants to %q", g.Holder, g.Token, g.Lock, r.Holder.Command)
+		}
 		return
 	}
 	x := a.append
@@ -209,28 +218,32 @@ func (c *logCheck) finish(appends []Append) {
 		c.missing(c.answers[c.next])
 	}
 	c.reference.atTheEnd()
+	c.leases.atTheEnd()
 	for i, n := range c.reference.counts {
 		c.report.Checked(Number(i), n)
 	}
 	type wanted struct {
-		acked, asked int
-		one          *Append
+		acked, allowed int
+		one            *Append
 	}
 	want := map[uint64]wanted{}
 	for i := range appends {
 		a := &appends[i]
 		k := c.key(a.File, a.Data)
 		w := want[k]
-		w.asked, w.one = w.asked+1, a
+		w.one = a
 		if a.Acked {
 			w.acked++
+		}
+		if !a.Refused {
+			w.allowed++
 		}
 		want[k] = w
 	}
 	for k, w := range want {
 		c.report.Checked(I7, 1)
-		if n := c.data[k]; n < w.acked || n > w.asked {
-			c.report.Violation(I7, "an append of client %d to %s is in the log %d times; it was asked for %d times and acknowledged %d times: %.40q", w.one.Client, w.one.File, n, w.asked, w.acked, w.one.Data)
+		if n := c.data[k]; n < w.acked || n > w.allowed {
+			c.report.Violation(I7, "an append of client %d to %s is in the log %d times; it was acknowledged %d times, and as often as it was not refused: %d: %.40q", w.one.Client, w.one.File, n, w.acked, w.allowed, w.one.Data)
 		}
 	}
 }

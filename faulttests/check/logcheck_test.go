@@ -33,6 +33,8 @@ type run struct {
 	table *locktable.Table
 	// splitAt is the adopted end of the second reign.
 	splitAt cluster.LSN
+	// stuck is LogOptions.Stuck.
+	stuck time.Duration
 }
 
 // teller makes the records of a run, as a primary would.
@@ -76,12 +78,15 @@ func (x *teller) append(c cluster.ClientID, id cluster.RequestID, token cluster.
 }
 
 func (x *teller) grant(lock cluster.LockName, token cluster.Token) {
-	x.r.ledger.Grant(Grant{Lock: lock, Token: token, Epoch: x.epoch, Sent: x.now.Add(-time.Second), Answered: x.now.Add(-time.Second / 2)})
+	x.r.ledger.Grant(Grant{Lock: lock, Token: token, Epoch: x.epoch, Holder: command, Sent: x.now.Add(-time.Second), Answered: x.now.Add(-time.Second / 2)})
 }
 
 func acquire(c cluster.ClientID, id cluster.RequestID) locktable.Request {
-	return locktable.Request{Op: locktable.OpAcquire, Client: c, ID: id, LowWater: 1, Lock: "a", TTL: time.Minute, Wait: locktable.WaitForever}
+	return locktable.Request{Op: locktable.OpAcquire, Client: c, ID: id, LowWater: 1, Lock: "a", TTL: time.Minute, Wait: locktable.WaitForever, Holder: locktable.Holder{Command: command}}
 }
+
+// command is what all clients of a run call themselves.
+const command = "worker"
 
 // rightRun has two clients, two reigns, a queue over the failover, an expiry.
 func rightRun(t *testing.T) *run {
@@ -195,7 +200,7 @@ func (r *run) check(t *testing.T, dir string) (*Report, LogVerdict) {
 			return nil, fs.ErrNotExist
 		}
 		return r.content, nil
-	}}, report)
+	}, Stuck: r.stuck}, report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,11 +268,26 @@ func TestLogThatIsWrong(t *testing.T) {
 		"an answer with a wrong token":   {func(r *run) { r.ledger.mu.appends[1].Receipt.Token++ }, I7},
 		"a grant that is none":           {func(r *run) { r.ledger.mu.grants[1].Token++ }, I7},
 		"a grant in another epoch":       {func(r *run) { r.ledger.mu.grants[1].Epoch++ }, I7},
+		"a grant told to another client": {func(r *run) { r.ledger.mu.grants[1].Holder = "somebody else" }, I7},
+		"a lease ends early":             {func(r *run) { r.lease(0, 59*time.Second) }, I4},
+		"a lease ends under its holder":  {func(r *run) { r.believe(r.lease(0, time.Minute), 61*time.Second) }, I2},
+		"a lease goes on and on":         {func(r *run) { r.believe(r.lease(0, 5*time.Minute), time.Second) }, I15},
+		"a lease has no end": {func(r *run) {
+			r.believe(r.lease(0, time.Minute), time.Second)
+			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
+			last := r.records[i]
+			r.records = append(r.records[:i], locktable.Record{LSN: last.LSN, Epoch: 2, Kind: locktable.KindResigned, Time: last.Time + 600_000})
+		}, I15},
+		"a refused append is in the log": {func(r *run) { a := &r.ledger.mu.appends[1]; a.Acked, a.Refused = false, true }, I7},
 		"an answer behind the end":       {func(r *run) { r.ledger.mu.appends[2].Receipt.LSN += 100 }, I3},
 		"one LSN for two":                {func(r *run) { r.ledger.mu.appends[1].Receipt.LSN = r.ledger.mu.appends[0].Receipt.LSN }, I7},
 		"asked after a later answer": {func(r *run) {
 			r.ledger.mu.appends[0].Sent = time.Unix(2000, 0)
 			r.ledger.mu.appends[0].Answered = time.Unix(2001, 0)
+		}, I9},
+		"asked after the next was answered": {func(r *run) {
+			after := r.ledger.mu.appends[2].Answered.Add(time.Millisecond)
+			r.ledger.mu.grants[1].Sent, r.ledger.mu.grants[1].Answered = after, after
 		}, I9},
 		"an acknowledged append is not in the log": {func(r *run) { r.ledger.mu.appends[1].Data = []byte("too\n") }, I7},
 		"an unanswered append is there twice": {func(r *run) {
@@ -295,6 +315,43 @@ func TestLogThatIsWrong(t *testing.T) {
 				}
 			}
 			t.Errorf("%v is not noticed: %q", c.want, report.Violations())
+		})
+	}
+}
+
+// lease gives the n-th expiry and its grant times, so that the lease lasted as long as this, and
+// returns the grant.
+func (r *run) lease(n int, lasted time.Duration) *locktable.Record {
+	end := r.find(locktable.KindExpire, n)
+	i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.LSN.Token() == end.Token })
+	r.records[i].Time = 1_000_000
+	end.Time = r.records[i].Time + lasted.Milliseconds()
+	r.stuck = time.Minute
+	return &r.records[i]
+}
+
+// believe lets the holder of a grant count on it for as long as this.
+func (r *run) believe(g *locktable.Record, lasted time.Duration) {
+	from := time.UnixMilli(g.Time)
+	r.ledger.Hold(Hold{Client: 1, Lock: g.Lock, Token: g.LSN.Token(), From: from, Until: from.Add(lasted)})
+}
+
+// TestLeasesThatAreRight: leases end when they are over, or later where they were renewed, and
+// soon after their holders have stopped to count on them.
+func TestLeasesThatAreRight(t *testing.T) {
+	for name, c := range map[string]struct{ lasted, believed time.Duration }{
+		"never renewed":              {time.Minute, 59 * time.Second},
+		"renewed":                    {3 * time.Minute, 150 * time.Second},
+		"held until it was over":     {time.Minute, time.Minute},
+		"left alone at its start":    {time.Minute, time.Millisecond},
+		"after an outage of servers": {119 * time.Second, time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rightRun(t)
+			r.believe(r.lease(0, c.lasted), c.believed)
+			if report, _ := r.check(t, r.write(t)); len(report.Violations()) > 0 {
+				t.Errorf("violations: %q", report.Violations())
+			}
 		})
 	}
 }

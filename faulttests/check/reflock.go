@@ -23,6 +23,23 @@ type refHold struct {
 	shared bool
 	asked  cluster.LSN // of the Ask to the holder
 	actor  string
+	// since is when it was granted, and lease how long it lasts at least, in milliseconds; since
+	// is 0 where the log does not say.
+	since, lease int64
+}
+
+// leaseSlack is how much earlier than its lease, in milliseconds, a grant may end by the time
+// of day: that may be corrected a little while a lease runs.
+const leaseSlack = 100
+
+// leaseOf is how long a grant lasts at the least, in milliseconds: renewals are not in the
+// log, and only make it longer.
+func leaseOf(r *locktable.Record) int64 {
+	lease := r.TTL
+	if r.MaxHold > 0 {
+		lease = min(lease, r.MaxHold)
+	}
+	return lease.Milliseconds()
 }
 
 // refPlace is one in line.
@@ -117,7 +134,7 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared})
+	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r)})
 	for j := range l.queue {
 		if !shared {
 			l.queue[j].passed++
@@ -158,6 +175,9 @@ func (x *reference) end(r *locktable.Record, bad badFunc) {
 	l, h := x.live(r, bad)
 	if r.Kind == locktable.KindBreak && r.Request == 0 && (h.asked == 0 || r.Actor != h.actor) {
 		bad(I1, "token %d of lock %s is broken for %q, but its holder was not asked by them", r.Token, r.Lock, r.Actor)
+	}
+	if r.Kind == locktable.KindExpire && h.since != 0 && r.Time < h.since+h.lease-leaseSlack {
+		bad(I4, "token %d of lock %s expired %d ms after it was granted, its lease is of %d ms", r.Token, r.Lock, r.Time-h.since, h.lease)
 	}
 	alone := l.alone()
 	l.holds = slices.DeleteFunc(l.holds, func(h refHold) bool { return h.token == r.Token })

@@ -50,7 +50,7 @@ func TestHistoryIsLinearizable(t *testing.T) {
 		t.Error(err)
 	}
 	var report check.Report
-	v := h.Check(check.HistoryOptions{Limit: checkLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path)}, &report)
+	v := h.Check(check.HistoryOptions{Limit: checkLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path), Least: lockers.Least()}, &report)
 	t.Logf("%+v over %d kills", v, n.Primaries)
 	if v.Operations < 500 {
 		t.Errorf("only %d operations: a run in which nothing happens proves nothing", v.Operations)

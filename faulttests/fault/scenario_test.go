@@ -85,7 +85,7 @@ func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, 
 	b.nemesis = &Nemesis{Cluster: c, Rand: rand.New(rand.NewPCG(seed, 1)), Every: time.Second}
 	for i := range clients {
 		b.workers = append(b.workers, &traffic.Worker{
-			Client: newClient(t, c), Speaker: check.NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
+			Client: newClientAs(t, c, holderName(i)), Holder: holderName(i), Speaker: check.NewSpeaker(lines, i, clients), Places: places(i, clients), Ledger: b.ledger,
 			Rand: rand.New(rand.NewPCG(seed, uint64(i)+2)), TTL: time.Minute, Pace: 5 * time.Millisecond, Limit: time.Minute, Sharing: true,
 		})
 	}
@@ -95,7 +95,18 @@ func newBattleOn(t *testing.T, c *cluster.Cluster, lines [][]byte, clients int, 
 // newClient is a client that looks for a primary for as long as a test may last.
 func newClient(t *testing.T, c *cluster.Cluster) *clientlib.Client {
 	t.Helper()
-	client, err := clientlib.New(clientlib.Options{Endpoints: c.Endpoints(), Budget: 2 * cluster.Patience})
+	return newClientAs(t, c, "")
+}
+
+// holderName is what a client calls itself, so that the log tells whose grant it is.
+func holderName(client int) string { return fmt.Sprintf("client-%d", client) }
+
+// newClientAs is newClient with a name of its own.
+func newClientAs(t *testing.T, c *cluster.Cluster, holder string) *clientlib.Client {
+	t.Helper()
+	client, err := clientlib.New(clientlib.Options{
+		Endpoints: c.Endpoints(), Budget: 2 * cluster.Patience, Holder: clientlib.Holder{Command: holder},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (r *Round) judge(t *testing.T, site *Site, x *Traffic, archive string, verd
 	path := func(name hf.FileName) string { return filepath.Join(dir, "files", filepath.FromSlash(string(name))) }
 	read := func(name hf.FileName) ([]byte, error) { return os.ReadFile(path(name)) }
 	r.Lines = x.Ledger.Check(read, verdict)
-	if _, err := check.CheckLog(check.LogOptions{Dir: archive, Ledger: x.Ledger, File: read}, verdict); err != nil {
+	if _, err := check.CheckLog(check.LogOptions{Dir: archive, Ledger: x.Ledger, File: read, Stuck: healing + callLimit}, verdict); err != nil {
 		r.bad("the log as it was collected: %v", err)
 	}
 	check.CheckHolds(x.Ledger.Holds(), verdict)
@@ -100,6 +100,9 @@ func (r *Round) judge(t *testing.T, site *Site, x *Traffic, archive string, verd
 	verdict.NotApplicable(check.I10, "clients never rest; TestPausedPrimary of faulttests/fault proves it")
 	r.count(x.Ledger)
 	r.history(t, x.Lockers, path, verdict)
+	for _, n := range verdict.Unchecked() {
+		r.bad("%v was not checked", n)
+	}
 }
 
 func (r *Round) bad(format string, args ...any) {
@@ -143,7 +146,7 @@ func (r *Round) history(t *testing.T, l *traffic.Lockers, path func(hf.FileName)
 		r.bad("%v", err)
 	}
 	v := l.History.Check(check.HistoryOptions{
-		Limit: porcupineLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path),
+		Limit: porcupineLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path), Least: l.Least(),
 	}, verdict)
 	r.Operations, r.Indeterminate = v.Operations, r.Indeterminate+v.Indeterminate
 	r.Partitions, r.Unknown = v.Windows, v.Undecided

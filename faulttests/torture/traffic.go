@@ -61,7 +61,7 @@ func NewTraffic(t testing.TB, c *cluster.Cluster, random *rand.Rand) *Traffic {
 func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 	for i := range speakers + hasty {
 		w := &traffic.Worker{
-			Client: x.client(), Speaker: check.NewSpeaker(lines, i, speakers+hasty), Places: filesOf(i), Ledger: x.Ledger,
+			Client: x.client(holderName(i)), Holder: holderName(i), Speaker: check.NewSpeaker(lines, i, speakers+hasty), Places: filesOf(i), Ledger: x.Ledger,
 			Rand: x.fork(), TTL: longTTL, Pace: textPace, Limit: callLimit, Sharing: true,
 		}
 		if i >= speakers {
@@ -70,7 +70,7 @@ func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 		x.working.Go(func() { w.Run(ctx, x.over) })
 	}
 	for i := range lockers {
-		w := &traffic.Locker{All: x.Lockers, Client: x.client(), Number: i, Rand: x.fork()}
+		w := &traffic.Locker{All: x.Lockers, Client: x.client(holderName(speakers + hasty + i)), Number: i, Rand: x.fork()}
 		x.working.Go(func() { w.Run(ctx, x.over) })
 	}
 }
@@ -99,14 +99,17 @@ func (x *Traffic) over() bool {
 func (x *Traffic) fork() *rand.Rand { return rand.New(rand.NewPCG(x.rand.Uint64(), x.rand.Uint64())) }
 
 // client looks for a primary for as long as the longest fault and its healing may last.
-func (x *Traffic) client() *clientlib.Client {
-	client, err := clientlib.New(clientlib.Options{Endpoints: x.c.Endpoints(), Budget: callLimit})
+func (x *Traffic) client(holder string) *clientlib.Client {
+	client, err := clientlib.New(clientlib.Options{Endpoints: x.c.Endpoints(), Budget: callLimit, Holder: clientlib.Holder{Command: holder}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	x.t.Cleanup(func() { client.Close() }) //nolint:errcheck // the servers may be gone
 	return client
 }
+
+// holderName is what a client calls itself, so that the log tells whose grant it is.
+func holderName(client int) string { return fmt.Sprintf("client-%d", client) }
 
 // filesOf a client are a file of its own and one that all share.
 func filesOf(client int) []traffic.Place {

@@ -85,6 +85,9 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 			r.Mismatch, r.Offset = true, mismatch.End
 		default:
 			r.Unknown = true
+			if e, ok := errors.AsType[*wire.Error](err); ok && unexpected(e.Status) && !errors.Is(err, wire.ErrUnknown) {
+				w.All.History.Violation("client %d: %+v: %v", w.Number, call, err)
+			}
 			if w.All.Log != nil {
 				w.All.Log("client %d: %v", w.Number, err)
 			}
@@ -95,6 +98,25 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 		}
 		return err == nil
 	}
+}
+
+// unexpected reports whether no locker may get a status, whatever happens to the servers.
+func unexpected(s cluster.Status) bool {
+	switch s {
+	case cluster.StatusError, cluster.StatusPermissionDenied, cluster.StatusStaleRequest, cluster.StatusInvalidArgument,
+		cluster.StatusTooLarge, cluster.StatusFileQuarantined, cluster.StatusCancelled:
+		return true
+	}
+	return false
+}
+
+// Least is how many answers of each kind a history needs to be worth judging.
+func (l *Lockers) Least() map[string]int {
+	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "ReadCall": 1}
+	if l.Breaks {
+		least["BreakCall"] = 1
+	}
+	return least
 }
 
 func (w *Locker) round(ctx context.Context, name cluster.LockName) {

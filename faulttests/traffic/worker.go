@@ -23,7 +23,9 @@ type Place struct {
 // Worker is one client that appends its lines, round after round: acquire,
 // some appends, release. It belongs to one goroutine.
 type Worker struct {
-	Client  *clientlib.Client
+	Client *clientlib.Client
+	// Holder is the command that the client names as the holder; "" = it names none.
+	Holder  string
 	Speaker *check.Speaker
 	Places  []Place
 	Ledger  *check.Ledger
@@ -111,7 +113,7 @@ func (w *Worker) release(ctx context.Context, lock *clientlib.Lock, p Place) {
 func (w *Worker) acquire(ctx context.Context, name cluster.LockName, o clientlib.AcquireOptions) (*clientlib.Lock, bool) {
 	actx, cancel := context.WithTimeout(ctx, w.Limit)
 	defer cancel()
-	g := check.Grant{Client: w.Speaker.Client(), Lock: name, After: w.Ledger.High(), Sent: time.Now()}
+	g := check.Grant{Client: w.Speaker.Client(), Holder: w.Holder, Lock: name, After: w.Ledger.High(), Sent: time.Now()}
 	lock, err := w.Client.Acquire(actx, name, o)
 	if err != nil {
 		w.failed(ctx, "acquire "+string(name), err)
@@ -130,6 +132,7 @@ func (w *Worker) append(ctx context.Context, lock *clientlib.Lock, p Place) bool
 	r, err := lock.Append(actx, p.File, a.Data)
 	a.Answered = time.Now()
 	if err != nil {
+		a.Refused = !errors.Is(err, wire.ErrUnknown)
 		w.failed(ctx, "append to "+string(p.File), err)
 		w.Ledger.Append(a)
 		return false
