@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults gluster smoke torture fuzz bench compare
+.PHONY: build test race lint faults gluster smoke mutants torture fuzz bench compare
+
+# A failure in the middle of a pipe is a failure.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 
 build: ## the one binary, in bin/
 	go build -o bin/holdfast ./cmd/holdfast
@@ -30,6 +34,10 @@ smoke:
 	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site 'stale' -v
 	go test ./faulttests/torture -count=1 -timeout 20m -torture -torture.site gluster -torture.fault brick -v
 
+# Every mutant: who killed it, and how long that took. Hours.
+mutants:
+	go test ./faulttests/mutants -count=1 -timeout 0 -mutants -mutants.parallel 2 -v | grep -v '^=== '
+
 # The simulation, every mutant, doctor's verdicts, then campaigns on a share of our
 # own and on GlusterFS, each for as long as you like: make torture DURATION=2h. The
 # report is torture/report.md and grows while it runs.
@@ -37,8 +45,8 @@ DURATION ?= 1h
 SEEDS ?= 20000
 torture:
 	mkdir -p torture
-	go test ./faulttests/sim -count=1 -timeout 0 -sim.stride 1 -sim.seeds $(SEEDS) -sim.clusters 2000 -v | grep -v '^=== ' | tee torture/1-simulation.txt
-	go test ./faulttests/mutants -count=1 -timeout 0 -mutants -v | grep -v '^=== ' | tee torture/2-mutants.txt
+	go test ./faulttests/sim -count=1 -timeout 0 -sim.stride 1 -sim.first $$(date +%s)000000 -sim.seeds $(SEEDS) -sim.clusters 2000 -v | grep -v '^=== ' | tee torture/1-simulation.txt
+	$(MAKE) --no-print-directory mutants | tee torture/2-mutants.txt
 	go test ./faulttests/torture -count=1 -timeout 0 -torture -torture.for $(DURATION) -torture.report $(CURDIR)/torture -v
 
 # What it costs: three servers on loopback, their volume under .holdfast. Leave the machine alone meanwhile.

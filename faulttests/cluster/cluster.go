@@ -14,9 +14,11 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,6 +225,7 @@ func (c *Cluster) Fsck() (volume.Report, error) {
 func (c *Cluster) cleanup() {
 	c.KillAll()
 	c.keep("logs", c.logs)
+	c.findRaces()
 	if !c.t.Failed() {
 		return
 	}
@@ -230,6 +233,20 @@ func (c *Cluster) cleanup() {
 	c.t.Logf("volume and logs: %s (go test -artifacts keeps them)", c.t.ArtifactDir())
 	for _, s := range c.servers {
 		c.t.Logf("the end of server %d's log:\n%s", s.Member.ID, s.Tail(15))
+	}
+}
+
+// findRaces fails the test where a server that was built with the race detector reported a race.
+func (c *Cluster) findRaces() {
+	const report = "WARNING: DATA RACE"
+	for _, s := range c.servers {
+		b, err := os.ReadFile(s.log)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.t.Errorf("look for races: %v", err)
+		}
+		if i := bytes.Index(b, []byte(report)); i >= 0 {
+			c.t.Errorf("server %d has a data race:\n%.3000s", s.Member.ID, b[i:])
+		}
 	}
 }
 
