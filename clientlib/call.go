@@ -350,22 +350,7 @@ func (c *Client) settled(k *call, from *server, r any, before bool) {
 	a, ok := r.(*pb.Answer)
 	// A receipt speaks for all attempts; so does a refusal for ever. Any other
 	// refusal speaks for this attempt only.
-	k.unknown = before && ok && !k.decided(a)
-}
-
-// decided says that the answer holds for every attempt of the request, also one
-// that is still under way.
-func (k *call) decided(a *pb.Answer) bool {
-	switch wire.FromStatus(a.GetStatus()) {
-	case cluster.StatusOK, cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusLeaseExpired:
-		return true
-	case cluster.StatusInvalidToken:
-		return k.op != "break" // a dead token stays dead, but a break may name none
-	case cluster.StatusFileQuarantined:
-		return a.GetCommitted()
-	default:
-		return false
-	}
+	k.unknown = before && ok && !wire.Decided(wire.FromStatus(a.GetStatus()), a.GetCommitted(), k.op != "break")
 }
 
 // follow decides where to go after an attempt that failed at to.

@@ -3,4 +3,79 @@
 package mutants
 
 // frontMutants break rules of front ends and the command line.
-var frontMutants = []Mutant{}
+var frontMutants = []Mutant{
+	{
+		Name: "forward-forgets-its-doubt", Also: "",
+		Rule: "behind an attempt that may have been executed, a forward takes only what speaks for all attempts (api, forward)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `(doubts == 0 || o.settles(x))`, `true`},
+		},
+		By:   unit("primary/api", "^TestForwardKeepsItsDoubt$"),
+		Dies: `want UNKNOWN`,
+	},
+	{
+		Name: "doubt-of-the-own-reign-forgotten", Also: "",
+		Rule: "what was under way when this server's own reign ended may have been executed (api, forward)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `		doubts = 1
+`, `		doubts = 0
+`},
+		},
+		By:   unit("primary/api", "^TestNoQuorumIsNoAnswerToWhatMayBeDone$"),
+		Dies: `behind the end of its own reign`,
+	},
+	{
+		Name: "unknown-acquire-left-behind", Also: "",
+		Rule: "an acquire under IDs made here that ends UNKNOWN is cancelled and let go (api, answer)",
+		Edits: []Edit{
+			{"primary/api/http.go", ` || x.status == cluster.StatusUnknown) {`, `) {`},
+		},
+		By:   unit("primary/api", "^TestForwardLetsGoWhatNobodyKnowsOf$"),
+		Dies: `left behind`,
+	},
+	{
+		Name: "forward-loses-committed", Also: "",
+		Rule: "an append that is in the log though its file is quarantined holds for every attempt (api, ask)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `committed: said.Committed`, `committed: false`},
+		},
+		By:   unit("primary/api", "^TestForwardKeepsItsDoubt$"),
+		Dies: `want FILE_QUARANTINED`,
+	},
+	{
+		Name: "caller-forgets-its-doubt", Also: "",
+		Rule: "a call whose earlier attempt may have been executed stays in doubt (remote, call)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `unknown = unknown || v.unknown && k != kindRead`, `unknown = v.unknown && k != kindRead`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestDoubtOutlivesLaterRefusals$"),
+		Dies: `got .* after`,
+	},
+	{
+		Name: "refusal-settles-a-call", Also: "",
+		Rule: "a refusal of a later attempt is no answer to an earlier one (remote, settles)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `if !retry && unknown && !k.settles(v.err) {`, `if !retry && unknown && !k.settles(v.err) && v.err == nil {`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestDoubtOutlivesLaterRefusals$"),
+		Dies: `got .* after`,
+	},
+	{
+		Name: "break-settled-by-another-holder", Also: "",
+		Rule: "a break that names no token is not settled by INVALID_TOKEN (wire, Decided)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `k != kindBreak)`, `true)`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestARefusedBreakSpeaksForItself$"),
+		Dies: `got .* after`,
+	},
+	{
+		Name: "held-holds-for-all-attempts", Also: "",
+		Rule: "HELD tells of one attempt only (wire, Decided)",
+		Edits: []Edit{
+			{"shared/wire/decided.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
+		},
+		By:   unit("shared/wire", "^TestDecided$"),
+		Dies: `FAIL|HELD`,
+	},
+}

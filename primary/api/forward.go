@@ -56,6 +56,7 @@ func (h *HTTP) patience() time.Duration {
 // forward has the primary execute an operation, after this server's own answer,
 // which stands if nobody does. Attempts that certainly did nothing are repeated;
 // after one that may have been executed there are a few more, if the operation is repeatable.
+// From then on only what speaks for all of them is an answer.
 func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, error) {
 	if x, wrong := h.wrong(o); wrong {
 		return x, nil
@@ -63,7 +64,7 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 	over := time.Now().Add(h.patience())
 	tick := time.NewTicker(h.s.b.Timing().Heartbeat)
 	defer tick.Stop()
-	doubts := 0
+	doubts, said := 0, ", and there is no other yet"
 	if own.status == cluster.StatusUnknown {
 		doubts = 1
 	}
@@ -79,8 +80,10 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 			switch {
 			case ctx.Err() != nil:
 				return reply{}, context.Cause(ctx)
-			case executed == certainly:
+			case executed == certainly && (doubts == 0 || o.settles(x)):
 				return x, nil
+			case executed == certainly:
+				said = fmt.Sprintf(", and then the answer was %v", x.status)
 			case executed == perhaps:
 				h.opt.Log.Debug().Err(err).Uint32("to", uint32(m.ID)).Msg("forwarded, and not known what came of it")
 				if doubts++; doubts > maxDoubts || !o.repeatable {
@@ -98,7 +101,7 @@ func (h *HTTP) forward(ctx context.Context, o *operation, own reply) (reply, err
 		switch {
 		case time.Now().Before(over):
 		case doubts > 0:
-			return o.unknown("the primary that was asked is gone, and there is no other yet"), nil
+			return o.unknown("a primary was asked and its answer is lost" + said), nil
 		default:
 			return own, nil
 		}
@@ -185,7 +188,10 @@ func (h *HTTP) ask(ctx context.Context, o *operation, m cluster.Member, epoch cl
 	if err != nil {
 		return reply{}, err
 	}
-	var said struct{ Status string }
+	var said struct {
+		Status    string
+		Committed bool
+	}
 	if err := json.Unmarshal(body, &said); err != nil {
 		return reply{}, fmt.Errorf("the answer is no JSON: %w", err)
 	}
@@ -193,7 +199,7 @@ func (h *HTTP) ask(ctx context.Context, o *operation, m cluster.Member, epoch cl
 	if !ok {
 		return reply{}, fmt.Errorf("the answer has status %q", said.Status)
 	}
-	return reply{status: status, code: resp.StatusCode, body: body}, nil
+	return reply{status: status, committed: said.Committed, code: resp.StatusCode, body: body}, nil
 }
 
 // watch cancels a call to a server when another one, or a later reign, is heard

@@ -4,6 +4,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -179,6 +180,101 @@ func TestForwardThatStaysUnknown(t *testing.T) {
 	code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"30s","client_id":"c","request_id":8}`)
 	if code != 504 || body.Status != "UNKNOWN" || body.ClientID != "c" || body.RequestID != 8 || asked.Load() != 4 {
 		t.Errorf("after %d attempts: %d %+v", asked.Load(), code, body)
+	}
+}
+
+// forgetful is a primary that executes the first request and loses its answer, and answers
+// every later one with a status word.
+func forgetful(t *testing.T, b api.Backend, then string) string {
+	t.Helper()
+	front, first := api.NewHTTP(b, api.HTTPOptions{}), new(atomic.Bool)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if first.CompareAndSwap(false, true) {
+			front.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		word, committed := strings.CutSuffix(then, " committed")
+		status, _ := cluster.ParseStatus(word)
+		w.WriteHeader(wire.HTTPCode(status))
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": word, "committed": committed})
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// What may have been executed is told as refused only where the refusal holds for all attempts.
+func TestForwardKeepsItsDoubt(t *testing.T) {
+	token := map[string]bool{"INVALID_TOKEN": true}
+	every := map[string]bool{"OK": true, "WAIT_TIMEOUT": true, "CANCELLED": true, "LEASE_EXPIRED": true, "FILE_QUARANTINED committed": true}
+	words := []string{"FILE_QUARANTINED committed"}
+	for _, s := range cluster.Statuses() {
+		words = append(words, s.String())
+	}
+	for _, word := range words {
+		for path, body := range map[string]string{
+			"release": `{"lock":"l","token":1,"client_id":"c","request_id":1}`,
+			"break":   `{"lock":"l","client_id":"c","request_id":1}`,
+		} {
+			t.Run(word+" to "+path, func(t *testing.T) {
+				t.Parallel()
+				h := serveHTTP(t, follower(forgetful(t, serving(t), word)))
+				_, got := h.post("/v1/"+path, body)
+				want := "UNKNOWN"
+				if every[word] || token[word] && path == "release" {
+					want, _, _ = strings.Cut(word, " ")
+				}
+				if got.Status != want {
+					t.Errorf("told %s, want %s: %s", got.Status, want, got.Message)
+				}
+			})
+		}
+	}
+}
+
+// An append that was executed, and whose answer was lost, while the primary has no quorum when
+// the replica asks again, or was under way when this server's own reign ended.
+func TestNoQuorumIsNoAnswerToWhatMayBeDone(t *testing.T) {
+	h := serveHTTP(t, follower(forgetful(t, serving(t), "NO_QUORUM")))
+	code, body := h.post("/v1/append?lock=l&token=1&file=f&client_id=c&request_id=1", "one\n")
+	if code != 504 || body.Status != "UNKNOWN" || !strings.Contains(body.Message, "NO_QUORUM") || body.RequestID != 1 {
+		t.Errorf("told %d %+v", code, body)
+	}
+	b := serving(t)
+	b.p.SetQuorum(false)
+	own := follower(serveHTTP(t, b).addr)
+	own.elect(2, 1)
+	code, body = serveHTTP(t, deposed{own}).post("/v1/append?lock=l&token=1&file=f&client_id=c&request_id=1", "one\n")
+	if code != 504 || body.Status != "UNKNOWN" {
+		t.Errorf("behind the end of its own reign: told %d %+v", code, body)
+	}
+}
+
+// An acquire without IDs that ends UNKNOWN is known to nobody: what it got is let go.
+func TestForwardLetsGoWhatNobodyKnowsOf(t *testing.T) {
+	b := serving(t)
+	front, asked := api.NewHTTP(b, api.HTTPOptions{}), new(atomic.Int32)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/acquire") {
+			front.ServeHTTP(w, r)
+			return
+		}
+		asked.Add(1)
+		front.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	h := serveHTTP(t, follower(s.Listener.Addr().String()))
+	if code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"60s"}`); code != 504 || asked.Load() < 2 {
+		t.Errorf("after %d attempts: %d %+v", asked.Load(), code, body)
+	}
+	if l := b.lockAt(t, "l"); l.Grant.Token != 0 {
+		t.Errorf("left behind: %+v", l.Grant)
+	}
+	if code, body := h.post("/v1/acquire", `{"lock":"l","ttl":"60s","client_id":"c","request_id":1}`); code != 504 {
+		t.Errorf("%d %+v", code, body)
+	}
+	if l := b.lockAt(t, "l"); l.Grant.Token == 0 {
+		t.Error("who has IDs can ask again, and was cleaned up behind")
 	}
 }
 

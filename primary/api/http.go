@@ -123,9 +123,10 @@ func (h *HTTP) nowhere(w http.ResponseWriter, r *http.Request) {
 
 // reply is an answer ready to be sent.
 type reply struct {
-	status cluster.Status
-	code   int
-	body   []byte
+	status    cluster.Status
+	committed bool // of an append, though its file takes no more
+	code      int
+	body      []byte
 }
 
 // newReply encodes an answer. Code 0 means that of the status.
@@ -147,7 +148,9 @@ func answerReply(a *pb.Answer, code int) reply {
 	if err := wire.Err(wire.FromStatus(a.GetStatus())); body.Message == "" && err != nil {
 		body.Message = err.Error()
 	}
-	return newReply(a.GetStatus(), code, body)
+	x := newReply(a.GetStatus(), code, body)
+	x.committed = a.GetCommitted()
+	return x
 }
 
 // send writes the answer.
@@ -219,10 +222,11 @@ func (h *HTTP) execute(w http.ResponseWriter, r *http.Request, o *operation) {
 	h.send(w, h.answer(r.Context(), o, r.Header.Get(forwardedHeader) == ""))
 }
 
-// answer runs an operation for a client, and cleans up behind one who is gone.
+// answer runs an operation for a client, and cleans up behind one who is gone or who will
+// not know what it has.
 func (h *HTTP) answer(ctx context.Context, o *operation, mayForward bool) reply {
 	x, err := h.run(ctx, o, mayForward)
-	if o.cleanUp && ctx.Err() != nil {
+	if o.cleanUp && (ctx.Err() != nil || x.status == cluster.StatusUnknown) {
 		abandon(ctx, o.request, h.executeAnywhere)
 	}
 	if err != nil {

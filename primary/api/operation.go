@@ -30,10 +30,18 @@ type operation struct {
 	request *locktable.Request
 	// repeatable says that it may be sent again when it is not known whether it was executed.
 	repeatable bool
-	// cleanUp says that it is an acquire under IDs made here: without its caller nobody wants it.
+	// cleanUp says that it is an acquire under IDs made here: without its caller nobody wants
+	// it, and a caller that is told UNKNOWN does not know what to let go.
 	cleanUp bool
 	// wait is how long the answer may take on purpose, negative for ever.
 	wait time.Duration
+}
+
+// settles says that an answer stands for every attempt, also for one whose answer was lost.
+// What is not the lock table's changes nothing that a later answer does not tell.
+func (o *operation) settles(x reply) bool {
+	q := o.request
+	return q == nil || wire.Decided(x.status, x.committed, q.Op != locktable.OpBreak)
 }
 
 // unknown answers an operation that may have been executed.

@@ -199,7 +199,7 @@ command returns at once. A failover counts the grace anew; asking again replaces
 			id := a.identify(id)
 			q := &pb.BreakLockRequest{ClientId: id.client, RequestId: id.request, Lock: args[0], Token: token, Actor: actor, Reason: reason, GraceMs: wire.CeilMillis(grace)}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })
+				r, err := remote.Break(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.BreakLock(ctx, q) })
 				if err != nil {
 					return err
 				}

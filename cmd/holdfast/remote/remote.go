@@ -121,6 +121,7 @@ type kind int
 const (
 	kindRead  kind = iota // changes nothing
 	kindWrite             // has request IDs
+	kindBreak             // has request IDs, and may not say which token it is about
 	kindWait              // has request IDs and waits at the server
 	kindOnce              // must not be executed twice
 )
@@ -134,6 +135,11 @@ func Read[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb
 // Write makes a call that changes something and has request IDs.
 func Write[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindWrite, send)
+}
+
+// Break is Write for a request that need not name the token that it is about.
+func Break[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+	return call(ctx, c, kindBreak, send)
 }
 
 // Wait is Write for a request that waits at the server. While it is connected
@@ -163,7 +169,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		late := attempt.Err() != nil
 		cancel()
 		retry, v := judge(c.target, r, err)
-		if _, told := errors.AsType[*wire.Error](v.err); !retry && unknown && v.err != nil && !told {
+		if !retry && unknown && !k.settles(v.err) {
 			return none, give(unknown, v.err, note(failures, c.target, v.err)) // who says no is not who was asked before
 		}
 		if !retry {
@@ -242,6 +248,16 @@ func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	default:
 		return false, v
 	}
+}
+
+// settles says that an answer stands for every attempt of a request, also for one that may
+// have been executed elsewhere.
+func (k kind) settles(err error) bool {
+	if err == nil {
+		return true
+	}
+	e, told := errors.AsType[*wire.Error](err)
+	return told && wire.Decided(e.Status, e.Committed, k != kindBreak)
 }
 
 // FailureOf is the error that an answer is, nil for OK.

@@ -203,3 +203,47 @@ func TestUnknownIsNotForgotten(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An attempt whose answer is lost may have been executed, whatever a server says to those that
+// follow, unless that holds for all of them.
+func TestDoubtOutlivesLaterRefusals(t *testing.T) {
+	noQuorum := &wire.Error{Status: cluster.StatusNoQuorum, RetryAfter: 100 * time.Millisecond}
+	for _, first := range []error{status.Error(codes.Unavailable, "it died"), &wire.Error{Status: cluster.StatusUnknown}} {
+		for _, then := range []struct {
+			answer  *pb.Answer
+			err     error
+			settled bool
+		}{
+			{err: noQuorum},
+			{answer: &pb.Answer{Status: pb.Status_STATUS_HELD}},
+			{answer: &pb.Answer{Status: pb.Status_STATUS_FILE_QUARANTINED}},
+			{answer: &pb.Answer{Status: pb.Status_STATUS_FILE_QUARANTINED, Committed: true}, settled: true},
+			{answer: &pb.Answer{Status: pb.Status_STATUS_INVALID_TOKEN}, settled: true},
+			{answer: done(), settled: true},
+		} {
+			s := start(t, func(n int) (*pb.Answer, error) {
+				if n == 1 {
+					return nil, first
+				}
+				return then.answer, then.err
+			})
+			_, err := remote.Write(t.Context(), caller(t, s.addr), release)
+			if unknown := errors.Is(err, wire.ErrUnknown); unknown == then.settled {
+				t.Errorf("behind %v, then %v %v: got %v after %d tries", first, then.answer, then.err, err, len(s.seen))
+			}
+		}
+	}
+}
+
+// A break that names no token may meet another holder with its first attempt than with its second.
+func TestARefusedBreakSpeaksForItself(t *testing.T) {
+	s := start(t, func(n int) (*pb.Answer, error) {
+		if n == 1 {
+			return nil, status.Error(codes.Unavailable, "it died")
+		}
+		return &pb.Answer{Status: pb.Status_STATUS_INVALID_TOKEN}, nil
+	})
+	if _, err := remote.Break(t.Context(), caller(t, s.addr), release); !errors.Is(err, wire.ErrUnknown) {
+		t.Errorf("got %v after %d tries", err, len(s.seen))
+	}
+}
