@@ -78,4 +78,68 @@ var frontMutants = []Mutant{
 		By:   unit("shared/wire", "^TestDecided$"),
 		Dies: `FAIL|HELD`,
 	},
+	{
+		Name: "large-message-in-one-go", Also: "",
+		Rule: "a message of many operations is made into orders piece by piece (api, intake)",
+		Edits: []Edit{
+			{"primary/api/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
+		},
+		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
+		Dies: `at once`,
+	},
+	{
+		Name: "message-without-bound", Also: "",
+		Rule: "a message of more operations than may be in flight ends the session (api, decode)",
+		Edits: []Edit{
+			{"primary/api/session.go", `if err == nil && n > maxInFlight {`, `if err == nil && n > maxInFlight && false {`},
+		},
+		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
+		Dies: `answers`,
+	},
+	{
+		Name: "all-answers-in-one-message", Also: "",
+		Rule: "answers that wait leave in messages that a client takes by default (api, outbox)",
+		Edits: []Edit{
+			{"primary/api/outbox.go", `len(b.mu.waiting[n-1].b) < maxToldBytes`, `len(b.mu.waiting[n-1].b) < 64*maxToldBytes`},
+		},
+		By:   unit("primary/api", "^TestWhatWaitsIsTakenInPieces$"),
+		Dies: `a message of`,
+	},
+	{
+		Name: "local-status-counts", Also: "",
+		Rule: "a status of one server alone waits for no table (api, status)",
+		Edits: []Edit{
+			{"primary/api/status.go", `if q.GetLocal() { // who looks`, `if false { // who looks`},
+		},
+		By:   unit("primary/api", "^TestLocalStatusAsksNoTable$"),
+		Dies: `asked for`,
+	},
+	{
+		Name: "forwarded-answer-cut", Also: "",
+		Rule: "all that a client holds is passed on (api, ask)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `maxForwarded = 256 << 20`, `maxForwarded = 4 << 20`},
+		},
+		By:   unit("primary/api", "^TestForwardPassesOnALargeAnswer$"),
+		Dies: `grants`,
+	},
+	{
+		Name: "deaf-client-keeps-its-reset", Also: "",
+		Rule: "a watch whose client leaves its reset ends (api, taken)",
+		Edits: []Edit{
+			{"primary/api/watch.go", `	case <-t.C:
+		return errDeaf
+`, ``},
+		},
+		By:   unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
+	},
+	{
+		Name: "settled-watch-collects-on", Also: "",
+		Rule: "behind its reset a watch may be as far behind as any other (watch, Settle)",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `w.mu.events, w.mu.limit = rest, len(rest)+maxPending`, `w.mu.events = rest`},
+		},
+		By:   unit("primary/watch", "^TestASlowWatcherIsCutBehindItsReset$"),
+		Dies: `events wait`,
+	},
 }

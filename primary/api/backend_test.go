@@ -33,7 +33,7 @@ type backend struct {
 	v       *volume.Volume                      // likewise
 	spoil   func(api.SharedFile) api.SharedFile // what is read, if not nil
 
-	orders, keeping, kept atomic.Int64 // counted: handed in; keep-alives under way, and the most there were
+	orders, most, keeping, kept atomic.Int64 // counted: handed in, and the most at once; keep-alives under way, and the most there were
 
 	mu    sync.Mutex
 	reign cluster.ServerID // who is believed to reign
@@ -61,18 +61,28 @@ func (b *backend) Reign() api.Reign {
 	if b.p == nil {
 		return nil
 	}
-	return counted{b.p, &b.orders}
+	return counted{b.p, b}
 }
 
 // counted is a reign whose orders are counted.
 type counted struct {
 	api.Reign
-	n *atomic.Int64
+	b *backend
 }
 
 func (c counted) Submit(orders []*primary.Order) {
-	c.n.Add(int64(len(orders)))
+	c.b.orders.Add(int64(len(orders)))
+	raise(&c.b.most, int64(len(orders)))
 	c.Reign.Submit(orders)
+}
+
+// raise has most be n at least.
+func raise(most *atomic.Int64, n int64) {
+	for {
+		if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
+			return
+		}
+	}
 }
 
 func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token) (locktable.Outcome, error) {
@@ -86,11 +96,7 @@ func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) 
 	if b.p == nil {
 		return nil, nil, secondary(), nil
 	}
-	for n := b.keeping.Add(1); ; {
-		if most := b.kept.Load(); n <= most || b.kept.CompareAndSwap(most, n) {
-			break
-		}
-	}
+	raise(&b.kept, b.keeping.Add(1))
 	defer b.keeping.Add(-1)
 	return b.p.KeepAlive(ctx, id, held)
 }

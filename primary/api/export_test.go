@@ -6,6 +6,9 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -16,6 +19,13 @@ const ResetPage = resetPage
 // Watch serves a watch without gRPC.
 func Watch(ctx context.Context, b Backend, q *pb.WatchRequest, send func(*pb.WatchResponse) error) error {
 	return newService(b).watch(ctx, q, nil, send)
+}
+
+// RegisterImpatient is RegisterGRPC with another bound on what a client leaves of a reset.
+func RegisterImpatient(g *grpc.Server, b Backend, wait time.Duration) {
+	s := newService(b)
+	s.resetWait = wait
+	pb.RegisterLockServiceServer(g, &grpcServer{s: s})
 }
 
 // Paths lists what is served: a method and a path each.

@@ -29,8 +29,8 @@ const (
 	// nobody knowing: beside the one that the end of a primary broke off there may be some on
 	// connections to it that were kept.
 	maxDoubts = 3
-	// maxForwarded bounds an answer that is passed on, in bytes.
-	maxForwarded = 4 << 20
+	// maxForwarded bounds an answer that is passed on, in bytes: all that one client holds.
+	maxForwarded = 256 << 20
 	// maxPath bounds the path of a forward with its query: the rest of the header fits beside it.
 	maxPath = maxHTTPHeader / 2
 )

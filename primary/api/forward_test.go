@@ -278,6 +278,27 @@ func TestForwardLetsGoWhatNobodyKnowsOf(t *testing.T) {
 	}
 }
 
+// A client may hold so much that the answer to its keep-alive has many megabytes.
+func TestForwardPassesOnALargeAnswer(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		grants := make([]wire.HeldLock, 100_000)
+		for i := range grants {
+			grants[i] = wire.HeldLock{Lock: strings.Repeat("l", 30), Token: uint64(i)}
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "OK", "differs": true, "grants": grants})
+	}))
+	t.Cleanup(s.Close)
+	h := serveHTTP(t, follower(s.Listener.Addr().String()))
+	var k struct {
+		Status  string
+		Differs bool
+		Grants  []wire.HeldLock
+	}
+	if code, _ := h.call("POST", "/v1/keepalive", `{"client_id":"c"}`, &k); code != 200 || len(k.Grants) != 100_000 || k.Grants[99_999].Token != 99_999 {
+		t.Errorf("%d, %d grants", code, len(k.Grants))
+	}
+}
+
 func TestForwardLeavesAPausedPrimary(t *testing.T) {
 	// Server 1 takes connections and says nothing.
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -26,9 +27,14 @@ import (
 // dialGRPC serves b and connects to it.
 func dialGRPC(t *testing.T, b api.Backend) pb.LockServiceClient {
 	t.Helper()
+	return dialRegistered(t, func(s *grpc.Server) { api.RegisterGRPC(s, b) })
+}
+
+func dialRegistered(t *testing.T, register func(*grpc.Server)) pb.LockServiceClient {
+	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	s := grpc.NewServer(api.GRPCOptions()...)
-	api.RegisterGRPC(s, b)
+	register(s)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	c, err := grpc.NewClient("passthrough:///bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -366,5 +372,25 @@ func TestHandoverToWhoCanNeverTakeOver(t *testing.T) {
 		if a, err := c.Handover(ctx, &pb.HandoverRequest{To: to}); err != nil || a.Status != pb.Status_STATUS_INVALID_ARGUMENT || !strings.Contains(a.Message, want) {
 			t.Errorf("handover to server %d: %v %v", to, a, err)
 		}
+	}
+}
+
+// unreadable is a backend whose table nobody may ask for.
+type unreadable struct {
+	api.Backend
+	t *testing.T
+}
+
+func (u unreadable) Read(context.Context, func(primary.View)) (api.Reading, error) {
+	u.t.Error("the table was asked for")
+	return api.Reading{}, nil
+}
+
+// Who looks for a primary does not wait for its table, which waits for the volume.
+func TestLocalStatusAsksNoTable(t *testing.T) {
+	c := dialGRPC(t, unreadable{serving(t), t})
+	r, err := c.Status(t.Context(), &pb.StatusRequest{Local: true})
+	if err != nil || r.GetRole() != pb.Role_ROLE_PRIMARY || len(r.GetServers()) != 1 {
+		t.Errorf("%v, %v", r, err)
 	}
 }

@@ -3,11 +3,18 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -45,6 +52,44 @@ func TestNoResetToAnEarlierState(t *testing.T) {
 				t.Errorf("told %s", m.data)
 			}
 			break
+		}
+	}
+}
+
+// A client that leaves its reset has the server keep a table: its watch is ended.
+func TestNobodyKeepsAResetForADeafClient(t *testing.T) {
+	b := serving(t)
+	h := serveHTTP(t, b)
+	const n = 800
+	for i := range n {
+		h.ok("/v1/acquire", fmt.Sprintf(`{"lock":"l/%d","ttl":"60s","metadata":%q}`, i, strings.Repeat("m", 4000)))
+	}
+	c := dialRegistered(t, func(s *grpc.Server) { api.RegisterImpatient(s, b, 50*time.Millisecond) })
+	w, err := c.Watch(t.Context(), &pb.WatchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := welcomed(t, c, "c1")
+	if err := s.Send(&pb.SessionRequest{Watches: []*pb.SessionWatch{{WatchId: 5, Request: &pb.WatchRequest{}}}}); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(time.Second)
+	for {
+		if r, err := w.Recv(); status.Code(err) == codes.ResourceExhausted {
+			break
+		} else if err != nil || r.GetReset_().GetLast() {
+			t.Fatalf("told %v, %v", r.GetStatus(), err)
+		}
+	}
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := r.GetEvents()[0]; e.GetResponse().GetStatus() == pb.Status_STATUS_CANCELLED {
+			break
+		} else if e.GetResponse().GetReset_().GetLast() {
+			t.Fatal("the session was told a whole reset")
 		}
 	}
 }

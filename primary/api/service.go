@@ -33,6 +33,7 @@ type service struct {
 	// searches has room for those who search the history.
 	searches   chan struct{}
 	searchWait time.Duration
+	resetWait  time.Duration // how long a piece of a reset may take to be sent over gRPC
 	// volume has room for those who read the volume, stuck ones included.
 	volume  chan struct{}
 	counted lastCount
@@ -40,7 +41,7 @@ type service struct {
 
 func newService(b Backend) *service {
 	return &service{
-		b: b, self: b.Status().Server, large: make(chan struct{}, 1), searches: make(chan struct{}, searches), searchWait: searchWait,
+		b: b, self: b.Status().Server, large: make(chan struct{}, 1), searches: make(chan struct{}, searches), searchWait: searchWait, resetWait: bodyWait,
 		volume: make(chan struct{}, maxVolume),
 	}
 }

@@ -45,6 +45,9 @@ const (
 	// fencingHold is how long a session waits for the end of a takeover. A client
 	// that had to come again would come too late.
 	fencingHold = 800 * time.Millisecond
+	// maxIntake is how many operations of one message are looked at before more is made of
+	// it: what a client sends in two bytes takes hundreds here.
+	maxIntake = 1024
 	// maxUnread is how much may wait to be sent, in bytes, before nothing more is read.
 	maxUnread = 16 << 20
 	// maxBytes of appends may be without an answer, and fewHelpers keep-alives and
@@ -166,13 +169,13 @@ func (x *session) write(read <-chan error) error {
 		case <-x.stream.Context().Done():
 			return status.FromContextError(x.stream.Context().Err()).Err()
 		}
-		for b, n, sent := x.out.take(); len(b) > 0; b, n, sent = x.out.take() {
-			if err := x.stream.SendMsg(&wire.Frame{B: b}); err != nil {
+		for p := x.out.take(); p != nil; p = x.out.take() {
+			if err := x.stream.SendMsg(&wire.Frame{B: p.b}); err != nil {
 				return err
 			}
-			x.inFlight.Add(-n)
-			if sent != nil {
-				close(sent)
+			x.inFlight.Add(-p.n)
+			if p.sent != nil {
+				close(p.sent)
 			}
 		}
 		if closed && x.inFlight.Load() == 0 {
@@ -220,6 +223,9 @@ func streamError(err error) error {
 // decode handles one message as it came.
 func (x *session) decode(ctx context.Context, b []byte) error {
 	n, only, err := wire.CountOnly(b, wire.TagOperations)
+	if err == nil && n > maxInFlight {
+		err = fmt.Errorf("a message of %d operations: at most %d are allowed", n, maxInFlight)
+	}
 	if err == nil && only {
 		in := x.intake(n)
 		err = convert.EachOperation(b, func(plain *wire.OperationFrame, op *pb.Operation) { in.add(ctx, plain, op) })
@@ -243,14 +249,20 @@ type intake struct {
 	x      *session
 	slab   []primary.Order // room for more
 	orders []*primary.Order
+	seen   int
 }
 
 func (x *session) intake(n int) intake {
-	n = min(n, maxInFlight)
+	n = min(n, maxIntake)
 	return intake{x: x, slab: make([]primary.Order, n), orders: make([]*primary.Order, 0, n)}
 }
 
 func (in *intake) add(ctx context.Context, plain *wire.OperationFrame, op *pb.Operation) {
+	if in.seen++; in.seen%maxIntake == 0 {
+		in.x.reign.Submit(in.orders)
+		in.orders = nil
+		in.x.breathe(ctx)
+	}
 	if len(in.slab) == 0 {
 		in.slab = make([]primary.Order, 16)
 	}
@@ -386,86 +398,4 @@ func (x *session) outcome(ctx context.Context, correlation uint64, q *pb.Outcome
 	}
 	r.Correlation = correlation
 	x.out.tell(&pb.SessionResponse{Outcomes: []*pb.OutcomeResponse{r}}, true)
-}
-
-// outbox collects what is to be told, encoded, until the writer takes it.
-type outbox struct {
-	wake chan struct{} // capacity 1
-	mu   struct {
-		sync.Mutex
-		next []byte        // an encoded SessionResponse
-		n    int64         // operations that it answers
-		sent chan struct{} // closed when next is on the wire; nil if nobody asked
-	}
-}
-
-// outcome adds an answer to the next message, if it is a plain one. The writer is
-// not woken for it.
-func (b *outbox) outcome(correlation uint64, out *locktable.Outcome, counts bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next, ok := convert.AppendOutcome(b.mu.next, correlation, out)
-	if ok {
-		b.mu.next = next
-		if counts {
-			b.mu.n++
-		}
-	}
-	return ok
-}
-
-// tell adds m to the next message: what is repeated in a message may come in any
-// pieces. It counts as one answer, or as none. The channel is closed when it is on the wire.
-func (b *outbox) tell(m *pb.SessionResponse, counts bool) (sent <-chan struct{}) {
-	b.mu.Lock()
-	first := len(b.mu.next) == 0
-	next, err := wire.AppendResponse(b.mu.next, m)
-	if err != nil { // a text of ours that is not UTF-8: whoever asked needs an answer all the same
-		for _, a := range m.Answers {
-			next, _ = wire.AppendResponse(next, &pb.SessionResponse{Answers: []*pb.Answer{{Correlation: a.Correlation, Status: a.Status}}})
-		}
-	}
-	b.mu.next = next
-	if counts {
-		b.mu.n++
-	}
-	if b.mu.sent == nil {
-		b.mu.sent = make(chan struct{})
-	}
-	sent = b.mu.sent
-	b.mu.Unlock()
-	if first {
-		b.poke()
-	}
-	return sent
-}
-
-// unread is nil while less than limit waits to be sent, else it is closed when that is sent.
-func (b *outbox) unread(limit int) <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.mu.next) < limit {
-		return nil
-	}
-	if b.mu.sent == nil {
-		b.mu.sent = make(chan struct{})
-	}
-	return b.mu.sent
-}
-
-func (b *outbox) poke() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // the writer will look anyway
-	}
-}
-
-// take is the next message, how many operations it answers, and what to close when it
-// is on the wire, or nil.
-func (b *outbox) take() (next []byte, n int64, sent chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	next, n, sent = b.mu.next, b.mu.n, b.mu.sent
-	b.mu.next, b.mu.n, b.mu.sent = nil, 0, nil
-	return next, n, sent
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -33,6 +35,41 @@ func TestManyKeepAlivesInOneMessage(t *testing.T) {
 	}
 	if most := b.kept.Load(); most > 16 {
 		t.Errorf("%d keep-alives of one session under way at once", most)
+	}
+}
+
+// TestMessageOfManyOperations: what takes two bytes each is not made into orders all at once,
+// and a message of more than may be in flight ends the session.
+func TestMessageOfManyOperations(t *testing.T) {
+	b := serving(t)
+	s := welcomed(t, dialGRPC(t, b), "c1")
+	const n = 10_000
+	m := &pb.SessionRequest{}
+	for i := range uint64(n) {
+		m.Operations = append(m.Operations, operation(i+1, &pb.AcquireRequest{RequestId: i + 1, Lock: "l", TtlMs: 600_000}))
+	}
+	if err := s.Send(m); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, s, n)
+	if most := b.most.Load(); b.orders.Load() != n || most > 1024 {
+		t.Errorf("%d orders, %d at once", b.orders.Load(), most)
+	}
+
+	for _, m := range []*pb.SessionRequest{
+		{Operations: make([]*pb.Operation, 1<<17)},
+		{Operations: make([]*pb.Operation, 1<<16), KeepAlives: []*pb.KeepAliveRequest{{}}},
+	} {
+		s = welcomed(t, dialGRPC(t, b), "c2")
+		for i := range m.Operations {
+			m.Operations[i] = &pb.Operation{}
+		}
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%d operations: %d answers, %v", len(m.Operations), len(r.GetAnswers()), err)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -78,7 +79,7 @@ func (w *watches) begin(ctx context.Context, id uint64) (context.Context, *numbe
 
 // tell has out tell a message of a watch, unless that was ended: another one may have its
 // number by now. Behind the last message the number is free.
-func (w *watches) tell(x *numbered, r *pb.WatchResponse, out *outbox) (sent <-chan struct{}) {
+func (w *watches) tell(x *numbered, r *pb.WatchResponse, out *outbox) (sent <-chan error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.under[x.id] != x {
@@ -122,10 +123,13 @@ func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 		// It has one message on its way at a time: a client that does not read holds up
 		// nothing but its watches. An error is a context that ended: nobody listens any more,
 		// or nobody wants to.
-		_ = x.s.watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
+		err := x.s.watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
 			sent := x.watches.tell(n, r, &x.out)
 			if r.GetStatus() != pb.Status_STATUS_OK {
 				return nil
+			}
+			if r.GetReset_() != nil {
+				return x.s.taken(own, sent)
 			}
 			select {
 			case <-sent:
@@ -134,6 +138,9 @@ func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 				return context.Cause(own)
 			}
 		})
+		if errors.Is(err, errDeaf) {
+			x.watches.tell(n, &pb.WatchResponse{Status: pb.Status_STATUS_CANCELLED, Message: "the reset was not read"}, &x.out)
+		}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/primary/watch"
@@ -37,7 +38,32 @@ const (
 // stream; only a client that went away gets an error.
 func (g *grpcServer) Watch(q *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
 	ctx := stream.Context()
-	return streamEnded(ctx, g.s.watch(ctx, q, nil, stream.Send))
+	return streamEnded(ctx, g.s.watch(ctx, q, nil, func(r *pb.WatchResponse) error {
+		if r.GetReset_() == nil {
+			return stream.Send(r)
+		}
+		sent := make(chan error, 1)
+		go func() { sent <- stream.Send(r) }()
+		return g.s.taken(ctx, sent)
+	}))
+}
+
+// errDeaf ends a watch whose client leaves the reset that it asked for: it may be of the
+// whole table, and is kept for nobody.
+var errDeaf = status.Error(codes.ResourceExhausted, "the reset was not read: the watch is ended")
+
+// taken waits until a piece of a reset was sent, but not for ever.
+func (s *service) taken(ctx context.Context, sent <-chan error) error {
+	t := time.NewTimer(s.resetWait)
+	defer t.Stop()
+	select {
+	case err := <-sent: // closed says the same as nil
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return errDeaf
+	}
 }
 
 // streamEnded is how a stream ends: where the client went away, with that.

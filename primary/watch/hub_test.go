@@ -302,6 +302,24 @@ func TestASilentReplicaServesNobody(t *testing.T) {
 	}
 }
 
+// A reset that its client does not read leaves no more room than a watch has.
+func TestASlowWatcherIsCutBehindItsReset(t *testing.T) {
+	h, s := fed(t, false)
+	w := watching(t, h, Options{})
+	s.commit(grant("a"))
+	if _, ok := w.Settle(0); !ok {
+		t.Fatal(w.Take().End)
+	}
+	for i := range maxPending + 1 {
+		s.commit(grant(fmt.Sprintf("a/%d", i)))
+	}
+	other := watching(t, h, Options{})
+	defer other.Close()
+	if b := w.Take(); b.End == nil || b.End.Status != cluster.StatusCancelled {
+		t.Errorf("%d events wait, %+v", len(b.Events), b.End)
+	}
+}
+
 func TestSettle(t *testing.T) {
 	h, s := fed(t, false)
 	s.commit(grant("a"))

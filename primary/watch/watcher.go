@@ -243,7 +243,7 @@ func (w *Watcher) Settle(at cluster.LSN) (changed []*pb.Event, ok bool) {
 			rest = append(rest, e)
 		}
 	}
-	w.mu.events = rest
+	w.mu.events, w.mu.limit = rest, len(rest)+maxPending
 	if len(rest) > 0 {
 		poke(w.wake)
 	}

@@ -206,17 +206,18 @@ func badMessage(n int) error {
 	return fmt.Errorf("message is not protobuf: %w", protowire.ParseError(n))
 }
 
-// CountOnly counts the fields of an encoded message that has no other than those with
-// the tag. False means that it has others.
+// CountOnly counts the fields of an encoded message, and says whether it has no other than
+// those with the tag.
 func CountOnly(b []byte, tag uint64) (n int, only bool, err error) {
-	for ; len(b) > 0; n++ {
+	for only = true; len(b) > 0; n++ {
 		got, _, _, rest, err := NextField(b)
-		if err != nil || got != tag {
+		if err != nil {
 			return 0, false, err
 		}
+		only = only && got == tag
 		b = rest
 	}
-	return n, true, nil
+	return n, only, nil
 }
 
 // EachAnswer decodes an encoded SessionResponse that has nothing but answers. False
