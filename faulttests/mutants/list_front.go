@@ -142,4 +142,40 @@ var frontMutants = []Mutant{
 		By:   unit("primary/watch", "^TestASlowWatcherIsCutBehindItsReset$"),
 		Dies: `events wait`,
 	},
+	{
+		Name: "outcome-at-a-replica", Also: "",
+		Rule: "a replica does not tell that a request was not seen, or waits (api, outcome)",
+		Edits: []Edit{
+			{"primary/api/read.go", `; reading.Local && !final {`, `; reading.Local && !final && false {`},
+		},
+		By:   unit("primary/api", "^TestReplicaTellsOnlyWhatStaysSo$"),
+		Dies: `outcome of request 2 of b`,
+	},
+	{
+		Name: "verify-at-a-replica", Also: "",
+		Rule: "only a primary says whether a token is live (api, verify)",
+		Edits: []Edit{
+			{"primary/api/service.go", `enough(reading, true, 0)`, `enough(reading, false, 0)`},
+		},
+		By:   unit("primary/api", "^TestReplicaTellsOnlyWhatStaysSo$"),
+		Dies: `verify of token`,
+	},
+	{
+		Name: "cat-over-generations", Also: "",
+		Rule: "cat writes pieces of one generation (cli, cat)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/tail.go", `o.Generation, o.Offset = p.Generation, p.Offset`, `o.Offset = p.Offset`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestCatOfOneGeneration$"),
+		Dies: `two generations`,
+	},
+	{
+		Name: "passed-on-half", Also: "",
+		Rule: "a pass-on that breaks off is broken off (api, copyAnswer)",
+		Edits: []Edit{
+			{"primary/api/passon.go", `			panic(http.ErrAbortHandler) // nobody may take the part for the whole`, `			break`},
+		},
+		By:   unit("primary/api", "^TestWhatBreaksOffIsBrokenOff$"),
+		Dies: `came as the whole`,
+	},
 }

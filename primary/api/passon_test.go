@@ -3,10 +3,12 @@
 package api_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -80,4 +82,25 @@ func TestAReadThatCannotBeAnsweredEnds(t *testing.T) {
 			t.Errorf("got %d", resp.StatusCode)
 		}
 	})
+}
+
+// broken is the way to a primary that dies in the middle of an answer of no told length.
+type broken struct{}
+
+func (broken) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := io.MultiReader(strings.NewReader("half of "), iotest.ErrReader(errors.New("connection reset")))
+	return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Body: io.NopCloser(body), Request: r}, nil
+}
+
+// Nobody takes the part for the whole.
+func TestWhatBreaksOffIsBrokenOff(t *testing.T) {
+	h := serveHTTPWith(t, follower("127.0.0.1:1"), api.HTTPOptions{Transport: broken{}})
+	resp, err := http.Get(h.url + "/v1/files/f?follow=true")
+	if err != nil {
+		return // as good
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("%q came as the whole", body)
+	}
 }
