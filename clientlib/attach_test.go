@@ -82,10 +82,8 @@ func TestShortRenewalLeavesNothingToCount(t *testing.T) {
 // now is none that is missing.
 func TestRenewedNearTheEndOfAMaxHoldIsValid(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
-		w.servers[0].holdLeft.Store(int64(25 * time.Second))
 		l := w.acquire("a", AcquireOptions{TTL: ttl, MaxHold: 25 * time.Second})
 		time.Sleep(21 * time.Second)
-		w.servers[0].holdLeft.Store(int64(4 * time.Second))
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -54,9 +54,15 @@ type lease struct {
 	counted  bool
 }
 
+// bound notes that at sent, hold was left of the time that no renewal prolongs. Each answer
+// tells of the same end, and the latest by the smallest margin: the limit never falls.
+func (l *lease) bound(sent, hold time.Duration) {
+	l.limit = max(l.limit, sent+hold-driftMargin(hold))
+}
+
 // extend counts left from sent, when the question was sent that was answered
-// with it. The answer to an older question never shortens the lease, and none moves
-// its limit.
+// with it. The answer to an older question never shortens the lease. The limit does, also
+// where more was counted before: a service of before tells a repeated Acquire a whole TTL.
 func (l *lease) extend(sent, left time.Duration) {
 	at := sent + left - driftMargin(left)
 	if l.limit > 0 {
@@ -65,6 +71,9 @@ func (l *lease) extend(sent, left time.Duration) {
 	l.half = max(l.half, sent+left-left/2)
 	if !l.counted || at > l.deadline {
 		l.deadline, l.counted = at, true
+	}
+	if l.limit > 0 {
+		l.deadline = min(l.deadline, l.limit)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -35,6 +34,8 @@ type fakeCluster struct {
 		seen     []seen
 		opened   int
 		log      fakeLog
+		// old says that a repeated Acquire is told the whole TTL.
+		old bool
 	}
 }
 
@@ -50,16 +51,53 @@ type fakeLock struct {
 	client string
 	token  uint64
 	queue  []*fakeWait
+	// terms of the live grant, and when it began and was renewed last.
+	terms            fakeTerms
+	granted, renewed time.Time
 	// older is the token of somebody who shares the lock, and more that of others whom
 	// no answer lists.
 	older uint64
 	more  uint32
 }
 
+// fakeTerms is for how long a grant lives, in milliseconds.
+type fakeTerms struct {
+	ttl, maxHold int64
+	heartbeat    bool
+}
+
+func termsOf(r *pb.AcquireRequest) fakeTerms {
+	return fakeTerms{ttl: r.TtlMs, maxHold: r.MaxHoldMs, heartbeat: r.Heartbeat}
+}
+
+// hear renews the lease, as any word of its client does unless it wants heartbeats.
+func (l *fakeLock) hear() {
+	if !l.terms.heartbeat {
+		l.renewed = time.Now()
+	}
+}
+
+// left is what is left of the lease, in milliseconds.
+func (l *fakeLock) left() int64 {
+	left := l.terms.ttl - time.Since(l.renewed).Milliseconds()
+	if l.terms.maxHold > 0 {
+		left = min(left, l.holdLeft())
+	}
+	return max(0, left)
+}
+
+// holdLeft is what is left of the max hold, in milliseconds; 0 where there is none.
+func (l *fakeLock) holdLeft() int64 {
+	if l.terms.maxHold == 0 {
+		return 0
+	}
+	return max(1, l.terms.maxHold-time.Since(l.granted).Milliseconds())
+}
+
 type fakeWait struct {
 	key     fakeKey
 	lock    string
-	ttl     int64
+	terms   fakeTerms
 	wait    int64
 	granted chan struct{} // closed with the grant
 }
@@ -123,15 +161,20 @@ func (f *fakeCluster) free(lock string) {
 		w := l.queue[0]
 		l.queue = l.queue[1:]
 		delete(f.mu.waits, w.key)
-		f.grant(w.key, lock, w.ttl)
+		f.grantOn(w.key, lock, w.terms)
 		close(w.granted)
 	}
 }
 
 func (f *fakeCluster) grant(key fakeKey, lock string, ttl int64) *pb.Answer {
+	return f.grantOn(key, lock, fakeTerms{ttl: ttl})
+}
+
+func (f *fakeCluster) grantOn(key fakeKey, lock string, terms fakeTerms) *pb.Answer {
 	f.mu.lsn++
-	f.lock(lock).client, f.lock(lock).token = key.client, f.mu.lsn
-	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
+	l := f.lock(lock)
+	l.client, l.token, l.terms, l.granted, l.renewed = key.client, f.mu.lsn, terms, time.Now(), time.Now()
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
 	f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_GRANT, Lock: lock, Token: f.mu.lsn})
 	f.keep(key, a)
 	return a
@@ -174,8 +217,14 @@ func (f *fakeCluster) repeat(key fakeKey, low uint64) *pb.Answer {
 	f.mu.lowWater[key.client] = max(f.mu.lowWater[key.client], low)
 	if a := f.mu.receipts[key]; a != nil {
 		again := &pb.Answer{Status: a.Status, Lock: a.Lock, Token: a.Token, TtlMs: a.TtlMs, Epoch: a.Epoch, Lsn: a.Lsn, Receipt: a.Receipt, Repeat: true}
-		if a.TtlMs > 0 && f.lock(a.Lock).token != a.Token {
+		l := f.lock(a.Lock)
+		switch {
+		case a.TtlMs == 0:
+		case l.token != a.Token:
 			again.Status = pb.Status_STATUS_LEASE_EXPIRED
+		case !f.mu.old:
+			l.hear()
+			again.TtlMs = l.left()
 		}
 		return again
 	}
@@ -207,9 +256,7 @@ type fakeServer struct {
 	pb.UnimplementedLockServiceServer
 	f    *fakeCluster
 	addr string
-	// holdLeft, if not 0, is what renewals say is left of a max hold.
-	holdLeft atomic.Int64
-	mu       struct {
+	mu   struct {
 		sync.Mutex
 		down bool
 		up   chan struct{} // closed unless paused
@@ -342,7 +389,7 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 	switch {
 	case w != nil:
 	case l.token == 0:
-		a := s.f.grant(key, r.Lock, r.TtlMs)
+		a := s.f.grantOn(key, r.Lock, termsOf(r))
 		s.f.mu.Unlock()
 		return s.leave("acquire", a)
 	case r.GetWaitMs() == 0:
@@ -351,7 +398,7 @@ func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Ans
 		s.f.mu.Unlock()
 		return s.leave("acquire", a)
 	default:
-		w = &fakeWait{key: key, lock: r.Lock, ttl: r.TtlMs, wait: r.GetWaitMs(), granted: make(chan struct{})}
+		w = &fakeWait{key: key, lock: r.Lock, terms: termsOf(r), wait: r.GetWaitMs(), granted: make(chan struct{})}
 		s.f.mu.waits[key] = w
 		l.queue = append(l.queue, w)
 	}
@@ -421,9 +468,11 @@ func (s *fakeServer) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest) (*
 	}
 	s.f.mu.Lock()
 	s.note(seen{op: "renew", token: r.Token})
-	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: 10_000, Epoch: s.f.mu.epoch, HoldLeftMs: time.Duration(s.holdLeft.Load()).Milliseconds()}
-	if s.f.lock(r.Lock).token != r.Token {
-		a = refusal(cluster.StatusInvalidToken)
+	l := s.f.lock(r.Lock)
+	a := refusal(cluster.StatusInvalidToken)
+	if l.token == r.Token {
+		l.renewed = time.Now()
+		a = &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: l.left(), HoldLeftMs: l.holdLeft(), Epoch: s.f.mu.epoch}
 	}
 	s.f.mu.Unlock()
 	return s.leave("renew", a)
@@ -442,6 +491,7 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	out := &pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Epoch: s.f.mu.epoch, Lsn: s.f.mu.lsn}
 	for name, l := range s.f.mu.locks {
 		if l.token != 0 && l.client == r.ClientId {
+			l.hear()
 			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token})
 		}
 	}

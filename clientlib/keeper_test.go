@@ -407,6 +407,32 @@ func TestExpiredGrantIsAskedForAnew(t *testing.T) {
 	})
 }
 
+// A grant whose first answers were lost has less than a whole TTL left where renewals do not
+// move its end. A service of before tells the repeat a whole TTL all the same.
+func TestRepeatedGrantIsCountedAsFarAsItLives(t *testing.T) {
+	for name, old := range map[string]bool{"service of today": false, "service of before": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				if _, err := w.c.ID(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.mu.Lock()
+				w.mu.old = old
+				w.mu.Unlock()
+				until := time.Now().Add(2500 * time.Millisecond)
+				w.servers[0].set(func() {
+					w.servers[0].mu.drop = func(op string) bool { return op == "acquire" && time.Now().Before(until) }
+				})
+				began := time.Now()
+				l := w.acquire("a", AcquireOptions{TTL: ttl, MaxHold: ttl})
+				if end := l.Expires(); end.After(began.Add(ttl)) || end.Before(began.Add(ttl-time.Second)) {
+					t.Errorf("a grant of %v in all is counted on for %v", ttl, end.Sub(began))
+				}
+			})
+		})
+	}
+}
+
 // Answers that take as long as the lease leave nothing of it, and the grant lives at
 // the service all the same. The client must not meet it when it asks again.
 func TestGrantThatComesTooLateIsNotMetAgain(t *testing.T) {

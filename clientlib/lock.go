@@ -375,7 +375,7 @@ func (l *Lock) renew(ctx context.Context) error {
 	}
 	if hold := wire.Millis(a.GetHoldLeftMs()); hold > 0 {
 		l.mu.Lock()
-		l.mu.limit = sent + hold - driftMargin(hold)
+		l.mu.bound(sent, hold)
 		l.mu.Unlock()
 	}
 	l.grant(ttl, sent, left, cluster.LSN(a.GetLsn()))

@@ -94,6 +94,27 @@ func TestLeaseCountsFromTheSendingLessAMargin(t *testing.T) {
 	}
 }
 
+func TestLimitEndsALeaseThatWasCountedLonger(t *testing.T) {
+	var l lease
+	l.extend(3*time.Second, 8*time.Second)
+	l.bound(3*time.Second, 5*time.Second)
+	l.extend(3*time.Second, 5*time.Second)
+	end := 8*time.Second - driftMargin(5*time.Second)
+	if l.deadline != end {
+		t.Errorf("counted until %v of a grant that ends at 8 s", l.deadline)
+	}
+	l.bound(time.Second, 7*time.Second) // the answer to an older question comes late
+	l.extend(time.Second, 7*time.Second)
+	if l.deadline != end {
+		t.Errorf("an older answer moved the deadline to %v", l.deadline)
+	}
+	l.bound(6*time.Second, 8*time.Second) // a new primary counts afresh
+	l.extend(6*time.Second, 10*time.Second)
+	if want := 14*time.Second - driftMargin(8*time.Second); l.deadline != want {
+		t.Errorf("counted until %v, with a new limit at %v", l.deadline, want)
+	}
+}
+
 func TestMonotonicClock(t *testing.T) {
 	for name, c := range map[string]Clock{"system": systemClock(), "fallback": newMonotonicClock()} {
 		last := c.Now()

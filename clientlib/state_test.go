@@ -418,7 +418,6 @@ func TestHeartbeatsOfTheHolder(t *testing.T) {
 func TestTheMostALockIsHeld(t *testing.T) {
 	inSession(t, Options{}, func(t *testing.T, w *world) {
 		began := time.Now()
-		w.servers[0].holdLeft.Store(int64(25 * time.Second))
 		l := w.acquire("a", AcquireOptions{TTL: 10 * time.Second, MaxHold: 25 * time.Second})
 		time.Sleep(20 * time.Second)
 		if s := l.State(); s.Phase == PhaseLost {

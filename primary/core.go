@@ -327,6 +327,7 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 		return
 	}
 	c.hear(q.Client)
+	c.tellLeft(&d.Outcome)
 	switch {
 	case appended != nil: // the file's writer answers
 	case d.Pending:
@@ -466,16 +467,10 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 // view shows the table to a read.
 func (c *core) view() View {
 	return View{
-		Table: c.table,
-		At:    c.cur.End(),
-		Remaining: func(lock cluster.LockName, t cluster.Token) time.Duration {
-			l := c.table.Lease(lock, t)
-			if l == nil {
-				return 0
-			}
-			return max(0, c.deadline(l)-c.now)
-		},
-		Grace: c.grace,
+		Table:     c.table,
+		At:        c.cur.End(),
+		Remaining: c.leftOf,
+		Grace:     c.grace,
 		Heard: func(id cluster.ClientID) bool {
 			_, heard := heardAt(c.table.Presence(id))
 			return heard

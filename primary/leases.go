@@ -222,6 +222,23 @@ func (c *core) hearHolder(lock cluster.LockName, token cluster.Token) *locktable
 	return l
 }
 
+// tellLeft sets the TTL of a repeated answer to what is left of the lease. That is less than
+// the whole TTL near the end of a MaxHold, and where only heartbeats renew the lease.
+func (c *core) tellLeft(out *locktable.Outcome) {
+	if out.Repeat && out.TTL > 0 {
+		out.TTL = c.leftOf(out.Lock, out.Token)
+	}
+}
+
+// leftOf returns what is left of the lease of a token, 0 if it is not live.
+func (c *core) leftOf(lock cluster.LockName, token cluster.Token) time.Duration {
+	l := c.table.Lease(lock, token)
+	if l == nil {
+		return 0
+	}
+	return max(0, c.deadline(l)-c.now)
+}
+
 func (c *core) renew(x *call) {
 	out := locktable.Outcome{Status: cluster.StatusOK, Lock: x.req.Lock, Token: x.req.Token, Epoch: c.p.Epoch()}
 	l := c.hearHolder(x.req.Lock, x.req.Token)

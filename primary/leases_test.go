@@ -322,8 +322,8 @@ func TestHeldNoLongerThanItMay(t *testing.T) {
 			x.keepAlive("c1", 1)
 		}
 		x.unanswered(waits, "before the most that it may be held")
-		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.TTL > 5*time.Second || out.TTL < 4*time.Second {
-			t.Errorf("a renewal near the end: %v left, %v", out.TTL, err)
+		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.TTL > 5*time.Second || out.TTL < 4*time.Second || out.HoldLeft != out.TTL {
+			t.Errorf("a renewal near the end: %v left, %v of the most it may, %v", out.TTL, out.HoldLeft, err)
 		}
 		time.Sleep(5100 * time.Millisecond)
 		if out := <-waits; out.Status != cluster.StatusOK {
@@ -335,6 +335,51 @@ func TestHeldNoLongerThanItMay(t *testing.T) {
 		}
 	})
 }
+
+// A repeated Acquire, and the Cancel of one that was granted, tell how long the grant lives
+// if nothing else is heard.
+func TestRepeatedAcquireTellsWhatIsLeft(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*locktable.Request)
+		want   time.Duration
+	}{
+		"renewed by the repeat": {func(*locktable.Request) {}, 10 * time.Second},
+		"max hold":              {func(q *locktable.Request) { q.MaxHold = 10 * time.Second }, 2 * time.Second},
+		"longer max hold":       {func(q *locktable.Request) { q.MaxHold = 15 * time.Second }, 7 * time.Second},
+		"heartbeat":             {func(q *locktable.Request) { q.Heartbeat = true }, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := serve(t, newDisk(t), 1, primary.Options{})
+				defer x.end() //nolint:errcheck // it is stopped
+				ask := func() *locktable.Request {
+					q := acquire("c1", 1, "l", 0)
+					q.TTL = 10 * time.Second
+					test.change(q)
+					return q
+				}
+				if out := x.ok(ask()); out.TTL != 10*time.Second {
+					t.Errorf("the grant tells %v", out.TTL)
+				}
+				time.Sleep(8 * time.Second)
+				out := x.ok(ask())
+				if !out.Repeat || out.TTL > test.want || out.TTL < test.want-leaseLate {
+					t.Errorf("the repeat tells a lease of %v, want %v", out.TTL, test.want)
+				}
+				if c := x.ok(&locktable.Request{Op: locktable.OpCancel, Client: "c1", Target: 1}); c.TTL > out.TTL || c.Token != out.Token {
+					t.Errorf("a cancel tells %v of token %d, the repeat %v", c.TTL, c.Token, out.TTL)
+				}
+				waits, began := x.later(acquire("c2", 1, "l", locktable.WaitForever)), time.Now()
+				if next := <-waits; next.Status != cluster.StatusOK || time.Since(began) < out.TTL {
+					t.Errorf("another has it %v after the repeat told %v: %v", time.Since(began), out.TTL, next.Status)
+				}
+			})
+		})
+	}
+}
+
+// leaseLate is by how much a lease may be told shorter than it is.
+const leaseLate = 50 * time.Millisecond
 
 // TestOnlyHeartbeatsRenew a lease that asks for them: keep-alives of its client do not.
 func TestOnlyHeartbeatsRenew(t *testing.T) {

@@ -112,7 +112,14 @@ func (s *service) outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.Outcom
 	}
 	var state locktable.RequestState
 	var out locktable.Outcome
-	reading, err := s.b.Read(ctx, func(v primary.View) { state, out = v.Table.Lookup(client, request) })
+	reading, err := s.b.Read(ctx, func(v primary.View) {
+		if state, out = v.Table.Lookup(client, request); out.TTL == 0 {
+			return
+		}
+		if out.TTL = 0; v.Remaining != nil { // a replica does not know what is left of a lease
+			out.TTL = v.Remaining(out.Lock, out.Token)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ type Outcome struct {
 
 	Lock  cluster.LockName
 	Token cluster.Token
-	TTL   time.Duration // of a live grant; the time that remains is known to the core loop
+	TTL   time.Duration // of a live grant. Of a repeat it is an upper bound: what remains is known to the core loop, which sets it
 
 	File       cluster.FileName
 	Generation cluster.Generation

@@ -896,7 +896,8 @@ type Answer struct {
 	Lsn   uint64 `protobuf:"varint,9,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	Lock  string `protobuf:"bytes,10,opt,name=lock,proto3" json:"lock,omitempty"`
 	Token uint64 `protobuf:"varint,11,opt,name=token,proto3" json:"token,omitempty"`
-	// What is left of the lease. A client counts it from when it sent the request.
+	// What is left of the lease, also in a repeated answer and an outcome; 0 where a replica
+	// answers, which does not know. A client counts it from when it sent the request.
 	TtlMs int64 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// With HELD: who holds the lock, absent if only others wait.
 	Holder *LockHolder `protobuf:"bytes,13,opt,name=holder,proto3" json:"holder,omitempty"`
