@@ -266,6 +266,9 @@ type fakeServer struct {
 		// lag says how long an answer is under way.
 		lag      func(op string) time.Duration
 		sessions bool
+		// reset, if not OK, is how the next session ends at its first operation, which is
+		// executed; there is no welcome before it.
+		reset    codes.Code
 		opened   int         // sessions
 		stream   *fakeStream // the newest
 		streamed int         // operations in them

@@ -33,6 +33,7 @@ type fakeStream struct {
 	out    chan *pb.SessionResponse
 	broken chan struct{}
 	deaf   bool // what is sent is lost; guarded by s.mu
+	reset  codes.Code
 	once   sync.Once
 	err    error
 }
@@ -45,8 +46,8 @@ func (d direct) Session(ctx context.Context, _ ...grpc.CallOption) (pb.LockServi
 		return nil, status.Error(codes.Unimplemented, "no sessions here")
 	}
 	d.s.mu.opened++
-	x := &fakeStream{ctx: ctx, s: d.s, out: make(chan *pb.SessionResponse), broken: make(chan struct{})}
-	d.s.mu.stream = x
+	x := &fakeStream{ctx: ctx, s: d.s, out: make(chan *pb.SessionResponse), broken: make(chan struct{}), reset: d.s.mu.reset}
+	d.s.mu.stream, d.s.mu.reset = x, codes.OK
 	return x, nil
 }
 
@@ -87,6 +88,9 @@ func (x *fakeStream) Send(m *pb.SessionRequest) error {
 		x.call(func() {
 			if err := x.s.enter(x.ctx, "session"); err != nil {
 				x.refuse(err)
+				return
+			}
+			if x.reset != codes.OK {
 				return
 			}
 			x.tell(&pb.SessionResponse{Welcome: &pb.SessionWelcome{ClientId: x.client}})
@@ -176,6 +180,10 @@ func (x *fakeStream) operation(op *pb.Operation) {
 		a, err = x.s.RenewLease(x.ctx, q.Renew)
 	default:
 		err = status.Error(codes.Unimplemented, "the fake knows no such operation")
+	}
+	if x.reset != codes.OK {
+		x.fail(status.Error(x.reset, "the stream was reset"))
+		return
 	}
 	if e, ok := errors.AsType[*wire.Error](wire.FromGRPC(err)); ok {
 		a = e.Answer()

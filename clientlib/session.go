@@ -70,7 +70,7 @@ type session struct {
 	mu struct {
 		sync.Mutex
 		err     error    // why it ended
-		welcome bool     // the server took the hello: from here on requests may be executed
+		welcome bool     // the server has said that it took the hello; requests may be executed earlier
 		sending bool     // somebody sends; what is queued meanwhile goes with the next message
 		queued  [][]byte // encoded SessionRequests, none much above maxMessage
 		free    []*flight
@@ -192,11 +192,16 @@ func (c *Client) judgeEnd(to *server, err error, welcomed bool) error {
 		return err
 	case codes.ResourceExhausted:
 		to.longLists.Store(true) // nothing else that a session tells can be too long
+	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
+		if !welcomed {
+			c.noSession(to)
+			return errNoSession // the stream was refused as a whole, and the calls will tell more
+		}
 	}
 	if !welcomed {
-		c.noSession(to)
-		return errNoSession // nothing was looked at, and the calls will tell more
+		c.noSession(to) // what lies before the server may carry none
 	}
+	// The hello is not waited for: what was sent behind it may have been executed, welcome or not.
 	return status.Error(codes.Unavailable, "the session broke: "+err.Error())
 }
 

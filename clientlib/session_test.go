@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -71,6 +73,38 @@ func TestServerWithoutSessionsIsAskedOnce(t *testing.T) {
 			t.Error("it would be asked again")
 		}
 	})
+}
+
+// What was sent on a session may have been executed, whether its welcome came or not.
+func TestSentBeforeTheWelcomeMayBeExecuted(t *testing.T) {
+	for _, code := range []codes.Code{codes.Unavailable, codes.Internal, codes.Unknown, codes.InvalidArgument, codes.ResourceExhausted} {
+		t.Run(code.String(), func(t *testing.T) {
+			bubble(t, Options{Budget: 2 * time.Second}, false, func(t *testing.T, w *world) {
+				l := w.acquire("a", AcquireOptions{})
+				appends := 0
+				w.servers[0].set(func() {
+					w.servers[0].mu.sessions, w.servers[0].mu.reset = true, code
+					w.servers[0].mu.refuse = func(op string) error {
+						if op == "append" {
+							appends++
+						}
+						if op == "append" && appends > 1 || op == "cancel" {
+							return (&wire.Error{Status: cluster.StatusNoQuorum}).GRPCStatus().Err()
+						}
+						return nil
+					}
+				})
+				w.c.servers.primary().sessionless.Store(0)
+				_, err := l.Append(t.Context(), "f", []byte("once"))
+				if a := w.attempts("append"); len(a) != 1 || !a[0].executed || w.servers[0].streamed() == 0 {
+					t.Fatalf("%d appends in sessions, executed: %+v", w.servers[0].streamed(), a)
+				}
+				if !errors.Is(err, wire.ErrUnknown) {
+					t.Errorf("the append is in the file, and its caller is told %v", err)
+				}
+			})
+		})
+	}
 }
 
 // A session that breaks with an operation under way: the operation is repeated under

@@ -68,4 +68,31 @@ var clientMutants = []Mutant{
 		By:   unit("clientlib", "^TestRepeatedGrantIsCountedAsFarAsItLives$"),
 		Dies: `service_of_today`,
 	},
+	{
+		Name: "unwelcome-end-is-unsent", Also: "",
+		Rule: "what was sent on a session before its welcome may have been executed: the hello is not waited for (package clientlib, judgeEnd)",
+		Edits: []Edit{
+			{"clientlib/session.go", `	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return err
+`, `	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		if !welcomed {
+			return errNoSession
+		}
+		return err
+`},
+		},
+		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
+		Dies: `Unavailable.*the append is in the file, and its caller is told`,
+	},
+	{
+		Name: "reset-before-the-welcome-is-unsent", Also: "",
+		Rule: "what was sent on a session that was reset before its welcome may have been executed (package clientlib, judgeEnd)",
+		Edits: []Edit{
+			{"clientlib/session.go", `	if !welcomed {
+		c.noSession(to) // what`, `	if !welcomed {
+		return errNoSession // what`},
+		},
+		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
+		Dies: `Internal.*the append is in the file, and its caller is told`,
+	},
 }
