@@ -342,6 +342,106 @@ func TestIdleClientThatWasForgottenOpensAnother(t *testing.T) {
 	})
 }
 
+// A request that may have been executed is not made anew under another name when the service
+// has forgotten the one that it had.
+func TestWhatMayBeExecutedIsNotMadeAnew(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		done := false
+		w.servers[0].set(func() {
+			w.servers[0].mu.drop = func(op string) bool {
+				if op != "append" || done {
+					return false
+				}
+				done = true
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				clear(w.mu.nonces)
+				clear(w.mu.receipts)
+				return true
+			}
+		})
+		if _, err := l.Append(t.Context(), "f", []byte("data")); !errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("told %v, want that it may have been executed", err)
+		}
+		if n := w.executed("append"); n != 1 {
+			t.Errorf("appended %d times: %+v", n, w.attempts("append"))
+		}
+	})
+}
+
+// An attempt whose answer is lost may have been executed, whatever a server says to those
+// that follow: it would do nothing for them, it says, and it did nothing for none of them.
+func TestDoubtOutlivesLaterRefusals(t *testing.T) {
+	inBubble(t, Options{Budget: 2 * time.Second}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		lost := false
+		w.servers[0].set(func() {
+			w.servers[0].mu.drop = func(op string) bool {
+				hit := op == "append" && !lost
+				lost = lost || hit
+				return hit
+			}
+			w.servers[0].mu.refuse = func(op string) error {
+				if op == "append" && lost {
+					return (&wire.Error{Status: cluster.StatusNoQuorum}).GRPCStatus().Err()
+				}
+				return nil
+			}
+		})
+		_, err := l.Append(t.Context(), "f", []byte("data"))
+		if n := w.executed("append"); n != 1 || !errors.Is(err, wire.ErrUnknown) {
+			t.Errorf("appended %d times, and told %v", n, err)
+		}
+		synctest.Wait()
+		if n := len(w.attempts("cancel")); n != 1 {
+			t.Errorf("%d cancels of a request that may be executed yet", n)
+		}
+	})
+}
+
+// A break that names no token finds the lock free once it is executed. So that refusal does
+// not say that none of its attempts was, or will be: there may be a next holder by then.
+func TestRefusedBreakMayHaveBeenExecuted(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprintf("late=%v", late), func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				if _, err := w.c.ID(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if late {
+					w.servers[0].dropOnce("break")
+				}
+				err := w.c.Break(t.Context(), "a", BreakOptions{Actor: "ann"})
+				if !errors.Is(err, wire.ErrInvalidToken) && !late || errors.Is(err, wire.ErrUnknown) != late {
+					t.Errorf("told %v", err)
+				}
+				synctest.Wait()
+				if n := len(w.attempts("cancel")); (n == 1) != late {
+					t.Errorf("%d cancels", n)
+				}
+			})
+		})
+	}
+}
+
+// Who asks what became of a request will act on it: what a replica has not seen says nothing.
+func TestOutcomeIsNotBelievedOfAReplica(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := cluster.RequestID(w.attempts("append")[0].id)
+		w.reign(w.servers[1]) // and the client takes servers[0] for the primary
+		info, err := w.c.Outcome(t.Context(), l.owner, request)
+		if err != nil || info.State != "executed" || info.LSN != r.LSN {
+			t.Errorf("told %+v, %v of an append that is done", info, err)
+		}
+	})
+}
+
 func TestManyCallsAtOnce(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		n := 0

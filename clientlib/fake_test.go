@@ -34,6 +34,8 @@ type fakeCluster struct {
 		seen     []seen
 		opened   int
 		log      fakeLog
+		// asks are told with each keep-alive of their holders.
+		asks []*pb.AskToRelease
 		// old says that a repeated Acquire is told the whole TTL.
 		old bool
 	}
@@ -204,6 +206,16 @@ func (f *fakeCluster) attempts(op string) []seen {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.mu.seen), func(s seen) bool { return s.op != op })
+}
+
+// executed says how many attempts of an operation were.
+func (f *fakeCluster) executed(op string) (n int) {
+	for _, a := range f.attempts(op) {
+		if a.executed {
+			n++
+		}
+	}
+	return n
 }
 
 // repeat answers what needs no execution.
@@ -496,6 +508,11 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 		if l.token != 0 && l.client == r.ClientId {
 			l.hear()
 			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token})
+		}
+	}
+	for _, a := range s.f.mu.asks {
+		if s.f.lock(a.Lock).client == r.ClientId {
+			out.Asks = append(out.Asks, a)
 		}
 	}
 	s.mu.Lock()

@@ -79,6 +79,39 @@ func (d direct) Verify(ctx context.Context, r *pb.VerifyRequest, _ ...grpc.CallO
 	return a, nil
 }
 
+// Outcome is answered by replicas, too: by this one as if it had seen nothing.
+func (d direct) Outcome(ctx context.Context, r *pb.OutcomeRequest, _ ...grpc.CallOption) (*pb.OutcomeResponse, error) {
+	if err := d.s.enter(ctx, "status"); err != nil { // any server
+		return nil, err
+	}
+	d.s.f.mu.Lock()
+	defer d.s.f.mu.Unlock()
+	out := &pb.OutcomeResponse{Status: pb.Status_STATUS_OK, State: pb.RequestState_REQUEST_STATE_NOT_SEEN, Lsn: d.s.f.mu.lsn, Epoch: d.s.f.mu.epoch}
+	if p := d.s.f.mu.primary; p != d.s {
+		out.AgeMs, out.Primary = 3, &pb.Primary{Grpc: p.addr}
+		return out, nil
+	}
+	if a := d.s.f.mu.receipts[fakeKey{r.ClientId, r.RequestId}]; a != nil {
+		out.State, out.Outcome = pb.RequestState_REQUEST_STATE_EXECUTED, a
+	}
+	return out, nil
+}
+
+func (d direct) BreakLock(ctx context.Context, r *pb.BreakLockRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.BreakLock(ctx, r)
+}
+
+// BreakLock finds whichever grant is live.
+func (s *fakeServer) BreakLock(ctx context.Context, r *pb.BreakLockRequest) (*pb.Answer, error) {
+	s.f.mu.Lock()
+	token := s.f.lock(r.Lock).token
+	s.f.mu.Unlock()
+	if token == 0 {
+		token = 1 // of nobody
+	}
+	return s.change(ctx, "break", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, token, func(*pb.Answer) { s.f.free(r.Lock) })
+}
+
 func (d direct) GetLock(ctx context.Context, r *pb.GetLockRequest, _ ...grpc.CallOption) (*pb.GetLockResponse, error) {
 	if err := d.s.enter(ctx, "get"); err != nil {
 		return nil, err

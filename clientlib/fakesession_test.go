@@ -176,6 +176,9 @@ func (x *fakeStream) operation(op *pb.Operation) {
 	case *pb.Operation_Cancel:
 		x.own(&q.Cancel.ClientId)
 		a, err = x.s.Cancel(x.ctx, q.Cancel)
+	case *pb.Operation_Break:
+		x.own(&q.Break.ClientId)
+		a, err = x.s.BreakLock(x.ctx, q.Break)
 	case *pb.Operation_Renew:
 		a, err = x.s.RenewLease(x.ctx, q.Renew)
 	default:

@@ -27,6 +27,7 @@ type sharedText struct {
 	primary    string // address
 	changed    chan struct{}
 	cut        bool // streams break off
+	hole       int  // so many bytes are left out behind the first piece of a stream
 }
 
 func (f *sharedText) set(change func()) {
@@ -41,6 +42,12 @@ func (f *sharedText) get() (generation uint64, text, primary string, cut bool, c
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.generation, f.text, f.primary, f.cut, f.changed
+}
+
+func (f *sharedText) leaveOut() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int64(f.hole)
 }
 
 // fileServer serves reads of one file while it is primary.
@@ -96,6 +103,12 @@ func (s *fileServer) FollowFile(q *pb.FollowFileRequest, stream grpc.ServerStrea
 				return err
 			}
 			at = int64(len(text))
+			if hole := s.file.leaveOut(); hole > 0 {
+				r.Offset, r.Data, r.End = at+hole, []byte("x"), at+hole+1
+				if err := stream.Send(r); err != nil {
+					return err
+				}
+			}
 		}
 		select {
 		case <-changed:
@@ -188,6 +201,18 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	end.Close()
 	if _, err := end.Read(make([]byte, 1)); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestFollowTakesNoOtherPlace: bytes of another offset than the next are not read as if they followed.
+func TestFollowTakesNoOtherPlace(t *testing.T) {
+	file, _, c := fileWorld(t)
+	file.set(func() { file.text, file.hole = "one\ntwo\n", 2 })
+	f := c.Follow(t.Context(), "f", FollowOptions{})
+	defer f.Close()
+	got, err := io.ReadAll(io.LimitReader(f, 9))
+	if err == nil || !strings.Contains(err.Error(), "sent offset 10") || string(got) != "one\ntwo\n" {
+		t.Errorf("read %q, %v", got, err)
 	}
 }
 

@@ -202,7 +202,8 @@ type OutcomeInfo struct {
 	// Err is how the request was answered, nil for OK and for what has no answer.
 	// The acquire of a grant that has ended is wire.ErrLeaseExpired.
 	Err error
-	// Lock, Token and TTL are of an acquire; Token is 0 while it waits.
+	// Lock, Token and TTL are of an acquire; Token is 0 while it waits. TTL is what is left
+	// of the lease.
 	Lock  cluster.LockName
 	Token cluster.Token
 	TTL   time.Duration

@@ -389,6 +389,20 @@ func TestAskedToLetGo(t *testing.T) {
 	})
 }
 
+// TestAskComesWithAKeepAlive: a holder without a session hears it, too.
+func TestAskComesWithAKeepAlive(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		w.mu.Lock()
+		w.mu.asks = []*pb.AskToRelease{{Lock: "a", Token: uint64(l.Token()), Lsn: 200, Actor: "ann", GraceMs: 60_000, RemainingMs: 60_000}}
+		w.mu.Unlock()
+		time.Sleep(ttl / 2)
+		if s := l.State(); s.Asked == nil || s.Asked.Actor != "ann" {
+			t.Errorf("half a TTL later: %+v", s)
+		}
+	})
+}
+
 // TestHeartbeatsOfTheHolder: keep-alives of its client do not extend what this side counts.
 func TestHeartbeatsOfTheHolder(t *testing.T) {
 	inSession(t, Options{}, func(t *testing.T, w *world) {

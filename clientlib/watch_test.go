@@ -277,6 +277,39 @@ func TestWatchGoesOnWhereItWas(t *testing.T) {
 	expect(t, next, "grant 9 z")
 }
 
+// A watch that is cut off within a reset has half of another state. It asks for a whole one, and
+// not for what came after the events that it had seen before.
+func TestHalfAResetIsNotResumed(t *testing.T) {
+	log, servers, c := watchCluster(t, Options{})
+	log.add("a", "b", "c")
+	for _, s := range servers {
+		s.set(func() { s.kept, s.halves = 1<<40, 1 })
+	}
+	next := puller(t, c, WatchOptions{After: 1})
+	for e, err := next(); ; e, err = next() {
+		if err != nil || e.Reset == nil {
+			t.Fatalf("got %+v, %v", e, err)
+		}
+		if e.Reset.Last {
+			break
+		}
+	}
+	resumed, asked := 0, 0
+	for _, s := range servers {
+		s.set(func() {
+			asked += len(s.asks)
+			for _, q := range s.asks {
+				if q.AfterLsn != nil {
+					resumed++
+				}
+			}
+		})
+	}
+	if resumed != 1 || asked < 2 {
+		t.Errorf("of %d watches %d asked to go on: the first should, and none after half a reset", asked, resumed)
+	}
+}
+
 func TestWatchResumes(t *testing.T) {
 	log, servers, c := watchCluster(t, Options{})
 	log.add("a", "b", "c")

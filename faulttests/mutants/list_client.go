@@ -95,4 +95,115 @@ var clientMutants = []Mutant{
 		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
 		Dies: `Internal.*the append is in the file, and its caller is told`,
 	},
+	{
+		Name: "stale-after-unknown-runs-anew", Also: "",
+		Rule: "a request that may have been executed is not made anew under another name (package clientlib, change)",
+		Edits: []Edit{
+			{"clientlib/client.go", `cluster.StatusStaleRequest && !k.unknown && !who.chosen`, `cluster.StatusStaleRequest && !who.chosen`},
+		},
+		By:   unit("clientlib", "^TestWhatMayBeExecutedIsNotMadeAnew$"),
+		Dies: `appended 2 times`,
+	},
+	{
+		Name: "unknown-forgotten-at-a-refusal", Also: "",
+		Rule: "a refusal on a session speaks for its own attempt only (package clientlib, fly)",
+		Edits: []Edit{
+			{"clientlib/call.go", `	if v.unsent {
+		k.unknown = before
+	}
+	c.follow(s.to`, `	if v.unsent {
+		k.unknown = false
+	}
+	c.follow(s.to`},
+		},
+		By:   unit("clientlib", "^TestDoubtOutlivesLaterRefusals$"),
+		Dies: `sessions=true.*appended 1 times, and told`,
+	},
+	{
+		Name: "unknown-forgotten-without-a-session", Also: "",
+		Rule: "a refusal speaks for its own attempt only (package clientlib, attempt)",
+		Edits: []Edit{
+			{"clientlib/call.go", `	if v.unsent {
+		k.unknown = before
+	}
+	if k.waits`, `	if v.unsent {
+		k.unknown = false
+	}
+	if k.waits`},
+		},
+		By:   unit("clientlib", "^TestDoubtOutlivesLaterRefusals$"),
+		Dies: `sessions=false.*appended 1 times, and told`,
+	},
+	{
+		Name: "refused-break-speaks-for-all", Also: "",
+		Rule: "a break that names no token is refused once it was executed: that holds for no attempt before (package clientlib, decided)",
+		Edits: []Edit{
+			{"clientlib/call.go", `		return k.op != "break" //`, `		return true //`},
+		},
+		By:   unit("clientlib", "^TestRefusedBreakMayHaveBeenExecuted$"),
+		Dies: `late=true.*told`,
+	},
+	{
+		Name: "old-outcome-believed", Also: "",
+		Rule: "what a replica says of a request is not told: somebody acts on it (package clientlib, Outcome)",
+		Edits: []Edit{
+			{"clientlib/ask.go", `err == nil && r.GetAgeMs() > 0`, `false`},
+		},
+		By:   unit("clientlib", "^TestOutcomeIsNotBelievedOfAReplica$"),
+		Dies: `of an append that is done`,
+	},
+	{
+		Name: "asks-of-keepalives-ignored", Also: "",
+		Rule: "a holder without a session hears with its keep-alives that it is asked to let go (package clientlib, keepAlive)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `	k.asked(r.GetAsks())
+`, ``},
+		},
+		By:   unit("clientlib", "^TestAskComesWithAKeepAlive$"),
+		Dies: `half a TTL later`,
+	},
+	{
+		Name: "half-reset-resumed-by-the-client", Also: "",
+		Rule: "a watch that was cut off within a reset begins anew (package clientlib, tell)",
+		Edits: []Edit{
+			{"clientlib/watch.go", `		if w.after = 0; x.GetLast()`, `		if x.GetLast()`},
+		},
+		By:   unit("clientlib", "^TestHalfAResetIsNotResumed$"),
+		Dies: `asked to go on`,
+	},
+	{
+		Name: "follower-takes-any-offset", Also: "",
+		Rule: "a follower takes only the piece that continues the one before (package clientlib, Follower)",
+		Edits: []Edit{
+			{"clientlib/fileread.go", `f.begun && !rotated && p.Offset != at`, `f.begun && !rotated && p.Offset < at`},
+		},
+		By:   unit("clientlib", "^TestFollowTakesNoOtherPlace$"),
+		Dies: `read "one\\ntwo\\nx"`,
+	},
+	{
+		Name: "rank-before-epoch", Also: "",
+		Rule: "the newer epoch is believed: an old primary may not know yet that it is deposed (package clientlib, better)",
+		Edits: []Edit{
+			{"clientlib/servers.go", `	if f.epoch != g.epoch {
+		return f.epoch > g.epoch
+	}
+	return f.rank > g.rank`, `	if f.rank != g.rank {
+		return f.rank > g.rank
+	}
+	return f.epoch > g.epoch`},
+		},
+		By:   unit("clientlib", "^TestTheNewerEpochIsBelieved$"),
+		Dies: `by_hearsay.*found`,
+	},
+	{
+		Name: "old-epochs-believed", Also: "",
+		Rule: "late words from older epochs change nothing (package clientlib, believe)",
+		Edits: []Edit{
+			{"clientlib/servers.go", `		if epoch >= b.epoch || b.primary == nil {
+			b.primary = v
+		}`, `		b.primary = v`},
+		},
+		By:   unit("clientlib", "^TestTheNewerEpochIsBelieved$"),
+		Dies: `after s1 of epoch 1: s1`,
+	},
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// A deposed primary may still say that it is primary, of its older epoch.
+func TestTheNewerEpochIsBelieved(t *testing.T) {
+	older, newer := &server{addr: "s1"}, &server{addr: "s2"}
+	for _, c := range []struct {
+		name string
+		all  []finding
+		want *server
+	}{
+		{"nobody", []finding{{}, {}}, nil},
+		{"an old primary and a newer one", []finding{{to: older, epoch: 1, rank: rankPrimary}, {to: newer, epoch: 2, rank: rankPrimary}}, newer},
+		{"an old primary and a newer one by hearsay", []finding{{to: older, epoch: 1, rank: rankPrimary}, {to: newer, epoch: 2, rank: rankNamed}}, newer},
+		{"the primary and hearsay of one epoch", []finding{{to: newer, epoch: 2, rank: rankPrimary}, {to: older, epoch: 2, rank: rankNamed}}, newer},
+		{"a newer epoch of nobody", []finding{{to: older, epoch: 1, rank: rankPrimary}, {epoch: 2}}, older},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var forth, back finding
+			for i := range c.all {
+				forth, back = forth.merge(c.all[i]), back.merge(c.all[len(c.all)-1-i])
+			}
+			if forth.to != c.want || back.to != c.want {
+				t.Errorf("found %+v and %+v, want %+v", forth.to, back.to, c.want)
+			}
+		})
+	}
+	s := &servers{}
+	s.belief.Store(&belief{})
+	for _, step := range []struct {
+		v     *server
+		epoch cluster.Epoch
+		want  *server
+	}{
+		{older, 1, older}, {newer, 2, newer},
+		{older, 1, newer}, // a late answer of the older reign
+		{older, 2, older},
+	} {
+		if s.believe(step.v, step.epoch); s.primary() != step.want {
+			t.Errorf("after %s of epoch %d: %s", step.v.addr, step.epoch, s.primary().addr)
+		}
+	}
+	s.doubt(older)
+	if s.believe(newer, 1); s.primary() != newer { // better than nobody
+		t.Error("with nobody left, an older epoch is not tried")
+	}
+}
