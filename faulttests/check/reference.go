@@ -202,6 +202,10 @@ func (x *reference) file(r *locktable.Record, bad badFunc) {
 			bad(I5, "sealed at offset %d of generation %d, file %s is at %+v", r.Offset, r.Generation, r.File, f)
 		}
 		f.sealed = true
+	case locktable.KindAlready:
+		if r.Generation != f.generation || r.Offset != f.end {
+			bad(I5, "answered as at offset %d of generation %d already, file %s is at %+v", r.Offset, r.Generation, r.File, f)
+		}
 	case locktable.KindUnbind:
 		if f.sealed {
 			bad(I5, "file %s is sealed and was unbound", r.File)

@@ -412,8 +412,6 @@ func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outco
 	})
 	switch {
 	case ctx.Err() != nil && out.Status == cluster.StatusNone:
-	case out.Status == cluster.StatusOK && (q.Op == locktable.OpBind || q.Op == locktable.OpSeal) && out.Message != "":
-		// It was bound or sealed already: nothing happened and nothing is remembered.
 	case out.Status == cluster.StatusOK && q.Op != locktable.OpCancel:
 		w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: epoch, After: high})
 	case !w.mayHear(&q, out.Status):

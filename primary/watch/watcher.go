@@ -36,7 +36,7 @@ func KindsOf(kinds ...locktable.Kind) Kinds {
 
 const (
 	// all leaves out what is told to nobody: which clients come and go.
-	all Kinds = 1<<(locktable.MaxKind+1) - 2 - 1<<locktable.KindOpenClient - 1<<locktable.KindForgetClient
+	all Kinds = 1<<(locktable.MaxKind+1) - 2 - 1<<locktable.KindOpenClient - 1<<locktable.KindForgetClient - 1<<locktable.KindAlready
 	// changes is what changes the state that a reset tells.
 	changes = all &^ (1<<locktable.KindAppend | 1<<locktable.KindQuarantine | 1<<locktable.KindRotate | 1<<locktable.KindSeal)
 )

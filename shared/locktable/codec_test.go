@@ -55,6 +55,7 @@ func samples() []record {
 		of(locktable.KindMetadata, func(r *record) { r.Token, r.Metadata, r.Time = 5, `{"url":"http://é"}`, 1 }),
 		of(locktable.KindAsk, func(r *record) { r.Token, r.Wait, r.Actor, r.Reason = 5, time.Minute, "root", "maintenance" }),
 		of(locktable.KindSeal, func(r *record) { r.Token, r.File, r.Generation, r.Offset = 5, "a/b", 3, 1<<40 }),
+		of(locktable.KindAlready, func(r *record) { r.Token, r.File, r.Generation, r.Offset = 5, "a/b", 3, 1<<40 }),
 		bare(locktable.KindBreak, func(r *record) { r.Lock, r.Token, r.Actor = "x", 1, "root" }),
 		of(locktable.KindDowngrade, func(r *record) { r.Token = 5 }),
 	}

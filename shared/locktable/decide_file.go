@@ -111,23 +111,28 @@ func (t *Table) decideSeal(q *Request, d *draft, r Record, f *file) Decision {
 	case f.Quarantined:
 		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
 	case f.Sealed:
-		return so(q, f, "the file was sealed already")
+		return already(q, d, r, f)
 	}
 	r.Kind, r.Generation, r.Offset = KindSeal, f.Generation, f.End
 	return decided(d.add(r))
 }
 
-// so answers that what was asked for is so already. No record: nothing happened.
-func so(q *Request, f *file, message string) Decision {
-	return Decision{Outcome: Outcome{
-		Status: cluster.StatusOK, Client: q.Client, Request: q.ID, LSN: f.LastLSN, Lock: q.Lock, Token: q.Token,
-		File: q.File, Generation: f.Generation, Offset: f.End, Message: message,
-	}}
+// already answers that what was asked for is so by now. It changes nothing, but the request
+// was executed: behind an Unbind or a Rotate, a late duplicate of it must do nothing. Of an
+// anonymous client nothing is kept, so there is nothing to log.
+func already(q *Request, d *draft, r Record, f *file) Decision {
+	r.Kind, r.Generation, r.Offset = KindAlready, f.Generation, f.End
+	if q.Client.Anonymous() {
+		dec := decided(&r)
+		dec.Outcome.LSN = f.LastLSN
+		return dec
+	}
+	return decided(d.add(r))
 }
 
 func (t *Table) decideBind(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
 	if f != nil {
-		return so(q, f, "the file was bound to this lock already")
+		return already(q, d, r, f)
 	}
 	if dec, ok := t.mayBind(q, facts); !ok {
 		return dec

@@ -85,10 +85,10 @@ func TestBindUnbindRotate(t *testing.T) {
 	db := h.want(ok, acquire("c", 1, "db", 0)).Token
 	other := h.want(ok, acquire("c", 2, "other", 0)).Token
 	h.wantFacts(ok, fileOp(locktable.OpBind, 3, "db", db, "log"), locktable.FileFacts{Inode: 1})
-	lsn := h.table.LSN()
+	bound, _ := h.table.File("log")
 	h.want(ok, fileOp(locktable.OpBind, 4, "db", db, "log")) // so already
-	if h.table.LSN() != lsn {
-		t.Fatal("a bind that changes nothing left a record")
+	if f, _ := h.table.File("log"); f != bound {
+		t.Fatalf("a bind of a bound file changed it: %+v", f)
 	}
 	for op, id := range map[locktable.Op]cluster.RequestID{locktable.OpBind: 10, locktable.OpUnbind: 11, locktable.OpRotate: 12} {
 		if out := h.want(invalid, fileOp(op, id, "other", other, "log")); !strings.Contains(out.Message, `"db"`) {
@@ -247,7 +247,6 @@ func TestSeal(t *testing.T) {
 		t.Fatalf("append to a sealed file: %+v", out)
 	}
 	h.want(ok, fileOp(locktable.OpSeal, 4, "db", token, "log")) // a repeat
-	h.want(ok, fileOp(locktable.OpSeal, 6, "db", token, "log")) // so already
 	h.want(cluster.StatusFileSealed, fileOp(locktable.OpUnbind, 7, "db", token, "log"))
 	if h.table.LSN() != lsn {
 		t.Fatal("a refusal left a record")
@@ -256,5 +255,37 @@ func TestSeal(t *testing.T) {
 	h.want(ok, appendTo("c", 9, "db", token, "log", "x"))
 	h.apply(h.table.DecideQuarantine("log", "foreign bytes", 1, nil))
 	h.want(cluster.StatusFileQuarantined, fileOp(locktable.OpSeal, 10, "db", token, "log"))
+	h.reload()
+}
+
+// TestWhatWasAnsweredOKDoesNothingLater: a request that found the file bound, or sealed, was
+// executed. A duplicate that was long on its way neither binds it again nor seals what came since.
+func TestWhatWasAnsweredOKDoesNothingLater(t *testing.T) {
+	h := newHarness(t)
+	db := h.want(ok, acquire("c", 1, "db", 0)).Token
+	h.wantFacts(ok, appendTo("c", 2, "db", db, "log", "x"), locktable.FileFacts{Inode: 1})
+	bind, seal := fileOp(locktable.OpBind, 3, "db", db, "log"), fileOp(locktable.OpSeal, 5, "db", db, "log")
+	bound := h.want(ok, bind)
+	h.want(ok, fileOp(locktable.OpSeal, 4, "db", db, "log"))
+	sealed := h.want(ok, seal)
+	if bound.Offset != 1 || bound.Generation != 1 || bound.Message == "" || sealed.Offset != 1 || sealed.Generation != 1 || sealed.Message == "" {
+		t.Errorf("bound already: %+v; sealed already: %+v", bound, sealed)
+	}
+	anyone := fileOp(locktable.OpSeal, 1, "db", db, "log")
+	anyone.Client = "~1"
+	if lsn := h.table.LSN(); h.want(ok, anyone).Message == "" || h.table.LSN() != lsn {
+		t.Error("a request that nobody can repeat was logged, and changed nothing")
+	}
+	h.wantFacts(ok, fileOp(locktable.OpRotate, 6, "db", db, "log"), locktable.FileFacts{Inode: 2, Generation: 2})
+	late := h.want(ok, seal)
+	if f, _ := h.table.File("log"); f.Sealed || !late.Repeat || late.LSN != sealed.LSN || late.Generation != 1 || late.Message != sealed.Message {
+		t.Errorf("request 5 was answered at generation 1, its duplicate %+v; the file is %+v", late, f)
+	}
+	h.reload()
+	h.want(ok, fileOp(locktable.OpUnbind, 7, "db", db, "log"))
+	late = h.wantFacts(ok, bind, locktable.FileFacts{Inode: 3})
+	if f, found := h.table.File("log"); found || late.Message != bound.Message {
+		t.Errorf("request 3 found the file bound, its duplicate bound it again: %+v", f)
+	}
 	h.reload()
 }

@@ -41,6 +41,7 @@ var kindWords = [...]string{
 	KindAsk:          "ask",
 	KindDowngrade:    "downgrade",
 	KindSeal:         "seal",
+	KindAlready:      "already",
 }
 
 // Known says that this binary knows the kind.
@@ -121,6 +122,7 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindAsk:          {mustRequest | hasLock | hasToken | hasWait, mayRequest | hasActor | hasReason},
 	KindDowngrade:    {mustRequest | hasLock | hasToken, mayRequest},
 	KindSeal:         {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
+	KindAlready:      {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
 }
 
 // fields returns which optional fields are in use.

@@ -37,7 +37,7 @@ func (t *Table) legal(r *Record) error {
 		return nil
 	case KindCancel:
 		return t.legalCancel(r)
-	case KindAppend, KindBind, KindUnbind, KindRotate, KindSeal:
+	case KindAppend, KindBind, KindUnbind, KindRotate, KindSeal, KindAlready:
 		if err := t.legalWriter(r); err != nil {
 			return err
 		}
@@ -168,6 +168,10 @@ func (t *Table) legalFile(r *Record) error {
 	case KindUnbind:
 		if f.Sealed {
 			return fmt.Errorf("file %q is sealed", r.File)
+		}
+	case KindAlready:
+		if r.Generation != f.Generation || r.Offset != f.End {
+			return fmt.Errorf("file %q is at generation %d, offset %d", r.File, f.Generation, f.End)
 		}
 	case KindRotate:
 		if r.Generation != f.Generation+1 {

@@ -261,6 +261,10 @@ func (o *oracle) file(r *record) error {
 			return fmt.Errorf("sealed at %d of generation %d: %+v", r.Offset, r.Generation, f)
 		}
 		f.sealed = true
+	case r.Kind == locktable.KindAlready:
+		if r.Offset != f.end || r.Generation != f.generation {
+			return fmt.Errorf("already at %d of generation %d: %+v", r.Offset, r.Generation, f)
+		}
 	case r.Kind == locktable.KindUnbind:
 		if f.sealed {
 			return fmt.Errorf("unbound, and sealed: %+v", f)

@@ -67,6 +67,9 @@ func (rc *receipt) outcome(client cluster.ClientID) Outcome {
 		Status: rc.status(), Client: client, Request: rc.request, LSN: rc.lsn, Epoch: rc.epoch,
 		Lock: rc.lock, Token: rc.token,
 	}
+	if rc.kind == KindAlready {
+		out.Message = "it was so already: the file is bound to this lock, or sealed"
+	}
 	if f := rc.file; f != nil {
 		out.File, out.Generation, out.Offset, out.Length, out.CRC = f.name, f.generation, f.offset, f.length, f.crc
 	}

@@ -68,8 +68,13 @@ const (
 	// KindDowngrade makes the exclusive grant Token of Lock a shared one: request, Lock, Token.
 	KindDowngrade Kind = 24
 
+	// KindAlready answers a request whose end was reached before: File was bound to Lock, or
+	// sealed, already: request, Lock, Token, File, Generation, Offset. It changes nothing but
+	// leaves a receipt, so that a late duplicate of the request does nothing either.
+	KindAlready Kind = 25
+
 	// MaxKind is the highest of them.
-	MaxKind = KindDowngrade
+	MaxKind = KindAlready
 )
 
 // Mode is how a lock is held: by one alone, or by any number together.

@@ -182,6 +182,8 @@ func (t *Table) mutate(r *Record) {
 	case KindSeal:
 		t.seal(r)
 		t.settle(r, receiptOf(r))
+	case KindAlready:
+		t.settle(r, receiptOf(r))
 	case KindQuarantine:
 		t.quarantine(r)
 	case KindForceClear:

@@ -17,10 +17,14 @@ import (
 )
 
 // Format and FeatureLevel are what this binary writes. A volume with a higher
-// format is refused; so is one whose CLUSTER asks for a higher feature level.
+// format is refused; so is one whose CLUSTER asks for a higher feature level, and
+// so are segments of the log that a binary with a higher one wrote.
+//
+// Level 2 has records that answer what was so already, and records that remember
+// what an ended binding used (package locktable).
 const (
 	Format       = 1
-	FeatureLevel = 1
+	FeatureLevel = 2
 )
 
 // ClusterID is the random identity of a volume.

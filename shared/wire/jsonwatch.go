@@ -126,9 +126,10 @@ func ParseEventWord(word string) (pb.EventKind, error) {
 	return k, nil
 }
 
-// watched says that events of this kind are told: which clients come and go is not.
+// watched says that events of this kind are told: which clients come and go is not, nor what
+// was so already.
 func watched(k pb.EventKind) bool {
-	return k != pb.EventKind_EVENT_KIND_NONE && k != pb.EventKind_EVENT_KIND_OPEN_CLIENT && k != pb.EventKind_EVENT_KIND_FORGET_CLIENT
+	return k != pb.EventKind_EVENT_KIND_NONE && k != pb.EventKind_EVENT_KIND_OPEN_CLIENT && k != pb.EventKind_EVENT_KIND_FORGET_CLIENT && k != pb.EventKind_EVENT_KIND_ALREADY
 }
 
 // EventWords are the words of what can be watched, in the order of their numbers.

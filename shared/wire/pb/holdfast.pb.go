@@ -374,7 +374,7 @@ func (HistoryWhy) EnumDescriptor() ([]byte, []int) {
 }
 
 // EventKind is what happened. Numbers are those of locktable.Kind, because an
-// event is a record of the log. 14 and 15 are sent to nobody so far.
+// event is a record of the log. 14, 15 and 25 are sent to nobody.
 type EventKind int32
 
 const (
@@ -406,6 +406,8 @@ const (
 	EventKind_EVENT_KIND_DOWNGRADE EventKind = 24
 	// Nothing is appended to this generation of the file any more.
 	EventKind_EVENT_KIND_SEAL EventKind = 20
+	// What was asked for was so already: nothing happened.
+	EventKind_EVENT_KIND_ALREADY EventKind = 25
 )
 
 // Enum value maps for EventKind.
@@ -433,6 +435,7 @@ var (
 		19: "EVENT_KIND_ASK",
 		24: "EVENT_KIND_DOWNGRADE",
 		20: "EVENT_KIND_SEAL",
+		25: "EVENT_KIND_ALREADY",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_NONE":          0,
@@ -457,6 +460,7 @@ var (
 		"EVENT_KIND_ASK":           19,
 		"EVENT_KIND_DOWNGRADE":     24,
 		"EVENT_KIND_SEAL":          20,
+		"EVENT_KIND_ALREADY":       25,
 	}
 )
 
@@ -7729,7 +7733,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
 	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
 	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
-	"\x13HISTORY_WHY_CLEARED\x10\x05*\x9d\x04\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\xb5\x04\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -7753,7 +7757,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x13EVENT_KIND_METADATA\x10\x12\x12\x12\n" +
 	"\x0eEVENT_KIND_ASK\x10\x13\x12\x18\n" +
 	"\x14EVENT_KIND_DOWNGRADE\x10\x18\x12\x13\n" +
-	"\x0fEVENT_KIND_SEAL\x10\x14*\x8c\x01\n" +
+	"\x0fEVENT_KIND_SEAL\x10\x14\x12\x16\n" +
+	"\x12EVENT_KIND_ALREADY\x10\x19*\x8c\x01\n" +
 	"\n" +
 	"LossReason\x12\x14\n" +
 	"\x10LOSS_REASON_NONE\x10\x00\x12\x17\n" +
