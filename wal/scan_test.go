@@ -129,6 +129,44 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
+// A block that reads as zeros is no end of the log, whatever it held: a header, a CLOSE or a
+// frame. Only the last frame, behind which nothing was written, proves nothing.
+func TestZeroedBlocks(t *testing.T) {
+	s := rotated(t)
+	last := s.log.seg
+	for i, name := range []string{s.log.mu.closed[0].Name, s.log.mu.closed[1].Name, last.name} {
+		clean := s.d.alive().bytes(name)
+		for off := 0; off < len(clean); off += BlockSize {
+			if allZero(clean[off : off+BlockSize]) {
+				continue
+			}
+			d := s.d.alive()
+			clear(d.bytes(name)[off : off+BlockSize])
+			r, _, err := scan(d, scanOptions())
+			switch {
+			case name == last.name && int64(off) == last.off-BlockSize:
+				if err != nil || r.End != s.after[s.acked-1] {
+					t.Errorf("the last frame zeroed: got %v, %v; want a torn tail", r.End, err)
+				}
+			case i == 0 && off == 0:
+				wantScanError(t, d, scanOptions(), ErrGap)
+			case !errors.Is(err, ErrCorrupt):
+				t.Errorf("%s at %d zeroed: got the end at %v of %v, %v; want ErrCorrupt", name, off, r.End, s.after[s.acked], err)
+			}
+		}
+	}
+}
+
+// A segment that was named and never used has no header and no CLOSE before it. Both are lost
+// where there is something in it.
+func TestUsedSegmentWithoutCloseAndHeader(t *testing.T) {
+	s := rotated(t)
+	d := s.d.alive()
+	clear(lastFrame(d.bytes(s.log.mu.closed[1].Name)))
+	clear(d.bytes(s.log.seg.name)[:BlockSize])
+	wantScanError(t, d, scanOptions(), ErrCorrupt)
+}
+
 // A damaged mark has no LSN of its own, yet the frame behind it proves that it was written.
 func TestDamagedMarkIsNoTornTail(t *testing.T) {
 	s := started(t, tiny)

@@ -16,7 +16,7 @@ func (s *scanner) segment(i int) (more bool, err error) {
 		return false, nil
 	}
 	if !g.headed {
-		return false, nil // the open segment, empty; its closed predecessor was checked with it
+		return false, s.unused(i) // the open segment, empty; its closed predecessor was checked with it
 	}
 	if i+1 < len(s.segs) && s.segs[i+1].First-1 <= s.opt.Resume.LSN && s.endsBefore(i) {
 		s.pos = Position{LSN: s.segs[i+1].First - 1, Chain: s.segs[i+1].Header.Chain}
@@ -54,11 +54,31 @@ func (s *scanner) segment(i int) (more bool, err error) {
 	case !closed:
 		// The owner stopped between naming the successor and CLOSE: this is the
 		// open segment, and the file behind it was never used.
+		if err := s.unused(i + 1); err != nil {
+			return false, err
+		}
 		_ = next.file.Close() // only read
 		s.segs = s.segs[:i+1]
 		return false, nil
 	}
 	return true, nil
+}
+
+// unused verifies that segment i, which has no header, holds nothing but zeros. The
+// header is durable before the first frame is written, so anything in a segment without
+// one proves that its header was there and is lost.
+func (s *scanner) unused(i int) error {
+	g := &s.segs[i]
+	content := s.buffer(int(g.Size))
+	if err := readFull(g.file, content, 0); err != nil {
+		return s.damage(i, 0, "read", err)
+	}
+	for off := 0; off < len(content); off += BlockSize {
+		if !allZero(content[off : off+BlockSize]) {
+			return s.damage(i, 0, fmt.Sprintf("no header, but there is something at offset %d, which is written after the header is durable", off), ErrCorrupt)
+		}
+	}
+	return nil
 }
 
 // closeTail is how much of a closed segment's end holds its CLOSE: a segment is
