@@ -49,12 +49,12 @@ var takeoverMutants = []Mutant{
 		Name: "start-before-fence", Also: "M4, READ_BEFORE_FENCE",
 		Rule: "set the fence, then read START through the same descriptor (DESIGN 3.3, 2)",
 		Edits: []Edit{
-			{"shared/volume/fence.go", `	if err := setFlag(f, by, nonce); err != nil {`, `	s, err = readStart(ctx, f, d)
+			{"shared/volume/fence.go", `	if err := setFlag(f, by, nonce); err != nil {`, `	s, err = readProvenStart(ctx, fsys, f, d)
 	if err != nil {
 		return nil, err
 	}
 	if err := setFlag(f, by, nonce); err != nil {`},
-			{"shared/volume/fence.go", `	return readStart(ctx, f, d)
+			{"shared/volume/fence.go", `	return readProvenStart(ctx, fsys, f, d)
 `, `	return s, nil
 `},
 		},

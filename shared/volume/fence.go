@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -175,6 +176,93 @@ func readStart(ctx context.Context, f File, e cluster.Epoch) (*start, error) {
 	}
 }
 
+// readProvenStart is readStart, and takes START for absent only where the reign's own log
+// says nothing else. A START that reads as zeros although the log has records of the reign
+// is read again, then refused: it is lost.
+func readProvenStart(ctx context.Context, fsys FS, f File, e cluster.Epoch) (*start, error) {
+	for try := 1; ; try++ {
+		s, err := readStart(ctx, f, e)
+		if s != nil || err != nil {
+			return s, err
+		}
+		name, lsn, err := ownRecord(fsys, e)
+		if err != nil {
+			return nil, fmt.Errorf("epoch %d has no START, and its log cannot be read: %w", e, err)
+		}
+		if name == "" {
+			return nil, nil
+		}
+		if try == retries {
+			return nil, fmt.Errorf("%w: epoch %d: %w: it reads as zeros, but %s has LSN %d of that epoch", ErrDamaged, e, errStartLost, name, lsn)
+		}
+		if err := pause(ctx, retryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// errStartLost says that a reign has no START and must have had one.
+var errStartLost = errors.New("START is lost")
+
+// ownRecord finds a record of epoch e in that epoch's own log and returns its segment and
+// LSN; name is "" where there is none. A reign logs such a record only after START is durable
+// and a check has passed: one whose fence was set before cannot log any. Without START there
+// are at most copies of older records, in frames of this epoch.
+func ownRecord(fsys FS, e cluster.Epoch) (name string, lsn cluster.LSN, err error) {
+	entries, err := fsys.ReadDir(epochDir(e))
+	if err != nil {
+		return "", 0, err
+	}
+	for _, x := range entries {
+		if _, ok := wal.ParseSegmentName(x.Name); !ok {
+			continue
+		}
+		name := epochDir(e) + "/" + x.Name
+		lsn, err := recordOf(fsys, name, e)
+		if err = ignoreMissing(err); err != nil || lsn != 0 { // a listing may be old
+			return name, lsn, err
+		}
+	}
+	return "", 0, nil
+}
+
+// recordOf returns the LSN of a record of epoch e in a segment that e wrote, or 0.
+func recordOf(fsys FS, name string, e cluster.Epoch) (lsn cluster.LSN, err error) {
+	f, err := fsys.Open(name, FlagDirect)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil || info.Size < BlockSize {
+		return 0, err
+	}
+	content := AlignedBuffer(int(info.Size / BlockSize * BlockSize))
+	if err := readBlock(f, content[:BlockSize], 0); err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	if h, err := wal.DecodeSegmentHeader(content); err != nil || h.Epoch != e {
+		return 0, nil // linked, or not in use
+	}
+	if err := readBlock(f, content, 0); err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	var decoder locktable.Decoder
+	for off := wal.BlockSize; off < len(content); {
+		_, entries, size, err := wal.DecodeFrame(content[off:])
+		if err != nil {
+			break
+		}
+		for _, x := range entries {
+			if rec, err := decoder.DecodeHeader(x.Header); err == nil && rec.Epoch == e {
+				return rec.LSN, nil
+			}
+		}
+		off += (size + wal.BlockSize - 1) / wal.BlockSize * wal.BlockSize
+	}
+	return 0, nil
+}
+
 // fenceReign sets the fence of reign d and then, through the same descriptor,
 // reads whether it had started. The order is what makes it safe: a reign whose
 // START is durable only after its fence was set finds the fence in its first check.
@@ -200,7 +288,7 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 	if err := setFlag(f, by, nonce); err != nil {
 		return nil, fmt.Errorf("fence epoch %d: %w", d, err)
 	}
-	return readStart(ctx, f, d)
+	return readProvenStart(ctx, fsys, f, d)
 }
 
 // setFlag sets the flag of an open fence, durably.

@@ -304,8 +304,12 @@ func (k *fsck) epoch(e *epochState) {
 	case e.fenceErr != nil:
 		say("fence-damaged", dir+"/"+fenceName, advice, "%v", e.fenceErr)
 	case e.startErr != nil:
+		code := "start-damaged"
+		if errors.Is(e.startErr, errStartLost) {
+			code = "start-missing"
+		}
 		k.add(Finding{
-			Severity: map[bool]Severity{true: SeverityError, false: SeverityWarning}[decides], Code: "start-damaged",
+			Severity: map[bool]Severity{true: SeverityError, false: SeverityWarning}[decides], Code: code,
 			Path: dir + "/" + fenceName, Offset: fenceSpacing, Problem: e.startErr.Error(), Advice: advice,
 		})
 	}

@@ -28,7 +28,7 @@ type epochState struct {
 	by       cluster.Epoch // who set the fence, as far as the flag says
 	byErr    bool          // it is set, and its flag does not say by whom
 	start    *start        // nil: absent or unknown
-	startErr error         // START is neither absent nor valid
+	startErr error         // START is neither absent nor valid, or lost
 	claim    claimFile
 	claimErr error
 }
@@ -83,7 +83,7 @@ func (e *epochState) readFence(ctx context.Context, fsys FS) error {
 	}
 	by, ok := decodeFlag(flag)
 	e.fenced, e.by, e.byErr = !allZero(flag), by, !ok && !allZero(flag)
-	e.start, e.startErr = readStart(ctx, f, e.epoch)
+	e.start, e.startErr = readProvenStart(ctx, fsys, f, e.epoch)
 	return context.Cause(ctx)
 }
 
