@@ -171,6 +171,7 @@ func TestHouse(t *testing.T) {
 		{"every file has its header", filesHaveTheirHeader},
 		{"functions are short", functionsAreShort},
 		{"nobody sleeps", nobodySleeps},
+		{"ages have nothing to do with the time of day", agesAreMonotonic},
 		{"nothing happens at init", nothingHappensAtInit},
 		{"no state is global", noStateIsGlobal},
 		{"no table is changed", noTableIsChanged},
@@ -282,6 +283,37 @@ func nobodySleeps(t *testing.T, all []*source) {
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && called(call) == "time.Sleep" {
 				t.Errorf("%s: time.Sleep: wait for what you wait for, or for a context", s.at(n))
+			}
+			return true
+		})
+	}
+}
+
+// agesAreMonotonic refuses ages that follow the time of day, which operators and NTP set: a
+// time made of a number has no monotonic reading, and so has none that was made a number.
+func agesAreMonotonic(t *testing.T, all []*source) {
+	for _, s := range all {
+		if !product(s) || within(s.dir, "cmd/holdfast-bench", "cmd/holdfast/cli", "cmd/holdfast/offline") {
+			continue // these tell people how old what stands in a file is
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			switch sel.Sel.Name {
+			case "UnixNano":
+				t.Errorf("%s: UnixNano is for ages, and this one follows the time of day: keep a time.Time, or a duration since one", s.at(n))
+			case "Sub", "Since", "Until":
+				for _, x := range append(slices.Clone(call.Args), sel.X) {
+					if made, ok := x.(*ast.CallExpr); ok && strings.HasPrefix(called(made), "time.Unix") {
+						t.Errorf("%s: %s of a time made of a number follows the time of day", s.at(n), sel.Sel.Name)
+					}
+				}
 			}
 			return true
 		})

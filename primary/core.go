@@ -129,7 +129,7 @@ func (c *core) round() {
 	if c.spare != nil {
 		// With a batch in flight there is progress when that has come through. Rounds that
 		// only decide more would hide a log that hangs.
-		c.p.progress.Store(now.UnixNano())
+		c.p.progress.Store(int64(now.Sub(c.p.began)))
 	}
 	if !c.left() {
 		c.calls = c.p.queue.take(c.free[:0])

@@ -67,8 +67,9 @@ type Primary struct {
 
 	state    atomic.Int32 // a State
 	quorum   atomic.Bool
-	progress atomic.Int64 // unix nanoseconds of the core loop's last round with nothing in flight
-	checked  atomic.Int64 // unix nanoseconds of the last passed check
+	began    time.Time    // with its monotonic reading: ages are counted from here, not from the time of day
+	progress atomic.Int64 // nanoseconds since began, at the core loop's last round with nothing in flight
+	checked  atomic.Int64 // nanoseconds since began, at the last passed check
 	logBytes atomic.Int64 // of log behind the last checkpoint
 	logLimit atomic.Int64 // of logBytes, for the next one
 	end      atomic.Uint64
@@ -122,7 +123,7 @@ func New(reign *volume.Reign, opt Options) *Primary {
 		opt.ViewInterval = 5 * time.Second
 	}
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(reign.Epoch())).Logger()
-	p := &Primary{opt: opt, reign: reign, warm: opt.Warm}
+	p := &Primary{opt: opt, reign: reign, warm: opt.Warm, began: time.Now()}
 	p.queue.wake = make(chan struct{}, 1)
 	p.serving = make(chan struct{})
 	p.wake.segments = make(chan struct{}, 1)
@@ -196,9 +197,11 @@ func (p *Primary) State() State {
 // LSN is the last one that was committed.
 func (p *Primary) LSN() cluster.LSN { return cluster.LSN(p.end.Load()) }
 
-// Ages are how long ago the core loop made a round and the volume passed a check.
+// Ages are how long ago the core loop made a round and the volume passed a check. A step
+// of the time of day changes neither.
 func (p *Primary) Ages(now time.Time) (progress, check time.Duration) {
-	return now.Sub(time.Unix(0, p.progress.Load())), now.Sub(time.Unix(0, p.checked.Load()))
+	age := now.Sub(p.began)
+	return age - time.Duration(p.progress.Load()), age - time.Duration(p.checked.Load())
 }
 
 // SetQuorum tells whether a majority hears this primary. Without it every call
@@ -215,7 +218,7 @@ func (p *Primary) check() error {
 	if err := p.reign.Check(); err != nil {
 		return err
 	}
-	p.checked.Store(time.Now().UnixNano())
+	p.checked.Store(int64(time.Since(p.began)))
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.unread, p.adopted = a.Unread, a.End.LSN
 	p.history.adopt(a.Ends, a.End.LSN)
 	p.setLogLimit(a.BaseBytes)
-	p.checked.Store(time.Now().UnixNano())
+	p.checked.Store(int64(time.Since(p.began)))
 	p.opt.Log.Info().Msg("takeover: started")
 	p.wg.Go(p.watch) // what is left may take as long as the longest lease
 	p.warm = nil

@@ -29,7 +29,7 @@ var commitMutants = []Mutant{
 		Rule: "a check counts only for those who waited before it began (RELIABILITY H14)",
 		Edits: []Edit{{"primary/primary.go",
 			"	if err := p.reign.Check(); err != nil {\n		return err\n	}\n	p.checked",
-			"	if time.Since(time.Unix(0, p.checked.Load())) < 5*time.Millisecond {\n		return p.reign.Err()\n	}\n	if err := p.reign.Check(); err != nil {\n		return err\n	}\n	p.checked"}},
+			"	if time.Since(p.began)-time.Duration(p.checked.Load()) < 5*time.Millisecond {\n		return p.reign.Err()\n	}\n	if err := p.reign.Check(); err != nil {\n		return err\n	}\n	p.checked"}},
 		By: everyCall(), Fast: true,
 	},
 	{
