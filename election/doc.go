@@ -26,6 +26,7 @@
 // A live primary answers within Suspicion in the role fencing or primary, and
 // is not stalled. Stalled needs proof by one's own storage: its last check is
 // older than StorageTimeout while ours is fresh, or its core loop stands still
-// while our own write went through meanwhile. When the whole share stalls
+// while our own write went through meanwhile, or a call of its takeover has not
+// come back for StorageTimeout while ours is fresh. When the whole share stalls
 // nobody has that proof and everybody waits.
 package election

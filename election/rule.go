@@ -180,11 +180,14 @@ func (in *Poll) goesFirst(v *Voter) bool {
 	})
 }
 
-// stalled says that a primary answers but cannot serve, judged by somebody
-// whose own last write to the volume is own old. See the package doc.
+// stalled says that a primary, serving or not yet, answers but cannot get on, judged by
+// somebody whose own last write to the volume is own old. See the package doc.
 func stalled(t cluster.Timing, st Status, own time.Duration) bool {
 	if st.Storage > t.StorageTimeout && own < t.StorageTimeout/2 {
 		return true
+	}
+	if st.Role == RoleFencing {
+		return st.Progress > t.StorageTimeout && own < t.StorageTimeout/2
 	}
 	return st.Role == RolePrimary && st.Progress > t.Suspicion+t.QuorumTimeout && own < st.Progress
 }

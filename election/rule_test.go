@@ -59,6 +59,8 @@ func primaries() []ruling {
 	fencing := election.Status{Role: election.RoleFencing, Epoch: 4}
 	stuck := election.Status{Role: election.RolePrimary, Progress: 2 * second}
 	noVolume := election.Status{Able: true, Storage: stale}
+	waiting := election.Status{Role: election.RoleFencing, Epoch: 4, Progress: 4 * second}
+	hanging := election.Status{Role: election.RoleFencing, Epoch: 4, Progress: stale}
 	return []ruling{
 		{"1. Who is not able yields", poll{Self: 1, Storage: stale, Voters: voters(voted(2, unable), voted(3, unable))}, election.Yield},
 		{"2. A conflicted voter does not count", poll{Voters: voters(gives(1, election.Conflicted), gives(3, election.Silent))}, election.Undecided},
@@ -71,6 +73,9 @@ func primaries() []ruling {
 		{"3. A live primary forbids in any order", poll{Order: election.AnyOrder, Voters: voters(voted(1, unable), voted(3, primary))}, election.Yield},
 		{"3. A stuck primary does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, stuck))}, election.Reign},
 		{"3. A stuck primary forbids without proof that the share works", poll{Storage: 3 * second, Voters: voters(gives(1, election.Silent), voted(3, stuck))}, election.Yield},
+		{"3. A takeover that waits for the volume forbids", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, waiting))}, election.Yield},
+		{"3. A takeover that hangs does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, hanging))}, election.Reign},
+		{"3. A takeover that hangs forbids without proof that the share works", poll{Storage: 3 * second, Voters: voters(gives(1, election.Silent), voted(3, hanging))}, election.Yield},
 		{"4. Who hears a live primary forbids", poll{Voters: voters(gives(1, election.Silent), hears(3, 1))}, election.Yield},
 		{"4. A primary that votes has its own word", poll{Voters: voters(voted(1, unable), hears(3, 1))}, election.Reign},
 		{"4. A primary that may still vote is waited for", poll{Voters: voters(gives(1, election.Waiting), hears(3, 1))}, election.Undecided},

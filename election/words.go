@@ -63,7 +63,8 @@ type Status struct {
 	// what other servers see is also false without a majority, in back-off, with
 	// old storage, in a nonce conflict and while it reigns.
 	Able bool
-	// Progress is how long ago the core loop made a round. It counts in RolePrimary only.
+	// Progress is how long ago the core loop made a round, in RolePrimary; in RoleFencing,
+	// how long the takeover has waited for a call into the volume that has not come back.
 	Progress time.Duration
 	// Storage is how long ago a check or a probe of the volume succeeded.
 	Storage time.Duration

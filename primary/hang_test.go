@@ -99,3 +99,53 @@ func TestHungLogIsNoProgress(t *testing.T) {
 		})
 	}
 }
+
+// A check that does not come back is none, also where others do: idle or not, somebody waits
+// for that one.
+func TestHungCheckIsNoCheck(t *testing.T) {
+	for name, hangs := range map[string]volumetest.Hook{
+		"of the fence": volumetest.AtOp(volumetest.OpReadAt, "epochs/0000000001/fence", 1, volumetest.Pause(volumetest.NewGate())),
+		"of its path":  volumetest.AtOp(volumetest.OpLstat, "epochs/0000000001/fence", 1, volumetest.Pause(volumetest.NewGate())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := serve(t, newDisk(t), 1, primary.Options{})
+				x.host.SetHook(hangs)
+				time.Sleep(2 * time.Second)
+				for i := range 6 { // commits go on, each with a check of its own
+					time.Sleep(time.Second)
+					x.ok(acquire("c", cluster.RequestID(i+1), cluster.LockName(fmt.Sprint("l", i)), 0))
+				}
+				if progress, check := x.p.Ages(time.Now()); progress > time.Second || check < 6*time.Second {
+					t.Errorf("progress %v ago, a check %v ago, while one has hung for 7 s", progress, check)
+				}
+				x.kill()
+			})
+		})
+	}
+}
+
+// A takeover tells how long it waits for the volume, and not how long it waits on purpose.
+func TestTakeoverTellsWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		serve(t, d, 1, primary.Options{}).kill()
+		timing := cluster.DefaultTiming()
+		timing.Staleness, timing.FencingPeriod = 5*time.Second, 10*time.Second
+		x := claim(t, d, 2, primary.Options{Timing: timing})
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpReadDir, "epochs/0000000001", 1, volumetest.Pause(gate)))
+		time.Sleep(9 * time.Second)
+		if d := x.p.Unanswered(time.Now()); x.p.State() != primary.StateFencing || d != 0 {
+			t.Errorf("in the fencing period (state %v) it waits for the volume, for %v", x.p.State(), d)
+		}
+		<-gate.Arrived()
+		time.Sleep(3 * time.Second)
+		if d := x.p.Unanswered(time.Now()); d < 2*time.Second {
+			t.Errorf("in a call that has hung for 3 s it waits for %v", d)
+		}
+		gate.Resume()
+		x.serving().ok(acquire("c", 1, "l", 0))
+		x.end()
+	})
+}

@@ -197,12 +197,17 @@ func (p *Primary) State() State {
 // LSN is the last one that was committed.
 func (p *Primary) LSN() cluster.LSN { return cluster.LSN(p.end.Load()) }
 
-// Ages are how long ago the core loop made a round and the volume passed a check. A step
-// of the time of day changes neither.
+// Ages are how long ago the core loop made a round and the volume passed a check. A check
+// that does not come back counts from its beginning, whatever others say meanwhile. A step of
+// the time of day changes neither.
 func (p *Primary) Ages(now time.Time) (progress, check time.Duration) {
 	age := now.Sub(p.began)
-	return age - time.Duration(p.progress.Load()), age - time.Duration(p.checked.Load())
+	return age - time.Duration(p.progress.Load()), max(age-time.Duration(p.checked.Load()), p.reign.Unchecked(now))
 }
+
+// Unanswered is how long a takeover has waited for a call into the volume that has not come
+// back: 0 in the waits that it makes by itself, and in its work in memory.
+func (p *Primary) Unanswered(now time.Time) time.Duration { return p.reign.Unanswered(now) }
 
 // SetQuorum tells whether a majority hears this primary. Without it every call
 // is answered NO_QUORUM and the serving clock stands still.

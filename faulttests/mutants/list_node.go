@@ -12,4 +12,30 @@ var nodeMutants = []Mutant{
 		By:   unit("primary", "TestAgesDoNotFollowTheTimeOfDay"),
 		Dies: "the time of day went by",
 	},
+	{
+		Name: "hung-takeover-forbids", Also: "B6",
+		Rule: "a takeover in which a call does not come back for the storage timeout is no reason to yield (DESIGN 2)",
+		Edits: []Edit{{"election/rule.go",
+			"		return st.Progress > t.StorageTimeout && own", "		return false && own"}},
+		By:   unit("election", "TestDecide"),
+		Dies: "A takeover that hangs does not forbid",
+	},
+	{
+		Name: "hung-takeover-untold", Also: "B6",
+		Rule: "a takeover tells for how long it has waited for the volume (DESIGN 2)",
+		Edits: []Edit{
+			{"shared/volume/claim.go", "v: v.watched(), epoch", "v: v, epoch"},
+			{"shared/volume/reign.go", "{ return r.v.calls.oldest(now) }", "{ return 0 }"},
+		},
+		By:   unit(simulation, "TestTakeoverThatHangsIsTakenOver"),
+		Dies: "with the hang: primaries after",
+	},
+	{
+		Name: "hung-check-unseen", Also: "B6",
+		Rule: "a check that does not come back is as old as its beginning, whatever other checks say (DESIGN 2)",
+		Edits: []Edit{{"primary/primary.go",
+			"max(age-time.Duration(p.checked.Load()), p.reign.Unchecked(now))", "age - time.Duration(p.checked.Load())"}},
+		By:   unit("primary", "TestHungCheckIsNoCheck"),
+		Dies: "a check .* ago, while one has hung for 7 s",
+	},
 }

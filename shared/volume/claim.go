@@ -171,9 +171,9 @@ func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Reign, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.lock.Unlock())
 	}
-	r := &Reign{v: v, epoch: e, nonce: p.nonce, path: epochDir(e), lock: p.lock}
+	r := &Reign{v: v.watched(), epoch: e, nonce: p.nonce, path: epochDir(e), lock: p.lock}
 	r.life, r.end = context.WithCancelCause(context.Background())
-	if err := v.confirmClaim(r); err != nil {
+	if err := r.v.confirmClaim(r); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim epoch %d: %w", e, err), r.Release())
 	}
 	return r, nil

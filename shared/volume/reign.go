@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -27,6 +28,8 @@ type Reign struct {
 	fence      File
 	fenceInode uint64
 
+	checks calls // under way
+
 	// bufs holds one block per goroutine that checks at the same time.
 	bufs sync.Pool
 
@@ -44,6 +47,13 @@ func (r *Reign) Cluster() ClusterID { return r.v.cluster.ID }
 
 // Kind is the filesystem's.
 func (r *Reign) Kind() Kind { return r.v.fs.Kind() }
+
+// Unanswered is how long ago the oldest of this reign's calls into the filesystem began that
+// has not come back, 0 while none is under way. Pauses and work in memory do not count.
+func (r *Reign) Unanswered(now time.Time) time.Duration { return r.v.calls.oldest(now) }
+
+// Unchecked is the same for checks, of the fence and of its path.
+func (r *Reign) Unchecked(now time.Time) time.Duration { return r.checks.oldest(now) }
 
 // Context dies with the reign.
 func (r *Reign) Context() context.Context { return r.life }
@@ -83,6 +93,7 @@ func (r *Reign) Check() error {
 	if err := r.Err(); err != nil {
 		return err
 	}
+	defer r.checks.end(r.checks.begin())
 	buf, ok := r.bufs.Get().(*[]byte)
 	if !ok {
 		b := AlignedBuffer(BlockSize)
@@ -110,6 +121,7 @@ func (r *Reign) Check() error {
 // leads to the same inode and CLUSTER names the same cluster. Inodes are
 // compared only here, within one process and mount.
 func (r *Reign) CheckPath() error {
+	defer r.checks.end(r.checks.begin())
 	info, err := r.v.fs.Lstat(r.path + "/" + fenceName)
 	if err != nil {
 		return r.Depose(fmt.Errorf("check: the fence's name: %w", err))

@@ -106,6 +106,7 @@ type Volume struct {
 	opt     Options
 	cluster Cluster
 	guard   Lock
+	calls   *calls // of a reign; nil elsewhere
 }
 
 // Open opens the volume for a server and takes the guard of its ID, which is
@@ -129,6 +130,14 @@ func Open(fsys FS, opt Options) (*Volume, error) {
 		return nil, err
 	}
 	return v, nil
+}
+
+// watched is the same volume for one reign, which counts its calls.
+func (v *Volume) watched() *Volume {
+	w := *v
+	w.calls = &calls{}
+	w.fs = watchedFS{v.fs, w.calls}
+	return &w
 }
 
 func takeGuard(fsys FS, id cluster.ServerID) (Lock, error) {

@@ -401,9 +401,18 @@ func (n *Node) self() election.Status {
 	if p != nil {
 		s.Epoch = p.Epoch() // a higher one is somebody else's, or burned
 	}
-	if p != nil && p.State() == primary.StateServing {
+	switch {
+	case p == nil:
+	case p.State() == primary.StateServing:
 		s.Progress, s.Storage = p.Ages(now)
 		s.LSN, s.Beat = p.LSN(), n.mu.beat
+	case p.State() == primary.StateFencing:
+		// Another server takes over from a takeover that hangs. What that does late, after
+		// other reigns even, breaks nothing: in the epochs below its own it sets fences, which
+		// whoever follows has set, too; all else it writes into its own epoch's directory, whose
+		// fence was set before anybody looked for its START. A START that comes later begins a
+		// reign that has told nobody anything.
+		s.Progress = p.Unanswered(now)
 	}
 	return s
 }

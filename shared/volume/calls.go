@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// calls knows since when calls into the filesystem are under way. The zero value is ready.
+type calls struct {
+	mu struct {
+		sync.Mutex
+		began []time.Time // zero: a free place
+	}
+}
+
+// begin notes that a call begins, and returns its place for end.
+func (c *calls) begin() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.mu.began, time.Time.IsZero)
+	if i < 0 {
+		i = len(c.mu.began)
+		c.mu.began = append(c.mu.began, time.Time{})
+	}
+	c.mu.began[i] = time.Now()
+	return i
+}
+
+func (c *calls) end(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.began[i] = time.Time{}
+}
+
+// oldest is how long ago the oldest call began that has not come back, 0 where there is none.
+func (c *calls) oldest(now time.Time) (age time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, began := range c.mu.began {
+		if !began.IsZero() {
+			age = max(age, now.Sub(began))
+		}
+	}
+	return age
+}
+
+// watchedFS counts the calls that are under way.
+type watchedFS struct {
+	FS
+	calls *calls
+}
+
+// Open opens a file whose calls are counted, too.
+func (w watchedFS) Open(name string, flag Flag) (File, error) {
+	defer w.calls.end(w.calls.begin())
+	f, err := w.FS.Open(name, flag)
+	if err != nil {
+		return nil, err
+	}
+	return watchedFile{f, w.calls}, nil
+}
+
+// Mkdir is FS.Mkdir.
+func (w watchedFS) Mkdir(name string) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Mkdir(name)
+}
+
+// Rename is FS.Rename.
+func (w watchedFS) Rename(oldName, newName string) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Rename(oldName, newName)
+}
+
+// Link is FS.Link.
+func (w watchedFS) Link(oldName, newName string) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Link(oldName, newName)
+}
+
+// Remove is FS.Remove.
+func (w watchedFS) Remove(name string) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Remove(name)
+}
+
+// ReadDir is FS.ReadDir.
+func (w watchedFS) ReadDir(name string) ([]Entry, error) {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.ReadDir(name)
+}
+
+// Lstat is FS.Lstat.
+func (w watchedFS) Lstat(name string) (Info, error) {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Lstat(name)
+}
+
+// SyncDir is FS.SyncDir.
+func (w watchedFS) SyncDir(name string) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.SyncDir(name)
+}
+
+// TryLock is FS.TryLock.
+func (w watchedFS) TryLock(name string) (Lock, error) {
+	defer w.calls.end(w.calls.begin())
+	l, err := w.FS.TryLock(name)
+	if err != nil {
+		return nil, err
+	}
+	return watchedLock{l, w.calls}, nil
+}
+
+// Replace is FS.Replace.
+func (w watchedFS) Replace(name string, write func(io.Writer) error) error {
+	defer w.calls.end(w.calls.begin())
+	return w.FS.Replace(name, write)
+}
+
+type watchedFile struct {
+	File
+	calls *calls
+}
+
+// ReadAt is File.ReadAt.
+func (w watchedFile) ReadAt(b []byte, off int64) (int, error) {
+	defer w.calls.end(w.calls.begin())
+	return w.File.ReadAt(b, off)
+}
+
+// WriteAt is File.WriteAt.
+func (w watchedFile) WriteAt(b []byte, off int64) (int, error) {
+	defer w.calls.end(w.calls.begin())
+	return w.File.WriteAt(b, off)
+}
+
+// Sync is File.Sync.
+func (w watchedFile) Sync() error {
+	defer w.calls.end(w.calls.begin())
+	return w.File.Sync()
+}
+
+// Datasync is File.Datasync.
+func (w watchedFile) Datasync() error {
+	defer w.calls.end(w.calls.begin())
+	return w.File.Datasync()
+}
+
+// Stat is File.Stat.
+func (w watchedFile) Stat() (Info, error) {
+	defer w.calls.end(w.calls.begin())
+	return w.File.Stat()
+}
+
+// Close is File.Close.
+func (w watchedFile) Close() error {
+	defer w.calls.end(w.calls.begin())
+	return w.File.Close()
+}
+
+type watchedLock struct {
+	Lock
+	calls *calls
+}
+
+// Unlock is Lock.Unlock.
+func (w watchedLock) Unlock() error {
+	defer w.calls.end(w.calls.begin())
+	return w.Lock.Unlock()
+}
