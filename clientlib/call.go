@@ -90,6 +90,9 @@ func judge[R reply](r R, err error) verdict {
 			err:  e, primary: e.Primary, retryAfter: e.RetryAfter,
 		}
 	}
+	if other, ok := estranged(err); ok {
+		return verdict{unsent: true, over: true, err: other}
+	}
 	switch status.Code(err) {
 	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
 		// The transport refused it and would again.
@@ -151,7 +154,9 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		} else {
 			if to = c.servers.primary(); to == nil {
 				f := c.servers.locate(ctx)
-				to, takeover = f.to, f.takeover
+				if to, takeover = f.to, f.takeover; f.lost {
+					return none, k.fail(f.err)
+				}
 				if to == nil && f.err != nil {
 					v.err = f.err
 				}
@@ -294,7 +299,7 @@ func attempt[R reply](
 	k.unknown = true // until an answer says otherwise
 	k.tries++
 	r, err := send(mctx, to.stub)
-	v = judge(r, err)
+	v = judge(r, to.met(r, err))
 	if v.final || v.unsent {
 		to.heard.Store(int64(c.opt.Clock.Now()))
 	}
@@ -328,7 +333,7 @@ func fly[R reply](
 		return r, v, false
 	}
 	k.tries++
-	v = judge(r, err)
+	v = judge(r, s.to.met(r, err))
 	if v.final && v.err == nil {
 		c.settled(k, s.to, r, before)
 		return r, v, true

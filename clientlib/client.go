@@ -54,11 +54,11 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{opt: o, cut: make(chan struct{}), gone: make(chan struct{}), holder: o.Holder.proto()}
 	c.main = newSeat(c)
-	if c.servers, err = newServers(o); err != nil {
+	c.keep = newKeeper(c)
+	if c.servers, err = newServers(o, c.keep.estranged); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.keep = newKeeper(c)
 	if o.ClientID != "" {
 		c.main.mu.who = newIdentity(o.ClientID, true, o.FirstRequest)
 	}

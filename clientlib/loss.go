@@ -34,6 +34,9 @@ const (
 	LossNotRenewed LossReason = "not_renewed"
 	// LossForgotten: the service does not know this client any more, and so none of its locks.
 	LossForgotten LossReason = "forgotten"
+	// LossOtherCluster: all servers that are known belong to another cluster by now, see
+	// ErrOtherCluster. Nobody there knows the lock.
+	LossOtherCluster LossReason = "other_cluster"
 	// LossClosed: the Client was closed and nobody watches the lease.
 	LossClosed LossReason = "closed"
 )

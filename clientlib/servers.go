@@ -35,9 +35,10 @@ const (
 
 // server is one server and the connection to it.
 type server struct {
-	addr string
-	conn *grpc.ClientConn
-	stub pb.LockServiceClient
+	addr  string
+	conn  *grpc.ClientConn
+	stub  pb.LockServiceClient
+	meant *meant // of all servers
 	// heard is when it last answered anything, on the client's clock.
 	heard atomic.Int64
 	pulse pulse // of its watches
@@ -56,11 +57,13 @@ type server struct {
 // servers knows the servers and which one is believed to be primary. The belief
 // costs time when it is wrong, nothing else.
 type servers struct {
-	dial   []grpc.DialOption
-	clock  Clock
-	listed int // the first so many of mu.all are the user's endpoints
-	rounds sync.WaitGroup
-	belief atomic.Pointer[belief] // never nil
+	dial      []grpc.DialOption
+	clock     Clock
+	meant     meant
+	estranged func(error) // is told when every server belongs to another cluster
+	listed    int         // the first so many of mu.all are the user's endpoints
+	rounds    sync.WaitGroup
+	belief    atomic.Pointer[belief] // never nil
 
 	mu struct {
 		sync.Mutex
@@ -87,8 +90,10 @@ const (
 	quietWait = time.Minute
 )
 
-func newServers(o Options) (*servers, error) {
-	s := &servers{clock: o.Clock, dial: append([]grpc.DialOption{
+func newServers(o Options, estranged func(error)) (*servers, error) {
+	s := &servers{clock: o.Clock, estranged: estranged}
+	s.dial = append([]grpc.DialOption{
+		grpc.WithPerRPCCredentials(&s.meant),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// A proxy for the web is not the way to a lock service.
 		grpc.WithNoProxy(),
@@ -101,7 +106,7 @@ func newServers(o Options) (*servers, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: quietWait, Timeout: unackedWait}),
-	}, o.DialOptions...)}
+	}, o.DialOptions...)
 	s.belief.Store(&belief{})
 	for _, addr := range o.Endpoints {
 		if _, err := s.add(addr); err != nil {
@@ -132,7 +137,7 @@ func (s *servers) add(addr string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 	}
-	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), pulse: pulse{asking: make(chan struct{}, 1)}}
+	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), meant: &s.meant, pulse: pulse{asking: make(chan struct{}, 1)}}
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
 }
@@ -209,6 +214,9 @@ type finding struct {
 	// takeover says that some server is about to become primary.
 	takeover bool
 	err      error // why a server did not answer
+	// others counts the servers of other clusters. Where all are, nobody is to be found.
+	others int
+	lost   bool
 }
 
 // rank orders findings of one epoch.
@@ -238,14 +246,14 @@ func (f finding) better(g finding) bool {
 
 // merge is the better of two, with what both know.
 func (f finding) merge(g finding) finding {
-	best, takeover, err := f, f.takeover || g.takeover, f.err
-	if err == nil {
+	best, takeover, others, err := f, f.takeover || g.takeover, f.others+g.others, f.err
+	if err == nil || g.others > 0 {
 		err = g.err
 	}
 	if g.better(f) {
 		best = g
 	}
-	best.takeover, best.err = takeover, err
+	best.takeover, best.others, best.err = takeover, others, err
 	return best
 }
 
@@ -308,6 +316,9 @@ func (s *servers) run(ctx context.Context, p *probe) {
 	if p.found.rank >= rankNamed {
 		s.believe(p.found.to, p.found.epoch)
 	}
+	if p.found.lost = p.found.others == len(all); p.found.lost {
+		s.estranged(p.found.err)
+	}
 	s.mu.Lock()
 	s.mu.probe = nil
 	s.mu.Unlock()
@@ -323,6 +334,9 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 			return finding{err: fmt.Errorf("%s: %w", v.addr, err)}
 		}
 		return finding{to: v, rank: rankDumb}
+	}
+	if err := v.met(r, nil); err != nil {
+		return finding{err: err, others: 1}
 	}
 	v.heard.Store(int64(s.clock.Now()))
 	f := finding{epoch: cluster.Epoch(r.GetEpoch())}

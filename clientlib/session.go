@@ -187,6 +187,9 @@ func (c *Client) judgeEnd(to *server, err error, welcomed bool) error {
 	if _, ok := errors.AsType[*wire.Error](err); ok {
 		return err
 	}
+	if other, ok := estranged(err); ok {
+		return other
+	}
 	switch code := status.Code(err); code {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err
@@ -263,7 +266,10 @@ func (s *session) land(b []byte) (told *pb.SessionResponse, err error) {
 	if err := proto.Unmarshal(b, m); err != nil {
 		return nil, err
 	}
-	if m.GetWelcome() != nil {
+	if w := m.GetWelcome(); w != nil {
+		if err := s.met(w); err != nil {
+			return nil, err
+		}
 		s.mu.Lock()
 		s.mu.welcome = true
 		s.mu.Unlock()
@@ -288,6 +294,21 @@ func (s *session) land(b []byte) (told *pb.SessionResponse, err error) {
 		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
 	}
 	return m, e
+}
+
+// met looks at who welcomes. A server that does not say, because it is older, is asked
+// beside: what came to it meanwhile is known to another cluster by no opened client's name.
+func (s *session) met(w *pb.SessionWelcome) error {
+	if w.GetClusterId() == "" {
+		s.c.background.Go(func() {
+			ctx, cancel := context.WithTimeout(s.stream.Context(), probeTime)
+			defer cancel()
+			if f := s.c.servers.ask(ctx, s.to); f.others > 0 {
+				s.fail(f.err)
+			}
+		})
+	}
+	return s.to.met(w, nil)
 }
 
 // landed has sent what was asked for while answers were handed out.

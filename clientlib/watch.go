@@ -114,6 +114,11 @@ func (w *watcher) run(ctx context.Context) error {
 		if served {
 			left, pause, began = budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}, time.Now()
 		}
+		if _, other := estranged(err); other {
+			if f := w.c.servers.locate(ctx); f.lost {
+				return f.err
+			}
+		}
 		v := judge((*pb.WatchResponse)(nil), err)
 		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.final && !cut {
 			return v.err
@@ -204,6 +209,9 @@ var (
 // attempt watches at one server until that ends. It says whether the server served us.
 func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (served bool, err error) {
 	w.k.tries++
+	if w.c.servers.meant.told.Load() == nil {
+		w.c.servers.locate(ctx) // so that no other cluster ever goes on where this one has ended
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := w.c.guard(ctx, to, func() { cancel(errSilent) })

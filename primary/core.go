@@ -18,6 +18,7 @@ import (
 type core struct {
 	p     *Primary
 	table *locktable.Table
+	mark  cluster.Mark // of the cluster
 
 	clock     servingClock
 	now       time.Duration // on the serving clock, when calls were taken last
@@ -54,7 +55,7 @@ type core struct {
 
 func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	c := &core{
-		p: p, table: table,
+		p: p, table: table, mark: cluster.MarkOf(p.reign.Cluster()),
 		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, slots: map[cluster.FileName]*slot{},
 		cur: &batch{}, spare: &batch{},
 		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1), always: make(chan struct{}),
@@ -314,6 +315,7 @@ func (c *core) unseen(q *locktable.Request) bool {
 // decide turns a request into records and an answer.
 func (c *core) decide(x *call, facts locktable.FileFacts) {
 	q := x.req
+	q.Mark = c.mark
 	recs, d := c.table.Decide(q, c.p.Epoch(), facts, c.recs[:0])
 	if len(recs) > 0 && q.Token != 0 {
 		c.hearHolder(q.Lock, q.Token) // an accepted use of the token
@@ -341,8 +343,17 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
 		c.answerAfter(x, d.Outcome, c.writingUnder(d.Outcome.Lock))
 	default:
-		c.answer(x, d.Outcome)
+		c.answer(x, c.estranged(q.Client, d.Outcome))
 	}
+}
+
+// estranged says of a client that is not known here where it is, if it can be told.
+func (c *core) estranged(client cluster.ClientID, out locktable.Outcome) locktable.Outcome {
+	if _, of := client.OpenedBy(); out.Status == cluster.StatusStaleRequest && of != 0 && of != c.mark {
+		out.Message = fmt.Sprintf("client %s belongs to another cluster than the one that is served here, %s: look at the addresses, or open a new client",
+			client, c.p.reign.Cluster())
+	}
+	return out
 }
 
 // maxJoined is how many calls wait for one place. Whoever asks again mostly does not
@@ -423,7 +434,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 		c.note(r)
 		c.followAppend(r, appended)
 	case locktable.KindOpenClient:
-		c.hearOf(cluster.OpenedClientID(r.LSN))
+		c.hearOf(cluster.OpenedClientID(r.LSN, r.Mark))
 	case locktable.KindUnbind, locktable.KindRotate:
 		c.dropSlot(r.File)
 	case locktable.KindForceClear:

@@ -260,7 +260,8 @@ func (c *core) renew(x *call) {
 func (c *core) keepAlive(x *call) {
 	id := x.req.Client
 	if id.Opened() && c.table.Presence(id) == nil {
-		c.answer(x, locktable.Outcome{Status: cluster.StatusStaleRequest, Client: id, Message: "the client was forgotten: open a new one"})
+		out := locktable.Outcome{Status: cluster.StatusStaleRequest, Client: id, Message: "the client was forgotten: open a new one"}
+		c.answer(x, c.estranged(id, out))
 		return
 	}
 	c.hear(id)

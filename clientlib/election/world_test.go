@@ -48,11 +48,14 @@ func inBubble(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 // newWorld starts the server.
-func newWorld(opts ...grpc.ServerOption) *world {
+func newWorld(opts ...grpc.ServerOption) *world { return newWorldOf(1, opts...) }
+
+// newWorldOf starts the server of a volume that the seed makes.
+func newWorldOf(seed byte, opts ...grpc.ServerOption) *world {
 	disk := volumetest.New(1)
 	host := disk.Host(1, volumetest.ProfileLocal())
 	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}}
-	random := rand.NewChaCha8([32]byte{1})
+	random := rand.NewChaCha8([32]byte{seed})
 	if _, err := volume.Init(context.Background(), host, members, random); err != nil {
 		panic(err)
 	}

@@ -117,7 +117,7 @@ func (x *reference) see(r *locktable.Record) {
 type badFunc = func(i Number, format string, args ...any)
 
 func (x *reference) open(r *locktable.Record, bad badFunc) {
-	id := cluster.OpenedClientID(r.LSN)
+	id := cluster.OpenedClientID(r.LSN, r.Mark)
 	if old, ok := x.nonces[r.Nonce]; ok && x.clients[old] != nil {
 		bad(I7, "nonce %#x opened client %s before", r.Nonce, old)
 	}

@@ -206,4 +206,51 @@ var clientMutants = []Mutant{
 		By:   unit("clientlib", "^TestTheNewerEpochIsBelieved$"),
 		Dies: `after s1 of epoch 1: s1`,
 	},
+	{
+		Name: "clients-of-all-clusters", Also: "",
+		Rule: "the ID of an opened client is known to the cluster that opened it, and to no other (package cluster, ClientID)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `Nonce: q.Nonce, Mark: q.Mark}`, `Nonce: q.Nonce}`},
+		},
+		By:   unit("clientlib/election", "TestAnotherClusterKnowsNoOpenedClient"),
+		Dies: "clients of two volumes are both @2|its keep-alive",
+	},
+	{
+		Name: "any-cluster-is-served", Also: "",
+		Rule: "a call that is meant for another cluster does nothing (package api, meantFor)",
+		Edits: []Edit{
+			{"primary/api/meant.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
+		},
+		By:   unit("primary/api", "TestCallsMeantForAnotherClusterAreRefused"),
+		Dies: "acquire: ",
+	},
+	{
+		Name: "any-cluster-is-believed", Also: "",
+		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, meant)",
+		Edits: []Edit{
+			{"clientlib/estranged.go", `	if own == id {`, `	if own != "" {`},
+		},
+		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		Dies: "TWO HOLDERS of job|it was lost by",
+	},
+	{
+		Name: "meant-for-anybody", Also: "",
+		Rule: "a client says with every call for which cluster it is meant (package clientlib, meant)",
+		Edits: []Edit{
+			{"clientlib/servers.go", `		grpc.WithPerRPCCredentials(&s.meant),
+`, ``},
+		},
+		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		Dies: "a watch goes on in the other cluster",
+	},
+	{
+		Name: "estranged-holds-on", Also: "",
+		Rule: "where every server belongs to another cluster, locks end at once, and say why (package clientlib, servers)",
+		Edits: []Edit{
+			{"clientlib/servers.go", `		s.estranged(p.found.err)
+`, ``},
+		},
+		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		Dies: "it was lost by",
+	},
 }

@@ -131,7 +131,7 @@ var frontMutants = []Mutant{
 		return errDeaf
 `, ``},
 		},
-		By:   unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
+		By: unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
 	},
 	{
 		Name: "settled-watch-collects-on", Also: "",

@@ -41,7 +41,8 @@ func GRPCOptions() []grpc.ServerOption {
 
 // RegisterGRPC makes g answer clients with b.
 func RegisterGRPC(g *grpc.Server, b Backend) {
-	pb.RegisterLockServiceServer(g, &grpcServer{s: newService(b)})
+	s := newService(b)
+	g.RegisterService(meantFor(s.cluster), &grpcServer{s: s})
 }
 
 type grpcServer struct {
@@ -87,7 +88,11 @@ func table[Q any](ctx context.Context, g *grpcServer, m Q, to func(Q) (*locktabl
 }
 
 func (g *grpcServer) OpenClient(ctx context.Context, q *pb.OpenClientRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToOpenClient)
+	a, err := table(ctx, g, q, convert.ToOpenClient)
+	if a != nil {
+		a.ClusterId = g.s.cluster
+	}
+	return a, err
 }
 
 func (g *grpcServer) Acquire(ctx context.Context, q *pb.AcquireRequest) (*pb.Answer, error) {

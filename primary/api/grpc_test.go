@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
@@ -160,6 +161,41 @@ func TestGRPCOverAPrimary(t *testing.T) {
 	s, err := c.Status(ctx, &pb.StatusRequest{})
 	if err != nil || s.Role != pb.Role_ROLE_PRIMARY || len(s.Servers) != 3 || s.Servers[1].HeardAgoMs != -1 || s.Table.GetHeld() != 1 || s.Table.GetFiles() != 1 {
 		t.Errorf("status: %v %v", s, err)
+	}
+}
+
+// A call that is meant for another cluster does nothing, and reads nothing.
+func TestCallsMeantForAnotherClusterAreRefused(t *testing.T) {
+	b := serving(t)
+	c := dialGRPC(t, b)
+	mine := b.Status().ClusterID
+	meant := func(id string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), wire.ClusterKey, id)
+	}
+	q := &pb.AcquireRequest{ClientId: "c1", RequestId: 1, Lock: "x", TtlMs: 30000}
+	a, err := c.Acquire(meant("ffff"), q)
+	if e := status.Convert(err); e.Code() != codes.FailedPrecondition || !strings.Contains(e.Message(), "belongs to cluster "+mine) {
+		t.Errorf("acquire: %v %v", a, err)
+	}
+	s, err := c.Session(meant("ffff"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1"}, Operations: []*pb.Operation{{Request: &pb.Operation_Acquire{Acquire: q}}}}) //nolint:errcheck // it is refused
+	if r, err := s.Recv(); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("session: %v %v", r, err)
+	}
+	if r, err := c.Status(meant("ffff"), &pb.StatusRequest{}); err != nil || r.ClusterId != mine {
+		t.Errorf("status: %v %v", r, err)
+	}
+	if a, err := c.Acquire(meant(mine), q); err != nil || a.Status != pb.Status_STATUS_OK || a.Repeat {
+		t.Errorf("its own: %v %v", a, err)
+	}
+	if r, err := c.KeepAlive(meant(mine), &pb.KeepAliveRequest{ClientId: "c1"}); err != nil || r.ClusterId != mine {
+		t.Errorf("keep-alive: %v %v", r, err)
+	}
+	if a, err := c.RenewLease(meant(mine), &pb.RenewLeaseRequest{Lock: "x", Token: 9}); err != nil || a.ClusterId != mine {
+		t.Errorf("renew: %v %v", a, err)
 	}
 }
 

@@ -24,8 +24,9 @@ import (
 // service is what the front ends have in common: it answers messages. Its errors
 // are contexts that ended.
 type service struct {
-	b    Backend
-	self cluster.ServerID
+	b       Backend
+	self    cluster.ServerID
+	cluster string // its ID
 	// large has room for one: who reads a large table for a watch.
 	large chan struct{}
 	// watchers are served now.
@@ -40,8 +41,9 @@ type service struct {
 }
 
 func newService(b Backend) *service {
+	is := b.Status()
 	return &service{
-		b: b, self: b.Status().Server, large: make(chan struct{}, 1), searches: make(chan struct{}, searches), searchWait: searchWait, resetWait: bodyWait,
+		b: b, self: is.Server, cluster: is.ClusterID, large: make(chan struct{}, 1), searches: make(chan struct{}, searches), searchWait: searchWait, resetWait: bodyWait,
 		volume: make(chan struct{}, maxVolume),
 	}
 }
@@ -152,7 +154,9 @@ func (s *service) renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 	if err != nil {
 		return nil, err
 	}
-	return s.answer(&out), nil
+	a := s.answer(&out)
+	a.ClusterId = s.cluster
+	return a, nil
 }
 
 // verify says whether a token is the live one of its lock, or one of those that share it,
@@ -198,7 +202,7 @@ func (s *service) verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 
 // keepAlive renews all that a client holds and waits for.
 func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
-	r := &pb.KeepAliveResponse{Correlation: q.GetCorrelation(), ClientId: q.GetClientId()}
+	r := &pb.KeepAliveResponse{Correlation: q.GetCorrelation(), ClientId: q.GetClientId(), ClusterId: s.cluster}
 	client := cluster.ClientID(q.GetClientId())
 	if err := client.Validate(); err != nil {
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()

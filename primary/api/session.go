@@ -139,7 +139,7 @@ func (x *session) begin(hello *pb.SessionHello) (cluster.Status, string) {
 func (x *session) welcome() *pb.SessionWelcome {
 	return &pb.SessionWelcome{
 		ClientId: string(x.client), ServerId: uint32(x.s.self),
-		Epoch: uint64(x.reign.Epoch()), Lsn: uint64(x.reign.LSN()), MaxInFlight: maxInFlight,
+		Epoch: uint64(x.reign.Epoch()), Lsn: uint64(x.reign.LSN()), MaxInFlight: maxInFlight, ClusterId: x.s.cluster,
 	}
 }
 

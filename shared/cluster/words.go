@@ -8,6 +8,7 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"fmt"
 	"path"
 	"strconv"
@@ -63,10 +64,20 @@ type FileName string
 
 // ClientID names a requester. It has one of three forms, told apart by the first byte:
 //
-//	@<lsn>    opened with OpenClient; at-most-once for ever
-//	~<text>   made by a server for a call without IDs; no repeat protection
-//	other     chosen by the caller (curl); protected for the client retention
+//	@<lsn>-<mark>   opened with OpenClient; at-most-once for ever
+//	~<text>         made by a server for a call without IDs; no repeat protection
+//	other           chosen by the caller (curl); protected for the client retention
+//
+// The mark is that of the cluster that opened the client, so that no other cluster
+// knows it. Clients that were opened before there were marks have none.
 type ClientID string
+
+// Mark tells the clients of one cluster from those of another: it is the beginning of
+// the cluster's random ID. 0 is no mark.
+type Mark uint32
+
+// MarkOf is the mark of the cluster with the ID.
+func MarkOf(id [16]byte) Mark { return max(1, Mark(binary.BigEndian.Uint32(id[:]))) }
 
 // Opened says that the ID came from OpenClient.
 func (c ClientID) Opened() bool { return strings.HasPrefix(string(c), "@") }
@@ -74,9 +85,34 @@ func (c ClientID) Opened() bool { return strings.HasPrefix(string(c), "@") }
 // Anonymous says that a server made the ID for a call that brought none.
 func (c ClientID) Anonymous() bool { return strings.HasPrefix(string(c), "~") }
 
-// OpenedClientID is the client ID that the OpenClient record at lsn created.
-func OpenedClientID(lsn LSN) ClientID {
-	return ClientID("@" + strconv.FormatUint(uint64(lsn), 10))
+// OpenedClientID is the client ID that the OpenClient record at lsn created in the
+// cluster with the mark.
+func OpenedClientID(lsn LSN, of Mark) ClientID {
+	if of == 0 {
+		return ClientID("@" + strconv.FormatUint(uint64(lsn), 10))
+	}
+	return ClientID(fmt.Sprintf("@%d-%08x", lsn, uint32(of)))
+}
+
+// OpenedBy returns the record that opened the client, and the mark of the cluster. It
+// returns zeros for an ID that OpenClient did not make.
+func (c ClientID) OpenedBy() (LSN, Mark) {
+	if !c.Opened() {
+		return 0, 0
+	}
+	number, mark, marked := strings.Cut(string(c[1:]), "-")
+	lsn, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || number[0] == '0' {
+		return 0, 0
+	}
+	of := uint64(0)
+	if marked {
+		of, err = strconv.ParseUint(mark, 16, 32)
+		if err != nil || of == 0 || len(mark) != 8 || strings.ToLower(mark) != mark {
+			return 0, 0
+		}
+	}
+	return LSN(lsn), Mark(of)
 }
 
 // Validate checks length and characters: printable ASCII without spaces,
@@ -94,7 +130,7 @@ func (c ClientID) Validate() error {
 		}
 	}
 	if c.Opened() {
-		if _, err := strconv.ParseUint(string(c[1:]), 10, 64); err != nil || c[1] == '0' { // as OpenedClientID writes it
+		if lsn, _ := c.OpenedBy(); lsn == 0 {
 			return fmt.Errorf("client ID %q: IDs that begin with @ come from OpenClient only", string(c))
 		}
 	}

@@ -47,7 +47,8 @@ const (
 	fieldMetadata      protowire.Number = 26 // string
 	fieldMaxHold       protowire.Number = 27 // zigzag varint, nanoseconds
 	fieldHeartbeat     protowire.Number = 28 // varint, 1
-	fieldLast                           = fieldHeartbeat
+	fieldMark          protowire.Number = 29 // fixed32
+	fieldLast                           = fieldMark
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
@@ -83,10 +84,7 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendVarint(b, fieldInode, r.Inode)
 	b = appendVarint(b, fieldOffset, uint64(r.Offset))
 	b = appendVarint(b, fieldLength, uint64(r.Length))
-	if r.CRC != 0 {
-		b = protowire.AppendTag(b, fieldCRC, protowire.Fixed32Type)
-		b = protowire.AppendFixed32(b, r.CRC)
-	}
+	b = appendFixed32(b, fieldCRC, r.CRC)
 	b = appendString(b, fieldActor, r.Actor)
 	b = appendString(b, fieldReason, r.Reason)
 	b = appendFixed64(b, fieldNonce, r.Nonce)
@@ -94,6 +92,7 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendString(b, fieldMetadata, r.Metadata)
 	b = appendVarint(b, fieldMaxHold, protowire.EncodeZigZag(int64(r.MaxHold)))
 	b = appendVarint(b, fieldHeartbeat, protowire.EncodeBool(r.Heartbeat))
+	b = appendFixed32(b, fieldMark, uint32(r.Mark))
 	return appendVarint(b, fieldTime, uint64(r.Time))
 }
 
@@ -109,6 +108,13 @@ func appendFixed64(b []byte, num protowire.Number, v uint64) []byte {
 		return b
 	}
 	return protowire.AppendFixed64(protowire.AppendTag(b, num, protowire.Fixed64Type), v)
+}
+
+func appendFixed32(b []byte, num protowire.Number, v uint32) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendFixed32(protowire.AppendTag(b, num, protowire.Fixed32Type), v)
 }
 
 func appendString(b []byte, num protowire.Number, s string) []byte {
@@ -203,7 +209,7 @@ func fieldType(num protowire.Number) protowire.Type {
 		return protowire.BytesType
 	case fieldHash, fieldNonce:
 		return protowire.Fixed64Type
-	case fieldCRC:
+	case fieldCRC, fieldMark:
 		return protowire.Fixed32Type
 	default:
 		return protowire.VarintType
@@ -314,6 +320,8 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.MaxHold = time.Duration(protowire.DecodeZigZag(v.n))
 	case fieldHeartbeat:
 		r.Heartbeat, limit = true, 1
+	case fieldMark:
+		r.Mark = cluster.Mark(v.n)
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
 	}

@@ -49,6 +49,7 @@ func samples() []record {
 		bare(locktable.KindForceClear, func(r *record) {}),
 		of(locktable.KindBreak, func(r *record) { r.Token, r.Actor, r.Reason = 5, "root", "stuck" }),
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce = 1 }),
+		bare(locktable.KindOpenClient, func(r *record) { r.Nonce, r.Mark = 1, 0xdeadbeef }),
 		bare(locktable.KindForgetClient, func(r *record) { r.Client = "curl" }),
 		bare(locktable.KindResigned, func(r *record) { r.Reason = "handover" }),
 		bare(locktable.KindReign, func(r *record) { r.Server, r.Time = 3, 1<<41 }),
@@ -110,7 +111,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		want error
 	}{
 		"unknown field":        {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":  {append(bytes.Clone(base), field(29, 1)...), locktable.ErrUnknownField},
+		"first unknown field":  {append(bytes.Clone(base), field(30, 1)...), locktable.ErrUnknownField},
 		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 21)...), locktable.ErrUnknownKind},
 		"large unknown kind":   {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
 		"duplicate":            {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},

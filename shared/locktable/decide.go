@@ -233,7 +233,7 @@ func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 	if c := t.nonces.get(q.Nonce); c != nil {
 		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
 	}
-	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce}))
+	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce, Mark: q.Mark}))
 }
 
 func (t *Table) decideCancel(q *Request, d *draft) Decision {

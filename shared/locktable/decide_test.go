@@ -104,11 +104,19 @@ func TestRepeats(t *testing.T) {
 func TestOpenClient(t *testing.T) {
 	h := newHarness(t)
 	c := h.open(7)
-	if c != cluster.OpenedClientID(1) || h.open(7) != c || h.table.LSN() != 1 {
+	if c != cluster.OpenedClientID(1, 0) || h.open(7) != c || h.table.LSN() != 1 {
 		t.Fatalf("client %s at LSN %d", c, h.table.LSN())
 	}
 	if other := h.open(8); other == c {
 		t.Fatal("two nonces, one client")
+	}
+	marked := locktable.Request{Op: locktable.OpOpenClient, Nonce: 9, Mark: 0xab}
+	if out := h.want(ok, marked); out.Client != "@3-000000ab" {
+		t.Fatalf("client %s", out.Client)
+	}
+	marked.Mark = 0
+	if out := h.want(ok, marked); out.Client != "@3-000000ab" || out.LSN != 3 || !out.Repeat {
+		t.Fatalf("asked again: %+v", out)
 	}
 	h.want(invalid, locktable.Request{Op: locktable.OpOpenClient})
 	h.want(stale, acquire("@99", 1, "db", 0))
@@ -117,7 +125,7 @@ func TestOpenClient(t *testing.T) {
 	if recs := h.table.DecideForget(c, 1, nil); len(recs) != 0 {
 		t.Fatal("a holder was forgotten")
 	}
-	h.want(ok, release(c, 2, "db", 3))
+	h.want(ok, release(c, 2, "db", 4))
 	h.apply(h.table.DecideForget(c, 1, nil))
 	h.want(stale, acquire(c, 1, "db", 0))
 	h.want(stale, acquire(c, 3, "db", 0))

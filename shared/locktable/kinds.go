@@ -92,6 +92,7 @@ const (
 	hasMetadata
 	hasMaxHold
 	hasHeartbeat
+	hasMark
 
 	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat
 
@@ -114,7 +115,7 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindRotate:       {mustRequest | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest},
 	KindForceClear:   {0, 0},
 	KindBreak:        {hasLock | hasToken, mayRequest | hasActor | hasReason},
-	KindOpenClient:   {hasNonce, 0},
+	KindOpenClient:   {hasNonce, hasMark},
 	KindForgetClient: {hasClient, 0},
 	KindResigned:     {0, hasReason},
 	KindReign:        {hasServer, 0},
@@ -157,6 +158,7 @@ func (r *Record) fields() fieldSet {
 	mark(r.Metadata != "", hasMetadata)
 	mark(r.MaxHold != 0, hasMaxHold)
 	mark(r.Heartbeat, hasHeartbeat)
+	mark(r.Mark != 0, hasMark)
 	return set
 }
 

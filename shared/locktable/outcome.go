@@ -51,7 +51,7 @@ type LockHolder struct {
 func OutcomeOf(r *Record) Outcome {
 	switch {
 	case r.Kind == KindOpenClient:
-		return Outcome{Status: cluster.StatusOK, Client: cluster.OpenedClientID(r.LSN), LSN: r.LSN, Epoch: r.Epoch}
+		return Outcome{Status: cluster.StatusOK, Client: cluster.OpenedClientID(r.LSN, r.Mark), LSN: r.LSN, Epoch: r.Epoch}
 	case r.Request == 0 || r.Kind == KindEnqueue:
 		return Outcome{}
 	}

@@ -108,8 +108,9 @@ func kinds() (all []locktable.Kind) {
 
 func (w *world) openOne() {
 	w.nonce++
-	w.ask(locktable.Request{Op: locktable.OpOpenClient, Nonce: w.nonce}, locktable.FileFacts{})
-	w.clients = append(w.clients, cluster.OpenedClientID(w.table.LSN()))
+	mark := cluster.Mark(w.nonce % 3) // logs of old have none
+	w.ask(locktable.Request{Op: locktable.OpOpenClient, Nonce: w.nonce, Mark: mark}, locktable.FileFacts{})
+	w.clients = append(w.clients, cluster.OpenedClientID(w.table.LSN(), mark))
 }
 
 func (w *world) step(step int) {

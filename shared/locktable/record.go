@@ -49,7 +49,8 @@ const (
 	// KindBreak ends the grant Token of Lock on an operator's word: request, Lock,
 	// Token, Actor, Reason. That at the end of an Ask's grace is nobody's request.
 	KindBreak Kind = 13
-	// KindOpenClient creates the client @<LSN> for Nonce: Nonce.
+	// KindOpenClient creates the client @<LSN>-<Mark> for Nonce: Nonce, Mark. Without a Mark,
+	// as it was once, it creates @<LSN>.
 	KindOpenClient Kind = 14
 	// KindForgetClient drops a client and its receipts: Client. It holds nothing and waits for nothing.
 	KindForgetClient Kind = 15
@@ -126,6 +127,7 @@ type Record struct {
 	Reason string
 	Nonce  uint64
 	Server cluster.ServerID
+	Mark   cluster.Mark // of the cluster
 
 	// Metadata is what a holder says with its grant, for whoever looks.
 	Metadata string

@@ -88,6 +88,7 @@ type Request struct {
 	Reason string
 	Grace  time.Duration // of OpBreak
 	Nonce  uint64
+	Mark   cluster.Mark // of OpOpenClient; the primary says it, and not who asks
 
 	Metadata  string // of OpAcquire and OpMetadata
 	MaxHold   time.Duration

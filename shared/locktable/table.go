@@ -189,7 +189,7 @@ func (t *Table) mutate(r *Record) {
 	case KindForceClear:
 		t.forceClear()
 	case KindOpenClient:
-		t.addClient(&client{Presence: Presence{id: cluster.OpenedClientID(r.LSN)}, nonce: r.Nonce})
+		t.addClient(&client{Presence: Presence{id: cluster.OpenedClientID(r.LSN, r.Mark)}, nonce: r.Nonce})
 	case KindForgetClient:
 		t.dropClient(t.clients.get(r.Client))
 	case KindResigned, KindReign: // marks in the log

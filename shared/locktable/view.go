@@ -4,7 +4,6 @@ package locktable
 
 import (
 	"iter"
-	"strconv"
 	"strings"
 	"time"
 
@@ -107,8 +106,8 @@ func (c *client) view() ClientView {
 
 // openedAt is the LSN of the record that opened the client.
 func (c *client) openedAt() cluster.LSN {
-	n, _ := strconv.ParseUint(string(c.id[1:]), 10, 64) // an opened ID is made of it
-	return cluster.LSN(n)
+	lsn, _ := c.id.OpenedBy()
+	return lsn
 }
 
 // Live returns the grant if token is the live one of the lock.
