@@ -136,9 +136,9 @@ var clientMutants = []Mutant{
 	},
 	{
 		Name: "refused-break-speaks-for-all", Also: "",
-		Rule: "a break that names no token is refused once it was executed: that holds for no attempt before (package clientlib, decided)",
+		Rule: "a break that names no token is refused once it was executed: that holds for no attempt before (package clientlib, call)",
 		Edits: []Edit{
-			{"clientlib/call.go", `		return k.op != "break" //`, `		return true //`},
+			{"clientlib/call.go", `a.GetCommitted(), k.op != "break")`, `a.GetCommitted(), true)`},
 		},
 		By:   unit("clientlib", "^TestRefusedBreakMayHaveBeenExecuted$"),
 		Dies: `late=true.*told`,
