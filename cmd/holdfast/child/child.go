@@ -16,9 +16,10 @@
 // command itself (PR_SET_PDEATHSIG); and a guard, a second small process, kills
 // the tree when this process is gone, or is stopped until the lease runs out.
 //
-// Not covered: when this process was killed, orphans that have wiped or hidden their
-// environment; a SIGKILL of the guard too; processes of other users; and processes that
-// the kernel cannot end because they hang in a filesystem.
+// Not covered: when this process was killed, or had children before (a shell that has
+// started some becomes it by exec), orphans that have wiped or hidden their environment;
+// and a SIGKILL of the guard too. Processes of other users, and those that hang in a
+// filesystem, cannot be ended: Run waits for them, and says so.
 package child
 
 import (
@@ -28,6 +29,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -79,7 +81,8 @@ type Options struct {
 	Signals <-chan os.Signal
 	// Guard is the command of the guard process, which must call Guard; nil = none.
 	Guard []string
-	// Say tells the user what happens to the command.
+	// Say tells the user what happens to the command. Nothing waits for it but the end of
+	// Run, and that not for long.
 	Say func(text string)
 }
 
@@ -126,7 +129,8 @@ func Run(lease Lease, opt Options) (Result, error) {
 	if opt.OnLost == Leave {
 		opt.Guard = nil // there is nothing to guard
 	}
-	r := &runner{lease: lease, opt: opt, tree: newTree()}
+	r := &runner{lease: lease, opt: opt, tree: newTree(), speaker: newSpeaker(opt.Say)}
+	defer r.speaker.end()
 	// The guard is there first: it learns of the group as soon as there is one.
 	guard, err := startGuard(opt.Guard)
 	if err != nil {
@@ -144,26 +148,32 @@ func Run(lease Lease, opt Options) (Result, error) {
 	if r.group, err = start(r.opt); err != nil {
 		return Result{}, &StartError{Path: opt.Path, Err: err}
 	}
-	guard.watch(r.group.pid)
+	guard.watch(r.group.leader)
 	code := r.wait()
 	r.sweep()
 	return Result{Code: code, Lost: r.lost}, nil
 }
 
 type runner struct {
-	lease Lease
-	opt   Options
-	guard *guard
-	group *group
-	tree  *tree
-	lost  error
+	lease   Lease
+	opt     Options
+	guard   *guard
+	group   *group
+	tree    *tree
+	speaker *speaker
+	lost    error
 	// asked is what the command was told last of who wants the lock.
 	asked string
 	// warned says that the lease is in jeopardy and the command knows.
 	warned bool
-	// killAt is when the tree dies whatever happens; zero until it was asked to end.
+	// killAt is when the tree dies whatever happens; zero until it was asked to end. It
+	// dies before if the lease ends before.
 	killAt time.Time
 	killed bool
+	// shot says that the command itself lived when SIGKILL was sent.
+	shot bool
+	// complainAt is when the user hears of what SIGKILL has not ended; zero until it was sent.
+	complainAt time.Time
 }
 
 // grace is how long the tree has between the word that it must end and SIGKILL.
@@ -204,6 +214,7 @@ func (r *runner) wait() int {
 	for {
 		select {
 		case code := <-r.group.ended:
+			r.noteEnd(code)
 			return code
 		case s := <-r.opt.Signals:
 			if s, ok := s.(syscall.Signal); ok {
@@ -216,11 +227,23 @@ func (r *runner) wait() int {
 			r.look()
 			select {
 			case <-ended:
-				r.tree.reap(r.group.pid)
+				r.tree.reap(r.group.leader.pid)
 			default:
 			}
 		}
 	}
+}
+
+// noteEnd takes note of the command's end. It is a loss of the lease, too, when the guard
+// has killed the command because this process was stopped, or late.
+func (r *runner) noteEnd(code int) {
+	if r.guard == nil || r.shot || code != 128+int(syscall.SIGKILL) || r.lease.Remaining() > r.guardMargin() {
+		return
+	}
+	if r.lost == nil {
+		r.lost = ErrNotRenewed
+	}
+	r.speaker.say(fmt.Sprintf("lock lost: %v: this process was late, its guard has killed the command", r.lost))
 }
 
 // look warns the command, and ends it when its time has come.
@@ -253,12 +276,12 @@ func (r *runner) warn(left time.Duration) {
 			next = "it is lost"
 		}
 		in := max(left-r.reserve(), 0).Round(10 * time.Millisecond)
-		r.say(fmt.Sprintf("lock in jeopardy: %v: %s in %v unless a renewal is answered", why, next, in))
+		r.speaker.say(fmt.Sprintf("lock in jeopardy: %v: %s in %v unless a renewal is answered", why, next, in))
 		if r.opt.Warn != 0 {
 			r.group.signal(r.opt.Warn)
 		}
 	case why == nil && r.warned:
-		r.say("lock safe again: a renewal was answered")
+		r.speaker.say("lock safe again: a renewal was answered")
 	}
 	r.warned = why != nil
 }
@@ -267,7 +290,7 @@ func (r *runner) warn(left time.Duration) {
 func (r *runner) pass() {
 	asked := r.lease.Asked()
 	if asked != "" && asked != r.asked {
-		r.say(asked)
+		r.speaker.say(asked)
 		if s := cmp.Or(r.opt.OnAsk, r.opt.Warn); s != 0 {
 			r.group.signal(s)
 			r.group.signal(syscall.SIGCONT) // a stopped command would not hear of it
@@ -283,10 +306,10 @@ func (r *runner) end(why error) {
 	}
 	r.lost = why
 	if r.opt.OnLost == Leave {
-		r.say(fmt.Sprintf("lock lost: %v: the command runs on without it", why))
+		r.speaker.say(fmt.Sprintf("lock lost: %v: the command runs on without it", why))
 		return
 	}
-	r.say(fmt.Sprintf("lock lost: %v: ending the command", why))
+	r.speaker.say(fmt.Sprintf("lock lost: %v: ending the command", why))
 	if found := r.ask(); !found && r.grace() > 0 { // there is no /proc
 		r.group.signal(syscall.SIGTERM)
 		r.group.signal(syscall.SIGCONT)
@@ -296,8 +319,7 @@ func (r *runner) end(why error) {
 
 // ask gives the tree its grace, and tells all of it that is found.
 func (r *runner) ask() (found bool) {
-	// What was the end of the lease stays the end, even of one that is known to be lost.
-	r.killAt = time.Now().Add(min(r.grace(), max(r.lease.Remaining()-r.opt.Margin, 0)))
+	r.killAt = time.Now().Add(r.grace())
 	if r.grace() == 0 {
 		return false
 	}
@@ -309,25 +331,55 @@ func (r *runner) ask() (found bool) {
 // kill ends the tree as far as it is to be found now. It is called again and again:
 // what forks may be missed once.
 func (r *runner) kill() {
-	if !r.killed && r.opt.OnLost != Kill {
-		r.say("the command did not end by itself: SIGKILL")
+	if p, found := readProcess(r.group.leader.pid); found && !p.ended {
+		if !r.shot && r.opt.OnLost != Kill {
+			r.speaker.say("the command did not end by itself: SIGKILL")
+		}
+		r.shot = true
 	}
 	r.killed = true
-	r.group.signal(syscall.SIGKILL)
+	r.group.signal(syscall.SIGKILL) // before what takes longer
 	live, _ := r.tree.find(r.tree.wrapper)
+	r.strike(live)
+}
+
+const (
+	// complainAfter is how long something may outlive SIGKILL before the user hears of it,
+	// complainEvery how often it is said again.
+	complainAfter = 2 * time.Second
+	complainEvery = time.Minute
+)
+
+// strike sends SIGKILL to what is left, and says what does not die of it: for as long
+// as that lives the lock is held, and Run does not return.
+func (r *runner) strike(live []process) {
 	signalAll(live, syscall.SIGKILL)
-}
-
-// extend tells the guard how long the lease lasts now. It kills a little later
-// than this process would.
-func (r *runner) extend() error {
-	return r.guard.extend(r.lease.Remaining() - r.opt.Margin/2)
-}
-
-func (r *runner) say(text string) {
-	if r.opt.Say != nil {
-		r.opt.Say(text)
+	switch now := time.Now(); {
+	case len(live) == 0:
+	case r.complainAt.IsZero():
+		r.complainAt = now.Add(complainAfter)
+	case !now.Before(r.complainAt):
+		r.complainAt = now.Add(complainEvery)
+		r.speaker.say(fmt.Sprintf("SIGKILL has not ended %s, which the command started: it hangs in the kernel or belongs to another user; waiting for its end, with the lock if that is not lost", list(live)))
 	}
+}
+
+// list names processes for people.
+func list(live []process) string {
+	names := make([]string, len(live))
+	for i, p := range live {
+		names[i] = fmt.Sprintf("process %d (%s)", p.pid, p.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// guardMargin is how long before the end of the lease the guard kills: a little later
+// than this process would.
+func (r *runner) guardMargin() time.Duration { return r.opt.Margin / 2 }
+
+// extend tells the guard how long the lease lasts now.
+func (r *runner) extend() error {
+	return r.guard.extend(r.lease.Remaining() - r.guardMargin())
 }
 
 const (
@@ -360,13 +412,13 @@ func (r *runner) sweep() {
 		case len(live) == 0:
 		case !asked:
 			asked = true
-			r.say("the command has ended, processes that it started have not: ending them")
+			r.speaker.say("the command has ended, processes that it started have not: ending them")
 			r.ask()
 		case left <= 0:
 			if !r.killed {
 				r.killed, pause = true, sweepFirst
 			}
-			signalAll(live, syscall.SIGKILL)
+			r.strike(live)
 		default:
 			pause = min(pause, left)
 		}

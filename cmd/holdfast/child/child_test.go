@@ -78,12 +78,35 @@ func wrapper(script, ttl string) {
 	}
 	o := shell(script)
 	o.OnLost = child.OnLost(os.Getenv("ON_LOST"))
+	if grace, err := time.ParseDuration(os.Getenv("GRACE")); err == nil {
+		o.Grace = grace
+	}
+	if path := os.Getenv("DROP"); path != "" {
+		go func() { // becomes nobody when the command has started what it leaves
+			for readFile(path) == "" {
+				<-time.After(time.Millisecond)
+			}
+			if err := syscall.Setresuid(65534, 65534, 65534); err != nil {
+				panic(err)
+			}
+		}()
+	}
+	if path := os.Getenv("SAID"); path != "" {
+		said, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		o.Say = func(text string) { fmt.Fprintln(said, text) }
+	}
 	if d < time.Hour {
 		o.Margin = d / 4 // those who wait for the end of the lease began to count before us
 	}
 	r, err := child.Run(lease{context.Background(), time.Now().Add(d)}, o)
 	if err != nil {
 		panic(err)
+	}
+	if r.Lost != nil && o.Say != nil {
+		o.Say("lost: " + r.Lost.Error())
 	}
 	os.Exit(r.Code)
 }
@@ -231,13 +254,12 @@ func TestGroupEndsWithAKilledWrapper(t *testing.T) {
 }
 
 // TestGroupEndsWithAStoppedWrapper pauses the process whose timers should end the command.
+// When it goes on it takes that for the loss that it is, and says who has killed.
 func TestGroupEndsWithAStoppedWrapper(t *testing.T) {
 	dir := t.TempDir()
 	ttl := 2 * time.Second
-	cmd := exec.Command(os.Args[0], "wrapper", stubborn(t, dir), ttl.String())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	said := filepath.Join(dir, "said")
+	cmd := wrap(t, stubborn(t, dir), ttl, "SAID="+said)
 	all := pids(t, dir)
 	until := time.Now().Add(ttl)
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -251,6 +273,14 @@ func TestGroupEndsWithAStoppedWrapper(t *testing.T) {
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
 		t.Errorf("wrapper: %v, want exit code 137", err)
+	}
+	for _, words := range []string{"its guard has killed the command", "lost: " + child.ErrNotRenewed.Error()} {
+		if !strings.Contains(readFile(said), words) {
+			t.Errorf("said %q, want %q", readFile(said), words)
+		}
+	}
+	if strings.Contains(readFile(said), "did not end by itself") {
+		t.Errorf("said %q of a command that its guard has killed", readFile(said))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,12 @@ import (
 // group is a process group whose leader is the command. Its number cannot be
 // given to strangers as long as the leader was not reaped.
 type group struct {
-	pid   int
-	ended chan int
+	leader process
+	ended  chan int
+	mu     struct {
+		sync.Mutex
+		reaped bool
+	}
 }
 
 // start forks the command. It is waited for on the thread that forked it,
@@ -31,7 +36,6 @@ func start(opt Options) (*group, error) {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		var err error
 		attr := &syscall.SysProcAttr{Setpgid: true}
 		if opt.OnLost != Leave {
 			attr.Pdeathsig = syscall.SIGKILL
@@ -40,10 +44,14 @@ func start(opt Options) (*group, error) {
 		if tty {
 			attr.Foreground, attr.Ctty = true, int(opt.Stdin.Fd())
 		}
-		g.pid, err = syscall.ForkExec(opt.Path, opt.Args, &syscall.ProcAttr{
+		pid, err := syscall.ForkExec(opt.Path, opt.Args, &syscall.ProcAttr{
 			Env: opt.Env, Sys: attr,
 			Files: []uintptr{opt.Stdin.Fd(), opt.Stdout.Fd(), opt.Stderr.Fd()},
 		})
+		if err == nil {
+			g.leader, _ = readProcess(pid) // without /proc its start is not known
+			g.leader.pid = pid
+		}
 		started <- err
 		if err == nil {
 			code := g.wait(tty)
@@ -60,12 +68,15 @@ func start(opt Options) (*group, error) {
 // continued: it would hold the lock and do nothing.
 func (g *group) wait(tty bool) int {
 	for {
-		var ws unix.WaitStatus
-		_, err := unix.Wait4(g.pid, &ws, unix.WUNTRACED, nil)
+		err := unix.Waitid(unix.P_PID, g.leader.pid, nil, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		ws, changed, err := g.reap()
 		switch {
-		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return 1 // somebody else reaped it: nothing in this process does
+		case !changed:
 		case ws.Stopped():
 			if tty && ws.StopSignal() == unix.SIGTSTP {
 				g.signal(syscall.SIGCONT)
@@ -78,10 +89,27 @@ func (g *group) wait(tty bool) int {
 	}
 }
 
-// signal goes to every process of the group. Only to be called before the leader's
-// end was taken note of.
+// reap takes note of what has become of the leader, if anything has. No signal is on its
+// way to its number then.
+func (g *group) reap() (ws unix.WaitStatus, changed bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pid, err := unix.Wait4(g.leader.pid, &ws, unix.WUNTRACED|unix.WNOHANG, nil)
+	if errors.Is(err, unix.EINTR) {
+		return ws, false, nil
+	}
+	changed = pid != 0
+	g.mu.reaped = err != nil || changed && !ws.Stopped()
+	return ws, changed, err
+}
+
+// signal goes to every process of the group, as long as its number is its own.
 func (g *group) signal(s syscall.Signal) {
-	syscall.Kill(-g.pid, s) //nolint:errcheck // ESRCH: all are gone
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.mu.reaped {
+		syscall.Kill(-g.leader.pid, s) //nolint:errcheck // ESRCH: all are gone
+	}
 }
 
 // foreground says that in is our terminal and that we are in its foreground. Then

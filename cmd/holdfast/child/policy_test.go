@@ -184,10 +184,11 @@ func TestLeaveWhenTheWrapperIsKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spirit")
 	cmd := wrap(t, daemonize(path), time.Hour, "ON_LOST="+string(child.Leave))
 	pid := number(t, path)
-	all := childrenOf(t, cmd.Process.Pid)
-	if !slices.Contains(all, pid) || len(all) < 2 {
-		t.Errorf("the children of the wrapper are %v, want the command and the daemon, %d", all, pid)
-	}
+	var all []int
+	await(t, 10*time.Second, "the wrapper to have the command and the daemon, whose parent has ended", func() bool {
+		all = childrenOf(t, cmd.Process.Pid)
+		return slices.Contains(all, pid) && len(all) >= 2
+	})
 	for _, pid := range all {
 		t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) }) //nolint:errcheck // started above
 	}
@@ -239,5 +240,57 @@ func TestAnAskIsPassedOn(t *testing.T) {
 	}()
 	if r, err := child.Run(s, o); err != nil || r.Code != 7 || r.Lost != nil {
 		t.Errorf("got %+v, %v, want code 7 by the signal for it", r, err)
+	}
+}
+
+// TestUnreadLinesHoldNothingUp: for a while nobody reads what is said of a jeopardy that is
+// over (Ctrl-S, a pager, a connection that stalls). Neither does the end wait for that.
+func TestUnreadLinesHoldNothingUp(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	s := newShaky(t)
+	l := renewed{s, time.Second}
+	o := shell("trap 'exit 5' TERM; echo x > " + ready + "; while :; do sleep 0.02; done")
+	saying, read := make(chan struct{}, 1), make(chan struct{})
+	defer close(read)
+	o.Say = func(string) {
+		saying <- struct{}{}
+		<-read
+	}
+	returned := make(chan child.Result, 1)
+	go func() {
+		r, err := child.Run(l, o)
+		if err != nil {
+			t.Error(err)
+		}
+		returned <- r
+	}()
+	await(t, 10*time.Second, "the command's start", func() bool { return readFile(ready) != "" })
+	s.set(errSilence)
+	<-saying
+	s.set(nil)
+	select {
+	case r := <-returned:
+		t.Fatalf("got %+v, and the lease was renewed all the time", r)
+	case <-time.After(2 * l.left):
+	}
+	s.lose(errBroken)
+	select {
+	case r := <-returned:
+		if !errors.Is(r.Lost, errBroken) {
+			t.Errorf("got %+v, want %v", r, errBroken)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run waits for whoever reads")
+	}
+}
+
+// TestTheGraceIsBeforeTheEnd: who lets go in the time that --grace gives is not killed,
+// although the lease is not renewed.
+func TestTheGraceIsBeforeTheEnd(t *testing.T) {
+	o := shell("trap 'sleep 0.5; exit 5' TERM; while :; do sleep 0.02; done")
+	o.Grace = 4 * time.Second // a busy machine needs its time
+	r, err := child.Run(lease{t.Context(), time.Now().Add(6 * time.Second)}, o)
+	if err != nil || r.Code != 5 || !errors.Is(r.Lost, child.ErrNotRenewed) {
+		t.Errorf("got %+v, %v, want code 5 and %v", r, err, child.ErrNotRenewed)
 	}
 }

@@ -21,6 +21,8 @@ type process struct {
 	// start is when it started, in clock ticks since boot: with the number it names the
 	// process, for a number that is free is given away again.
 	start uint64
+	// name is what it calls itself, for people.
+	name string
 	// ended says that it runs no more and waits for its parent.
 	ended bool
 }
@@ -40,7 +42,8 @@ func readProcess(pid int) (process, bool) {
 		return process{}, false
 	}
 	// The name is anything, in parentheses.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	head, behind := b[:max(bytes.LastIndexByte(b, ')'), 0)], b[bytes.LastIndexByte(b, ')')+1:]
+	fields := strings.Fields(string(behind))
 	if len(fields) <= statStart {
 		return process{}, false
 	}
@@ -52,7 +55,8 @@ func readProcess(pid int) (process, bool) {
 	}
 	// Where only the first thread has ended, the others run on.
 	ended := (fields[statState] == "Z" || fields[statState] == "X") && threads <= 1
-	return process{pid: pid, parent: parent, start: start, ended: ended}, true
+	_, name, _ := bytes.Cut(head, []byte("("))
+	return process{pid: pid, parent: parent, start: start, name: string(name), ended: ended}, true
 }
 
 // processes lists all there are, one after the other: what happens meanwhile may be missed.

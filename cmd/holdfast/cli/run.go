@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -66,8 +65,13 @@ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group
 this process is killed, or stopped until the lease runs out, a guard process kills the
 command and what descends from it. Of a killed one it finds orphans by HOLDFAST_RUN in
 their environment: a process that has lost its parent and wiped that as well is on its
-own. So is everything when the whole machine freezes and goes on later. Who writes to
-something else than protected files should have the token checked there.
+own. It is, too, where this process had children before, as after exec in a shell that
+has background jobs. So is everything when the whole machine freezes and goes on later.
+Who writes to something else than protected files should have the token checked there.
+
+What cannot be ended, because it hangs in a filesystem or belongs to another user, is
+named every minute, and waited for with the lock. When the guard itself is killed, or
+reads nothing for minutes, the command is ended as if the lock was lost.
 
 Ctrl-Z on a terminal is undone: the command would hold the lock and do nothing.
 
@@ -285,6 +289,6 @@ func guardCommandLine() []string {
 func (a *app) guardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: guardName, Hidden: true, Args: cobra.NoArgs,
-		Run: func(c *cobra.Command, _ []string) { child.Guard(io.Reader(a.Stdin)) },
+		Run: func(c *cobra.Command, _ []string) { child.Guard(os.Stdin) },
 	}
 }

@@ -80,7 +80,7 @@ func signalOf(name string) syscall.Signal {
 // lossResult is a loss in JSON.
 type lossResult struct {
 	// Reason is a clientlib.LossReason, or "unguarded": the command was ended because its
-	// guard had died.
+	// guard had died or hung.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	// Actor broke the lock, and Why says why.

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package child
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLinesThatNobodyReads are dropped, and waited for only a moment.
+func TestLinesThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		read := make(chan struct{})
+		s := newSpeaker(func(text string) {
+			<-read
+			said = append(said, text)
+		})
+		began := time.Now()
+		for range 1000 {
+			s.say("a line")
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("it took %v to say what nobody reads", time.Since(began))
+		}
+		s.end()
+		if d := time.Since(began); d != sayLimit {
+			t.Errorf("the end waited %v for who does not read, want %v", d, sayLimit)
+		}
+		close(read)
+		synctest.Wait()
+		if n := len(said); n < maxUnsaid || n > maxUnsaid+1 {
+			t.Errorf("%d lines of 1000 were kept, want %d", n, maxUnsaid)
+		}
+	})
+}
+
+// TestLinesAreReadBeforeTheEnd of a run, by those who do read.
+func TestLinesAreReadBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		s := newSpeaker(func(text string) {
+			<-time.After(sayLimit / 4)
+			said = append(said, text)
+		})
+		s.say("one")
+		s.say("two")
+		s.end()
+		if !slices.Equal(said, []string{"one", "two"}) {
+			t.Errorf("said %q", said)
+		}
+		silent := newSpeaker(nil)
+		silent.say("nothing")
+		silent.end()
+	})
+}
+
+// TestSurvivorsAreNamedEachMinute, and not those that SIGKILL has hardly reached.
+func TestSurvivorsAreNamedEachMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		r := &runner{speaker: newSpeaker(func(text string) { said = append(said, text) })}
+		live := []process{{pid: 1 << 30, name: "rsync"}, {pid: 1<<30 + 1, name: "a (b) c"}}
+		r.strike(nil)
+		heard := func(want int) {
+			t.Helper()
+			r.strike(live)
+			synctest.Wait()
+			if len(said) != want {
+				t.Errorf("said %q, want %d lines", said, want)
+			}
+		}
+		heard(0)
+		<-time.After(complainAfter - time.Millisecond)
+		heard(0)
+		<-time.After(time.Millisecond)
+		heard(1)
+		heard(1)
+		<-time.After(complainEvery - time.Millisecond)
+		heard(1)
+		<-time.After(time.Millisecond)
+		heard(2)
+		r.speaker.end()
+		if want := "process 1073741824 (rsync), process 1073741825 (a (b) c)"; len(said) > 0 && !strings.Contains(said[0], want) {
+			t.Errorf("said %q, want the names %q", said[0], want)
+		}
+	})
+}
+
+// full is a lease with an hour left.
+type full struct{ Lease }
+
+func (full) Context() context.Context { return context.Background() }
+
+func (full) Remaining() time.Duration { return time.Hour }
+
+// TestSweepExtendsTheGuard: what the command left has its whole grace, whatever the guard
+// knew of the lease when the command ended.
+func TestSweepExtendsTheGuard(t *testing.T) {
+	orders, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer orders.Close() //nolint:errcheck // a pipe
+	r := &runner{lease: full{}, opt: Options{Grace: time.Minute}, guard: &guard{pipe: w}, tree: newTree(), speaker: newSpeaker(nil)}
+	defer r.speaker.end()
+	left := exec.Command("/bin/sh", "-c", "trap 'read x; exit' TERM; echo; while :; do sleep 0.02; done")
+	left.Env = withMark(os.Environ(), r.tree.mark) // other tests' orphans may be about
+	in, err := left.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := left.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // its trap is set
+		t.Fatal(err)
+	}
+	swept := make(chan struct{})
+	go func() {
+		defer close(swept)
+		r.sweep()
+		w.Close() //nolint:errcheck // a pipe
+	}()
+	line, err := bufio.NewReader(orders).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "until ") {
+		t.Errorf("the guard was told %q (%v) while there was something to end", line, err)
+	}
+	in.Close() //nolint:errcheck // a pipe
+	<-swept
+}
+
+// TestANumberThatWasGivenAwayIsNoGroup of the command, whatever the guard was told long ago.
+func TestANumberThatWasGivenAwayIsNoGroup(t *testing.T) {
+	_, p := sleeper(t)
+	for _, c := range []struct {
+		name   string
+		leader process
+		want   bool
+	}{
+		{"the command's", p, true},
+		{"a stranger's", process{pid: p.pid, start: p.start - 1}, false},
+		{"nobody's", process{pid: 1 << 30, start: p.start}, false},
+		{"of unknown start", process{pid: p.pid}, true},
+		{"not told", process{}, false},
+	} {
+		if got := (&guardian{leader: c.leader}).leads(); got != c.want {
+			t.Errorf("the number is %s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
