@@ -237,6 +237,30 @@ func TestWhatTheCommandLeavesIsEnded(t *testing.T) {
 	}
 }
 
+// TestWhatIsLeftIsAskedFirst: what the command left has its grace to finish.
+func TestWhatIsLeftIsAskedFirst(t *testing.T) {
+	dir := t.TempDir()
+	ready, asked := filepath.Join(dir, "ready"), filepath.Join(dir, "asked")
+	o := shell(fmt.Sprintf("(trap 'echo x > %[1]s; exit' TERM; echo x > %[2]s; while :; do sleep 0.02; done) & while ! test -s %[2]s; do sleep 0.02; done; exit 3", asked, ready))
+	o.Grace = 10 * time.Second // a busy machine needs its time
+	if r, err := child.Run(healthy(t), o); err != nil || r.Code != 3 || r.Lost != nil {
+		t.Fatalf("got %+v, %v, want code 3", r, err)
+	}
+	if readFile(asked) == "" {
+		t.Error("what the command left was not asked to end")
+	}
+}
+
+// TestTheKernelEndsTheCommandWithItsWrapper, where the guard does not.
+func TestTheKernelEndsTheCommandWithItsWrapper(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	cmd := wrap(t, "echo $$ > "+path+"; while :; do sleep 0.05; done", time.Hour)
+	pid := number(t, path)
+	stop(t, guardOf(t, cmd.Process.Pid))
+	strike(t, cmd, syscall.SIGKILL)
+	await(t, 10*time.Second, "the end of the command", func() bool { return gone(pid) })
+}
+
 func TestGroupEndsWithAKilledWrapper(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "wrapper", stubborn(t, dir), "1h")

@@ -5,6 +5,7 @@ package child_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -292,5 +293,48 @@ func TestTheGraceIsBeforeTheEnd(t *testing.T) {
 	r, err := child.Run(lease{t.Context(), time.Now().Add(6 * time.Second)}, o)
 	if err != nil || r.Code != 5 || !errors.Is(r.Lost, child.ErrNotRenewed) {
 		t.Errorf("got %+v, %v, want code 5 and %v", r, err, child.ErrNotRenewed)
+	}
+}
+
+// TestAStoppedCommandHears that it is asked to let go, and that its lock is lost: it goes on.
+func TestAStoppedCommandHears(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		tell func(*shaky)
+		code int
+	}{
+		{"asked to let go", func(s *shaky) { s.want("ann wants it") }, 7},
+		{"lost lock", func(s *shaky) { s.lose(errBroken) }, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "pid")
+			s := newShaky(t)
+			o := shell("trap 'exit 7' USR2; trap 'exit 5' TERM; echo $$ > " + path + "; kill -STOP $$; while :; do sleep 0.02; done")
+			o.OnAsk, o.Grace = syscall.SIGUSR2, 10*time.Second // a busy machine needs its time
+			returned := make(chan child.Result, 1)
+			go func() {
+				r, err := child.Run(s, o)
+				if err != nil {
+					t.Error(err)
+				}
+				returned <- r
+			}()
+			pid := number(t, path)
+			await(t, 10*time.Second, "the command to stop", func() bool {
+				_, behind, _ := strings.Cut(readFile(fmt.Sprintf("/proc/%d/stat", pid)), ") ")
+				return strings.HasPrefix(behind, "T")
+			})
+			c.tell(s)
+			select {
+			case r := <-returned:
+				if r.Code != c.code {
+					t.Errorf("%s: got %+v, want code %d", c.name, r, c.code)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("%s: the stopped command was not told", c.name)
+				s.lose(errBroken)
+				<-returned
+			}
+		})
 	}
 }

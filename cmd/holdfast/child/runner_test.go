@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,5 +159,23 @@ func TestANumberThatWasGivenAwayIsNoGroup(t *testing.T) {
 		if got := (&guardian{leader: c.leader}).leads(); got != c.want {
 			t.Errorf("the number is %s: got %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestNoSignalToAReapedGroup: its number may be a stranger's by now.
+func TestNoSignalToAReapedGroup(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := &group{leader: process{pid: cmd.Process.Pid}}
+	g.mu.reaped = true
+	g.signal(syscall.SIGKILL)
+	g.mu.reaped = false
+	g.signal(syscall.SIGTERM)
+	cmd.Wait() //nolint:errcheck // it was ended
+	if s := cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(); s != syscall.SIGTERM {
+		t.Errorf("a group that was reaped was signalled: it died of %v", s)
 	}
 }
