@@ -21,7 +21,8 @@ type Mutant struct {
 	Edits []Edit
 	// By is the test that must notice.
 	By Killer
-	// Dies is a regular expression: what the failure must say. Empty means any failure.
+	// Dies is a regular expression, whose dot matches line ends, too: what the failure must say.
+	// Empty means any failure.
 	Dies string
 	// Fast says that CI runs it.
 	Fast bool

@@ -240,7 +240,7 @@ func (l *lab) kill(m *Mutant, bin string) (v verdict) {
 	switch {
 	case v.test == "":
 		v.err = fmt.Errorf("%w, but no test failed:\n%s", err, tail(out))
-	case !regexp.MustCompile(m.Dies).MatchString(out):
+	case !regexp.MustCompile("(?s)" + m.Dies).MatchString(out):
 		v.err = fmt.Errorf("a test failed, but for another reason: nothing says %q:\n%s", m.Dies, tail(out))
 	}
 	return v
