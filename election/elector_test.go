@@ -279,7 +279,7 @@ func TestHandoverByNominate(t *testing.T) {
 			t.Errorf("successor is %d (%v), want 2", to, ok)
 		}
 		w.server(1).change(func(s *server) { s.mu.resign <- struct{}{} })
-		w.server(3).e.Nominate()
+		w.nominate(3)
 		_, took := w.awaitFencing(time.Second, only(3))
 		if took > 10*time.Millisecond {
 			t.Errorf("the nominee claimed after %v", took)
@@ -300,7 +300,7 @@ func TestOthersWaitForTheNominee(t *testing.T) {
 			w.advance(time.Second + 2*time.Duration(phase)*time.Millisecond)
 			w.server(1).change(func(s *server) { s.mu.resign <- struct{}{}; s.mu.unable = true })
 			w.advance(30 * time.Millisecond)
-			w.server(3).e.Nominate()
+			w.nominate(3)
 			w.awaitPrimary(time.Second, only(3))
 			if w.claims() != 2 {
 				t.Errorf("%d claims, want 2", w.claims())

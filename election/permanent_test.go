@@ -38,7 +38,7 @@ func (w *world) placePrimary(id cluster.ServerID) {
 	w.advance(time.Second)
 	if id != first {
 		w.server(first).change(func(s *server) { s.mu.resign <- struct{}{} })
-		w.server(id).e.Nominate()
+		w.nominate(id)
 		w.awaitPrimary(time.Second, only(id))
 		w.advance(2 * time.Second)
 	}

@@ -225,11 +225,18 @@ func (e *Elector) Done(err error, served time.Duration) {
 	e.poke()
 }
 
-// Nominate says that the primary named this server to follow it: it claims
-// without a pre-vote, once, if it can.
-func (e *Elector) Nominate() {
+// Nominate says that the primary of an epoch, which has resigned, named this server to follow
+// it: it claims without a pre-vote, once, if it can. False says that the word comes too late:
+// a later reign is healthy. A higher epoch alone says nothing, for it may be one that never began.
+func (e *Elector) Nominate(by cluster.Epoch) bool {
+	now := time.Now()
+	st := e.status(now)
 	e.mu.Lock()
-	e.mu.nominated = time.Now()
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	if p := e.healthyLocked(now, st.Storage); p != nil && p.answer.status.Epoch > by || st.Role.reigns() {
+		return false
+	}
+	e.mu.nominated = now
 	e.poke()
+	return true
 }

@@ -203,6 +203,14 @@ func (w *world) claims() int {
 	return w.mu.claims
 }
 
+// nominate has the primary of the newest epoch name a server.
+func (w *world) nominate(id cluster.ServerID) bool {
+	w.mu.Lock()
+	epoch := w.mu.epoch
+	w.mu.Unlock()
+	return w.server(id).e.Nominate(epoch)
+}
+
 // primary is the one server that serves and is not fenced.
 func (w *world) primary() (cluster.ServerID, bool) {
 	w.mu.Lock()

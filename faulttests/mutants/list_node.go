@@ -5,6 +5,30 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "late-handover-heeded", Also: "B8",
+		Rule: "a handover that comes when a later reign is healthy does not end that (DESIGN 2)",
+		Edits: []Edit{{"election/poll.go",
+			"p != nil && p.answer.status.Epoch > by || st.Role.reigns()", "p == nil && st.Role.reigns()"}},
+		By:   unit(simulation, "TestLateNominationEndsNoHealthyReign"),
+		Dies: "a healthy reign of server 2 was ended",
+	},
+	{
+		Name: "burned-number-is-a-reign", Also: "",
+		Rule: "a number that was claimed and never began is no later reign: a handover goes on (DESIGN 2)",
+		Edits: []Edit{{"election/poll.go",
+			"p != nil && p.answer.status.Epoch > by || st.Role.reigns()", "p != nil && p.answer.status.Epoch > by || st.Role.reigns() || e.mu.highest > by"}},
+		By:   unit(simulation, "TestHandoverBelowABurnedNumber"),
+		Dies: "handover",
+	},
+	{
+		Name: "reign-that-never-began-counts", Also: "",
+		Rule: "a claim that yielded before START leaves its server a replica of the reign that goes on (DESIGN 2)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go",
+			"p.Unused(), p.LSN() > 0)", "p.Unused(), true)"}},
+		By:   unit(simulation, "TestWhoYieldedFollowsOn"),
+		Dies: "three seconds after LSN",
+	},
+	{
 		Name: "ages-by-the-time-of-day", Also: "B10, D3",
 		Rule: "ages are monotonic: a step of the time of day neither deposes a primary nor hides a hang (DESIGN 2)",
 		Edits: []Edit{{"primary/primary.go",

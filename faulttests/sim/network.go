@@ -22,6 +22,7 @@ type Net struct {
 	mu    sync.Mutex
 	nodes map[cluster.ServerID]*node.Node // nil or absent: nobody listens
 	cut   map[route]bool                  // packets of this direction vanish
+	late  func() time.Duration            // of each question, nil: all are in time
 }
 
 // route is one direction between two servers.
@@ -68,6 +69,37 @@ func (n *Net) Heal() {
 	clear(n.cut)
 }
 
+// Late has questions arrive late, by what f says, if that is not 0: when nobody waits for the
+// answer any more, and maybe after others. A process that ends takes what it has not read with it.
+func (n *Net) Late(f func() time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.late = f
+}
+
+// delay keeps a question that is late for later, and says whether it is.
+func (n *Net) delay(p route, handle func(*node.Node)) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	x := n.nodes[p.to]
+	if n.late == nil || x == nil {
+		return false
+	}
+	by := n.late()
+	if by == 0 {
+		return false
+	}
+	time.AfterFunc(by, func() {
+		n.mu.Lock()
+		same := n.nodes[p.to] == x
+		n.mu.Unlock()
+		if same {
+			handle(x)
+		}
+	})
+	return true
+}
+
 // travel is one packet: it arrives, is refused, or never comes.
 func (n *Net) travel(ctx context.Context, p route) (*node.Node, error) {
 	t := time.NewTimer(n.Delay)
@@ -93,6 +125,10 @@ func (n *Net) travel(ctx context.Context, p route) (*node.Node, error) {
 // call is a request and its answer.
 func call[T any](ctx context.Context, n *Net, from, to cluster.ServerID, handle func(*node.Node) (T, error)) (T, error) {
 	var none T
+	if n.delay(route{from, to}, func(x *node.Node) { _, _ = handle(x) }) {
+		<-ctx.Done()
+		return none, context.Cause(ctx)
+	}
 	x, err := n.travel(ctx, route{from, to})
 	if err != nil {
 		return none, err

@@ -33,16 +33,22 @@ func (n *Node) HandlePush(p push.Push) push.Ack {
 // ErrNotAble says that this server cannot take a reign over now.
 var ErrNotAble = errors.New("not able to reign: no prepared claim or no fresh write to the volume")
 
+// ErrLateHandover says that a handover comes when a later reign serves: it must not end that.
+var ErrLateHandover = errors.New("the handover comes too late: another server reigns by now")
+
 // HandleHandover makes this server claim at once, on the word of a primary that
-// has resigned.
+// has resigned. The word may be late, by minutes where a network keeps packets.
 func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 	s := n.self()
 	if !s.Able || s.Storage > n.opt.Timing.StorageTimeout {
 		return ErrNotAble
 	}
 	n.heardOf(epoch)
+	if !n.elector.Nominate(epoch) {
+		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server reigns")
+		return ErrLateHandover
+	}
 	n.opt.Log.Info().Uint64("from_epoch", uint64(epoch)).Msg("handover: nominated")
-	n.elector.Nominate()
 	return nil
 }
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// The word of a primary that has resigned, which comes when another one has long reigned.
+func TestLateNominationEndsNoHealthyReign(t *testing.T) {
+	for name, late := range map[string]time.Duration{"at once": 100 * time.Millisecond, "20 s late": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1, 0)
+				first, _ := c.one(t, "start")
+				old := c.reigning(first)
+				time.Sleep(time.Second)
+				if to, err := c.server(first).node.Handover(t.Context(), 2); err != nil || to != 2 {
+					t.Fatal(to, err)
+				}
+				id, _ := c.one(t, "after the handover")
+				epochs := c.epoch()
+				time.Sleep(late)
+				if err := c.server(3).node.HandleHandover(old); !errors.Is(err, node.ErrLateHandover) {
+					t.Errorf("server 3 answers %v to the word of epoch %d", err, old)
+				}
+				time.Sleep(10 * time.Second)
+				if now, _ := c.one(t, "afterwards"); now != id || c.epoch() != epochs {
+					t.Errorf("a healthy reign of server %d was ended by a word that is older than it: server %d reigns", id, now)
+				}
+				c.End()
+				c.Shutdown()
+			})
+		})
+	}
+}
+
+// reigning is the epoch of a server that reigns.
+func (c *Cluster) reigning(id cluster.ServerID) cluster.Epoch {
+	return c.server(id).node.Status().Epoch
+}
+
+// Messages that arrive up to minutes late, out of their order, when nobody waits for their
+// answers: handovers, pings, votes and pushes. They cost time and end no reign.
+func TestLateMessagesEndNoReign(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const rounds = 30
+				c := newCluster(t, seed, rounds)
+				c.Outages = true
+				c.one(t, "start")
+				rng := rand.New(rand.NewPCG(seed, 17))
+				c.Net.Late(func() time.Duration { // Net calls it with its mutex held
+					if rng.IntN(10) > 0 {
+						return 0
+					}
+					return time.Duration(rng.Int64N(int64(3 * time.Minute)))
+				})
+				for range 10 {
+					time.Sleep(5 * time.Second)
+					id, _ := c.one(t, "between handovers")
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, _ = c.server(id).node.Handover(ctx, 0) // its word may be the late one
+					cancel()
+				}
+				c.Net.Late(nil)
+				time.Sleep(healing)
+				id, _ := c.one(t, "when they end")
+				epochs := c.epoch()
+				time.Sleep(4 * time.Minute)
+				if now, _ := c.one(t, "minutes later"); now != id || c.epoch() != epochs {
+					t.Errorf("server %d reigned and server %d does; %d epochs became %d by words that came late", id, now, epochs, c.epoch())
+				}
+				c.finish(t, rounds)
+			})
+		})
+	}
+}
+
+// yieldBeside has a server claim beside a healthy primary and sleep before its claim has a
+// number: it yields, and the number is burned.
+func (c *Cluster) yieldBeside(t *testing.T, id cluster.ServerID) {
+	t.Helper()
+	x := c.server(id)
+	gate := volumetest.NewGate()
+	x.host.SetHook(func(k volumetest.Call) volumetest.Action {
+		if k.Op == volumetest.OpRename && strings.HasSuffix(k.Name, ".claim") {
+			return volumetest.Pause(gate)
+		}
+		return volumetest.Proceed()
+	})
+	first := c.Primaries()[0]
+	if err := x.node.HandleHandover(c.reigning(first)); err != nil {
+		t.Fatal(err)
+	}
+	<-gate.Arrived()
+	time.Sleep(2 * time.Second)
+	x.host.SetHook(nil)
+	gate.Resume()
+	time.Sleep(3 * time.Second)
+	if now, _ := c.one(t, "afterwards"); now != first {
+		t.Fatalf("server %d reigns: the claim did not yield", now)
+	}
+}
+
+// A claim that yields before its first fence leaves its server a replica of the reign that
+// goes on.
+func TestWhoYieldedFollowsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		first, _ := c.one(t, "start")
+		time.Sleep(time.Second)
+		id := first%3 + 1
+		c.yieldBeside(t, id)
+		out, err := c.server(first).node.Do(t.Context(), &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(out, err)
+		}
+		time.Sleep(3 * time.Second)
+		if r, _ := c.server(id).node.Read(t.Context(), func(primary.View) {}); r.LSN < out.LSN {
+			t.Errorf("server %d stands at LSN %d (%v) three seconds after LSN %d was committed", id, r.LSN, r.Status, out.LSN)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// A number above that of the reign, which never began, is no later reign: a handover is not
+// too late because of it.
+func TestHandoverBelowABurnedNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		first, _ := c.one(t, "start")
+		time.Sleep(time.Second)
+		c.yieldBeside(t, first%3+1)
+		to, err := c.server(first).node.Handover(t.Context(), 0)
+		if err != nil {
+			t.Fatalf("handover below a burned number: %v", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if ids := c.Primaries(); len(ids) != 1 || ids[0] != to {
+			t.Errorf("200 ms after the handover to server %d these reign: %v", to, ids)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
