@@ -5,6 +5,14 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "hung-end-waited-for", Also: "C12",
+		Rule: "a server that is told to stop gives its process up where its volume hangs (DESIGN 3.6)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go",
+			"	go n.watchEnd(inner, ended)\n", ""}},
+		By:   unit(simulation, "TestServerOnAHungVolumeEnds"),
+		Dies: "after it was told to stop a replica still waits",
+	},
+	{
 		Name: "late-handover-heeded", Also: "B8",
 		Rule: "a handover that comes when a later reign is healthy does not end that (DESIGN 2)",
 		Edits: []Edit{{"election/poll.go",

@@ -45,7 +45,16 @@ type server struct {
 	front func() // ends its front end, if it has one
 	stop  context.CancelCauseFunc
 	done  chan struct{}
+	stuck chan error // what the node gave its process up for
 	err   error
+}
+
+// giveUp notes that the process should end. It lives on, as one that is slow to.
+func (x *server) giveUp(err error) {
+	select {
+	case x.stuck <- err:
+	default: // noted already
+	}
 }
 
 // Do asks the server's primary, if it has one, and audits the answer.
@@ -92,12 +101,13 @@ func NewCluster(s *Story, rng *rand.Rand) *Cluster {
 
 // Start starts a server's process.
 func (c *Cluster) Start(id cluster.ServerID) error {
-	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{})}
+	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{}), stuck: make(chan error, 1)}
 	x.host.SetWatch(x.audit.Watch)
 	var err error
 	x.node, err = node.New(node.Options{
 		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
+		Stuck:        x.giveUp,
 		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
 	})
 	if err != nil {

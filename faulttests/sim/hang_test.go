@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -104,4 +106,38 @@ func playHang(t *testing.T, hang hangs) bool {
 	c.one(t, "when it goes on")
 	c.finish(t, rounds)
 	return at != nil
+}
+
+// A server is told to stop while its volume hangs: it gives its process up.
+func TestServerOnAHungVolumeEnds(t *testing.T) {
+	for name, after := range map[string]cluster.ServerID{"the primary": 0, "a replica": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1, 0)
+				first, _ := c.one(t, "start")
+				time.Sleep(time.Second)
+				id := first + after
+				x := c.server(id)
+				gate := c.Hang(id)
+				time.Sleep(3 * time.Second)
+				told := time.Now()
+				x.stop(errors.New("told to stop"))
+				select {
+				case <-x.done:
+					t.Error("it has ended, in a call that hangs")
+				case err := <-x.stuck:
+					if took := time.Since(told); took > c.Timing.StorageTimeout+3*time.Second {
+						t.Errorf("gave up %v after it was told to stop: %v", took, err)
+					}
+				case <-time.After(5 * time.Minute):
+					t.Errorf("five minutes after it was told to stop %s still waits for a call that hangs in the filesystem", name)
+				}
+				gate.Resume()
+				<-x.done
+				c.Terminate(id)
+				c.End()
+				c.Shutdown()
+			})
+		})
+	}
 }

@@ -51,8 +51,8 @@ type Options struct {
 	// Random is the source of nonces, Rand of jitter.
 	Random io.Reader
 	Rand   *rand.Rand
-	// Stuck is called when a goroutine of a reign that has ended does not come
-	// back from the filesystem: the process should exit.
+	// Stuck is called when a goroutine of a reign that has ended, or of a server that
+	// was told to stop, does not come back from the filesystem: the process should exit.
 	Stuck func(error)
 	// Version and Path, the volume's directory, are told in status.
 	Version, Path string
@@ -143,6 +143,9 @@ func (n *Node) Run(ctx context.Context) error {
 	inner, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	g, inner := errgroup.WithContext(inner)
+	ended := make(chan struct{})
+	defer close(ended)
+	go n.watchEnd(inner, ended)
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.hub.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
@@ -170,6 +173,26 @@ func (n *Node) Run(ctx context.Context) error {
 		err = errors.Join(err, p.Discard())
 	}
 	return errors.Join(err, n.vol.Close())
+}
+
+// watchEnd gives the process up when Run does not return in time once it should: a call into a
+// volume that hangs cannot be called back. A write that it makes late is the same as one of a
+// process that was killed.
+func (n *Node) watchEnd(ctx context.Context, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(n.opt.Timing.StorageTimeout)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+		if n.opt.Stuck != nil {
+			n.opt.Stuck(fmt.Errorf("a call into the volume has not come back %v after this server was to stop", n.opt.Timing.StorageTimeout))
+		}
+	}
 }
 
 // handoverWait bounds how long a server that is told to stop looks for a successor.
