@@ -26,6 +26,14 @@
 // its key: CRC-32C, token and quoted key. A line is synced before Do calls its
 // function, so that a guard which was killed or lost power knows every token under
 // which anything was done. A last line that is torn was never relied on and is
-// dropped; any other damage is an error. The file is written anew, without what was
-// surpassed, when it has grown to more than twice what it has to tell.
+// dropped; any other damage is an error. The file is written anew when the guard is
+// opened, and, without what was surpassed, when it has grown to more than twice what it
+// has to tell. The names of the directories above it are durable when Open returns.
+//
+// # Where
+//
+// On a local filesystem. A lock on the directory keeps other processes out, and each
+// token that is admitted is preceded by a look whether another process has written all
+// the same, because somebody removed the lock's file or a network filesystem lost the
+// lock: the guard then closes itself. But a network filesystem may show that late.
 package fencing

@@ -5,11 +5,8 @@ package fencing
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/gofrs/flock"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -17,7 +14,8 @@ import (
 var (
 	// ErrStale says that a higher token was seen: who brings this one was replaced.
 	ErrStale = errors.New("the token is older than one that was seen")
-	// ErrClosed says that the guard was closed, or that its file took no more writes.
+	// ErrClosed says that the guard was closed, or that its file took no more writes, or
+	// another process has written to it. Open it again.
 	ErrClosed = errors.New("the guard is closed")
 	// ErrInUse says that another process has the guard open.
 	ErrInUse = errors.New("the guard is open in another process")
@@ -42,7 +40,7 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // by several goroutines.
 type Guard struct {
 	dir    string
-	locked *flock.Flock // for as long as the guard is open
+	unlock func() error // the guard has the lock for as long as it is open
 	// calls are under way; they are counted with mu held, while the guard is not closed.
 	calls sync.WaitGroup
 
@@ -63,22 +61,30 @@ type entry struct {
 }
 
 // Open opens the guard in a directory, which is made if need be. The directory
-// belongs to it.
+// belongs to it. It should be on a local filesystem: see the package documentation.
 func Open(dir string) (*Guard, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open the guard: %w", err)
-	}
-	g := &Guard{dir: dir, locked: flock.New(filepath.Join(dir, "lock"))}
-	got, err := g.locked.TryLock()
+	g, err := open(osDisk{}, dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the guard: %w", err)
+		return nil, fmt.Errorf("open the guard in %s: %w", dir, err)
 	}
-	if !got {
-		return nil, fmt.Errorf("open the guard in %s: %w", dir, ErrInUse)
-	}
-	l, seen, err := openLog(filepath.Join(dir, "tokens"))
+	return g, nil
+}
+
+func open(d disk, dir string) (*Guard, error) {
+	path, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the guard: %w", err), g.locked.Unlock())
+		return nil, err
+	}
+	if err := makeDir(d, path); err != nil {
+		return nil, err
+	}
+	g := &Guard{dir: dir}
+	if g.unlock, err = d.lock(filepath.Join(path, "lock")); err != nil {
+		return nil, err
+	}
+	l, seen, err := openLog(d, filepath.Join(path, "tokens"))
+	if err != nil {
+		return nil, errors.Join(err, g.unlock())
 	}
 	g.mu.log, g.mu.keys = l, map[string]*entry{}
 	for key, token := range seen {
@@ -157,20 +163,29 @@ func (g *Guard) admit(e *entry, key string, token cluster.Token) error {
 		return fmt.Errorf("token 0 for %q: bring the token of the lock", key)
 	case token < e.seen:
 		return &StaleError{Key: key, Token: token, Seen: e.seen}
-	case token == e.seen:
-		return nil
 	}
-	if err := g.mu.log.add(key, token); err != nil {
+	if err := g.note(e, key, token); err != nil {
 		// A failed sync is never tried again: what is on the disk is not known.
 		g.mu.closed = fmt.Errorf("%w: %w", ErrClosed, err)
 		return g.mu.closed
 	}
+	return nil
+}
+
+// note makes a token durable that is not lower than those before it, and sees to it that no
+// other process has admitted a higher one.
+func (g *Guard) note(e *entry, key string, token cluster.Token) error {
+	if token > e.seen {
+		if err := g.mu.log.add(key, token); err != nil {
+			return err
+		}
+	}
+	if err := g.mu.log.check(); err != nil {
+		return err
+	}
 	e.seen = token
 	if g.mu.log.wasteful(len(g.mu.keys)) {
-		if err := g.compact(); err != nil {
-			g.mu.closed = fmt.Errorf("%w: %w", ErrClosed, err)
-			return g.mu.closed
-		}
+		return g.compact()
 	}
 	return nil
 }
@@ -206,7 +221,7 @@ func (g *Guard) Close() error {
 	if g.mu.log == nil {
 		return nil
 	}
-	err := errors.Join(g.mu.log.close(), g.locked.Unlock())
+	err := errors.Join(g.mu.log.close(), g.unlock())
 	g.mu.log = nil
 	return err
 }

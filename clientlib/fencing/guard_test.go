@@ -215,6 +215,58 @@ func TestOneProcessAtATime(t *testing.T) {
 	open(t, dir)
 }
 
+// TestRemovedLockIsNoticed: whoever removes the file of the lock lets two processes in.
+func TestRemovedLockIsNoticed(t *testing.T) {
+	dir := t.TempDir()
+	g, err := fencing.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close() //nolint:errcheck // its lock is gone
+	if err := errors.Join(g.Admit("a", 5), os.Remove(filepath.Join(dir, "lock"))); err != nil {
+		t.Fatal(err)
+	}
+	other := open(t, dir)
+	for _, token := range []cluster.Token{5, 6} {
+		if err := g.Admit("a", token); !errors.Is(err, fencing.ErrInUse) {
+			t.Errorf("token %d beside another process: %v", token, err)
+		}
+	}
+	if err := other.Admit("a", 7); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLineGoesToTheEnd of the file, wherever another process has moved that.
+func TestLineGoesToTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	g := open(t, dir)
+	if err := g.Admit("a", 5); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "tokens")
+	line, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := foreign.Write(line); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(foreign.Close(), os.Remove(filepath.Join(dir, "lock"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Admit("a", 6); !errors.Is(err, fencing.ErrInUse) {
+		t.Errorf("behind a foreign line: %v", err)
+	}
+	if b, err := os.ReadFile(name); err != nil || len(b) != 3*len(line) {
+		t.Errorf("the file has %d bytes, %v, want three lines of %d", len(b), err, len(line))
+	}
+}
+
 // TestTheFileStaysSmall and loses nothing.
 func TestTheFileStaysSmall(t *testing.T) {
 	dir := t.TempDir()

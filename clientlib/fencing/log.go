@@ -9,13 +9,10 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -25,65 +22,84 @@ var ErrDamaged = errors.New("damaged")
 
 // log is the file of a guard. It is used under the guard's mutex.
 type log struct {
+	disk  disk
 	path  string
-	f     *os.File
+	f     file
+	size  int64 // in bytes
 	lines int
 }
 
 // leastWaste is how many lines there may be in any case.
 const leastWaste = 1024
 
-// openLog reads the file, made if need be, and drops a torn last line.
-func openLog(path string) (*log, map[string]cluster.Token, error) {
-	b, err := os.ReadFile(path)
-	fresh := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !fresh {
+// openLog reads the file and writes it anew. What was read may be in memory only, after a
+// sync that failed in the process before: a further sync of it succeeds and saves nothing.
+func openLog(d disk, path string) (*log, map[string]cluster.Token, error) {
+	b, err := d.readFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	seen, lines, whole, err := parse(b)
+	seen, _, _, err := parse(b)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, nil, err
-	}
-	l := &log{path: path, f: f, lines: lines}
-	if err := l.begin(int64(len(b)), int64(whole)); err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return l, seen, nil
+	l, err := writeLog(d, path, seen)
+	return l, seen, err
 }
 
-// begin makes what is in the file durable, also what a process before this one
-// wrote and could not sync, and goes on behind it.
-func (l *log) begin(size, whole int64) error {
-	if whole < size {
-		if err := l.f.Truncate(whole); err != nil {
-			return err
-		}
+// writeLog puts a file with these tokens in the place of the one at path.
+func writeLog(d disk, path string, seen map[string]cluster.Token) (*log, error) {
+	f, err := d.create(path + ".new")
+	if err != nil {
+		return nil, err
 	}
-	if _, err := l.f.Seek(whole, 0); err != nil {
-		return err
+	l := &log{disk: d, path: path, f: f, lines: len(seen)}
+	var b []byte
+	for _, key := range slices.Sorted(maps.Keys(seen)) {
+		b = appendLine(b, key, seen[key])
 	}
-	return errors.Join(l.f.Sync(), syncDir(filepath.Dir(l.path)))
+	if err = l.write(b); err == nil {
+		err = d.rename(path+".new", path)
+	}
+	if err == nil {
+		err = d.syncDir(filepath.Dir(path))
+	}
+	if err == nil {
+		err = l.check()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
 }
 
-func syncDir(path string) error {
-	d, err := os.Open(path)
+// write appends whole lines and syncs them.
+func (l *log) write(b []byte) error {
+	n, err := l.f.Write(b)
+	l.size += int64(n)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return l.f.Sync()
+}
+
+// check fails if another process has written here. The lock of the directory keeps others
+// out, but a network filesystem may lose it, and somebody may remove its file.
+func (l *log) check() error {
+	size, err := l.disk.size(l.f, l.path)
+	if err == nil && size != l.size {
+		err = fmt.Errorf("%s has %d bytes, not the %d that were written", l.path, size, l.size)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	return nil
 }
 
 // add writes one line and syncs it.
 func (l *log) add(key string, token cluster.Token) error {
-	if _, err := l.f.Write(appendLine(nil, key, token)); err != nil {
-		return err
-	}
 	l.lines++
-	return l.f.Sync()
+	return l.write(appendLine(nil, key, token))
 }
 
 // wasteful says that most lines were surpassed.
@@ -91,21 +107,7 @@ func (l *log) wasteful(keys int) bool { return l.lines > max(leastWaste, 2*keys)
 
 // rewrite puts a file with these tokens in the place of this one.
 func (l *log) rewrite(seen map[string]cluster.Token) (*log, error) {
-	var b []byte
-	for _, key := range slices.Sorted(maps.Keys(seen)) {
-		b = appendLine(b, key, seen[key])
-	}
-	p, err := renameio.NewPendingFile(l.path, renameio.WithPermissions(0o600))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := p.Write(b); err != nil {
-		return nil, errors.Join(err, p.Cleanup())
-	}
-	if err := p.CloseAtomicallyReplace(); err != nil { // it syncs the file
-		return nil, err
-	}
-	next, _, err := openLog(l.path) // and this the directory
+	next, err := writeLog(l.disk, l.path, seen)
 	if err != nil {
 		return nil, err
 	}

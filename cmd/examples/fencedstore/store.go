@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -22,20 +23,31 @@ import (
 // maxValue is the longest value.
 const maxValue = 1 << 20
 
-// store keeps a value for each key, in a file of its own.
+// store keeps a value for each key, in a file of its own: the token that it was written
+// under, a line end, and the value. So a reader never sees one with the other of another time.
 type store struct {
 	dir   string
 	guard *fencing.Guard
+	// sync makes the names in a directory durable.
+	sync func(dir string) error
 }
 
 func newStore(dir string) (*store, error) {
-	s := &store{dir: filepath.Join(dir, "values")}
+	s := &store{dir: filepath.Join(dir, "values"), sync: syncDir}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
 	var err error
-	s.guard, err = fencing.Open(filepath.Join(dir, "tokens"))
+	s.guard, err = fencing.Open(filepath.Join(dir, "tokens")) // it also makes the names of and above dir durable
 	return s, err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func (s *store) close() error { return s.guard.Close() }
@@ -67,9 +79,20 @@ func (s *store) get(w http.ResponseWriter, key string) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
-		w.Header().Set("Holdfast-Token", strconv.FormatUint(uint64(s.guard.Seen(key)), 10))
-		_, _ = w.Write(b) // a reader that is gone needs none
+		token, value, _ := bytes.Cut(b, []byte("\n"))
+		w.Header().Set("Holdfast-Token", string(token))
+		_, _ = w.Write(value) // a reader that is gone needs none
 	}
+}
+
+// write puts the value in the place of the one before. When it returns, a power loss does not
+// bring that back.
+func (s *store) write(key string, token uint64, value []byte) error {
+	b := append(strconv.AppendUint(nil, token, 10), '\n')
+	if err := renameio.WriteFile(s.path(key), append(b, value...), 0o600); err != nil {
+		return err
+	}
+	return s.sync(s.dir)
 }
 
 // put writes the value under the guard: nothing of an older holder is on its way to
@@ -86,9 +109,7 @@ func (s *store) put(w http.ResponseWriter, r *http.Request, key string) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	err = s.guard.Do(key, cluster.Token(token), func() error {
-		return renameio.WriteFile(s.path(key), value, 0o600)
-	})
+	err = s.guard.Do(key, cluster.Token(token), func() error { return s.write(key, token, value) })
 	switch {
 	case errors.Is(err, fencing.ErrStale):
 		http.Error(w, err.Error(), http.StatusPreconditionFailed)

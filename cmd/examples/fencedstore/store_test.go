@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -68,5 +69,39 @@ func TestStaleWritersAreRejected(t *testing.T) {
 	}
 	if _, body := ask("GET", "/a/b", ""); body != "second" {
 		t.Errorf("after a restart the value is %q", body)
+	}
+}
+
+// A value is told with the token that it was written under, and is durable when that is told.
+func TestValueAndItsToken(t *testing.T) {
+	s, err := newStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close() //nolint:errcheck // the test is over
+	synced := 0
+	s.sync = func(dir string) error {
+		if synced++; dir != s.dir {
+			t.Errorf("synced %s", dir)
+		}
+		return syncDir(dir)
+	}
+	ask := func(method, path, body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+		return w
+	}
+	if w := ask("PUT", "/a?token=17", "a\nvalue"); w.Code != http.StatusOK || synced != 1 {
+		t.Errorf("put: %d, synced %d times", w.Code, synced)
+	}
+	s.sync = func(string) error { return errors.New("the disk is gone") }
+	if w := ask("PUT", "/b?token=5", "x"); w.Code != http.StatusInternalServerError {
+		t.Errorf("a value that may not be durable: %d", w.Code)
+	}
+	if err := s.guard.Admit("a", 21); err != nil { // its holder died before it wrote
+		t.Fatal(err)
+	}
+	if w := ask("GET", "/a", ""); w.Body.String() != "a\nvalue" || w.Header().Get("Holdfast-Token") != "17" {
+		t.Errorf("got %q under token %s", w.Body, w.Header().Get("Holdfast-Token"))
 	}
 }
