@@ -232,9 +232,9 @@ func TestIndexSaysNothingOfAnotherBinding(t *testing.T) {
 		q.AdoptExisting = true
 		x.ok(q)
 		x.p.SyncIndex(t.Context())
-		// Truncated and bound once more, the new bytes stand where old ones were.
+		// Made anew and bound once more, the new bytes stand where old ones were.
 		x.ok(unbind("c1", next+2, "l", g.Token, "f"))
-		if err := d.Truncate("files/f", 0); err != nil {
+		if err := d.Host(8, volumetest.ProfileLocal()).Remove("files/f"); err != nil {
 			t.Fatal(err)
 		}
 		x.ok(&locktable.Request{Op: locktable.OpBind, Client: "c1", ID: next + 3, Lock: "l", Token: g.Token, File: "f"})
@@ -255,5 +255,31 @@ func TestIndexSaysNothingOfAnotherBinding(t *testing.T) {
 				t.Errorf("told %+v", f)
 			}
 		}
+	})
+}
+
+// TestBlameTellsOneBinding: a generation that was bound and unbound is told apart from those of the
+// same name that came later.
+func TestBlameTellsOneBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		first := x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.ok(unbind("c1", 3, "l", g.Token, "f"))
+		if err := d.Host(8, volumetest.ProfileLocal()).Remove("files/f"); err != nil {
+			t.Fatal(err)
+		}
+		second := x.ok(appendTo("c1", 4, "l", g.Token, "f", "no\n"))
+		x.p.SyncIndex(t.Context())
+		for _, out := range []locktable.Outcome{first, second} {
+			b, err := volume.ReadBlame(t.Context(), d.Host(8, volumetest.ProfileLocal()), volume.BlameQuery{
+				File: "f", Generation: out.Generation, To: 100, Limit: 10,
+			})
+			if err != nil || len(b.Entries) != 1 || b.Entries[0].LSN != out.LSN {
+				t.Errorf("generation %d: %+v, %v", out.Generation, b, err)
+			}
+		}
+		x.end() //nolint:errcheck // it is stopped
 	})
 }

@@ -159,6 +159,46 @@ func TestLateWriteOfTheOldPrimaryIsNoForeignWrite(t *testing.T) {
 	})
 }
 
+// TestLateWriteMeetsNoOtherAppend: a write of a paused primary comes when its file was unbound and
+// cut by an operator. Nothing else was appended there meanwhile: that is refused, until the
+// service makes a new file.
+func TestLateWriteMeetsNoOtherAppend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpWriteAt, "files/f", 1, volumetest.Pause(gate)))
+		hanging := x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		<-gate.Arrived()
+
+		y := serve(t, d, 2, primary.Options{})
+		time.Sleep(time.Second)
+		y.ok(unbind("c1", 4, "l", g.Token, "f"))
+		if err := d.Truncate("files/f", 0); err != nil {
+			t.Fatal(err)
+		}
+		first := appendTo("c1", 5, "l", g.Token, "f", "AAAA")
+		y.sees(first, cluster.StatusInvalidArgument)
+		if err := d.Host(8, volumetest.ProfileLocal()).Remove("files/f"); err != nil {
+			t.Fatal(err)
+		}
+		if out := y.do(first); out.Status != cluster.StatusOK {
+			t.Errorf("behind the removal: %v %s", out.Status, out.Message)
+		}
+		y.do(appendTo("c1", 6, "l", g.Token, "f", "BBBB"))
+		gate.Resume()
+		<-hanging
+		time.Sleep(time.Second) // the write is done
+		if got := content(d, "f"); got != "AAAABBBB" {
+			t.Errorf("two acknowledged appends AAAA and BBBB; the file holds %q", got)
+		}
+		x.end() //nolint:errcheck // it was deposed
+		y.end() //nolint:errcheck // it is stopped
+	})
+}
+
 func TestRepeatOfAnAppendToAForeignFileIsNotOK(t *testing.T) {
 	committed := func(t *testing.T, out locktable.Outcome) {
 		t.Helper()

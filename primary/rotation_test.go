@@ -88,6 +88,46 @@ func TestLostAppendIsNotFoundAfterARotation(t *testing.T) {
 	})
 }
 
+// TestLostAppendIsNotFoundAfterAnUnbind: a quarantined file is rotated before it is unbound, and
+// what was lost in it is known without a binding, too, and to the next reign.
+func TestLostAppendIsNotFoundAfterAnUnbind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.host.SetHook(on(volumetest.OpWriteAt, "files/f", volumetest.FailBefore(syscall.EIO)))
+		lost := appendTo("c1", 3, "l", g.Token, "f", "two\n")
+		pending := x.later(lost)
+		time.Sleep(time.Second)
+		if err := d.Write("files/f", 0, []byte("mine")); err != nil {
+			t.Fatal(err)
+		}
+		x.host.SetHook(nil)
+		if out := <-pending; out.Status != cluster.StatusFileQuarantined || !out.Committed {
+			t.Errorf("told %+v", out)
+		}
+		x.sees(unbind("c1", 4, "l", g.Token, "f"), cluster.StatusFileQuarantined)
+		x.sees(lost, cluster.StatusFileQuarantined)
+		if err := d.Host(8, volumetest.ProfileLocal()).Rename("files/f", "files/f.1"); err != nil {
+			t.Fatal(err)
+		}
+		x.ok(rotate("c1", 5, "l", g.Token, "f"))
+		x.ok(unbind("c1", 6, "l", g.Token, "f"))
+		x.sees(lost, cluster.StatusFileQuarantined)
+		bound := x.ok(appendTo("c1", 7, "l", g.Token, "f", "new\n"))
+		x.sees(lost, cluster.StatusFileQuarantined)
+		if bound.Generation <= 2 {
+			t.Errorf("bound anew as generation %d, which is what the name had before", bound.Generation)
+		}
+		x.host.Kill()
+		x.end() //nolint:errcheck // it was killed
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		y.sees(lost, cluster.StatusFileQuarantined)
+	})
+}
+
 func TestOpenedClientWithoutRecordsIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timing := cluster.DefaultTiming()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,6 +288,57 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWarmTakeoverWritesWhatTheBaseCarries: appends that a checkpoint has as pending are in no log
+// behind it and may be in no file, so a table that is as new does not do.
+func TestWarmTakeoverWritesWhatTheBaseCarries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{CheckpointBytes: 8 << 10, ViewInterval: time.Second, MaxBatch: 8 << 10})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.host.SetHook(on(volumetest.OpWriteAt, "files/f", volumetest.FailBefore(syscall.EIO)))
+		x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		time.Sleep(5 * time.Second)
+		for i := range 40 { // nothing but grants, until there is a checkpoint behind the append
+			x.ok(acquire("churn", cluster.RequestID(i+1), cluster.LockName("many/"+strings.Repeat("x", i+1)), 0))
+			time.Sleep(500 * time.Millisecond)
+		}
+		s, err := x.p.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		y := serve(t, d, 2, primary.Options{Warm: &volume.Warm{At: s.At, Table: s.Table}})
+		defer y.end() //nolint:errcheck // it is stopped
+		time.Sleep(3 * time.Second)
+		if got := content(d, "f"); got != "one\ntwo\n" {
+			t.Errorf("the file holds %q", got)
+		}
+	})
+}
+
+// TestTakeoverRedoesNothingOfARotatedGeneration: what was appended before a rotation is in the file
+// that was moved away, and never in the new one.
+func TestTakeoverRedoesNothingOfARotatedGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		if err := d.Host(8, volumetest.ProfileLocal()).Rename("files/f", "files/f.1"); err != nil {
+			t.Fatal(err)
+		}
+		x.ok(rotate("c1", 3, "l", g.Token, "f"))
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end() //nolint:errcheck // it is stopped
+		time.Sleep(3 * time.Second)
+		if f, _ := y.file("f"); content(d, "f") != "" || f.Quarantined {
+			t.Errorf("the new generation holds %q, %+v", content(d, "f"), f)
+		}
+	})
 }
 
 // What a server was told is committed outlives the volume. Where that goes back

@@ -131,7 +131,7 @@ func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
 	size, err := file.Size()
 	w.end = size
 	w.state.Inode = file.Inode()
-	return locktable.FileFacts{Inode: file.Inode(), Size: size}, err
+	return locktable.FileFacts{Inode: file.Inode(), Size: size, Made: file.Made()}, err
 }
 
 // errStillThere says that a rotation came before the old file was moved away.
@@ -151,7 +151,7 @@ func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts
 	if err == nil && (file.Inode() == state.Inode || size != 0) {
 		err = fmt.Errorf("%w: move %s away first, the new generation begins with a new empty file", errStillThere, w.name)
 	}
-	facts := locktable.FileFacts{Inode: file.Inode(), Size: size, Generation: state.Generation + 1}
+	facts := locktable.FileFacts{Inode: file.Inode(), Size: size, Generation: state.Generation + 1, Made: file.Made()}
 	return facts, errors.Join(err, file.Close())
 }
 

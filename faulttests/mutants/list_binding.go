@@ -15,4 +15,119 @@ var bindingMutants = []Mutant{
 		By:   unit("shared/locktable", "TestWhatWasAnsweredOKDoesNothingLater"),
 		Dies: `request 5 was answered at generation 1|request 3 found the file bound`,
 	},
+	{
+		Name: "quarantined-unbound",
+		Rule: "a quarantined file is rotated before it is unbound: without a binding nobody knows that its last appends may be in no file (DESIGN 5.4)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `		if f.Quarantined { // its last`, `		if f.Quarantined && f.Lock == "" { // its last`},
+			{"shared/locktable/legal.go", `r.Remember && (f.Quarantined || `, `r.Remember && (`},
+		},
+		By:   unit("primary", "TestLostAppendIsNotFoundAfterAnUnbind"),
+		Dies: `answered OK|OK`,
+	},
+	{
+		Name: "lost-appends-unbound",
+		Rule: "what was lost in a quarantined generation is known when its file is unbound, too (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `	return t.past.lostOf(rc)`, `	return ""`},
+		},
+		By:   unit("shared/locktable", "TestALostAppendOutlivesTheBinding"),
+		Dies: `got OK`,
+	},
+	{
+		Name: "fifth-quarantine-forgets",
+		Rule: "however many generations of a file were quarantined, what was lost in one is not told as done (package locktable, lostList)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `remember && !oldest.none()`, `!remember && oldest.none()`},
+		},
+		By:   unit("shared/locktable", "TestEveryQuarantinedGenerationIsKnown"),
+		Dies: `got OK`,
+	},
+	{
+		Name: "unbound-inode-forgotten",
+		Rule: "offsets of an inode are given once: an Unbind remembers where its binding ended (RELIABILITY H16)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `	t.rememberUse(f)
+	t.mark(`, `	t.mark(`},
+		},
+		By:   unit("primary", "TestLateWriteMeetsNoOtherAppend"),
+		Dies: `AAAAtwo|INVALID_ARGUMENT`,
+	},
+	{
+		Name: "rotated-inode-forgotten",
+		Rule: "offsets of an inode are given once: a Rotate remembers where the generation before ended (RELIABILITY H16)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `	if r.Remember {
+		t.rememberUse(f)
+	}`, ``},
+		},
+		By:   unit("shared/locktable", "TestOffsetsOfAnInodeAreGivenOnce"),
+		Dies: `rotated.*\n.*got OK`,
+	},
+	{
+		Name: "used-inode-bound-by-another-name",
+		Rule: "an inode counts, and not the name that it has now (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `!facts.Made && facts.Size < used {`, `!facts.Made && facts.Size < used && t.past.generation == 1 && q.Op == OpAppend {`},
+		},
+		By:   unit("shared/locktable", "TestOffsetsOfAnInodeAreGivenOnce"),
+		Dies: `got OK`,
+	},
+	{
+		Name: "forgotten-inodes-are-free",
+		Rule: "an inode that was forgotten for want of room counts as used as far as any that was (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `	return p.forgotten
+`, `	return 0
+`},
+		},
+		By:   unit("shared/locktable", "TestForgottenInodesCountAsUsed"),
+		Dies: `at size (19|999)`,
+	},
+	{
+		Name: "generation-of-a-name-again",
+		Rule: "a name never has a generation twice: readers name their place by it (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `{ return t.past.generation + 1 }`, `{ return 1 }`},
+			{"shared/locktable/legal.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
+		},
+		By:   unit("primary/api", "TestFollowGoesOnInNoOtherFile"),
+		Dies: `HER FILE`,
+	},
+	{
+		Name: "older-unbind-remembers",
+		Rule: "records of older binaries make the state that they always made (package locktable, Record.Remember)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `	f := t.files[r.File]
+	if r.Remember {
+		t.rememberFile(f)
+	}`, `	f := t.files[r.File]
+	t.rememberFile(f)`},
+		},
+		By:   unit("shared/locktable", "TestRecordsOfOlderBinaries"),
+		Dies: `remembered: `,
+	},
+	{
+		Name: "redo-of-what-was-rotated",
+		Rule: "appends before a Rotate are in the file that was moved away: no takeover writes them into the new one (package volume, scanner.redo)",
+		Edits: []Edit{
+			{"shared/volume/adopt.go", `	case locktable.KindUnbind, locktable.KindRotate:
+		s.a.Redo`, `	case locktable.KindUnbind:
+		s.a.Redo`},
+		},
+		By:   unit("primary", "TestTakeoverRedoesNothingOfARotatedGeneration"),
+		Dies: `the new generation holds`,
+	},
+	{
+		Name: "warm-pending-forgotten",
+		Rule: "appends that the base carries are in no log behind it: a takeover with a warm table reads the base for them (package volume, resume)",
+		Edits: []Edit{
+			{"shared/volume/resume.go", `			if b.pending {
+				return nil, errCold
+			}
+`, ``},
+		},
+		By:   unit("primary", "TestWarmTakeoverWritesWhatTheBaseCarries"),
+		Dies: `the file holds "one`,
+	},
 }

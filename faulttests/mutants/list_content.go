@@ -147,6 +147,8 @@ var contentMutants = []Mutant{
 		Rule: "a follower is told the bytes of one file (primary/api)",
 		Edits: []Edit{
 			{"primary/api/followfile.go", ` && s.Inode == own.Inode && s.Since == own.Since`, ``},
+			{"shared/locktable/past.go", `{ return t.past.generation + 1 }`, `{ return 1 }`},
+			{"shared/locktable/legal.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
 		},
 		By: unit("primary/api", "TestFollowOfAFileBoundAnew"),
 	},

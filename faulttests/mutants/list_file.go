@@ -130,8 +130,8 @@ var fileMutants = []Mutant{
 		Rule: "a repeat of an append is not told OK where its bytes may be in no file, also after the rotation (DESIGN 5.4)",
 		Edits: []Edit{
 			{"shared/locktable/file.go", `	if f.Quarantined {
-		copy(`, `	if f.Generation == 0 {
-		copy(`},
+		lost.push(`, `	if f.Generation == 0 {
+		lost.push(`},
 		},
 		By: unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
 	},

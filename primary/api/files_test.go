@@ -297,8 +297,8 @@ func (m *meanwhile) File(ctx context.Context, name cluster.FileName) (locktable.
 	return m.backend.File(ctx, name)
 }
 
-// TestFollowOfAFileBoundAnew: another file that is bound under the name is at generation 1
-// like the one that is followed, and its bytes are not told as the next ones of that.
+// TestFollowOfAFileBoundAnew: another file that is bound under the name is not the one that is
+// followed, and its bytes are not told as the next ones of that.
 func TestFollowOfAFileBoundAnew(t *testing.T) {
 	b := serving(t)
 	w := newWriter(t, b)
@@ -314,6 +314,34 @@ func TestFollowOfAFileBoundAnew(t *testing.T) {
 	w.append("f", "two\n")
 	x.wants(1, 4, "two\n")
 	x.refused(pb.Status_STATUS_INVALID_ARGUMENT, "not bound to a lock any more")
+}
+
+// TestFollowGoesOnInNoOtherFile: whoever comes back to a place, behind a connection that broke or
+// page by page, knows its generation and offset. Of a file that was let go meanwhile and bound
+// anew, no byte is told as the next one.
+func TestFollowGoesOnInNoOtherFile(t *testing.T) {
+	b := serving(t)
+	w := newWriter(t, b)
+	w.append("f", "one\n")
+	x := follow(t, b, &pb.FollowFileRequest{File: "f", Offset: new(int64(0))})
+	at := x.wants(1, 0, "one\n")
+	w.append("f", "two\n")
+	w.op(locktable.OpUnbind, "f")
+	if err := b.disk.Rename("files/f", "files/elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	w.append("f", "ANOTHER FILE\n")
+	again := follow(t, b, &pb.FollowFileRequest{File: "f", Generation: at.Generation, Offset: new(int64(4))})
+	again.refused(pb.Status_STATUS_INVALID_ARGUMENT, "is at generation 2")
+	r, err := api.ReadFile(t.Context(), b, &pb.ReadFileRequest{File: "f", Generation: at.Generation, Offset: 4})
+	if err != nil || r.Status != pb.Status_STATUS_INVALID_ARGUMENT {
+		t.Errorf("the next page is %q of another one: %v, %v", r.GetData(), r.GetStatus(), err)
+	}
+	s := serveHTTP(t, b)
+	var refused wire.Body
+	if code, _ := s.call("GET", fmt.Sprintf("/v1/files/f?generation=%d&offset=4", at.Generation), "", &refused); code != 400 {
+		t.Errorf("the next page over HTTP is of another one: %d %+v", code, refused)
+	}
 }
 
 func TestHTTPFiles(t *testing.T) {

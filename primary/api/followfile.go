@@ -172,8 +172,8 @@ func (x *following) happened(ctx context.Context, e *pb.Event) error {
 	return nil
 }
 
-// same says that a state is of the generation that is followed. A file that is bound anew
-// begins with generation 1 again, maybe in the same inode.
+// same says that a state is of the generation that is followed. Where an older binary let a
+// file go, one that is bound anew begins with its generation again, maybe in the same inode.
 func (x *following) same(s *locktable.FileState) bool {
 	own := &x.end.state
 	return s.Generation == own.Generation && s.Inode == own.Inode && s.Since == own.Since

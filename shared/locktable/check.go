@@ -70,6 +70,9 @@ func (t *Table) Check() error {
 	if ck.bound != len(t.files) || len(t.inodes) != len(t.files) {
 		return fmt.Errorf("invariant 5: %d files, %d listed by locks, %d inodes", len(t.files), ck.bound, len(t.inodes))
 	}
+	if err := ck.past(); err != nil {
+		return err
+	}
 	for id := range t.clientIDs.all() {
 		if err := ck.client(id, t.clients.get(id)); err != nil {
 			return fmt.Errorf("client %s: %w", id, err)
@@ -184,7 +187,7 @@ func (ck *checker) file(name cluster.FileName, f *file) error {
 	case appended && (f.LastOffset < f.Start || f.LastOffset+f.LastLength != f.End):
 	case !appended && (f.LastLength != 0 || f.LastOffset != 0 || f.LastCRC != 0 || f.End != f.Start):
 	case !f.Quarantined && f.Reason != "":
-	case !f.lostInOrder():
+	case !f.Lost.inOrder(f.Generation, f.Since):
 	default:
 		return nil
 	}

@@ -15,7 +15,7 @@ func (t *Table) Clone() *Table {
 	c.lsn, c.hash = t.lsn, t.hash
 	c.lockNames, c.owed, c.fileNames, c.clientIDs = t.lockNames.clone(), t.owed.clone(), t.fileNames.clone(), t.clientIDs.clone()
 	c.asked, c.asks = t.asked.clone(), maps.Clone(t.asks) // an Ask is never changed
-	c.inodes = maps.Clone(t.inodes)
+	c.inodes, c.past = maps.Clone(t.inodes), t.past.clone()
 	for id := range t.clientIDs.all() {
 		old := t.clients.get(id)
 		// Receipts are values and what they point to never changes.

@@ -48,7 +48,8 @@ const (
 	fieldMaxHold       protowire.Number = 27 // zigzag varint, nanoseconds
 	fieldHeartbeat     protowire.Number = 28 // varint, 1
 	fieldMark          protowire.Number = 29 // fixed32
-	fieldLast                           = fieldMark
+	fieldRemember      protowire.Number = 30 // varint, 1
+	fieldLast                           = fieldRemember
 
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
@@ -93,6 +94,7 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendVarint(b, fieldMaxHold, protowire.EncodeZigZag(int64(r.MaxHold)))
 	b = appendVarint(b, fieldHeartbeat, protowire.EncodeBool(r.Heartbeat))
 	b = appendFixed32(b, fieldMark, uint32(r.Mark))
+	b = appendVarint(b, fieldRemember, protowire.EncodeBool(r.Remember))
 	return appendVarint(b, fieldTime, uint64(r.Time))
 }
 
@@ -322,6 +324,8 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.Heartbeat, limit = true, 1
 	case fieldMark:
 		r.Mark = cluster.Mark(v.n)
+	case fieldRemember:
+		r.Remember, limit = true, 1
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
 	}

@@ -43,7 +43,7 @@ func samples() []record {
 			r.Token, r.File, r.Generation, r.Offset, r.Length, r.CRC = 5, "a/b", 3, 1<<62, cluster.MaxAppend, 0xdeadbeef
 		}),
 		of(locktable.KindBind, func(r *record) { r.Token, r.File, r.Inode, r.Generation, r.Offset = 5, "a/b", 1<<64-1, 1, 9 }),
-		of(locktable.KindUnbind, func(r *record) { r.Token, r.File = 5, "a/b" }),
+		of(locktable.KindUnbind, func(r *record) { r.Token, r.File, r.Remember = 5, "a/b", true }),
 		bare(locktable.KindQuarantine, func(r *record) { r.File, r.Generation, r.Reason = "a/b", 2, "foreign bytes" }),
 		of(locktable.KindRotate, func(r *record) { r.Token, r.File, r.Inode, r.Generation = 5, "a/b", 12, 4 }),
 		bare(locktable.KindForceClear, func(r *record) {}),
@@ -111,7 +111,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		want error
 	}{
 		"unknown field":        {append(bytes.Clone(base), field(63, 1)...), locktable.ErrUnknownField},
-		"first unknown field":  {append(bytes.Clone(base), field(30, 1)...), locktable.ErrUnknownField},
+		"first unknown field":  {append(bytes.Clone(base), field(31, 1)...), locktable.ErrUnknownField},
 		"unknown kind":         {append(bytes.Clone(base[:4]), field(3, 21)...), locktable.ErrUnknownKind},
 		"large unknown kind":   {append(bytes.Clone(base[:4]), field(3, 1<<20)...), locktable.ErrUnknownKind},
 		"duplicate":            {append(bytes.Clone(base), field(3, 12)...), locktable.ErrMalformed},

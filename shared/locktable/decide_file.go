@@ -16,6 +16,9 @@ type FileFacts struct {
 	// Generation, if not 0, is the one that the facts are of: for OpRotate the
 	// new one. Facts of another generation are out of date.
 	Generation cluster.Generation
+	// Made says that this server made the file itself and found no other in its place:
+	// whatever had the inode's number before is gone, and so are those who could write to it.
+	Made bool
 }
 
 // decideFile decides the operations that need the live, exclusive token of the file's lock.
@@ -45,7 +48,14 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 		if f.Sealed { // bound anew it would be open again
 			return refuse(q, cluster.StatusFileSealed, fmt.Sprintf("file %q is sealed: rotate it first, then unbind it", q.File))
 		}
-		r.Kind = KindUnbind
+		if f.Quarantined { // its last appends may be in no file
+			return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it first, then unbind it", q.File, f.Reason))
+		}
+		if t.past.full(f) {
+			return refuse(q, cluster.StatusInvalidArgument,
+				fmt.Sprintf("file %q was quarantined once, and so were %d files that are not bound any more, the most that are remembered: leave it bound", q.File, MaxLostFiles))
+		}
+		r.Kind, r.Remember = KindUnbind, true
 		return decided(d.add(r))
 	case OpSeal:
 		return t.decideSeal(q, d, r, f)
@@ -56,7 +66,7 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 	if facts.Size != 0 {
 		return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("the new inode of file %q has %d bytes; try again", q.File, facts.Size))
 	}
-	r.Kind, r.Inode, r.Generation = KindRotate, facts.Inode, f.Generation+1
+	r.Kind, r.Inode, r.Generation, r.Remember = KindRotate, facts.Inode, f.Generation+1, true
 	return decided(d.add(r))
 }
 
@@ -68,7 +78,7 @@ func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts File
 	case length > cluster.MaxAppend:
 		return refuse(q, cluster.StatusTooLarge, fmt.Sprintf("%d bytes of data: one append carries at most %d", length, cluster.MaxAppend))
 	}
-	generation, offset := cluster.Generation(1), facts.Size
+	generation, offset := t.nextGeneration(), facts.Size
 	if f != nil {
 		generation, offset = f.Generation, f.End
 	}
@@ -137,12 +147,12 @@ func (t *Table) decideBind(q *Request, d *draft, r Record, f *file, facts FileFa
 	if dec, ok := t.mayBind(q, facts); !ok {
 		return dec
 	}
-	r.Kind, r.Inode, r.Generation, r.Offset = KindBind, facts.Inode, 1, facts.Size
+	r.Kind, r.Inode, r.Generation, r.Offset = KindBind, facts.Inode, t.nextGeneration(), facts.Size
 	return decided(d.add(r))
 }
 
 func (t *Table) mayBind(q *Request, facts FileFacts) (Decision, bool) {
-	if dec, ok := t.checkFacts(q, facts, 1); !ok {
+	if dec, ok := t.checkFacts(q, facts, t.nextGeneration()); !ok {
 		return dec, false
 	}
 	if facts.Size > 0 && !q.AdoptExisting {
@@ -162,6 +172,11 @@ func (t *Table) checkFacts(q *Request, facts FileFacts, generation cluster.Gener
 		return refuse(q, cluster.StatusInvalidArgument,
 			fmt.Sprintf("file %q has the inode of file %q, which is bound: it is a link to that file, or that file is gone and its inode was given to this one. Move %q away and try again",
 				q.File, other, q.File)), false
+	}
+	if used := t.past.usedUpTo(facts.Inode); !facts.Made && facts.Size < used {
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("file %q has %d bytes, and under a binding that ended its inode was written up to offset %d, or may have been: a server that was paused may still write there. Move the file away or remove it, so that the service makes a new one, or put a copy of it in its place under the same name",
+				q.File, facts.Size, used)), false
 	}
 	return Decision{}, true
 }

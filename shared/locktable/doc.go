@@ -62,6 +62,7 @@
 //  9. The sorted indexes name exactly what the table holds, and a lock has a row
 //     for waiters, files, metadata, asks and further holders only while it has some.
 //  10. Hash() equals the hash computed anew from the whole state.
+//  11. What is remembered of ended bindings is in order and bounded.
 //
 // # At most once
 //
@@ -84,6 +85,26 @@
 // The receipt of an anonymous client's Acquire lives as long as its grant, so
 // that a server which repeats a forwarded call after a failover finds the grant
 // again; nothing else of an anonymous client is kept.
+//
+// A Bind of a file that is bound to that lock, or a Seal of one that is sealed, changes
+// nothing and leaves a receipt all the same (KindAlready): its late duplicate must do
+// nothing behind an Unbind or a Rotate either.
+//
+// # Bindings that ended
+//
+// A server that was paused before its write to a protected file may do it an hour later, in
+// a file that is not bound any more, or not under that name. And clients come back to a place
+// that they know by name, generation and offset. So the table remembers:
+//
+//   - up to which offset an inode was given to appends, and refuses to bind it again where
+//     it is shorter. A file that the service has just made is another one, whatever its number.
+//   - the highest generation of a file that was unbound. The next binding of any name begins
+//     above it, so no name ever has a generation twice.
+//   - which appends to an unbound file may be in no file, because their generation was
+//     quarantined. A quarantined file has to be rotated before it is unbound.
+//
+// All of it is bounded: see past. Records of older binaries remember nothing of this and are
+// applied as they always were (Record.Remember).
 //
 // # Export
 //

@@ -33,6 +33,8 @@ type Exporter struct {
 	lock    cluster.LockName
 	holder  cluster.Token // of lock; allHolders when there are no more
 	place   *waiter       // the next one of lock; nil when the others come later than the export
+	past    past          // as it was: it is small
+	piece   int           // of past
 
 	receipts []Entity // saved, and not handed out yet
 	others   []Entity
@@ -47,12 +49,13 @@ const (
 	exportClients
 	exportFiles
 	exportLocks
+	exportPast
 	exportDone
 )
 
 // BeginExport fixes the state of now.
 func (t *Table) BeginExport() *Exporter {
-	x := &Exporter{t: t, at: t.lsn, hash: t.hash}
+	x := &Exporter{t: t, at: t.lsn, hash: t.hash, past: t.past.clone()}
 	t.exports = append(t.exports, x)
 	return x
 }
@@ -69,7 +72,7 @@ func (x *Exporter) Hash() uint64 { return x.hash }
 // Close ends the export. It may be called again.
 func (x *Exporter) Close() {
 	x.t.exports = slices.DeleteFunc(x.t.exports, func(other *Exporter) bool { return other == x })
-	x.phase, x.place, x.receipts, x.others = exportDone, nil, nil, nil
+	x.phase, x.place, x.receipts, x.others, x.past = exportDone, nil, nil, nil, past{}
 }
 
 // Export iterates over the state. The table must not change meanwhile.
@@ -95,8 +98,8 @@ const allHolders = ^cluster.Token(0)
 // exportStep is how much Export asks for at a time.
 const exportStep = 256
 
-// Next appends the next entities to to: first receipts, then clients, files and
-// locks. It looks at about n entities, so that its time is bounded. False says that
+// Next appends the next entities to to: first receipts, then clients, files,
+// locks, and what is remembered of ended bindings. It looks at about n entities, so that its time is bounded. False says that
 // these were the last ones; the export has ended then.
 //
 // A lock with many holders or a long queue comes in several pieces, and what was saved comes out
@@ -154,6 +157,15 @@ func (x *Exporter) walk(to []Entity, n int) ([]Entity, int) {
 		}
 	case exportLocks:
 		return x.walkLocks(to, n)
+	case exportPast:
+		for ; n > 0 && !x.past.none(); n-- {
+			e, ok := x.past.entity(x.piece)
+			if !ok {
+				break
+			}
+			x.piece++
+			to = append(to, e)
+		}
 	}
 	return to, n
 }

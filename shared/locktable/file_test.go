@@ -3,6 +3,7 @@
 package locktable_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +122,7 @@ func TestBindUnbindRotate(t *testing.T) {
 
 	h.want(ok, release("c", 20, "other", other))
 	h.want(ok, fileOp(locktable.OpUnbind, 21, "db", db, "log"))
-	h.wantFacts(ok, fileOp(locktable.OpBind, 22, "db", db, "log"), locktable.FileFacts{Inode: 2})
+	h.wantFacts(ok, fileOp(locktable.OpBind, 22, "db", db, "log"), locktable.FileFacts{Inode: 3})
 	h.want(ok, release("c", 23, "db", db))
 	if v, found := h.table.Lock("db"); !found || v.FileCount != 1 || v.Grant.Token != 0 {
 		t.Fatalf("a free lock with a file: %+v %t", v, found)
@@ -129,46 +130,357 @@ func TestBindUnbindRotate(t *testing.T) {
 	h.reload()
 }
 
+// lostStory has one file with healthy and quarantined generations, and binds it anew.
+type lostStory struct {
+	*harness
+	token cluster.Token
+	next  cluster.RequestID
+	inode uint64
+}
+
+func newLostStory(t *testing.T) *lostStory {
+	h := newHarness(t)
+	return &lostStory{harness: h, token: h.want(ok, acquire("c", 1, "db", 0)).Token, next: 1}
+}
+
+func (x *lostStory) one(id cluster.RequestID) locktable.Request {
+	return appendTo("c", id, "db", x.token, "log", "x")
+}
+
+func (x *lostStory) file() locktable.FileState {
+	f, _ := x.table.File("log")
+	return f
+}
+
+func (x *lostStory) append() cluster.RequestID {
+	x.next++
+	x.inode++
+	x.wantFacts(ok, x.one(x.next), locktable.FileFacts{Inode: x.inode})
+	return x.next
+}
+
+func (x *lostStory) quarantine() { x.apply(x.table.DecideQuarantine("log", "foreign bytes", 1, nil)) }
+
+func (x *lostStory) rotate() {
+	x.next++
+	x.inode++
+	x.wantFacts(ok, fileOp(locktable.OpRotate, x.next, "db", x.token, "log"), locktable.FileFacts{Inode: x.inode, Generation: x.file().Generation + 1})
+}
+
+func (x *lostStory) unbind(want cluster.Status) {
+	x.next++
+	x.want(want, fileOp(locktable.OpUnbind, x.next, "db", x.token, "log"))
+}
+
+// told requires what repeats are told.
+func (x *lostStory) told(healthy, lost []cluster.RequestID) {
+	x.tb.Helper()
+	for _, id := range healthy {
+		if out := x.want(ok, x.one(id)); !out.Repeat {
+			x.tb.Errorf("request %d: %+v", id, out)
+		}
+	}
+	for _, id := range lost {
+		out := x.want(cluster.StatusFileQuarantined, x.one(id))
+		state, seen := x.table.Lookup("c", id)
+		if !out.Repeat || !out.Committed || out.Message == "" || state != locktable.RequestExecuted || seen.Status != out.Status {
+			x.tb.Errorf("request %d: %+v, and looked up %v: %+v", id, out, state, seen)
+		}
+	}
+}
+
 // TestRepeatOfALostAppend: what was appended to a generation that was quarantined may be in no file,
 // and nobody is told that it is in one, before or after the rotation.
 func TestRepeatOfALostAppend(t *testing.T) {
-	h := newHarness(t)
-	db := h.want(ok, acquire("c", 1, "db", 0)).Token
-	generation := cluster.Generation(1)
-	one := func(id cluster.RequestID) locktable.Request { return appendTo("c", id, "db", db, "log", "x") }
-	rotate := func(id cluster.RequestID) {
-		generation++
-		h.wantFacts(ok, fileOp(locktable.OpRotate, id, "db", db, "log"), locktable.FileFacts{Inode: uint64(generation), Generation: generation})
-	}
-	told := func(healthy, lost []cluster.RequestID) {
-		t.Helper()
-		for _, id := range healthy {
-			h.want(ok, one(id))
+	x := newLostStory(t)
+	first := x.append()
+	x.rotate()
+	lost := x.append()
+	x.quarantine()
+	x.told([]cluster.RequestID{first}, []cluster.RequestID{lost})
+	x.rotate()
+	second := x.append()
+	x.told([]cluster.RequestID{first, second}, []cluster.RequestID{lost})
+	x.reload()
+	x.rotate()
+	x.told([]cluster.RequestID{first, second}, []cluster.RequestID{lost})
+	lost2 := x.append()
+	x.quarantine()
+	x.rotate()
+	x.reload()
+	x.told([]cluster.RequestID{first, second}, []cluster.RequestID{lost, lost2})
+}
+
+// TestALostAppendOutlivesTheBinding: a quarantined file is not unbound, and when it was rotated and
+// is, what was lost in it is known as before.
+func TestALostAppendOutlivesTheBinding(t *testing.T) {
+	x := newLostStory(t)
+	healthy := x.append()
+	x.rotate()
+	lost := x.append()
+	x.quarantine()
+	x.unbind(cluster.StatusFileQuarantined)
+	x.illegal("unbind of a quarantined file", locktable.Record{
+		Kind: locktable.KindUnbind, Client: "c", Request: 99, Lock: "db", Token: x.token, File: "log", Remember: true,
+	})
+	x.told([]cluster.RequestID{healthy}, []cluster.RequestID{lost})
+	x.rotate()
+	x.unbind(ok)
+	x.told([]cluster.RequestID{healthy}, []cluster.RequestID{lost})
+	x.reload()
+	later := x.append()
+	x.told([]cluster.RequestID{healthy, later}, []cluster.RequestID{lost})
+	x.unbind(ok) // nothing was lost under this one
+	later2 := x.append()
+	x.quarantine()
+	x.rotate()
+	x.unbind(ok)
+	x.told([]cluster.RequestID{healthy, later}, []cluster.RequestID{lost, later2})
+	x.reload()
+}
+
+// TestEveryQuarantinedGenerationIsKnown: however many there were, and however often the file was
+// bound anew. Where they are too many to tell apart, a healthy one between them may be told as lost.
+func TestEveryQuarantinedGenerationIsKnown(t *testing.T) {
+	x := newLostStory(t)
+	var lost, healthy []cluster.RequestID
+	for i := range 12 {
+		lost = append(lost, x.append())
+		x.quarantine()
+		x.rotate()
+		x.told(nil, lost)
+		if i == 2 || i == 7 {
+			x.unbind(ok)
+			x.told(nil, lost)
+			x.reload()
 		}
-		for _, id := range lost {
-			out := h.want(cluster.StatusFileQuarantined, one(id))
-			state, seen := h.table.Lookup("c", id)
-			if !out.Repeat || !out.Committed || out.Message == "" || state != locktable.RequestExecuted || seen.Status != out.Status {
-				t.Errorf("request %d: %+v, and looked up %v: %+v", id, out, state, seen)
+	}
+	healthy = append(healthy, x.append())
+	x.rotate()
+	healthy = append(healthy, x.append())
+	x.told(healthy, lost)
+	x.unbind(ok)
+	x.told(healthy, lost)
+	x.reload()
+}
+
+// TestLostFilesAreBounded: behind the last one that can be remembered, a file stays bound.
+func TestLostFilesAreBounded(t *testing.T) {
+	table := locktable.New()
+	inode := uint64(0)
+	do := func(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+		t.Helper()
+		recs, d := table.Decide(&q, 1, facts, nil)
+		for i := range recs {
+			if err := table.Apply(&recs[i]); err != nil {
+				t.Fatal(err)
 			}
 		}
+		return d.Outcome
 	}
-	h.wantFacts(ok, one(2), locktable.FileFacts{Inode: 1})
-	rotate(3)
-	h.want(ok, one(4))
-	h.apply(h.table.DecideQuarantine("log", "foreign bytes", 1, nil))
-	told([]cluster.RequestID{2}, []cluster.RequestID{4})
-	rotate(5)
-	h.want(ok, one(6))
-	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4})
-	h.reload()
-	rotate(7)
-	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4})
-	h.want(ok, one(8))
-	h.apply(h.table.DecideQuarantine("log", "again", 1, nil))
-	rotate(9)
-	h.reload()
-	told([]cluster.RequestID{2, 6}, []cluster.RequestID{4, 8})
+	token := do(acquire("c", 1, "db", 0), locktable.FileFacts{}).Token
+	next := func(q locktable.Request, generation cluster.Generation) locktable.Outcome {
+		inode++
+		q.ID = cluster.RequestID(inode + 1)
+		return do(q, locktable.FileFacts{Inode: inode, Generation: generation})
+	}
+	unbind := func(i int) locktable.Outcome {
+		name := cluster.FileName(fmt.Sprintf("f%d", i))
+		a := next(appendTo("c", 0, "db", token, name, "x"), 0)
+		recs := table.DecideQuarantine(name, "foreign", 1, nil)
+		if err := table.Apply(&recs[0]); err != nil {
+			t.Fatal(err)
+		}
+		next(fileOp(locktable.OpRotate, 0, "db", token, name), a.Generation+1)
+		return next(fileOp(locktable.OpUnbind, 0, "db", token, name), 0)
+	}
+	for i := range locktable.MaxLostFiles {
+		if out := unbind(i); out.Status != ok {
+			t.Fatalf("file %d: %+v", i, out)
+		}
+	}
+	if out := unbind(locktable.MaxLostFiles); out.Status != invalid || !strings.Contains(out.Message, "leave it bound") {
+		t.Errorf("one more than can be remembered: %+v", out)
+	}
+	if out := unbind(7); out.Status != ok {
+		t.Errorf("one that is remembered already: %+v", out)
+	}
+	if err := table.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOffsetsOfAnInodeAreGivenOnce: a server that was paused before its write may still write to an
+// inode whose binding has ended. Below where that ended it gets no other appends.
+func TestOffsetsOfAnInodeAreGivenOnce(t *testing.T) {
+	for name, end := range map[string]func(h *harness, token cluster.Token){
+		"unbound": func(h *harness, token cluster.Token) {
+			h.want(ok, fileOp(locktable.OpUnbind, 3, "db", token, "log"))
+		},
+		"rotated": func(h *harness, token cluster.Token) {
+			h.wantFacts(ok, fileOp(locktable.OpRotate, 3, "db", token, "log"), locktable.FileFacts{Inode: 2, Generation: 2})
+			h.want(ok, fileOp(locktable.OpUnbind, 4, "db", token, "log"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			token := h.want(ok, acquire("c", 1, "db", 0)).Token
+			h.wantFacts(ok, appendTo("c", 2, "db", token, "log", "12345678"), locktable.FileFacts{Inode: 1})
+			end(h, token)
+			h.reload()
+			q := appendTo("c", 5, "db", token, "log", "AAAA")
+			for _, size := range []int64{0, 7} {
+				q.AdoptExisting = size > 0
+				out := h.wantFacts(invalid, q, locktable.FileFacts{Inode: 1, Size: size})
+				if !strings.Contains(out.Message, "up to offset 8") || !strings.Contains(out.Message, "remove it") {
+					t.Errorf("the word on a file of %d bytes: %q", size, out.Message)
+				}
+			}
+			elsewhere := fileOp(locktable.OpBind, 6, "db", token, "renamed")
+			h.wantFacts(invalid, elsewhere, locktable.FileFacts{Inode: 1})
+			h.wantFacts(ok, fileOp(locktable.OpBind, 7, "db", token, "other"), locktable.FileFacts{Inode: 9})
+			rotate := fileOp(locktable.OpRotate, 8, "db", token, "other")
+			g, _ := h.table.File("other")
+			h.wantFacts(invalid, rotate, locktable.FileFacts{Inode: 1, Generation: g.Generation + 1})
+			// Behind all that was written it goes on, and below its new end never again.
+			q.AdoptExisting = true
+			if out := h.wantFacts(ok, q, locktable.FileFacts{Inode: 1, Size: 8}); out.Offset != 8 {
+				t.Errorf("behind the end: %+v", out)
+			}
+			h.want(ok, fileOp(locktable.OpUnbind, 10, "db", token, "log"))
+			elsewhere.AdoptExisting = true
+			h.wantFacts(invalid, elsewhere, locktable.FileFacts{Inode: 1, Size: 11})
+			// A file that the service has just made is another one, whatever its number.
+			h.wantFacts(ok, elsewhere, locktable.FileFacts{Inode: 1, Made: true})
+			h.want(ok, fileOp(locktable.OpUnbind, 11, "db", token, "renamed"))
+			h.wantFacts(ok, fileOp(locktable.OpBind, 12, "db", token, "again"), locktable.FileFacts{Inode: 1})
+			h.reload()
+		})
+	}
+}
+
+// TestForgottenInodesCountAsUsed: of very many inodes the least used are forgotten, and any that is
+// not known counts as used as far as they were.
+func TestForgottenInodesCountAsUsed(t *testing.T) {
+	table := locktable.New()
+	id := cluster.RequestID(0)
+	do := func(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+		t.Helper()
+		id++
+		q.ID, q.LowWater = id, id
+		recs, d := table.Decide(&q, 1, facts, nil)
+		for i := range recs {
+			if err := table.Apply(&recs[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.Outcome
+	}
+	token := do(acquire("c", 0, "db", 0), locktable.FileFacts{}).Token
+	bind := fileOp(locktable.OpBind, 0, "db", token, "log")
+	bind.AdoptExisting = true
+	end := func(inode uint64, size int64) {
+		t.Helper()
+		if out := do(bind, locktable.FileFacts{Inode: inode, Size: size}); out.Status != ok {
+			t.Fatalf("inode %d: %+v", inode, out)
+		}
+		do(fileOp(locktable.OpUnbind, 0, "db", token, "log"), locktable.FileFacts{})
+	}
+	end(1, 10)
+	end(2, 20)
+	for i := range uint64(locktable.MaxUsedInodes) {
+		end(100+i, 1000)
+	}
+	if err := table.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for inode, most := range map[uint64]int64{1: 20, 2: 20, 3: 20, 100: 1000, 101: 1000} {
+		if out := do(bind, locktable.FileFacts{Inode: inode, Size: most - 1}); out.Status != invalid {
+			t.Errorf("inode %d at size %d: %+v", inode, most-1, out)
+		}
+	}
+	restored, err := overJSON(table)
+	if err != nil || restored.Hash() != table.Hash() || table.Clone().Hash() != table.Hash() {
+		t.Fatalf("restored: %v", err)
+	}
+	table = restored
+	for _, inode := range []uint64{1, 2, 3} {
+		if out := do(bind, locktable.FileFacts{Inode: inode, Size: 19}); out.Status != invalid {
+			t.Errorf("inode %d, restored: %+v", inode, out)
+		}
+	}
+	end(3, 20)
+	if out := do(bind, locktable.FileFacts{Inode: 4, Made: true}); out.Status != ok {
+		t.Errorf("a new file: %+v", out)
+	}
+}
+
+// TestNoGenerationComesTwice: whoever knows a place in a file by its name, generation and offset
+// never finds another file there.
+func TestNoGenerationComesTwice(t *testing.T) {
+	x := newLostStory(t)
+	x.append()
+	x.rotate()
+	x.unbind(ok)
+	x.append()
+	if f := x.file(); f.Generation != 3 {
+		t.Errorf("bound anew behind generation 2: %+v", f)
+	}
+	x.rotate()
+	bind := fileOp(locktable.OpBind, 50, "db", x.token, "other")
+	if out := x.wantFacts(ok, bind, locktable.FileFacts{Inode: 70}); out.Generation != 3 {
+		t.Errorf("a file that was bound while another one was: %+v", out)
+	}
+	x.unbind(ok)
+	x.want(ok, fileOp(locktable.OpUnbind, 51, "db", x.token, "other"))
+	bind.ID = 52
+	if out := x.wantFacts(ok, bind, locktable.FileFacts{Inode: 71}); out.Generation != 5 {
+		t.Errorf("bound anew behind generation 4 of another file: %+v", out)
+	}
+	x.illegal("a bind with a generation that was", locktable.Record{
+		Kind: locktable.KindBind, Client: "c", Request: 99, Lock: "db", Token: x.token, File: "new", Inode: 72, Generation: 4,
+	})
+	x.reload()
+}
+
+// TestRecordsOfOlderBinaries: they remember nothing, and make the state that they always made.
+func TestRecordsOfOlderBinaries(t *testing.T) {
+	x := newLostStory(t)
+	old := func(q locktable.Request, facts locktable.FileFacts) {
+		t.Helper()
+		x.next++
+		q.ID = x.next
+		recs, _ := x.table.Decide(&q, 1, facts, nil)
+		for i := range recs {
+			recs[i].Remember = false
+		}
+		x.apply(recs)
+	}
+	for range 6 {
+		x.append()
+		x.quarantine()
+		x.inode++
+		old(fileOp(locktable.OpRotate, 0, "db", x.token, "log"), locktable.FileFacts{Inode: x.inode, Generation: x.file().Generation + 1})
+	}
+	if f := x.file(); f.Lost[3].Generation != 3 || f.Lost[3].Oldest != 0 {
+		t.Errorf("the last four: %+v", f.Lost)
+	}
+	x.quarantine()
+	x.apply([]locktable.Record{{
+		LSN: x.table.LSN() + 1, Epoch: 1, Kind: locktable.KindUnbind, Client: "c", Request: 99, Lock: "db", Token: x.token, File: "log",
+	}})
+	for e := range x.table.Export() {
+		if e.Past != nil {
+			t.Errorf("remembered: %+v", *e.Past)
+		}
+	}
+	x.inode = 0
+	x.next = 200
+	x.append()
+	if f := x.file(); f.Generation != 1 || f.Inode != 1 {
+		t.Errorf("bound anew: %+v", f)
+	}
+	x.reload()
 }
 
 func TestAppendLimits(t *testing.T) {

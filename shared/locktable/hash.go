@@ -10,7 +10,7 @@ import (
 )
 
 // The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
-// phases, waiters, files, clients and receipts. Each begins with a byte of its own kind
+// phases, waiters, files, clients, receipts, and what is remembered of ended bindings. Each begins with a byte of its own kind
 // and names all it belongs to, so that no two entities have the same encoding.
 const (
 	tagGrant   = 'G'
@@ -19,6 +19,9 @@ const (
 	tagFile    = 'F'
 	tagClient  = 'C'
 	tagReceipt = 'R'
+	tagPast    = 'B'
+	tagUsed    = 'U'
+	tagLost    = 'L'
 )
 
 // sum hashes one entity.
@@ -110,12 +113,7 @@ func (f *file) appendTo(b []byte) []byte {
 	if f.Sealed {
 		b = append(b, 's')
 	}
-	for _, l := range f.Lost {
-		if !l.none() {
-			b = appendNumbers(append(b, 'l'), uint64(l.Generation), uint64(l.After), uint64(l.Until))
-		}
-	}
-	return b
+	return f.Lost.appendTo(b)
 }
 
 func (c *client) appendTo(b []byte) []byte {

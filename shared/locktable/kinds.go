@@ -93,6 +93,7 @@ const (
 	hasMaxHold
 	hasHeartbeat
 	hasMark
+	hasRemember
 
 	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat
 
@@ -110,9 +111,9 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindCancel:       {mustRequest, hasLowWater | hasLock},
 	KindAppend:       {mustRequest | hasLock | hasToken | hasFile | hasGeneration | hasLength, mayRequest | hasOffset | hasCRC | hasData},
 	KindBind:         {hasClient | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest | hasOffset},
-	KindUnbind:       {mustRequest | hasLock | hasToken | hasFile, mayRequest},
+	KindUnbind:       {mustRequest | hasLock | hasToken | hasFile, mayRequest | hasRemember},
 	KindQuarantine:   {hasFile | hasGeneration, hasReason},
-	KindRotate:       {mustRequest | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest},
+	KindRotate:       {mustRequest | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest | hasRemember},
 	KindForceClear:   {0, 0},
 	KindBreak:        {hasLock | hasToken, mayRequest | hasActor | hasReason},
 	KindOpenClient:   {hasNonce, hasMark},
@@ -159,6 +160,7 @@ func (r *Record) fields() fieldSet {
 	mark(r.MaxHold != 0, hasMaxHold)
 	mark(r.Heartbeat, hasHeartbeat)
 	mark(r.Mark != 0, hasMark)
+	mark(r.Remember, hasRemember)
 	return set
 }
 

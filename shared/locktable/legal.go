@@ -155,6 +155,9 @@ func (t *Table) legalFile(r *Record) error {
 		if f != nil {
 			return fmt.Errorf("file %q is bound to lock %q", r.File, f.Lock)
 		}
+		if r.Generation <= t.past.generation {
+			return fmt.Errorf("file %q may have had generation %d before", r.File, r.Generation)
+		}
 		return t.legalInode(r.Inode)
 	}
 	if f == nil || f.Lock != r.Lock {
@@ -166,8 +169,8 @@ func (t *Table) legalFile(r *Record) error {
 			return fmt.Errorf("file %q is at generation %d, offset %d, quarantined %t, sealed %t", r.File, f.Generation, f.End, f.Quarantined, f.Sealed)
 		}
 	case KindUnbind:
-		if f.Sealed {
-			return fmt.Errorf("file %q is sealed", r.File)
+		if f.Sealed || r.Remember && (f.Quarantined || t.past.full(f)) {
+			return fmt.Errorf("file %q is sealed, quarantined, or too many are remembered", r.File)
 		}
 	case KindAlready:
 		if r.Generation != f.Generation || r.Offset != f.End {

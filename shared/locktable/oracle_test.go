@@ -21,6 +21,8 @@ type oracle struct {
 	locks    map[cluster.LockName]*oracleLock
 	executed map[requester]locktable.Kind // how each request ended
 	files    map[cluster.FileName]*oracleFile
+	parts    map[part]bool    // the generations that files had
+	used     map[uint64]int64 // where appends to an inode ended
 	last     cluster.Token
 }
 
@@ -47,6 +49,7 @@ type oraclePlace struct {
 
 type oracleFile struct {
 	lock       cluster.LockName
+	inode      uint64
 	generation cluster.Generation
 	end        int64
 	stopped    bool
@@ -56,6 +59,7 @@ type oracleFile struct {
 func newOracle() *oracle {
 	return &oracle{
 		locks: map[cluster.LockName]*oracleLock{}, executed: map[requester]locktable.Kind{}, files: map[cluster.FileName]*oracleFile{},
+		parts: map[part]bool{}, used: map[uint64]int64{},
 	}
 }
 
@@ -240,14 +244,46 @@ func (o *oracle) grant(r *record) error {
 	return o.execute(r)
 }
 
+// given says that no offset of an inode is given away twice, unless it is another inode.
+func (o *oracle) given(recs []record, facts locktable.FileFacts) error {
+	for i := range recs {
+		r := &recs[i]
+		if r.Kind != locktable.KindBind && r.Kind != locktable.KindRotate {
+			continue
+		}
+		if facts.Made {
+			delete(o.used, r.Inode)
+		}
+		if o.used[r.Inode] > facts.Size {
+			return fmt.Errorf("inode %d is bound at size %d, and was used up to %d", r.Inode, facts.Size, o.used[r.Inode])
+		}
+	}
+	return nil
+}
+
+// begins says that no file of this name had the generation before.
+func (o *oracle) begins(r *record) error {
+	p := part{r.File, r.Generation}
+	if o.parts[p] {
+		return fmt.Errorf("generation %d of file %q begins twice", p.generation, p.file)
+	}
+	o.parts[p] = true
+	return nil
+}
+
 func (o *oracle) file(r *record) error {
+	if r.Kind == locktable.KindBind || r.Kind == locktable.KindRotate {
+		if err := o.begins(r); err != nil {
+			return err
+		}
+	}
 	if g := o.lock(r.Lock).held(r.Token); r.Token != 0 && (g == nil || g.shared) {
 		return fmt.Errorf("%v under token %d of %q, which is %+v", r.Kind, r.Token, r.Lock, g)
 	}
 	f := o.files[r.File]
 	switch {
 	case r.Kind == locktable.KindBind && f == nil:
-		o.files[r.File] = &oracleFile{lock: r.Lock, generation: r.Generation, end: r.Offset}
+		o.files[r.File] = &oracleFile{lock: r.Lock, inode: r.Inode, generation: r.Generation, end: r.Offset}
 	case r.Kind == locktable.KindBind:
 		return fmt.Errorf("file %q is bound twice", r.File)
 	case r.File == "":
@@ -266,17 +302,18 @@ func (o *oracle) file(r *record) error {
 			return fmt.Errorf("already at %d of generation %d: %+v", r.Offset, r.Generation, f)
 		}
 	case r.Kind == locktable.KindUnbind:
-		if f.sealed {
-			return fmt.Errorf("unbound, and sealed: %+v", f)
+		if f.sealed || f.stopped {
+			return fmt.Errorf("unbound, and sealed or quarantined: %+v", f)
 		}
 		delete(o.files, r.File)
 	case r.Kind == locktable.KindRotate:
-		*f = oracleFile{lock: r.Lock, generation: f.generation + 1}
+		*f = oracleFile{lock: r.Lock, inode: r.Inode, generation: f.generation + 1}
 	case r.Kind == locktable.KindAppend:
 		if f.stopped || f.sealed || r.Offset != f.end || r.Generation != f.generation {
 			return fmt.Errorf("append at %d of generation %d to %+v", r.Offset, r.Generation, f)
 		}
 		f.end += r.Length
+		o.used[f.inode] = f.end
 	}
 	return o.execute(r)
 }

@@ -100,10 +100,8 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 	out := rc.outcome(c.id)
 	out.Repeat = true
 	if rc.kind == KindAppend {
-		if f := t.files[rc.file.name]; f != nil {
-			if why := f.lost(rc); why != "" {
-				return out.Quarantined(why)
-			}
+		if why := t.lost(rc); why != "" {
+			return out.Quarantined(why)
 		}
 		return out
 	}

@@ -38,11 +38,11 @@ const (
 	// Generation, Offset (= size of the file when it was bound). The Bind of a
 	// first append has Client but no Request: the Append behind it has.
 	KindBind Kind = 8
-	// KindUnbind ends a binding: request, Lock, Token, File.
+	// KindUnbind ends a binding: request, Lock, Token, File, Remember.
 	KindUnbind Kind = 9
 	// KindQuarantine stops a file: File, Generation, Reason.
 	KindQuarantine Kind = 10
-	// KindRotate gives a file a new, empty inode: request, Lock, Token, File, Inode, Generation (the new one).
+	// KindRotate gives a file a new, empty inode: request, Lock, Token, File, Inode, Generation (the new one), Remember.
 	KindRotate Kind = 11
 	// KindForceClear drops all holders and waiters; receipts, bindings and token order stay.
 	KindForceClear Kind = 12
@@ -136,6 +136,9 @@ type Record struct {
 	// Heartbeat says that a lease is renewed by the use of its own token only, and not by
 	// its client's keep-alives.
 	Heartbeat bool
+	// Remember says that the table goes on knowing what the binding that ends here used:
+	// records of older binaries, which did not, are applied as they always were.
+	Remember bool
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
 	Time int64

@@ -24,6 +24,7 @@ type Entity struct {
 	File    *FileEntity   `json:"file,omitempty"`
 	Client  *ClientState  `json:"client,omitempty"`
 	Receipt *ReceiptState `json:"receipt,omitempty"`
+	Past    *PastState    `json:"past,omitempty"`
 }
 
 // LockState is a lock with a holder or waiters, or a part of one: a holder or
@@ -211,7 +212,7 @@ func (f *file) export() *FileEntity {
 	return &FileEntity{
 		Name: f.name, Lock: f.Lock, Inode: f.Inode, Generation: f.Generation, Start: f.Start, End: f.End,
 		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC: f.LastCRC, LastLSN: f.LastLSN,
-		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: slices.DeleteFunc(slices.Clone(f.Lost[:]), LostAppends.none),
+		Quarantined: f.Quarantined, Reason: f.Reason, Since: f.Since, Sealed: f.Sealed, Lost: f.Lost.export(),
 	}
 }
 
@@ -282,7 +283,7 @@ type waiting struct {
 
 func (rs *Restorer) add(e Entity) error {
 	set := 0
-	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil} {
+	for _, is := range [...]bool{e.Lock != nil, e.File != nil, e.Client != nil, e.Receipt != nil, e.Past != nil} {
 		if is {
 			set++
 		}
@@ -294,6 +295,8 @@ func (rs *Restorer) add(e Entity) error {
 		return rs.t.importFile(e.File)
 	case e.Client != nil:
 		return rs.t.importClient(e.Client)
+	case e.Past != nil:
+		return rs.t.importPast(e.Past)
 	case rs.isEarly(e):
 		rs.early = append(rs.early, e)
 		return nil
@@ -443,9 +446,9 @@ func (t *Table) importFile(s *FileEntity) error {
 	if err := s.Lock.Validate(); err != nil {
 		return err
 	}
-	var lost [mostLost]LostAppends
-	if n := len(s.Lost); copy(lost[:], s.Lost) < n {
-		return fmt.Errorf("file %q has %d generations of lost appends", s.Name, n)
+	lost, err := importLost(s.Name, s.Lost)
+	if err != nil {
+		return err
 	}
 	t.addFile(&file{name: s.Name, FileState: FileState{
 		Lock: s.Lock, Inode: s.Inode, Generation: s.Generation, Start: s.Start, End: s.End,

@@ -43,6 +43,7 @@ type Table struct {
 	files     map[cluster.FileName]*file
 	fileNames sorted[cluster.FileName]
 	inodes    map[uint64]cluster.FileName
+	past      past
 
 	clients   *index[cluster.ClientID, client]
 	clientIDs sorted[cluster.ClientID]
@@ -174,7 +175,7 @@ func (t *Table) mutate(r *Record) {
 		t.bind(r)
 		t.settle(r, receiptOf(r))
 	case KindUnbind:
-		t.unbind(t.files[r.File])
+		t.unbind(r)
 		t.settle(r, receiptOf(r))
 	case KindRotate:
 		t.rotate(r)

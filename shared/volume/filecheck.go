@@ -206,7 +206,7 @@ func newFileChecks(fsys FS, t *locktable.Table, deep, redo []locktable.Record) m
 	}
 	for e := range t.Export() {
 		if rc := e.Receipt; rc != nil && rc.File != "" && rc.Kind == locktable.KindAppend {
-			// A file that is bound anew begins with generation 1 again.
+			// Where an older binary unbound it, a file that is bound anew begins with its generation again.
 			if c := all[rc.File]; c != nil && rc.Generation == c.state.Generation && rc.LSN > c.state.Since {
 				c.receipts = append(c.receipts, rc)
 			}

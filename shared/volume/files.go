@@ -31,6 +31,7 @@ type ProtectedFile struct {
 	f    File
 	name cluster.FileName
 	info Info
+	made bool // by AdoptProtected
 	// reader reads past every cache, since what is read may quarantine the file.
 	// Where nothing is cached it is f.
 	reader File
@@ -93,7 +94,11 @@ func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	return r.durable(name, f)
+	made, err := r.durable(name, f)
+	if err == nil {
+		made.made = true
+	}
+	return made, err
 }
 
 func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
@@ -177,6 +182,9 @@ func (p *ProtectedFile) openReader() error {
 
 // Inode is the identity of the open file.
 func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
+
+// Made says that AdoptProtected made the file: its inode is new, whatever its number.
+func (p *ProtectedFile) Made() bool { return p.made }
 
 // Verify proves that the name still leads to the open file and that it has no
 // other name.

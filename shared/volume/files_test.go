@@ -71,8 +71,8 @@ func TestProtectedFileIsMadeDurable(t *testing.T) {
 			t.Errorf("the sum of more than there is: %v", err)
 		}
 		again, err := x.r.AdoptProtected("deep/er/f")
-		if err != nil || again.Inode() != f.Inode() {
-			t.Errorf("adopted again: %v", err)
+		if err != nil || again.Inode() != f.Inode() || again.Made() || !f.Made() {
+			t.Errorf("adopted again: %v; made %t, before that %t", err, again.Made(), f.Made())
 		}
 		x.r.Depose(errors.New("a test")) //nolint:errcheck // it returns the cause
 		if err := f.WriteAt([]byte("late"), 5); !errors.Is(err, volume.ErrDeposed) {
