@@ -130,4 +130,33 @@ var bindingMutants = []Mutant{
 		By:   unit("primary", "TestWarmTakeoverWritesWhatTheBaseCarries"),
 		Dies: `the file holds "one`,
 	},
+	{
+		Name: "recover-pending-of-any-generation",
+		Rule: "a recovery carries on no append to a generation that was rotated away (package volume, recovery.build)",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", ` || f.Generation != rec.Generation`, ``},
+		},
+		By:   unit("shared/volume", "TestRecoverWritesNothingOfARotatedGeneration"),
+		Dies: `to be written into generation 2`,
+	},
+	{
+		Name: "recover-inode-numbers-collide",
+		Rule: "a file that a recovery keeps may have the inode number that the log has for another file (package volume, builder.checkFiles)",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && b.taken[0]`},
+		},
+		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
+		Dies: `comes twice`,
+	},
+	{
+		Name: "recover-frees-old-inodes",
+		Rule: "where the log may have gone on, nobody knows how far an inode was written: a recovery lets none be bound again (RELIABILITY H16)",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", `	if b.r.plan.Complete || b.r.source.elsewhere {
+		return`, `	if b.r.plan != nil {
+		return`},
+		},
+		By:   unit("shared/volume", "TestRecoverLeavesOldInodesToWhoeverStillSleeps"),
+		Dies: `bound again where the lost append may be written`,
+	},
 }

@@ -198,12 +198,10 @@ func (t *Table) importPast(s *PastState) error {
 	p := &t.past
 	switch {
 	case s.Inode != 0:
-		i, twice := p.findUsed(s.Inode)
-		if twice || len(p.used) >= MaxUsedInodes {
-			return fmt.Errorf("inode %d of an ended binding comes twice, or behind %d others", s.Inode, len(p.used))
+		if _, twice := p.findUsed(s.Inode); twice {
+			return fmt.Errorf("inode %d of an ended binding comes twice", s.Inode)
 		}
-		p.used = slices.Insert(p.used, i, usedInode{s.Inode, s.End})
-		t.hash += t.sum(p.used[i].appendTo)
+		t.use(usedInode{s.Inode, s.End}) // of too many one is forgotten
 	case s.File != "":
 		i, twice := p.findLost(s.File)
 		lost, err := importLost(s.File, s.Lost)
@@ -212,10 +210,8 @@ func (t *Table) importPast(s *PastState) error {
 		}
 		p.lost = slices.Insert(p.lost, i, lostFile{s.File, lost})
 		t.hash += t.sum(p.lost[i].appendTo)
-	case p.generation != 0 || p.forgotten != 0:
-		return fmt.Errorf("what is remembered of ended bindings comes twice")
 	default:
-		t.mark(s.Generation, s.Forgotten)
+		t.mark(max(p.generation, s.Generation), max(p.forgotten, s.Forgotten))
 	}
 	return nil
 }

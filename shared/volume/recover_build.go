@@ -5,6 +5,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -62,6 +63,7 @@ type builder struct {
 	table  *locktable.Table
 	at     wal.Position
 	inodes map[cluster.FileName]uint64
+	taken  map[uint64]bool // those of files that were kept
 }
 
 func (b *builder) wasQuarantined(name cluster.FileName) bool {
@@ -72,10 +74,9 @@ func (b *builder) wasQuarantined(name cluster.FileName) bool {
 // checkFiles decides which protected files go on. Where the state is complete,
 // that is left to the takeover, as always.
 func (b *builder) checkFiles(ctx context.Context) error {
-	b.inodes = map[cluster.FileName]uint64{}
+	b.inodes, b.taken = map[cluster.FileName]uint64{}, map[uint64]bool{}
 	table, p := b.r.source.table, b.r.plan
 	checks := newFileChecks(b.r.fs, table, b.r.source.pending, b.r.source.pending)
-	taken := map[uint64]bool{}
 	for name, state := range table.Files() {
 		f := PlannedFile{Path: ProtectedPath(name), Fate: fateKept}
 		switch c := checks[name]; {
@@ -95,14 +96,14 @@ func (b *builder) checkFiles(ctx context.Context) error {
 				break
 			}
 			b.inodes[name] = c.info.Inode
-			taken[c.info.Inode] = true
+			b.taken[c.info.Inode] = true
 		}
 		p.Files = append(p.Files, f)
 	}
 	// A number that a kept file has now may be that of another one in the table.
 	free := uint64(1) << 63
 	for name, state := range table.Files() {
-		if _, kept := b.inodes[name]; !kept && taken[state.Inode] {
+		if _, kept := b.inodes[name]; !kept && b.taken[state.Inode] {
 			b.inodes[name] = free // no filesystem gives it; the file is quarantined
 			free++
 		}
@@ -122,9 +123,31 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 		if e.Client != nil && !b.r.plan.Complete && !e.Client.ID.Anonymous() {
 			e.Client.Dropped = retired
 		}
+		if e.Past != nil {
+			b.changePast(e.Past)
+		}
 		if !yield(e, nil) {
 			return
 		}
+	}
+	if b.r.plan.Complete || b.r.source.elsewhere {
+		return
+	}
+	for _, state := range b.r.source.table.Files() {
+		if !b.taken[state.Inode] && !yield(locktable.Entity{Past: &locktable.PastState{Inode: state.Inode, End: math.MaxInt64}}, nil) {
+			return
+		}
+	}
+}
+
+// changePast makes what is remembered of inodes right. Those of another filesystem are no more;
+// where the log may have gone on, nobody knows how far an inode was written.
+func (b *builder) changePast(p *locktable.PastState) {
+	switch {
+	case b.r.source.elsewhere:
+		p.Inode, p.End, p.Forgotten = 0, 0, 0
+	case p.Inode != 0 && !b.r.plan.Complete:
+		p.End = math.MaxInt64
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // A fenced primary goes on writing to its own log, longer than its successor's,
@@ -77,8 +78,117 @@ func TestRecoverLeavesOldInodesToWhoeverStillSleeps(t *testing.T) {
 		if out := x.do(q, locktable.FileFacts{Inode: p.Inode()}); out.Status != cluster.StatusFileQuarantined {
 			t.Errorf("an append at the same offset: %v", out.Status)
 		}
+		// Nor behind a rotation, when it is not bound any more and holds what the log knows of.
+		q.Op, q.Data = locktable.OpRotate, nil
+		if out := x.do(q, locktable.FileFacts{Inode: p.Inode() + 1000}); out.Status != cluster.StatusOK {
+			t.Fatalf("rotate: %+v", out)
+		}
+		q.Op = locktable.OpUnbind
+		if out := x.do(q, locktable.FileFacts{}); out.Status != cluster.StatusOK {
+			t.Fatalf("unbind: %+v", out)
+		}
+		q.Op, q.AdoptExisting = locktable.OpBind, true
+		if out := x.do(q, locktable.FileFacts{Inode: p.Inode(), Size: lost.Offset}); out.Status != cluster.StatusInvalidArgument {
+			t.Errorf("bound again where the lost append may be written: %+v", out)
+		}
 		if err := p.WriteAt([]byte("LOST!!\n"), lost.Offset); err != nil {
 			t.Errorf("the late write was to happen: %v", err)
 		}
+	})
+}
+
+// TestRecoverTellsInodesApart: a file that was restored has another inode than the log says, and
+// that number may be the one that the log has for another file.
+func TestRecoverTellsInodesApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "first\n")
+		p, err := x.r.OpenProtected(h.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := d.ReadFile("files/f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := volume.Copy{Name: "a", Snapshot: x.snapshot()}
+		x.kill()
+
+		fresh := newDisk(t)
+		if err := fresh.Write("files/f", 0, content); err != nil {
+			t.Fatal(err)
+		}
+		info, err := host(fresh, 8).Lstat("files/f")
+		if err != nil || info.Inode == p.Inode() {
+			t.Fatalf("inode %d, before %d: %v", info.Inode, p.Inode(), err)
+		}
+		other := locktable.Request{Op: locktable.OpBind, Client: "c", ID: 1, Lock: h.lock, Token: h.token, File: "gone"}
+		recs, _ := best.Table.Decide(&other, 1, locktable.FileFacts{Inode: info.Inode}, nil)
+		for i := range recs {
+			if err := best.Table.Apply(&recs[i]); err != nil {
+				t.Fatal(err)
+			}
+			best.At = wal.Position{LSN: recs[i].LSN, Chain: best.At.Chain.Next(recs[i].AppendHeader(nil))}
+		}
+		opt := recovery()
+		opt.Copies = []volume.Copy{best}
+		plan := recovered(t, fresh, opt)
+		if len(plan.Files) != 2 || plan.Files[0].Fate != "kept" || plan.Files[1].Fate != "quarantined" {
+			t.Fatalf("%+v", plan.Files)
+		}
+		y := begin(t, fresh, 2)
+		kept, _ := y.table.File("f")
+		gone, _ := y.table.File("gone")
+		if kept.Inode != info.Inode || gone.Inode == info.Inode || !gone.Quarantined {
+			t.Errorf("kept %+v, gone %+v", kept, gone)
+		}
+		y.kill()
+	})
+}
+
+// TestRecoverWritesNothingOfARotatedGeneration: what a base carries for a generation that was
+// rotated away is not written into the new one.
+func TestRecoverWritesNothingOfARotatedGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "first\n")
+		old := locktable.Record{
+			LSN: x.table.LSN(), Epoch: 1, Kind: locktable.KindAppend, Client: "c1", Request: 1, Lock: h.lock, Token: h.token, File: h.file,
+			Generation: 1, Length: 6, Data: []byte("first\n"),
+		}
+		if err := host(d, 8).Rename("files/f", "files/f.1"); err != nil {
+			t.Fatal(err)
+		}
+		f, err := x.r.AdoptProtected(h.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := locktable.Request{Op: locktable.OpRotate, Lock: h.lock, Token: h.token, File: h.file}
+		if out := x.do(q, locktable.FileFacts{Inode: f.Inode()}); out.Status != cluster.StatusOK {
+			t.Fatalf("%+v", out)
+		}
+		s := x.snapshot()
+		s.Pending = []locktable.Record{old}
+		if _, err := x.r.WriteCheckpoint(s.Export()); err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		if err := d.Write("epochs/0000000001/fence", volume.StartOffset+100, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if plan := recovered(t, d, recovery()); !plan.Complete {
+			t.Fatalf("%+v", plan)
+		}
+		y := begin(t, d, 2)
+		if len(y.a.Redo) != 0 {
+			t.Errorf("to be written into generation 2: %+v", y.a.Redo)
+		}
+		y.kill()
 	})
 }
