@@ -46,9 +46,9 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.opt.Log.Info().Uint64("lsn", uint64(a.End.LSN)).Uint64("base", uint64(a.Base)).Int("records", a.Records).
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
-	if a.End.LSN < p.opt.Known {
+	if known := max(p.opt.Known, p.reign.HistoryReach(ctx)); a.End.LSN < known {
 		return nil, p.refuse(p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
-			ErrSetBack, p.opt.Known, a.End.LSN, p.opt.Known)))
+			ErrSetBack, known, a.End.LSN, known)))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.reign.Adopt(a); err != nil {

@@ -5,6 +5,7 @@ package primary_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -359,6 +360,34 @@ func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
 			t.Errorf("a server that tries again and again fills the volume: %v", err)
 		}
 		z := serve(t, d, 2, primary.Options{Known: known})
+		z.end()
+	})
+}
+
+// The history of grants was not set back with the log.
+func TestLogThatEndsBeforeItsHistoryIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "before", 0))
+		older := d.Clone()
+		told := x.ok(release("c1", 2, "before", g.Token)).LSN
+		time.Sleep(3 * time.Second) // of the bubble: it is written once a second
+		x.kill()
+		for name, b := range d.Files("history/") {
+			if err := older.Write(name, 0, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range 2 {
+			y := claim(t, older, cluster.ServerID(id+1), primary.Options{})
+			stop := time.AfterFunc(time.Minute, y.kill)
+			err := <-y.done
+			if stop.Stop(); !errors.Is(err, primary.ErrSetBack) || !strings.Contains(err.Error(), fmt.Sprintf("LSN %d was committed", told)) {
+				t.Errorf("the history tells of LSN %d: %v", told, err)
+			}
+		}
+		z := serve(t, d, 2, primary.Options{})
 		z.end()
 	})
 }

@@ -61,4 +61,84 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestCopiesOfOlderRecordsAreNoSignOfAStart$"), Dies: `START is lost`,
 	},
+	{
+		Name: "flag-of-a-gone-claim-ignored", Also: "",
+		Rule: "a fence flag of a claim that is not there any more stops a claimant: a reign is gone (DESIGN 3.1)",
+		Edits: []Edit{
+			{"shared/volume/fence.go", `		if err := claimedBy(fsys, other); err != nil {`, `		if err := error(nil); err != nil {`},
+		},
+		By: unit("shared/volume", "^TestNewestEpochThatIsGoneIsMissed$"), Dies: `took over as epoch`,
+	},
+	{
+		Name: "fsck-epoch-above-all-unsaid", Also: "",
+		Rule: "fsck tells of an epoch above all that are there, where a flag names it",
+		Edits: []Edit{
+			{"shared/volume/fsck.go", `; e.by > last {`, `; e.by > last && false {`},
+		},
+		By: unit("shared/volume", "^TestNewestEpochThatIsGoneIsMissed$"), Dies: `want "error epoch-missing`,
+	},
+	{
+		Name: "number-taken-twice-unsaid", Also: "",
+		Rule: "fsck and recover tell of a number that was taken a second time: its first reign is gone",
+		Edits: []Edit{
+			{"shared/volume/survey.go", `other.claimNonce() != e.flag.nonce {`, `false {`},
+		},
+		By: unit("shared/volume", "^TestNewestEpochThatIsGoneIsMissed$"), Dies: `its number was taken again; fsck finds`,
+	},
+	{
+		Name: "recovery-forgets-flags", Also: "",
+		Rule: "a recovery leaves flags as they are until its own epoch says what they tell",
+		Edits: []Edit{
+			{"shared/volume/recover_publish.go", `other.by > by.by || !allZero(block) && by.by < r.plan.Epoch {`, `other.by > by.by {`},
+		},
+		By: unit("shared/volume", "^TestNewestEpochThatIsGoneIsMissed$"), Dies: `the volume changed meanwhile`,
+	},
+	{
+		Name: "recovery-fences-as-nobody", Also: "",
+		Rule: "a recovery without a number fences in the name of a claim that is there, so that servers may go on",
+		Edits: []Edit{
+			{"shared/volume/recover.go", `r.epochs[len(r.epochs)-1].claimNonce()}`, `r.nonce}`},
+		},
+		By: unit("shared/volume", "^TestFencesOfAnInterruptedRecoveryStopNobody$"), Dies: `is of another claim`,
+	},
+	{
+		Name: "witness-ignored", Also: "",
+		Rule: "history, index and canary of a reign newer than all that began stop a claimant",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `		err = r.v.laterThan(ctx, e, r.epoch)`, `		err = nil`},
+		},
+		By: unit("shared/volume", "^TestWitnessesOfALostEpoch$"), Dies: `took over as epoch`,
+	},
+	{
+		Name: "witness-unsaid", Also: "",
+		Rule: "fsck and recover tell of a reign newer than all that began",
+		Edits: []Edit{
+			{"shared/volume/witness.go", `w.epoch > began && !unknown[w.epoch] {`, `false {`},
+		},
+		By: unit("shared/volume", "^TestWitnessesOfALostEpoch$"), Dies: `want "error reign-missing`,
+	},
+	{
+		Name: "witness-of-a-burned-number", Also: "",
+		Rule: "a number that was burned does not excuse a witness of a reign with that number: only a START does",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `r.v.laterThan(ctx, e, r.epoch)`, `r.v.laterThan(ctx, r.epoch-1, r.epoch)`},
+		},
+		By: unit("shared/volume", "^TestWitnessesOfALostEpoch$"), Dies: `took over as epoch`,
+	},
+	{
+		Name: "history-is-no-witness-of-its-lsn", Also: "",
+		Rule: "a log that ends before its history was set back (DESIGN 5.3: LSNs are never given again)",
+		Edits: []Edit{
+			{"primary/takeover.go", `max(p.opt.Known, p.reign.HistoryReach(ctx))`, `p.opt.Known`},
+		},
+		By: unit("primary", "^TestLogThatEndsBeforeItsHistoryIsRefused$"), Dies: `the history tells of LSN`,
+	},
+	{
+		Name: "sleeper-calls-it-damage", Also: "",
+		Rule: "who cannot take over looks at its own fence first: who slept was fenced, and nothing is damaged",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `	if !errors.Is(cause, ErrOvertaken) && r.Check() != nil {`, `	if false {`},
+		},
+		By: unit("shared/volume", "^TestClaimantThatSleptWasFenced$"), Dies: `scan: .*`,
+	},
 }

@@ -159,7 +159,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Name: "recover-forgets-flags", Also: "",
 		Rule: "a recovery keeps what tells that something is missing, so that it asks again (H25)",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `	if ok && other > by ||`, `	if other > maxNumber ||`},
+			{"shared/volume/recover_publish.go", `other.by > by.by || !allZero(block) && by.by < r.plan.Epoch {`, `other.by > maxNumber {`},
 		},
 		By: unit("shared/volume", "TestRecoverAsksAgain"),
 	},

@@ -317,9 +317,9 @@ func (x *wireLine) end() End {
 	}
 }
 
-// covers is up to which LSN everything is told when this line stands there; 0 where it
+// Covers is up to which LSN everything is told when this line stands there; 0 where it
 // does not say. A skipped stands before ends that it counts between.
-func (l *Line) covers() cluster.LSN {
+func (l *Line) Covers() cluster.LSN {
 	switch l.Kind {
 	case KindHead:
 		return l.Head.After

@@ -88,7 +88,7 @@ func (c *Scan) parse(b []byte) {
 		c.over = true // of another volume
 		return
 	}
-	covers := l.covers()
+	covers := l.Covers()
 	if c.broken && covers > c.upTo {
 		to := covers
 		if l.Kind == KindEnd {

@@ -61,7 +61,7 @@ type Adoption struct {
 func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
 	a, err := r.v.scan(ctx, src, warm)
 	if err != nil {
-		return nil, r.Depose(err)
+		return nil, r.giveUp(err)
 	}
 	return a, nil
 }

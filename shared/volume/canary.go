@@ -55,20 +55,26 @@ func (v *Volume) WriteCanary(e cluster.Epoch, value uint64) (err error) {
 // ReadCanary reads the value of a server's canary: with FlagDirect as fences and
 // logs are read, with FlagRead as people's programs read, through the caches.
 func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (value uint64, err error) {
+	value, _, err = v.readCanary(id, flag)
+	return value, err
+}
+
+// readCanary is ReadCanary, and says which epoch's primary wrote it.
+func (v *Volume) readCanary(id cluster.ServerID, flag Flag) (value uint64, e cluster.Epoch, err error) {
 	f, err := v.fs.Open(canaryPath(id), flag&FlagDirect)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
+		return 0, 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	b := AlignedBuffer(BlockSize)
 	if err := readBlock(f, b, 0); err != nil {
-		return 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
+		return 0, 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
 	if string(b[:8]) != canaryMagic || !sealed(b) {
-		return 0, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoCanary, id)
+		return 0, 0, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoCanary, id)
 	}
-	return binary.LittleEndian.Uint64(b[8:]), nil
+	return binary.LittleEndian.Uint64(b[8:]), cluster.Epoch(binary.LittleEndian.Uint64(b[16:])), nil
 }

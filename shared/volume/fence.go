@@ -5,10 +5,13 @@ package volume
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -69,12 +72,18 @@ func encodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	return b
 }
 
+// flag is the content of a set fence: the claim that set it. The zero flag is none.
+type flag struct {
+	by    cluster.Epoch
+	nonce Nonce
+}
+
 // decodeFlag says who set a fence; ok is false where it is not set, or by something else than a flag.
-func decodeFlag(b []byte) (by cluster.Epoch, ok bool) {
+func decodeFlag(b []byte) (x flag, ok bool) {
 	if len(b) < sectorSize || string(b[:8]) != flagMagic || !sealed(b) {
-		return 0, false
+		return flag{}, false
 	}
-	return cluster.Epoch(binary.LittleEndian.Uint64(b[8:])), true
+	return flag{cluster.Epoch(binary.LittleEndian.Uint64(b[8:])), Nonce(b[16:32])}, true
 }
 
 func sealSector(b []byte) {
@@ -270,7 +279,9 @@ func recordOf(fsys FS, name string, e cluster.Epoch) (lsn cluster.LSN, err error
 // The flag is written even where it is set already, because the flag of another
 // claimant may be visible without being durable. A flag that a higher epoch has
 // set says that this claimant slept through a recovery, which leaves numbers
-// free below its own: what it would adopt has ended.
+// free below its own: what it would adopt has ended. A flag that another claim has set has
+// to be of an epoch that is there, and of the claim that is there: else that epoch, which
+// may have served, is gone, and its number is free or was taken a second time.
 func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) (s *start, err error) {
 	f, _, err := openFence(fsys, d, FlagWrite)
 	if err != nil {
@@ -278,17 +289,43 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 
-	flag := AlignedBuffer(BlockSize)
-	if err := readBlock(f, flag, 0); err != nil {
+	block := AlignedBuffer(BlockSize)
+	if err := readBlock(f, block, 0); err != nil {
 		return nil, fmt.Errorf("fence epoch %d: read its flag: %w", d, err)
 	}
-	if other, _ := decodeFlag(flag); other > by {
-		return nil, fmt.Errorf("%w: epoch %d was fenced by epoch %d", ErrOvertaken, d, other)
+	other, _ := decodeFlag(block)
+	if other.by > by {
+		return nil, fmt.Errorf("%w: epoch %d was fenced by epoch %d", ErrOvertaken, d, other.by)
+	}
+	if other.by > d && other.nonce != nonce {
+		if err := claimedBy(fsys, other); err != nil {
+			return nil, fmt.Errorf("epoch %d was fenced by epoch %d: %w", d, other.by, err)
+		}
 	}
 	if err := setFlag(f, by, nonce); err != nil {
 		return nil, fmt.Errorf("fence epoch %d: %w", d, err)
 	}
 	return readProvenStart(ctx, fsys, f, d)
+}
+
+// claimedBy refuses a flag whose claim is not there any more. What cannot be read of it is
+// not known, and no reason.
+func claimedBy(fsys FS, x flag) error {
+	var c claimFile
+	name := epochDir(x.by) + "/" + claimName
+	b, err := readFile(fsys, name, FlagRead)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err == nil && c.Nonce != hex.EncodeToString(x.nonce[:]) {
+		return fmt.Errorf("%w: %s is of another claim: the directory of that epoch was removed, and its number taken again", ErrDamaged, name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err = fsys.Lstat(epochDir(x.by)); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s is not there any more", ErrDamaged, epochDir(x.by))
+		}
+	}
+	return nil
 }
 
 // setFlag sets the flag of an open fence, durably.

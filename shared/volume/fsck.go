@@ -121,6 +121,7 @@ type fsck struct {
 	newest   *epochState // that started
 	sizes    map[cluster.FileName]int64
 	views    []viewState
+	tell     []witness
 	adoption *Adoption // what the next claimant would adopt
 	deep     *Adoption // the same, from the oldest checkpoint on
 }
@@ -195,6 +196,7 @@ func (k *fsck) all() error {
 	// What grows while servers run is looked at before the log that says how far it may.
 	k.opt.Progress("files")
 	k.readViews()
+	k.tell = k.v.witnesses(k.ctx, 0)
 	k.sizes = map[cluster.FileName]int64{}
 	k.walkFiles(filesDir)
 	k.opt.Progress("epochs")
@@ -209,6 +211,7 @@ func (k *fsck) all() error {
 	if k.adoption != nil && k.deep != nil {
 		k.protected()
 		k.checkViews()
+		k.checkHistory()
 	}
 	k.opt.Progress("names")
 	k.names()
@@ -273,10 +276,27 @@ func (k *fsck) readEpochs() (err error) {
 			k.gap(e)
 		}
 	}
+	k.goneEpochs()
 	if k.newest == nil {
 		k.error("start-missing", epochsDir, adviceRecover, "no epoch has a START: nobody may begin from nothing")
 	}
 	return nil
+}
+
+// goneEpochs looks for epochs above all that are there, of which something else tells.
+func (k *fsck) goneEpochs() {
+	last := k.epochs[len(k.epochs)-1].epoch
+	for i := range k.epochs {
+		if e := &k.epochs[i]; e.by > last {
+			k.error("epoch-missing", epochDir(e.by), adviceRecover, "it is not there, and has fenced epoch %d: all that it acknowledged is gone", e.epoch)
+		}
+	}
+	for _, problem := range goneReigns(k.epochs, k.tell) {
+		k.error("reign-missing", epochsDir, adviceRecover, "%s", problem)
+	}
+	for _, problem := range takenTwice(k.epochs) {
+		k.error("epoch-taken-twice", epochsDir, adviceRecover, "%s", problem)
+	}
 }
 
 func (k *fsck) gap(e *epochState) {

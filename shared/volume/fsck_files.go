@@ -115,6 +115,18 @@ func (k *fsck) checkViews() {
 	}
 }
 
+// checkHistory compares the end of the history with that of the log.
+func (k *fsck) checkHistory() {
+	for _, w := range k.tell {
+		if w.lsn > k.adoption.End.LSN && !k.epochs[len(k.epochs)-1].unknown() { // else it may be that one's
+			k.add(Finding{
+				Severity: SeverityError, Code: "history-ahead", Path: w.path, LSN: w.lsn, Advice: adviceRecover,
+				Problem: fmt.Sprintf("it tells of LSN %d, the log ends at LSN %d: an older state was restored", w.lsn, k.adoption.End.LSN),
+			})
+		}
+	}
+}
+
 // names looks for what does not belong on a volume, and who may write to it.
 func (k *fsck) names() {
 	open := map[string]int{} // names that others may write to, by their first directory

@@ -43,7 +43,13 @@ const (
 
 // readHistory hands out the lines of a file, in order, without their ends. One that is
 // not complete, as it is being written, is left out.
-func readHistory(ctx context.Context, fsys FS, file history.File, line func([]byte) (more bool)) (err error) {
+func readHistory(ctx context.Context, fsys FS, file history.File, line func([]byte) (more bool)) error {
+	return readHistoryFrom(ctx, fsys, file, 0, line)
+}
+
+// readHistoryFrom is readHistory from an offset on, a multiple of BlockSize, where a line may
+// have begun before.
+func readHistoryFrom(ctx context.Context, fsys FS, file history.File, off int64, line func([]byte) (more bool)) (err error) {
 	f, err := fsys.Open(HistoryPath(file), FlagDirect)
 	if err != nil {
 		return err
@@ -51,7 +57,7 @@ func readHistory(ctx context.Context, fsys FS, file history.File, line func([]by
 	defer func() { err = errors.Join(err, f.Close()) }()
 	piece := AlignedBuffer(historyPiece)
 	var rest []byte
-	for off := int64(0); ; {
+	for {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
@@ -179,18 +185,57 @@ func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err 
 
 // HistoryTail says up to where the newest of these files tell what ended.
 func (r *Reign) HistoryTail(files []history.File) (history.Tail, error) {
+	tail, f, ok, err := historyTail(r.life, r.v.fs, r.v.cluster.ID, files)
+	if err == nil && ok {
+		// Whoever wrote it may have had no time to: what follows rests on it.
+		err = r.syncHistory(f)
+	}
+	return tail, err
+}
+
+// historyTail reads the newest of these files that is of this cluster; false where none is.
+func historyTail(ctx context.Context, fsys FS, id ClusterID, files []history.File) (tail history.Tail, f history.File, ok bool, err error) {
 	for _, f := range slices.Backward(files) {
-		scan := history.NewTail(r.v.cluster.ID.String())
-		err := readHistory(r.life, r.v.fs, f, func(b []byte) bool { scan.Line(b); return true })
+		scan := history.NewTail(id.String())
+		err := readHistory(ctx, fsys, f, func(b []byte) bool { scan.Line(b); return true })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return history.Tail{}, err
+			return tail, f, false, err
 		}
 		if tail, ok := scan.Tail(); ok {
-			// Whoever wrote it may have had no time to: what follows rests on it.
-			return tail, r.syncHistory(f)
+			return tail, f, true, nil
 		}
 	}
-	return history.Tail{}, nil
+	return tail, f, false, nil
+}
+
+// HistoryReach is the highest LSN of which the end of the history tells, 0 where nobody knows
+// one. It was committed and checked: a log that ends before it has lost something.
+func (r *Reign) HistoryReach(ctx context.Context) (reach cluster.LSN) {
+	files, err := listHistory(r.v.fs)
+	if err != nil {
+		return 0
+	}
+	for _, f := range slices.Backward(files) {
+		head, ok, err := historyHead(ctx, r.v.fs, f, r.v.cluster.ID)
+		info, statErr := r.v.fs.Lstat(HistoryPath(f))
+		if err != nil || !ok || statErr != nil {
+			continue
+		}
+		off := max(0, info.Size-historyLine) / BlockSize * BlockSize
+		whole := off == 0
+		reach = head.After
+		err = readHistoryFrom(ctx, r.v.fs, f, off, func(b []byte) bool {
+			if l, err := history.ParseLine(b); whole && err == nil {
+				reach = max(reach, l.Covers())
+			}
+			whole = true // the first one may be the end of a line
+			return true
+		})
+		if err == nil {
+			return reach
+		}
+	}
+	return 0
 }
 
 func (r *Reign) syncHistory(f history.File) error {

@@ -180,8 +180,9 @@ func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err err
 		return r.plan, ErrLossNotAccepted
 	}
 	// Fences first: what is read after this, no older reign can add to. They are set by
-	// the last one: until the new epoch begins, servers may take over what is.
-	if err := r.fence(r.numbers(), r.plan.Follows); err != nil {
+	// the last one, in the name of its claim: until the new epoch begins, servers may take
+	// over what is.
+	if err := r.fence(r.numbers(), flag{r.plan.Follows, r.epochs[len(r.epochs)-1].claimNonce()}); err != nil {
 		return r.plan, err
 	}
 	before := *r.plan
@@ -263,7 +264,8 @@ func (r *recovery) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen, proven := r.v.surveyHighest(r.epochs)
+	told := r.v.witnesses(ctx, 0)
+	seen, proven := r.v.surveyHighest(r.epochs, told)
 	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	if source, err = r.takeCopies(source, &proven, &reasons); err != nil {
 		return err
@@ -279,6 +281,8 @@ func (r *recovery) decide(ctx context.Context) error {
 	if proven.lsn > source.end.LSN || proven.epoch > last {
 		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of; what is left ends at LSN %d, the newest epoch is %d", proven.lsn, proven.epoch, source.end.LSN, last))
 	}
+	missing = append(missing, takenTwice(r.epochs)...)
+	missing = append(missing, goneReigns(r.epochs, told)...)
 	if e := &r.epochs[len(r.epochs)-1]; e.byErr {
 		missing = append(missing, fmt.Sprintf("the fence of %s is set, and its flag does not say by whom: a newer epoch may be gone", epochDir(e.epoch)))
 	}

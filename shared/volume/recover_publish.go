@@ -97,7 +97,7 @@ func (r *recovery) begin(ctx context.Context, s Snapshot) (err error) {
 func (r *recovery) fenceBelow(e cluster.Epoch) error {
 	last, more := r.plan.Follows, r.numbers()
 	for {
-		if err := r.fence(more, e); err != nil {
+		if err := r.fence(more, flag{e, r.nonce}); err != nil {
 			return err
 		}
 		var err error
@@ -119,7 +119,7 @@ func (r *recovery) numbers() []cluster.Epoch {
 
 // fence sets fences, the newest first. A reign whose fence is missing or short
 // can never pass a check again.
-func (r *recovery) fence(epochs []cluster.Epoch, by cluster.Epoch) error {
+func (r *recovery) fence(epochs []cluster.Epoch, by flag) error {
 	for _, e := range slices.Backward(epochs) {
 		f, _, err := openFence(r.fs, e, FlagWrite)
 		if errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
@@ -136,18 +136,17 @@ func (r *recovery) fence(epochs []cluster.Epoch, by cluster.Epoch) error {
 }
 
 // setFlag sets a flag, and does not lose what the one that is there tells: that a
-// higher epoch was claimed, which may be missing now. One that cannot be read may
-// tell the same, until the new epoch's claim.json says it.
-func (r *recovery) setFlag(f File, by cluster.Epoch) error {
-	flag := AlignedBuffer(BlockSize)
-	if err := readBlock(f, flag, 0); err != nil {
+// higher epoch was claimed, which may be missing now, or by another claim than the one that
+// is there. Until the new epoch's claim.json says it, each flag that is set stays as it is.
+func (r *recovery) setFlag(f File, by flag) error {
+	block := AlignedBuffer(BlockSize)
+	if err := readBlock(f, block, 0); err != nil {
 		return err
 	}
-	other, ok := decodeFlag(flag)
-	if ok && other > by || !ok && !allZero(flag) && by < r.plan.Epoch {
-		return writeFlag(f, flag) // it may be visible without being durable
+	if other, _ := decodeFlag(block); other.by > by.by || !allZero(block) && by.by < r.plan.Epoch {
+		return writeFlag(f, block) // it may be visible without being durable
 	}
-	return setFlag(f, by, r.nonce)
+	return setFlag(f, by.by, by.nonce)
 }
 
 // fill writes what a takeover writes before START, into a directory of this

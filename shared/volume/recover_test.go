@@ -278,10 +278,11 @@ func TestRecoverWhatStopsTakeovers(t *testing.T) {
 		end      cluster.LSN // 0 is the whole log
 	}{
 		{"START torn", write(newest+"fence", volume.StartOffset+100, "x"), true, 0},
+		{"START zeroed", zero(newest+"fence", volume.StartOffset), true, 0},
 		{"the newest fence gone", remove(newest + "fence"), true, 0},
 		{"the newest fence short", truncate(newest+"fence", 8192), true, 0},
 		{"a burned epoch's fence gone", func(d *volumetest.Disk) error {
-			return errors.Join(d.Write(newest+"fence", volume.StartOffset, make([]byte, volume.BlockSize)), d.Remove("epochs/0000000003/fence"))
+			return errors.Join(zero(newest+"fence", volume.StartOffset)(d), d.Remove(openSegment), d.Remove(closedOne), d.Remove("epochs/0000000003/fence"))
 		}, false, 37},
 		{"the open segment's header flipped", flip(openSegment, 20), false, 41},
 		{"the open segment gone", remove(openSegment), false, 41},

@@ -155,11 +155,23 @@ func (r *Reign) FenceOlder(ctx context.Context) (Source, error) {
 	w := fenceWalk{fs: r.v.fs, by: r.epoch, nonce: r.nonce, may: r.Err}
 	e, s, err := w.down(ctx, r.epoch)
 	src := Source{Fenced: w.fenced}
+	if err == nil {
+		err = r.v.laterThan(ctx, e, r.epoch)
+	}
 	if err != nil {
-		return src, r.Depose(fmt.Errorf("fence older reigns: %w", err))
+		return src, r.giveUp(fmt.Errorf("fence older reigns: %w", err))
 	}
 	src.Epoch, src.start = e, *s
 	return src, nil
+}
+
+// giveUp ends a reign that could not take over. Who was fenced meanwhile finds what later
+// reigns left of what it wanted to adopt, so that is looked at first.
+func (r *Reign) giveUp(cause error) error {
+	if !errors.Is(cause, ErrOvertaken) && r.Check() != nil {
+		return r.Err()
+	}
+	return r.Depose(cause)
 }
 
 // WritersEnded says whether the flock of every fenced reign is free, which

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -25,10 +26,10 @@ type epochState struct {
 	// fenceErr says why the fence cannot be read; START is unknown then.
 	fenceErr error
 	fenced   bool
-	by       cluster.Epoch // who set the fence, as far as the flag says
-	byErr    bool          // it is set, and its flag does not say by whom
-	start    *start        // nil: absent or unknown
-	startErr error         // START is neither absent nor valid, or lost
+	flag            // who set the fence, as far as the flag says
+	byErr    bool   // it is set, and its flag does not say by whom
+	start    *start // nil: absent or unknown
+	startErr error  // START is neither absent nor valid, or lost
 	claim    claimFile
 	claimErr error
 }
@@ -76,15 +77,41 @@ func (e *epochState) readFence(ctx context.Context, fsys FS) error {
 		return nil
 	}
 	defer f.Close() //nolint:errcheck // opened for reading
-	flag := AlignedBuffer(BlockSize)
-	if err := readBlock(f, flag, 0); err != nil {
+	block := AlignedBuffer(BlockSize)
+	if err := readBlock(f, block, 0); err != nil {
 		e.fenceErr = fmt.Errorf("read the fence flag: %w", err)
 		return nil
 	}
-	by, ok := decodeFlag(flag)
-	e.fenced, e.by, e.byErr = !allZero(flag), by, !ok && !allZero(flag)
+	x, ok := decodeFlag(block)
+	e.fenced, e.flag, e.byErr = !allZero(block), x, !ok && !allZero(block)
 	e.start, e.startErr = readProvenStart(ctx, fsys, f, e.epoch)
 	return context.Cause(ctx)
+}
+
+// claimNonce is that of claim.json, zero where it cannot be read.
+func (e *epochState) claimNonce() (n Nonce) {
+	if b, err := hex.DecodeString(e.claim.Nonce); err == nil && len(b) == len(n) {
+		copy(n[:], b)
+	}
+	return n
+}
+
+// takenTwice says which epochs, of those that decide, are there and are not the ones that
+// set a fence below: they were removed, and their numbers taken again.
+func takenTwice(epochs []epochState) (twice []string) {
+	byNumber := map[cluster.Epoch]*epochState{}
+	for i := range slices.Backward(epochs) {
+		e := &epochs[i]
+		byNumber[e.epoch] = e
+		other := byNumber[e.by]
+		if e.by > e.epoch && other != nil && other.claimErr == nil && other.claimNonce() != e.flag.nonce {
+			twice = append(twice, fmt.Sprintf("the fence of %s was set by another %s than the one that is there: that one is gone, and its number was taken again", epochDir(e.epoch), epochDir(e.by)))
+		}
+		if e.start != nil {
+			break
+		}
+	}
+	return twice
 }
 
 // nonceFits says that START and claim.json are of one claim.
@@ -145,9 +172,9 @@ func (h *highest) saw(e cluster.Epoch, lsn cluster.LSN) {
 }
 
 // surveyHighest looks at everything that names an LSN or an epoch. proven is
-// what was committed for sure: flags are set by claimed epochs, and views show
+// what was committed for sure: flags are set by claimed epochs, views and witnesses show
 // what was checked.
-func (v *Volume) surveyHighest(epochs []epochState) (seen, proven highest) {
+func (v *Volume) surveyHighest(epochs []epochState, told []witness) (seen, proven highest) {
 	for i := range epochs {
 		e := &epochs[i]
 		proven.saw(max(e.epoch, e.by), 0)
@@ -171,6 +198,9 @@ func (v *Volume) surveyHighest(epochs []epochState) (seen, proven highest) {
 		if h, err := viewHead(v.fs, name); err == nil && h.Cluster == v.cluster.ID {
 			proven.saw(h.Epoch, h.LSN)
 		}
+	}
+	for _, w := range told {
+		proven.saw(w.epoch, w.lsn)
 	}
 	seen.saw(proven.epoch, proven.lsn)
 	return seen, proven

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// The directory of the newest epoch is gone (rm -r, a copy that was made while it was claimed).
+// The flags below it were set by it: no claimant takes its number and begins below, and none
+// after the first that was refused.
+func TestNewestEpochThatIsGoneIsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, end, _ := locksOnly(t)
+		if err := d.Remove("epochs/0000000004"); err != nil {
+			t.Fatal(err)
+		}
+		unharmed := d.Clone()
+		takesNothingOver(t, d, "error epoch-missing epochs/0000000004")
+		if r := fsck(t, d); !strings.Contains(worst(r), "error epoch-taken-twice epochs") {
+			t.Errorf("its number was taken again; fsck finds %q", worst(r))
+		}
+		for name, d := range map[string]*volumetest.Disk{"gone": unharmed, "taken again": d} {
+			plan := recovered(t, d, recovery())
+			if plan.Complete || plan.End >= end {
+				t.Errorf("%s: %+v", name, plan)
+			}
+			goesOn(t, d, plan)
+		}
+	})
+}
+
+// A recovery sets fences before it has a number. Where it ends there, servers go on, below a
+// number that nobody began as well.
+func TestFencesOfAnInterruptedRecoveryStopNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, end, _ := locksOnly(t)
+		for range 2 {
+			s := start(t, d, 1)
+			s.claim()
+			s.host.Kill()
+		}
+		opt := recovery()
+		opt.Restored = true
+		h := host(d, 9)
+		h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
+		if _, err := volume.Recover(t.Context(), h, opt); err == nil {
+			t.Fatal("the recovery was not interrupted")
+		}
+		if x := begin(t, d, 1); x.src.Epoch != 4 || x.table.LSN() != end {
+			t.Errorf("adopted LSN %d of epoch %d", x.table.LSN(), x.src.Epoch)
+		}
+	})
+}
+
+// What a primary wrote outside of its epoch's directory tells that the epoch was there, and how
+// far it came.
+func TestWitnessesOfALostEpoch(t *testing.T) {
+	for name, write := range map[string]func(x *reign) error{
+		"history": func(x *reign) error {
+			f, err := x.r.CreateHistory(1)
+			if err != nil {
+				return err
+			}
+			b := history.AppendHead(nil, history.Head{File: history.File{Epoch: x.r.Epoch(), N: 1}, Cluster: x.r.Cluster().String()})
+			return errors.Join(f.Append(history.AppendMark(b, x.table.LSN())), f.Close())
+		},
+		"index": func(x *reign) error {
+			w := x.r.IndexWriter()
+			return errors.Join(w.Write([]volume.IndexEntry{{File: "f", Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close())
+		},
+		"canary": func(x *reign) error { return x.vol.WriteCanary(x.r.Epoch(), 1) },
+	} {
+		bubble(t, name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.fill(5)
+			x.kill()
+			older := d.Clone() // of epochs/; the rest is of later
+			y := begin(t, d, 2)
+			y.fill(5)
+			asleep := start(t, d, 3).claim()
+			z := begin(t, d, 1)
+			z.fill(5)
+			if err := write(z); err != nil {
+				t.Fatal(err)
+			}
+			z.kill()
+			sound(t, d)
+			if _, err := asleep.FenceOlder(t.Context()); !errors.Is(err, volume.ErrOvertaken) {
+				t.Errorf("a claimant that slept: %v", err)
+			}
+			for f, b := range d.Files("") {
+				if strings.HasPrefix(f, "history/") || strings.HasPrefix(f, "index/") || strings.HasSuffix(f, ".canary") {
+					if err := older.Write(f, 0, b); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for range 3 { // they burn the number that is missing, and go on above it
+				takesNothingOver(t, older, "error reign-missing epochs")
+			}
+			plan, err := volume.Recover(t.Context(), host(older, 9), recovery())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.Complete {
+				t.Errorf("%+v", plan)
+			}
+			if name == "history" && plan.SeenLSN != z.table.LSN() {
+				t.Errorf("LSN %d was told of: %+v", z.table.LSN(), plan)
+			}
+			goesOn(t, older, plan)
+		})
+	}
+}
+
+// The history of another volume, brought here with files, is no witness.
+func TestForeignHistoryIsNoWitness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, end, _ := locksOnly(t)
+		b := history.AppendHead(nil, history.Head{File: history.File{Epoch: 70, N: 1}, Cluster: "of/another"})
+		if err := d.Write("history/0000000070-000001.jsonl", 0, history.AppendMark(b, 1<<30)); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, d)
+		if x := begin(t, d, 1); x.table.LSN() != end {
+			t.Errorf("adopted LSN %d", x.table.LSN())
+		}
+	})
+}
+
+// A claimant sleeps behind its fences while others reign and remove what it wanted to adopt. It
+// was fenced: nothing is damaged.
+func TestClaimantThatSleptWasFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, _ := locksOnly(t)
+		asleep := start(t, d, 1).claim()
+		src, err := asleep.FenceOlder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []cluster.ServerID{2, 3} {
+			x := begin(t, d, id)
+			x.fill(3)
+			x.checkpoint()
+			if err := x.r.RemoveOlder(x.src); err != nil {
+				t.Fatal(err)
+			}
+			x.kill()
+		}
+		if _, err := asleep.Scan(t.Context(), src, nil); !errors.Is(err, volume.ErrFenced) || errors.Is(err, volume.ErrDamaged) {
+			t.Errorf("scan: %v", err)
+		}
+	})
+}
