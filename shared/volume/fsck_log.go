@@ -49,7 +49,8 @@ func (k *fsck) logError(s Severity, code, path, advice string, err error) {
 }
 
 // replay reads everything that is left of the log and compares each checkpoint
-// with the table at its LSN.
+// with the table at its LSN: all of them where the log reaches back to its beginning,
+// else all but the oldest.
 func (k *fsck) replay(e *epochState) {
 	dir := epochDir(e.epoch)
 	all, err := listCheckpoints(k.fs, dir)
@@ -58,6 +59,8 @@ func (k *fsck) replay(e *epochState) {
 		return
 	}
 	slices.Reverse(all)
+	_, err = k.fs.Lstat(dir + "/" + wal.SegmentName(1))
+	whole := err == nil
 	good := map[cluster.LSN]*base{}
 	first := &base{head: head{Hash: hex64(locktable.New().Hash())}, table: locktable.New()}
 	for _, lsn := range all {
@@ -72,7 +75,7 @@ func (k *fsck) replay(e *epochState) {
 			})
 			continue
 		}
-		if len(good) == 0 {
+		if len(good) == 0 && !whole {
 			first = b
 		}
 		good[lsn] = b

@@ -327,3 +327,57 @@ func TestFsckWhileAPrimaryWrites(t *testing.T) {
 	sound(t, l)
 	t.Logf("%d runs beside 300 appends", runs)
 }
+
+// A checkpoint that is whole and not what the log makes is found where the log reaches back
+// before it: to the checkpoint before, or to its beginning.
+func TestFsckComparesCheckpointsWithTheLog(t *testing.T) {
+	for name, before := range map[string]bool{"a good one before it": true, "the only one": false} {
+		bubble(t, name, func(t *testing.T) {
+			d, other := newDisk(t), newDisk(t)
+			x, y := begin(t, d, 1), begin(t, other, 1)
+			x.fill(5)
+			if before {
+				x.checkpoint()
+			}
+			x.fill(4)
+			y.acquire("of/another/history")
+			y.fill(8)
+			s := x.snapshot()
+			s.Table = y.table.Clone()
+			if _, err := x.r.WriteCheckpoint(s.Export()); err != nil {
+				t.Fatal(err)
+			}
+			x.fill(9)
+			x.kill()
+			y.kill()
+			if r := fsck(t, d); !strings.Contains(worst(r), "error checkpoint-differs epochs/0000000001/checkpoint-9") {
+				t.Errorf("fsck finds %q", worst(r))
+			}
+		})
+	}
+}
+
+// The log ends before what people were shown.
+func TestFsckSeesAViewThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(5)
+		older := d.Clone()
+		x.fill(5)
+		if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		view, err := d.ReadFile("lock_state.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := older.Write("lock_state.json", 0, view); err != nil {
+			t.Fatal(err)
+		}
+		if r := fsck(t, older); !strings.Contains(worst(r), "error view-ahead lock_state.json") {
+			t.Errorf("fsck finds %q", worst(r))
+		}
+	})
+}

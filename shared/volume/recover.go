@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -132,6 +133,7 @@ type recovery struct {
 	v      *Volume
 	opt    RecoverOptions
 	nonce  Nonce
+	now    int64 // in milliseconds since 1970: when its records are decided
 	epochs []epochState
 	source *candidate
 	plan   *Plan
@@ -210,7 +212,7 @@ func newRecovery(fsys FS, opt RecoverOptions) (*recovery, error) {
 	if opt.FirstSegment == 0 {
 		opt.FirstSegment = FirstSegmentSize
 	}
-	r := &recovery{fs: fsys, opt: opt, v: &Volume{
+	r := &recovery{fs: fsys, opt: opt, now: time.Now().UnixMilli(), v: &Volume{
 		fs: fsys, cluster: c, opt: Options{Address: "holdfast recover", Random: opt.Random, FirstSegment: opt.FirstSegment, Segment: SegmentSize},
 	}}
 	r.nonce, err = r.v.newNonce()

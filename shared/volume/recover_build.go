@@ -153,6 +153,7 @@ func (b *builder) changePast(p *locktable.PastState) {
 
 func (b *builder) apply(recs []locktable.Record) error {
 	for i := range recs {
+		recs[i].Time = b.r.now
 		if err := b.table.Apply(&recs[i]); err != nil {
 			return err
 		}

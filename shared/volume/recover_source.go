@@ -50,20 +50,25 @@ func candidateOf(e cluster.Epoch, a *Adoption) *candidate {
 func (v *Volume) findSource(ctx context.Context, epochs []epochState) (best *candidate, reasons []string, err error) {
 	var doubtful []epochState // newer than the newest that surely started
 	var newest *epochState    // that surely started
+	var next *adoptedEnd      // of the lowest reign so far that surely started
 	for i := len(epochs) - 1; i >= 0; i-- {
 		e := &epochs[i]
 		switch {
 		case e.start != nil && newest == nil:
-			newest = e
+			newest, next = e, adoptedBy(e)
 			if best, err = v.startedSource(ctx, e, &reasons); err != nil {
 				return nil, nil, err
 			}
-		case e.start != nil:
-			// What newest adopted is proven here as well, and nothing behind it.
-			if c := v.seal(e.epoch, newest.start.end.LSN); c.better(best) {
+		case newest != nil && (e.start != nil || e.unknown()):
+			// What the next reign adopted is proven here as well, and nothing behind it:
+			// that was written late, by a primary that was fenced.
+			if c := v.seal(e.epoch, next.at.LSN); next.of(c, best == nil) && c.better(best) {
 				best = c
 			}
-		case e.unknown() && newest == nil:
+			if next.doubtful = true; e.start != nil {
+				next = adoptedBy(e)
+			}
+		case e.unknown():
 			reasons = append(reasons, fmt.Sprintf("%s: %v", epochDir(e.epoch), errors.Join(e.fenceErr, e.startErr)))
 			doubtful = append(doubtful, *e)
 		}
@@ -72,6 +77,9 @@ func (v *Volume) findSource(ctx context.Context, epochs []epochState) (best *can
 		}
 		if i > 0 && epochs[i-1].epoch < e.before() {
 			reasons = append(reasons, fmt.Sprintf("%s is missing", epochDir(e.before())))
+			if next != nil {
+				next.doubtful = true
+			}
 			doubtful = append(doubtful, epochState{epoch: e.before(), fenceErr: fs.ErrNotExist})
 		}
 	}
@@ -87,6 +95,34 @@ func (v *Volume) findSource(ctx context.Context, epochs []epochState) (best *can
 		}
 	}
 	return best, reasons, context.Cause(ctx)
+}
+
+// adoptedEnd is up to where a reign adopted the log of the one before.
+type adoptedEnd struct {
+	at wal.Position
+	// unchained says that the chain value at that place is not known.
+	unchained bool
+	// doubtful says that this may have been another reign than the next lower one that
+	// surely started.
+	doubtful bool
+}
+
+// adoptedBy is what the START of an epoch says, or the claim of one that a recovery made.
+func adoptedBy(e *epochState) *adoptedEnd {
+	if e.claimErr == nil && e.claim.Recovered != nil {
+		return &adoptedEnd{at: wal.Position{LSN: e.claim.Recovered.End}, unchained: true}
+	}
+	return &adoptedEnd{at: e.start.end}
+}
+
+// of says that what was sealed at the adopted end is of the log that was adopted. One that
+// ends before has no place to compare: where it may be the log of another reign, only the
+// want of all others makes it count.
+func (a *adoptedEnd) of(c *candidate, only bool) bool {
+	if c == nil || c.end.LSN == a.at.LSN {
+		return c != nil && (a.unchained || c.end == a.at)
+	}
+	return !a.doubtful || only
 }
 
 // contradict says that two logs differ below the end of the shorter one.

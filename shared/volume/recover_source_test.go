@@ -3,6 +3,7 @@
 package volume_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -40,6 +42,98 @@ func TestRecoverPrefersTheHigherOfTwoLogsThatContradict(t *testing.T) {
 			t.Error("what the newer reign acknowledged is lost")
 		}
 	})
+}
+
+// Two damaged logs: what a recovery takes of an older reign ends where the next one that
+// started adopted it, not where the newest did, and is of the log that was adopted.
+func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		torn bool // the START of the reign between says nothing
+		late int
+	}{
+		{"the one between started", false, 12},
+		{"nobody knows whether the one between started", true, 12},
+		{"nobody knows, and the fork ends early", true, 1},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			d := newDisk(t)
+			old := begin(t, d, 1)
+			old.fill(3)
+			mid := begin(t, d, 2)
+			mid.acquire("acked/by/2")
+			mid.fill(2)
+			old.acquire("phantom") // of a fenced primary, never acknowledged
+			old.fill(c.late)
+			if err := old.r.Check(); err == nil {
+				t.Fatal("the old primary is not fenced")
+			}
+			top := begin(t, d, 3)
+			top.fill(12)
+			for _, x := range []*reign{old, mid, top} {
+				x.kill()
+			}
+			var damage []error
+			for name := range d.Files("epochs/0000000003/wal-") {
+				damage = append(damage, write(name, 0, "###")(d))
+			}
+			for name := range d.Files("epochs/0000000002/wal-") { // behind acked/by/2
+				damage = append(damage, write(name, 3*volume.BlockSize, "###")(d))
+			}
+			if c.torn {
+				damage = append(damage, write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d))
+			}
+			if err := errors.Join(damage...); err != nil {
+				t.Fatal(err)
+			}
+			plan := recovered(t, d, recovery())
+			if plan.Complete || !strings.Contains(plan.Source, "epochs/0000000002") {
+				t.Errorf("%+v", plan)
+			}
+			x := begin(t, d, 1)
+			if _, ok := x.table.Lock("phantom"); ok {
+				t.Errorf("a lock that was never granted: %+v", plan)
+			}
+			if _, ok := x.table.Lock("acked/by/2"); !ok {
+				t.Errorf("what epoch 2 acknowledged and is there: %+v", plan)
+			}
+		})
+	}
+}
+
+// A reign of which nobody knows whether it started, and whose log cannot be read, may have
+// served, as may one that is missing: without it nothing is complete, whatever the log below says.
+func TestDoubtfulReignMayHaveServed(t *testing.T) {
+	for name, damage := range map[string]func(d *volumetest.Disk) error{
+		"START and log damaged": func(d *volumetest.Disk) error {
+			errs := []error{write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d)}
+			for name := range d.Files("epochs/0000000002/wal-0") {
+				errs = append(errs, write(name, 0, "###")(d))
+			}
+			return errors.Join(errs...)
+		},
+		"missing": remove("epochs/0000000002"),
+	} {
+		bubble(t, name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.fill(3)
+			x.kill()
+			y := begin(t, d, 2)
+			y.fill(2) // acknowledged
+			y.kill()
+			burner := start(t, d, 1)
+			burner.claim()
+			burner.host.Kill()
+			if err := damage(d); err != nil {
+				t.Fatal(err)
+			}
+			plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery())
+			if err != nil || plan.End != 3 || plan.Complete || len(plan.Lost) == 0 {
+				t.Errorf("the plan says that nothing is lost: %+v, %v", plan, err)
+			}
+		})
+	}
 }
 
 // A primary sleeps before the write of an append whose record is lost. When it

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -133,6 +134,52 @@ func TestRecoverRefusesNumbersWithoutRoom(t *testing.T) {
 			}
 		}
 		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+// Nobody holds a lock that a recovery keeps from being granted, and nobody did before the
+// recovery: the history must not tell that client for every moment since 1970.
+func TestNobodyHeldBeforeTheRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		recovered(t, l.disk, opt)
+		yesterday, held := time.Now().Add(-24*time.Hour).UnixMilli(), 0
+		x := begin(t, l.disk, 1)
+		for lock := range x.table.Locks("", "") {
+			if g := lock.Grant; g.Token != 0 {
+				held++
+				if history.Held(yesterday, g.Since, 0) {
+					t.Fatalf("lock %s was held yesterday by %q, says the history (since %v)", lock.Name, g.Client, time.UnixMilli(g.Since).UTC())
+				}
+			}
+		}
+		if held == 0 {
+			t.Error("no lock is kept")
+		}
+	})
+}
+
+// Who may still think that it shares a lock thinks so for its own TTL: nobody gets the lock
+// before the longest one is over.
+func TestRecoveryWaitsForTheLongestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		for i, ttl := range []time.Duration{time.Second, 10 * time.Minute, 5 * time.Minute} {
+			q := locktable.Request{Op: locktable.OpAcquire, Client: cluster.ClientID(fmt.Sprint("sharer", i)), ID: 1, Lock: "shared", Mode: locktable.ModeShared, TTL: ttl}
+			if out := x.do(q, locktable.FileFacts{}); out.Status != cluster.StatusOK {
+				t.Fatalf("%v: %v", ttl, out.Status)
+			}
+		}
+		x.kill()
+		opt := recovery()
+		opt.Restored = true
+		recovered(t, d, opt)
+		if l, ok := begin(t, d, 2).table.Lock("shared"); !ok || l.Grant.TTL != 10*time.Minute {
+			t.Errorf("it stays held for %v", l.Grant.TTL)
+		}
 	})
 }
 
