@@ -141,4 +141,114 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestClaimantThatSleptWasFenced$"), Dies: `scan: .*`,
 	},
+	{
+		Name: "only-the-last-number-tried", Also: "",
+		Rule: "after a rename error a claimant looks for its nonce under every number tried (DESIGN 3.2)",
+		Edits: []Edit{
+			{"shared/volume/claim.go", `for tried := e; tried >= first; tried-- {`, `for tried := e; tried >= e; tried-- {`},
+		},
+		By: unit("shared/volume", "^TestClaimFindsItsNonceUnderAnEarlierNumber$"), Dies: `claimed claim: `,
+	},
+	{
+		Name: "recover-takes-up-to-the-newest", Also: "",
+		Rule: "what a recovery takes of a reign ends where the next one that started adopted it",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `v.seal(e.epoch, next.at.LSN); next.of(c, best == nil) && c.better(best) {`, `v.seal(e.epoch, newest.start.end.LSN); c.better(best) {`},
+		},
+		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `a lock that was never granted`,
+	},
+	{
+		Name: "recover-takes-a-fork", Also: "",
+		Rule: "what a recovery takes of a reign meets the chain value at which it was adopted",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `(a.unchained || c.end == a.at)`, `(a.unchained || c.end.LSN == a.at.LSN)`},
+		},
+		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `a lock that was never granted`,
+	},
+	{
+		Name: "recover-takes-who-may-not-be-adopted", Also: "",
+		Rule: "a log that ends before it can be compared, and may be another one's, counts only for want of others",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `	return !a.doubtful || only
+`, `	return true
+`},
+		},
+		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `the_fork_ends_early`,
+	},
+	{
+		Name: "recover-passes-a-doubtful-reign", Also: "",
+		Rule: "a reign below the newest of which nobody knows whether it started is a source, too",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `case newest != nil && (e.start != nil || e.unknown()):`, `case newest != nil && e.start != nil:`},
+		},
+		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `nobody_knows`,
+	},
+	{
+		Name: "recover-doubtful-is-complete", Also: "",
+		Rule: "a reign that may have served and cannot be read leaves no plan complete",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `		if best != nil && !ok {`, `		if best != nil && !ok && doubtful[i].startErr == nil { // a missing one only`},
+		},
+		By: unit("shared/volume", "^TestDoubtfulReignMayHaveServed$"), Dies: `START_and_log_damaged`,
+	},
+	{
+		Name: "recover-missing-epoch-undoubted", Also: "",
+		Rule: "a missing epoch may have served",
+		Edits: []Edit{
+			{"shared/volume/recover_source.go", `			doubtful = append(doubtful, epochState{epoch: e.before(), fenceErr: fs.ErrNotExist})
+`, `			_ = fs.ErrNotExist
+`},
+		},
+		By: unit("shared/volume", "^TestDoubtfulReignMayHaveServed$"), Dies: `/missing`,
+	},
+	{
+		Name: "recover-waits-for-one-ttl-only", Also: "",
+		Rule: "a lock that was shared stays held for the longest of its leases",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", `longest.TTL = max(longest.TTL, g.TTL)`, `_ = g`},
+		},
+		By: unit("shared/volume", "^TestRecoveryWaitsForTheLongestLease$"), Dies: `it stays held for`,
+	},
+	{
+		Name: "recover-holds-since-1970", Also: "",
+		Rule: "the records that a recovery makes have the time of the recovery",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", `		recs[i].Time = b.r.now
+`, ``},
+		},
+		By: unit("shared/volume", "^TestNobodyHeldBeforeTheRecovery$"), Dies: `was held yesterday`,
+	},
+	{
+		Name: "fsck-checkpoint-uncompared", Also: "",
+		Rule: "fsck compares checkpoints with what the log before them makes",
+		Edits: []Edit{
+			{"shared/volume/fsck_log.go", `|| uint64(b.head.Hash) != a.Table.Hash())`, `)`},
+		},
+		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `fsck finds ""`,
+	},
+	{
+		Name: "fsck-only-checkpoint-uncompared", Also: "",
+		Rule: "fsck replays from the log's beginning where it is there",
+		Edits: []Edit{
+			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && err == nil {`},
+		},
+		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `the_only_one`,
+	},
+	{
+		Name: "fsck-view-ahead-unsaid", Also: "",
+		Rule: "a view that is ahead of the log says that the log has lost something",
+		Edits: []Edit{
+			{"shared/volume/fsck_files.go", `		case v.head.LSN > k.adoption.End.LSN || v.head.Epoch`, `		case v.head.Epoch`},
+		},
+		By: unit("shared/volume", "^TestFsckSeesAViewThatIsAhead$"), Dies: `fsck finds ""`,
+	},
+	{
+		Name: "recover-asks-with-half-a-plan", Also: "",
+		Rule: "a recovery that asks before it loses shows the plan that it asks for",
+		Edits: []Edit{
+			{"shared/volume/recover.go", `		_, err := r.build(ctx) // completes the plan
+		return`, `		return`},
+		},
+		By: unit("shared/volume", "^TestRecoverAsksBeforeItLoses$"), Dies: `asks with another plan than the one it shows`,
+	},
 }

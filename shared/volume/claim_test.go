@@ -75,6 +75,24 @@ func meanwhile(t *testing.T, d *volumetest.Disk, op, prefix string, f func()) (*
 	return s, r, err
 }
 
+// The rename was done and reported as refused, as a repeat over NFS is, and the look at that
+// number failed: it is found by the look behind the next one.
+func TestClaimFindsItsNonceUnderAnEarlierNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		s := start(t, d, 1)
+		p := s.prepare()
+		s.host.SetHook(volumetest.Script(
+			volumetest.AtOp(volumetest.OpRename, p.Path(), 1, volumetest.FailAfter(syscall.EEXIST)),
+			volumetest.AtOp(volumetest.OpOpen, "epochs/0000000001/claim.json", 1, volumetest.FailBefore(syscall.EIO)),
+		))
+		r, err := s.vol.Claim(t.Context(), p)
+		if err != nil || r.Epoch() != 1 {
+			t.Errorf("claimed %v", err)
+		}
+	})
+}
+
 func TestClaimOfATakenNumberTakesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -50,6 +50,9 @@ func DecodeStart(b []byte) (e cluster.Epoch, end wal.Position, again []byte, ok 
 	return s.epoch, s.end, encodeStart(*s), true, nil
 }
 
+// Path is where a prepared claim waits.
+func (p *Prepared) Path() string { return p.path }
+
 // The places of the blocks in a fence.
 const (
 	StartOffset = fenceSpacing

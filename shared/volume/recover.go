@@ -179,7 +179,8 @@ func Recover(ctx context.Context, fsys FS, opt RecoverOptions) (_ *Plan, err err
 		return r.plan, nil
 	}
 	if !r.plan.Complete && !opt.AcceptLoss {
-		return r.plan, ErrLossNotAccepted
+		_, err := r.build(ctx) // completes the plan
+		return r.plan, errors.Join(ErrLossNotAccepted, err)
 	}
 	// Fences first: what is read after this, no older reign can add to. They are set by
 	// the last one, in the name of its claim: until the new epoch begins, servers may take

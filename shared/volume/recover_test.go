@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -117,8 +118,16 @@ func TestRecoverAsksBeforeItLoses(t *testing.T) {
 		l := live(t)
 		opt := recovery()
 		opt.Restored, opt.AcceptLoss = true, false
-		if plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt); !errors.Is(err, volume.ErrLossNotAccepted) || plan.Done || len(plan.Lost) == 0 {
+		want, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt)
+		if !errors.Is(err, volume.ErrLossNotAccepted) || plan.Done || len(plan.Lost) == 0 {
 			t.Errorf("%+v, %v", plan, err)
+		}
+		if !reflect.DeepEqual(plan, want) {
+			t.Errorf("asks with another plan than the one it shows:\n%+v\n%+v", plan, want)
 		}
 		usable(t, l.disk, l.table.Hash())
 	})
