@@ -274,6 +274,7 @@ func TestOneDay(t *testing.T) {
 	w.interrupted()
 	w.commands()
 	w.repeats()
+	w.within()
 	w.overHTTP()
 	w.failover()
 	w.end()
@@ -356,6 +357,23 @@ func (w *world) repeats() {
 	w.do(big, "append", "big", "big", "--split")
 	if w.file("big") != big {
 		t.Error("the file that was appended in pieces is another one")
+	}
+}
+
+// within are commands under a lock that are about this very lock.
+func (w *world) within() {
+	t, self := w.t, os.Getenv(binaryEnv)
+	r := w.try("", "run", "above", "--", "sh", "-c", fmt.Sprintf(`echo under | %[1]s append above above.log && %[1]s run above -E 42 -- echo below`, self))
+	if r.code != 42 || strings.Contains(r.out, "below") || !strings.Contains(r.errs, "it would wait for its own end") || !strings.Contains(r.errs, "its token is in HOLDFAST_TOKEN") {
+		t.Errorf("a run within a run of the same lock: %+v", r)
+	}
+	equal(t, "file", w.file("above.log"), "under\n")
+	if r = w.try("", "run", "above", "--shared", "--", self, "run", "above", "--shared", "--", "echo", "below"); r.code != 0 || r.out != "below\n" {
+		t.Errorf("a run within a run that shares the lock: %+v", r)
+	}
+	r = w.try("", "run", "above", "--on-lost", "leave", "--", "sh", "-c", fmt.Sprintf(`%[1]s break above --reason test && %[1]s run above -- echo below`, self))
+	if r.code != 3 || !strings.Contains(r.out, "below") {
+		t.Errorf("a run within a run that has lost the lock: %+v", r)
 	}
 }
 

@@ -36,6 +36,7 @@ func (a *app) appendCommand() *cobra.Command {
 		Short: "Append the standard input to a protected file, exactly once",
 		Long: `Append the standard input to a protected file, FILE below files/ on the volume,
 exactly once. With --token under that lock, else the lock is gotten, used and released.
+Inside holdfast run of that lock the token is taken from $HOLDFAST_TOKEN.
 
 One append has at most 1 MiB and is written whole or not at all. More is refused,
 or with --split appended in pieces: each exactly once, but others may see some of
@@ -56,11 +57,15 @@ has read the file up to there. Else nothing is, and the error tells where the fi
 			if c.Flags().Changed("at") && x.at < 0 {
 				return usagef("--at %d: an offset is 0 or more", x.at)
 			}
+			var err error
+			if x.token, err = x.app.ownToken(c, x.lock, x.token); err != nil {
+				return err
+			}
 			return x.run(c.Context())
 		},
 	}
 	fl := c.Flags()
-	tokenFlag(c, &x.token, "the token of the lock (default: get the lock for this)")
+	tokenFlag(c, &x.token, "the token of the lock (default: that of the holdfast run above, else get the lock for this)")
 	x.lease.flags(fl, "1m")
 	x.id.flags(fl)
 	fl.Int64Var(&x.at, "at", -1, "append only if the data goes to this offset of the file, in bytes")

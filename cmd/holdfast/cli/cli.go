@@ -42,6 +42,9 @@ type app struct {
 	// command is the name of the one that runs, and request its own, if it has one.
 	command string
 	request identity
+	// first is the request of the first of several pieces, with which the command is
+	// repeated; 0 where there is one request only.
+	first uint64
 	// ran says that the command line was understood and its command began.
 	ran bool
 	// outputTaken says that the standard output belongs to somebody else.

@@ -293,6 +293,9 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	return err
 }
 
+// tokenUse is the use of a token that a command cannot do without.
+const tokenUse = "the token of the lock (default: that of the holdfast run above)"
+
 // tokenFlag is --token.
 func tokenFlag(c *cobra.Command, token *uint64, use string) {
 	c.Flags().Uint64Var(token, "token", 0, use)

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -96,6 +97,9 @@ func statusCode(s cluster.Status) int {
 
 // advice says what to do about an error; "" where the error says it.
 func (a *app) advice(err error) string {
+	if _, ok := errors.AsType[*withinError](err); ok {
+		return "use the lock as it is, its token is in HOLDFAST_TOKEN; or take another lock"
+	}
 	status, ok := wire.StatusOf(err)
 	switch {
 	case !ok && unanswered(err):
@@ -131,7 +135,7 @@ func (a *app) advice(err error) string {
 		if id.client == "" {
 			return "see what became of it with holdfast show LOCK or holdfast status, then try again"
 		}
-		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, id.request, id.client, id.request)
+		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, cmp.Or(a.first, id.request), id.client, id.request)
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:

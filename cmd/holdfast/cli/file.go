@@ -154,6 +154,10 @@ func (a *app) fileVerb(verb, short, done string, send fileCall) (*cobra.Command,
 			if err := firstError(x.lease.check(), x.id.check(), fileName(x.file)); err != nil {
 				return err
 			}
+			var err error
+			if x.token, err = a.ownToken(c, x.lock, x.token); err != nil {
+				return err
+			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				id := a.identify(x.id)
 				return a.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
@@ -181,7 +185,7 @@ func (a *app) fileVerb(verb, short, done string, send fileCall) (*cobra.Command,
 		},
 	}
 	c.Flags().StringVar(&x.lock, "lock", "", "the lock that guards the file")
-	tokenFlag(c, &x.token, "the token of the lock (default: get the lock for this)")
+	tokenFlag(c, &x.token, "the token of the lock (default: that of the holdfast run above, else get the lock for this)")
 	x.lease.flags(c.Flags(), "1m")
 	x.id.flags(c.Flags())
 	required(c, "lock")

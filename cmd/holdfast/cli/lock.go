@@ -72,8 +72,11 @@ func firstError(errs ...error) error {
 func (a *app) renewCommand() *cobra.Command {
 	var token uint64
 	c := &cobra.Command{
-		Use: "renew LOCK --token N", Short: "Extend a lease by its TTL", Args: exactly("LOCK"),
+		Use: "renew LOCK [--token N]", Short: "Extend a lease by its TTL", Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.mustToken(c, args[0], &token); err != nil {
+				return err
+			}
 			q := &pb.RenewLeaseRequest{Lock: args[0], Token: token}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				// To renew twice is as good as once.
@@ -88,8 +91,7 @@ func (a *app) renewCommand() *cobra.Command {
 			})
 		},
 	}
-	tokenFlag(c, &token, "the token of the lock")
-	required(c, "token")
+	tokenFlag(c, &token, tokenUse)
 	return c
 }
 
@@ -97,9 +99,9 @@ func (a *app) metadataCommand() *cobra.Command {
 	var token uint64
 	var id identity
 	c := &cobra.Command{
-		Use: "metadata LOCK --token N TEXT", Short: "Say something else with a lock that is held, for whoever looks", Args: exactly("LOCK", "TEXT"),
+		Use: "metadata LOCK [--token N] TEXT", Short: "Say something else with a lock that is held, for whoever looks", Args: exactly("LOCK", "TEXT"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := id.check(); err != nil {
+			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
 			id := a.identify(id)
@@ -113,8 +115,7 @@ func (a *app) metadataCommand() *cobra.Command {
 			})
 		},
 	}
-	tokenFlag(c, &token, "the token of the lock")
-	required(c, "token")
+	tokenFlag(c, &token, tokenUse)
 	id.flags(c.Flags())
 	return c
 }
@@ -123,11 +124,11 @@ func (a *app) downgradeCommand() *cobra.Command {
 	var token uint64
 	var id identity
 	c := &cobra.Command{
-		Use: "downgrade LOCK --token N", Short: "Let others share a lock that is held alone", Args: exactly("LOCK"),
+		Use: "downgrade LOCK [--token N]", Short: "Let others share a lock that is held alone", Args: exactly("LOCK"),
 		Long: "Let others share a lock that is held alone: all who wait to share it get it at once.\n" +
 			"The token stays, and can append nothing more. There is no way back: release the lock, and acquire it again.",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := id.check(); err != nil {
+			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
 			id := a.identify(id)
@@ -141,8 +142,7 @@ func (a *app) downgradeCommand() *cobra.Command {
 			})
 		},
 	}
-	tokenFlag(c, &token, "the token of the lock")
-	required(c, "token")
+	tokenFlag(c, &token, tokenUse)
 	id.flags(c.Flags())
 	return c
 }
@@ -151,9 +151,9 @@ func (a *app) releaseCommand() *cobra.Command {
 	var token uint64
 	var id identity
 	c := &cobra.Command{
-		Use: "release LOCK --token N", Short: "Let go of a lock", Args: exactly("LOCK"),
+		Use: "release LOCK [--token N]", Short: "Let go of a lock", Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := id.check(); err != nil {
+			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
@@ -165,8 +165,7 @@ func (a *app) releaseCommand() *cobra.Command {
 			})
 		},
 	}
-	tokenFlag(c, &token, "the token of the lock")
-	required(c, "token")
+	tokenFlag(c, &token, tokenUse)
 	id.flags(c.Flags())
 	return c
 }

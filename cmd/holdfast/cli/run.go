@@ -39,6 +39,9 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run a command under a lock",
 		Long: `Run a command under a lock, and pass on its exit code. The command finds
 HOLDFAST_LOCK, HOLDFAST_TOKEN, HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment.
+append, renew, release, metadata, downgrade, verify and file take the token from there for
+this lock, unless other servers are named. A run of the same lock in there would wait for
+its own end: it says so at once, as of a lock that was not gotten.
 
 The lock is in jeopardy when no renewal was answered for half of --ttl. A line says so,
 and when it is safe again; --warn sends the command's process group a signal each time.
@@ -179,9 +182,19 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	if wait == forever {
 		wait = clientlib.Forever
 	}
-	lock, err := client.Acquire(ctx, r.lock, clientlib.AcquireOptions{
+	above, err := r.app.above(string(r.lock))
+	if err != nil {
+		return nil, err
+	}
+	opt := clientlib.AcquireOptions{
 		TTL: r.lease.ttl, Wait: wait, Metadata: r.lease.metadata, Shared: r.lease.shared, MaxHold: r.hung.maxHold, Heartbeat: r.hung.progress != "",
-	})
+	}
+	var lock *clientlib.Lock
+	if above != 0 {
+		lock, err = r.acquireWithin(ctx, client, above, opt)
+	} else {
+		lock, err = client.Acquire(ctx, r.lock, opt)
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, errInterrupted
 	}
@@ -194,15 +207,21 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 // environment is this process's with the lock in it. What an outer run set is
 // taken out first: of two entries with one name, C programs see the first.
 func (r *running) environment(lock *clientlib.Lock) []string {
-	own := []string{"HOLDFAST_LOCK=", "HOLDFAST_TOKEN=", "HOLDFAST_EPOCH=", "HOLDFAST_ENDPOINTS="}
+	servers := strings.Join(r.app.servers(), ",")
+	own := []string{
+		envLock + "=" + string(r.lock),
+		envToken + "=" + strconv.FormatUint(uint64(lock.Token()), 10),
+		envEpoch + "=" + strconv.FormatUint(uint64(lock.Epoch()), 10),
+		envEndpoints + "=" + servers,
+		envTokenEndpoints + "=" + servers,
+	}
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
-		return slices.ContainsFunc(own, func(name string) bool { return strings.HasPrefix(e, name) })
+		return slices.ContainsFunc(own, func(o string) bool {
+			name, _, _ := strings.Cut(o, "=")
+			return strings.HasPrefix(e, name+"=")
+		})
 	})
-	return append(env,
-		"HOLDFAST_LOCK="+string(r.lock),
-		"HOLDFAST_TOKEN="+strconv.FormatUint(uint64(lock.Token()), 10),
-		"HOLDFAST_EPOCH="+strconv.FormatUint(uint64(lock.Epoch()), 10),
-		"HOLDFAST_ENDPOINTS="+strings.Join(r.app.servers(), ","))
+	return append(env, own...)
 }
 
 // held is a lock as the command's lease.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// The environment of a command that runs under a lock.
+const (
+	envLock      = "HOLDFAST_LOCK"
+	envToken     = "HOLDFAST_TOKEN"
+	envEpoch     = "HOLDFAST_EPOCH"
+	envEndpoints = "HOLDFAST_ENDPOINTS"
+	// envTokenEndpoints are the servers whose token envToken is. The user may name others,
+	// with --endpoints or envEndpoints: the token says nothing there, or is somebody else's.
+	envTokenEndpoints = "HOLDFAST_TOKEN_ENDPOINTS"
+)
+
+// above returns the token of the run of a lock that this process is part of, 0 if it is
+// part of none.
+func (a *app) above(lock string) (cluster.Token, error) {
+	if a.Getenv(envLock) != lock {
+		return 0, nil
+	}
+	theirs := strings.Split(a.Getenv(envTokenEndpoints), ",")
+	if !slices.ContainsFunc(a.servers(), func(s string) bool { return slices.Contains(theirs, s) }) {
+		return 0, nil
+	}
+	text := a.Getenv(envToken)
+	token, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || token == 0 {
+		return 0, usagef("%s=%q is no token of lock %s: leave it as holdfast run has set it, or use --token", envToken, text, lock)
+	}
+	return cluster.Token(token), nil
+}
+
+// ownToken is --token, or without it the token of the run above; 0 if there is none.
+func (a *app) ownToken(c *cobra.Command, lock string, flag uint64) (uint64, error) {
+	if c.Flags().Changed("token") {
+		return flag, nil
+	}
+	token, err := a.above(lock)
+	return uint64(token), err
+}
+
+// mustToken is ownToken for commands that cannot do without.
+func (a *app) mustToken(c *cobra.Command, lock string, flag *uint64) (err error) {
+	if *flag, err = a.ownToken(c, lock, *flag); err == nil && *flag == 0 {
+		err = usagef("%s: name the token with --token; only inside holdfast run %s it is known", c.Name(), lock)
+	}
+	return err
+}
+
+// withinError says that a run waits for the lock of the run that it is part of.
+type withinError struct {
+	lock  cluster.LockName
+	token cluster.Token
+	err   error
+}
+
+func (e *withinError) Error() string {
+	return fmt.Sprintf("lock %s is held, under token %d, by the holdfast run that this one runs in: it would wait for its own end", e.lock, e.token)
+}
+
+func (e *withinError) Unwrap() error { return e.err }
+
+// acquireWithin acquires the lock of the run above, which may have ended: at once or not
+// at all as long as it has not.
+func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, token cluster.Token, opt clientlib.AcquireOptions) (*clientlib.Lock, error) {
+	once := opt
+	once.Wait = 0
+	lock, err := client.Acquire(ctx, r.lock, once)
+	if !errors.Is(err, wire.ErrHeld) {
+		return lock, err
+	}
+	if _, ended := client.Verify(ctx, r.lock, token); ended == nil {
+		return nil, &withinError{r.lock, token, err}
+	}
+	if opt.Wait == 0 {
+		return nil, err
+	}
+	return client.Acquire(ctx, r.lock, opt)
+}
