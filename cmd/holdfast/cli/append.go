@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -42,9 +43,10 @@ One append has at most 1 MiB and is written whole or not at all. More is refused
 or with --split appended in pieces: each exactly once, but others may see some of
 them without the rest when this command is ended.
 
-With --client-id and --request-id the command can be repeated: what was appended
-is not appended again. With --split the pieces take that request ID and the following; the
-last 64 requests of such a client are remembered, so 64 MiB can be repeated.
+With --client-id and --request-id the command can be repeated with the same data: what
+was appended is not appended again, and other data is refused. With --split the pieces
+take that request ID and the following; the last 64 requests of such a client are
+remembered, so 64 MiB can be repeated, and what has come behind them since is appended.
 
 With --at the data is appended only if it goes to that offset, as when whoever appends
 has read the file up to there. Else nothing is, and the error tells where the file ends.`,
@@ -94,33 +96,42 @@ func (x *appending) run(ctx context.Context) error {
 		return &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("the standard input has more than %d bytes", cluster.MaxAppend)}
 	}
 	return x.app.withCaller(ctx, func(ctx context.Context, c *remote.Caller) error {
-		named := x.id.named()
 		id := x.app.identify(x.id)
-		if named && !more {
+		if x.id.named() && !more {
 			// A repeat of what was executed needs no lock.
-			if r, err := x.executed(ctx, c, id); r != nil || err != nil {
+			if r, n, err := x.executed(ctx, c, id, first); err != nil || n == len(first) {
 				return x.print([]*pb.Answer{r}, err)
 			}
 		}
 		var all []*pb.Answer
-		err := x.app.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) error {
-			for data := first; len(data) > 0; id.request++ {
-				r, err := x.append(ctx, c, id, named, token, data)
-				if err != nil {
-					return err
-				}
-				all = append(all, r)
-				if x.at >= 0 { // of the next piece
-					x.at = r.GetReceipt().GetOffset() + r.GetReceipt().GetLength()
-				}
-				if data, _, err = piece(in); err != nil {
-					return fmt.Errorf("read the standard input: %w", err)
-				}
-			}
-			return nil
+		err := x.app.withToken(ctx, c, x.lock, x.token, &x.lease, func(token uint64) (err error) {
+			all, err = x.pieces(ctx, c, id, token, first, in)
+			return err
 		})
 		return x.print(all, err)
 	})
+}
+
+// pieces appends data, and what in still has, under one request ID after the other.
+func (x *appending) pieces(ctx context.Context, c *remote.Caller, id identity, token uint64, data []byte, in *bufio.Reader) (all []*pb.Answer, err error) {
+	for x.app.first = id.request; len(data) > 0; id.request++ {
+		x.app.request = id
+		r, n, err := x.append(ctx, c, id, token, data)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, r)
+		if x.at >= 0 { // of the next piece
+			x.at = r.GetReceipt().GetOffset() + r.GetReceipt().GetLength()
+		}
+		if data = data[n:]; len(data) > 0 {
+			continue // an earlier run had less to append
+		}
+		if data, _, err = piece(in); err != nil {
+			return all, fmt.Errorf("read the standard input: %w", err)
+		}
+	}
+	return all, nil
 }
 
 // piece reads what fits into one append, and says whether there is more.
@@ -140,10 +151,11 @@ func piece(in *bufio.Reader) (data []byte, more bool, err error) {
 	return data, err == nil, nil
 }
 
-func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, named bool, token uint64, data []byte) (*pb.Answer, error) {
-	if named {
-		if r, err := x.executed(ctx, c, id); r != nil || err != nil {
-			return r, err
+// append appends data, or as much of its beginning as an earlier run has under this ID.
+func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, token uint64, data []byte) (r *pb.Answer, n int, err error) {
+	if x.id.named() {
+		if r, n, err := x.executed(ctx, c, id, data); r != nil || err != nil {
+			return r, n, err
 		}
 	}
 	q := &pb.FileAppendRequest{
@@ -152,31 +164,53 @@ func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, n
 	if x.at >= 0 {
 		q.ExpectedOffset = &x.at
 	}
-	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.FileAppend(ctx, q) })
+	r, err = remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.FileAppend(ctx, q) })
+	return r, len(data), err
 }
 
-// executed is the answer of an earlier run of this command, nil if there is
-// none. To send the request again would not do: it was made under another token.
-func (x *appending) executed(ctx context.Context, c *remote.Caller, id identity) (*pb.Answer, error) {
+// executed is the answer of an earlier run of this command, nil if there is none, and how
+// much of data that has appended: all, or with --split perhaps a part from the beginning.
+// To send the request again would not do: it was made under another token.
+func (x *appending) executed(ctx context.Context, c *remote.Caller, id identity, data []byte) (o *pb.Answer, n int, err error) {
 	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
 		return s.Outcome(ctx, &pb.OutcomeRequest{ClientId: id.client, RequestId: id.request})
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	switch r.GetState() {
 	case pb.RequestState_REQUEST_STATE_EXECUTED:
 	case pb.RequestState_REQUEST_STATE_CANCELLED:
-		return nil, &wire.Error{Status: cluster.StatusCancelled, Client: cluster.ClientID(id.client), Request: cluster.RequestID(id.request)}
+		return nil, 0, &wire.Error{Status: cluster.StatusCancelled, Client: cluster.ClientID(id.client), Request: cluster.RequestID(id.request)}
 	default:
-		return nil, nil
+		return nil, 0, nil
 	}
-	o := r.GetOutcome()
+	o = r.GetOutcome()
 	if o.GetReceipt().GetFile() != x.file {
-		return nil, usagef("request %d of client %s was another one: use a higher --request-id", id.request, id.client)
+		return nil, 0, usagef("request %d of client %s was another one: use a higher --request-id", id.request, id.client)
+	}
+	if err := wire.AnswerError(o); err != nil {
+		return nil, 0, err
+	}
+	if !x.begins(data, o.GetReceipt()) {
+		return nil, 0, usagef("request %d of client %s appended other data, %d bytes at offset %d of %s: repeat it with the same data, or use a higher --request-id",
+			id.request, id.client, o.GetReceipt().GetLength(), o.GetReceipt().GetOffset(), x.file)
 	}
 	o.Repeat = true
-	return o, wire.AnswerError(o)
+	return o, int(o.GetReceipt().GetLength()), nil
+}
+
+// begins reports whether what a receipt is for is what this run would append: the data,
+// or with --split the beginning of it, at the offset that was asked for.
+func (x *appending) begins(data []byte, r *pb.Receipt) bool {
+	n := r.GetLength()
+	switch {
+	case n <= 0 || n > int64(len(data)), n < int64(len(data)) && !x.split:
+		return false
+	case x.at >= 0 && r.GetOffset() != x.at:
+		return false
+	}
+	return crc32.Checksum(data[:n], crc32.MakeTable(crc32.Castagnoli)) == r.GetCrc32C()
 }
 
 type appended struct {

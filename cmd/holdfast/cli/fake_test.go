@@ -5,6 +5,7 @@ package cli_test
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"testing"
 
@@ -226,7 +227,7 @@ func (fake) Outcome(_ context.Context, q *pb.OutcomeRequest) (*pb.OutcomeRespons
 	if q.GetRequestId() == 7 {
 		r.State = pb.RequestState_REQUEST_STATE_EXECUTED
 		r.Outcome = ok("a/b", 17)
-		r.Outcome.Receipt = &pb.Receipt{File: "log", Offset: 100, Length: 6, Lsn: 42, Token: 17, Epoch: 3, Generation: 1}
+		r.Outcome.Receipt = &pb.Receipt{File: "log", Offset: 100, Length: 6, Crc32C: crc32.Checksum([]byte("hello\n"), crc32.MakeTable(crc32.Castagnoli)), Lsn: 42, Token: 17, Epoch: 3, Generation: 1}
 	}
 	return r, nil
 }
