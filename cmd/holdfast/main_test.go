@@ -360,21 +360,32 @@ func (w *world) repeats() {
 	}
 }
 
-// within are commands under a lock that are about this very lock.
+// within are commands under a lock that are about this very lock, and others.
 func (w *world) within() {
 	t, self := w.t, os.Getenv(binaryEnv)
-	r := w.try("", "run", "above", "--", "sh", "-c", fmt.Sprintf(`echo under | %[1]s append above above.log && %[1]s run above -E 42 -- echo below`, self))
+	under := func(lock string, flags []string, script string) result {
+		args := append(append([]string{"run", lock, "--wait", "0"}, flags...), "--", "sh", "-c", strings.ReplaceAll(script, "holdfast", self))
+		return w.try("", args...)
+	}
+	r := under("above", nil, "echo under | holdfast append above above.log && holdfast run above --wait 5s -E 42 -- echo below")
 	if r.code != 42 || strings.Contains(r.out, "below") || !strings.Contains(r.errs, "it would wait for its own end") || !strings.Contains(r.errs, "its token is in HOLDFAST_TOKEN") {
 		t.Errorf("a run within a run of the same lock: %+v", r)
 	}
 	equal(t, "file", w.file("above.log"), "under\n")
-	if r = w.try("", "run", "above", "--shared", "--", self, "run", "above", "--shared", "--", "echo", "below"); r.code != 0 || r.out != "below\n" {
+	if r = under("above", []string{"--shared"}, "holdfast run above --shared -- echo below"); r.code != 0 || r.out != "below\n" {
 		t.Errorf("a run within a run that shares the lock: %+v", r)
 	}
-	r = w.try("", "run", "above", "--on-lost", "leave", "--", "sh", "-c", fmt.Sprintf(`%[1]s break above --reason test && %[1]s run above -- echo below`, self))
-	if r.code != 3 || !strings.Contains(r.out, "below") {
-		t.Errorf("a run within a run that has lost the lock: %+v", r)
+	lost := []string{"--on-lost", "leave", "--lost-exit-code", "33"}
+	r = under("above", lost, "holdfast break above --reason test && holdfast acquire above --ttl 1s > /dev/null && holdfast run above -- echo below")
+	if r.code != 33 || !strings.Contains(r.out, "below") {
+		t.Errorf("a run within a run that has lost the lock to somebody else: %+v", r)
 	}
+	if r = under("above", nil, "holdfast run beside -- env | grep -c '^HOLDFAST_LOCK='"); r.out != "1\n" {
+		t.Errorf("the inner of two runs names two locks: %+v", r)
+	}
+	token := strings.TrimSpace(w.do("", "acquire", "above"))
+	equal(t, "exit code of a command that is not there, under a lock that is not free", w.try("", "run", "above", "--", "/not/there").code, 127)
+	w.do("", "release", "above", "--token", token)
 }
 
 func (w *world) overHTTP() {

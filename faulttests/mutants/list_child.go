@@ -2,7 +2,10 @@
 
 package mutants
 
-const childPkg = "cmd/holdfast/child"
+const (
+	childPkg = "cmd/holdfast/child"
+	cliPkg   = "cmd/holdfast/cli"
+)
 
 // childMutants break rules of holdfast run and its guard.
 var childMutants = []Mutant{
@@ -234,25 +237,13 @@ var childMutants = []Mutant{
 		Name: "guards-kill-is-no-loss", Also: "",
 		Rule: "a command that the guard killed has lost its lock (child, noteEnd)",
 		Edits: []Edit{
-			{"cmd/holdfast/child/child.go", `		case code := <-r.group.ended:
-			r.noteEnd(code)
-`, `		case code := <-r.group.ended:
-			if r.lost != nil {
-				r.noteEnd(code)
-			}
-`},
-			{"cmd/holdfast/child/child.go", `			r.look()
-			select {`, `			select {
-			case <-time.After(time.Hour):
-			default:
-				if r.lease.Remaining() > r.opt.Margin/4 {
-					r.look()
-				}
-			}
-			select {`},
+			{"cmd/holdfast/child/child.go", `	if r.lost == nil {
+		r.lost = ErrNotRenewed
+	}
+`, ``},
 		},
-		By:   unit(childPkg, "^TestGroupEndsWithAStoppedWrapper$"),
-		Dies: "its guard has killed the command",
+		By:   unit(childPkg, "^TestTheGuardsKillIsALoss$"),
+		Dies: "killed by the guard: lost <nil>",
 	},
 	{
 		Name: "guards-kill-is-the-wrappers", Also: "",
@@ -262,8 +253,8 @@ var childMutants = []Mutant{
 		if !r.shot`, `found || p.ended {
 		if !r.shot`},
 		},
-		By:   unit(childPkg, "^TestGroupEndsWithAStoppedWrapper$"),
-		Dies: "did not end by itself",
+		By:   unit(childPkg, "^TestWhoIsDeadIsNotKilled$"),
+		Dies: "lines about a SIGKILL",
 	},
 	{
 		Name: "reserve-without-grace", Also: "",
@@ -281,10 +272,9 @@ var childMutants = []Mutant{
 		Rule: "the tree is dead a margin before the end of the lease, whatever its grace (child, look)",
 		Edits: []Edit{
 			{"cmd/holdfast/child/child.go", `if r.killed || left <= r.opt.Margin || `, `if r.killed || `},
-			{"cmd/holdfast/child/child.go", `	r.killAt = time.Now().Add(r.grace())`, `	r.killAt = time.Now().Add(2 * r.grace())`},
 			{"cmd/holdfast/child/child.go", `time.Duration { return r.opt.Margin / 2 }`, `time.Duration { return -r.opt.Margin }`},
 		},
-		By:   unit(childPkg, "^TestGrandchildrenEndBeforeTheLease$"),
+		By:   unit(childPkg, "^TestTheLeaseBoundsTheGrace$"),
 		Dies: "after the lease",
 	},
 	{
@@ -293,11 +283,12 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/child/child.go", `	if r.opt.OnLost == Kill && r.lost != nil {
 		return 0
-	}
-`, ``},
+`, `	if r.opt.OnLost == Kill && r.lost != nil {
+		return time.Second
+`},
 		},
 		By:   unit(childPkg, "^TestKillOnLoss$"),
-		Dies: "it was asked to end|timed out|panic: test",
+		Dies: "it was asked to end",
 	},
 	{
 		Name: "leave-is-guarded", Also: "",
@@ -381,5 +372,247 @@ var childMutants = []Mutant{
 		},
 		By:   unit(childPkg, "^TestAStoppedCommandHears$"),
 		Dies: "lost lock",
+	},
+	{
+		Name: "every-piece-at-the-first-offset", Also: "",
+		Rule: "with --split and --at each piece goes behind the one before (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `		if x.at >= 0 { // of the next piece
+			x.at = r.GetReceipt().GetOffset() + r.GetReceipt().GetLength()
+		}
+`, ``},
+		},
+		By:   unit(cliPkg, "^TestPiecesGoBehindEachOther$"),
+		Dies: "of 2621440 bytes",
+	},
+	{
+		Name: "repeat-of-other-data", Also: "",
+		Rule: "a repeat of an append has the same data (cli, append; DESIGN 5.3)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `	return crc32.Checksum(data[:n], crc32.MakeTable(crc32.Castagnoli)) == r.GetCrc32C()`, `	return crc32.Checksum(data[:n], crc32.MakeTable(crc32.Castagnoli)) != 1`},
+		},
+		By:   unit(cliPkg, "^TestRepeatOfAnAppendIsOfTheSameData$"),
+		Dies: "other, as long",
+	},
+	{
+		Name: "repeat-of-less-data", Also: "",
+		Rule: "only with --split may a repeat have more than was appended (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `n > int64(len(data)), n < int64(len(data)) && !x.split:`, `n > int64(len(data)):`},
+		},
+		By:   unit(cliPkg, "^TestRepeatOfAnAppendIsOfTheSameData$"),
+		Dies: "longer",
+	},
+	{
+		Name: "repeat-of-an-append-elsewhere", Also: "",
+		Rule: "a repeat with --at is of an append at that offset (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `x.at >= 0 && r.GetOffset() != x.at`, `x.at >= 0 && r.GetOffset() > x.at`},
+		},
+		By:   unit(cliPkg, "^TestRepeatOfAnAppendIsOfTheSameData$"),
+		Dies: "elsewhere",
+	},
+	{
+		Name: "repeat-skips-what-grew", Also: "",
+		Rule: "what a piece has beyond its receipt is appended under the next ID (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `		if data = data[n:]; len(data) > 0 {
+			continue // an earlier run had less to append
+		}
+`, `		_ = n
+`},
+		},
+		By:   unit(cliPkg, "^TestRepeatOfASplitAppendThatGrew$"),
+		Dies: "bytes in the file",
+	},
+	{
+		Name: "repeat-takes-the-lock-for-less", Also: "",
+		Rule: "a repeat needs no lock only if all of it was executed (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `err != nil || n == len(first) {`, `err != nil || n > 0 {`},
+		},
+		By:   unit(cliPkg, "^TestRepeatOfASplitAppendThatGrew$"),
+		Dies: "bytes in the file",
+	},
+	{
+		Name: "unknown-piece-unnamed", Also: "",
+		Rule: "of several pieces the one that nobody answered is named (cli, append)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/append.go", `		x.app.request = id
+`, ``},
+		},
+		By:   unit(cliPkg, "^TestUnknownPieceIsNamed$"),
+		Dies: "holdfast outcome",
+	},
+	{
+		Name: "unknown-piece-repeated-as-the-first", Also: "",
+		Rule: "a command is repeated with the ID of its first piece (cli, advice)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/exit.go", `cmp.Or(a.first, id.request)`, `cmp.Or(id.request, a.first)`},
+		},
+		By:   unit(cliPkg, "^TestUnknownPieceIsNamed$"),
+		Dies: "--request-id 1:",
+	},
+	{
+		Name: "token-of-another-lock", Also: "",
+		Rule: "the token of the run above is for its lock only (cli, above)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/within.go", `	if a.Getenv(envLock) != lock {`, `	if a.Getenv(envLock) == "" {`},
+		},
+		By:   unit(cliPkg, "^TestTheTokenOfTheRunAbove$"),
+		Dies: "renew other, in a run",
+	},
+	{
+		Name: "token-at-other-servers", Also: "",
+		Rule: "the token of the run above is for its servers only (cli, above)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/within.go", `return slices.Contains(theirs, s) }) {`, `return !slices.Contains(theirs, s) && len(theirs) > 9 }) && a.Getenv(envToken) == "" {`},
+		},
+		By:   unit(cliPkg, "^TestTheTokenOfTheRunAbove$"),
+		Dies: "at other servers",
+	},
+	{
+		Name: "token-flag-unheard", Also: "",
+		Rule: "--token comes before the token of the run above (cli, ownToken)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/within.go", `	if c.Flags().Changed("token") {`, `	if flag != 0 && a.Getenv(envLock) != lock {`},
+		},
+		By:   unit(cliPkg, "^TestTheTokenOfTheRunAbove$"),
+		Dies: "--token 5, in a run",
+	},
+	{
+		Name: "nested-run-waits", Also: "",
+		Rule: "a run does not wait for the run that it is part of (cli, acquireWithin)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/within.go", `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil {`, `	if _, ended := client.Verify(ctx, r.lock, token+1); ended == nil {`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "a run within a run of the same lock",
+	},
+	{
+		Name: "nested-run-never-waits", Also: "",
+		Rule: "when the run above has lost the lock, a nested one waits for it like any other (cli, acquireWithin)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/within.go", `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil {`, `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil || r != nil {`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "has lost the lock to somebody else",
+	},
+	{
+		Name: "outer-lock-stays", Also: "",
+		Rule: "the environment of a command names one lock, the innermost (cli, environment)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/run.go", `			return strings.HasPrefix(e, name+"=")`, `			return strings.HasPrefix(e, name+"=") && name != envLock`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "names two locks",
+	},
+	{
+		Name: "lost-exit-code-fixed", Also: "",
+		Rule: "--lost-exit-code says how a loss ends (cli, end)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/run.go", `		r.app.code = r.lost.code
+`, `		r.app.code = exitLost
+`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "has lost the lock to somebody else",
+	},
+	{
+		Name: "lock-before-the-command", Also: "",
+		Rule: "a command that is not there is known before anybody waits for a lock (cli, run)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/run.go", `	path, err := lookPath(r.args[0])
+	if err != nil {
+		return err
+	}
+	client, end`, `	path, missing := lookPath(r.args[0])
+	client, end`},
+			{"cmd/holdfast/cli/run.go", `	lock, err := r.acquire(ctx, client)
+	if err != nil {
+		return err
+	}
+`, `	r.lease.wait = "0"
+	lock, err := r.acquire(ctx, client)
+	if err != nil {
+		return err
+	}
+	if missing != nil {
+		return missing
+	}
+`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "a command that is not there",
+	},
+	{
+		Name: "run-keeps-its-lock", Also: "",
+		Rule: "the lock is released when the command has ended (cli, run)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/run.go", `	if lock.Context().Err() != nil {
+		return
+	}
+`, `	if lock.Token() != 0 {
+		return
+	}
+`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "within a run",
+	},
+	{
+		Name: "run-tells-on-standard-output", Also: "",
+		Rule: "the standard output of run is the command's (cli, end)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/run.go", `		return writeJSON(r.app.Stderr, out)`, `		return writeJSON(r.app.Stdout, out)`},
+		},
+		By:   unit("cmd/holdfast", "^TestRunTellsTheLoss$"),
+		Dies: "loss_test",
+	},
+	{
+		Name: "signals-stay-with-run", Also: "",
+		Rule: "signals are the command's while it runs (cli, commandSignals)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/command.go", `syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP`, `syscall.SIGINT, syscall.SIGHUP`},
+		},
+		By:   unit("cmd/holdfast", "^TestOneDay$"),
+		Dies: "exit code of the command that was under a lock all the time",
+	},
+	{
+		Name: "grace-beyond-half", Also: "",
+		Rule: "--grace leaves a renewal its time (cli, lossFlags)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/runloss.go", `f.grace < 0 || f.grace > ttl/2`, `f.grace < 0 || f.grace > ttl`},
+		},
+		By:   unit(cliPkg, "^TestRunRefusesWhatCannotWork$"),
+		Dies: "--grace 16s",
+	},
+	{
+		Name: "warning-without-time", Also: "",
+		Rule: "a warning leaves time before the command is ended (cli, lossFlags)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/runloss.go", `longest := ttl*2/5 - margin;`, `longest := ttl/2 - margin;`},
+		},
+		By:   unit(cliPkg, "^TestRunRefusesWhatCannotWork$"),
+		Dies: "--grace 12s --warn USR1",
+	},
+	{
+		Name: "warned-by-a-kill", Also: "",
+		Rule: "a warning is a signal that the command can catch (cli, lossFlags)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/runloss.go", `s == 0 || s == syscall.SIGKILL || s == syscall.SIGSTOP {`, `s == 0 || s == syscall.SIGSTOP {`},
+			{"cmd/holdfast/cli/runloss.go", `f.asked() == syscall.SIGKILL || `, ``},
+		},
+		By:   unit(cliPkg, "^TestRunRefusesWhatCannotWork$"),
+		Dies: "a signal that the command can catch",
+	},
+	{
+		Name: "max-hold-below-the-lease", Also: "",
+		Rule: "--max-hold is at least a lease (cli, hungFlags)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/runprogress.go", `f.maxHold != 0 && f.maxHold < ttl`, `f.maxHold < 0`},
+		},
+		By:   unit(cliPkg, "^TestRunRefusesWhatCannotWork$"),
+		Dies: "--max-hold 29s",
 	},
 }

@@ -225,6 +225,17 @@ func TestGrandchildrenEndBeforeTheLease(t *testing.T) {
 	}
 }
 
+// TestTheLeaseBoundsTheGrace: nothing has more grace than the lease has time.
+func TestTheLeaseBoundsTheGrace(t *testing.T) {
+	l := lease{t.Context(), time.Now().Add(4 * time.Second)}
+	o := shell("trap '' TERM; while :; do sleep 0.05; done")
+	o.Grace, o.Margin = time.Hour, 2*time.Second // Run's return comes later than the group's end
+	r, err := child.Run(l, o)
+	if ended := time.Now(); err != nil || r.Code != 137 || !ended.Before(l.until) {
+		t.Errorf("got %+v, %v, %v after the lease, want code 137 before", r, err, ended.Sub(l.until))
+	}
+}
+
 func TestWhatTheCommandLeavesIsEnded(t *testing.T) {
 	dir := t.TempDir()
 	r, err := child.Run(healthy(t), shell("(trap '' TERM; exec sleep 60) & echo $! > "+dir+"/a; exit 3"))

@@ -115,12 +115,13 @@ func (r renewed) Remaining() time.Duration { return r.left }
 
 // TestContinuedGuardReadsBeforeItJudges: what it knew when it was stopped is over.
 func TestContinuedGuardReadsBeforeItJudges(t *testing.T) {
-	end := filepath.Join(t.TempDir(), "end")
+	dir := t.TempDir()
+	path, end := filepath.Join(dir, "pid"), filepath.Join(dir, "end")
 	s := newShaky(t)
 	l := renewed{s, time.Second}
 	returned := make(chan child.Result, 1)
 	go func() {
-		r, err := child.Run(l, shell("while ! test -e "+end+"; do sleep 0.02; done; exit 4"))
+		r, err := child.Run(l, shell("echo $$ > "+path+"; while ! test -e "+end+"; do sleep 0.02; done; exit 4"))
 		if err != nil {
 			t.Error(err)
 		}
@@ -128,6 +129,7 @@ func TestContinuedGuardReadsBeforeItJudges(t *testing.T) {
 	}()
 	guard := guardOf(t, os.Getpid())
 	orders := ordersOf(t, guard)
+	pid := number(t, path)
 	await(t, 10*time.Second, "looks at the lease", func() bool { return s.looked() > 2 })
 	stop(t, guard)
 	<-time.After(2 * l.left)
@@ -136,10 +138,10 @@ func TestContinuedGuardReadsBeforeItJudges(t *testing.T) {
 	}
 	await(t, 10*time.Second, "the guard to read", func() bool {
 		n, err := unix.IoctlGetInt(int(orders.Fd()), unix.TIOCINQ)
-		return err == nil && n == 0
+		return err == nil && n == 0 || gone(pid)
 	})
 	looked := s.looked()
-	await(t, 10*time.Second, "looks at the lease", func() bool { return s.looked() > looked+9 })
+	await(t, 10*time.Second, "looks at the lease", func() bool { return s.looked() > looked+9 || gone(pid) })
 	writeFile(t, end)
 	if r := <-returned; r.Code != 4 || r.Lost != nil {
 		t.Errorf("got %+v, want code 4: a guard that was stopped has killed a command whose lease was renewed", r)

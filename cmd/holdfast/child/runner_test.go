@@ -110,7 +110,7 @@ func TestSweepExtendsTheGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer orders.Close() //nolint:errcheck // a pipe
-	r := &runner{lease: full{}, opt: Options{Grace: time.Minute}, guard: &guard{pipe: w}, tree: newTree(), speaker: newSpeaker(nil)}
+	r := &runner{lease: full{}, opt: Options{Grace: 5 * time.Second}, guard: &guard{pipe: w}, tree: newTree(), speaker: newSpeaker(nil)}
 	defer r.speaker.end()
 	left := exec.Command("/bin/sh", "-c", "trap 'read x; exit' TERM; echo; while :; do sleep 0.02; done")
 	left.Env = withMark(os.Environ(), r.tree.mark) // other tests' orphans may be about
@@ -178,4 +178,69 @@ func TestNoSignalToAReapedGroup(t *testing.T) {
 	if s := cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(); s != syscall.SIGTERM {
 		t.Errorf("a group that was reaped was signalled: it died of %v", s)
 	}
+}
+
+// left is a lease that has so much time left.
+type left struct {
+	Lease
+	time.Duration
+}
+
+func (l left) Remaining() time.Duration { return l.Duration }
+
+// TestTheGuardsKillIsALoss of the lock, although this process noticed nothing before.
+func TestTheGuardsKillIsALoss(t *testing.T) {
+	const margin = time.Second
+	for _, c := range []struct {
+		name  string
+		code  int
+		left  time.Duration
+		guard *guard
+		shot  bool
+		want  error
+	}{
+		{"by the guard", 137, margin / 2, &guard{}, false, ErrNotRenewed},
+		{"by itself", 0, margin / 2, &guard{}, false, nil},
+		{"by somebody, with time left", 137, margin/2 + 1, &guard{}, false, nil},
+		{"by this process", 137, 0, &guard{}, true, nil},
+		{"without a guard", 137, 0, nil, false, nil},
+	} {
+		r := &runner{lease: left{nil, c.left}, opt: Options{Margin: margin}, guard: c.guard, shot: c.shot, speaker: newSpeaker(nil)}
+		r.noteEnd(c.code)
+		r.speaker.end()
+		if r.lost != c.want {
+			t.Errorf("killed %s: lost %v, want %v", c.name, r.lost, c.want)
+		}
+	}
+}
+
+// TestWhoIsDeadIsNotKilled: what is said of SIGKILL is said of a command that lives.
+func TestWhoIsDeadIsNotKilled(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := readProcess(cmd.Process.Pid)
+	for _, want := range []int{1, 0} { // it lives, and is dead then
+		said := 0
+		r := &runner{tree: newTree(), group: &group{leader: p}, speaker: newSpeaker(func(string) { said++ })}
+		r.kill()
+		r.kill()
+		r.speaker.end()
+		if said != want || r.shot != (want > 0) {
+			t.Errorf("%d lines about a SIGKILL, want %d", said, want)
+		}
+		for end := time.After(10 * time.Second); ; {
+			if p, ok := readProcess(p.pid); !ok || p.ended {
+				break
+			}
+			select {
+			case <-end:
+				t.Fatal("it does not die")
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	cmd.Wait() //nolint:errcheck // killed
 }
