@@ -13,7 +13,7 @@ var childMutants = []Mutant{
 		Name: "guard-is-waited-for", Also: "",
 		Rule: "the wrapper never waits for its guard: orders are written at once or not at all (child, guard.tell)",
 		Edits: []Edit{
-			{"cmd/holdfast/child/guard.go", `return !errors.Is(written, unix.EINTR)`, `return !errors.Is(written, unix.EINTR) && !errors.Is(written, unix.EAGAIN)`},
+			{"cmd/holdfast/child/guard.go", `		return true // without waiting for room`, `		return !errors.Is(written, unix.EAGAIN)`},
 		},
 		By:   unit(childPkg, "^TestStoppedGuardDoesNotStopTheWrapper$"),
 		Dies: "the wrapper waits for its guard",
@@ -33,6 +33,19 @@ var childMutants = []Mutant{
 		},
 		By:   unit(childPkg, "^TestStoppedGuardDoesNotKeepTheLock$"),
 		Dies: "Run waits for its guard",
+	},
+	{
+		Name: "unguarded-runs-on", Also: "",
+		Rule: "a command whose guard is gone is ended (child, look)",
+		Edits: []Edit{
+			{"cmd/holdfast/child/child.go", `		} else if err := r.extend(); err != nil {
+			r.end(err)
+		}`, `		} else if err := r.extend(); err != nil {
+			r.guard = nil
+		}`},
+		},
+		By:   unit(childPkg, "^TestKilledGuardEndsTheCommand$"),
+		Dies: "the command runs on",
 	},
 	{
 		Name: "guard-goes-by-the-past", Also: "",
@@ -238,7 +251,7 @@ var childMutants = []Mutant{
 		Rule: "a command that the guard killed has lost its lock (child, noteEnd)",
 		Edits: []Edit{
 			{"cmd/holdfast/child/child.go", `	if r.lost == nil {
-		r.lost = ErrNotRenewed
+		r.lost = cmp.Or(context.Cause(r.lease.Context()), ErrNotRenewed)
 	}
 `, ``},
 		},
@@ -332,7 +345,7 @@ var childMutants = []Mutant{
 `, ``},
 		},
 		By:   unit(childPkg, "^TestOrphansAreReaped$"),
-		Dies: "for the end of zombies",
+		Dies: "for the end of a zombie",
 	},
 	{
 		Name: "reaped-group-is-signalled", Also: "",

@@ -241,7 +241,7 @@ func (r *runner) noteEnd(code int) {
 		return
 	}
 	if r.lost == nil {
-		r.lost = ErrNotRenewed
+		r.lost = cmp.Or(context.Cause(r.lease.Context()), ErrNotRenewed)
 	}
 	r.speaker.say(fmt.Sprintf("lock lost: %v: this process was late, its guard has killed the command", r.lost))
 }
@@ -377,9 +377,11 @@ func list(live []process) string {
 // than this process would.
 func (r *runner) guardMargin() time.Duration { return r.opt.Margin / 2 }
 
-// extend tells the guard how long the lease lasts now.
+// extend tells the guard how long the lease lasts now. The time is taken first: if this
+// process is stopped in between, the guard hears of less, not of more.
 func (r *runner) extend() error {
-	return r.guard.extend(r.lease.Remaining() - r.guardMargin())
+	now := boottime()
+	return r.guard.extend(now + r.lease.Remaining() - r.guardMargin())
 }
 
 const (

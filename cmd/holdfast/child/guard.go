@@ -73,8 +73,10 @@ func writeNow(pipe *os.File, line string) error {
 	}
 	var written error
 	err = conn.Write(func(fd uintptr) bool {
-		_, written = unix.Write(int(fd), []byte(line))
-		return !errors.Is(written, unix.EINTR)
+		for written = unix.EINTR; errors.Is(written, unix.EINTR); {
+			_, written = unix.Write(int(fd), []byte(line))
+		}
+		return true // without waiting for room
 	})
 	if errors.Is(written, unix.EAGAIN) {
 		written = errGuardStuck
@@ -88,9 +90,7 @@ func (g *guard) watch(leader process) {
 	g.tell("group", leader.pid, leader.start) //nolint:errcheck // the next extend notices
 }
 
-func (g *guard) extend(left time.Duration) error {
-	return g.tell("until", int64(boottime()+left))
-}
+func (g *guard) extend(until time.Duration) error { return g.tell("until", int64(until)) }
 
 // dismissLimit bounds the wait for the end of a guard that was killed: one that hangs in
 // the kernel does nothing any more when that lets go.

@@ -105,6 +105,32 @@ func TestStoppedGuardDoesNotStopTheWrapper(t *testing.T) {
 	}
 }
 
+// TestKilledGuardEndsTheCommand: nothing runs without a guard, unless it was asked to.
+func TestKilledGuardEndsTheCommand(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	returned := make(chan child.Result, 1)
+	go func() {
+		r, err := child.Run(healthy(t), shell("echo $$ > "+path+"; while :; do sleep 0.05; done"))
+		if err != nil {
+			t.Error(err)
+		}
+		returned <- r
+	}()
+	guard := guardOf(t, os.Getpid())
+	number(t, path) // the command runs
+	if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case r := <-returned:
+		if r.Lost == nil || !strings.Contains(r.Lost.Error(), "the guard process is gone") {
+			t.Errorf("got %+v, want the end of a command without a guard", r)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the guard is gone and the command runs on")
+	}
+}
+
 // renewed is a lease that has this long left at any time: its renewals are answered.
 type renewed struct {
 	*shaky

@@ -182,7 +182,7 @@ func TestNoSignalToAReapedGroup(t *testing.T) {
 
 // left is a lease that has so much time left.
 type left struct {
-	Lease
+	full
 	time.Duration
 }
 
@@ -205,7 +205,7 @@ func TestTheGuardsKillIsALoss(t *testing.T) {
 		{"by this process", 137, 0, &guard{}, true, nil},
 		{"without a guard", 137, 0, nil, false, nil},
 	} {
-		r := &runner{lease: left{nil, c.left}, opt: Options{Margin: margin}, guard: c.guard, shot: c.shot, speaker: newSpeaker(nil)}
+		r := &runner{lease: left{full{}, c.left}, opt: Options{Margin: margin}, guard: c.guard, shot: c.shot, speaker: newSpeaker(nil)}
 		r.noteEnd(c.code)
 		r.speaker.end()
 		if r.lost != c.want {
