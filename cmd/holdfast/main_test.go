@@ -87,9 +87,18 @@ func (l *logs) String() string {
 
 func startDev(t *testing.T, flags ...string) *world {
 	t.Helper()
-	w := &world{t: t, dir: filepath.Join(t.TempDir(), "volume"), logs: &logs{}}
+	w := &world{t: t, logs: &logs{}}
+	w.start(w.logs, flags...)
+	return w
+}
+
+// start runs dev with its standard error going there.
+func (w *world) start(stderr io.Writer, flags ...string) {
+	t := w.t
+	t.Helper()
+	w.dir = filepath.Join(t.TempDir(), "volume")
 	w.cmd = exec.Command(os.Getenv(binaryEnv), append([]string{"dev", "--dir", w.dir, "--base-port", fmt.Sprint(freeBase(t)), "-o", "json"}, flags...)...)
-	w.cmd.Stderr = w.logs
+	w.cmd.Stderr = stderr
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +120,6 @@ func startDev(t *testing.T, flags ...string) *world {
 		t.Fatalf("read dev's banner: %v", err)
 	}
 	w.endpoints, w.servers = banner.Endpoints, banner.Servers
-	return w
 }
 
 // freeBase finds ports that nobody uses, below those that the kernel gives away.

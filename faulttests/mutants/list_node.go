@@ -5,6 +5,22 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "log-waits-for-its-reader", Also: "",
+		Rule: "nobody in a server waits for who reads its log (RELIABILITY)",
+		Edits: []Edit{{"cmd/holdfast/cli/server.go",
+			"	return zerolog.New(q).", "	return zerolog.New(w)."}},
+		By:   unit("cmd/holdfast/cli", "TestLogWaitsForNoReader"),
+		Dies: "logging waited",
+	},
+	{
+		Name: "dropped-lines-untold", Also: "",
+		Rule: "a log that lacks lines says how many (RELIABILITY)",
+		Edits: []Edit{{"cmd/holdfast/cli/logqueue.go",
+			"		q.dropped.Add(1)", ""}},
+		By:   unit("cmd/holdfast/cli", "TestLogWaitsForNoReader"),
+		Dies: "0 said to be dropped",
+	},
+	{
 		Name: "hung-end-waited-for", Also: "C12",
 		Rule: "a server that is told to stop gives its process up where its volume hangs (DESIGN 3.6)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",

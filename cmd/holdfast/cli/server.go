@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -180,10 +181,11 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if f.id == 0 || f.volume == "" {
 		return usagef("server: --id and --volume are needed, as flags or in --config")
 	}
-	log, err := a.logger(f)
+	log, flush, err := a.logger(f)
 	if err != nil {
 		return err
 	}
+	defer flush()
 	f.timing.Policy, f.timing.PushAck = cluster.FailoverPolicy(f.policy), cluster.PushAck(f.pushAck)
 	if err := f.timing.Validate(); err != nil {
 		return usagef("%v", err)
@@ -202,6 +204,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
+			flush()
 			os.Exit(exitStuck)
 		},
 	})
@@ -215,10 +218,15 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	return nil
 }
 
-func (a *app) logger(f *serverFlags) (zerolog.Logger, error) {
+// logFlush bounds how long a server that ends waits for the reader of its log.
+const logFlush = time.Second
+
+// logger makes the server's log, which never waits for its reader, and what writes the rest of
+// it in the end.
+func (a *app) logger(f *serverFlags) (log zerolog.Logger, flush func(), err error) {
 	level, err := zerolog.ParseLevel(f.logLevel)
 	if err != nil || level == zerolog.NoLevel {
-		return zerolog.Logger{}, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
+		return log, nil, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
 	}
 	var w io.Writer = a.Stderr
 	switch f.logFormat {
@@ -230,9 +238,11 @@ func (a *app) logger(f *serverFlags) (zerolog.Logger, error) {
 			w = console(a.Stderr)
 		}
 	default:
-		return zerolog.Logger{}, usagef("--log-format %q: use json or console", f.logFormat)
+		return log, nil, usagef("--log-format %q: use json or console", f.logFormat)
 	}
-	return zerolog.New(w).Level(level).Hook(zerolog.HookFunc(stamp)), nil
+	q := newLogQueue(w)
+	flush = sync.OnceFunc(func() { q.Close(logFlush) })
+	return zerolog.New(q).Level(level).Hook(zerolog.HookFunc(stamp)), flush, nil
 }
 
 // stamp adds the time with milliseconds, which zerolog does only by a global setting.
