@@ -17,6 +17,10 @@ import (
 // lockPoll is how often the flocks of fenced reigns are tried during the fencing period.
 const lockPoll = 10 * time.Millisecond
 
+// courtesy is the most that the fencing period is on a filesystem of one host, under preserve:
+// what an old primary that is alive has under way may come to its end.
+const courtesy = 50 * time.Millisecond
+
 // takeOver makes the claimed reign a serving one, in this order and no other.
 // Any error ends the reign; its number stays burned.
 func (p *Primary) takeOver(ctx context.Context) (*core, error) {
@@ -121,13 +125,17 @@ func group(redo []locktable.Record) map[cluster.FileName][]locktable.Record {
 }
 
 // waitFenced waits the fencing period, counted from the last fence. Under
-// preserve, on a filesystem that shows nothing stale, the wait is courtesy and ends when
-// the flock of every fenced reign is free.
+// preserve, on a filesystem that shows nothing stale, the wait is courtesy: it ends when
+// the flock of every fenced reign is free, and is short where no other host has caches.
 func (p *Primary) waitFenced(ctx context.Context, fenced time.Time) error {
 	t := p.opt.Timing
 	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0
+	period := t.FencingPeriod
+	if short && !p.reign.Kind().Network {
+		period = min(period, courtesy)
+	}
 	for {
-		left := t.FencingPeriod - time.Since(fenced)
+		left := period - time.Since(fenced)
 		if left <= 0 || short && p.reign.WritersEnded(p.source) {
 			return nil
 		}

@@ -134,31 +134,38 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 }
 
 func TestFencingPeriodEndsEarlyOnlyWhenTheWritersHaveEnded(t *testing.T) {
-	const period = 300 * time.Millisecond
+	const period, slack = 300 * time.Millisecond, 20 * time.Millisecond
+	oneHost, network := volumetest.ProfileLocal(), volumetest.ProfileNetwork()
 	for _, test := range []struct {
 		name      string
+		profile   volumetest.Profile
 		alive     bool
 		staleness time.Duration
 		least     time.Duration
-		most      time.Duration
 	}{
-		{"the old process is dead", false, 0, 0, 50 * time.Millisecond},
-		{"the old process is alive", true, 0, period, period + 50*time.Millisecond},
-		{"the filesystem may show old data", false, 100 * time.Millisecond, period, period + 50*time.Millisecond},
+		{"the old process is dead", oneHost, false, 0, 0},
+		{"the old process is dead, on another host", network, false, 0, 0},
+		{"the old process is alive, on this host", oneHost, true, 0, 50 * time.Millisecond},
+		{"the old process is alive, maybe on another host", network, true, 0, period},
+		{"the filesystem may show old data", oneHost, false, 100 * time.Millisecond, period},
+		{"a network's filesystem may show old data", network, false, 100 * time.Millisecond, period},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk(t)
-				x := serve(t, d, 1, primary.Options{})
+				start := func(id int, timing cluster.Timing) *reign {
+					return claimOn(t, d.Host(id, test.profile), cluster.ServerID(id), small(), primary.Options{MaxBatch: 8 << 10, Timing: timing}).serving()
+				}
+				x := start(1, cluster.Timing{})
 				if !test.alive {
 					x.kill()
 				}
 				timing := cluster.DefaultTiming()
 				timing.Staleness = test.staleness
 				began := time.Now()
-				y := serve(t, d, 2, primary.Options{Timing: timing})
-				if took := time.Since(began); took < test.least || took > test.most {
-					t.Errorf("the takeover took %v, want %v to %v", took, test.least, test.most)
+				y := start(2, timing)
+				if took := time.Since(began); took < test.least || took > test.least+slack {
+					t.Errorf("the takeover took %v, want %v to %v", took, test.least, test.least+slack)
 				}
 				y.end()
 				if test.alive {
@@ -167,6 +174,34 @@ func TestFencingPeriodEndsEarlyOnlyWhenTheWritersHaveEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The fencing period begins when the last fence is durable: what a filesystem shows stale then
+// is older than that.
+func TestFencingPeriodBeginsBehindTheLastFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		serve(t, d, 1, primary.Options{}).kill()
+		timing := cluster.DefaultTiming()
+		timing.Staleness, timing.FencingPeriod = time.Second, 2*time.Second
+		x := claim(t, d, 2, primary.Options{Timing: timing})
+		var fenced, scanned time.Time
+		x.host.SetHook(func(k volumetest.Call) volumetest.Action {
+			switch {
+			case k.Op == volumetest.OpSync && k.Name == "epochs/0000000001/fence":
+				time.Sleep(5 * time.Second) // a slow disk
+				fenced = time.Now()
+			case k.Op == volumetest.OpReadDir && k.Name == "epochs/0000000001" && scanned.IsZero():
+				scanned = time.Now()
+			}
+			return volumetest.Proceed()
+		})
+		x.serving()
+		if waited := scanned.Sub(fenced); fenced.IsZero() || waited < timing.FencingPeriod {
+			t.Errorf("the old log was read %v after its fence was durable, want %v", waited, timing.FencingPeriod)
+		}
+		x.end()
+	})
 }
 
 func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {

@@ -5,6 +5,32 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "fence-wait-from-before-the-fences", Also: "",
+		Rule: "the fencing period is counted from the last fence's sync (DESIGN 3.7)",
+		Edits: []Edit{
+			{"primary/takeover.go", "	src, err := p.reign.FenceOlder(ctx)", "	fenced := time.Now()\n	src, err := p.reign.FenceOlder(ctx)"},
+			{"primary/takeover.go", "	fenced := time.Now()\n	p.source = src", "	p.source = src"},
+		},
+		By:   unit("primary", "TestFencingPeriodBeginsBehindTheLastFence"),
+		Dies: "after its fence was durable",
+	},
+	{
+		Name: "courtesy-between-hosts", Also: "",
+		Rule: "the fencing period is short only where no other host has caches (DESIGN 3.7)",
+		Edits: []Edit{{"primary/takeover.go",
+			"	if short && !p.reign.Kind().Network {", "	if short {"}},
+		By:   unit("primary", "TestFencingPeriodEndsEarlyOnlyWhenTheWritersHaveEnded"),
+		Dies: "the takeover took",
+	},
+	{
+		Name: "stale-filesystem-gets-courtesy", Also: "",
+		Rule: "a filesystem that may show old data is waited for whole, on one host too (DESIGN 3.7)",
+		Edits: []Edit{{"primary/takeover.go",
+			"	if short && !p.reign.Kind().Network {", "	if !p.reign.Kind().Network {"}},
+		By:   unit("primary", "TestFencingPeriodBeginsBehindTheLastFence"),
+		Dies: "after its fence was durable",
+	},
+	{
 		Name: "log-waits-for-its-reader", Also: "",
 		Rule: "nobody in a server waits for who reads its log (RELIABILITY)",
 		Edits: []Edit{{"cmd/holdfast/cli/server.go",
