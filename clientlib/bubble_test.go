@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,6 +128,52 @@ func TestFollowsTheHint(t *testing.T) {
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("following the hint took %v", d)
+		}
+	})
+}
+
+// A full disk is told, and not waited for as a primary is that nobody has found yet.
+func TestStorageThatRefusesIsToldSoon(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		full := (&wire.Error{Status: cluster.StatusStorageUnavailable, Message: "no space left on the volume", RetryAfter: time.Second}).GRPCStatus().Err()
+		w.servers[0].set(func() {
+			w.servers[0].mu.refuse = func(op string) error {
+				if op == "append" {
+					return full
+				}
+				return nil
+			}
+		})
+		began := time.Now()
+		_, err := l.Append(t.Context(), "f", []byte("data"))
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("told after %v", took)
+		}
+		e, ok := errors.AsType[*CallError](err)
+		if !ok || e.Unknown || !errors.Is(err, wire.ErrStorageUnavailable) || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("told %v", err)
+		}
+	})
+}
+
+// What is committed and not in its file yet is told at once, with where it will be: it is
+// no doubt, and asking again brings nothing.
+func TestCommittedAppendThatIsNotWrittenIsTold(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.fakeCluster.mu.Lock()
+		w.fakeCluster.mu.unwritten = true
+		w.fakeCluster.mu.Unlock()
+		began := time.Now()
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("told after %v", took)
+		}
+		call, _ := errors.AsType[*CallError](err)
+		e, ok := errors.AsType[*wire.Error](err)
+		if !ok || call == nil || call.Unknown || e.Status != cluster.StatusUnknown || !e.Committed || r.Length != 4 {
+			t.Errorf("told %v, receipt %+v", err, r)
 		}
 	})
 }

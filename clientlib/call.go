@@ -28,6 +28,9 @@ const (
 	waitingAttempt = 5 * time.Second
 	// waitingInquiry is the interval of the questions while an Acquire waits.
 	waitingInquiry = time.Second
+	// storagePatience is how long a call goes on that a primary refuses because of its
+	// storage: a full disk is to be told and not waited for.
+	storagePatience = time.Second
 )
 
 // errNoPrimary says why an attempt was none.
@@ -77,7 +80,8 @@ type verdict struct {
 func judge[R reply](r R, err error) verdict {
 	if err == nil {
 		s := wire.FromStatus(r.GetStatus())
-		if !tryAgain(s) {
+		a, ok := any(r).(*pb.Answer)
+		if !tryAgain(s) || ok && a.GetCommitted() {
 			return verdict{final: true}
 		}
 		err = valueError(s, r)
@@ -144,6 +148,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 	}
 	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastWord{tell: k.failed}
 	jumped, asked := false, false
+	var refused time.Time // first, by storage
 	for last := errNoPrimary; ; {
 		began := time.Now()
 		v := verdict{unsent: true, err: last}
@@ -174,6 +179,14 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		said.note(v.err)
 		if ctx.Err() != nil {
 			return none, k.fail(said.beside(ended(ctx)))
+		}
+		if errors.Is(v.err, wire.ErrStorageUnavailable) && !k.waits {
+			if refused.IsZero() {
+				refused = began
+			}
+			if time.Since(refused) >= storagePatience {
+				return none, k.fail(v.err)
+			}
 		}
 		spent := time.Since(began)
 		if to != nil && k.waits {

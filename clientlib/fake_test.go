@@ -37,7 +37,8 @@ type fakeCluster struct {
 		// asks are told with each keep-alive of their holders.
 		asks []*pb.AskToRelease
 		// old says that a repeated Acquire is told the whole TTL.
-		old bool
+		old       bool
+		unwritten bool // appends are committed and not in their files
 	}
 }
 
@@ -469,6 +470,9 @@ func (s *fakeServer) change(ctx context.Context, op string, key fakeKey, low uin
 		s.f.mu.lsn++
 		a = &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: token, Lsn: s.f.mu.lsn, Epoch: s.f.mu.epoch}
 		do(a)
+		if s.f.mu.unwritten {
+			a.Status, a.Committed = pb.Status_STATUS_UNKNOWN, true
+		}
 		s.f.keep(key, a)
 		n.executed = true
 	}

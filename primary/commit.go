@@ -5,13 +5,11 @@ package primary
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -101,8 +99,9 @@ func (p *Primary) commit(b *batch) {
 	if p.acks != nil {
 		p.acks.delay(b.appends)
 	}
+	now := time.Now()
 	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i])
+		b.appends[i].writer.append(b.appends[i], now)
 	}
 	for i := range b.questions {
 		w := b.questions[i].writer
@@ -179,30 +178,7 @@ func (a *answer) leave() {
 		a.done(a.out)
 		return
 	}
-	var left atomic.Int32
-	var ended, foreign atomic.Pointer[error]
-	left.Store(int32(len(a.after)))
-	x := *a // the batch is used again before the last writer passes
-	for _, w := range a.after {
-		w.barrier(func(err error) {
-			switch {
-			case errors.Is(err, volume.ErrForeign):
-				foreign.Store(&err)
-			case err != nil:
-				ended.Store(&err)
-			}
-			if left.Add(-1) > 0 {
-				return
-			}
-			switch why := foreign.Load(); {
-			case ended.Load() != nil:
-				x.out = unknown()
-			case why != nil && x.inFile:
-				x.out = x.out.Quarantined((*why).Error())
-			}
-			x.done(x.out)
-		})
-	}
+	a.delay()
 }
 
 // logRecord tells the log what changed. Grants and releases are many: debug.

@@ -37,6 +37,8 @@ type core struct {
 	adopting  adoption
 	told      history.Limiter
 	slots     map[cluster.FileName]*slot
+	// parkedBytes is how much data calls have that wait for the word on a file.
+	parkedBytes int
 
 	calls     []*call // taken and not yet handled
 	resumed   []*call // were parked; handled before calls
@@ -216,7 +218,7 @@ func (c *core) stop() {
 		}
 	}
 	for _, s := range c.slots {
-		for _, x := range s.parked {
+		for _, x := range s.parked.calls {
 			x.answerUnknown()
 		}
 	}
@@ -225,6 +227,7 @@ func (c *core) stop() {
 // onTick does what idle time is for.
 func (c *core) onTick() {
 	c.sweep()
+	c.watchFiles()
 	c.restSlots()
 	if c.spare != nil && c.cur.empty() && c.p.queue.empty() {
 		// Proof on disk that the last frame was durable: a bit that flips in it

@@ -37,8 +37,8 @@ func (c *core) tellFile(x *call) {
 		return
 	}
 	if s, ok := c.slots[name]; ok {
-		if text := s.writer.failing.Load(); text != nil {
-			out.Status, out.Message = cluster.StatusStorageUnavailable, *text
+		if f := s.writer.failing.Load(); f != nil {
+			out.Status, out.Message = cluster.StatusStorageUnavailable, f.text
 			c.answer(x, out)
 			return
 		}

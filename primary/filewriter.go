@@ -23,9 +23,11 @@ const (
 	syncBytes = 4 << 20
 	// writeBytes bounds one coalesced write.
 	writeBytes = 1 << 20
-	// firstRetry and lastRetry bound the back-off after a file's error.
+	// firstRetry and lastRetry bound the back-off after a file's error, fullRetry that of
+	// one for which there is no space.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	fullRetry  = 500 * time.Millisecond
 )
 
 // fileWriter is the one writer of a protected file. Its goroutine runs write.
@@ -45,7 +47,11 @@ type fileWriter struct {
 	// loop adds, the writer subtracts.
 	pending atomic.Int32
 	// failing says why the file cannot be written now; nil when it can.
-	failing atomic.Pointer[string]
+	failing atomic.Pointer[fault]
+	// busy is when the call of the file that is under way began, in nanoseconds since
+	// born and one; 0 while there is none.
+	busy atomic.Int64
+	born time.Time
 
 	mu struct {
 		sync.Mutex
@@ -71,6 +77,7 @@ type fileWriter struct {
 // keptAppend is an append that may have to be written again.
 type keptAppend struct {
 	rec  locktable.Record
+	at   time.Time               // when it was committed
 	done func(locktable.Outcome) // nil once answered or where nobody asks
 	told bool                    // counted off pending
 }
@@ -98,7 +105,7 @@ func (p *Primary) newWriter(name cluster.FileName, state locktable.FileState, re
 	w := &fileWriter{
 		p: p, name: name, state: state, end: state.End,
 		log:  p.opt.Log.With().Str("file", string(name)).Logger(),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), retry: firstRetry,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), retry: firstRetry, born: time.Now(),
 	}
 	for _, rec := range redo {
 		w.mu.kept = append(w.mu.kept, keptAppend{rec: rec})
@@ -130,12 +137,12 @@ func (p *Primary) stopWriter(w *fileWriter) {
 	close(w.stop)
 }
 
-// append takes a committed append over. Called in log order.
-func (w *fileWriter) append(j appendJob) {
+// append takes over an append that is committed now. Called in log order.
+func (w *fileWriter) append(j appendJob, now time.Time) {
 	w.mu.Lock()
 	ended := w.mu.ended
 	if !ended {
-		w.mu.kept = append(w.mu.kept, keptAppend{rec: j.rec, done: j.done})
+		w.mu.kept = append(w.mu.kept, keptAppend{rec: j.rec, at: now, done: j.done})
 	}
 	w.mu.Unlock()
 	if ended {
@@ -226,6 +233,7 @@ func (w *fileWriter) write() {
 			err = w.datasync()
 		}
 		jobs = w.work(jobs, err)
+		w.busy.Store(0) // before it is told that the file works
 		wait := w.nextWait(err, len(kept))
 		timer.Reset(wait)
 		select {
@@ -238,7 +246,9 @@ func (w *fileWriter) write() {
 		case <-w.wake:
 		case <-timer.C:
 			if err == nil && w.foreign == nil && w.written > 0 {
-				w.report(w.datasync())
+				err := w.datasync()
+				w.busy.Store(0)
+				w.report(err)
 			}
 		}
 	}
@@ -249,8 +259,12 @@ func (w *fileWriter) nextWait(err error, kept int) time.Duration {
 	w.report(err)
 	switch {
 	case err != nil:
-		wait := w.retry
-		w.retry = min(2*w.retry, lastRetry)
+		most := lastRetry
+		if volume.IsFull(err) {
+			most = fullRetry
+		}
+		wait := min(w.retry, most)
+		w.retry = min(2*w.retry, most)
 		return wait
 	case kept > 0 && w.foreign == nil:
 		w.retry = firstRetry
@@ -261,24 +275,10 @@ func (w *fileWriter) nextWait(err error, kept int) time.Duration {
 	}
 }
 
-// report tells the core loop whether appends may be admitted.
-func (w *fileWriter) report(err error) {
-	was := w.failing.Load()
-	switch {
-	case err == nil && was != nil:
-		w.failing.Store(nil)
-		w.log.Info().Msg("protected file works again")
-	case err != nil && was == nil:
-		text := err.Error()
-		w.failing.Store(&text)
-		w.p.filesFailed.Store(true)
-		w.log.Error().Err(err).Msg("protected file fails; committed appends stay pending")
-	}
-}
-
 // work does the jobs that the state of the file allows and returns the others.
 func (w *fileWriter) work(jobs []fileJob, err error) (left []fileJob) {
 	for _, j := range jobs {
+		w.begin()
 		switch {
 		case j.verify != nil:
 			v := verified{writer: w, op: j.verify.op, err: err}
@@ -309,6 +309,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 	if w.written == len(kept) {
 		return nil
 	}
+	w.begin()
 	if w.file == nil {
 		if err := w.reopen(kept); err != nil {
 			return w.failed(err, kept)
@@ -319,6 +320,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 		if err != nil {
 			return w.failed(err, kept)
 		}
+		w.begin()
 		w.report(nil) // first: who hears that it was written may ask for more at once
 		w.answerKept(w.written, w.written+n, locktable.OutcomeOf)
 		w.written += n
@@ -412,6 +414,7 @@ func (w *fileWriter) datasync() error {
 	if w.file == nil || w.written == 0 {
 		return nil
 	}
+	w.begin()
 	if err := w.file.Datasync(); err != nil {
 		// The kernel may call these pages clean now: everything since the last
 		// good sync is written again through a new descriptor.
@@ -429,11 +432,11 @@ func (w *fileWriter) datasync() error {
 func (w *fileWriter) finish() {
 	w.mu.Lock()
 	w.mu.ended = true
-	kept, jobs := w.mu.kept, w.mu.jobs
+	jobs := w.mu.jobs
 	w.mu.jobs = nil
 	w.mu.Unlock()
-	for i := range kept {
-		(&call{done: kept[i].done}).answerUnknown()
+	for _, k := range w.takeDone(func(*keptAppend) bool { return true }) {
+		(&call{done: k.done}).answerUnknown()
 	}
 	w.refuseAll(jobs)
 	w.closeFile()

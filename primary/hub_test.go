@@ -140,6 +140,7 @@ func TestAClearIsToldToAll(t *testing.T) {
 		}
 		y := serve(t, d, 2, primary.Options{Watch: h.Feed(false), Timing: timing})
 		defer y.end() //nolint:errcheck // it is stopped
+		synctest.Wait()
 		h.Flush()
 		var locks []string
 		for _, x := range losses {

@@ -4,6 +4,7 @@ package primary
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -24,7 +25,7 @@ type slot struct {
 	verified  bool // the file is bound and appends are admitted
 	verifying bool // parked calls wait for the writer's word
 	used      time.Duration
-	parked    []*call
+	parked    parked
 }
 
 // verified is a writer's word on its file, from before anything is admitted.
@@ -70,7 +71,7 @@ func (c *core) dropSlot(name cluster.FileName) {
 	}
 	delete(c.slots, name)
 	c.cur.stops = append(c.cur.stops, s.writer)
-	c.resumed = append(c.resumed, s.parked...)
+	c.resume(s)
 }
 
 // needsFile says that a request which was not seen before needs the word of the
@@ -109,7 +110,11 @@ func (c *core) needsFile(x *call) bool {
 func (c *core) park(x *call) {
 	s := c.slot(x.req.File)
 	x.word = nil
-	s.parked = append(s.parked, x)
+	if why := s.parked.add(x, &c.parkedBytes); why != "" {
+		q := x.req
+		c.answer(x, locktable.Outcome{Status: cluster.StatusStorageUnavailable, Message: why, Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File})
+		return
+	}
 	if !s.verifying {
 		s.verifying, s.verified = true, false
 		c.verify(s.writer, x.req)
@@ -138,13 +143,12 @@ func (c *core) onVerified(v *verified) {
 	}
 	// A word for a rotation speaks of the next file, not of the bound one.
 	s.verified = bound && v.err == nil && v.op != locktable.OpRotate
-	for _, x := range s.parked {
+	for _, x := range s.parked.calls {
 		if v.answers(x.req.Op) {
 			x.word = v
 		}
 	}
-	c.resumed = append(c.resumed, s.parked...)
-	s.parked = nil
+	c.resume(s)
 }
 
 func (c *core) quarantine(name cluster.FileName, why error) {
@@ -188,9 +192,15 @@ func (c *core) refuseFull(q *locktable.Request) (locktable.Outcome, bool) {
 		out.Message = "the volume is full: free some space; releases still work"
 		return out, true
 	}
+	if need := int64(len(q.Data)); q.Op == locktable.OpAppend {
+		if s, known := c.p.reign.Space(); known && s.Left < need {
+			out.File, out.Message = q.File, fmt.Sprintf("no space left on the volume: %d bytes are to be appended, %d are left: free some", need, s.Left)
+			return out, true
+		}
+	}
 	if s, ok := c.slots[q.File]; ok && q.File != "" {
-		if text := s.writer.failing.Load(); text != nil {
-			out.File, out.Message = q.File, *text
+		if f := s.writer.failing.Load(); f != nil {
+			out.File, out.Message = q.File, f.text
 			return out, true
 		}
 	}

@@ -54,6 +54,33 @@ func TestFullVolumeRefusesAdmissionsAndTakesReleases(t *testing.T) {
 	})
 }
 
+// What there is certainly no room for is refused before it is committed, also the first
+// append to a file.
+func TestAppendToAFullVolumeIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		defer x.end() //nolint:errcheck // it is stopped
+		g := x.ok(acquire("c1", 1, "l", 0))
+		d.SetCapacity(d.Used() + 4096)
+		if err := x.vol.SampleSpace(); err != nil {
+			t.Fatal(err)
+		}
+		large := strings.Repeat("x", 5000)
+		if out := x.sees(appendTo("c1", 2, "l", g.Token, "f", large), cluster.StatusStorageUnavailable); !strings.Contains(out.Message, "no space left on the volume") {
+			t.Errorf("it is told %q", out.Message)
+		}
+		if _, bound := x.file("f"); bound {
+			t.Error("something was done")
+		}
+		x.ok(appendTo("c1", 3, "l", g.Token, "g", "small\n"))
+		x.sees(appendTo("c1", 4, "l", g.Token, "f", large), cluster.StatusStorageUnavailable)
+		d.SetCapacity(0)
+		time.Sleep(6 * time.Second) // nobody has looked since: what was seen then says nothing
+		x.ok(appendTo("c1", 5, "l", g.Token, "f", large))
+	})
+}
+
 func TestAppendWaitsForSpaceOnceItIsCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -25,8 +25,8 @@ func (p *Primary) FileTrouble() (all []string) {
 	why := map[cluster.FileName]string{}
 	p.files.Lock()
 	for name, w := range p.files.writers {
-		if text := w.failing.Load(); text != nil {
-			names, why[name] = append(names, name), *text
+		if f := w.failing.Load(); f != nil {
+			names, why[name] = append(names, name), f.text
 		}
 	}
 	p.files.Unlock()

@@ -3,4 +3,193 @@
 package mutants
 
 // coreMutants break rules of the core loop, the commit path, the push and the views.
-var coreMutants = []Mutant{}
+var coreMutants = []Mutant{
+	{
+		Name: "hang-is-no-failure", Also: "",
+		Rule: "a hang on one file concerns that file: committed appends stay pending, new ones are refused (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/filefault.go", `	if now.Sub(since) < hangAfter {`, `	if now.Sub(since) < 1000*hangAfter {`},
+		},
+		By: unit("primary", "TestAppendsToAHangingFileAreRefused"), Dies: `append 0: NONE`,
+	},
+	{
+		Name: "hang-outlives-its-end", Also: "",
+		Rule: "a file whose call came back while it was called hanging works (package primary, fileWriter.watch)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `		w.busy.Store(0) // before it is told that the file works
+`, ``},
+			{"primary/filewriter.go", `				w.busy.Store(0)
+`, ``},
+		},
+		By: unit("primary", "TestIdleFileDoesNotHang"), Dies: `STORAGE_UNAVAILABLE`,
+	},
+	{
+		Name: "parked-for-ever", Also: "",
+		Rule: "what waits for the word on a file that hangs is refused (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/parked.go", `		if s.verifying && s.writer.failing.Load() != nil {`, `		if s.verifying && s.writer == nil {`},
+		},
+		By: unit("primary", "TestCallsThatWaitForAHangingFileAreRefused"), Dies: `is not answered`,
+	},
+	{
+		Name: "parked-though-abandoned", Also: "",
+		Rule: "a call that nobody waits for is not kept (package primary, parked)",
+		Edits: []Edit{
+			{"primary/parked.go", `	if !slices.ContainsFunc(p.calls, gone) {`, `	if !slices.ContainsFunc(p.calls[:0], gone) {`},
+		},
+		By: unit("primary", "TestRepeatsOfAParkedAppendDoNotPileUp"), Dies: `have left \d+ MiB`,
+	},
+	{
+		Name: "parked-data-unshared", Also: "",
+		Rule: "repeats of a parked append share its data (package primary, parked)",
+		Edits: []Edit{
+			{"primary/parked.go", `		q.Data = first.req.Data
+`, `		_ = first
+`},
+		},
+		By: unit("primary", "TestRepeatsOfAParkedAppendDoNotPileUp"), Dies: `have left \d+ MiB`,
+	},
+	{
+		Name: "parked-unbounded", Also: "",
+		Rule: "what waits for the word on files is bounded in bytes (package primary, parked)",
+		Edits: []Edit{
+			{"primary/parked.go", `!shared && *all+len(q.Data) > parkedBytes:`, `!shared && p.bytes+len(q.Data) > parkedBytes:`},
+		},
+		By: unit("primary", "TestParkedCallsAreBounded"), Dies: `of 140 appends`,
+	},
+	{
+		Name: "parked-repeats-unbounded", Also: "",
+		Rule: "of one request so many calls wait and no more (package primary, parked)",
+		Edits: []Edit{
+			{"primary/parked.go", `p.times[key]+1 >= maxJoined:`, `p.times[key]+1 >= 1000*maxJoined:`},
+		},
+		By: unit("primary", "TestParkedCallsAreBounded"), Dies: `repeats of one request wait`,
+	},
+	{
+		Name: "pending-untold", Also: "",
+		Rule: "an append that is committed and not in its file is told so in time (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/parked.go", `		s.writer.tellLate(now)
+`, ``},
+		},
+		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `context deadline exceeded`,
+	},
+	{
+		Name: "pending-repeat-untold", Also: "",
+		Rule: "so is its repeat (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/filefault.go", `		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), x.look)
+`, ``},
+			{"primary/filefault.go", `f != nil && now.Sub(f.since) >= x.patience(f); !late {`, `f == nil && why != ""; !late {`},
+		},
+		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `its repeat.*context deadline exceeded`,
+	},
+	{
+		Name: "pending-told-as-refused", Also: "",
+		Rule: "what is committed is told as committed: whoever takes it for refused appends it twice (DESIGN 5.4)",
+		Edits: []Edit{
+			{"shared/locktable/outcome.go", `	out.Status, out.Committed = cluster.StatusUnknown, true
+`, `	out.Status = cluster.StatusStorageUnavailable
+`},
+		},
+		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `STORAGE_UNAVAILABLE, committed false`,
+	},
+	{
+		Name: "told-append-forgotten", Also: "",
+		Rule: "an append that was told as not written stays pending (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/filefault.go", `			k.done = nil
+`, `			k.done, k.told = nil, true
+			w.pending.Add(-1)
+`},
+		},
+		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `its repeat: OK`,
+	},
+	{
+		Name: "grant-waits-for-ever", Also: "",
+		Rule: "a grant waits at most 5 s for a file of its lock that fails (DESIGN, decided since)",
+		Edits: []Edit{
+			{"primary/filefault.go", `		why = f.text
+`, `		why, late = f.text, x.inFile
+`},
+		},
+		By: unit("primary", "TestGrantDoesNotWaitForAFileThatFails"), Dies: `after 10s: NONE`,
+	},
+	{
+		Name: "grant-passes-a-slow-file", Also: "",
+		Rule: "a grant's answer waits for earlier appends to the lock's files as long as these work (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/filefault.go", `		if late = f != nil && now.Sub(x.since)`, `		if f == nil && now.Sub(x.since) >= fileWait {
+			continue
+		}
+		if late = f != nil && now.Sub(x.since)`},
+		},
+		By: unit("primary", "TestGrantWaitsForAFileThatIsSlow"), Dies: `granted after 5`,
+	},
+	{
+		Name: "grant-silent-on-what-it-passed", Also: "",
+		Rule: "a grant that does not wait says so (DESIGN, decided since)",
+		Edits: []Edit{
+			{"primary/filefault.go", `	case pending:
+		out.Message = `, `	case pending && reason == "":
+		out.Message = `},
+		},
+		By: unit("primary", "TestGrantDoesNotWaitForAFileThatFails"), Dies: `does not say`,
+	},
+	{
+		Name: "read-of-what-is-not-written", Also: "",
+		Rule: "a read of a file is told when every append that it counts is in the file, or refused (package primary, File)",
+		Edits: []Edit{
+			{"primary/filefault.go", `	case pending && x.inFile: // a read of the file`, `	case pending && x.inFile && reason == "": // a read of the file`},
+		},
+		By: unit("primary", "TestReadOfAHangingFileIsRefused"), Dies: `told OK`,
+	},
+	{
+		Name: "full-volume-unseen", Also: "",
+		Rule: "what there is no room for is refused before it is committed (README)",
+		Edits: []Edit{
+			{"primary/slots.go", `known && s.Left < need {`, `known && s.Left < 0 {`},
+		},
+		By: unit("primary", "TestAppendToAFullVolumeIsRefused"), Dies: `want STORAGE_UNAVAILABLE`,
+	},
+	{
+		Name: "old-sample-believed", Also: "",
+		Rule: "a sample of the free space that is old says nothing (package volume, Volume.Space)",
+		Edits: []Edit{
+			{"shared/volume/volume.go", `	if s == nil || time.Since(s.at) > spaceAge {`, `	if s == nil {`},
+		},
+		By: unit("shared/volume", "TestSpaceIsThatOfAMomentAgo"), Dies: `a minute ago is told`,
+	},
+	{
+		Name: "storage-refusal-waited-for", Also: "",
+		Rule: "a call that storage refuses is told so within 2 s (package clientlib)",
+		Edits: []Edit{
+			{"clientlib/call.go", `			if time.Since(refused) >= storagePatience {`, `			if time.Since(refused) >= 100*storagePatience {`},
+		},
+		By: unit("clientlib", "TestStorageThatRefusesIsToldSoon"), Dies: `told after`,
+	},
+	{
+		Name: "committed-asked-again", Also: "",
+		Rule: "an append that is committed is answered, whatever its status (package clientlib)",
+		Edits: []Edit{
+			{"clientlib/call.go", `		if !tryAgain(s) || ok && a.GetCommitted() {`, `		if !tryAgain(s) || ok && a == nil {`},
+		},
+		By: unit("clientlib", "TestCommittedAppendThatIsNotWrittenIsTold"), Dies: `told after`,
+	},
+	{
+		Name: "committed-forwarded-again", Also: "",
+		Rule: "likewise through a replica (package api)",
+		Edits: []Edit{
+			{"primary/api/forward.go", `	case x.status == cluster.StatusUnknown && !x.committed:`, `	case x.status == cluster.StatusUnknown:`},
+		},
+		By: unit("primary/api", "TestCommittedAppendIsAnAnswer"), Dies: `replica, after`,
+	},
+	{
+		Name: "committed-asked-again-by-hand", Also: "",
+		Rule: "likewise on the command line (package remote)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `	if ok && e.Committed {`, `	if ok && e == nil {`},
+		},
+		By: unit("cmd/holdfast/remote", "TestCommittedIsNotAskedAgain"), Dies: `told .* tries`,
+	},
+}

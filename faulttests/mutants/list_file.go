@@ -8,12 +8,13 @@ var fileMutants = []Mutant{
 		Name: "early-write", Also: "M19, PWRITE_EARLY",
 		Rule: "protected files are written after the check (DESIGN 4)",
 		Edits: []Edit{
-			{"primary/commit.go", `	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i])
+			{"primary/commit.go", `	now := time.Now()
+	for i := range b.appends {
+		b.appends[i].writer.append(b.appends[i], now)
 	}
 	for i := range b.questions {`, `	for i := range b.questions {`},
 			{"primary/commit.go", `	if err := p.persist(b); err != nil {`, `	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i])
+		b.appends[i].writer.append(b.appends[i], time.Now())
 	}
 	b.appends = b.appends[:0]
 	if err := p.persist(b); err != nil {`},

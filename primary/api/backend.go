@@ -164,6 +164,8 @@ type ServerStatus struct {
 	// Filesystem is the kind of the volume, of the server that answers.
 	Filesystem string
 	Network    bool
+	// FreeBytes is what the volume has room for, as of a moment ago; 0 where it is not known.
+	FreeBytes int64
 	// Full says that the log cannot grow; a primary knows.
 	Full bool
 	// Version and Uptime are of the server that answers, Path is its volume's directory.

@@ -150,10 +150,10 @@ func (h *HTTP) attempt(ctx context.Context, o *operation, m cluster.Member, epoc
 		}
 		return x, perhaps, err
 	}
-	switch x.status {
-	case cluster.StatusSecondaryMode, cluster.StatusServerFencing:
+	switch {
+	case x.status == cluster.StatusSecondaryMode, x.status == cluster.StatusServerFencing:
 		return x, certainlyNot, nil
-	case cluster.StatusUnknown:
+	case x.status == cluster.StatusUnknown && !x.committed:
 		return x, perhaps, nil
 	}
 	return x, certainly, nil

@@ -386,6 +386,27 @@ func (d deposed) Do(_ context.Context, q *locktable.Request) (locktable.Outcome,
 	return locktable.Outcome{Status: cluster.StatusUnknown}, nil
 }
 
+// unwritten is a primary whose files cannot be written.
+type unwritten struct{ *backend }
+
+func (u unwritten) Do(_ context.Context, q *locktable.Request) (locktable.Outcome, error) {
+	out := locktable.Outcome{Client: q.Client, Request: q.ID, LSN: 7, File: q.File}
+	return out.Unwritten("no space left on the volume"), nil
+}
+
+// An append that is committed and not in its file yet is an answer, here and through a
+// replica: it is not asked for again and again until nobody knows what came of it.
+func TestCommittedAppendIsAnAnswer(t *testing.T) {
+	primary := serveHTTP(t, unwritten{serving(t)})
+	for name, h := range map[string]*site{"primary": primary, "replica": serveHTTP(t, follower(primary.addr))} {
+		began := time.Now()
+		code, body := h.post("/v1/append?lock=l&token=5&file=f&client_id=c1&request_id=1", "data")
+		if code != 504 || !body.Committed || body.LSN != 7 || !strings.Contains(body.Message, "no space left on the volume") || time.Since(began) > 2*time.Second {
+			t.Errorf("%s, after %v: %d %+v", name, time.Since(began), code, body)
+		}
+	}
+}
+
 func TestCallUnderWayGoesOnAtTheNextPrimary(t *testing.T) {
 	_, primary, _, _ := pair(t)
 	d := follower(primary.addr)

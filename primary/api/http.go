@@ -124,7 +124,7 @@ func (h *HTTP) nowhere(w http.ResponseWriter, r *http.Request) {
 // reply is an answer ready to be sent.
 type reply struct {
 	status    cluster.Status
-	committed bool // of an append, though its file takes no more
+	committed bool // says that an append is in the log, whatever the status
 	code      int
 	body      []byte
 }
@@ -243,7 +243,7 @@ func (h *HTTP) run(ctx context.Context, o *operation, mayForward bool) (reply, e
 	if err != nil || !mayForward {
 		return x, err
 	}
-	if x.status == cluster.StatusSecondaryMode || x.status == cluster.StatusUnknown && o.repeatable {
+	if x.status == cluster.StatusSecondaryMode || x.status == cluster.StatusUnknown && !x.committed && o.repeatable {
 		return h.forward(ctx, o, x)
 	}
 	return x, nil

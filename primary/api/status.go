@@ -56,7 +56,7 @@ func serverProto(x *ServerStatus, self cluster.ServerID) *pb.Server {
 		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
 		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
 		Volume: &pb.VolumeStatus{
-			Filesystem: x.Filesystem, Network: x.Network, Path: x.Path, CheckAgeMs: wire.CeilMillis(x.Storage), Full: x.Full, Warnings: x.Warnings, Canary: canaryProto(x.Canary),
+			Filesystem: x.Filesystem, Network: x.Network, Path: x.Path, CheckAgeMs: wire.CeilMillis(x.Storage), FreeBytes: x.FreeBytes, Full: x.Full, Warnings: x.Warnings, Canary: canaryProto(x.Canary),
 		},
 		Version: x.Version, UptimeMs: wire.FloorMillis(x.Uptime),
 		Able: x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,

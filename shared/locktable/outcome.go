@@ -3,6 +3,7 @@
 package locktable
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -29,7 +30,7 @@ type Outcome struct {
 	Holder      *LockHolder   // with StatusHeld: who holds the lock, nil if only others wait
 	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 where there is none; set by the core loop
 	QueueLength int           // with StatusHeld and Pending: how many wait
-	Committed   bool          // with StatusFileQuarantined: the append is in the log
+	Committed   bool          // with StatusFileQuarantined and StatusUnknown: the append is in the log
 	Repeat      bool          // answered from a receipt
 	Ask         *Ask          // of a renewal: the holder is asked to let go; set by the core loop
 	Message     string        // for people
@@ -90,6 +91,14 @@ func (rc *receipt) status() cluster.Status {
 // Quarantined is the outcome of an append that is in the log while its file cannot be trusted.
 func (out Outcome) Quarantined(reason string) Outcome {
 	out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, reason
+	return out
+}
+
+// Unwritten is the outcome of an append that is in the log and not in its file yet. It will
+// be, without anybody asking again, when the file can be written.
+func (out Outcome) Unwritten(reason string) Outcome {
+	out.Status, out.Committed = cluster.StatusUnknown, true
+	out.Message = fmt.Sprintf("the append is committed (LSN %d, offset %d) and not in the file yet: it is written when the file works, so do not append it again, ask for it under the same request ID; %s", out.LSN, out.Offset, reason)
 	return out
 }
 

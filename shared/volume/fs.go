@@ -18,6 +18,8 @@ import (
 type FS interface {
 	// Kind says what the filesystem is, which decides how Direct opens behave.
 	Kind() Kind
+	// Space says how much room there is. It may hang where everything else is well.
+	Space() (Space, error)
 	// Open opens a regular file. It never follows a symbolic link in any part
 	// of the name and refuses everything but regular files.
 	Open(name string, flag Flag) (File, error)
@@ -93,6 +95,12 @@ type Kind struct {
 	Name string
 	// Network is true where several hosts may cache, so that Direct opens are needed.
 	Network bool
+}
+
+// Space is how much room a filesystem has, in bytes.
+type Space struct {
+	// Free is what anybody may use, Left what is not used: some keep a part for root.
+	Free, Left int64
 }
 
 // Info describes a file or directory.

@@ -5,6 +5,7 @@ package volume_test
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -29,6 +30,31 @@ func TestProbeOfAFullDisk(t *testing.T) {
 		}
 		if b, err := d.ReadFile("servers/1.probe"); err != nil || string(b) != "again" {
 			t.Errorf("the probe holds %q (%v)", b, err)
+		}
+	})
+}
+
+func TestSpaceIsThatOfAMomentAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		s := start(t, d, 1)
+		if x, known := s.vol.Space(); known {
+			t.Errorf("nobody has looked, and %v is told", x)
+		}
+		d.SetCapacity(d.Used() + 1<<20)
+		if err := s.vol.SampleSpace(); err != nil {
+			t.Fatal(err)
+		}
+		calls := s.host.Calls()
+		if x, known := s.vol.Space(); !known || x.Free != 1<<20 || x.Left != 1<<20 {
+			t.Errorf("told %v, %v", x, known)
+		}
+		if s.host.Calls() != calls {
+			t.Error("whoever asks touches the volume, which may hang")
+		}
+		time.Sleep(time.Minute)
+		if x, known := s.vol.Space(); known {
+			t.Errorf("what was seen a minute ago is told: %v", x)
 		}
 	})
 }

@@ -55,6 +55,9 @@ func (r *Reign) Unanswered(now time.Time) time.Duration { return r.v.calls.oldes
 // Unchecked is the same for checks, of the fence and of its path.
 func (r *Reign) Unchecked(now time.Time) time.Duration { return r.checks.oldest(now) }
 
+// Space is that of the volume.
+func (r *Reign) Space() (Space, bool) { return r.v.Space() }
+
 // Context dies with the reign.
 func (r *Reign) Context() context.Context { return r.life }
 

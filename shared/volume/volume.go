@@ -10,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -106,7 +108,41 @@ type Volume struct {
 	opt     Options
 	cluster Cluster
 	guard   Lock
-	calls   *calls // of a reign; nil elsewhere
+	calls   *calls                       // of a reign; nil elsewhere
+	space   *atomic.Pointer[spaceSample] // shared by all reigns of a server; nil where nobody serves
+}
+
+// spaceSample is how much room there was.
+type spaceSample struct {
+	Space
+	at time.Time
+}
+
+// spaceAge is how old a sample may be to say anything.
+const spaceAge = 5 * time.Second
+
+// SampleSpace asks the filesystem how much room there is. It is called now and then, where
+// it may hang without harm: Space tells what it brought.
+func (v *Volume) SampleSpace() error {
+	s, err := v.fs.Space()
+	if err != nil {
+		return fmt.Errorf("ask for free space: %w", err)
+	}
+	v.space.Store(&spaceSample{Space: s, at: time.Now()})
+	return nil
+}
+
+// Space is how much room there was a moment ago. It never touches the volume; false says
+// that it is not known.
+func (v *Volume) Space() (Space, bool) {
+	if v.space == nil {
+		return Space{}, false
+	}
+	s := v.space.Load()
+	if s == nil || time.Since(s.at) > spaceAge {
+		return Space{}, false
+	}
+	return s.Space, true
 }
 
 // Open opens the volume for a server and takes the guard of its ID, which is
@@ -125,7 +161,7 @@ func Open(fsys FS, opt Options) (*Volume, error) {
 	if opt.Segment == 0 {
 		opt.Segment = SegmentSize
 	}
-	v := &Volume{fs: fsys, opt: opt, cluster: c}
+	v := &Volume{fs: fsys, opt: opt, cluster: c, space: new(atomic.Pointer[spaceSample])}
 	if v.guard, err = takeGuard(fsys, opt.Server); err != nil {
 		return nil, err
 	}

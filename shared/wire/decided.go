@@ -14,9 +14,7 @@ func Decided(s cluster.Status, committed, named bool) bool {
 		return true
 	case cluster.StatusInvalidToken:
 		return named // a dead token stays dead
-	case cluster.StatusFileQuarantined:
-		return committed
 	default:
-		return false
+		return committed // it is in the log, whatever became of its file
 	}
 }

@@ -16,7 +16,7 @@ func TestDecided(t *testing.T) {
 	for _, s := range cluster.Statuses() {
 		for _, committed := range []bool{false, true} {
 			for _, named := range []bool{false, true} {
-				want := always[s] || s == cluster.StatusInvalidToken && named || s == cluster.StatusFileQuarantined && committed
+				want := always[s] || s == cluster.StatusInvalidToken && named || s != cluster.StatusInvalidToken && committed
 				if got := wire.Decided(s, committed, named); got != want {
 					t.Errorf("%v, committed %v, named %v: %v", s, committed, named, got)
 				}

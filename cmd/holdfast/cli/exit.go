@@ -131,6 +131,9 @@ func (a *app) advice(err error) string {
 	case cluster.StatusFileSealed:
 		return "go on in a new file with holdfast file rotate FILE --lock LOCK"
 	case cluster.StatusUnknown:
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Committed {
+			return "" // it says it
+		}
 		id := a.request
 		if id.client == "" {
 			return "see what became of it with holdfast show LOCK or holdfast status, then try again"

@@ -151,6 +151,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.keeper(inner) })
 	g.Go(func() error { return n.beats(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
+	g.Go(func() error { return n.watchSpace(inner) })
 	g.Go(func() error { return n.roles(inner) })
 	if n.opt.DataDir != "" {
 		g.Go(func() error { return n.remember(inner) })
@@ -318,6 +319,23 @@ func (n *Node) judge(p *primary.Primary, now, heard time.Time) {
 	}
 	if _, check := p.Ages(now); check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {
 		p.Depose(ErrStalled)
+	}
+}
+
+// watchSpace samples the free space every second, on a goroutine of its own: where the
+// filesystem does not tell it, or hangs, nothing else is held up.
+func (n *Node) watchSpace(ctx context.Context) error {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for {
+		if err := n.vol.SampleSpace(); err != nil {
+			n.opt.Log.Debug().Err(err).Msg("free space is not known")
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
 	}
 }
 

@@ -34,6 +34,9 @@ func (n *Node) Status() api.ClusterStatus {
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.Able, me.Storage = own.Able, own.Storage
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
+	if s, known := n.vol.Space(); known {
+		me.FreeBytes = s.Free
+	}
 	me.Canary = n.canary.read(time.Now())
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))

@@ -41,6 +41,8 @@ const (
 	// attemptTime is how long one server may take. A request that waits there is
 	// sent anew after it, and finds its place in the queue.
 	attemptTime = 2 * time.Second
+	// storagePatience is how long a primary is asked again that refuses because of its storage.
+	storagePatience = time.Second
 	// maxMessage bounds a message, in bytes.
 	maxMessage = 8 << 20
 )
@@ -158,6 +160,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 	left := c.opt.Budget
 	unknown := false // some attempt may have been executed
 	var failures []string
+	var refused time.Time // first, by storage
 	for n := 1; ; n++ {
 		began := time.Now()
 		stub, err := c.stub()
@@ -183,6 +186,17 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 			continue // it has its place in the queue, and the next attempt finds it
 		}
 		failures = note(failures, c.target, v.err)
+		if errors.Is(v.err, wire.ErrStorageUnavailable) {
+			if refused.IsZero() {
+				refused = began
+			}
+			if time.Since(refused) >= storagePatience {
+				if unknown {
+					return none, give(unknown, v.err, failures)
+				}
+				return none, v.err
+			}
+		}
 		c.next(v.primary)
 		pause := v.pause
 		if n%len(c.opt.Endpoints) == 0 { // all have been asked
@@ -226,6 +240,9 @@ func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	}
 	v.err = err
 	e, ok := errors.AsType[*wire.Error](err)
+	if ok && e.Committed {
+		return false, v // it is executed, and asking again brings no more
+	}
 	if !ok {
 		switch status.Code(err) { // OK for no error
 		case codes.Unimplemented:

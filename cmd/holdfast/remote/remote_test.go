@@ -108,6 +108,31 @@ func TestRefusalIsFinal(t *testing.T) {
 	}
 }
 
+func TestStorageThatRefusesIsToldSoon(t *testing.T) {
+	s := start(t, func(int) (*pb.Answer, error) {
+		return nil, &wire.Error{Status: cluster.StatusStorageUnavailable, Message: "no space left on the volume", RetryAfter: time.Second}
+	})
+	began := time.Now()
+	_, err := remote.Write(t.Context(), caller(t, s.addr), release)
+	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Status != cluster.StatusStorageUnavailable || e.Message != "no space left on the volume" {
+		t.Errorf("told %v", err)
+	}
+	if took := time.Since(began); took > 1900*time.Millisecond || len(s.seen) < 2 {
+		t.Errorf("told after %v and %d tries", took, len(s.seen))
+	}
+}
+
+// What is committed is no doubt, whatever else is told of it.
+func TestCommittedIsNotAskedAgain(t *testing.T) {
+	s := start(t, func(int) (*pb.Answer, error) {
+		return &pb.Answer{Status: pb.Status_STATUS_UNKNOWN, Committed: true, Message: "not in the file yet"}, nil
+	})
+	_, err := remote.Write(t.Context(), caller(t, s.addr), release)
+	if e, ok := errors.AsType[*wire.Error](err); !ok || !e.Committed || len(s.seen) != 1 {
+		t.Errorf("told %v after %d tries", err, len(s.seen))
+	}
+}
+
 func TestOnceIsNotRepeated(t *testing.T) {
 	s := start(t, func(int) (*pb.Answer, error) {
 		return nil, status.Error(codes.Unavailable, "error reading from server: EOF")

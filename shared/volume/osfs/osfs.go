@@ -75,6 +75,22 @@ func Open(root string) (*FS, error) {
 // Kind says which filesystem this is.
 func (f *FS) Kind() volume.Kind { return f.kind }
 
+// Space asks statfs.
+func (f *FS) Space() (volume.Space, error) {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Fstatfs(int(f.dir.Fd()), &st) }); err != nil {
+		return volume.Space{}, fmt.Errorf("statfs: %w", err)
+	}
+	if st.Blocks == 0 {
+		return volume.Space{}, fmt.Errorf("statfs: %w", errors.ErrUnsupported)
+	}
+	unit := st.Frsize
+	if unit == 0 {
+		unit = st.Bsize
+	}
+	return volume.Space{Free: int64(st.Bavail) * unit, Left: int64(st.Bfree) * unit}, nil
+}
+
 // Close lets go of the root. Open files and locks live on.
 func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
 

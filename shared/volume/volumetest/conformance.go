@@ -26,6 +26,7 @@ func Conformance(t *testing.T, newFS func(t *testing.T) volume.FS) {
 		{"create, write, read", conformFile},
 		{"flags", conformFlags},
 		{"names are refused", conformNames},
+		{"room is told", conformSpace},
 		{"errors", conformErrors},
 		{"rename files", conformRenameFile},
 		{"rename directories", conformRenameDir},
@@ -434,5 +435,11 @@ func conformReplace(t *testing.T, v volume.FS) {
 	err = v.Replace("d", func(io.Writer) error { return nil })
 	if err == nil {
 		t.Error("Replace of a directory succeeds")
+	}
+}
+
+func conformSpace(t *testing.T, fsys volume.FS) {
+	if s, err := fsys.Space(); err != nil || s.Free <= 0 || s.Left < s.Free {
+		t.Errorf("there is room for %+v (%v)", s, err)
 	}
 }

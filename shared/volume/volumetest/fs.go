@@ -233,6 +233,19 @@ func (h *Host) Lstat(name string) (volume.Info, error) {
 	return out, nil
 }
 
+// Space says how much of the disk's capacity is not used.
+func (h *Host) Space() (s volume.Space, err error) {
+	err = h.do(step{call: Call{Op: OpSpace, Name: "."}, run: func() error {
+		s.Left = 1 << 40
+		if h.disk.capacity > 0 {
+			s.Left = max(0, h.disk.capacity-h.disk.used)
+		}
+		s.Free = s.Left
+		return nil
+	}})
+	return s, err
+}
+
 // SyncDir makes the names in a directory durable.
 func (h *Host) SyncDir(name string) error { return h.syncDirStep(OpSyncDir, name) }
 

@@ -19,6 +19,7 @@ const (
 	OpReadDir        = "readdir"
 	OpLstat          = "lstat"
 	OpSyncDir        = "syncdir"
+	OpSpace          = "space"
 	OpTryLock        = "trylock"
 	OpUnlock         = "unlock"
 	OpReadAt         = "readat"

@@ -913,7 +913,8 @@ type Answer struct {
 	QueueLength uint32 `protobuf:"varint,14,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
 	// Of FileAppend; of BindFile, UnbindFile, RotateFile and SealFile with length 0.
 	Receipt *Receipt `protobuf:"bytes,15,opt,name=receipt,proto3" json:"receipt,omitempty"`
-	// With FILE_QUARANTINED: the append is in the log, see receipt.
+	// With FILE_QUARANTINED: the append is in the log, see receipt. With UNKNOWN likewise, and
+	// it will be in its file when that can be written: it is not to be appended again.
 	Committed bool `protobuf:"varint,16,opt,name=committed,proto3" json:"committed,omitempty"`
 	// With SECONDARY_MODE, where known.
 	Primary *Primary `protobuf:"bytes,17,opt,name=primary,proto3" json:"primary,omitempty"`
@@ -6865,7 +6866,8 @@ type VolumeStatus struct {
 	Path    string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// How long ago a check or probe passed.
 	CheckAgeMs int64 `protobuf:"varint,4,opt,name=check_age_ms,json=checkAgeMs,proto3" json:"check_age_ms,omitempty"`
-	FreeBytes  int64 `protobuf:"varint,5,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// 0 where it is not known.
+	FreeBytes int64 `protobuf:"varint,5,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// The log cannot grow: admissions get STORAGE_UNAVAILABLE, releases still work.
 	Full bool `protobuf:"varint,6,opt,name=full,proto3" json:"full,omitempty"`
 	// What is wrong, for people; empty if nothing is.
