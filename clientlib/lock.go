@@ -263,7 +263,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	defer l.c.keep.unexpect(l.name, l.from, 0)
 	l.c.keep.remove(l)
 	l.c.keep.released(l)
-	_, err = l.c.change(ctx, order{op: "release", lock: l.name, from: l.c.main, after: giveUpFinish}, releaseOf(l.name, l.token))
+	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: giveUpFinish}, releaseOf(l.name, l.token))
 	l.mu.Lock()
 	l.mu.released = err == nil
 	close(l.mu.releasing)
@@ -315,7 +315,23 @@ func (l *Lock) begin(ctx context.Context, op string) (context.Context, func(), e
 	if err != nil {
 		return nil, nil, l.invalid(op, err)
 	}
-	return ctx, end, nil
+	return l.passed(ctx), end, nil
+}
+
+// passed marks calls for an attached lock: its token is somebody else's, on purpose.
+func (l *Lock) passed(ctx context.Context) context.Context {
+	if l.from != nil {
+		return ctx
+	}
+	return wire.PassedOn(ctx)
+}
+
+// releaser is the seat that gives the lock back: its own, so that the history says who had it.
+func (l *Lock) releaser() *seat {
+	if l.from != nil {
+		return l.from
+	}
+	return l.c.main
 }
 
 func (l *Lock) invalid(op string, err error) error { return (&call{op: op, lock: l.name}).fail(err) }

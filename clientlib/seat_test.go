@@ -60,6 +60,28 @@ func TestAStandingWaitDoesNotHoldTheMark(t *testing.T) {
 	})
 }
 
+// A lock that was waited for is released by who holds it: the history would say else that
+// another client let go.
+func TestOwnLockIsReleasedByItsHolder(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		got := w.waitFor(t.Context(), "a")
+		w.end("a")
+		waited, tried := <-got, w.acquire("b", AcquireOptions{TTL: ttl})
+		if waited.owner == tried.owner {
+			t.Fatalf("both are of %s", tried.owner)
+		}
+		for _, l := range []*Lock{waited, tried} {
+			if err := l.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if all := w.attempts("release"); all[len(all)-1].client != string(l.owner) {
+				t.Errorf("%s's lock %s was released by %s", l.owner, l.name, all[len(all)-1].client)
+			}
+		}
+	})
+}
+
 func TestSeatsAreKeptAliveAndUsedAgain(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		var waits []<-chan *Lock

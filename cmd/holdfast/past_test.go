@@ -77,7 +77,7 @@ func TestWhoWhySinceWhen(t *testing.T) {
 	w.do("", "break", "a/b", "--reason", "it hangs", "--actor", "ann@h9")
 	third := strings.TrimSpace(w.do("", "acquire", "a/b", "--ttl", "10m"))
 	p, words := w.past("a/b")
-	if words != "held broken released_by_other" || p.FromLSN != 0 || len(p.Gaps) > 0 || p.Grants[1].Actor != "ann@h9" {
+	if words != "held broken released" || p.FromLSN != 0 || len(p.Gaps) > 0 || p.Grants[1].Actor != "ann@h9" {
 		t.Errorf("before the failover: %s, %+v", words, p)
 	}
 	// The primary dies with what it had no time to write.
@@ -87,7 +87,7 @@ func TestWhoWhySinceWhen(t *testing.T) {
 	w.primary(first)
 	await(t, "the whole past behind the failover", func() bool {
 		p, words = w.past("a/b")
-		return words == "held broken released_by_other" && len(p.Gaps) == 0 && p.FromLSN == 0
+		return words == "held broken released" && len(p.Gaps) == 0 && p.FromLSN == 0
 	})
 	if _, words := w.past("a/b", "--token", second); words != "broken" {
 		t.Errorf("one grant: %s", words)
@@ -142,7 +142,7 @@ func (w *world) deadVolume(token string) {
 	if r := w.try("", "show", "a/b", "--volume", w.dir); r.code != 0 || !strings.Contains(r.out, "token "+token) || !strings.Contains(r.errs, "without a server") || !strings.Contains(r.errs, "last sign of life") {
 		t.Errorf("without servers: %+v", r)
 	}
-	if p, words := w.past("a/b", "--volume", w.dir); words != "held broken released_by_other" || len(p.Gaps) > 0 || !strings.Contains(p.Message, "without a server") {
+	if p, words := w.past("a/b", "--volume", w.dir); words != "held broken released" || len(p.Gaps) > 0 || !strings.Contains(p.Message, "without a server") {
 		t.Errorf("without servers: %s %+v", words, p)
 	}
 	if out := w.do("", "ls", "--volume", w.dir); !strings.Contains(out, "a/b") || !strings.Contains(out, "busy/a") {

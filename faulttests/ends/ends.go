@@ -81,7 +81,7 @@ func (x *Log) See(r *locktable.Record) {
 		x.last = x.end(r.Token, r, history.WhyBroken)
 	case locktable.KindRelease:
 		why := history.WhyReleased
-		if x.held[r.Token].grant.Client != r.Client {
+		if x.held[r.Token].grant.Client != r.Client && !r.Client.OneShot() {
 			why = history.WhyReleasedByOther
 		}
 		x.last = x.end(r.Token, r, why)
@@ -102,7 +102,7 @@ func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *hi
 	case history.WhyExpired:
 		e.Reason = r.Reason
 	case history.WhyReleasedByOther:
-		e.Actor = string(r.Client)
+		e.Actor = x.who(r.Client)
 	}
 	for _, a := range h.appends {
 		if a.LSN > e.Append.LSN {
@@ -111,6 +111,17 @@ func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *hi
 	}
 	x.want[endKey{e.LSN, e.Token}] = e
 	return e
+}
+
+// who is what a client says of itself with the oldest lock that it holds and says so with.
+func (x *Log) who(id cluster.ClientID) string {
+	name, first := string(id), cluster.Token(0)
+	for token, h := range x.held {
+		if g := &h.grant; g.Client == id && g.Holder != (locktable.Holder{}) && (first == 0 || token < first) {
+			name, first = fmt.Sprintf("%s (pid %d on %s, client %s)", g.Holder.Command, g.Holder.PID, g.Holder.Host, id), token
+		}
+	}
+	return name
 }
 
 // Verdict is what a comparison came to.

@@ -178,4 +178,117 @@ var frontMutants = []Mutant{
 		By:   unit("primary/api", "^TestWhatBreaksOffIsBrokenOff$"),
 		Dies: `came as the whole`,
 	},
+	{
+		Name: "token-of-anybody", Also: "",
+		Rule: "a named client that is not the holder's does not use its token (locktable, mustHold)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `case q.Own && l.under`, `case false && l.under`},
+		},
+		By:   unit("shared/locktable", "^TestTokenOfAnotherClient$"),
+		Dies: `want INVALID_TOKEN`,
+	},
+	{
+		Name: "token-of-anybody-over-http", Also: "",
+		Rule: "over HTTP a token is its client's (api, operation)",
+		Edits: []Edit{
+			{"primary/api/operation.go", `	q.Own = true
+`, ``},
+		},
+		By:   unit("primary/api", "^TestTokenIsItsClients$"),
+		Dies: `append of another`,
+	},
+	{
+		Name: "token-of-anybody-over-grpc", Also: "",
+		Rule: "over gRPC a token is its client's, unless the call means it (api, passedOn)",
+		Edits: []Edit{
+			{"primary/api/grpc.go", `q.Own = !passedOn(ctx, q.Client)`, `q.Own = false`},
+		},
+		By:   unit("primary/api", "^TestTokenIsItsClientsOverGRPC$"),
+		Dies: `want INVALID_TOKEN`,
+	},
+	{
+		Name: "passed-on-unheard", Also: "",
+		Rule: "a call that means it uses another client's token (api, passedOn)",
+		Edits: []Edit{
+			{"primary/api/grpc.go", ` || len(metadata.ValueFromIncomingContext(ctx, wire.PassedOnKey)) > 0`, ``},
+		},
+		By:   unit("primary/api", "^TestTokenIsItsClientsOverGRPC$"),
+		Dies: `passed on true`,
+	},
+	{
+		Name: "forget-a-holder", Also: "",
+		Rule: "a client that holds or waits is not forgotten (locktable, decideForget)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	case c.held > 0 || len(c.waits) > 0:
+		return refuse(q, cluster.StatusInvalidArgument`, `	case c.held < 0:
+		return refuse(q, cluster.StatusInvalidArgument`},
+		},
+		By:   unit("shared/locktable", "^TestForget$"),
+	},
+	{
+		Name: "forgotten-in-doubt", Also: "",
+		Rule: "what may be executed yet keeps its client remembered (remote, Forget)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `if err != nil || c.doubted {`, `if err != nil {`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestForget$"),
+		Dies: `were forgotten`,
+	},
+	{
+		Name: "frozen-server-holds-a-command", Also: "",
+		Rule: "the next server is asked after 100 ms (remote, locate)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/locate.go", `		case <-tick.C:
+			next()`, `		case <-tick.C:`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestAFrozenServerIsNotAsked$"),
+		Dies: `after`,
+	},
+	{
+		Name: "named-primary-believed-blindly", Also: "",
+		Rule: "a server is gone to that says itself that it reigns (remote, locate)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/locate.go", `				known = insertOnce(known, asked, named)`, `				c.target = named
+				return`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestAFrozenServerIsNotAsked$"),
+		Dies: `named by a replica`,
+	},
+	{
+		Name: "one-shot-release-by-another", Also: "",
+		Rule: "who names nobody was handed the token (history, whyOf)",
+		Edits: []Edit{
+			{"shared/history/record.go", `r.Client == g.Client, r.Client.OneShot():`, `r.Client == g.Client:`},
+		},
+		By:   unit("shared/history", "^TestWhoLetGo$"),
+		Dies: `want`,
+	},
+	{
+		Name: "nobody-named-in-the-history", Also: "",
+		Rule: "who lets go of another's lock is named by what it says of itself (history, who)",
+		Edits: []Edit{
+			{"shared/history/record.go", `e.Actor = who(t, r.Client)`, `e.Actor = string(r.Client)`},
+		},
+		By:   unit("shared/history", "^TestWhoLetGo$"),
+		Dies: `want`,
+	},
+	{
+		Name: "released-from-the-main-seat", Also: "",
+		Rule: "a lock that was waited for is released by the seat that holds it (clientlib, releaser)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `from: l.releaser(), after`, `from: l.c.main, after`},
+		},
+		By:   unit("clientlib", "^TestOwnLockIsReleasedByItsHolder$"),
+		Dies: `was released by`,
+	},
+	{
+		Name: "one-shots-remembered", Also: "",
+		Rule: "a command that has its answer has its client forgotten (cli, withCaller)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/client.go", `		a.forget(ctx, c)
+`, ``},
+		},
+		By:   unit("cmd/holdfast", "^TestCommandsLeaveNothingBehind$"),
+		Dies: `rounds`,
+	},
 }

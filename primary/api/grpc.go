@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -83,8 +84,19 @@ func table[Q any](ctx context.Context, g *grpcServer, m Q, to func(Q) (*locktabl
 	if err != nil {
 		return refusal(err), nil
 	}
+	q.Own = !passedOn(ctx, q.Client)
 	a, err := g.s.own(ctx, q)
 	return unary(g.s, a, err)
+}
+
+// passedOn says that a request may use a token that another client got. Opened clients are
+// those of the client library, which asks from several for one program.
+func passedOn(ctx context.Context, client cluster.ClientID) bool {
+	return client.Opened() || len(metadata.ValueFromIncomingContext(ctx, wire.PassedOnKey)) > 0
+}
+
+func (g *grpcServer) ForgetClient(ctx context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
+	return table(ctx, g, q, convert.ToForget)
 }
 
 func (g *grpcServer) OpenClient(ctx context.Context, q *pb.OpenClientRequest) (*pb.Answer, error) {

@@ -147,6 +147,7 @@ func withIDs(body []byte, q *locktable.Request) ([]byte, error) {
 
 // operation is a request to the lock table that has its IDs.
 func (h *HTTP) operation(q *locktable.Request, path string, body []byte) *operation {
+	q.Own = true
 	o := &operation{path: path, body: body, request: q, repeatable: repeats(q)}
 	if q.Op == locktable.OpAcquire {
 		o.wait = q.Wait

@@ -85,6 +85,16 @@ func (c ClientID) Opened() bool { return strings.HasPrefix(string(c), "@") }
 // Anonymous says that a server made the ID for a call that brought none.
 func (c ClientID) Anonymous() bool { return strings.HasPrefix(string(c), "~") }
 
+// oneShot begins the IDs that commands choose which end with their one request.
+const oneShot = "cli-"
+
+// OneShotID is the client ID of one command, made of random text.
+func OneShotID(random string) ClientID { return ClientID(oneShot + random) }
+
+// OneShot says that the ID is of one call or command and names nobody: whoever comes with a
+// token under such an ID was handed it.
+func (c ClientID) OneShot() bool { return c.Anonymous() || strings.HasPrefix(string(c), oneShot) }
+
 // OpenedClientID is the client ID that the OpenClient record at lsn created in the
 // cluster with the mark.
 func OpenedClientID(lsn LSN, of Mark) ClientID {

@@ -3,6 +3,7 @@
 package history
 
 import (
+	"fmt"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
@@ -86,7 +87,7 @@ func whyOf(g *locktable.Grant, r *locktable.Record) Why {
 		return WhyExpired
 	case r.Kind == locktable.KindBreak:
 		return WhyBroken
-	case r.Client == g.Client:
+	case r.Client == g.Client, r.Client.OneShot(): // who names nobody was handed the token
 		return WhyReleased
 	default:
 		return WhyReleasedByOther
@@ -106,9 +107,19 @@ func endOf(t *locktable.Table, g *locktable.Grant, r *locktable.Record, why Why)
 	case WhyExpired:
 		e.Reason = r.Reason // of another end than a missed renewal
 	case WhyReleasedByOther:
-		e.Actor = string(r.Client)
+		e.Actor = who(t, r.Client)
 	}
 	return e
+}
+
+// who names a client to people: by what it says of itself with a lock that it holds.
+func who(t *locktable.Table, id cluster.ClientID) string {
+	for g := range t.Held(id) {
+		if h := g.Holder; h != (locktable.Holder{}) {
+			return fmt.Sprintf("%s (pid %d on %s, client %s)", h.Command, h.PID, h.Host, id)
+		}
+	}
+	return string(id)
 }
 
 // succeed completes the end right before a grant to who was next in line. Both stand

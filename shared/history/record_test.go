@@ -118,6 +118,21 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Who lets go of what it does not hold is told by what it says of itself. Who names nobody was
+// handed the token by its holder.
+func TestWhoLetGo(t *testing.T) {
+	s := newScribe(t, 0)
+	for _, id := range []cluster.ClientID{"c2", "~x", "cli-x"} {
+		s.release(id, "a", s.acquire("c1", "a", 0))
+	}
+	s.acquire("c3", "b", 0)
+	s.release("c3", "a", s.acquire("c1", "a", 0))
+	want := "a 1 released_by_other c2, a 3 released, a 5 released, a 8 released_by_other cmd (pid 7 on h, client c3)"
+	if got := strings.Join(short(s.batch.Ends), ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // same compares, whatever the order of the grants that one record cleared.
 func same(got, want string) bool {
 	a, b := strings.Split(got, ", "), strings.Split(want, ", ")

@@ -55,6 +55,8 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 		return t.decideOpenClient(q, d)
 	case OpCancel:
 		return t.decideCancel(q, d)
+	case OpForget:
+		return t.decideForget(q, d)
 	}
 	hash := q.ContentHash()
 	if dec, answered := t.admit(q, q.ID, hash); answered {
@@ -191,6 +193,9 @@ func (t *Table) mustHold(q *Request) (Decision, bool) {
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: nobody holds lock %q", q.Token, q.Lock)), false
 	case l.under(q.Token) == nil:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock)), false
+	case q.Own && l.under(q.Token).client.id != q.Client && !l.under(q.Token).client.id.OneShot() && !q.Client.OneShot():
+		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf(
+			"token %d of lock %q is of client %s, not of %s: leave out client_id and request_id to use a token that was passed on, or name its client", q.Token, q.Lock, l.under(q.Token).client.id, q.Client)), false
 	}
 	return Decision{}, true
 }
@@ -234,6 +239,18 @@ func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
 	}
 	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce, Mark: q.Mark}))
+}
+
+func (t *Table) decideForget(q *Request, d *draft) Decision {
+	c := t.clients.get(q.Client)
+	switch {
+	case c == nil:
+	case c.held > 0 || len(c.waits) > 0:
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("client %s holds or waits", q.Client))
+	default:
+		d.add(Record{Kind: KindForgetClient, Client: q.Client})
+	}
+	return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: q.Client}}
 }
 
 func (t *Table) decideCancel(q *Request, d *draft) Decision {

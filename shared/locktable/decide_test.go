@@ -465,3 +465,68 @@ func TestViews(t *testing.T) {
 		t.Errorf("lookup: %d %+v", state, out)
 	}
 }
+
+// A token of a client that is known by name is that client's own, where the door says so; what
+// names nobody uses any.
+func TestTokenOfAnotherClient(t *testing.T) {
+	for _, x := range []struct {
+		holder, user cluster.ClientID
+		own          bool
+		want         cluster.Status
+	}{
+		{"a", "a", true, ok},
+		{"a", "b", true, cluster.StatusInvalidToken},
+		{"a", "b", false, ok},
+		{"a", "~b", true, ok},
+		{"a", "cli-b", true, ok},
+		{"~a", "b", true, ok},
+		{"cli-a", "b", true, ok},
+		{"@1", "b", true, cluster.StatusInvalidToken},
+		{"a", "@1", true, cluster.StatusInvalidToken},
+	} {
+		h := newHarness(t)
+		h.open(7)
+		token := h.want(ok, acquire(x.holder, 1, "db", 0)).Token
+		say := locktable.Request{Op: locktable.OpMetadata, Client: x.user, ID: 2, Lock: "db", Token: token, Metadata: "m", Own: x.own}
+		if out := h.want(x.want, say); x.want != ok && !strings.Contains(out.Message, "of client "+string(x.holder)) {
+			t.Errorf("%s with the token of %s: %q", x.user, x.holder, out.Message)
+		}
+		let := release(x.user, 3, "db", token)
+		let.Own = x.own
+		h.want(x.want, let)
+		if x.want == ok && !x.user.Anonymous() {
+			if out := h.want(ok, let); !out.Repeat {
+				t.Errorf("a repeat of %s is none", x.user)
+			}
+		}
+	}
+}
+
+// Who asks nothing more has itself forgotten, with what is remembered for it.
+func TestForget(t *testing.T) {
+	h := newHarness(t)
+	forget := func(c cluster.ClientID) locktable.Request {
+		return locktable.Request{Op: locktable.OpForget, Client: c}
+	}
+	h.want(ok, forget("a"))
+	if h.table.LSN() != 0 {
+		t.Error("to forget nobody left a record")
+	}
+	token := h.want(ok, acquire("a", 1, "db", 0)).Token
+	h.want(pending, acquire("b", 1, "db", forever))
+	h.want(invalid, forget("a"))
+	h.want(invalid, forget("b"))
+	h.want(ok, release("a", 2, "db", token))
+	h.want(ok, forget("a"))
+	if state, _ := h.table.Lookup("a", 2); state != locktable.RequestNotSeen {
+		t.Errorf("a is remembered: %v", state)
+	}
+	h.want(invalid, forget("b")) // it holds by now
+	h.want(ok, release("x", 1, "db", token+3))
+	h.want(ok, forget("b"))
+	h.want(ok, forget("x"))
+	if h.table.ClientCount() != 0 || h.table.LockCount() != 0 {
+		t.Errorf("%d clients, %d locks are left", h.table.ClientCount(), h.table.LockCount())
+	}
+	h.reload()
+}

@@ -45,12 +45,15 @@ const (
 	OpSeal Op = 11
 	// OpDowngrade makes the exclusive grant Token of Lock a shared one.
 	OpDowngrade Op = 16
+	// OpForget drops what is remembered of Client, which holds nothing and waits for
+	// nothing. It has no ID.
+	OpForget Op = 17
 )
 
 var opWords = [...]string{
 	OpAcquire: "acquire", OpRelease: "release", OpAppend: "append", OpBind: "bind", OpUnbind: "unbind",
 	OpRotate: "rotate", OpCancel: "cancel", OpBreak: "break", OpOpenClient: "open_client", OpMetadata: "metadata",
-	OpSeal: "seal", OpDowngrade: "downgrade",
+	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget",
 }
 
 // String is the word of the operation.
@@ -82,6 +85,9 @@ type Request struct {
 	AdoptExisting bool   // bind a file that is not empty
 	// At, if not nil, is the only offset that the append may go to. Nobody changes it.
 	At *int64
+
+	// Own refuses a token of a client that is known by name and is not this one.
+	Own bool
 
 	Target cluster.RequestID
 	Actor  string
@@ -118,6 +124,9 @@ func (q *Request) validateRequester() error {
 		}
 		return nil
 	}
+	if q.Op == OpForget {
+		return q.Client.Validate()
+	}
 	id, name := q.ID, "request ID"
 	if q.Op == OpCancel {
 		id, name = q.Target, "target"
@@ -134,7 +143,7 @@ func (q *Request) validateRequester() error {
 }
 
 func (q *Request) validateContent(t cluster.Timing) error {
-	if q.Op == OpOpenClient || q.Op == OpCancel {
+	if q.Op == OpOpenClient || q.Op == OpCancel || q.Op == OpForget {
 		return nil
 	}
 	if err := q.Lock.Validate(); err != nil {

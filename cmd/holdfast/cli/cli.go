@@ -45,6 +45,8 @@ type app struct {
 	// first is the request of the first of several pieces, with which the command is
 	// repeated; 0 where there is one request only.
 	first uint64
+	// oneShots are the clients whose one request this command makes.
+	oneShots []string
 	// ran says that the command line was understood and its command began.
 	ran bool
 	// outputTaken says that the standard output belongs to somebody else.

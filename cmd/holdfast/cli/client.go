@@ -38,6 +38,9 @@ func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Ca
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = f(ctx, c)
+	if err == nil {
+		a.forget(ctx, c)
+	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) {
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
 	}
@@ -79,13 +82,30 @@ func (id *identity) check() error {
 // one request all the same. Errors tell it, to repeat the command.
 func (a *app) identify(id identity) identity {
 	if id.client == "" {
-		id = drawn()
+		id = a.drawn()
 	}
 	a.request = id
 	return id
 }
 
-func drawn() identity { return identity{client: "cli-" + rand.Text(), request: 1} }
+// drawn is an identity for one request. It is forgotten when the command has its answer.
+func (a *app) drawn() identity {
+	id := identity{client: string(cluster.OneShotID(rand.Text())), request: 1}
+	a.oneShots = append(a.oneShots, id.client)
+	return id
+}
+
+// forget drops what the service remembers of the requests of this command, unless one of them
+// may still be on its way: to be forgotten is to be executed anew.
+func (a *app) forget(ctx context.Context, c *remote.Caller) {
+	for _, client := range a.oneShots {
+		c.Forget(ctx, client)
+	}
+	a.oneShots = nil
+}
+
+// taker is an identity to get a lock with: it is remembered for as long as it waits or holds.
+func taker() identity { return identity{client: "~" + rand.Text(), request: 1} }
 
 // lease is how a lock is wanted.
 type lease struct {
@@ -240,7 +260,7 @@ func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 	})
 	if token := r.GetToken(); err == nil && token != 0 {
 		// The numbers behind that of the request are the user's.
-		if _, err = a.release(ctx, c, lock, token, drawn()); err != nil && !over(err) {
+		if _, err = a.release(ctx, c, lock, token, a.drawn()); err != nil && !over(err) {
 			return fmt.Errorf("%w; the lock came meanwhile and could not be released, token %d ends with its lease: %w", errInterrupted, token, err)
 		}
 		return errInterrupted
@@ -269,7 +289,7 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	if token != 0 {
 		return f(token)
 	}
-	id := drawn()
+	id := taker()
 	r, err := a.acquire(ctx, c, lock, l, id)
 	if err != nil {
 		return err
@@ -287,7 +307,7 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remote.DefaultBudget)
 	defer cancel()
 	_, released := a.release(ctx, c, lock, token, identity{id.client, 2})
-	if err == nil && released != nil {
+	if err == nil && released != nil && !over(released) {
 		fmt.Fprintf(a.Stderr, "holdfast: done, but the lock could not be released and ends with its lease: %v\n", released)
 	}
 	return err

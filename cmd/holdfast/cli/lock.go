@@ -39,7 +39,12 @@ under a lock, use holdfast run.
 				return err
 			}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				r, err := a.acquire(ctx, c, args[0], &l, a.identify(id))
+				who := id
+				if !id.named() {
+					who = taker()
+				}
+				a.request = id
+				r, err := a.acquire(ctx, c, args[0], &l, who)
 				if err != nil {
 					return err
 				}
@@ -47,7 +52,7 @@ under a lock, use holdfast run.
 				if err == nil || id.named() { // a repeat tells it
 					return err
 				}
-				if _, kept := a.release(ctx, c, args[0], r.GetToken(), drawn()); kept != nil {
+				if _, kept := a.release(ctx, c, args[0], r.GetToken(), a.drawn()); kept != nil {
 					return fmt.Errorf("%w; the lock ends with its lease: %v", err, kept)
 				}
 				return fmt.Errorf("%w; the lock was given back", err)

@@ -59,6 +59,9 @@ type Caller struct {
 	opt    Options
 	conns  map[string]*grpc.ClientConn
 	target string // the next one to ask
+	// doubted says that something which was asked may be executed yet.
+	doubted bool
+	located bool // it was asked who reigns
 }
 
 // New makes a Caller. It connects to nobody yet.
@@ -81,11 +84,13 @@ func (c *Caller) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Caller) stub() (pb.LockServiceClient, error) {
-	conn := c.conns[c.target]
+func (c *Caller) stub() (pb.LockServiceClient, error) { return c.stubOf(c.target) }
+
+func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
+	conn := c.conns[addr]
 	if conn == nil {
 		var err error
-		conn, err = grpc.NewClient(c.target,
+		conn, err = grpc.NewClient(addr,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 			grpc.WithUnaryInterceptor(tellUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
@@ -94,9 +99,9 @@ func (c *Caller) stub() (pb.LockServiceClient, error) {
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 		if err != nil {
-			return nil, fmt.Errorf("endpoint %q: %w", c.target, err)
+			return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 		}
-		c.conns[c.target] = conn
+		c.conns[addr] = conn
 	}
 	return pb.NewLockServiceClient(conn), nil
 }
@@ -109,6 +114,21 @@ func (c *Caller) next(named string) {
 	}
 	i := slices.Index(c.opt.Endpoints, c.target)
 	c.target = c.opt.Endpoints[(i+1)%len(c.opt.Endpoints)]
+}
+
+// forgetTime bounds what is done for tidiness.
+const forgetTime = 100 * time.Millisecond
+
+// Forget has the service forget a client that will ask nothing more, if nothing that was asked
+// may be executed yet. Whatever comes of it: in time it is forgotten all the same.
+func (c *Caller) Forget(ctx context.Context, client string) {
+	stub, err := c.stub()
+	if err != nil || c.doubted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, forgetTime)
+	defer cancel()
+	_, _ = stub.ForgetClient(ctx, &pb.ForgetClientRequest{ClientId: client})
 }
 
 // Reply is what every answer has.
@@ -163,11 +183,13 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 	var refused time.Time // first, by storage
 	for n := 1; ; n++ {
 		began := time.Now()
+		c.locate(ctx)
 		stub, err := c.stub()
 		if err != nil {
 			return none, err
 		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTime)
+		// Who gives a token on the command line means it.
+		attempt, cancel := context.WithTimeout(wire.PassedOn(ctx), attemptTime)
 		r, err := send(attempt, stub)
 		late := attempt.Err() != nil
 		cancel()
@@ -182,6 +204,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 			return none, context.Cause(ctx)
 		}
 		unknown = unknown || v.unknown && k != kindRead
+		c.doubted = c.doubted || unknown && k != kindWait // what waits is remembered with its place
 		if k == kindWait && late && c.well(ctx, stub) {
 			continue // it has its place in the queue, and the next attempt finds it
 		}

@@ -27,6 +27,19 @@ type server struct {
 	addr  string
 	reply func(n int) (*pb.Answer, error)
 	seen  []uint64 // the request IDs
+
+	role      pb.Role
+	names     string // the address of whom it takes for the primary
+	forgotten []string
+}
+
+func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.role, Primary: &pb.Primary{Grpc: s.names}}, nil
+}
+
+func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
+	s.forgotten = append(s.forgotten, q.GetClientId())
+	return &pb.Answer{Status: pb.Status_STATUS_OK}, nil
 }
 
 func (s *server) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {

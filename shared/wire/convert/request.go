@@ -24,7 +24,7 @@ import (
 // Anonymous says that a request brought no IDs, so the receiving server has to
 // make them before it forwards or executes it.
 func Anonymous(q *locktable.Request) bool {
-	return q.Op != locktable.OpOpenClient && q.Client == "" && q.ID == 0
+	return q.Op != locktable.OpOpenClient && q.Op != locktable.OpForget && q.Client == "" && q.ID == 0
 }
 
 // Into makes r the request of one operation of a session; client stands in where it
@@ -84,6 +84,11 @@ func toRequest(op *pb.Operation, client cluster.ClientID) (*locktable.Request, e
 // ToOpenClient converts an OpenClient.
 func ToOpenClient(q *pb.OpenClientRequest) (*locktable.Request, error) {
 	return &locktable.Request{Op: locktable.OpOpenClient, Nonce: q.GetNonce()}, nil
+}
+
+// ToForget converts a ForgetClient.
+func ToForget(q *pb.ForgetClientRequest) (*locktable.Request, error) {
+	return &locktable.Request{Op: locktable.OpForget, Client: cluster.ClientID(q.GetClientId())}, nil
 }
 
 // ToAcquire converts an Acquire.

@@ -7139,6 +7139,50 @@ func (x *TableStatus) GetUnheard() uint64 {
 	return 0
 }
 
+type ForgetClientRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetClientRequest) Reset() {
+	*x = ForgetClientRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetClientRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetClientRequest) ProtoMessage() {}
+
+func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
+func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *ForgetClientRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
 var File_shared_wire_holdfast_proto protoreflect.FileDescriptor
 
 const file_shared_wire_holdfast_proto_rawDesc = "" +
@@ -7783,7 +7827,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\awaiting\x18\x04 \x01(\x04R\awaiting\x12\x14\n" +
 	"\x05files\x18\x05 \x01(\x04R\x05files\x12 \n" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
-	"\aunheard\x18\a \x01(\x04R\aunheard*\xea\x03\n" +
+	"\aunheard\x18\a \x01(\x04R\aunheard\"2\n" +
+	"\x13ForgetClientRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xea\x03\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -7860,7 +7906,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\xb9\x0e\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\x80\x0f\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
@@ -7894,7 +7940,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vSetMetadata\x12\x1f.holdfast.v1.SetMetadataRequest\x1a\x13.holdfast.v1.Answer\x12?\n" +
 	"\tBreakLock\x12\x1d.holdfast.v1.BreakLockRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse\x12=\n" +
-	"\bHandover\x12\x1c.holdfast.v1.HandoverRequest\x1a\x13.holdfast.v1.AnswerB2Z0github.com/holdfast-lock/holdfast/shared/wire/pbb\x06proto3"
+	"\bHandover\x12\x1c.holdfast.v1.HandoverRequest\x1a\x13.holdfast.v1.Answer\x12E\n" +
+	"\fForgetClient\x12 .holdfast.v1.ForgetClientRequest\x1a\x13.holdfast.v1.AnswerB2Z0github.com/holdfast-lock/holdfast/shared/wire/pbb\x06proto3"
 
 var (
 	file_shared_wire_holdfast_proto_rawDescOnce sync.Once
@@ -7909,81 +7956,82 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_shared_wire_holdfast_proto_goTypes = []any{
-	(Status)(0),                // 0: holdfast.v1.Status
-	(Role)(0),                  // 1: holdfast.v1.Role
-	(Mode)(0),                  // 2: holdfast.v1.Mode
-	(RequestState)(0),          // 3: holdfast.v1.RequestState
-	(HistoryWhy)(0),            // 4: holdfast.v1.HistoryWhy
-	(EventKind)(0),             // 5: holdfast.v1.EventKind
-	(LossReason)(0),            // 6: holdfast.v1.LossReason
-	(*Holder)(nil),             // 7: holdfast.v1.Holder
-	(*LockHolder)(nil),         // 8: holdfast.v1.LockHolder
-	(*Primary)(nil),            // 9: holdfast.v1.Primary
-	(*Receipt)(nil),            // 10: holdfast.v1.Receipt
-	(*Answer)(nil),             // 11: holdfast.v1.Answer
-	(*AskToRelease)(nil),       // 12: holdfast.v1.AskToRelease
-	(*ErrorDetail)(nil),        // 13: holdfast.v1.ErrorDetail
-	(*OpenClientRequest)(nil),  // 14: holdfast.v1.OpenClientRequest
-	(*AcquireRequest)(nil),     // 15: holdfast.v1.AcquireRequest
-	(*DowngradeRequest)(nil),   // 16: holdfast.v1.DowngradeRequest
-	(*SetMetadataRequest)(nil), // 17: holdfast.v1.SetMetadataRequest
-	(*ReleaseRequest)(nil),     // 18: holdfast.v1.ReleaseRequest
-	(*RenewLeaseRequest)(nil),  // 19: holdfast.v1.RenewLeaseRequest
-	(*VerifyRequest)(nil),      // 20: holdfast.v1.VerifyRequest
-	(*KeepAliveRequest)(nil),   // 21: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),  // 22: holdfast.v1.KeepAliveResponse
-	(*HeldLock)(nil),           // 23: holdfast.v1.HeldLock
-	(*FileAppendRequest)(nil),  // 24: holdfast.v1.FileAppendRequest
-	(*BindFileRequest)(nil),    // 25: holdfast.v1.BindFileRequest
-	(*UnbindFileRequest)(nil),  // 26: holdfast.v1.UnbindFileRequest
-	(*RotateFileRequest)(nil),  // 27: holdfast.v1.RotateFileRequest
-	(*SealFileRequest)(nil),    // 28: holdfast.v1.SealFileRequest
-	(*CancelRequest)(nil),      // 29: holdfast.v1.CancelRequest
-	(*OutcomeRequest)(nil),     // 30: holdfast.v1.OutcomeRequest
-	(*OutcomeResponse)(nil),    // 31: holdfast.v1.OutcomeResponse
-	(*BreakLockRequest)(nil),   // 32: holdfast.v1.BreakLockRequest
-	(*HandoverRequest)(nil),    // 33: holdfast.v1.HandoverRequest
-	(*Lock)(nil),               // 34: holdfast.v1.Lock
-	(*Grant)(nil),              // 35: holdfast.v1.Grant
-	(*Waiter)(nil),             // 36: holdfast.v1.Waiter
-	(*File)(nil),               // 37: holdfast.v1.File
-	(*GetLockRequest)(nil),     // 38: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),    // 39: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),   // 40: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),  // 41: holdfast.v1.ListLocksResponse
-	(*PastGrant)(nil),          // 42: holdfast.v1.PastGrant
-	(*HistoryRequest)(nil),     // 43: holdfast.v1.HistoryRequest
-	(*HistoryResponse)(nil),    // 44: holdfast.v1.HistoryResponse
-	(*HistoryRange)(nil),       // 45: holdfast.v1.HistoryRange
-	(*ListFilesRequest)(nil),   // 46: holdfast.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),  // 47: holdfast.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),    // 48: holdfast.v1.ReadFileRequest
-	(*FollowFileRequest)(nil),  // 49: holdfast.v1.FollowFileRequest
-	(*ReadFileResponse)(nil),   // 50: holdfast.v1.ReadFileResponse
-	(*BlameFileRequest)(nil),   // 51: holdfast.v1.BlameFileRequest
-	(*BlameFileResponse)(nil),  // 52: holdfast.v1.BlameFileResponse
-	(*BlamedPiece)(nil),        // 53: holdfast.v1.BlamedPiece
-	(*Event)(nil),              // 54: holdfast.v1.Event
-	(*WatchRequest)(nil),       // 55: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),      // 56: holdfast.v1.WatchResponse
-	(*Reset)(nil),              // 57: holdfast.v1.Reset
-	(*Loss)(nil),               // 58: holdfast.v1.Loss
-	(*SessionRequest)(nil),     // 59: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),       // 60: holdfast.v1.SessionHello
-	(*Operation)(nil),          // 61: holdfast.v1.Operation
-	(*SessionWatch)(nil),       // 62: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),    // 63: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),     // 64: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),      // 65: holdfast.v1.SessionEvents
-	(*Queued)(nil),             // 66: holdfast.v1.Queued
-	(*StatusRequest)(nil),      // 67: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),     // 68: holdfast.v1.StatusResponse
-	(*Server)(nil),             // 69: holdfast.v1.Server
-	(*VolumeStatus)(nil),       // 70: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),       // 71: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),        // 72: holdfast.v1.TableStatus
+	(Status)(0),                 // 0: holdfast.v1.Status
+	(Role)(0),                   // 1: holdfast.v1.Role
+	(Mode)(0),                   // 2: holdfast.v1.Mode
+	(RequestState)(0),           // 3: holdfast.v1.RequestState
+	(HistoryWhy)(0),             // 4: holdfast.v1.HistoryWhy
+	(EventKind)(0),              // 5: holdfast.v1.EventKind
+	(LossReason)(0),             // 6: holdfast.v1.LossReason
+	(*Holder)(nil),              // 7: holdfast.v1.Holder
+	(*LockHolder)(nil),          // 8: holdfast.v1.LockHolder
+	(*Primary)(nil),             // 9: holdfast.v1.Primary
+	(*Receipt)(nil),             // 10: holdfast.v1.Receipt
+	(*Answer)(nil),              // 11: holdfast.v1.Answer
+	(*AskToRelease)(nil),        // 12: holdfast.v1.AskToRelease
+	(*ErrorDetail)(nil),         // 13: holdfast.v1.ErrorDetail
+	(*OpenClientRequest)(nil),   // 14: holdfast.v1.OpenClientRequest
+	(*AcquireRequest)(nil),      // 15: holdfast.v1.AcquireRequest
+	(*DowngradeRequest)(nil),    // 16: holdfast.v1.DowngradeRequest
+	(*SetMetadataRequest)(nil),  // 17: holdfast.v1.SetMetadataRequest
+	(*ReleaseRequest)(nil),      // 18: holdfast.v1.ReleaseRequest
+	(*RenewLeaseRequest)(nil),   // 19: holdfast.v1.RenewLeaseRequest
+	(*VerifyRequest)(nil),       // 20: holdfast.v1.VerifyRequest
+	(*KeepAliveRequest)(nil),    // 21: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),   // 22: holdfast.v1.KeepAliveResponse
+	(*HeldLock)(nil),            // 23: holdfast.v1.HeldLock
+	(*FileAppendRequest)(nil),   // 24: holdfast.v1.FileAppendRequest
+	(*BindFileRequest)(nil),     // 25: holdfast.v1.BindFileRequest
+	(*UnbindFileRequest)(nil),   // 26: holdfast.v1.UnbindFileRequest
+	(*RotateFileRequest)(nil),   // 27: holdfast.v1.RotateFileRequest
+	(*SealFileRequest)(nil),     // 28: holdfast.v1.SealFileRequest
+	(*CancelRequest)(nil),       // 29: holdfast.v1.CancelRequest
+	(*OutcomeRequest)(nil),      // 30: holdfast.v1.OutcomeRequest
+	(*OutcomeResponse)(nil),     // 31: holdfast.v1.OutcomeResponse
+	(*BreakLockRequest)(nil),    // 32: holdfast.v1.BreakLockRequest
+	(*HandoverRequest)(nil),     // 33: holdfast.v1.HandoverRequest
+	(*Lock)(nil),                // 34: holdfast.v1.Lock
+	(*Grant)(nil),               // 35: holdfast.v1.Grant
+	(*Waiter)(nil),              // 36: holdfast.v1.Waiter
+	(*File)(nil),                // 37: holdfast.v1.File
+	(*GetLockRequest)(nil),      // 38: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),     // 39: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),    // 40: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),   // 41: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),           // 42: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),      // 43: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),     // 44: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),        // 45: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),    // 46: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),   // 47: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),     // 48: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),   // 49: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),    // 50: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),    // 51: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),   // 52: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),         // 53: holdfast.v1.BlamedPiece
+	(*Event)(nil),               // 54: holdfast.v1.Event
+	(*WatchRequest)(nil),        // 55: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),       // 56: holdfast.v1.WatchResponse
+	(*Reset)(nil),               // 57: holdfast.v1.Reset
+	(*Loss)(nil),                // 58: holdfast.v1.Loss
+	(*SessionRequest)(nil),      // 59: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 60: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 61: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 62: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 63: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 64: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 65: holdfast.v1.SessionEvents
+	(*Queued)(nil),              // 66: holdfast.v1.Queued
+	(*StatusRequest)(nil),       // 67: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 68: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 69: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 70: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 71: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 72: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 73: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -8108,35 +8156,37 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	32,  // 119: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
 	67,  // 120: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
 	33,  // 121: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	11,  // 122: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 123: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 124: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 125: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 126: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	22,  // 127: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 128: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 129: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 132: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	31,  // 134: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	39,  // 135: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	47,  // 136: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	50,  // 137: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	50,  // 138: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	52,  // 139: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	41,  // 140: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	44,  // 141: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	56,  // 142: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	63,  // 143: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	11,  // 144: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 145: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 146: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	68,  // 147: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 148: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	122, // [122:149] is the sub-list for method output_type
-	95,  // [95:122] is the sub-list for method input_type
+	73,  // 122: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 123: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 124: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 125: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 126: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 127: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	22,  // 128: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 129: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 132: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 134: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	31,  // 135: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	39,  // 136: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	47,  // 137: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	50,  // 138: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	50,  // 139: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	52,  // 140: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	41,  // 141: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	44,  // 142: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	56,  // 143: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	63,  // 144: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	11,  // 145: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 146: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 147: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	68,  // 148: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 149: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 150: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	123, // [123:151] is the sub-list for method output_type
+	95,  // [95:123] is the sub-list for method input_type
 	95,  // [95:95] is the sub-list for extension type_name
 	95,  // [95:95] is the sub-list for extension extendee
 	0,   // [0:95] is the sub-list for field type_name
@@ -8181,7 +8231,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

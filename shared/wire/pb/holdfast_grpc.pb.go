@@ -35,33 +35,34 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LockService_OpenClient_FullMethodName  = "/holdfast.v1.LockService/OpenClient"
-	LockService_Acquire_FullMethodName     = "/holdfast.v1.LockService/Acquire"
-	LockService_Release_FullMethodName     = "/holdfast.v1.LockService/Release"
-	LockService_RenewLease_FullMethodName  = "/holdfast.v1.LockService/RenewLease"
-	LockService_Verify_FullMethodName      = "/holdfast.v1.LockService/Verify"
-	LockService_KeepAlive_FullMethodName   = "/holdfast.v1.LockService/KeepAlive"
-	LockService_FileAppend_FullMethodName  = "/holdfast.v1.LockService/FileAppend"
-	LockService_BindFile_FullMethodName    = "/holdfast.v1.LockService/BindFile"
-	LockService_UnbindFile_FullMethodName  = "/holdfast.v1.LockService/UnbindFile"
-	LockService_RotateFile_FullMethodName  = "/holdfast.v1.LockService/RotateFile"
-	LockService_SealFile_FullMethodName    = "/holdfast.v1.LockService/SealFile"
-	LockService_Cancel_FullMethodName      = "/holdfast.v1.LockService/Cancel"
-	LockService_Outcome_FullMethodName     = "/holdfast.v1.LockService/Outcome"
-	LockService_GetLock_FullMethodName     = "/holdfast.v1.LockService/GetLock"
-	LockService_ListFiles_FullMethodName   = "/holdfast.v1.LockService/ListFiles"
-	LockService_ReadFile_FullMethodName    = "/holdfast.v1.LockService/ReadFile"
-	LockService_FollowFile_FullMethodName  = "/holdfast.v1.LockService/FollowFile"
-	LockService_BlameFile_FullMethodName   = "/holdfast.v1.LockService/BlameFile"
-	LockService_ListLocks_FullMethodName   = "/holdfast.v1.LockService/ListLocks"
-	LockService_History_FullMethodName     = "/holdfast.v1.LockService/History"
-	LockService_Watch_FullMethodName       = "/holdfast.v1.LockService/Watch"
-	LockService_Session_FullMethodName     = "/holdfast.v1.LockService/Session"
-	LockService_Downgrade_FullMethodName   = "/holdfast.v1.LockService/Downgrade"
-	LockService_SetMetadata_FullMethodName = "/holdfast.v1.LockService/SetMetadata"
-	LockService_BreakLock_FullMethodName   = "/holdfast.v1.LockService/BreakLock"
-	LockService_Status_FullMethodName      = "/holdfast.v1.LockService/Status"
-	LockService_Handover_FullMethodName    = "/holdfast.v1.LockService/Handover"
+	LockService_OpenClient_FullMethodName   = "/holdfast.v1.LockService/OpenClient"
+	LockService_Acquire_FullMethodName      = "/holdfast.v1.LockService/Acquire"
+	LockService_Release_FullMethodName      = "/holdfast.v1.LockService/Release"
+	LockService_RenewLease_FullMethodName   = "/holdfast.v1.LockService/RenewLease"
+	LockService_Verify_FullMethodName       = "/holdfast.v1.LockService/Verify"
+	LockService_KeepAlive_FullMethodName    = "/holdfast.v1.LockService/KeepAlive"
+	LockService_FileAppend_FullMethodName   = "/holdfast.v1.LockService/FileAppend"
+	LockService_BindFile_FullMethodName     = "/holdfast.v1.LockService/BindFile"
+	LockService_UnbindFile_FullMethodName   = "/holdfast.v1.LockService/UnbindFile"
+	LockService_RotateFile_FullMethodName   = "/holdfast.v1.LockService/RotateFile"
+	LockService_SealFile_FullMethodName     = "/holdfast.v1.LockService/SealFile"
+	LockService_Cancel_FullMethodName       = "/holdfast.v1.LockService/Cancel"
+	LockService_Outcome_FullMethodName      = "/holdfast.v1.LockService/Outcome"
+	LockService_GetLock_FullMethodName      = "/holdfast.v1.LockService/GetLock"
+	LockService_ListFiles_FullMethodName    = "/holdfast.v1.LockService/ListFiles"
+	LockService_ReadFile_FullMethodName     = "/holdfast.v1.LockService/ReadFile"
+	LockService_FollowFile_FullMethodName   = "/holdfast.v1.LockService/FollowFile"
+	LockService_BlameFile_FullMethodName    = "/holdfast.v1.LockService/BlameFile"
+	LockService_ListLocks_FullMethodName    = "/holdfast.v1.LockService/ListLocks"
+	LockService_History_FullMethodName      = "/holdfast.v1.LockService/History"
+	LockService_Watch_FullMethodName        = "/holdfast.v1.LockService/Watch"
+	LockService_Session_FullMethodName      = "/holdfast.v1.LockService/Session"
+	LockService_Downgrade_FullMethodName    = "/holdfast.v1.LockService/Downgrade"
+	LockService_SetMetadata_FullMethodName  = "/holdfast.v1.LockService/SetMetadata"
+	LockService_BreakLock_FullMethodName    = "/holdfast.v1.LockService/BreakLock"
+	LockService_Status_FullMethodName       = "/holdfast.v1.LockService/Status"
+	LockService_Handover_FullMethodName     = "/holdfast.v1.LockService/Handover"
+	LockService_ForgetClient_FullMethodName = "/holdfast.v1.LockService/ForgetClient"
 )
 
 // LockServiceClient is the client API for LockService service.
@@ -119,6 +120,9 @@ type LockServiceClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Handover moves the reign on purpose.
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*Answer, error)
+	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
+	// and has no request under way: for who will ask nothing again.
+	ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error)
 }
 
 type lockServiceClient struct {
@@ -420,6 +424,16 @@ func (c *lockServiceClient) Handover(ctx context.Context, in *HandoverRequest, o
 	return out, nil
 }
 
+func (c *lockServiceClient) ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_ForgetClient_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LockServiceServer is the server API for LockService service.
 // All implementations must embed UnimplementedLockServiceServer
 // for forward compatibility.
@@ -475,6 +489,9 @@ type LockServiceServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Handover moves the reign on purpose.
 	Handover(context.Context, *HandoverRequest) (*Answer, error)
+	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
+	// and has no request under way: for who will ask nothing again.
+	ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error)
 	mustEmbedUnimplementedLockServiceServer()
 }
 
@@ -565,6 +582,9 @@ func (UnimplementedLockServiceServer) Status(context.Context, *StatusRequest) (*
 }
 func (UnimplementedLockServiceServer) Handover(context.Context, *HandoverRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Handover not implemented")
+}
+func (UnimplementedLockServiceServer) ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetClient not implemented")
 }
 func (UnimplementedLockServiceServer) mustEmbedUnimplementedLockServiceServer() {}
 func (UnimplementedLockServiceServer) testEmbeddedByValue()                     {}
@@ -1048,6 +1068,24 @@ func _LockService_Handover_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_ForgetClient_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetClientRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).ForgetClient(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_ForgetClient_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).ForgetClient(ctx, req.(*ForgetClientRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LockService_ServiceDesc is the grpc.ServiceDesc for LockService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1150,6 +1188,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Handover",
 			Handler:    _LockService_Handover_Handler,
+		},
+		{
+			MethodName: "ForgetClient",
+			Handler:    _LockService_ForgetClient_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

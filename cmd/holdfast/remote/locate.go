@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// askNext is how long a server may take to say who reigns before the next is asked too: a
+	// frozen one must not hold up a command.
+	askNext = 100 * time.Millisecond
+	// locateTime bounds the search in all. What is sent to a server that was not heard may be
+	// executed there for all that is known, so it is worth a moment.
+	locateTime = time.Second
+)
+
+// word is what one server says of the primary.
+type word struct {
+	addr  string
+	reply *pb.StatusResponse // nil: it does not answer
+}
+
+// locate asks who reigns, and goes there. Where nobody says so, the first of those that
+// answered is asked, or the first of all.
+func (c *Caller) locate(ctx context.Context) {
+	if c.located || len(c.opt.Endpoints) < 2 {
+		return
+	}
+	c.located = true
+	ctx, cancel := context.WithTimeout(ctx, locateTime)
+	defer cancel()
+	said := make(chan word, 1) // whoever comes after the end finds nobody
+	known, asked, open, heard := append([]string(nil), c.opt.Endpoints...), 0, 0, ""
+	next := func() {
+		if asked < len(known) {
+			c.askOne(ctx, known[asked], said)
+			asked, open = asked+1, open+1
+		}
+	}
+	next()
+	tick := time.NewTicker(askNext)
+	defer tick.Stop()
+	for open > 0 {
+		select {
+		case <-tick.C:
+			next()
+			continue
+		case <-ctx.Done():
+			return
+		case w := <-said:
+			open--
+			switch {
+			case w.reply.GetRole() == pb.Role_ROLE_PRIMARY:
+				c.target = w.addr
+				return
+			case w.reply != nil && heard == "":
+				heard, c.target = w.addr, w.addr
+			}
+			if named := w.reply.GetPrimary().GetGrpc(); named != "" {
+				known = insertOnce(known, asked, named)
+			}
+			next()
+		}
+	}
+}
+
+// insertOnce has a server asked next that was not asked yet.
+func insertOnce(known []string, at int, addr string) []string {
+	for _, k := range known[:at] {
+		if k == addr {
+			return known
+		}
+	}
+	return append(append(append([]string(nil), known[:at]...), addr), known[at:]...)
+}
+
+func (c *Caller) askOne(ctx context.Context, addr string, said chan<- word) {
+	stub, err := c.stubOf(addr)
+	if err != nil { // the call itself says so
+		go func() { said <- word{addr: addr} }()
+		return
+	}
+	go func() {
+		r, err := stub.Status(ctx, &pb.StatusRequest{Local: true})
+		if err != nil {
+			r = nil
+		}
+		select {
+		case said <- word{addr, r}:
+		case <-ctx.Done():
+		}
+	}()
+}
