@@ -275,7 +275,7 @@ func TestOneDay(t *testing.T) {
 	w.primary(0)
 	w.do("", "status")
 	// On another address the ports are free, so only the guard of the ID is in the way.
-	r := w.try("", "server", "--id", "1", "--volume", w.dir, "--bind", "127.0.0.2")
+	r := w.try("", "server", "--id", "1", "--volume", w.dir, "--data-dir", "none", "--bind", "127.0.0.2")
 	if r.code != 5 || !strings.Contains(r.errs, "an ID of its own") {
 		t.Errorf("a second server 1: %+v", r)
 	}

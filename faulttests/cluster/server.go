@@ -70,7 +70,7 @@ func (s *Server) launch(log string, args ...string) (*process, error) {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // the process has its own descriptor
-	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), "--volume", s.c.DirOf(s.Member.ID)}, s.c.opt.Args, args)
+	all := slices.Concat([]string{"server", "--id", fmt.Sprint(s.Member.ID), "--volume", s.c.DirOf(s.Member.ID), "--data-dir", "none"}, s.c.opt.Args, args)
 	if s.c.opt.Net != nil {
 		// By their addresses they are on three hosts, but one kernel has the disk.
 		all = append(all, "--unsafe-filesystem")

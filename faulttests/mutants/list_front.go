@@ -291,4 +291,21 @@ var frontMutants = []Mutant{
 		By:   unit("cmd/holdfast", "^TestCommandsLeaveNothingBehind$"),
 		Dies: `rounds`,
 	},
+	{
+		Name: "no-data-dir-by-default", Also: "",
+		Rule: "a server has a data directory outside of the volume unless it is told not to (serve, dataDir)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/datadir.go", `	if named == NoDataDir {`, `	if named == NoDataDir || named == "" {`},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestDataDir$"),
+	},
+	{
+		Name: "volume-within-a-volume", Also: "",
+		Rule: "init makes no volume inside of another one (cli, notInside)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/volume.go", `	if err := notInside(dir); err != nil {`, `	if err := notInside(dir); err != nil && dir == "" {`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestInitInsideAVolume$"),
+		Dies: `got`,
+	},
 }

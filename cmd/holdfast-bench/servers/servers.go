@@ -168,7 +168,7 @@ func (c *Cluster) log(id cluster.ServerID) string {
 // Restart starts a server that does not run.
 func (c *Cluster) Restart(id cluster.ServerID) (err error) {
 	s := c.server(id)
-	args := []string{c.binary, "server", "--id", fmt.Sprint(id), "--volume", c.Volume(), "--log-format", "json"}
+	args := []string{c.binary, "server", "--id", fmt.Sprint(id), "--volume", c.Volume(), "--data-dir", "none", "--log-format", "json"}
 	start := Command{Name: fmt.Sprintf("server %d", id), Log: c.log(id), Args: append(args, c.opt.Flags...)}
 	start.Env = c.opt.env()
 	s.Process, err = start.Start()

@@ -185,6 +185,37 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
+// A volume within another one would lie among its protected files.
+func TestInitInsideAVolume(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	if r := run("", "", "init", "--volume", dir, "--server", "1=h"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for _, inside := range []string{"files/x", "y"} {
+		inside = filepath.Join(dir, inside)
+		if r := run("", "", "init", "--volume", inside, "--server", "1=h"); r.code != 5 || !strings.Contains(r.errs, "inside the volume "+dir) {
+			t.Errorf("%s: got %+v", inside, r)
+		}
+		if _, err := os.Stat(inside); err == nil {
+			t.Errorf("%s was made", inside)
+		}
+	}
+}
+
+// What init prints can be pasted, wherever one stands.
+func TestInitSaysTheWholeCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := run("", "", "init", "--volume", "v", "--server", "1=h1", "--server", "2=h2")
+	for _, want := range []string{
+		"holdfast server --id 2 --volume " + filepath.Join(dir, "v") + " --data-dir /", "-2   (gRPC h2:7601", "export HOLDFAST_ENDPOINTS=h1:7601,h2:7601\n",
+	} {
+		if r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("no %q in %+v", want, r)
+		}
+	}
+}
+
 func TestServerSaysWhatIsWrong(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

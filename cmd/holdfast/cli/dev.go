@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/dev"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -63,7 +64,7 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	if format == "" {
 		format = "console"
 	}
-	args := []string{"server", "--log-format", format}
+	args := []string{"server", "--log-format", format, "--data-dir", serve.NoDataDir}
 	fl.Visit(func(x *pflag.Flag) {
 		switch x.Name {
 		case "dir", "base-port", "log-format", "output", "endpoints", "timeout":

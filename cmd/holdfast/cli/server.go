@@ -69,7 +69,7 @@ Flags win over the file.`,
 	fl := c.Flags()
 	fl.Uint32Var(&f.id, "id", 0, "the ID of this server")
 	fl.StringVar(&f.volume, "volume", "", "the directory on the share")
-	fl.StringVar(&f.data, "data-dir", "", "a directory of this server's own, on a local disk (optional): a replica keeps a copy of the state there")
+	fl.StringVar(&f.data, "data-dir", "", "a directory of this server's own, on a local disk: how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none for none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)")
 	fl.StringVar(&f.config, "config", "", "a JSON file with the names of these flags")
 	fl.StringVar(&f.bind, "bind", "", "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)")
 	unsafeFlag(fl, f)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -51,6 +52,9 @@ missing may mean that the share is not mounted.`,
 			if err != nil {
 				return err
 			}
+			if dir, err = filepath.Abs(dir); err != nil {
+				return err
+			}
 			info, err := makeVolume(c.Context(), dir, members)
 			if err != nil {
 				return err
@@ -58,9 +62,7 @@ missing may mean that the share is not mounted.`,
 			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is the volume of cluster %s\n", dir, info.ID)
-				for _, m := range members {
-					fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, dir, m.GRPC, m.HTTP, m.Peer)
-				}
+				initText(w, &out)
 			})
 		},
 	}
@@ -76,6 +78,38 @@ type initResult struct {
 	volume.Cluster
 }
 
+// initText says what to do next, in commands that can be pasted.
+func initText(w io.Writer, r *initResult) {
+	var endpoints []string
+	for _, m := range r.Servers {
+		data := ""
+		if dir, err := serve.DefaultDataDir(r.ID, m.ID); err == nil {
+			data = " --data-dir " + dir
+		}
+		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, r.Volume, data, m.GRPC, m.HTTP, m.Peer)
+		endpoints = append(endpoints, m.GRPC)
+	}
+	fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
+}
+
+// notInside refuses a directory within a volume: what its servers write would lie among the
+// protected files or the log of others.
+func notInside(dir string) error {
+	for at := filepath.Dir(filepath.Clean(dir)); ; at = filepath.Dir(at) {
+		f, err := osfs.Open(at)
+		if err == nil {
+			_, err = volume.ReadCluster(f)
+			err = errors.Join(err, f.Close())
+		}
+		switch {
+		case err == nil:
+			return fmt.Errorf("%s is inside the volume %s: make a volume beside others, not in one", dir, at)
+		case at == filepath.Dir(at):
+			return nil
+		}
+	}
+}
+
 // required marks flags that the command cannot do without.
 func required(c *cobra.Command, names ...string) {
 	for _, n := range names {
@@ -87,6 +121,9 @@ func required(c *cobra.Command, names ...string) {
 
 // makeVolume makes the directory where only it is missing, and inits it.
 func makeVolume(ctx context.Context, dir string, members cluster.Members) (volume.Cluster, error) {
+	if err := notInside(dir); err != nil {
+		return volume.Cluster{}, err
+	}
 	err := os.Mkdir(dir, 0o755)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

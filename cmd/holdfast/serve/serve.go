@@ -36,7 +36,7 @@ import (
 type Options struct {
 	Server  cluster.ServerID
 	Volume  string // the directory on the share
-	DataDir string // a directory of this server's own; "" = none
+	DataDir string // a directory of this server's own; "" = the default one, NoDataDir = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
 	// Doors are further front ends, each on its own listener.
 	Doors   []Door
@@ -73,16 +73,14 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if opt.DataDir != "" {
-		if err := os.MkdirAll(opt.DataDir, 0o750); err != nil {
-			return fmt.Errorf("data directory: %w", err)
-		}
-	}
 	ports, err := listen(self, opt.Bind, opt.Doors)
 	if err != nil {
 		return err
 	}
 	defer ports.close()
+	if opt.DataDir, err = dataDir(opt.DataDir, c.ID, opt.Server, opt.Log); err != nil {
+		return err
+	}
 	for _, d := range opt.Doors {
 		opt.Log.Info().Str("front_end", d.Name).Str("address", d.Addr).Msg("listening")
 	}
