@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -148,6 +150,9 @@ func (o Options) complete() (Options, error) {
 		if e == "" || strings.ContainsAny(e, " ,") {
 			return o, fmt.Errorf("endpoint %q: use host:port, one to an element", e)
 		}
+		if err := checkEndpoint(e); err != nil {
+			return o, err
+		}
 	}
 	if o.ClientID != "" {
 		if err := o.ClientID.Validate(); err != nil {
@@ -183,6 +188,25 @@ func (o Options) complete() (Options, error) {
 	}
 	o.Holder = o.Holder.complete()
 	return o, nil
+}
+
+// checkEndpoint refuses what would be dialed in vain. Targets with a scheme are gRPC's business.
+func checkEndpoint(e string) error {
+	scheme, rest, found := strings.Cut(e, ":")
+	switch {
+	case scheme == "http" || scheme == "https":
+		return fmt.Errorf("endpoint %q: use host:port of the gRPC front end, without %s://", e, scheme)
+	case found && (strings.HasPrefix(rest, "/") || scheme == "unix" || scheme == "unix-abstract" || scheme == "dns"):
+		return nil
+	}
+	_, port, err := net.SplitHostPort(e)
+	if err != nil {
+		return fmt.Errorf("endpoint %q: use host:port, such as localhost:7601: %w", e, err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("endpoint %q: %q is no port: use host:port, such as localhost:7601", e, port)
+	}
+	return nil
 }
 
 func (h Holder) complete() Holder {

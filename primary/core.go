@@ -346,6 +346,9 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
 		c.answerAfter(x, d.Outcome, c.writingUnder(d.Outcome.Lock))
 	default:
+		if h := d.Outcome.Holder; h != nil && d.Outcome.Message == "" {
+			d.Outcome.Message = c.heldUntil(q.Lock, h.Token)
+		}
 		c.answer(x, c.estranged(q.Client, d.Outcome))
 	}
 }

@@ -64,7 +64,7 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 			t.Errorf("what is not written yet: %+v", r)
 		}
 		other := x.ok(acquire("c1", 4, "other", 0)).Token
-		x.ok(release("~c3", 1, "other", other))
+		x.ok(release("c3", 1, "other", other))
 		broken := x.ok(acquire("c1", 5, "broken", 0)).Token
 		x.ok(&locktable.Request{Op: locktable.OpBreak, Client: "op", ID: 1, Lock: "broken", Actor: "me", Reason: "it hangs"})
 		expired := x.ok(acquire("c1", 6, "expired", 0)).Token

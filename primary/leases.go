@@ -189,6 +189,16 @@ func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
 	return at
 }
 
+// heldUntil says for people how long a lock is held at least, unless it is given back.
+func (c *core) heldUntil(lock cluster.LockName, token cluster.Token) string {
+	l := c.table.Lease(lock, token)
+	if l == nil {
+		return ""
+	}
+	left := max(0, c.deadline(l)-c.now).Round(time.Millisecond)
+	return fmt.Sprintf("the lease of its holder ends in %v, unless it is renewed or given back before", left)
+}
+
 // hear notes that a client of the table has spoken. One that is not in the table
 // is noted with its next words behind its first record.
 func (c *core) hear(id cluster.ClientID) {

@@ -308,4 +308,138 @@ var frontMutants = []Mutant{
 		By:   unit("cmd/holdfast/cli", "^TestInitInsideAVolume$"),
 		Dies: `got`,
 	},
+	{
+		Name: "escapes-printed-raw", Also: "",
+		Rule: "what others say of themselves does nothing to a terminal (cli, print)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/output.go", `b.WriteString(visible(raw.String()))`, `b.WriteString(raw.String())`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
+		Dies: `none of text`,
+	},
+	{
+		Name: "holder-forges-a-line", Also: "",
+		Rule: "what a holder says of itself is no line of ours (cli, person)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/read.go", `		s += " " + oneLine(command)`, `		s += " " + command`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
+		Dies: `none of ours`,
+	},
+	{
+		Name: "errors-printed-raw", Also: "",
+		Rule: "an error tells others' words without escapes (cli, fail)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/output.go", `visible(err.Error())`, `err.Error()`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
+		Dies: `errors`,
+	},
+	{
+		Name: "half-a-surrogate", Also: "",
+		Rule: "half a character in JSON is refused (wire, WholeText)",
+		Edits: []Edit{
+			{"shared/wire/decode.go", `} else if !WholeText(raw) {`, `} else if false {`},
+		},
+		By:   unit("shared/wire", "^TestHalfACharacterIsRefused$"),
+		Dies: `<nil>`,
+	},
+	{
+		Name: "bytes-that-are-no-utf8", Also: "",
+		Rule: "bytes in JSON that are no UTF-8 are refused (wire, WholeText)",
+		Edits: []Edit{
+			{"shared/wire/text.go", `	if !utf8.Valid(raw) {
+		return false
+	}
+`, `	_ = utf8.Valid
+`},
+		},
+		By:   unit("shared/wire", "^TestHalfACharacterIsRefused$"),
+		Dies: `<nil>`,
+	},
+	{
+		Name: "endpoint-unchecked", Also: "",
+		Rule: "an endpoint that is no address is refused by New (clientlib, checkEndpoint)",
+		Edits: []Edit{
+			{"clientlib/options.go", `		if err := checkEndpoint(e); err != nil {`, `		if err := checkEndpoint(e); err != nil && e == "" {`},
+		},
+		By:   unit("clientlib", "^TestNewRefusesWhatIsNoAddress$"),
+	},
+	{
+		Name: "alive-though-gone", Also: "",
+		Rule: "why does not call alive who got a lock with a command (cli, whyAdvice)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/why.go", `case cluster.ClientID(l.Holder.Client).OneShot():`, `case cluster.ClientID(l.Holder.Client).Validate() != nil:`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestWhyOfWhatACommandGot$"),
+		Dies: `is alive`,
+	},
+	{
+		Name: "usage-error-as-text", Also: "",
+		Rule: "an error is JSON where JSON was asked for (cli, wantsJSON)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/cli.go", `		if wantsJSON(args) { //`, `		if len(args) == 0 { //`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestUsageErrorsInJSON$"),
+		Dies: `got`,
+	},
+	{
+		Name: "json-behind-the-dashes", Also: "",
+		Rule: "what stands behind -- is the command's own (cli, wantsJSON)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/cli.go", `		case arg == "--":
+			return false
+`, ``},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestUsageErrorsInJSON$"),
+		Dies: `got`,
+	},
+	{
+		Name: "down-is-degraded", Also: "",
+		Rule: "status of a cluster that nobody serves is 2 (cli, healthOf)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/health.go", `		if s.Role == "primary" {`, `		if s.Role == "primary" || s.Role == "fencing" {`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestHealth$"),
+		Dies: `a takeover`,
+	},
+	{
+		Name: "degraded-is-healthy", Also: "",
+		Rule: "status of a cluster that needs care is 1 (cli, healthOf)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/health.go", `} else if len(h.Reasons) == 0 {`, `} else if len(h.Reasons) < 2 {`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestHealth$"),
+		Dies: `code 0`,
+	},
+	{
+		Name: "warnings-need-no-care", Also: "",
+		Rule: "a server's warnings need care (cli, careNote)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/health.go", `append(notes, s.Volume.Warnings...)`, `notes`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestHealth$"),
+		Dies: `a warning|and why`,
+	},
+	{
+		Name: "mode-untold", Also: "",
+		Rule: "an acquire says how the lock is held (api, execute)",
+		Edits: []Edit{
+			{"primary/api/service.go", `		a.Mode = pb.Mode(q.Mode).Enum()
+	}
+	return a, nil`, `	}
+	return a, nil`},
+		},
+		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
+		Dies: `exclusive`,
+	},
+	{
+		Name: "held-for-how-long-untold", Also: "",
+		Rule: "a refusal says how long the lock is held (core, decide)",
+		Edits: []Edit{
+			{"primary/core.go", `d.Outcome.Message = c.heldUntil(q.Lock, h.Token)`, `_ = c.heldUntil(q.Lock, h.Token)`},
+		},
+		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
+		Dies: `held`,
+	},
 }

@@ -207,7 +207,7 @@ var wayMutants = []Mutant{
 		Name: "ws-half-a-character", Also: "",
 		Rule: "what is appended is what was sent: text that stands for no bytes is refused (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `		if !whole(f.raw) {`, `		if !whole(f.raw[:2]) {`},
+			{"primary/api/ws/message.go", `		if !wire.WholeText(f.raw) {`, `		if !wire.WholeText(f.raw[:2]) {`},
 		},
 		By: unit("primary/api/ws", "^TestAppendings$"),
 	},

@@ -470,3 +470,20 @@ func FuzzHTTPBodies(f *testing.F) {
 		}
 	})
 }
+
+// An acquire says how the lock is held, and a refusal how long it is at least.
+func TestAcquireSaysModeAndHowLong(t *testing.T) {
+	for _, h := range func() []*site { _, p, r, _ := pair(t); return []*site{p, r} }() {
+		if got := h.ok("/v1/acquire", `{"lock":"s","ttl":"30s","mode":"shared","client_id":"m","request_id":1}`); got.Mode != "shared" && !got.Repeat {
+			t.Errorf("shared: %+v", got)
+		}
+		got := h.ok("/v1/acquire", `{"lock":"x","ttl":"30s"}`)
+		if got.Mode != "exclusive" {
+			t.Errorf("exclusive: %+v", got)
+		}
+		if _, held := h.post("/v1/acquire", `{"lock":"x","ttl":"30s"}`); held.Status != "HELD" || !strings.Contains(held.Message, "ends in 30s") && !strings.Contains(held.Message, "ends in 29.") {
+			t.Errorf("held: %+v", held)
+		}
+		h.ok("/v1/release", fmt.Sprintf(`{"lock":"x","token":%d}`, got.Token))
+	}
+}

@@ -70,7 +70,11 @@ func (s *service) execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 	if out.Lock == "" {
 		out.Lock = q.Lock
 	}
-	return s.answer(&out), nil
+	a := s.answer(&out)
+	if q.Op == locktable.OpAcquire && out.Status == cluster.StatusOK && !out.Repeat { // a repeat may be downgraded by now
+		a.Mode = pb.Mode(q.Mode).Enum()
+	}
+	return a, nil
 }
 
 // own is execute for a request that may lack IDs: behind an acquire under made

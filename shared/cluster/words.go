@@ -193,7 +193,9 @@ func validatePath(what, s string, limit int) error {
 		return fmt.Errorf("%s is not valid UTF-8", what)
 	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || r == '\\' }):
 		return fmt.Errorf("%s %q holds a control character or a backslash", what, s)
-	case s[0] == '/' || path.Clean(s) != s || s == "." || s == ".." || strings.HasPrefix(s, "../"):
+	case s[0] == '/':
+		return fmt.Errorf("%s %q begins with a slash: use %q", what, s, strings.TrimLeft(s, "/"))
+	case path.Clean(s) != s || s == "." || s == ".." || strings.HasPrefix(s, "../"):
 		return fmt.Errorf("%s %q must be relative and clean: no leading or trailing slash, no empty part, no \".\" or \"..\"", what, s)
 	}
 	return nil

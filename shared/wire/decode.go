@@ -197,6 +197,8 @@ func (f field) setJSON(raw json.RawMessage) error {
 		var s *string
 		if json.Unmarshal(raw, &s) != nil || s == nil {
 			err = errors.New("use a string" + f.example())
+		} else if !WholeText(raw) {
+			err = errors.New("it holds half a character: use UTF-8, and both halves of a pair of surrogates")
 		} else {
 			err = f.setText(*s)
 		}

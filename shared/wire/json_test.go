@@ -243,3 +243,23 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Half a pair of surrogates, and bytes that are no UTF-8, stand for no text: a decoder makes
+// the same of all of them, and two locks would be one.
+func TestHalfACharacterIsRefused(t *testing.T) {
+	for text, good := range map[string]bool{
+		`"a"`: true, `"\ud83d\ude00"`: true, `"\u00e4"`: true, "\"\u00e4\"": true, `"\\ud800"`: true,
+		`"\ud800"`: false, `"\udbff"`: false, `"\udc00x"`: false, `"x\ud83d\u0041"`: false, `"\ud83d\ud83d"`: false, "\"\xff\"": false, "\"\xed\xa0\x80\"": false,
+	} {
+		for _, field := range []string{"lock", "metadata"} {
+			q := &pb.AcquireRequest{}
+			err := wire.Decode([]byte(`{"ttl":"1s","`+field+`":`+text+`}`), q)
+			if (err == nil) != good {
+				t.Errorf("%s %s: %v", field, text, err)
+			}
+		}
+		if wire.Decode([]byte(`{"holder":{"command":`+text+`}}`), &pb.AcquireRequest{}) == nil != good {
+			t.Errorf("within an object: %s", text)
+		}
+	}
+}

@@ -49,7 +49,7 @@ type VolumeBody struct {
 	Network    bool       `json:"network"`
 	Path       string     `json:"path"`
 	CheckAge   string     `json:"check_age"`
-	FreeBytes  int64      `json:"free_bytes"`
+	FreeBytes  *int64     `json:"free_bytes"` // null where it is not known
 	Full       bool       `json:"full"`
 	Warnings   []string   `json:"warnings"`
 	Canary     CanaryBody `json:"canary"`
@@ -90,7 +90,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 			GRPC: s.GetGrpc(), HTTP: s.GetHttp(), Peer: s.GetPeer(),
 			Volume: VolumeBody{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: duration(v.GetCheckAgeMs()),
-				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),
+				FreeBytes: knownBytes(v.GetFreeBytes()), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),
 				Canary: canaryBodyOf(v.GetCanary()),
 			},
 			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(), Unwaited: s.GetUnwaited(),
@@ -104,6 +104,13 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		}
 	}
 	return b
+}
+
+func knownBytes(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 func canaryBodyOf(c *pb.CanaryStatus) CanaryBody {

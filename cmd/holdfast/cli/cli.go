@@ -72,8 +72,27 @@ func Main(args []string, w World) int {
 	}
 	if !a.ran { // cobra has no type for its errors
 		err = &usageError{err.Error()}
+		if wantsJSON(args) { // the mistake may stand before it
+			a.format = formatJSON
+		}
 	}
 	return a.fail(err)
+}
+
+// wantsJSON says that a command line that was not understood asks for JSON.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		name, value, given := strings.Cut(arg, "=")
+		switch {
+		case arg == "--":
+			return false
+		case arg == "-ojson", (name == "-o" || name == "--output") && given && value == formatJSON:
+			return true
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && args[i+1] == formatJSON:
+			return true
+		}
+	}
+	return false
 }
 
 // mark notes when a command begins.

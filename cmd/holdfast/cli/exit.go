@@ -116,7 +116,7 @@ func (a *app) advice(err error) string {
 		if a.command == "break" {
 			return "see who holds it, and under which token, with holdfast show LOCK"
 		}
-		return "the lock is not yours any more: acquire it again and begin anew"
+		return "see who holds it, and under which token, with holdfast show LOCK; if the token was yours, the lock was lost: acquire it again and begin anew"
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:
 		return "no server takes requests now: see holdfast status, and try again"
 	case cluster.StatusStorageUnavailable:

@@ -180,9 +180,9 @@ func endText(g *wire.PastBody) string {
 	s := g.Why
 	switch {
 	case g.Why == "released_by_other":
-		s = "released by " + g.Actor
+		s = "released by " + oneLine(g.Actor)
 	case g.Why == "broken":
-		s = fmt.Sprintf("broken by %s: %q", g.Actor, g.Reason)
+		s = fmt.Sprintf("broken by %s: %q", oneLine(g.Actor), g.Reason)
 	case g.Reason != "":
 		s += " (" + g.Reason + ")"
 	}

@@ -209,7 +209,7 @@ command returns at once. A failover counts the grace anew; asking again replaces
 				}
 				return a.answer(r, func(w io.Writer) {
 					if grace > 0 {
-						fmt.Fprintf(w, "%s: its holder is asked to let go, and is broken in %v\n", args[0], grace)
+						fmt.Fprintf(w, "%s: its holder is asked to let go; the lock is taken from it in %v, unless it was given back by then\n", args[0], grace)
 						return
 					}
 					fmt.Fprintf(w, "%s: broken\n", args[0])

@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -29,13 +32,38 @@ func (a *app) print(v any, text func(io.Writer)) error {
 			return err
 		}
 	} else {
-		text(&b)
+		var raw bytes.Buffer
+		text(&raw)
+		b.WriteString(visible(raw.String()))
 	}
 	if _, err := a.Stdout.Write(b.Bytes()); err != nil {
 		return &untoldError{err}
 	}
 	return nil
 }
+
+// visible makes what others say of themselves harmless to a terminal: control characters, and
+// what turns the direction of text, stand there as one would type them.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, unseen) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unseen(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// unseen says that a rune is no text and no end of a line.
+func unseen(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) }
+
+// oneLine is visible for what must not look like lines of ours.
+func oneLine(s string) string { return strings.ReplaceAll(visible(s), "\n", `\n`) }
 
 // untoldError is a result that could not be written: what was asked for was done.
 type untoldError struct{ err error }
@@ -101,9 +129,9 @@ func (a *app) fail(err error) int {
 		writeJSON(to, f) //nolint:errcheck // there is nowhere else to say it
 		return code
 	}
-	fmt.Fprintf(a.Stderr, "holdfast: %v\n", err)
+	fmt.Fprintf(a.Stderr, "holdfast: %s\n", visible(err.Error()))
 	if e, ok := errors.AsType[*wire.Error](err); ok && e.Holder != nil {
-		fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s under token %d, %d waiting\n", e.Lock, holderText(e.Holder), e.Holder.Token, e.QueueLength)
+		fmt.Fprintf(a.Stderr, "holdfast: %s is held by %s under token %d, %d waiting\n", e.Lock, visible(holderText(e.Holder)), e.Holder.Token, e.QueueLength)
 	}
 	if tip := a.advice(err); tip != "" {
 		fmt.Fprintf(a.Stderr, "holdfast: %s\n", tip)

@@ -94,10 +94,10 @@ func holderText(h *wire.Holder) string {
 func person(client, host string, pid int64, command string) string {
 	s := client
 	if command != "" {
-		s += " " + command
+		s += " " + oneLine(command)
 	}
 	if host != "" {
-		s += fmt.Sprintf(" (pid %d on %s)", pid, host)
+		s += fmt.Sprintf(" (pid %d on %s)", pid, oneLine(host))
 	}
 	return s
 }
@@ -189,7 +189,7 @@ func sharersText(w io.Writer, l *wire.LockBody) {
 // askText says that a holder is asked to let go.
 func askText(w io.Writer, a *wire.AskBody) {
 	if a != nil {
-		fmt.Fprintf(w, "  asked to let go by %s: %q; broken in %s\n", a.Actor, a.Reason, cmp.Or(a.Remaining, "an unknown time"))
+		fmt.Fprintf(w, "  asked to let go by %s: %q; broken in %s\n", oneLine(a.Actor), a.Reason, cmp.Or(a.Remaining, "an unknown time"))
 	}
 }
 

@@ -20,9 +20,13 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the servers, and who is primary", Args: cobra.NoArgs,
+		Use: "status", Short: "Show the servers, who is primary, and what needs care", Args: cobra.NoArgs,
+		Long: `Show the servers, who is primary, and what needs care.
+
+Exit codes, for monitors: 0 all is well; 1 degraded: the cluster serves, but a server, the
+volume's space or a replica needs care; 2 nobody serves. In JSON the same is health, and why is reasons.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+			err := a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
 					return s.Status(ctx, &pb.StatusRequest{})
 				})
@@ -31,8 +35,17 @@ func (a *app) statusCommand() *cobra.Command {
 				}
 				askEach(ctx, r)
 				b := wire.StatusBodyOf(r)
-				return a.print(b, func(w io.Writer) { statusText(w, &b) })
+				h := healthOf(&b)
+				a.code = h.code
+				return a.print(struct {
+					wire.StatusBody
+					health
+				}{b, h}, func(w io.Writer) { statusText(w, &b); healthText(w, &h) })
 			})
+			if err != nil && exitCode(err) == exitUnavailable {
+				return &conflictError{err, downCode}
+			}
+			return err
 		},
 	}
 }
@@ -105,15 +118,28 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 		}
 	})
 	if t := b.Table; t != nil {
-		fmt.Fprintf(w, "%d locks, %d held, %d waiting, %d files, %d quarantined, %d clients, %d leases not heard in this reign\n",
-			t.Locks, t.Held, t.Waiting, t.Files, t.Quarantined, t.Clients, t.Unheard)
-	}
-	if text := majorityText(b); text != "" {
-		fmt.Fprintln(w, text)
+		fmt.Fprintf(w, "%s, %d held, %d waiting, %s, %d quarantined, %s%s\n",
+			counted(t.Locks, "lock"), t.Held, t.Waiting, counted(t.Files, "file"), t.Quarantined, counted(t.Clients, "client"), unheardText(t.Unheard))
 	}
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
+}
+
+// counted is a number of things.
+func counted(n uint64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// unheardText says that holders were not heard since a failover, if there are such.
+func unheardText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return ", " + counted(n, "lease") + " not heard in this reign"
 }
 
 func pidText(pid int64) string {
@@ -124,24 +150,11 @@ func pidText(pid int64) string {
 }
 
 func serverNote(s *wire.ServerBody) string {
-	var notes []string
-	switch {
-	case s.Conflict:
-		notes = append(notes, "TWO PROCESSES USE THIS ID")
-	case s.Role == "unreachable":
-		notes = append(notes, "does not answer")
-	case s.Unwaited:
-		notes = append(notes, "answers do not wait for it: it was silent")
-	case s.Role == "replica" && !s.Able:
-		notes = append(notes, "could not take over now")
-	}
-	if s.Volume.Full {
-		notes = append(notes, "VOLUME FULL")
-	}
+	note := careNote(s)
 	if k := s.Volume.Canary; k.StaleReads > 0 {
-		notes = append(notes, fmt.Sprintf("plain reads were up to %s old", k.MaxLag))
+		note = strings.TrimPrefix(fmt.Sprintf("%s; plain reads were up to %s old", note, k.MaxLag), "; ")
 	}
-	return strings.Join(append(notes, s.Volume.Warnings...), "; ")
+	return note
 }
 
 // majorityText says that too few servers live for a primary, "" if that is not so.

@@ -6,19 +6,71 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // Without a majority there is no primary, and that is the reason to tell.
 func TestStatusWithoutAMajority(t *testing.T) {
 	b := wire.StatusBody{ServerID: 3, Servers: []wire.ServerBody{{ID: 1, Role: "unreachable"}, {ID: 2, Role: "unreachable"}, {ID: 3, Role: "replica", Reachable: true}}}
 	var text strings.Builder
-	statusText(&text, &b)
+	h := healthOf(&b)
+	healthText(&text, &h)
 	if want := "no majority: 1 of 3 servers live, and a primary needs 2"; !strings.Contains(text.String(), want) {
 		t.Errorf("got %s, want %s", &text, want)
 	}
 	b.Servers[1].Reachable = true
 	if got := majorityText(&b); got != "" {
 		t.Errorf("with two of three: %s", got)
+	}
+}
+
+// A monitor goes by the exit code: what is down, what needs care, and nothing else.
+func TestHealth(t *testing.T) {
+	sound := func() *wire.StatusBody {
+		return &wire.StatusBody{Servers: []wire.ServerBody{
+			{ID: 1, Role: "primary", Reachable: true, Able: true}, {ID: 2, Role: "replica", Reachable: true, Able: true},
+			{ID: 3, Role: "replica", Reachable: true, Able: true, Volume: wire.VolumeBody{Canary: wire.CanaryBody{StaleReads: 7}}},
+		}}
+	}
+	for what, x := range map[string]struct {
+		harm func(*wire.StatusBody)
+		code int
+		says string
+	}{
+		"nothing":          {func(*wire.StatusBody) {}, 0, ""},
+		"a dead replica":   {func(b *wire.StatusBody) { b.Servers[1].Role, b.Servers[1].Reachable = "unreachable", false }, 1, "server 2: does not answer"},
+		"a replica":        {func(b *wire.StatusBody) { b.Servers[2].Able = false }, 1, "server 3: could not take over"},
+		"a silent replica": {func(b *wire.StatusBody) { b.Servers[2].Unwaited = true }, 1, "silent"},
+		"two of one ID":    {func(b *wire.StatusBody) { b.Servers[0].Conflict = true }, 1, "TWO PROCESSES"},
+		"no space":         {func(b *wire.StatusBody) { b.Servers[0].Volume.Full = true }, 1, "FULL"},
+		"a warning":        {func(b *wire.StatusBody) { b.Servers[0].Volume.Warnings = []string{"appends wait"} }, 1, "server 1: appends wait"},
+		"nobody":           {func(b *wire.StatusBody) { b.Servers[0].Role = "replica" }, 2, ""},
+		"a takeover":       {func(b *wire.StatusBody) { b.Servers[0].Role = "fencing" }, 2, ""},
+		"nobody, and why": {func(b *wire.StatusBody) {
+			b.Servers[0].Role, b.Servers[1].Volume.Warnings = "replica", []string{"it cannot reign: set back"}
+		}, 2, "server 2: it cannot reign: set back"},
+		"a named dead one": {func(b *wire.StatusBody) { b.Primary, b.Servers[0].Role = &wire.Primary{ID: 1}, "unreachable" }, 2, "server 1: does not answer"},
+	} {
+		b := sound()
+		x.harm(b)
+		h := healthOf(b)
+		var text strings.Builder
+		healthText(&text, &h)
+		if h.code != x.code || !strings.Contains(text.String(), x.says) || (h.code == 0) != (text.Len() == 0) {
+			t.Errorf("%s: code %d, %q", what, h.code, &text)
+		}
+	}
+}
+
+// What a command got and left is renewed by nobody: its holder is not "alive".
+func TestWhyOfWhatACommandGot(t *testing.T) {
+	for client, want := range map[string]string{"@9": "its holder is alive", "~7A": "nothing renews it", "cli-7A": "nothing renews it"} {
+		l := wire.LockBody{Lock: "l", Token: 7, Remaining: "20s", Heard: true, Holder: &wire.Holder{Client: cluster.ClientID(client)}}
+		got := whyAdvice(&l, &pb.Lock{Grant: &pb.Grant{Token: 7, TtlMs: 30_000, RemainingMs: 20_000}})
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s", client, got)
+		}
 	}
 }

@@ -170,7 +170,7 @@ func (w *watching) tell(e *clientlib.Event) error {
 	case e.Kind == clientlib.EventBookmark:
 		fmt.Fprintf(w.out, "-- everything was told up to LSN %d\n", e.LSN)
 	default:
-		fmt.Fprintf(w.out, "%s  %d  %-12s  %s  %s\n", e.Time.Format("15:04:05.000"), e.LSN, e.Kind, cmp.Or(string(e.Lock), "-"), eventText(e))
+		fmt.Fprintf(w.out, "%s  %d  %-12s  %s  %s\n", e.Time.Format("15:04:05.000"), e.LSN, e.Kind, cmp.Or(string(e.Lock), "-"), oneLine(eventText(e)))
 	}
 	return w.out.Flush()
 }
@@ -207,7 +207,7 @@ func resetText(w io.Writer, e *clientlib.Event) {
 		case l.FileCount > 1:
 			words = append(words, fmt.Sprintf("%d files", l.FileCount))
 		}
-		fmt.Fprintf(w, "%-12s  %d  %-12s  %s  %s\n", "-", l.LSN, is, l.Name, strings.Join(words, ", "))
+		fmt.Fprintf(w, "%-12s  %d  %-12s  %s  %s\n", "-", l.LSN, is, l.Name, oneLine(strings.Join(words, ", ")))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -103,6 +104,8 @@ func whyAdvice(l *wire.LockBody, from *pb.Lock) string {
 		return fmt.Sprintf("its holder's client was not heard since the failover: the lease ends in %v, unless it comes back; to end it now: %s", left, end)
 	case silent > left:
 		return fmt.Sprintf("its holder's client was not heard for %v: the lease ends in %v, unless it comes back; to end it now: %s", silent, left, end)
+	case cluster.ClientID(l.Holder.Client).OneShot():
+		return fmt.Sprintf("it was gotten by a command or a call that has ended, and nothing renews it by itself: the lease ends in %v, unless somebody renews or uses token %d; to end it now: %s", left, l.Token, end)
 	case l.QueueLength > 0:
 		return fmt.Sprintf("its holder is alive, it was heard %v ago: talk to it, or ask it to let go: %s --grace 1m", silent, end)
 	default:

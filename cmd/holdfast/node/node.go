@@ -88,6 +88,7 @@ type Node struct {
 		highest  cluster.Epoch
 		known    replica.Known // what was committed, see known.go
 		beat     uint64        // the last value of this server's canary
+		trouble  string        // why its last try to reign failed, "" if it did not
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -230,9 +231,37 @@ func (n *Node) roles(ctx context.Context) error {
 		if primary.Refused(err) {
 			err = fmt.Errorf("%w: %w", election.ErrNeedsOperator, err)
 		}
+		n.tellTrouble(err)
 		n.elector.Done(err, time.Since(began))
 		poke(n.prepare)
 	}
+}
+
+// tellTrouble has status and the log say why this server does not reign.
+func (n *Node) tellTrouble(err error) {
+	trouble, level := "", zerolog.WarnLevel
+	switch {
+	case err == nil, errors.Is(err, election.ErrYield), errors.Is(err, volume.ErrOvertaken), errors.Is(err, volume.ErrFenced):
+		level = zerolog.DebugLevel // somebody else reigns, or is about to
+	case errors.Is(err, election.ErrNeedsOperator):
+		trouble, level = "it cannot reign, and needs an operator: "+err.Error(), zerolog.ErrorLevel
+	default:
+		trouble = "its last reign ended: " + err.Error()
+	}
+	n.opt.Log.WithLevel(level).Err(err).Msg("this server does not reign")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mu.trouble = trouble
+}
+
+// reignTrouble is why this server does not reign, where nobody does.
+func (n *Node) reignTrouble() string {
+	if _, _, known := n.Primary(); known {
+		return ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.trouble
 }
 
 // reign is one claim and what becomes of it.

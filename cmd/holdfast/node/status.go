@@ -41,6 +41,9 @@ func (n *Node) Status() api.ClusterStatus {
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
+	if why := n.reignTrouble(); why != "" {
+		me.Warnings = append(me.Warnings, why)
+	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
 		me.Full = p.Full()

@@ -11,9 +11,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -184,7 +182,7 @@ func (m *message) appending() (url.Values, []byte, error) {
 		if f.raw[0] != '"' || data != nil {
 			return nil, nil, wire.Invalid(`give one of "data" and "data_base64", a string`)
 		}
-		if !whole(f.raw) {
+		if !wire.WholeText(f.raw) {
 			return nil, nil, wire.Invalid(fmt.Sprintf(`field %q holds half a character: use "data_base64" for what is no text`, f.name))
 		}
 		data = []byte(s)
@@ -196,40 +194,6 @@ func (m *message) appending() (url.Values, []byte, error) {
 		}
 	}
 	return query, data, nil
-}
-
-// whole says that a JSON string escapes no half of a pair of UTF-16 surrogates. It stands
-// for no bytes, and a decoder puts others in its place.
-func whole(raw json.RawMessage) bool {
-	for i := 0; i < len(raw)-1; i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		if i++; raw[i] != 'u' {
-			continue
-		}
-		r := escaped(raw[i-1:])
-		if i += 4; !utf16.IsSurrogate(r) {
-			continue
-		}
-		if utf16.DecodeRune(r, escaped(raw[i+1:])) == utf8.RuneError {
-			return false
-		}
-		i += 6
-	}
-	return true
-}
-
-// escaped is the code unit that raw begins with as \uXXXX, 0 if it does not.
-func escaped(raw []byte) rune {
-	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
-		return 0
-	}
-	n, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
-	if err != nil {
-		return 0
-	}
-	return rune(n)
 }
 
 // greeting is a hello.

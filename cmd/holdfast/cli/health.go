@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// The exit codes of status, for monitors.
+const (
+	healthyCode  = 0
+	degradedCode = 1 // it serves, and something needs care
+	downCode     = 2 // nobody serves
+)
+
+// health is what a status comes to.
+type health struct {
+	code    int
+	Health  string   `json:"health"`  // healthy, degraded or down
+	Reasons []string `json:"reasons"` // why it is not healthy
+}
+
+// healthOf judges what the servers say of themselves.
+func healthOf(b *wire.StatusBody) health {
+	h := health{code: downCode, Health: "down", Reasons: []string{}}
+	for i := range b.Servers {
+		s := &b.Servers[i]
+		if s.Role == "primary" {
+			h.code, h.Health = degradedCode, "degraded"
+		}
+		if note := careNote(s); note != "" {
+			h.Reasons = append(h.Reasons, fmt.Sprintf("server %d: %s", s.ID, note))
+		}
+	}
+	if h.code == downCode {
+		if text := majorityText(b); text != "" {
+			h.Reasons = append(h.Reasons, text)
+		}
+	} else if len(h.Reasons) == 0 {
+		h.code, h.Health = healthyCode, "healthy"
+	}
+	return h
+}
+
+// careNote is what is wrong with a server, "" if nothing is.
+func careNote(s *wire.ServerBody) string {
+	var notes []string
+	switch {
+	case s.Conflict:
+		notes = append(notes, "TWO PROCESSES USE THIS ID")
+	case s.Role == "unreachable":
+		notes = append(notes, "does not answer")
+	case s.Unwaited:
+		notes = append(notes, "answers do not wait for it: it was silent")
+	case s.Role == "replica" && !s.Able:
+		notes = append(notes, "could not take over now")
+	}
+	if s.Volume.Full {
+		notes = append(notes, "VOLUME FULL")
+	}
+	return strings.Join(append(notes, s.Volume.Warnings...), "; ")
+}
+
+// healthText says in one line each what needs care; nothing of a healthy cluster.
+func healthText(w io.Writer, h *health) {
+	switch h.code {
+	case degradedCode:
+		fmt.Fprintln(w, "degraded: the cluster serves, and needs care:")
+	case downCode:
+		fmt.Fprintln(w, "down: no server serves:")
+	}
+	for _, r := range h.Reasons {
+		fmt.Fprintf(w, "  %s\n", r)
+	}
+}
