@@ -210,7 +210,7 @@ var frontMutants = []Mutant{
 		Name: "passed-on-unheard", Also: "",
 		Rule: "a call that means it uses another client's token (api, passedOn)",
 		Edits: []Edit{
-			{"primary/api/grpc.go", ` || len(metadata.ValueFromIncomingContext(ctx, wire.PassedOnKey)) > 0`, ``},
+			{"primary/api/grpc.go", `wire.PassedOnKey)) > 0`, `wire.PassedOnKey)) > 1`},
 		},
 		By:   unit("primary/api", "^TestTokenIsItsClientsOverGRPC$"),
 		Dies: `passed on true`,
