@@ -143,7 +143,7 @@ var bindingMutants = []Mutant{
 		Name: "recover-inode-numbers-collide",
 		Rule: "a file that a recovery keeps may have the inode number that the log has for another file (package volume, builder.checkFiles)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && b.taken[0]`},
+			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && state.Inode == 0 && b.taken[state.Inode]`},
 		},
 		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
 		Dies: `comes twice`,

@@ -230,7 +230,7 @@ var offlineMutants = []Mutant{
 		Name: "fsck-only-checkpoint-uncompared", Also: "",
 		Rule: "fsck replays from the log's beginning where it is there",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && err == nil {`},
+			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (whole || err == nil) {`},
 		},
 		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `the_only_one`,
 	},
