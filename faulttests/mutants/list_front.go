@@ -288,8 +288,8 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/cli/client.go", `		a.forget(ctx, c)
 `, ``},
 		},
-		By:   unit("cmd/holdfast", "^TestCommandsLeaveNothingBehind$"),
-		Dies: `rounds`,
+		By:   unit("cmd/holdfast/cli", "^TestOneShotsAreForgotten$"),
+		Dies: `want cli- forgotten|want ~, cli-`,
 	},
 	{
 		Name: "no-data-dir-by-default", Also: "",
@@ -441,5 +441,28 @@ var frontMutants = []Mutant{
 		},
 		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
 		Dies: `held`,
+	},
+	{
+		Name: "taker-remembered", Also: "",
+		Rule: "who gets a lock for one command is remembered no longer than it holds it (cli, taker)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/client.go", `client: "~" + rand.Text()`, `client: "cli-" + rand.Text()`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestOneShotsAreForgotten$"),
+		Dies: `holdfast acquire a:|append a log:`,
+	},
+	{
+		Name: "named-client-forgotten", Also: "",
+		Rule: "a client that the user named is not forgotten (cli, identify)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/client.go", `		id = a.drawn()
+	}
+`, `		id = a.drawn()
+	}
+	a.oneShots = append(a.oneShots, id.client)
+`},
+		},
+		By:   unit("cmd/holdfast/cli", "^TestOneShotsAreForgotten$"),
+		Dies: `me`,
 	},
 }
