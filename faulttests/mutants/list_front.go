@@ -465,4 +465,29 @@ var frontMutants = []Mutant{
 		By:   unit("cmd/holdfast/cli", "^TestOneShotsAreForgotten$"),
 		Dies: `me`,
 	},
+	{
+		Name: "clients-take-all-descriptors", Also: "",
+		Rule: "clients' connections leave descriptors for the volume (serve, connections)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/room.go", `return max(1, descriptors-reserve)`, `return max(1, descriptors+0*reserve)`},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsLeaveDescriptors$"),
+		Dies: `for clients`,
+	},
+	{
+		Name: "connections-unbounded", Also: "",
+		Rule: "whoever comes when there is no room is refused (serve, Accept)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/room.go", `if b.room.free.Add(-1) >= 0 {`, `if b.room.free.Add(-1) >= 0 || c != nil {`},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+	},
+	{
+		Name: "closed-twice-is-two", Also: "",
+		Rule: "a connection makes room once (serve, count)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/room.go", `once.Do(func() { r.free.Add(1) })`, `once.Do(func() {}); r.free.Add(1)`},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+	},
 }

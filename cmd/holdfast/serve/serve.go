@@ -112,11 +112,12 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 			ended <- struct{}{}
 		}()
 	}
+	clients := newRoom(log)
 	serve("peer", func() error { return f.peer.Serve(p.peer) })
-	serve("gRPC", func() error { return f.grpc.Serve(p.grpc) })
-	serve("HTTP", func() error { return f.http.Serve(p.http) })
+	serve("gRPC", func() error { return f.grpc.Serve(clients.listener(p.grpc)) })
+	serve("HTTP", func() error { return f.http.Serve(clients.listener(p.http)) })
 	for i, d := range f.doors {
-		serve(f.names[i], func() error { return d.Serve(p.doors[i]) })
+		serve(f.names[i], func() error { return d.Serve(clients.listener(p.doors[i])) })
 	}
 	err := n.Run(ctx)
 	stopped := make(chan struct{})

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// leastReserve and mostReserve bound how many descriptors are kept for the volume, the
+	// other servers and forwards: a server that cannot open its own files is deposed.
+	leastReserve = 48
+	mostReserve  = 4096
+	// refusedEvery is how often it is said that connections are refused.
+	refusedEvery = time.Minute
+)
+
+// room is how many connections of clients there may be at once, on all listeners together.
+type room struct {
+	free atomic.Int64
+	log  zerolog.Logger
+
+	mu struct {
+		sync.Mutex
+		refused int
+		said    time.Time
+	}
+}
+
+// newRoom leaves a part of the process's descriptors to everything else.
+func newRoom(log zerolog.Logger) *room {
+	r := &room{log: log}
+	most := uint64(1 << 20)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
+		most = min(most, limit.Cur)
+	}
+	r.free.Store(connections(int64(most)))
+	return r
+}
+
+// connections is how many of so many descriptors clients may have.
+func connections(descriptors int64) int64 {
+	reserve := min(max(leastReserve, descriptors/4), mostReserve)
+	return max(1, descriptors-reserve)
+}
+
+// listener hands out connections while there is room, and closes the others at once.
+func (r *room) listener(l net.Listener) net.Listener { return &bounded{l, r} }
+
+type bounded struct {
+	net.Listener
+	room *room
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if b.room.free.Add(-1) >= 0 {
+			return b.room.count(c), nil
+		}
+		b.room.free.Add(1)
+		b.room.refuse(c)
+	}
+}
+
+// refuse closes a connection, and says so now and then.
+func (r *room) refuse(c net.Conn) {
+	defer c.Close() //nolint:errcheck // nothing was said on it
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.refused++; time.Since(r.mu.said) < refusedEvery {
+		return
+	}
+	r.log.Warn().Int("refused", r.mu.refused).Str("from", c.RemoteAddr().String()).
+		Msg("too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
+	r.mu.refused, r.mu.said = 0, time.Now()
+}
+
+// count gives the room of a connection back when it is closed.
+func (r *room) count(c net.Conn) net.Conn {
+	var once sync.Once
+	end := func() { once.Do(func() { r.free.Add(1) }) }
+	if tcp, ok := c.(*net.TCPConn); ok {
+		return &countedTCP{tcp, end}
+	}
+	return &counted{c, end}
+}
+
+type counted struct {
+	net.Conn
+	end func()
+}
+
+func (c *counted) Close() error { defer c.end(); return c.Conn.Close() }
+
+// countedTCP has what else a TCP connection can, such as to be closed by half.
+type countedTCP struct {
+	*net.TCPConn
+	end func()
+}
+
+func (c *countedTCP) Close() error { defer c.end(); return c.TCPConn.Close() }
