@@ -59,26 +59,31 @@ func (n *Node) learnLocked(p *primary.Primary) {
 	}
 }
 
-// remember keeps what this server knows in its data directory, and once more in the end.
+// remember keeps what this server knows in its data directory.
 func (n *Node) remember(ctx context.Context) error {
 	t := time.NewTicker(knownEvery)
 	defer t.Stop()
 	var kept replica.Known
 	for {
-		over := ctx.Err() != nil
-		if now := n.knows(); now != kept && now.LSN > 0 {
-			if err := now.Write(n.opt.DataDir); err != nil {
-				n.opt.Log.Warn().Err(err).Msg("data directory")
-			} else {
-				kept = now
-			}
-		}
-		if over {
-			return context.Cause(ctx)
+		if now := n.knows(); now != kept && n.keepKnown(now) {
+			kept = now
 		}
 		select {
 		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-t.C:
 		}
 	}
+}
+
+// keepKnown writes what this server knows, if it knows anything.
+func (n *Node) keepKnown(k replica.Known) bool {
+	if k.LSN == 0 {
+		return false
+	}
+	err := k.Write(n.opt.DataDir)
+	if err != nil {
+		n.opt.Log.Warn().Err(err).Msg("data directory")
+	}
+	return err == nil
 }

@@ -171,6 +171,9 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	})
 	err := g.Wait()
+	if n.opt.DataDir != "" {
+		n.keepKnown(n.knows()) // only now the last reign has told how far it came
+	}
 	if p := n.takePrepared(); p != nil {
 		err = errors.Join(err, p.Discard())
 	}
