@@ -79,7 +79,27 @@ func newSite(t *testing.T, patience time.Duration) *site {
 		}
 	})
 	awaitReady(t, ctx, base+100)
+	s.awaitHealthy(t)
 	return s
+}
+
+// awaitHealthy polls until status has nothing to complain of: with another code than 0 it
+// would end a script.
+func (s *site) awaitHealthy(t *testing.T) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := s.shell("holdfast status")
+		if err == nil {
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			t.Fatalf("the servers are not healthy: %v\n%s", context.Cause(s.ctx), out)
+		case <-tick.C:
+		}
+	}
 }
 
 // shell runs a script as it is written, but for where the servers listen and, as

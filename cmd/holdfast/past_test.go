@@ -137,7 +137,7 @@ func (w *world) deadVolume(token string) {
 	for _, s := range w.servers {
 		_ = syscall.Kill(s.PID, syscall.SIGKILL) // one is gone already
 	}
-	await(t, "the end of all servers", func() bool { return w.try("", "status", "--timeout", "100ms").code == 4 })
+	await(t, "the end of all servers", func() bool { return w.try("", "status", "--timeout", "100ms").code == 2 })
 	before := contents(t, w.dir)
 	if r := w.try("", "show", "a/b", "--volume", w.dir); r.code != 0 || !strings.Contains(r.out, "token "+token) || !strings.Contains(r.errs, "without a server") || !strings.Contains(r.errs, "last sign of life") {
 		t.Errorf("without servers: %+v", r)
