@@ -111,7 +111,7 @@ func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName,
 	if o.Wait != 0 {
 		ask.wait = waiting
 	}
-	a, err := c.change(ctx, ask,
+	a, finish, err := c.begun(ctx, ask,
 		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 			sent, who = c.opt.Clock.Now(), r.client
 			return s.Acquire(ctx, &pb.AcquireRequest{
@@ -120,8 +120,11 @@ func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName,
 				MaxHoldMs: o.MaxHold.Milliseconds(), Heartbeat: o.Heartbeat, Mode: modeOf(o.Shared),
 			})
 		})
+	defer finish()
 	if err != nil {
-		return nil, heldError(lock, err)
+		err = heldError(lock, err)
+		c.beware(ctx, from, err)
+		return nil, err
 	}
 	l := newLock(c, lock, cluster.Token(a.GetToken()), cluster.Epoch(a.GetEpoch()))
 	l.from, l.owner, l.heartbeat = from, cluster.ClientID(who), o.Heartbeat
@@ -159,11 +162,11 @@ func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	if who := l.from.current(); who != nil && who.id == l.owner && !refused(why) {
 		c.keep.released(l)
 		l.from.stay()
-		c.keep.expect(l.name, l.from, 0)
+		left := c.keep.leave(l.token)
 		c.detach(ctx, func(ctx context.Context) {
 			defer close(gone)
 			defer l.from.leave()
-			defer c.keep.unexpect(l.name, l.from, 0)
+			defer left()
 			c.letGo(ctx, who, l.name, l.token)
 		})
 	} else {
@@ -178,6 +181,22 @@ func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	case <-ctx.Done():
 	}
 	return fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
+}
+
+// beware looks, when this very client is in its own way, whether anybody here knows that
+// grant: it may be left over from a process of the same name, or a release that came to
+// nothing. Then it is let go.
+func (c *Client) beware(ctx context.Context, from *seat, err error) {
+	held, ok := errors.AsType[*HeldError](err)
+	who := from.current()
+	if !ok || held.Holder == nil || who == nil || held.Holder.Client != who.id || len(c.keep.held(held.Lock, held.Holder.Token)) > 0 {
+		return
+	}
+	c.detach(ctx, func(context.Context) {
+		if err := c.keep.keepAlive(from, who); err != nil {
+			c.opt.Log.Warn("a lock that this client holds without knowing it ends with its lease", "lock", held.Lock, "token", held.Holder.Token, "error", err)
+		}
+	})
 }
 
 // heldError makes a refusal a *HeldError if that is what it is.

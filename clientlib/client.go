@@ -169,19 +169,28 @@ type order struct {
 	from  *seat
 	wait  patience
 	after giveUp
+	token cluster.Token // that it gives back; 0 = none
 }
 
-// change does a request that changes something. A refusal is an error. The
-// request's ID is chosen here, once.
+// change does a request that changes something. A refusal is an error.
 func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, error) {
+	a, finish, err := c.begun(ctx, o, send)
+	finish()
+	return a, err
+}
+
+// begun is change for who still has to see to what the request got: until finish it is
+// open. The request's ID is chosen here, once.
+func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer, finish func(), err error) {
+	finish = func() {}
 	for {
 		who, err := o.from.identify(ctx)
 		if err != nil {
-			return nil, err
+			return nil, finish, err
 		}
 		id, err := who.take(ctx, o.wait)
 		if err != nil {
-			return nil, (&call{op: o.op, lock: o.lock}).fail(err)
+			return nil, finish, (&call{op: o.op, lock: o.lock}).fail(err)
 		}
 		k := &call{op: o.op, lock: o.lock, who: who, id: id, waits: o.wait == waiting}
 		a, err := c.send(ctx, k, send)
@@ -192,18 +201,17 @@ func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, 
 			o.from.forget(who)
 			continue
 		}
-		finish := err != nil && o.after == giveUpFinish
+		goesOn := err != nil && o.after == giveUpFinish
 		if err == nil {
 			if refusal := wire.AnswerError(a); refusal != nil {
 				err = k.fail(refusal)
 			}
 		}
-		if k.unknown || finish {
+		if k.unknown || goesOn {
 			c.settle(ctx, k, o, send)
-		} else {
-			who.seq.done(k.id)
+			return a, finish, err
 		}
-		return a, err
+		return a, func() { who.seq.done(k.id) }, err
 	}
 }
 
@@ -216,13 +224,16 @@ func (c *Client) send(ctx context.Context, k *call, send sender) (*pb.Answer, er
 
 // settle sees in the background to it that a request which was given up does not
 // execute, or does, and that a lock it got goes back. The low-water mark then
-// passes it, which ends it also where nobody could be asked.
+// passes it, which ends it, with the next request, also where nobody could be asked; a grant
+// that came before that is a stray.
 func (c *Client) settle(ctx context.Context, k *call, o order, send sender) {
 	lock := k.lock
 	o.from.stay()
-	c.keep.expect(lock, o.from, 0) // a grant that comes in between is not a stray
+	c.keep.expect(lock, o.from, 0)
+	left := c.keep.leave(o.token)
 	c.detach(ctx, func(ctx context.Context) {
 		defer o.from.leave()
+		defer left()
 		defer c.keep.unexpect(lock, o.from, 0)
 		defer k.who.seq.done(k.id)
 		again := &call{op: k.op, lock: lock, who: k.who, id: k.id}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -51,9 +52,10 @@ type fakeKey struct {
 }
 
 type fakeLock struct {
-	client string
-	token  uint64
-	queue  []*fakeWait
+	client  string
+	token   uint64
+	request uint64 // that the grant answered
+	queue   []*fakeWait
 	// terms of the live grant, and when it began and was renewed last.
 	terms            fakeTerms
 	granted, renewed time.Time
@@ -176,7 +178,7 @@ func (f *fakeCluster) grant(key fakeKey, lock string, ttl int64) *pb.Answer {
 func (f *fakeCluster) grantOn(key fakeKey, lock string, terms fakeTerms) *pb.Answer {
 	f.mu.lsn++
 	l := f.lock(lock)
-	l.client, l.token, l.terms, l.granted, l.renewed = key.client, f.mu.lsn, terms, time.Now(), time.Now()
+	l.client, l.token, l.request, l.terms, l.granted, l.renewed = key.client, f.mu.lsn, key.id, terms, time.Now(), time.Now()
 	a := &pb.Answer{Status: pb.Status_STATUS_OK, Lock: lock, Token: f.mu.lsn, TtlMs: terms.ttl, Epoch: f.mu.epoch, Lsn: f.mu.lsn}
 	f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_GRANT, Lock: lock, Token: f.mu.lsn})
 	f.keep(key, a)
@@ -269,7 +271,9 @@ type fakeServer struct {
 	pb.UnimplementedLockServiceServer
 	f    *fakeCluster
 	addr string
-	mu   struct {
+	// older says that it knows neither digests nor the requests of grants.
+	older atomic.Bool
+	mu    struct {
 		sync.Mutex
 		down bool
 		up   chan struct{} // closed unless paused
@@ -508,10 +512,12 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 		return &pb.KeepAliveResponse{Status: pb.Status_STATUS_STALE_REQUEST}, nil
 	}
 	out := &pb.KeepAliveResponse{Status: pb.Status_STATUS_OK, Epoch: s.f.mu.epoch, Lsn: s.f.mu.lsn}
+	held := cluster.Digest(0)
 	for name, l := range s.f.mu.locks {
 		if l.token != 0 && l.client == r.ClientId {
 			l.hear()
-			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token})
+			out.Grants = append(out.Grants, &pb.HeldLock{Lock: name, Token: l.token, RequestId: l.request})
+			held = held.With(cluster.Token(l.token))
 		}
 	}
 	for _, a := range s.f.mu.asks {
@@ -525,7 +531,15 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	if lost {
 		return nil, status.Error(codes.Unavailable, "connection reset")
 	}
-	if out.Differs = len(out.Grants) != int(r.Held) && r.Held != wire.HeldUnsaid; !out.Differs {
+	out.Differs = len(out.Grants) != int(r.Held) && r.Held != wire.HeldUnsaid
+	if s.older.Load() {
+		for _, g := range out.Grants {
+			g.RequestId = 0
+		}
+	} else if out.Compared = r.Digest != nil; out.Compared {
+		out.Differs = held != cluster.Digest(r.GetDigest())
+	}
+	if !out.Differs {
 		out.Grants = nil
 	}
 	return out, nil

@@ -42,8 +42,11 @@ type keeper struct {
 		sync.Mutex
 		locks    map[cluster.Token]*Lock // acquired here
 		attached map[grant]*Lock         // got elsewhere: neither kept alive nor strays
-		// expecting counts the requests under way that may end in a grant of the lock.
+		// expecting counts the requests under way that may end in a grant of the lock. Only
+		// older servers, which do not say which request a grant answered, need it.
 		expecting map[cluster.LockName]int
+		// leaving counts who gives a token back.
+		leaving map[cluster.Token]int
 		// busy are the seats that they come from; see seat.requests.
 		busy map[*seat]bool
 		// ttls counts the leases and waits to be kept alive by their TTL.
@@ -54,6 +57,7 @@ type keeper struct {
 		running  bool
 		renewing bool
 		late     bool // a late renewal has been reported
+		compared bool // the last keep-alive was compared by what is held, and not by how much
 		closed   bool
 	}
 }
@@ -63,14 +67,16 @@ func newKeeper(c *Client) *keeper {
 	k.mu.locks = map[cluster.Token]*Lock{}
 	k.mu.attached = map[grant]*Lock{}
 	k.mu.expecting = map[cluster.LockName]int{}
+	k.mu.leaving = map[cluster.Token]int{}
+	k.mu.compared = true
 	k.mu.busy = map[*seat]bool{}
 	k.mu.ttls = map[time.Duration]int{}
 	return k
 }
 
-// expect notes a request that may be granted lock: until unexpect, a grant of it
-// is not a stray, the seat it came from is kept alive with the others, and with a
-// TTL, for its place in the queue, often enough. An attached lock comes from no seat.
+// expect notes a request that may be granted lock: until unexpect the seat it came from
+// is kept alive with the others, and with a TTL, for its place in the queue, often enough.
+// That its grant is no stray is known by its number, see identity.expects.
 func (k *keeper) expect(lock cluster.LockName, from *seat, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,6 +103,20 @@ func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) 
 	}
 	if ttl > 0 {
 		k.uncount(ttl)
+	}
+}
+
+// leave notes that somebody gives a token back: until left, its grant is not a stray.
+func (k *keeper) leave(token cluster.Token) (left func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.leaving[token]++
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.mu.leaving[token]--; k.mu.leaving[token] == 0 {
+			delete(k.mu.leaving, token)
+		}
 	}
 }
 
@@ -313,14 +333,14 @@ func several(all []func() error) error {
 func (k *keeper) keepAlive(from *seat, who *identity) error {
 	var sent time.Duration
 	var asked []*Lock
+	var q *pb.KeepAliveRequest
 	var via *session
 	failed := func(err error) { k.troubled(from, err) }
 	r, err := do(k.c.life, k.c, &call{op: "keep alive", failed: failed}, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
-		var held uint32
 		sent = k.c.opt.Clock.Now()
 		via, _ = s.(*session)
-		asked, held = k.belief(from, who)
-		return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: string(who.id), Held: held})
+		asked, q = k.belief(from, who)
+		return s.KeepAlive(ctx, q)
 	})
 	if status.Code(err) == codes.ResourceExhausted {
 		// The service lists more than fits into an answer. It has heard us, so
@@ -347,7 +367,9 @@ func (k *keeper) keepAlive(from *seat, who *identity) error {
 		failed(err)
 		return err
 	}
-	k.answered(from, via)
+	if k.answered(from, via, q, r) {
+		return k.keepAlive(from, who) // the number alone proves nothing: this time all is listed
+	}
 	granted := make(map[cluster.Token]bool, len(r.GetGrants()))
 	for _, g := range r.GetGrants() {
 		granted[cluster.Token(g.Token)] = true
@@ -364,10 +386,14 @@ func (k *keeper) keepAlive(from *seat, who *identity) error {
 		l.grant(ttl, sent, ttl, cluster.LSN(r.GetLsn()))
 	}
 	k.asked(r.GetAsks())
-	for _, g := range k.strays(r.GetGrants()) {
+	for _, g := range k.strays(who, r.GetGrants()) {
 		lock, token := cluster.LockName(g.Lock), cluster.Token(g.Token)
 		k.c.opt.Log.Warn("releasing a lock that nobody here holds", "lock", lock, "token", token)
-		k.c.detach(k.c.life, func(ctx context.Context) { k.c.letGo(ctx, who, lock, token) })
+		left := k.leave(token)
+		k.c.detach(k.c.life, func(ctx context.Context) {
+			defer left()
+			k.c.letGo(ctx, who, lock, token)
+		})
 	}
 	return nil
 }
@@ -391,39 +417,53 @@ func (k *keeper) renewEach(locks []*Lock) error {
 	return several(all)
 }
 
-// belief is which locks of this identity are believed to be held, and the number
-// to say. While a request is under way the number proves nothing: a lock may be
-// lost and another just granted. Then the service is made to list them; of very many
-// not with every keep-alive, or renewing them would cost in proportion to their number.
+// belief is which locks of this identity are believed to be held, and what to say of them.
+// A digest says which they are. An older server looks at how many they are, which proves
+// nothing: one may be lost and another just granted. It is made to list them. Of very many
+// neither is done with every keep-alive while requests are under way, or renewing them
+// would cost in proportion to their number: what has just been granted differs each time.
 // A session is told of a loss at once in any case, and a lease that nobody renewed
 // is counted here as well as there.
-func (k *keeper) belief(from *seat, who *identity) ([]*Lock, uint32) {
+func (k *keeper) belief(from *seat, who *identity) ([]*Lock, *pb.KeepAliveRequest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	locks := make([]*Lock, 0, len(k.mu.locks))
+	digest := cluster.Digest(0)
+	q := &pb.KeepAliveRequest{ClientId: string(who.id)}
 	for _, l := range k.mu.locks {
-		if l.owner == who.id {
-			locks = append(locks, l)
+		if l.owner != who.id {
+			continue
+		}
+		locks, digest = append(locks, l), digest.With(l.token)
+		if lsn := uint64(l.token); q.LossesAfterLsn == 0 || lsn < q.LossesAfterLsn {
+			q.LossesAfterLsn = lsn // no loss of them lies before
 		}
 	}
-	if !k.mu.busy[from] {
-		return locks, uint32(len(locks))
+	q.Held, q.Digest = uint32(len(locks)), (*uint64)(&digest)
+	if k.mu.compared && !k.mu.busy[from] {
+		return locks, q
 	}
 	if from.unlisted += maxListed; from.unlisted < len(locks) {
-		return locks, wire.HeldUnsaid
+		q.Held, q.Digest = wire.HeldUnsaid, nil
+		return locks, q
 	}
-	from.unlisted = 0
-	return locks, unsure
+	from.unlisted, q.Held = 0, unsure
+	return locks, q
 }
 
-// strays are grants of this client that nobody here holds and no request under way can explain.
-func (k *keeper) strays(grants []*pb.HeldLock) []*pb.HeldLock {
+// strays are grants of this client that nobody here holds, wants or gives back. So a grant
+// of a lock that this client waits for is one, if it answered another request.
+func (k *keeper) strays(who *identity, grants []*pb.HeldLock) []*pb.HeldLock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var strays []*pb.HeldLock
 	for _, g := range grants {
 		lock, token := cluster.LockName(g.Lock), cluster.Token(g.Token)
-		if k.mu.locks[token] == nil && k.mu.attached[grant{lock, token}] == nil && k.mu.expecting[lock] == 0 {
+		wanted := k.mu.expecting[lock] > 0
+		if g.RequestId != 0 {
+			wanted = who.expects(cluster.RequestID(g.RequestId))
+		}
+		if k.mu.locks[token] == nil && k.mu.attached[grant{lock, token}] == nil && k.mu.leaving[token] == 0 && !wanted {
 			strays = append(strays, g)
 		}
 	}

@@ -157,6 +157,94 @@ func TestEndedGrantIsNoticedThoughTheNumberIsRight(t *testing.T) {
 	})
 }
 
+// A grant that nobody here wants takes the place of one that ended. A server compares which
+// are held; an older one, which compares how many, is made to list them.
+func TestStrayInThePlaceOfAnEndedGrant(t *testing.T) {
+	for name, older := range map[string]bool{"servers that compare digests": false, "older servers": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				for _, s := range w.servers {
+					s.older.Store(older)
+				}
+				l, m := w.acquire("a", AcquireOptions{TTL: ttl}), w.acquire("b", AcquireOptions{TTL: ttl})
+				time.Sleep(10 * ttl)
+				w.mu.Lock()
+				w.free("a") // and nobody is told
+				w.grant(fakeKey{string(l.owner), 999}, "stray", 10_000)
+				w.mu.Unlock()
+				time.Sleep(ttl / 2)
+				if l.Context().Err() == nil || reason(l) != LossRefused {
+					t.Errorf("it is %s, of which nothing is left: %v", l.State().Phase, context.Cause(l.Context()))
+				}
+				if c, _ := w.holder("stray"); c != "" {
+					t.Errorf("%s still holds what it knows nothing of", c)
+				}
+				if m.Context().Err() != nil {
+					t.Errorf("b: %v", context.Cause(m.Context()))
+				}
+			})
+		})
+	}
+}
+
+// A grant that is looked at once more before it is handed out is listed meanwhile. So is one
+// that is on its way back.
+func TestGrantIsNoStrayBeforeItIsKept(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.acquire("a", AcquireOptions{TTL: ttl})
+		p := w.servers[0]
+		p.dropOnce("acquire") // so the answer that comes is a repeat, and is looked at
+		p.set(func() {
+			p.mu.lag = func(op string) time.Duration {
+				if op == "renew" || op == "release" {
+					return 900 * time.Millisecond
+				}
+				return 0
+			}
+		})
+		got := make(chan *Lock, 1)
+		go func() { got <- w.acquire("b", AcquireOptions{TTL: ttl}) }()
+		for len(w.attempts("renew")) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := w.c.keep.keepAlive(w.c.main, w.c.current()); err != nil {
+			t.Fatal(err)
+		}
+		l := <-got
+		if _, token := w.holder("b"); token != uint64(l.Token()) || len(w.attempts("release")) != 0 {
+			t.Errorf("token %d was handed out, the table has %d", l.Token(), token)
+		}
+		released := make(chan error, 1)
+		go func() { released <- l.Release(t.Context()) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := w.c.keep.keepAlive(w.c.main, w.c.current()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-released; err != nil || len(w.attempts("release")) != 1 {
+			t.Errorf("released %d times: %v", len(w.attempts("release")), err)
+		}
+	})
+}
+
+// A reign moves from a server that compares digests to an older one: that the number is right
+// is not taken for an answer even once.
+func TestReignMovesToAnOlderServer(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		time.Sleep(ttl)
+		w.servers[1].older.Store(true)
+		w.reign(w.servers[1])
+		w.mu.Lock()
+		w.free("a")
+		w.grant(fakeKey{string(l.owner), 999}, "stray", 10_000)
+		w.mu.Unlock()
+		time.Sleep(ttl / 2)
+		if l.Context().Err() == nil {
+			t.Errorf("it is %s, of which nothing is left", l.State().Phase)
+		}
+	})
+}
+
 func TestStrayIsReleased(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{TTL: ttl})
@@ -228,13 +316,13 @@ func TestManyLocksAreListedNowAndThen(t *testing.T) {
 		k, who := w.c.keep, w.c.main.current()
 		k.expect("another", w.c.main, 0)
 		for i, want := range []uint32{wire.HeldUnsaid, wire.HeldUnsaid, unsure, wire.HeldUnsaid} {
-			if locks, held := k.belief(w.c.main, who); len(locks) != 3*maxListed || held != want {
-				t.Errorf("keep-alive %d says %d of %d locks, want %d", i, held, len(locks), want)
+			if locks, q := k.belief(w.c.main, who); len(locks) != 3*maxListed || q.Held != want || (q.Digest == nil) != (want == wire.HeldUnsaid) {
+				t.Errorf("keep-alive %d of %d locks says %v, want %d", i, len(locks), q, want)
 			}
 		}
 		k.unexpect("another", w.c.main, 0)
-		if _, held := k.belief(w.c.main, who); held != 3*maxListed {
-			t.Errorf("with nothing under way it says %d", held)
+		if _, q := k.belief(w.c.main, who); q.Held != 3*maxListed || q.Digest == nil {
+			t.Errorf("with nothing under way it says %v", q)
 		}
 	})
 }

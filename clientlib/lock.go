@@ -259,11 +259,10 @@ func (l *Lock) Release(ctx context.Context) error {
 	l.end(ErrReleased)
 	// Until the service has answered, a keep-alive still lists the grant. It is no
 	// stray: released under another ID, it would make this request look like a loss.
-	l.c.keep.expect(l.name, l.from, 0)
-	defer l.c.keep.unexpect(l.name, l.from, 0)
+	defer l.c.keep.leave(l.token)()
 	l.c.keep.remove(l)
 	l.c.keep.released(l)
-	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: giveUpFinish}, releaseOf(l.name, l.token))
+	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: giveUpFinish, token: l.token}, releaseOf(l.name, l.token))
 	l.mu.Lock()
 	l.mu.released = err == nil
 	close(l.mu.releasing)

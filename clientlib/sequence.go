@@ -122,6 +122,14 @@ func (s *sequence) done(id cluster.RequestID) {
 	}
 }
 
+// expects says that a request of this client is open: what it gets, somebody wants.
+func (i *identity) expects(id cluster.RequestID) bool {
+	s := &i.seq
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return id >= s.mu.low && id < s.mu.next && s.mu.open[id-s.mu.low] != done
+}
+
 // advance moves low and floor over what is done. It is called with mu held.
 func (s *sequence) advance() {
 	before := s.mu.floor

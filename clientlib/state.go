@@ -213,11 +213,17 @@ func (k *keeper) troubled(from *seat, err error) {
 	from.trouble = err
 }
 
-// answered notes that a seat was kept alive, on a session or without.
-func (k *keeper) answered(from *seat, via *session) {
+// answered notes that a seat was kept alive, on a session or without. Unproven says that
+// the server, which is older, looked at how many locks it holds only.
+func (k *keeper) answered(from *seat, via *session, q *pb.KeepAliveRequest, r *pb.KeepAliveResponse) (unproven bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if from.trouble = nil; via != nil {
 		from.known = via
 	}
+	if q.Digest == nil {
+		return false
+	}
+	k.mu.compared = r.GetCompared()
+	return !k.mu.compared && q.Held != unsure && len(k.mu.locks) > 0
 }

@@ -24,7 +24,7 @@ func ask(id cluster.RequestID, lock cluster.LockName, grace time.Duration) *lock
 // kept is what a keep-alive of a client is told that holders are asked.
 func (x *reign) kept(client cluster.ClientID) []locktable.Ask {
 	x.t.Helper()
-	_, asks, out, err := x.p.KeepAlive(x.t.Context(), client, -1)
+	_, asks, out, err := x.p.KeepAlive(x.t.Context(), client, primary.Belief{Held: -1})
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("keep-alive: %v, %v", out.Status, err)
 	}

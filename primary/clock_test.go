@@ -49,7 +49,7 @@ func TestClockStandsStillWithoutAQuorum(t *testing.T) {
 		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.Status != cluster.StatusNoQuorum {
 			t.Errorf("renew: %v %v", out.Status, err)
 		}
-		if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", 1); err != nil || out.Status != cluster.StatusNoQuorum {
+		if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 1}); err != nil || out.Status != cluster.StatusNoQuorum {
 			t.Errorf("keep-alive: %v %v", out.Status, err)
 		}
 		if out, err := x.p.Read(t.Context(), func(primary.View) {}); err != nil || out.Status != cluster.StatusNoQuorum {

@@ -327,16 +327,19 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	if q.Op == locktable.OpAppend && len(recs) > 0 {
 		appended = x
 	}
-	if !c.apply(recs, appended) {
+	if !c.apply(recs, appended) || q.LowWater > 0 && !c.dropGivenUp(q.Client) {
 		c.answer(x, unknown())
 		return
 	}
-	c.hear(q.Client)
+	if !c.behindItself(q, &d) {
+		c.hear(q.Client)
+	}
 	c.tellLeft(&d.Outcome)
 	switch {
 	case appended != nil: // the file's writer answers
 	case d.Pending:
 		if w := c.waiter(waitKey{q.Client, q.ID}); w != nil {
+			w.since = c.now
 			c.join(w, x)
 		} else {
 			c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
@@ -474,8 +477,8 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 		after = c.writingUnder(r.Lock)
 	}
 	for _, x := range w.calls {
-		if !x.abandoned.Load() {
-			c.hear(key.client) // it has waited up to now
+		if !x.abandoned.Load() && (r.Kind == locktable.KindGrant || !c.table.Holds(key.client, r.Lock)) {
+			c.hear(key.client) // it has waited up to now, and not behind itself
 		}
 		c.answerAfter(x, out, after)
 	}

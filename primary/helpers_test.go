@@ -92,11 +92,20 @@ func (x *reign) queue(lock cluster.LockName) (ids []cluster.ClientID) {
 
 func (x *reign) keepAlive(client cluster.ClientID, held int) []locktable.Grant {
 	x.t.Helper()
-	grants, _, out, err := x.p.KeepAlive(context.Background(), client, held)
+	grants, _, out, err := x.p.KeepAlive(context.Background(), client, primary.Belief{Held: held})
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("keep-alive of %s: %v %v", client, out.Status, err)
 	}
 	return grants
+}
+
+// keepPlaces keeps alive what the client waits for, and nothing else.
+func (x *reign) keepPlaces(client cluster.ClientID) {
+	x.t.Helper()
+	grants, _, out, err := x.p.KeepAlive(context.Background(), client, primary.Belief{PlacesOnly: true})
+	if err != nil || out.Status != cluster.StatusOK || grants != nil {
+		x.t.Fatalf("keep-alive of the places of %s: %v, %v %v", client, grants, out.Status, err)
+	}
 }
 
 // content is the visible content of a protected file.

@@ -274,15 +274,59 @@ func (c *core) keepAlive(x *call) {
 		c.answer(x, c.estranged(id, out))
 		return
 	}
-	c.hear(id)
-	x.asks = c.asksTo(id)
-	if x.held >= 0 && c.table.HeldBy(id) != x.held {
-		x.grants = []locktable.Grant{} // who holds nothing has to be told, too
-		for g := range c.table.Held(id) {
-			x.grants = append(x.grants, g)
+	if x.belief.PlacesOnly {
+		c.hearPlaces(id)
+	} else {
+		c.hear(id)
+		x.asks = c.asksTo(id)
+		if c.differs(id, x.belief) {
+			x.grants = []locktable.Grant{} // who holds nothing has to be told, too
+			for g := range c.table.Held(id) {
+				x.grants = append(x.grants, g)
+			}
 		}
 	}
 	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})
+}
+
+// differs says that a client holds something else than it believes. A number says less
+// than a digest: one grant may have ended, and another one come.
+func (c *core) differs(id cluster.ClientID, b Belief) bool {
+	if b.Digest != nil {
+		return c.table.DigestOf(id) != *b.Digest
+	}
+	return b.Held >= 0 && c.table.HeldBy(id) != b.Held
+}
+
+// hearPlaces notes that somebody stands behind what a client waits for.
+func (c *core) hearPlaces(id cluster.ClientID) {
+	for x := range c.table.WaitsOf(id) {
+		if w := c.waiter(waitKey{id, x.Request}); w != nil {
+			w.since = c.now
+		}
+	}
+}
+
+// dropGivenUp takes out what a client waits for below its low-water mark, as far as the
+// batch has room: the rest comes with its next request. False means that the reign is over.
+func (c *core) dropGivenUp(id cluster.ClientID) bool {
+	for !c.full() {
+		recs := c.table.DecideGivenUp(id, c.p.Epoch(), c.recs[:0])
+		if len(recs) == 0 {
+			return true
+		}
+		if !c.apply(recs, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// behindItself says that a request did not get the lock because its own client holds it.
+// Such a request renews its place and nothing else: it would keep that very grant alive, of
+// which perhaps nobody knows any more, and so never be granted.
+func (c *core) behindItself(q *locktable.Request, d *locktable.Decision) bool {
+	return q.Op == locktable.OpAcquire && (d.Pending || d.Outcome.Status == cluster.StatusHeld) && c.table.Holds(q.Client, q.Lock)
 }
 
 // expire ends what is overdue, as far as the batch has room. It looks at a bounded

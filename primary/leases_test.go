@@ -42,6 +42,13 @@ func TestLeaseLivesBy(t *testing.T) {
 		{"other requests of its client", func(x *reign, round int, _ cluster.Token) {
 			x.ok(acquire("c1", cluster.RequestID(round+10), cluster.LockName("m/"+string(rune('a'+round))), 0))
 		}, true},
+		{"tries of its client to get that very lock", func(x *reign, round int, _ cluster.Token) {
+			x.sees(acquire("c1", cluster.RequestID(round+10), "l", 0), cluster.StatusHeld)
+		}, false},
+		{"its client's waiting behind it", func(x *reign, round int, _ cluster.Token) {
+			x.sees(acquire("c1", cluster.RequestID(round+10), "l", 5*time.Second), cluster.StatusWaitTimeout)
+		}, false},
+		{"keep-alives for places only", func(x *reign, _ int, _ cluster.Token) { x.keepPlaces("c1") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -61,6 +68,35 @@ func TestLeaseLivesBy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A command under a name of its own, behind a run that died with the lock: it asks again and
+// again, and says that it lives. The grant of that run ends all the same, and the lock is its own.
+func TestNobodyWaitsForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("me", 1, "l", 0))
+		began := time.Now()
+		for {
+			ctx, leave := context.WithTimeout(t.Context(), 2*time.Second)
+			out, err := x.p.Do(ctx, acquire("me", 2, "l", locktable.WaitForever))
+			leave()
+			if err == nil && out.Status == cluster.StatusOK && out.Token != g.Token {
+				break
+			}
+			if time.Since(began) > time.Hour {
+				t.Fatalf("it waits for its own grant for an hour: %v %v", out.Status, err)
+			}
+			for range 2 { // longer than a lease: its place lives by this alone
+				x.keepPlaces("me")
+				time.Sleep(20 * time.Second)
+			}
+		}
+		if d := time.Since(began); d > time.Minute {
+			t.Errorf("granted after %v", d)
+		}
+	})
 }
 
 // A waiter that was silent up to its grant has the lease's whole time all the same.
@@ -140,6 +176,20 @@ func TestKeepAliveThatDiffersListsGrants(t *testing.T) {
 		if stray := x.keepAlive("nobody", 0); len(stray) != 0 {
 			t.Errorf("of a stranger: %v", stray)
 		}
+		// As many, and others: where a digest is said, how many says nothing.
+		for _, is := range []struct {
+			tokens []cluster.Token
+			listed bool
+		}{{[]cluster.Token{a.Token, b.Token}, false}, {[]cluster.Token{b.Token, a.Token}, false}, {[]cluster.Token{a.Token, b.Token + 1}, true}, {nil, true}} {
+			digest := cluster.Digest(0)
+			for _, token := range is.tokens {
+				digest = digest.With(token)
+			}
+			grants, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 2, Digest: &digest})
+			if err != nil || out.Status != cluster.StatusOK || (grants != nil) != is.listed {
+				t.Errorf("it believes %v: told of %v, %v %v", is.tokens, grants, out.Status, err)
+			}
+		}
 	})
 }
 
@@ -160,7 +210,7 @@ func TestForgottenClientIsToldSo(t *testing.T) {
 				t.Fatalf("renew: %v %v", out.Status, err)
 			}
 		}
-		if _, _, out, err := x.p.KeepAlive(t.Context(), opened.Client, 0); err != nil || out.Status != cluster.StatusStaleRequest {
+		if _, _, out, err := x.p.KeepAlive(t.Context(), opened.Client, primary.Belief{Held: 0}); err != nil || out.Status != cluster.StatusStaleRequest {
 			t.Errorf("keep-alive of a forgotten client: %v %v", out.Status, err)
 		}
 		x.sees(acquire(opened.Client, 3, "l", 0), cluster.StatusStaleRequest)
@@ -216,6 +266,36 @@ func TestWaiterLeaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client that could not cancel a request lets its low-water mark pass it.
+func TestPlacesBelowTheMarkEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("holder", 1, "l", 0))
+		given := x.later(acquire("c1", 1, "l", locktable.WaitForever))
+		next := x.later(acquire("c2", 1, "l", locktable.WaitForever))
+		q := acquire("c1", 2, "other", 0)
+		q.LowWater = 2
+		x.ok(q)
+		synctest.Wait()
+		select {
+		case out := <-given:
+			if out.Status != cluster.StatusCancelled {
+				t.Errorf("who still waits below the mark is told %v", out.Status)
+			}
+		default:
+			t.Error("the request below the mark waits on")
+		}
+		if queue := x.queue("l"); !slices.Equal(queue, []cluster.ClientID{"c2"}) {
+			t.Errorf("in the queue: %v", queue)
+		}
+		x.ok(release("holder", 2, "l", g.Token))
+		if out := <-next; out.Status != cluster.StatusOK {
+			t.Errorf("the next one: %v", out.Status)
+		}
+	})
 }
 
 func TestNewReignCountsLeasesAndPlacesAfresh(t *testing.T) {

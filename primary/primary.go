@@ -313,14 +313,23 @@ func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluste
 	return p.await(ctx, &call{kind: callRenew, req: &locktable.Request{Lock: lock, Token: token}})
 }
 
-// KeepAlive renews everything the client holds or waits for. Held is how many
-// tokens the client believes it holds; when that is not so, grants lists what it
-// has by the table, and is not nil even if that is nothing. Negative is no belief:
-// then nothing is listed. Asks are to holders among its grants.
-func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, held int) (
+// Belief is what a client says with a keep-alive.
+type Belief struct {
+	// Held is how many tokens it believes it holds; negative is no belief.
+	Held int
+	// Digest is that of those tokens. Where it is not nil, Held says nothing.
+	Digest *cluster.Digest
+	// PlacesOnly leaves its grants alone: they are neither renewed nor listed.
+	PlacesOnly bool
+}
+
+// KeepAlive renews everything the client holds or waits for. Where it does not hold
+// what it believes, grants lists what it has by the table, and is not nil even if that is
+// nothing. Asks are to holders among its grants.
+func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, b Belief) (
 	grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error,
 ) {
-	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, held: held}
+	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, belief: b}
 	out, err = p.await(ctx, c)
 	if err != nil || out.Status != cluster.StatusOK {
 		return nil, nil, out, err // the core loop may still be writing c

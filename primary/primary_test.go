@@ -223,7 +223,7 @@ func TestLeaseExpires(t *testing.T) {
 		}
 		for range 4 { // kept alive for longer than the TTL
 			time.Sleep(20 * time.Second)
-			if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", 1); err != nil || out.Status != cluster.StatusOK {
+			if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 1}); err != nil || out.Status != cluster.StatusOK {
 				t.Fatalf("keep alive: %v %v", out.Status, err)
 			}
 		}

@@ -29,10 +29,10 @@ const (
 // call is one thing for the core loop to do. Until it is queued it belongs to
 // the caller, then to the core loop.
 type call struct {
-	kind callKind
-	req  *locktable.Request
-	read func(View)
-	held int
+	kind   callKind
+	req    *locktable.Request
+	read   func(View)
+	belief Belief
 	// grants and asks answer a KeepAlive; written before done.
 	grants []locktable.Grant
 	asks   []locktable.Ask

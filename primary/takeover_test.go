@@ -33,7 +33,7 @@ func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
 			{"do", func() (locktable.Outcome, error) { return y.p.Do(t.Context(), acquire("c", 1, "l", 0)) }},
 			{"renew", func() (locktable.Outcome, error) { return y.p.Renew(t.Context(), "l", 1) }},
 			{"keep-alive", func() (locktable.Outcome, error) {
-				_, _, out, err := y.p.KeepAlive(t.Context(), "c", 0)
+				_, _, out, err := y.p.KeepAlive(t.Context(), "c", primary.Belief{Held: 0})
 				return out, err
 			}},
 			{"read", func() (locktable.Outcome, error) {
@@ -81,7 +81,7 @@ func TestFencedReignTellsNothing(t *testing.T) {
 			return x.p.Renew(context.Background(), "l", token)
 		}},
 		{"a keep-alive", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
-			_, _, out, err := x.p.KeepAlive(context.Background(), "c1", 1)
+			_, _, out, err := x.p.KeepAlive(context.Background(), "c1", primary.Belief{Held: 1})
 			return out, err
 		}},
 	} {

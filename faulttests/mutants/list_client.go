@@ -381,4 +381,131 @@ func (d hostDisk) rename(`},
 		By:   unit("cmd/examples/fencedstore", "^TestValueAndItsToken$"),
 		Dies: `put: 200, synced 0 times`,
 	},
+	{
+		Name: "keepalive-counts", Also: "",
+		Rule: "a keep-alive compares which tokens are held, and not how many (package cluster, Digest)",
+		Edits: []Edit{
+			{"primary/leases.go", `		return c.table.DigestOf(id) != *b.Digest`, `		return c.table.HeldBy(id) != b.Held`},
+		},
+		By:   unit("primary", "TestKeepAliveThatDiffersListsGrants"),
+		Dies: "it believes",
+	},
+	{
+		Name: "digest-forgets-no-token", Also: "",
+		Rule: "the digest of a client is that of what it holds now (package locktable, client)",
+		Edits: []Edit{
+			{"shared/locktable/client.go", `c.held-1, c.digest.Without(l.token)`, `c.held-1, c.digest`},
+		},
+		By:   unit("shared/locktable", "TestAcquireReleaseIsFIFO|TestRandomRequests"),
+		Dies: "invariant 6: lists",
+	},
+	{
+		Name: "library-says-how-many", Also: "",
+		Rule: "a client says which tokens it holds (package clientlib, belief)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `uint32(len(locks)), (*uint64)(&digest)`, `uint32(len(locks)), (*uint64)(nil)`},
+		},
+		By:   unit("clientlib/election", "TestBrokenLockWhosePlaceAStrayTakes"),
+		Dies: "TWO HOLDERS of A",
+	},
+	{
+		Name: "number-believed", Also: "",
+		Rule: "an older server, which compares how many tokens are held, is made to list them (package clientlib, belief)",
+		Edits: []Edit{
+			{"clientlib/state.go", `	k.mu.compared = r.GetCompared()
+`, ``},
+		},
+		By:   unit("clientlib", "TestStrayInThePlaceOfAnEndedGrant"),
+		Dies: "older_servers.*it is valid, of which nothing is left",
+	},
+	{
+		Name: "number-believed-once", Also: "",
+		Rule: "a number that an older server compared is not believed even once (package clientlib, answered)",
+		Edits: []Edit{
+			{"clientlib/state.go", `return !k.mu.compared && q.Held != unsure`, `return !k.mu.compared && q.Held > unsure-1 && false`},
+		},
+		By:   unit("clientlib", "TestReignMovesToAnOlderServer"),
+		Dies: "of which nothing is left",
+	},
+	{
+		Name: "losses-of-the-hello-only", Also: "",
+		Rule: "losses from before a session are told to every seat that is kept alive there (package api, session)",
+		Edits: []Edit{
+			{"primary/api/session.go", `cluster.LSN(q.GetLossesAfterLsn()))`, `0)`},
+		},
+		By:   unit("primary/api", "TestSessionTellsLossesOfEverySeat"),
+		Dies: "",
+	},
+	{
+		Name: "strays-by-name", Also: "",
+		Rule: "a grant is a stray unless the very request that it answered is open (package clientlib, strays)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `		if g.RequestId != 0 {
+			wanted`, `		if g.RequestId == 0 {
+			wanted`},
+		},
+		By:   unit("clientlib/election", "Itself"),
+		Dies: "waits since|waits for its own grant",
+	},
+	{
+		Name: "grant-is-a-stray-until-kept", Also: "",
+		Rule: "a request is open until somebody keeps what it got (package clientlib, begun)",
+		Edits: []Edit{
+			{"clientlib/client.go", `		return a, func() { who.seq.done(k.id) }, err
+`, `		who.seq.done(k.id)
+		return a, finish, err
+`},
+		},
+		By:   unit("clientlib", "TestGrantIsNoStrayBeforeItIsKept"),
+		Dies: "",
+	},
+	{
+		Name: "own-try-renews", Also: "",
+		Rule: "a request that its own client's grant keeps from the lock does not renew that grant (package primary, behindItself)",
+		Edits: []Edit{
+			{"primary/core.go", `	if !c.behindItself(q, &d) {`, `	if !c.behindItself(q, &d) || q.Wait == 0 {`},
+		},
+		By:   unit("primary", "TestLeaseLivesBy"),
+		Dies: "tries_of_its_client.*live: true",
+	},
+	{
+		Name: "own-wait-renews", Also: "",
+		Rule: "a wait that its own client's grant kept from the lock does not renew that grant when it ends (package primary, endWait)",
+		Edits: []Edit{
+			{"primary/core.go", `(r.Kind == locktable.KindGrant || !c.table.Holds(key.client, r.Lock))`, `(r.Kind != 0 || !c.table.Holds(key.client, r.Lock))`},
+		},
+		By:   unit("primary", "TestLeaseLivesBy"),
+		Dies: "waiting_behind_it.*live: true",
+	},
+	{
+		Name: "places-only-renews-all", Also: "",
+		Rule: "a keep-alive for places renews no grant (package primary, keepAlive)",
+		Edits: []Edit{
+			{"primary/leases.go", `		c.hearPlaces(id)
+	} else {`, `		c.hear(id)
+	} else {`},
+		},
+		By:   unit("primary", "TestLeaseLivesBy|TestNobodyWaitsForItself"),
+		Dies: "places_only.*live: true|waits for its own grant",
+	},
+	{
+		Name: "places-unheard", Also: "",
+		Rule: "a keep-alive for places keeps them (package primary, hearPlaces)",
+		Edits: []Edit{
+			{"primary/leases.go", `		if w := c.waiter(waitKey{id, x.Request}); w != nil {
+			w.since = c.now`, `		if w := c.waiter(waitKey{id, x.Request}); w != nil {
+			w.since = max(w.since, 0)`},
+		},
+		By:   unit("primary", "TestNobodyWaitsForItself"),
+		Dies: "waits for its own grant",
+	},
+	{
+		Name: "place-below-the-mark-stays", Also: "",
+		Rule: "what waits below its client's low-water mark is taken out of the queue (package primary, dropGivenUp)",
+		Edits: []Edit{
+			{"primary/core.go", ` || q.LowWater > 0 && !c.dropGivenUp(q.Client) {`, ` {`},
+		},
+		By:   unit("primary", "TestPlacesBelowTheMarkEnd"),
+		Dies: "waits on|in the queue",
+	},
 }

@@ -355,15 +355,15 @@ func (w *wanderer) leased() time.Duration {
 }
 
 func (w *wanderer) keepAlive(ctx context.Context) {
-	held := 0
+	held := cluster.Digest(0)
 	if w.token != 0 {
-		held = 1
+		held = held.With(w.token)
 	}
 	high := w.story.Ledger.High()
 	var stray []locktable.Grant
 	out := w.until(ctx, func(ctx context.Context, r *Reign) (out locktable.Outcome, err error) {
 		return r.hear("a keep-alive", func(p *primary.Primary) (out locktable.Outcome, err error) {
-			stray, _, out, err = p.KeepAlive(ctx, w.id, held)
+			stray, _, out, err = p.KeepAlive(ctx, w.id, primary.Belief{Digest: &held})
 			return out, err
 		})
 	})

@@ -74,10 +74,8 @@ type Backend interface {
 	Reign() Reign
 	// Renew extends the lease of a grant.
 	Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error)
-	// KeepAlive renews all that a client holds and waits for; held is how many
-	// tokens it believes it holds, and where that is wrong, grants lists what it has;
-	// negative for no belief. Asks are to holders among its grants.
-	KeepAlive(ctx context.Context, client cluster.ClientID, held int) (
+	// KeepAlive renews all that a client holds and waits for, see primary.Primary.KeepAlive.
+	KeepAlive(ctx context.Context, client cluster.ClientID, b primary.Belief) (
 		grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error)
 	// Read lets f look at a table, during the call: the primary's, or a replica's own.
 	Read(ctx context.Context, f func(primary.View)) (Reading, error)

@@ -92,7 +92,7 @@ func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token
 	return b.p.Renew(ctx, l, t)
 }
 
-func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
+func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held primary.Belief) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	if b.p == nil {
 		return nil, nil, secondary(), nil
 	}
@@ -237,7 +237,7 @@ func (s *scripted) Renew(context.Context, cluster.LockName, cluster.Token) (lock
 	return s.out, nil
 }
 
-func (s *scripted) KeepAlive(context.Context, cluster.ClientID, int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
+func (s *scripted) KeepAlive(context.Context, cluster.ClientID, primary.Belief) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	return nil, nil, s.out, nil
 }
 

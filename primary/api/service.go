@@ -212,23 +212,23 @@ func (s *service) keepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
 		return r, nil
 	}
-	held := int(q.GetHeld())
+	b := primary.Belief{Held: int(q.GetHeld()), Digest: (*cluster.Digest)(q.Digest), PlacesOnly: q.GetPlacesOnly()}
 	if q.GetHeld() == wire.HeldUnsaid {
-		held = -1
+		b.Held = -1
 	}
-	grants, asks, out, err := s.b.KeepAlive(ctx, client, held)
+	grants, asks, out, err := s.b.KeepAlive(ctx, client, b)
 	if err != nil {
 		return nil, err
 	}
 	r.Status, r.Message, r.Epoch, r.Lsn = pb.Status(out.Status), out.Message, uint64(out.Epoch), uint64(out.LSN)
 	r.Primary, r.RetryAfterMs = s.advice(out.Status)
 	for _, g := range grants {
-		r.Grants = append(r.Grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token)})
+		r.Grants = append(r.Grants, &pb.HeldLock{Lock: string(g.Lock), Token: uint64(g.Token), RequestId: uint64(g.Request)})
 	}
 	for i := range asks {
 		r.Asks = append(r.Asks, convert.FromAsk(&asks[i]))
 	}
-	r.Differs = grants != nil
+	r.Differs, r.Compared = grants != nil, b.Digest != nil
 	return r, nil
 }
 

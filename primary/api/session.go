@@ -291,7 +291,7 @@ func (x *session) take(ctx context.Context, m *pb.SessionRequest) {
 	}
 	x.reign.Submit(in.orders)
 	for _, q := range m.GetKeepAlives() {
-		x.listen(cluster.ClientID(q.GetClientId()), 0)
+		x.listen(cluster.ClientID(q.GetClientId()), cluster.LSN(q.GetLossesAfterLsn()))
 		x.help(ctx, func() { x.keepAlive(ctx, q) })
 	}
 	for _, id := range m.GetUnwatch() { // first: another watch may take its number

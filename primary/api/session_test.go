@@ -451,6 +451,31 @@ func TestSessionTellsLosses(t *testing.T) {
 	}
 }
 
+// Of each client that is kept alive on a session the losses are told that it asks for, also
+// those from before that session.
+func TestSessionTellsLossesOfEverySeat(t *testing.T) {
+	c := dialGRPC(t, serving(t))
+	var token uint64
+	for _, lock := range []string{"old", "new"} { // what ended before the oldest that is held does not matter
+		a, err := c.Acquire(t.Context(), &pb.AcquireRequest{ClientId: "seat", RequestId: token + 1, Lock: lock, TtlMs: 30000})
+		if err != nil || a.Status != pb.Status_STATUS_OK {
+			t.Fatalf("%v %v", a, err)
+		}
+		token = a.Token
+		if a, err := c.BreakLock(t.Context(), &pb.BreakLockRequest{Lock: lock, Actor: "ann"}); err != nil || a.Status != pb.Status_STATUS_OK {
+			t.Fatalf("%v %v", a, err)
+		}
+	}
+	s := welcomed(t, c, "main")
+	if err := s.Send(&pb.SessionRequest{KeepAlives: []*pb.KeepAliveRequest{{ClientId: "seat", LossesAfterLsn: token, Correlation: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	m := next(t, s, func(m *pb.SessionResponse) bool { return len(m.Losses) > 0 })
+	if l := m.Losses; len(l) != 1 || l[0].Lock != "new" || l[0].Token != token || l[0].Reason != pb.LossReason_LOSS_REASON_BROKEN {
+		t.Errorf("told %v", l)
+	}
+}
+
 func TestSessionWatches(t *testing.T) {
 	s := welcomed(t, dialGRPC(t, serving(t)), "c1")
 	watch := &pb.SessionWatch{WatchId: 7, Request: &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "a"}}}

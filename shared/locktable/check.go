@@ -201,14 +201,15 @@ func (ck *checker) client(id cluster.ClientID, c *client) error {
 	ck.sum(c.appendTo)
 	held, token := 0, cluster.Token(0)
 	var prev *lock
+	digest := cluster.Digest(0)
 	for l := c.heldHead; l != nil; prev, l = l, l.heldNext {
 		if l.client != c || l.heldPrev != prev || l.token <= token || ck.t.live(l.name, l.token) != l {
 			return fmt.Errorf("invariant 6: lists the grant of lock %q wrongly", l.name)
 		}
-		held, token = held+1, l.token
+		held, token, digest = held+1, l.token, digest.With(l.token)
 	}
-	if c.heldTail != prev || held != c.held {
-		return fmt.Errorf("invariant 6: lists %d grants, %d are counted", held, c.held)
+	if c.heldTail != prev || held != c.held || digest != c.digest {
+		return fmt.Errorf("invariant 6: lists %d grants of digest %x, %d of %x are counted", held, digest, c.held, c.digest)
 	}
 	ck.held -= held
 	for i, w := range c.waits {

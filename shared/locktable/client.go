@@ -20,6 +20,7 @@ type client struct {
 	// The held locks, linked in token order: grants only ever come at the end.
 	heldHead, heldTail *lock
 	held               int
+	digest             cluster.Digest // of their tokens
 
 	waits    []*waiter // by request ID
 	receipts []receipt // by request ID
@@ -232,7 +233,7 @@ func (c *client) hold(l *lock) {
 		c.heldTail.heldNext = l
 	}
 	c.heldTail = l
-	c.held++
+	c.held, c.digest = c.held+1, c.digest.With(l.token)
 }
 
 func (c *client) unhold(l *lock) {
@@ -247,7 +248,7 @@ func (c *client) unhold(l *lock) {
 		l.heldNext.heldPrev = l.heldPrev
 	}
 	l.heldPrev, l.heldNext = nil, nil
-	c.held--
+	c.held, c.digest = c.held-1, c.digest.Without(l.token)
 }
 
 // share returns x in a place that the grants of this client have in common, and

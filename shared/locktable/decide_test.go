@@ -326,6 +326,38 @@ func TestReignGrantsWhatIsOwed(t *testing.T) {
 	h.apply(h.table.DecideResign(strings.Repeat("é", 400), 2, nil))
 }
 
+// What waits below its client's low-water mark is not wanted any more.
+func TestPlacesBelowTheMarkAreGivenUp(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("a", 1, "db", 0)).Token
+	h.want(pending, acquire("b", 1, "db", forever))
+	h.want(pending, acquire("b", 2, "db", forever))
+	h.want(pending, acquire("b", 3, "db", forever))
+	h.want(pending, acquire("c", 1, "db", forever))
+	if recs := h.table.DecideGivenUp("b", 1, nil); len(recs) != 0 {
+		t.Fatalf("nothing is below a mark, but: %+v", recs)
+	}
+	q := acquire("b", 4, "other", 0)
+	q.LowWater = 3
+	h.want(ok, q)
+	for h.table.Waiting("b") > 1 {
+		recs := h.table.DecideGivenUp("b", 1, nil)
+		if len(recs) != 1 {
+			t.Fatalf("%d places, and: %+v", h.table.Waiting("b"), recs)
+		}
+		h.apply(recs)
+	}
+	if recs := h.table.DecideGivenUp("b", 1, nil); len(recs) != 0 {
+		t.Fatalf("at the mark: %+v", recs)
+	}
+	h.want(stale, acquire("b", 1, "db", forever))
+	h.want(ok, release("a", 2, "db", token))
+	if h.table.HeldBy("b") != 2 {
+		t.Fatal("the place at the mark was not granted")
+	}
+	h.reload()
+}
+
 // The last waiter of a lock that is owed a grant may leave before it comes.
 func TestOwedLockVanishesWithItsQueue(t *testing.T) {
 	h := newHarness(t)

@@ -46,6 +46,20 @@ func (t *Table) DecideWaitTimeout(id cluster.ClientID, request cluster.RequestID
 	return d.recs
 }
 
+// DecideGivenUp takes the first place of a client out that lies below its low-water mark:
+// nobody cares any more what it would get.
+func (t *Table) DecideGivenUp(id cluster.ClientID, epoch cluster.Epoch, recs []Record) []Record {
+	c := t.clients.get(id)
+	if c == nil || len(c.waits) == 0 || c.waits[0].request >= c.lowWater {
+		return recs
+	}
+	w := c.waits[0]
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindCancel, Lock: w.lock.name, Client: id, Request: w.request})
+	t.grantWithout(&d, w)
+	return d.recs
+}
+
 // DecideForget drops a client that neither holds nor waits, and its receipts.
 func (t *Table) DecideForget(id cluster.ClientID, epoch cluster.Epoch, recs []Record) []Record {
 	c := t.clients.get(id)

@@ -45,6 +45,7 @@ func Damages() []Damage {
 		{6, "grant not listed", func(t *Table) { a(t).unhold(db(t)); db(t).client = a(t) }},
 		{6, "grants out of order", func(t *Table) { l := db(t); a(t).unhold(l); a(t).hold(l) }},
 		{6, "miscounted grants", func(t *Table) { a(t).held++ }},
+		{6, "digest of other grants", func(t *Table) { a(t).digest++ }},
 		{6, "waiter not listed", func(t *Table) { c := t.clients.get("b"); c.waits = nil }},
 		{6, "waiter in no queue", func(t *Table) {
 			c := t.clients.get("b")

@@ -299,6 +299,7 @@ func (w *world) time() {
 		both(func(t *locktable.Table) []record { return t.DecideQuarantine(file, "test", w.epoch, nil) })
 	case n < 36:
 		c := w.clients[w.rng.IntN(len(w.clients))]
+		both(func(t *locktable.Table) []record { return t.DecideGivenUp(c, w.epoch, nil) })
 		both(func(t *locktable.Table) []record { return t.DecideForget(c, w.epoch, nil) })
 		if _, known := w.table.Client(c); !known && !c.Opened() { // it may start anew
 			w.past = slices.DeleteFunc(w.past, func(a asked) bool { return a.q.Client == c })

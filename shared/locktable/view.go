@@ -263,6 +263,36 @@ func (t *Table) HeldBy(id cluster.ClientID) int {
 	return 0
 }
 
+// DigestOf is the digest of their tokens.
+func (t *Table) DigestOf(id cluster.ClientID) cluster.Digest {
+	if c := t.clients.get(id); c != nil {
+		return c.digest
+	}
+	return 0
+}
+
+// Holds says that the client is one of those who hold the lock.
+func (t *Table) Holds(id cluster.ClientID, name cluster.LockName) bool {
+	c, l := t.clients.get(id), t.locks.get(name)
+	if c == nil || l == nil || c.held == 0 {
+		return false
+	}
+	if c.held > l.holders() { // whichever are fewer
+		for g := range l.grants(0) {
+			if g.client == c {
+				return true
+			}
+		}
+		return false
+	}
+	for g := c.heldHead; g != nil; g = g.heldNext {
+		if g.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // Held iterates over the grants of a client in token order.
 func (t *Table) Held(id cluster.ClientID) iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {

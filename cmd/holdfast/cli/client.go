@@ -213,12 +213,13 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 	return r, l.conflicts(err)
 }
 
-// keepPlace tells the service that a waiting client lives.
+// keepPlace tells the service that a waiting client lives. What the client holds is not
+// its business: a grant that an earlier run left behind would never end.
 func (a *app) keepPlace(ctx context.Context, client string, ttl time.Duration) (stop func()) {
 	return a.every(ctx, ttl/3, func(ctx context.Context, c *remote.Caller) {
 		// A place that was lost is noticed by the request that waits for it.
 		_, _ = remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
-			return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: client})
+			return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: client, PlacesOnly: true})
 		})
 	})
 }

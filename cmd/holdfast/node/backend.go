@@ -43,9 +43,9 @@ func (n *Node) Renew(ctx context.Context, lock cluster.LockName, token cluster.T
 }
 
 // KeepAlive renews what a client holds and waits for, see primary.Primary.KeepAlive.
-func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, held int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
+func (n *Node) KeepAlive(ctx context.Context, client cluster.ClientID, b primary.Belief) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	if p := n.current(); p != nil {
-		return p.KeepAlive(ctx, client, held)
+		return p.KeepAlive(ctx, client, b)
 	}
 	return nil, nil, secondary(), nil
 }

@@ -67,7 +67,7 @@ func (b *backend) Renew(ctx context.Context, l cluster.LockName, t cluster.Token
 	return b.p.Renew(ctx, l, t)
 }
 
-func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held int) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
+func (b *backend) KeepAlive(ctx context.Context, id cluster.ClientID, held primary.Belief) ([]locktable.Grant, []locktable.Ask, locktable.Outcome, error) {
 	if b.p == nil {
 		return nil, nil, secondary(), nil
 	}
