@@ -508,4 +508,13 @@ func (d hostDisk) rename(`},
 		By:   unit("primary", "TestPlacesBelowTheMarkEnd"),
 		Dies: "waits on|in the queue",
 	},
+	{
+		Name: "watch-behind-the-end", Also: "",
+		Rule: "a watch that resumes behind a primary's own end begins anew (package watch, resume)",
+		Edits: []Edit{
+			{"primary/watch/watcher.go", `	if after > h.mu.end.LSN && h.own() {`, `	if after > h.mu.end.LSN && !h.own() {`},
+		},
+		By:   unit("primary/watch", "TestAClientThatIsAhead"),
+		Dies: "it is taken for one that was told all",
+	},
 }

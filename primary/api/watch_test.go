@@ -356,6 +356,19 @@ func differ(got, want []*pb.Lock) string {
 	return ""
 }
 
+// Whoever resumes behind the end of a volume comes from another one, or mistyped.
+func TestAWatchBehindTheEndIsAReset(t *testing.T) {
+	c := dialGRPC(t, serving(t))
+	a, err := c.Acquire(t.Context(), &pb.AcquireRequest{Lock: "l", TtlMs: 30000})
+	if err != nil || a.Status != pb.Status_STATUS_OK {
+		t.Fatalf("acquire: %v %v", a, err)
+	}
+	r := recv(t, watchFor(t, c, &pb.WatchRequest{AfterLsn: proto.Uint64(1000)}))
+	if x := r.Reset_; x == nil || !strings.Contains(x.Reason, "this volume ends at LSN") || len(x.Locks) != 1 || r.Lsn != a.Lsn {
+		t.Errorf("told %v", r)
+	}
+}
+
 func TestAGapIsAResetWithAReason(t *testing.T) {
 	r := newFedReplica(t).run()
 	r.grants("a")

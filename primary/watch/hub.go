@@ -265,6 +265,14 @@ func (h *Hub) refuse() *End {
 	return nil
 }
 
+// own says that the feed is that of a primary: what it has not told, nobody was told. A
+// replica's may be behind what a client was told elsewhere.
+func (h *Hub) own() bool {
+	h.in.Lock()
+	defer h.in.Unlock()
+	return !h.in.feed.pushed
+}
+
 // reaches says that all losses after an LSN are still kept.
 func (h *Hub) reaches(after cluster.LSN) bool {
 	_, ok := h.since(after)

@@ -34,7 +34,7 @@ func TestWhoIsToldWhat(t *testing.T) {
 		"after the next":  {Options{After: 9}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, s := fed(t, false)
+			h, s := fed(t, true)
 			x.o.Resume = true
 			early := x.o
 			early.After = 0
@@ -133,6 +133,22 @@ func TestAClientThatIsAheadIsToldNothingTwice(t *testing.T) {
 	}
 	s.commit(grant("d"))
 	if got := taken(w); got != " 4:grant:d" {
+		t.Errorf("told%s", got)
+	}
+}
+
+// At the primary nobody can be ahead: who is comes from another volume, or mistyped.
+func TestAClientThatIsAheadOfThePrimaryBeginsAnew(t *testing.T) {
+	h, s := fed(t, false)
+	s.commit(grant("a"))
+	if w, end := h.Watch(Options{Resume: true, After: 2}); end == nil || !end.Gap || !strings.Contains(end.Message, "ends at LSN 1") {
+		t.Errorf("it is taken for one that was told all: %v, %+v", w != nil, end)
+	}
+	s.commit(grant("b"))
+	w := watching(t, h, Options{Resume: true, After: 2})
+	s.commit(grant("c"))
+	h.Flush()
+	if got := taken(w); got != " 3:grant:c" {
 		t.Errorf("told%s", got)
 	}
 }

@@ -113,6 +113,9 @@ func (h *Hub) Watch(o Options) (*Watcher, *End) {
 
 // resume puts the events after an LSN into the buffer of a new watcher.
 func (h *Hub) resume(w *Watcher, after cluster.LSN) *End {
+	if after > h.mu.end.LSN && h.own() {
+		return &End{Gap: true, Message: fmt.Sprintf("LSN %d was asked for, and this volume ends at LSN %d: nobody was ever told more", after, h.mu.end.LSN)}
+	}
 	chunks, ok := h.since(after)
 	if !ok {
 		return &End{Gap: true, Message: fmt.Sprintf("the events after LSN %d are not kept here any more", after)}
