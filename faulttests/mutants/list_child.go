@@ -365,7 +365,7 @@ var childMutants = []Mutant{
 			{"cmd/holdfast/child/child.go", `	case why != nil && !r.warned:`, `	case why != nil:`},
 		},
 		By:   unit(childPkg, "^TestWarning$"),
-		Dies: "warning",
+		Dies: "word of the jeopardy|warnings for three times",
 	},
 	{
 		Name: "ask-leaves-the-stopped-asleep", Also: "",
@@ -499,8 +499,8 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/within.go", `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil {`, `	if _, ended := client.Verify(ctx, r.lock, token+1); ended == nil {`},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "a run within a run of the same lock",
+		By:   unit(cliPkg, "^TestRunWithinARun$"),
+		Dies: "a word of the run above",
 	},
 	{
 		Name: "nested-run-never-waits", Also: "",
@@ -508,8 +508,8 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/within.go", `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil {`, `	if _, ended := client.Verify(ctx, r.lock, token); ended == nil || r != nil {`},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "has lost the lock to somebody else",
+		By:   unit(cliPkg, "^TestRunWithinARun$"),
+		Dies: "want that it waits",
 	},
 	{
 		Name: "outer-lock-stays", Also: "",
@@ -517,8 +517,8 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/run.go", `			return strings.HasPrefix(e, name+"=")`, `			return strings.HasPrefix(e, name+"=") && name != envLock`},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "names two locks",
+		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
+		Dies: "want code 7 and",
 	},
 	{
 		Name: "lost-exit-code-fixed", Also: "",
@@ -528,8 +528,8 @@ var childMutants = []Mutant{
 `, `		r.app.code = exitLost
 `},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "has lost the lock to somebody else",
+		By:   unit(cliPkg, "^TestRunEndsOtherwise$"),
+		Dies: "want code 33",
 	},
 	{
 		Name: "lock-before-the-command", Also: "",
@@ -555,8 +555,8 @@ var childMutants = []Mutant{
 	}
 `},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "a command that is not there",
+		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
+		Dies: "was wanted 2 times",
 	},
 	{
 		Name: "run-keeps-its-lock", Also: "",
@@ -570,8 +570,8 @@ var childMutants = []Mutant{
 	}
 `},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "within a run",
+		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
+		Dies: "token 17 is live",
 	},
 	{
 		Name: "run-tells-on-standard-output", Also: "",
@@ -579,8 +579,8 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/run.go", `		return writeJSON(r.app.Stderr, out)`, `		return writeJSON(r.app.Stdout, out)`},
 		},
-		By:   unit("cmd/holdfast", "^TestRunTellsTheLoss$"),
-		Dies: "loss_test",
+		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
+		Dies: "want code 7 and",
 	},
 	{
 		Name: "signals-stay-with-run", Also: "",
@@ -588,8 +588,8 @@ var childMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/command.go", `syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP`, `syscall.SIGINT, syscall.SIGHUP`},
 		},
-		By:   unit("cmd/holdfast", "^TestOneDay$"),
-		Dies: "exit code of the command that was under a lock all the time",
+		By:   unit(cliPkg, "^TestRunEndsOtherwise$"),
+		Dies: "want the command.s exit code 9",
 	},
 	{
 		Name: "grace-beyond-half", Also: "",

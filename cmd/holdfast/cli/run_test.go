@@ -3,9 +3,197 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
+
+// asProgram makes the test binary the program: run starts itself as its guard.
+const asProgram = "HOLDFAST_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(cli.Main(os.Args[1:], cli.Process()))
+	}
+	os.Exit(m.Run())
+}
+
+// program is the program with one server.
+func program(addr string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "HOLDFAST_ENDPOINTS="+addr, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func runProgram(addr string, args ...string) result {
+	cmd := program(addr, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Run() //nolint:errcheck // the code says it
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// oneLock is a service with one lock, which is granted once under token 17.
+type oneLock struct {
+	fake
+	mu *struct {
+		sync.Mutex
+		live  uint64 // the token; 0: it is free
+		asked int    // how often somebody wanted it
+		// stolen says that the lock is somebody else's as soon as a second one wants it, who
+		// then gets it by waiting.
+		stolen bool
+	}
+}
+
+func newOneLock() oneLock {
+	l := oneLock{}
+	l.mu = new(struct {
+		sync.Mutex
+		live   uint64
+		asked  int
+		stolen bool
+	})
+	return l
+}
+
+func (l oneLock) now() (live uint64, asked int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.live, l.mu.asked
+}
+
+func (l oneLock) OpenClient(context.Context, *pb.OpenClientRequest) (*pb.Answer, error) {
+	a := ok("", 0)
+	a.ClientId = "@7"
+	return a, nil
+}
+
+func (l oneLock) Acquire(ctx context.Context, q *pb.AcquireRequest) (*pb.Answer, error) {
+	l.mu.Lock()
+	l.mu.asked++
+	stolen := l.mu.stolen && l.mu.asked > 1
+	if stolen {
+		l.mu.live = 18
+	}
+	granted := l.mu.live == 0 || stolen && q.GetWaitMs() != 0
+	if granted {
+		l.mu.live = 16 + uint64(l.mu.asked)
+	}
+	live := l.mu.live
+	l.mu.Unlock()
+	switch {
+	case granted:
+		a := ok(q.GetLock(), live)
+		a.ClientId, a.RequestId, a.TtlMs = q.GetClientId(), q.GetRequestId(), q.GetTtlMs()
+		return a, nil
+	case q.GetWaitMs() != 0:
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(q.GetWaitMs()) * time.Millisecond):
+		}
+		return refused(pb.Status_STATUS_WAIT_TIMEOUT, q.GetLock(), ""), nil
+	}
+	a := refused(pb.Status_STATUS_HELD, q.GetLock(), "")
+	a.Holder = &pb.LockHolder{ClientId: "@9", Token: live}
+	return a, nil
+}
+
+func (l oneLock) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q.GetToken() != l.mu.live {
+		return refused(pb.Status_STATUS_INVALID_TOKEN, q.GetLock(), ""), nil
+	}
+	l.mu.live = 0
+	return ok(q.GetLock(), q.GetToken()), nil
+}
+
+func (l oneLock) Verify(_ context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
+	if live, _ := l.now(); q.GetToken() != live {
+		return refused(pb.Status_STATUS_INVALID_TOKEN, q.GetLock(), ""), nil
+	}
+	return ok(q.GetLock(), q.GetToken()), nil
+}
+
+// TestRunPassesTheLockOn: its command finds it in the environment, and when that has ended
+// the lock is free.
+func TestRunPassesTheLockOn(t *testing.T) {
+	t.Setenv("HOLDFAST_LOCK", "outer")
+	t.Setenv("HOLDFAST_TOKEN", "5")
+	l := newOneLock()
+	addr := startService(t, l)
+	r := runProgram(addr, "run", "job", "-o", "json", "--", "sh", "-c", "env | grep '^HOLDFAST_[LTE]' | sort; exit 7")
+	want := "HOLDFAST_ENDPOINTS=" + addr + "\nHOLDFAST_EPOCH=3\nHOLDFAST_LOCK=job\nHOLDFAST_TEST_AS_PROGRAM=1\nHOLDFAST_TOKEN=17\nHOLDFAST_TOKEN_ENDPOINTS=" + addr + "\n"
+	if r.code != 7 || r.out != want || !strings.Contains(r.errs, `"exit_code":7`) {
+		t.Errorf("got %+v, want code 7 and %q", r, want)
+	}
+	if live, _ := l.now(); live != 0 {
+		t.Errorf("the command has ended, and token %d is live", live)
+	}
+	if r := runProgram(addr, "run", "job", "--", "/not/there"); r.code != 127 {
+		t.Errorf("a command that is not there: got %+v, want code 127", r)
+	}
+	if _, asked := l.now(); asked != 1 {
+		t.Errorf("the lock was wanted %d times, want once: the second command is not there", asked)
+	}
+}
+
+// TestRunWithinARun of the same lock does not wait for it, unless it has lost the lock.
+func TestRunWithinARun(t *testing.T) {
+	l := newOneLock()
+	self := os.Args[0]
+	r := runProgram(startService(t, l), "run", "job", "--", self, "run", "job", "--wait", "5s", "-E", "42", "--", "echo", "below")
+	if r.code != 42 || r.out != "" || !strings.Contains(r.errs, "under token 17, by the holdfast run that this one runs in: it would wait for its own end") {
+		t.Errorf("got %+v, want code 42 and a word of the run above", r)
+	}
+	l = newOneLock()
+	l.mu.stolen = true
+	r = runProgram(startService(t, l), "run", "job", "--", self, "run", "job", "--", "echo", "below")
+	if r.code != 0 || r.out != "below\n" {
+		t.Errorf("got %+v of a run whose outer one has lost the lock, want that it waits", r)
+	}
+}
+
+// TestRunEndsOtherwise: by a signal, which is the command's, and by a loss.
+func TestRunEndsOtherwise(t *testing.T) {
+	addr := startService(t, newOneLock())
+	ready := filepath.Join(t.TempDir(), "ready")
+	cmd := program(addr, "run", "job", "--", "sh", "-c", "trap 'exit 9' TERM; echo x > "+ready+"; while :; do sleep 0.02; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.After(10 * time.Second); ; {
+		if b, err := os.ReadFile(ready); err == nil && len(b) > 0 {
+			break
+		}
+		select {
+		case <-end:
+			t.Fatal("the command does not start")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 9 {
+		t.Errorf("a signal: %v, want the command's exit code 9", err)
+	}
+	r := runProgram(addr, "run", "job", "--ttl", "1s", "--lost-exit-code", "33", "--", "sleep", "60")
+	if r.code != 33 || !strings.Contains(r.errs, "lock lost") {
+		t.Errorf("a loss: got %+v, want code 33", r)
+	}
+}
 
 // TestRunRefusesWhatCannotWork before it asks for the lock.
 func TestRunRefusesWhatCannotWork(t *testing.T) {
