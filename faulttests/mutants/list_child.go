@@ -518,7 +518,7 @@ var childMutants = []Mutant{
 			{"cmd/holdfast/cli/run.go", `			return strings.HasPrefix(e, name+"=")`, `			return strings.HasPrefix(e, name+"=") && name != envLock`},
 		},
 		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
-		Dies: "want code 7 and",
+		Dies: "want the environment",
 	},
 	{
 		Name: "lost-exit-code-fixed", Also: "",
@@ -580,7 +580,7 @@ var childMutants = []Mutant{
 			{"cmd/holdfast/cli/run.go", `		return writeJSON(r.app.Stderr, out)`, `		return writeJSON(r.app.Stdout, out)`},
 		},
 		By:   unit(cliPkg, "^TestRunPassesTheLockOn$"),
-		Dies: "want code 7 and",
+		Dies: "want the environment",
 	},
 	{
 		Name: "signals-stay-with-run", Also: "",
