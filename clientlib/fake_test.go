@@ -292,6 +292,8 @@ type fakeServer struct {
 		longest  int         // message, in bytes
 		// dropKeepAlive loses the answers to keep-alives.
 		dropKeepAlive bool
+		// stuck is a client whose keep-alives are not answered.
+		stuck string
 		// refuse replaces the answer before anything is done.
 		refuse func(op string) error
 	}
@@ -505,9 +507,17 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	if err := s.enter(ctx, "keepalive"); err != nil {
 		return nil, err
 	}
+	stuck := false
+	s.set(func() { stuck = s.mu.stuck == r.ClientId })
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	s.note(seen{op: "keepalive", client: r.ClientId, held: r.Held})
+	if stuck {
+		s.f.mu.Unlock()
+		<-ctx.Done()
+		s.f.mu.Lock()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	if s.f.forgotten(r.ClientId) {
 		return &pb.KeepAliveResponse{Status: pb.Status_STATUS_STALE_REQUEST}, nil
 	}

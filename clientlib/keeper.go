@@ -35,7 +35,7 @@ const (
 type keeper struct {
 	c    *Client
 	wake chan struct{}
-	// loops is the goroutine, and the renewal that it started.
+	// loops is the goroutine, and the renewals that it started.
 	loops sync.WaitGroup
 
 	mu struct {
@@ -52,11 +52,9 @@ type keeper struct {
 		// ttls counts the leases and waits to be kept alive by their TTL.
 		ttls     map[time.Duration]int
 		next     time.Duration // of the next keep-alive, on the Clock
-		hurried  time.Duration // when a session that ended during a renewal wants another; 0 = none did
 		wakes    time.Duration // when the goroutine looks again, on the Clock
 		running  bool
-		renewing bool
-		late     bool // a late renewal has been reported
+		late     bool // some lock is in danger, and that was reported
 		compared bool // the last keep-alive was compared by what is held, and not by how much
 		closed   bool
 	}
@@ -224,7 +222,7 @@ func (k *keeper) plan() plan {
 		}
 		counted = true
 		if s.over(now) {
-			p.over = append(p.over, l)
+			p.over, p.pause = append(p.over, l), min(p.pause, minTick) // to see that nothing is left
 			continue
 		}
 		p.pause = min(p.pause, s.deadline-now, tick(s.ttl))
@@ -235,15 +233,14 @@ func (k *keeper) plan() plan {
 		}
 	}
 	if late && !k.mu.late {
-		k.mu.late = true
 		k.c.opt.Log.Warn("no renewal was answered for half a lease: locks are in danger")
 	}
-	if len(k.mu.ttls) > 0 && !k.mu.renewing {
+	k.mu.late = late
+	if len(k.mu.ttls) > 0 {
 		if k.mu.next <= now {
-			k.mu.renewing, p.renew = true, true
-		} else {
-			p.pause = min(p.pause, k.mu.next-now)
+			p.renew, k.mu.next = true, now+k.interval()
 		}
+		p.pause = min(p.pause, k.mu.next-now)
 	}
 	for ttl := range k.mu.ttls {
 		p.pause = min(p.pause, tick(ttl))
@@ -258,54 +255,73 @@ func (k *keeper) plan() plan {
 
 func tick(ttl time.Duration) time.Duration { return max(minTick, ttl/20) }
 
-// renewAll keeps alive all that this client holds and waits for.
+// interval is the time from one keep-alive to the next. It is called with mu held.
+func (k *keeper) interval() time.Duration {
+	interval := 3 * time.Hour
+	for ttl := range k.mu.ttls {
+		interval = min(interval, ttl)
+	}
+	interval /= 3
+	// A little early, by chance, so that clients which started together spread.
+	return interval - time.Duration(k.c.opt.Rand()%uint64(interval/10+1))
+}
+
+// renewAll keeps alive all that this client holds and waits for. It does not wait for a
+// keep-alive of before that is under way: one that hangs delays those of no other seat.
 func (k *keeper) renewAll() {
 	opened, err := k.keepSeats()
 	if err != nil && k.c.life.Err() == nil {
 		k.c.opt.Log.Warn("leases could not be renewed", "error", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	interval := time.Duration(math.MaxInt64)
-	for ttl := range k.mu.ttls {
-		interval = min(interval, ttl/3)
-	}
-	// A little early, by chance, so that clients which started together spread.
-	interval -= time.Duration(k.c.opt.Rand() % uint64(interval/10+1))
 	if err != nil || !opened {
-		interval = min(interval, time.Second)
-	} else {
-		k.mu.late = false
+		k.within(time.Second)
 	}
-	k.mu.renewing, k.mu.next = false, k.c.opt.Clock.Now()+min(interval, time.Hour)
-	if k.mu.hurried > 0 {
-		k.mu.next, k.mu.hurried = min(k.mu.next, k.mu.hurried), 0
-	}
-	k.poke()
 }
 
-// keepSeats keeps alive each seat that holds or waits. False means that one of
-// them is not open yet.
+// within has the leases renewed after d at the latest.
+func (k *keeper) within(d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at := k.c.opt.Clock.Now() + d; len(k.mu.ttls) > 0 && at < k.mu.next {
+		k.mu.next = at
+		k.poke()
+	}
+}
+
+// keepSeats keeps alive each seat that holds or waits, unless that is under way. False
+// means that one of them is not open yet.
 func (k *keeper) keepSeats() (opened bool, err error) {
 	k.mu.Lock()
 	seats := map[*seat]bool{}
 	for s := range k.mu.busy {
-		seats[s] = true
+		seats[s] = !s.renewing
 	}
 	for _, l := range k.mu.locks {
-		seats[l.from] = true
+		seats[l.from] = !l.from.renewing
 	}
-	k.mu.Unlock()
 	opened = true
 	var all []func() error
-	for s := range seats { // any order
-		if who := s.current(); who != nil {
-			all = append(all, func() error { return k.keepAlive(s, who) })
-		} else {
+	for s, idle := range seats { // any order
+		who := s.current()
+		if who == nil {
 			opened = false
+		} else if idle {
+			s.renewing = true
+			all = append(all, func() error {
+				defer k.renewed(s)
+				return k.keepAlive(s, who)
+			})
 		}
 	}
+	k.mu.Unlock()
 	return opened, several(all)
+}
+
+// renewed notes that the keep-alive of a seat is over.
+func (k *keeper) renewed(s *seat) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s.renewing = false
 }
 
 // several does all of it, renewers at a time.

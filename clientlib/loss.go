@@ -170,16 +170,7 @@ const (
 // hurry has the leases renewed soon, because nobody would be told of a loss before: that
 // opens the next session, and names the seats there.
 func (k *keeper) hurry() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at := k.c.opt.Clock.Now() + hurryAfter + time.Duration(k.c.opt.Rand()%uint64(hurrySpread))
-	switch {
-	case k.mu.renewing: // which says when the next one is; a seat may have been answered before
-		k.mu.hurried = at
-	case len(k.mu.ttls) > 0 && at < k.mu.next:
-		k.mu.next = at
-		k.poke()
-	}
+	k.within(hurryAfter + time.Duration(k.c.opt.Rand()%uint64(hurrySpread)))
 }
 
 // lossesAfter is an LSN that no loss of a client's held locks lies before, 0 if it

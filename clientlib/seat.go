@@ -32,6 +32,9 @@ type seat struct {
 	// trouble is why the last attempt to renew from here failed; nil = it was answered.
 	// Guarded by keeper.mu.
 	trouble error
+	// renewing says that a keep-alive from here is under way, by the keeper's own clock.
+	// Guarded by keeper.mu.
+	renewing bool
 	// known is the session on which this seat was kept alive last, introducing that this
 	// is under way. Guarded by keeper.mu.
 	known       *session

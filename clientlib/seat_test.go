@@ -184,6 +184,37 @@ func TestForgottenSeatOpensAnother(t *testing.T) {
 	})
 }
 
+// A keep-alive that hangs holds up those of no other seat, whose leases may be short.
+func TestStuckSeatDelaysNoOther(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("b")
+		waits := w.waitFor(t.Context(), "b")
+		from := w.attempts("acquire")[0].client
+		l := w.acquire("a", AcquireOptions{TTL: time.Second})
+		if string(l.owner) == from {
+			t.Fatal("there is but one seat")
+		}
+		w.servers[0].set(func() { w.servers[0].mu.stuck = from })
+		time.Sleep(30 * time.Second)
+		if l.Context().Err() != nil {
+			t.Errorf("a lock of a seat that is answered: %v", context.Cause(l.Context()))
+		}
+		kept := map[string]int{}
+		for _, a := range w.attempts("keepalive") {
+			kept[a.client]++
+		}
+		if n := kept[string(l.owner)]; n < 80 || n > 110 {
+			t.Errorf("%d keep-alives in 30 s of a lease of 1 s", n)
+		}
+		if n := kept[from]; n < 20 || n > 60 {
+			t.Errorf("%d keep-alives from the seat that is not answered: one at a time, of a second each", n)
+		}
+		w.servers[0].set(func() { w.servers[0].mu.stuck = "" })
+		w.end("b")
+		<-waits
+	})
+}
+
 func TestSelfChosenIdentityHasALimit(t *testing.T) {
 	inBubble(t, Options{ClientID: "me"}, func(t *testing.T, w *world) {
 		w.others("a")

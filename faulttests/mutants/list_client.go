@@ -517,4 +517,25 @@ func (d hostDisk) rename(`},
 		By:   unit("primary/watch", "TestAClientThatIsAhead"),
 		Dies: "it is taken for one that was told all",
 	},
+	{
+		Name: "stuck-seat-holds-up-all", Also: "",
+		Rule: "a keep-alive that hangs delays those of no other seat (package clientlib, renewAll)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `			k.loops.Go(k.renewAll)
+`, `			k.renewAll()
+`},
+		},
+		By:   unit("clientlib", "^TestStuckSeatDelaysNoOther$"),
+		Dies: `a lock of a seat that is answered`,
+	},
+	{
+		Name: "keep-alives-pile-up", Also: "",
+		Rule: "a seat whose keep-alive is under way is not kept alive once more (package clientlib, keepSeats)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `			s.renewing = true
+`, ``},
+		},
+		By:   unit("clientlib", "^TestStuckSeatDelaysNoOther$"),
+		Dies: `from the seat that is not answered: one at a time`,
+	},
 }
