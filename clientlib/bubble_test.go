@@ -489,6 +489,49 @@ func TestOutcomeIsNotBelievedOfAReplica(t *testing.T) {
 	})
 }
 
+// A caller that leaves says nothing about the primary: the cancel of its request, and the calls
+// of everybody else, go there without looking for it. Silence for long does say something.
+func TestCallerThatLeavesDoubtsNoPrimary(t *testing.T) {
+	for name, test := range map[string]struct {
+		wait, leaves time.Duration
+		silent       bool // all servers
+		want         bool
+	}{
+		"of a wait":                     {Forever, 3500 * time.Millisecond, false, true},
+		"of a call":                     {0, suspicion / 2, true, true},
+		"of a call, after long silence": {0, 2 * suspicion, true, false},
+		"of a wait, after long silence": {Forever, 4 * time.Second, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				w.others("a")
+				w.acquire("b", AcquireOptions{})
+				p := w.c.servers.primary()
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				if test.silent {
+					for _, s := range w.servers {
+						defer s.pause()()
+					}
+				}
+				go func() {
+					_, err := w.c.Acquire(ctx, "a", AcquireOptions{Wait: test.wait})
+					ended <- err
+				}()
+				synctest.Wait()
+				time.Sleep(test.leaves)
+				cancel()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+				if is := w.c.servers.primary() == p; is != test.want {
+					t.Errorf("the primary is believed: %v, want %v", is, test.want)
+				}
+			})
+		})
+	}
+}
+
 func TestManyCallsAtOnce(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		n := 0

@@ -329,7 +329,9 @@ func attempt[R reply](
 			return r, v, true
 		}
 	}
-	c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
+	if ctx.Err() == nil || !c.lately(to, k.waits) {
+		c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
+	}
 	return r, v, false
 }
 
@@ -354,8 +356,20 @@ func fly[R reply](
 	if v.unsent {
 		k.unknown = before
 	}
-	c.follow(s.to, &v, errors.Is(err, errMoved))
+	if ctx.Err() == nil || !c.lately(s.to, k.waits) {
+		c.follow(s.to, &v, errors.Is(err, errMoved))
+	}
 	return r, v, true
+}
+
+// lately reports whether a server was heard so lately that nothing is wrong with it because a
+// caller left without an answer. The cancel of the request goes there, and so do all other calls.
+func (c *Client) lately(to *server, waits bool) bool {
+	patience := suspicion
+	if waits {
+		patience = 2 * waitingInquiry
+	}
+	return time.Duration(to.heard.Load()) > c.opt.Clock.Now()-patience
 }
 
 // settled notes what an answer tells about the primary and about the call.
