@@ -147,6 +147,7 @@ func (c *Client) takeOver(ctx context.Context, l *Lock, old bool) error {
 			}
 		}
 		if c.keep.add(l) {
+			c.keep.tellEarly(l)
 			c.keep.introduce(l.from)
 			return nil
 		}

@@ -35,9 +35,14 @@ func (k *keeper) handles() iter.Seq[*Lock] {
 }
 
 // held are the handles of a grant, the acquired one first.
-func (k *keeper) held(lock cluster.LockName, token cluster.Token) (all []*Lock) {
+func (k *keeper) held(lock cluster.LockName, token cluster.Token) []*Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.of(lock, token)
+}
+
+// of is held, with mu held.
+func (k *keeper) of(lock cluster.LockName, token cluster.Token) (all []*Lock) {
 	if l := k.mu.locks[token]; l != nil && l.name == lock {
 		all = append(all, l)
 	}
@@ -47,10 +52,23 @@ func (k *keeper) held(lock cluster.LockName, token cluster.Token) (all []*Lock) 
 	return all
 }
 
-// heldBefore lists the locks that were granted before an LSN: a token is the LSN of its grant.
-func (k *keeper) heldBefore(at cluster.LSN) (all []*Lock) {
+// concerned are the handles of a grant that a notice is of. It is kept for one that is about
+// to come.
+func (k *keeper) concerned(lock cluster.LockName, token cluster.Token, n notice) []*Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.keepEarly(lock, n)
+	return k.of(lock, token)
+}
+
+// heldBefore lists the locks that were granted before an LSN: a token is the LSN of its grant.
+// The notice is kept for those that are about to come.
+func (k *keeper) heldBefore(at cluster.LSN, n notice) (all []*Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for lock := range k.mu.expecting {
+		k.keepEarly(lock, n)
+	}
 	for l := range k.handles() {
 		if cluster.LSN(l.token) < at {
 			all = append(all, l)

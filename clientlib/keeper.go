@@ -47,6 +47,8 @@ type keeper struct {
 		expecting map[cluster.LockName]int
 		// leaving counts who gives a token back.
 		leaving map[cluster.Token]int
+		// early is what was told of these locks, of grants whose answers are being handed out.
+		early map[cluster.LockName][]notice
 		// busy are the seats that they come from; see seat.requests.
 		busy map[*seat]bool
 		// ttls counts the leases and waits to be kept alive by their TTL.
@@ -67,6 +69,7 @@ func newKeeper(c *Client) *keeper {
 	k.mu.expecting = map[cluster.LockName]int{}
 	k.mu.leaving = map[cluster.Token]int{}
 	k.mu.compared = true
+	k.mu.early = map[cluster.LockName][]notice{}
 	k.mu.busy = map[*seat]bool{}
 	k.mu.ttls = map[time.Duration]int{}
 	return k
@@ -93,6 +96,7 @@ func (k *keeper) unexpect(lock cluster.LockName, from *seat, ttl time.Duration) 
 	defer k.mu.Unlock()
 	if k.mu.expecting[lock]--; k.mu.expecting[lock] == 0 {
 		delete(k.mu.expecting, lock)
+		delete(k.mu.early, lock)
 	}
 	if from != nil {
 		if from.requests--; from.requests == 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -119,13 +120,49 @@ func (l *Lock) notRenewed() *LostError {
 func (k *keeper) told(losses []*pb.Loss) {
 	for _, loss := range losses {
 		if loss.GetLock() == "" {
-			for _, l := range k.heldBefore(cluster.LSN(loss.GetLsn())) {
+			for _, l := range k.heldBefore(cluster.LSN(loss.GetLsn()), notice{loss: loss}) {
 				l.lose(l.toldLoss(loss))
 			}
 			continue
 		}
-		for _, l := range k.held(cluster.LockName(loss.GetLock()), cluster.Token(loss.GetToken())) {
+		for _, l := range k.concerned(cluster.LockName(loss.GetLock()), cluster.Token(loss.GetToken()), notice{loss: loss}) {
 			l.lose(l.toldLoss(loss))
+		}
+	}
+}
+
+// notice is what a session tells of grants. One of a grant whose answer is being handed out
+// finds no handle; without being kept, the next keep-alive would find out.
+type notice struct {
+	loss *pb.Loss
+	ask  *pb.AskToRelease
+}
+
+// maxEarly is how many notices of a lock are kept. Most are of grants that had their handle.
+const maxEarly = 16
+
+// keepEarly keeps a notice of a lock for a handle that is about to come. It is called with mu
+// held.
+func (k *keeper) keepEarly(lock cluster.LockName, n notice) {
+	if k.mu.expecting[lock] == 0 {
+		return
+	}
+	all := append(k.mu.early[lock], n)
+	k.mu.early[lock] = all[max(0, len(all)-maxEarly):]
+}
+
+// tellEarly gives a handle that has just come the notices of its grant.
+func (k *keeper) tellEarly(l *Lock) {
+	k.mu.Lock()
+	all := slices.Clone(k.mu.early[l.name])
+	k.mu.Unlock()
+	for _, n := range all {
+		ofAll := n.loss.GetLock() == "" && l.token < cluster.Token(n.loss.GetLsn())
+		if ofAll || cluster.Token(n.loss.GetToken()) == l.token {
+			l.lose(l.toldLoss(n.loss))
+		}
+		if cluster.Token(n.ask.GetToken()) == l.token {
+			l.hear(n.ask)
 		}
 	}
 }

@@ -64,7 +64,7 @@ type Asked struct {
 // asked notes what holders are asked.
 func (k *keeper) asked(asks []*pb.AskToRelease) {
 	for _, a := range asks {
-		for _, l := range k.held(cluster.LockName(a.GetLock()), cluster.Token(a.GetToken())) {
+		for _, l := range k.concerned(cluster.LockName(a.GetLock()), cluster.Token(a.GetToken()), notice{ask: a}) {
 			l.hear(a)
 		}
 	}

@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,6 +52,58 @@ func TestClearThatNamesNobodyEndsAllBeforeIt(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 	})
+}
+
+// What a session tells of a grant while its answer is being handed out, the handle is told
+// when it comes, and not with the next keep-alive only.
+func TestToldBeforeThereIsAHandle(t *testing.T) {
+	for name, test := range map[string]struct {
+		tell func(token uint64) *pb.SessionResponse
+		told func(l *Lock) bool
+	}{
+		"broken": {func(token uint64) *pb.SessionResponse {
+			return &pb.SessionResponse{Losses: []*pb.Loss{{Lock: "a", Token: token, Reason: pb.LossReason_LOSS_REASON_BROKEN, Actor: "ann"}}}
+		}, func(l *Lock) bool { return reason(l) == LossBroken }},
+		"cleared": {func(token uint64) *pb.SessionResponse {
+			return &pb.SessionResponse{Losses: []*pb.Loss{{Reason: pb.LossReason_LOSS_REASON_FORCE_CLEARED, Lsn: token + 1}}}
+		}, func(l *Lock) bool { return reason(l) == LossCleared }},
+		"asked": {func(token uint64) *pb.SessionResponse {
+			return &pb.SessionResponse{Asks: []*pb.AskToRelease{{Lock: "a", Token: token, Lsn: token + 1, Actor: "ann", RemainingMs: 1000}}}
+		}, func(l *Lock) bool { s := l.State(); return s.Asked != nil && s.Asked.Actor == "ann" }},
+		"of another grant": {func(token uint64) *pb.SessionResponse {
+			return &pb.SessionResponse{
+				Losses: []*pb.Loss{{Lock: "a", Token: token - 1, Reason: pb.LossReason_LOSS_REASON_BROKEN}, {Reason: pb.LossReason_LOSS_REASON_FORCE_CLEARED, Lsn: token - 1}},
+				Asks:   []*pb.AskToRelease{{Lock: "a", Token: token - 1, Lsn: token, Actor: "ann"}},
+			}
+		}, func(l *Lock) bool { s := l.State(); return s.Phase == PhaseValid && s.Asked == nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSession(t, Options{}, func(t *testing.T, w *world) {
+				w.servers[0].set(func() { // the renewal of a grant that is handed out
+					w.servers[0].mu.lag = func(op string) time.Duration {
+						if op == "renew" {
+							return 100 * time.Millisecond
+						}
+						return 0
+					}
+				})
+				got := make(chan *Lock, 1)
+				go func() { got <- w.acquire("a", AcquireOptions{TTL: time.Hour, MaxHold: time.Hour}) }()
+				time.Sleep(50 * time.Millisecond)
+				_, token := w.holder("a")
+				w.servers[0].tell(test.tell(token))
+				l := <-got
+				if !test.told(l) {
+					t.Errorf("the handle: %+v, %v", l.State(), context.Cause(l.Context()))
+				}
+				w.c.keep.mu.Lock()
+				defer w.c.keep.mu.Unlock()
+				if n := len(w.c.keep.mu.early); n != 0 {
+					t.Errorf("of %d locks is kept what was told early", n)
+				}
+			})
+		})
+	}
 }
 
 // A client that does nothing but hold has its next session soon after one broke, not with

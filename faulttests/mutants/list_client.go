@@ -111,10 +111,10 @@ var clientMutants = []Mutant{
 			{"clientlib/call.go", `	if v.unsent {
 		k.unknown = before
 	}
-	c.follow(s.to`, `	if v.unsent {
+	if ctx.Err() == nil || !c.lately(s.to`, `	if v.unsent {
 		k.unknown = false
 	}
-	c.follow(s.to`},
+	if ctx.Err() == nil || !c.lately(s.to`},
 		},
 		By:   unit("clientlib", "^TestDoubtOutlivesLaterRefusals$"),
 		Dies: `appended 1 times, and told`,
@@ -537,5 +537,43 @@ func (d hostDisk) rename(`},
 		},
 		By:   unit("clientlib", "^TestStuckSeatDelaysNoOther$"),
 		Dies: `from the seat that is not answered: one at a time`,
+	},
+	{
+		Name: "leaving-caller-doubts-the-primary", Also: "",
+		Rule: "a caller that leaves says nothing about a primary that was heard lately (package clientlib, lately)",
+		Edits: []Edit{
+			{"clientlib/call.go", `	return time.Duration(to.heard.Load()) > c.opt.Clock.Now()-patience`, `	return patience == 0`},
+		},
+		By:   unit("clientlib", "^TestCallerThatLeavesDoubtsNoPrimary$"),
+		Dies: `the primary is believed: false, want true`,
+	},
+	{
+		Name: "silent-primary-believed", Also: "",
+		Rule: "callers who leave one after the other are not kept at a primary that answers nobody (package clientlib, lately)",
+		Edits: []Edit{
+			{"clientlib/call.go", `	return time.Duration(to.heard.Load()) > c.opt.Clock.Now()-patience`, `	return patience > 0`},
+		},
+		By:   unit("clientlib", "^TestCallerThatLeavesDoubtsNoPrimary$"),
+		Dies: `the primary is believed: true, want false`,
+	},
+	{
+		Name: "told-before-the-handle-is-lost", Also: "",
+		Rule: "what a session tells of a grant while its answer is handed out, the handle is told (package clientlib, tellEarly)",
+		Edits: []Edit{
+			{"clientlib/acquire.go", `			c.keep.tellEarly(l)
+`, ``},
+		},
+		By:   unit("clientlib", "^TestToldBeforeThereIsAHandle$"),
+		Dies: `the handle: `,
+	},
+	{
+		Name: "early-notices-stay", Also: "",
+		Rule: "a notice is kept for as long as a grant of its lock may be handed out (package clientlib, unexpect)",
+		Edits: []Edit{
+			{"clientlib/keeper.go", `		delete(k.mu.early, lock)
+`, ``},
+		},
+		By:   unit("clientlib", "^TestToldBeforeThereIsAHandle$"),
+		Dies: `is kept what was told early`,
 	},
 }
