@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,9 +102,9 @@ func (w *watcher) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	left, pause := budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}
-	var avoid *server
+	failed := map[*server]bool{} // since one served us
 	for {
-		to, began := w.choose(avoid), time.Now()
+		to, began := w.choose(failed), time.Now()
 		served, err := w.attempt(ctx, to, w.request(kinds))
 		if w.over {
 			return nil
@@ -113,6 +114,7 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 		if served {
 			left, pause, began = budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}, time.Now()
+			clear(failed)
 		}
 		if _, other := estranged(err); other {
 			if f := w.c.servers.locate(ctx); f.lost {
@@ -126,7 +128,7 @@ func (w *watcher) run(ctx context.Context) error {
 		if v.primary != nil && v.primary.GRPC != "" {
 			w.c.servers.add(v.primary.GRPC) //nolint:errcheck // then there are others
 		}
-		avoid = to
+		failed[to] = true
 		d := pause.next(0, false)
 		if errors.Is(err, errAnew) {
 			d += anewPause
@@ -174,15 +176,18 @@ func (w *watcher) request(kinds []pb.EventKind) *pb.WatchRequest {
 	return q
 }
 
-// choose picks a server at random: not the one that has just failed, and rather
-// one that is not primary.
-func (w *watcher) choose(avoid *server) *server {
+// choose picks a server at random: one that has not failed, and rather one that is not
+// primary. When all have failed, they are all tried again.
+func (w *watcher) choose(failed map[*server]bool) *server {
 	all, _ := w.c.servers.list()
+	if !slices.ContainsFunc(all, func(v *server) bool { return !failed[v] }) {
+		clear(failed)
+	}
 	primary := w.c.servers.primary()
 	best, rank, n := all[0], -1, uint64(0)
 	for _, v := range all {
 		r := 0
-		if v != avoid {
+		if !failed[v] {
 			r += 2
 		}
 		if v != primary {

@@ -576,4 +576,16 @@ func (d hostDisk) rename(`},
 		By:   unit("clientlib", "^TestToldBeforeThereIsAHandle$"),
 		Dies: `is kept what was told early`,
 	},
+	{
+		Name: "watch-alternates-behind-replicas", Also: "",
+		Rule: "a watch tries each server before it comes back to one that failed (package clientlib, choose)",
+		Edits: []Edit{
+			{"clientlib/watch.go", `		failed[to] = true
+`, `		clear(failed)
+		failed[to] = true
+`},
+		},
+		By:   unit("clientlib", "^TestNoWatchGoesBack$"),
+		Dies: `no server let us watch`,
+	},
 }
