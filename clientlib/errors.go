@@ -80,7 +80,7 @@ func (e *CallError) Error() string {
 	}
 	if e.Unknown {
 		fmt.Fprintf(&b, "; it may have been executed: ask for the outcome of request %d of client %s", e.Request, e.Client)
-	} else if a := advice(e.Err); a != "" {
+	} else if a := advice(e.Err, e.Client); a != "" {
 		b.WriteString(": " + a)
 	}
 	return b.String()
@@ -94,8 +94,8 @@ func (e *CallError) Unwrap() []error {
 	return []error{e.Err}
 }
 
-// advice says what to do about an error, where its own text does not.
-func advice(err error) string {
+// advice says what to do about an error of a client's request, where its own text does not.
+func advice(err error, client cluster.ClientID) string {
 	e, ok := errors.AsType[*wire.Error](err)
 	if !ok {
 		return ""
@@ -110,6 +110,10 @@ func advice(err error) string {
 	case cluster.StatusFileSealed:
 		return "rotate the file to go on"
 	case cluster.StatusStaleRequest:
+		if client != "" && !client.Opened() {
+			return "the service remembers only newer requests of this name; if a process on another host used it before, " +
+				"that host's clock was ahead of this one's: set the clock, or Options.FirstRequest"
+		}
 		return "open a new client"
 	case cluster.StatusTooLarge:
 		return fmt.Sprintf("append at most %d bytes at a time", cluster.MaxAppend)

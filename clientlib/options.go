@@ -60,7 +60,8 @@ type Options struct {
 	ClientID cluster.ClientID
 	// FirstRequest is where the request numbers start. The default is 1, and with a
 	// ClientID the time in microseconds, so that a new process does not repeat
-	// the numbers of the one before.
+	// the numbers of the one before. Where that one's clock was ahead of this one's, every
+	// request is STALE_REQUEST until this clock has caught up, unless FirstRequest is higher.
 	FirstRequest cluster.RequestID
 	// Budget is how long one call may look for a primary that answers. A waiting
 	// Acquire does not use it up while it is connected and waits. 0 = DefaultBudget.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,6 +213,31 @@ func TestStuckSeatDelaysNoOther(t *testing.T) {
 		w.servers[0].set(func() { w.servers[0].mu.stuck = "" })
 		w.end("b")
 		<-waits
+	})
+}
+
+// A name that moves to a host whose clock is behind begins with numbers that the service has
+// forgotten. Nothing is executed, and the error tells what to do.
+func TestNameOnAHostWhoseClockIsBehind(t *testing.T) {
+	inBubble(t, Options{ClientID: "worker"}, func(t *testing.T, w *world) {
+		if err := w.acquire("a", AcquireOptions{}).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now := cluster.RequestID(time.Now().UnixMicro())
+		behind := w.client(Options{ClientID: "worker", FirstRequest: now - 60_000_000})
+		defer behind.Close() //nolint:errcheck // it cannot fail
+		_, err := behind.Acquire(t.Context(), "a", AcquireOptions{})
+		if !errors.Is(err, wire.ErrStaleRequest) || errors.Is(err, wire.ErrUnknown) || !strings.Contains(err.Error(), "set the clock, or Options.FirstRequest") {
+			t.Errorf("a minute behind: %v", err)
+		}
+		if client, _ := w.holder("a"); client != "" {
+			t.Errorf("%s holds the lock", client)
+		}
+		raised := w.client(Options{ClientID: "worker", FirstRequest: now + 60_000_000})
+		defer raised.Close() //nolint:errcheck // it cannot fail
+		if _, err := raised.Acquire(t.Context(), "a", AcquireOptions{}); err != nil {
+			t.Errorf("with higher numbers: %v", err)
+		}
 	})
 }
 
