@@ -532,6 +532,81 @@ func TestCallerThatLeavesDoubtsNoPrimary(t *testing.T) {
 	}
 }
 
+// A receipt of other data than were sent is no success: somebody else's request had the number.
+func TestReceiptOfOtherData(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		w.mu.Lock()
+		key := fakeKey{string(l.owner), uint64(w.c.current().seq.mu.next)}
+		w.keep(key, &pb.Answer{Status: pb.Status_STATUS_OK, Receipt: &pb.Receipt{File: "f", Length: 4, Crc32C: 7}})
+		w.mu.Unlock()
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if err == nil || r.CRC32C != 7 || !strings.Contains(err.Error(), "the receipt is of 4 bytes with CRC-32C 00000007") {
+			t.Errorf("told %+v, %v", r, err)
+		}
+		if e := l.lost(LossRefused, nil); e.LastAppend != nil {
+			t.Errorf("it counts as an append of this holder: %+v", e.LastAppend)
+		}
+	})
+}
+
+// Whoever works under the lock has to stop when Release is called, however long that takes.
+func TestContextEndsBeforeTheReleaseIsSent(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		resume := w.servers[0].pause()
+		released := make(chan error, 1)
+		go func() { released <- l.Release(t.Context()) }()
+		synctest.Wait()
+		if !errors.Is(context.Cause(l.Context()), ErrReleased) {
+			t.Errorf("while the release is under way the context says %v", context.Cause(l.Context()))
+		}
+		resume()
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A grant that ended unheard uses up the wait: the next request asks for the rest of it.
+func TestWaitGoesOnWithWhatIsLeft(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		lost := false
+		w.servers[0].set(func() {
+			w.servers[0].mu.drop = func(op string) bool {
+				if op != "acquire" || lost {
+					return false
+				}
+				lost = true
+				w.end("a") // the grant
+				w.others("a")
+				return true
+			}
+		})
+		time.AfterFunc(4*time.Second, func() { w.end("a") })
+		began := time.Now()
+		time.AfterFunc(8*time.Second, func() { w.end("a") })
+		l := w.acquire("a", AcquireOptions{TTL: ttl, Wait: 10 * time.Second})
+		all := w.attempts("acquire")
+		last := time.Duration(all[len(all)-1].wait) * time.Millisecond
+		if took := time.Since(began); all[0].wait != 10_000 || last > 6*time.Second || last < 5*time.Second || took > 9*time.Second || l.Context().Err() != nil {
+			t.Errorf("asked for a wait of 10 s, and after 4 s for one of %v; it took %v", last, took)
+		}
+	})
+}
+
+// A server that is about to reign is not asked as the primary before it says that it is.
+func TestFencingServerIsNoPrimary(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.reign(nil)
+		w.servers[1].set(func() { w.servers[1].mu.role = pb.Role_ROLE_FENCING })
+		if f := w.c.servers.locate(t.Context()); !f.takeover || f.to == nil || w.c.servers.primary() != nil {
+			t.Errorf("found %+v, and believes %+v", f, w.c.servers.primary())
+		}
+	})
+}
+
 func TestManyCallsAtOnce(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		n := 0

@@ -498,6 +498,11 @@ func (s *fakeServer) RenewLease(ctx context.Context, r *pb.RenewLeaseRequest) (*
 	if l.token == r.Token {
 		l.renewed = time.Now()
 		a = &pb.Answer{Status: pb.Status_STATUS_OK, Lock: r.Lock, Token: r.Token, TtlMs: l.left(), HoldLeftMs: l.holdLeft(), Epoch: s.f.mu.epoch}
+		for _, ask := range s.f.mu.asks {
+			if ask.Token == r.Token {
+				a.Ask = ask
+			}
+		}
 	}
 	s.f.mu.Unlock()
 	return s.leave("renew", a)

@@ -380,6 +380,17 @@ func TestCloseEndsContextsAndReleasesNothing(t *testing.T) {
 	})
 }
 
+// A grant whose answer comes when the client is closed is watched by nobody: it is not handed out.
+func TestNothingIsAddedAfterClose(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.c.Close() //nolint:errcheck // it cannot fail
+		l := newLock(w.c, "a", 7, 1)
+		if l.grant(ttl, w.clock.Now(), ttl, 0); w.c.keep.add(l) || len(w.c.keep.mu.locks) != 0 {
+			t.Errorf("a lock is held after Close: %v", w.c.keep.mu.locks)
+		}
+	})
+}
+
 // Who closes a client that is being closed returns when that is done, not before.
 func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {

@@ -3,15 +3,21 @@
 package clientlib
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
@@ -125,6 +131,87 @@ func TestMonotonicClock(t *testing.T) {
 			}
 			last = now
 		}
+	}
+}
+
+// A machine that sleeps may stop its monotonic time: then the time of day tells.
+func TestFallbackClockSeesASleep(t *testing.T) {
+	c := newMonotonicClock()
+	before := c.Now()
+	(*[2]uint64)(unsafe.Pointer(&c.mu.last))[0] -= 3600 << 30 // its wall time, and not its monotonic one
+	if now := c.Now(); now-before < time.Hour {
+		t.Errorf("an hour later by the time of day it went on by %v", now-before)
+	}
+	(*[2]uint64)(unsafe.Pointer(&c.mu.last))[0] += 3600 << 30 // the time of day is set back
+	before = c.Now()
+	if now := c.Now(); now < before {
+		t.Errorf("from %v it went back to %v", before, now)
+	}
+}
+
+// What an attempt brought says whether the answer is the operation's, and whether the attempt
+// may have been executed.
+func TestVerdicts(t *testing.T) {
+	for _, c := range []struct {
+		err                 error
+		final, unsent, over bool
+	}{
+		{status.Error(codes.Unavailable, "reset"), false, false, false},
+		{status.Error(codes.Internal, "reset"), false, false, false},
+		{context.DeadlineExceeded, false, false, false},
+		{status.Error(codes.Unimplemented, "no such method"), true, true, false},
+		{status.Error(codes.Unauthenticated, "no certificate"), true, true, false},
+		{status.Error(codes.ResourceExhausted, "the answer is too long"), true, false, false},
+		{&wire.Error{Status: cluster.StatusUnknown}, false, false, true},
+		{&wire.Error{Status: cluster.StatusUnknown, RetryAfter: time.Second}, false, false, false},
+		{&wire.Error{Status: cluster.StatusSecondaryMode}, false, true, true},
+		{&wire.Error{Status: cluster.StatusNoQuorum}, false, true, false},
+		{&wire.Error{Status: cluster.StatusHeld}, true, true, false},
+	} {
+		if v := judge((*pb.Answer)(nil), c.err); v.final != c.final || v.unsent != c.unsent || v.over != c.over || v.err == nil {
+			t.Errorf("%v: %+v, want final %v, unsent %v, over %v", c.err, v, c.final, c.unsent, c.over)
+		}
+	}
+}
+
+// An answer that speaks for one attempt only leaves earlier ones in doubt.
+func TestAnswersThatSpeakForAllAttempts(t *testing.T) {
+	for _, c := range []struct {
+		op        string
+		status    pb.Status
+		committed bool
+		want      bool
+	}{
+		{"append", pb.Status_STATUS_OK, false, true},
+		{"append", pb.Status_STATUS_INVALID_TOKEN, false, true},
+		{"break", pb.Status_STATUS_INVALID_TOKEN, false, false},
+		{"append", pb.Status_STATUS_FILE_QUARANTINED, true, true},
+		{"append", pb.Status_STATUS_FILE_QUARANTINED, false, false},
+		{"append", pb.Status_STATUS_STORAGE_UNAVAILABLE, false, false},
+		{"append", pb.Status_STATUS_STALE_REQUEST, false, false},
+		{"acquire", pb.Status_STATUS_HELD, false, false},
+		{"acquire", pb.Status_STATUS_WAIT_TIMEOUT, false, true},
+		{"acquire", pb.Status_STATUS_LEASE_EXPIRED, false, true},
+		{"cancel", pb.Status_STATUS_CANCELLED, false, true},
+	} {
+		if got := (&call{op: c.op}).decided(&pb.Answer{Status: c.status, Committed: c.committed}); got != c.want {
+			t.Errorf("%v, committed %v, to %s speaks for all attempts: %v", c.status, c.committed, c.op, got)
+		}
+	}
+}
+
+func TestWaitIsCountedOffOnce(t *testing.T) {
+	s := &newIdentity("me", true, 1).seq
+	prior, _ := s.take(prompt, true) // keeps the wait from being forgotten
+	id, _ := s.take(waiting, true)
+	s.done(id)
+	s.done(id)
+	if s.mu.waits != 0 {
+		t.Errorf("%d waits are open", s.mu.waits)
+	}
+	s.done(prior)
+	if s.lowWater() != id+1 {
+		t.Errorf("low water is %d", s.lowWater())
 	}
 }
 

@@ -216,6 +216,20 @@ func TestStuckSeatDelaysNoOther(t *testing.T) {
 	})
 }
 
+// A late word that an identity is forgotten does not drop the one that came next.
+func TestNextIdentityStays(t *testing.T) {
+	s := newSeat(nil)
+	first, next := newIdentity("@1", false, 1), newIdentity("@2", false, 1)
+	s.mu.who = first
+	if s.forget(first); s.current() != nil {
+		t.Error("the forgotten one is still there")
+	}
+	s.mu.who = next
+	if s.forget(first); s.current() != next {
+		t.Error("the next one is gone")
+	}
+}
+
 // A name that moves to a host whose clock is behind begins with numbers that the service has
 // forgotten. Nothing is executed, and the error tells what to do.
 func TestNameOnAHostWhoseClockIsBehind(t *testing.T) {

@@ -403,6 +403,24 @@ func TestAskComesWithAKeepAlive(t *testing.T) {
 	})
 }
 
+// TestAskComesWithARenewal: a holder that only renews by itself hears it, too.
+func TestAskComesWithARenewal(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		w.others("a")
+		_, token := w.holder("a")
+		w.mu.Lock()
+		w.mu.asks = []*pb.AskToRelease{{Lock: "a", Token: token, Lsn: 200, Actor: "ann", RemainingMs: 60_000}}
+		w.mu.Unlock()
+		l := w.c.Attach("a", tokenOf(token))
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s := l.State(); s.Asked == nil || s.Asked.Actor != "ann" {
+			t.Errorf("renewed: %+v", s)
+		}
+	})
+}
+
 // TestHeartbeatsOfTheHolder: keep-alives of its client do not extend what this side counts.
 func TestHeartbeatsOfTheHolder(t *testing.T) {
 	inSession(t, Options{}, func(t *testing.T, w *world) {

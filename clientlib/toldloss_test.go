@@ -106,6 +106,50 @@ func TestToldBeforeThereIsAHandle(t *testing.T) {
 	}
 }
 
+// A session that begins behind the oldest lock that is held misses no loss of any.
+func TestLossesAreAskedForFromTheOldestLockOn(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		var oldest *Lock
+		for _, name := range []cluster.LockName{"a", "b", "c", "d"} {
+			if l := w.acquire(name, AcquireOptions{}); oldest == nil {
+				oldest = l
+			}
+		}
+		if got := w.c.keep.lossesAfter(oldest.owner); got != cluster.LSN(oldest.Token()) {
+			t.Errorf("asks for what was lost after LSN %d, the oldest token is %d", got, oldest.Token())
+		}
+		if got := w.c.keep.lossesAfter("another"); got != 0 {
+			t.Errorf("another, who holds nothing: %d", got)
+		}
+	})
+}
+
+// What this handle was told of its last append stays where the service's word is older: that
+// file was unbound since.
+func TestLastAppendOfALoss(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{})
+		r, err := l.Append(t.Context(), "f", []byte("data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			told  *pb.Receipt
+			last  cluster.LSN
+			final bool
+		}{
+			{nil, r.LSN, false},
+			{&pb.Receipt{Lsn: uint64(r.LSN) - 1}, r.LSN, false},
+			{&pb.Receipt{Lsn: uint64(r.LSN)}, r.LSN, true},
+			{&pb.Receipt{Lsn: uint64(r.LSN) + 1}, r.LSN + 1, true},
+		} {
+			if e := l.toldLoss(&pb.Loss{Lock: "a", LastAppend: c.told}); e.LastAppend.LSN != c.last || e.Final != c.final {
+				t.Errorf("told %v: the last append is at LSN %d, final %v; want %d, %v", c.told, e.LastAppend.LSN, e.Final, c.last, c.final)
+			}
+		}
+	})
+}
+
 // A client that does nothing but hold has its next session soon after one broke, not with
 // the next keep-alive: until then nobody could tell it of a loss, nor that it is asked.
 func TestHolderHasItsNextSessionSoon(t *testing.T) {

@@ -215,6 +215,9 @@ func TestLeaseRenewedAfterTheContextEnded(t *testing.T) {
 		a.net.Mend()
 		deadline := l.Deadline()
 		time.Sleep(time.Until(deadline) - time.Millisecond)
+		if moved := l.Deadline(); !moved.Equal(deadline) || !l.Lock().Expires().After(deadline) {
+			t.Errorf("the lease lives until %v, and the deadline has moved from %v to %v", l.Lock().Expires(), deadline, moved)
+		}
 		if l.Lock().Context().Err() != nil || len(next) > 0 {
 			t.Fatalf("the lock was to live until the deadline: %v", context.Cause(l.Lock().Context()))
 		}

@@ -3,9 +3,14 @@
 package election
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -35,6 +40,30 @@ func shares(token cluster.Token) clientlib.Event {
 
 func happens(kind clientlib.EventKind, token cluster.Token) clientlib.Event {
 	return clientlib.Event{Kind: kind, Lock: "svc", Token: token, Metadata: fmt.Sprintf("m%d", token)}
+}
+
+// TestWhatEndsRun: an outage does not, whatever it is told as; a refusal does.
+func TestWhatEndsRun(t *testing.T) {
+	outages := []cluster.Status{
+		cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum, cluster.StatusStorageUnavailable, cluster.StatusUnknown,
+		cluster.StatusLeaseExpired, cluster.StatusInvalidToken, cluster.StatusCancelled, cluster.StatusStaleRequest,
+	}
+	for _, s := range cluster.Statuses() {
+		if s == cluster.StatusOK {
+			continue
+		}
+		if got, want := refused(fmt.Errorf("campaign: %w", wire.Err(s))), !slices.Contains(outages, s); got != want {
+			t.Errorf("%v ends Run: %v, want %v", s, got, want)
+		}
+	}
+	for err, want := range map[error]bool{
+		clientlib.ErrClosed: true, context.DeadlineExceeded: false, errors.New("no primary answered"): false,
+		status.Error(codes.Unavailable, "reset"): false, status.Error(codes.PermissionDenied, "no"): true,
+	} {
+		if got := refused(fmt.Errorf("campaign: %w", err)); got != want {
+			t.Errorf("%v ends Run: %v, want %v", err, got, want)
+		}
+	}
 }
 
 // TestObserver tells what each event makes of what was known.

@@ -216,6 +216,9 @@ func TestLineOfAFailedSyncIsNotTrusted(t *testing.T) {
 		t.Fatalf("a sync failed: %v", err)
 	}
 	h.SetHook(nil)
+	if got := g.Seen("a"); got != 0 {
+		t.Errorf("token %d is told as seen, and is not durable", got)
+	}
 	if err := g.Admit("a", 9); !errors.Is(err, ErrClosed) {
 		t.Errorf("a guard whose sync failed goes on: %v", err)
 	}

@@ -201,6 +201,26 @@ func TestTornEnd(t *testing.T) {
 	if _, err := fencing.Open(bad); !errors.Is(err, fencing.ErrDamaged) {
 		t.Errorf("a damaged first line: %v", err)
 	}
+	if err := os.Remove(filepath.Join(bad, "tokens")); err != nil {
+		t.Fatal(err)
+	}
+	open(t, bad) // the lock was given back
+}
+
+// TestInterruptedRewrite leaves a file that the next process replaces.
+func TestInterruptedRewrite(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "tokens.new")
+	if err := os.WriteFile(left, []byte("half a li"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := open(t, dir)
+	if err := g.Admit("a", 5); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("it is still there")
+	}
 }
 
 func TestOneProcessAtATime(t *testing.T) {

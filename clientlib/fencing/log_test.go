@@ -29,6 +29,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// A process that had lost its lock may have written a lower token behind a higher one.
+func TestTheHighestLineCounts(t *testing.T) {
+	seen, lines, _, err := parse(appendLine(appendLine(appendLine(nil, "a", 5), "a", 9), "a", 7))
+	if err != nil || lines != 3 || seen["a"] != 9 {
+		t.Errorf("%d lines tell %v, %v", lines, seen, err)
+	}
+}
+
 func TestLines(t *testing.T) {
 	for key, token := range map[string]cluster.Token{"": 1, "a b\n": 2, "\xff\x00": 1<<64 - 1, `"`: 3} {
 		line := appendLine(nil, key, token)

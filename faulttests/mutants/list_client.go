@@ -588,4 +588,212 @@ func (d hostDisk) rename(`},
 		By:   unit("clientlib", "^TestNoWatchGoesBack$"),
 		Dies: `no server let us watch`,
 	},
+	{
+		Name: "guard-last-line-wins", Also: "",
+		Rule: "the highest token of a key counts, wherever its line stands (package fencing, parse)",
+		Edits: []Edit{
+			{"clientlib/fencing/log.go", `seen[key] = max(seen[key], token)`, `seen[key] = token`},
+		},
+		By:   unit("clientlib/fencing", "^TestTheHighestLineCounts$"),
+		Dies: `lines tell`,
+	},
+	{
+		Name: "guard-tells-what-is-not-durable", Also: "",
+		Rule: "a guard knows a token when that is durable (package fencing, note)",
+		Edits: []Edit{
+			{"clientlib/fencing/guard.go", `	if token > e.seen {
+		if err`, `	if token > e.seen {
+		e.seen = token
+		if err`},
+		},
+		By:   unit("clientlib/fencing", "^TestLineOfAFailedSyncIsNotTrusted$"),
+		Dies: `is told as seen, and is not durable`,
+	},
+	{
+		Name: "guard-keeps-the-lock-of-a-failed-open", Also: "",
+		Rule: "a guard that could not be opened gives its lock back (package fencing, Open)",
+		Edits: []Edit{
+			{"clientlib/fencing/guard.go", `errors.Join(err, g.unlock())
+	}`, `err
+	}`},
+		},
+		By:   unit("clientlib/fencing", "^TestTornEnd$"),
+		Dies: `in another process`,
+	},
+	{
+		Name: "guard-stumbles-over-its-temporary", Also: "",
+		Rule: "what an interrupted rewrite left is replaced (package fencing, create)",
+		Edits: []Edit{
+			{"clientlib/fencing/disk.go", `	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+`, ``},
+		},
+		By:   unit("clientlib/fencing", "^TestInterruptedRewrite$"),
+		Dies: `exists`,
+	},
+	{
+		Name: "wall-clock-unseen", Also: "",
+		Rule: "where the monotonic clock may stand still, the time of day is asked too (package clientlib, monotonicClock)",
+		Edits: []Edit{
+			{"clientlib/clock.go", `, now.Round(0).Sub(c.mu.last.Round(0)))`, `)`},
+		},
+		By:   unit("clientlib", "^TestFallbackClockSeesASleep$"),
+		Dies: `it went on by`,
+	},
+	{
+		Name: "receipt-uncompared", Also: "",
+		Rule: "a receipt of other data than were sent is no success (package clientlib, Append)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `	if err == nil && (r.Length != int64(len(data)) || r.CRC32C != sum) {`, `	if false {`},
+		},
+		By:   unit("clientlib", "^TestReceiptOfOtherData$"),
+		Dies: `told .*<nil>`,
+	},
+	{
+		Name: "ask-of-a-renewal-ignored", Also: "",
+		Rule: "a holder hears with its own renewal that it is asked to let go (package clientlib, renew)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `	l.hear(a.GetAsk())
+`, ``},
+		},
+		By:   unit("clientlib", "^TestAskComesWithARenewal$"),
+		Dies: `renewed: `,
+	},
+	{
+		Name: "context-outlives-a-release", Also: "",
+		Rule: "the context of a lock ends before its release is sent (package clientlib, Release)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `	l.end(ErrReleased)
+	// Until`, `	defer l.end(ErrReleased)
+	// Until`},
+		},
+		By:   unit("clientlib", "^TestContextEndsBeforeTheReleaseIsSent$"),
+		Dies: `while the release is under way`,
+	},
+	{
+		Name: "added-after-close", Also: "",
+		Rule: "a closed client hands out no lock, for nobody watches its lease (package clientlib, add)",
+		Edits: []Edit{
+			{"clientlib/handles.go", `	if k.mu.closed || lease.over(now) {`, `	if lease.over(now) {`},
+		},
+		By:   unit("clientlib", "^TestNothingIsAddedAfterClose$"),
+		Dies: `a lock is held after Close`,
+	},
+	{
+		Name: "newer-identity-forgotten", Also: "",
+		Rule: "only the identity that was forgotten is dropped (package clientlib, forget)",
+		Edits: []Edit{
+			{"clientlib/seat.go", `	if s.mu.who == who && !who.chosen {`, `	if !who.chosen {`},
+		},
+		By:   unit("clientlib", "^TestNextIdentityStays$"),
+		Dies: `the next one is gone`,
+	},
+	{
+		Name: "fencing-server-believed", Also: "",
+		Rule: "a server that is about to reign is not taken for the primary (package clientlib, run)",
+		Edits: []Edit{
+			{"clientlib/servers.go", `	if p.found.rank >= rankNamed {`, `	if p.found.rank >= rankFencing {`},
+		},
+		By:   unit("clientlib", "^TestFencingServerIsNoPrimary$"),
+		Dies: `and believes &`,
+	},
+	{
+		Name: "too-long-is-unsent", Also: "",
+		Rule: "a request whose answer is too long was executed (package clientlib, judge)",
+		Edits: []Edit{
+			{"clientlib/call.go", `		return verdict{final: true, err: err}
+	}
+	return verdict{err: err}`, `		return verdict{final: true, unsent: true, err: err}
+	}
+	return verdict{err: err}`},
+		},
+		By:   unit("clientlib", "^TestVerdicts$"),
+		Dies: `answer is too long`,
+	},
+	{
+		Name: "unknown-word-is-unsent", Also: "",
+		Rule: "UNKNOWN says that the attempt may have been executed (package clientlib, judge)",
+		Edits: []Edit{
+			{"clientlib/call.go", `unsent: e.Status != cluster.StatusUnknown`, `unsent: true`},
+		},
+		By:   unit("clientlib", "^TestVerdicts$"),
+		Dies: `want final false, unsent false`,
+	},
+	{
+		Name: "quarantine-speaks-for-all", Also: "",
+		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (package clientlib, decided)",
+		Edits: []Edit{
+			{"clientlib/call.go", `		return a.GetCommitted()`, `		return true`},
+		},
+		By:   unit("clientlib", "^TestAnswersThatSpeakForAllAttempts$"),
+		Dies: `FILE_QUARANTINED, committed false`,
+	},
+	{
+		Name: "held-speaks-for-all", Also: "",
+		Rule: "HELD speaks for one attempt: an earlier one may be granted yet (package clientlib, decided)",
+		Edits: []Edit{
+			{"clientlib/call.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
+		},
+		By:   unit("clientlib", "^TestAnswersThatSpeakForAllAttempts$"),
+		Dies: `HELD, committed false`,
+	},
+	{
+		Name: "wait-begun-anew", Also: "",
+		Rule: "a wait whose grant ended unheard goes on with what is left of it (package clientlib, Acquire)",
+		Edits: []Edit{
+			{"clientlib/acquire.go", `if o.Wait -= time.Since(began).Truncate(time.Millisecond); o.Wait <= 0 {`, `if o.Wait <= 0 {`},
+		},
+		By:   unit("clientlib", "^TestWaitGoesOnWithWhatIsLeft$"),
+		Dies: `after 4 s for one of 10s`,
+	},
+	{
+		Name: "losses-after-the-newest", Also: "",
+		Rule: "a session asks for losses from the oldest lock on that is held (package clientlib, lossesAfter)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `(oldest == 0 || token < oldest)`, `(oldest == 0 || token > oldest)`},
+		},
+		By:   unit("clientlib", "^TestLossesAreAskedForFromTheOldestLockOn$"),
+		Dies: `the oldest token is`,
+	},
+	{
+		Name: "older-last-append-told", Also: "",
+		Rule: "what a handle was told of its last append stays where the service knows of an older one (package clientlib, toldLoss)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `		case e.LastAppend == nil || r.LSN > e.LastAppend.LSN:`, `		case true:`},
+		},
+		By:   unit("clientlib", "^TestLastAppendOfALoss$"),
+		Dies: `the last append is at LSN`,
+	},
+	{
+		Name: "wait-counted-off-twice", Also: "",
+		Rule: "a request that is done is done once (package clientlib, sequence)",
+		Edits: []Edit{
+			{"clientlib/sequence.go", `; *p != done {`, `; true {`},
+		},
+		By:   unit("clientlib", "^TestWaitIsCountedOffOnce$"),
+		Dies: `waits are open`,
+	},
+	{
+		Name: "outage-ends-run", Also: "",
+		Rule: "no outage ends Run: a client that was forgotten campaigns again (package clientlib/election, refused)",
+		Edits: []Edit{
+			{"clientlib/election/run.go", `			cluster.StatusUnknown, cluster.StatusLeaseExpired, cluster.StatusInvalidToken, cluster.StatusCancelled,
+			cluster.StatusStaleRequest:`, `			cluster.StatusUnknown, cluster.StatusLeaseExpired, cluster.StatusInvalidToken, cluster.StatusCancelled:`},
+		},
+		By:   unit(electing, "^TestWhatEndsRun$"),
+		Dies: `ends Run: true, want false`,
+	},
+	{
+		Name: "deadline-moves-on-after-the-loss", Also: "",
+		Rule: "the deadline of a leadership that is lost stands still, though the lease be renewed (package clientlib/election, Deadline)",
+		Edits: []Edit{
+			{"clientlib/election/leadership.go", `	if l.mu.lost != nil {
+		return l.mu.deadline
+	}
+`, ``},
+		},
+		By:   unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
+		Dies: `the deadline has moved`,
+	},
 }
