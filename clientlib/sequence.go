@@ -113,13 +113,12 @@ func (s *sequence) done(id cluster.RequestID) {
 	if id < s.mu.low || id >= s.mu.next {
 		return
 	}
-	if p := &s.mu.open[id-s.mu.low]; *p != done {
-		if *p == waiting {
-			s.mu.waits--
-		}
-		*p = done
-		s.advance()
+	p := &s.mu.open[id-s.mu.low]
+	if *p == waiting {
+		s.mu.waits--
 	}
+	*p = done
+	s.advance()
 }
 
 // expects says that a request of this client is open: what it gets, somebody wants.

@@ -766,15 +766,6 @@ func (d hostDisk) rename(`},
 		Dies: `the last append is at LSN`,
 	},
 	{
-		Name: "wait-counted-off-twice", Also: "",
-		Rule: "a request that is done is done once (package clientlib, sequence)",
-		Edits: []Edit{
-			{"clientlib/sequence.go", `; *p != done {`, `; true {`},
-		},
-		By:   unit("clientlib", "^TestWaitIsCountedOffOnce$"),
-		Dies: `waits are open`,
-	},
-	{
 		Name: "outage-ends-run", Also: "",
 		Rule: "no outage ends Run: a client that was forgotten campaigns again (package clientlib/election, refused)",
 		Edits: []Edit{
