@@ -268,6 +268,26 @@ func TestWaiterLeaves(t *testing.T) {
 	}
 }
 
+func TestPlaceLivesByKeepAlivesForPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		x.ok(acquire("holder", 1, "l", 0))
+		ctx, leave := context.WithCancel(t.Context())
+		go x.p.Do(ctx, acquire("c1", 1, "l", locktable.WaitForever)) //nolint:errcheck // what becomes of its place is looked at
+		time.Sleep(100 * time.Millisecond)
+		leave()
+		for range 12 {
+			time.Sleep(20 * time.Second)
+			x.keepAlive("holder", 1)
+			x.keepPlaces("c1")
+		}
+		if queue := x.queue("l"); !slices.Equal(queue, []cluster.ClientID{"c1"}) {
+			t.Errorf("in the queue: %v", queue)
+		}
+	})
+}
+
 // A client that could not cancel a request lets its low-water mark pass it.
 func TestPlacesBelowTheMarkEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

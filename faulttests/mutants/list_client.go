@@ -405,8 +405,8 @@ func (d hostDisk) rename(`},
 		Edits: []Edit{
 			{"clientlib/keeper.go", `uint32(len(locks)), (*uint64)(&digest)`, `uint32(len(locks)), (*uint64)(nil)`},
 		},
-		By:   unit("clientlib/election", "TestBrokenLockWhosePlaceAStrayTakes"),
-		Dies: "TWO HOLDERS of A",
+		By:   unit("clientlib", "TestStrayInThePlaceOfAnEndedGrant"),
+		Dies: "digests.*it is valid, of which nothing is left",
 	},
 	{
 		Name: "number-believed", Also: "",
@@ -496,8 +496,8 @@ func (d hostDisk) rename(`},
 			w.since = c.now`, `		if w := c.waiter(waitKey{id, x.Request}); w != nil {
 			w.since = max(w.since, 0)`},
 		},
-		By:   unit("primary", "TestNobodyWaitsForItself"),
-		Dies: "waits for its own grant",
+		By:   unit("primary", "TestPlaceLivesByKeepAlivesForPlaces"),
+		Dies: "in the queue",
 	},
 	{
 		Name: "place-below-the-mark-stays", Also: "",
