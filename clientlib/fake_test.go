@@ -384,15 +384,15 @@ func (s *fakeServer) OpenClient(ctx context.Context, r *pb.OpenClientRequest) (*
 		return nil, err
 	}
 	s.f.mu.Lock()
-	id := s.f.mu.nonces[r.Nonce]
-	if id == "" {
+	id, repeat := s.f.mu.nonces[r.Nonce]
+	if !repeat {
 		s.f.mu.lsn++
 		id = fmt.Sprintf("@%d", s.f.mu.lsn)
 		s.f.mu.nonces[r.Nonce] = id
 		s.f.mu.opened++
 	}
 	s.f.mu.Unlock()
-	return s.leave("open", &pb.Answer{Status: pb.Status_STATUS_OK, ClientId: id})
+	return s.leave("open", &pb.Answer{Status: pb.Status_STATUS_OK, ClientId: id, Repeat: repeat})
 }
 
 func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Answer, error) {

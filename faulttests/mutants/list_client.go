@@ -787,4 +787,13 @@ func (d hostDisk) rename(`},
 		By:   unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
 		Dies: `the deadline has moved`,
 	},
+	{
+		Name: "command-keeps-what-it-does-not-know", Also: "",
+		Rule: "a command that waits keeps its place alive, and no grant (package cli, keepPlace)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/client.go", `ClientId: client, PlacesOnly: true}`, `ClientId: client}`},
+		},
+		By:   unit("cmd/holdfast/cli", "TestAcquireKeepsItsPlaceOnly"),
+		Dies: "said client_id",
+	},
 }

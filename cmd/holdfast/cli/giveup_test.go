@@ -38,13 +38,9 @@ func (s *interrupted) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answ
 	return &pb.Answer{Status: pb.Status_STATUS_OK}, nil
 }
 
-// acquireInterrupted is the error of an acquire that somebody gave up, whose cancel is
-// answered so.
-func acquireInterrupted(t *testing.T, outcome *pb.Answer) (*interrupted, error) {
+// served is the address of a service.
+func served(t *testing.T, s pb.LockServiceServer) (addr string) {
 	t.Helper()
-	ctx, press := context.WithCancel(t.Context())
-	defer press()
-	s := &interrupted{press: press, outcome: outcome}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +49,17 @@ func acquireInterrupted(t *testing.T, outcome *pb.Answer) (*interrupted, error) 
 	pb.RegisterLockServiceServer(g, s)
 	go g.Serve(l) //nolint:errcheck // ends with Stop
 	t.Cleanup(g.Stop)
-	c, err := remote.New(remote.Options{Endpoints: []string{l.Addr().String()}})
+	return l.Addr().String()
+}
+
+// acquireInterrupted is the error of an acquire that somebody gave up, whose cancel is
+// answered so.
+func acquireInterrupted(t *testing.T, outcome *pb.Answer) (*interrupted, error) {
+	t.Helper()
+	ctx, press := context.WithCancel(t.Context())
+	defer press()
+	s := &interrupted{press: press, outcome: outcome}
+	c, err := remote.New(remote.Options{Endpoints: []string{served(t, s)}})
 	if err != nil {
 		t.Fatal(err)
 	}
