@@ -470,8 +470,12 @@ func TestSessionTellsLossesOfEverySeat(t *testing.T) {
 	if err := s.Send(&pb.SessionRequest{KeepAlives: []*pb.KeepAliveRequest{{ClientId: "seat", LossesAfterLsn: token, Correlation: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	m := next(t, s, func(m *pb.SessionResponse) bool { return len(m.Losses) > 0 })
-	if l := m.Losses; len(l) != 1 || l[0].Lock != "new" || l[0].Token != token || l[0].Reason != pb.LossReason_LOSS_REASON_BROKEN {
+	var l []*pb.Loss
+	next(t, s, func(m *pb.SessionResponse) bool { // they come first
+		l = append(l, m.Losses...)
+		return len(m.KeepAlives) > 0
+	})
+	if len(l) != 1 || l[0].Lock != "new" || l[0].Token != token || l[0].Reason != pb.LossReason_LOSS_REASON_BROKEN {
 		t.Errorf("told %v", l)
 	}
 }
