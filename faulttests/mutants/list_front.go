@@ -223,7 +223,7 @@ var frontMutants = []Mutant{
 		return refuse(q, cluster.StatusInvalidArgument`, `	case c.held < 0:
 		return refuse(q, cluster.StatusInvalidArgument`},
 		},
-		By:   unit("shared/locktable", "^TestForget$"),
+		By: unit("shared/locktable", "^TestForget$"),
 	},
 	{
 		Name: "forgotten-in-doubt", Also: "",
@@ -297,7 +297,7 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/datadir.go", `	if named == NoDataDir {`, `	if named == NoDataDir || named == "" {`},
 		},
-		By:   unit("cmd/holdfast/serve", "^TestDataDir$"),
+		By: unit("cmd/holdfast/serve", "^TestDataDir$"),
 	},
 	{
 		Name: "volume-within-a-volume", Also: "",
@@ -363,7 +363,7 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/options.go", `		if err := checkEndpoint(e); err != nil {`, `		if err := checkEndpoint(e); err != nil && e == "" {`},
 		},
-		By:   unit("clientlib", "^TestNewRefusesWhatIsNoAddress$"),
+		By: unit("clientlib", "^TestNewRefusesWhatIsNoAddress$"),
 	},
 	{
 		Name: "alive-though-gone", Also: "",
@@ -480,7 +480,7 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/room.go", `if b.room.free.Add(-1) >= 0 {`, `if b.room.free.Add(-1) >= 0 || c != nil {`},
 		},
-		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
 	},
 	{
 		Name: "closed-twice-is-two", Also: "",
@@ -488,6 +488,6 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/room.go", `once.Do(func() { r.free.Add(1) })`, `once.Do(func() {}); r.free.Add(1)`},
 		},
-		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
 	},
 }
