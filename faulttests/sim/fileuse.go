@@ -5,6 +5,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/primary"
@@ -149,4 +150,47 @@ func (w *wanderer) move(file cluster.FileName) error {
 		return err
 	}
 	return disk.Rename(from, to)
+}
+
+// letGo unbinds a file whose last append was told to be in the log and maybe in no file, and
+// then asks for that append again: told as done, it has to be in a file.
+func (w *wanderer) letGo(ctx context.Context, lost locktable.Request) {
+	w.next++
+	w.ask(ctx, locktable.Request{
+		Op: locktable.OpUnbind, Client: w.id, ID: w.next, LowWater: lost.ID, Lock: w.lock, Token: w.token, File: lost.File,
+	})
+	w.ask(ctx, lost)
+}
+
+// recycle lets a file go, keeps a copy, empties it in place and goes on under its name, as some
+// log rotations do. A server that is paused before a write may still do it there. So the
+// service takes that inode for nothing, until the file is removed and it makes a new one.
+func (w *wanderer) recycle(ctx context.Context, file cluster.FileName) {
+	outages, disk, path := w.world.outages.Load(), w.story.Disk, volume.ProtectedPath(file)
+	last := w.appendOnce(ctx, file)
+	if last.Status != cluster.StatusOK || w.held(ctx, locktable.Request{Op: locktable.OpUnbind, File: file}).Status != cluster.StatusOK {
+		return
+	}
+	content, err := disk.ReadFile(path)
+	if err == nil {
+		err = errors.Join(disk.Mkdir(volume.ProtectedPath(movedDir)),
+			disk.Write(fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1)), 0, content), disk.Truncate(path, 0))
+	}
+	if err != nil {
+		w.story.Ledger.violation("the operator cannot empty %s: %v", file, err)
+		return
+	}
+	if w.world.outages.Load() != outages {
+		w.story.Ledger.spoil(generation{file, last.Generation})
+	}
+	w.emptied = true
+	out := w.appendOnce(ctx, file)
+	if out.Status == cluster.StatusOK && w.world.outages.Load() == outages {
+		w.story.Ledger.violation("H16: %s was emptied in place and goes on at offset %d: below %d a server that sleeps may still write", file, out.Offset, last.Offset+last.Length)
+	}
+	if err := disk.Remove(path); err != nil {
+		w.story.Ledger.violation("the operator cannot remove %s: %v", file, err)
+	}
+	w.appendOnce(ctx, file)
+	w.emptied = false
 }

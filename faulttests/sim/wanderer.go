@@ -49,6 +49,8 @@ type wanderer struct {
 	hold  *hold                      // of token
 	past  []answered                 // the latest requests, for echoes
 	sums  map[cluster.FileName]int64 // where files ended, as far as it was told
+
+	emptied bool // the file that others rotate was emptied in place
 }
 
 // answered is a request and its final answer.
@@ -120,8 +122,10 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 		w.downgrade(ctx)
 	case n < 62:
 		w.held(ctx, locktable.Request{Op: locktable.OpBind, File: file, AdoptExisting: true})
-	case n < 70 && w.lock == steadyLock:
+	case n < 67 && w.lock == steadyLock:
 		w.rotate(ctx, file)
+	case n < 70 && w.lock == steadyLock:
+		w.recycle(ctx, file)
 	case n < 70:
 		w.held(ctx, locktable.Request{Op: locktable.OpUnbind, File: file})
 	case n < 74:
@@ -288,6 +292,9 @@ func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
 	switch out := w.appendOnce(ctx, file); {
 	case w.lock != steadyLock:
 	case out.Status == cluster.StatusFileQuarantined:
+		if lost := w.past[len(w.past)-1].q; out.Committed && w.rng.IntN(2) == 0 {
+			w.letGo(ctx, lost)
+		}
 		w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
 	case out.Status == cluster.StatusFileSealed:
 		w.rotate(ctx, file)
@@ -304,7 +311,7 @@ func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) lockta
 	}
 	out := w.held(ctx, q)
 	w.expected(&q, out)
-	if out.Status == cluster.StatusInvalidToken {
+	if out.Status == cluster.StatusInvalidToken || out.Status == cluster.StatusInvalidArgument {
 		w.story.Ledger.refuse(data)
 	}
 	return out
@@ -469,12 +476,15 @@ func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 	case locktable.OpBreak: // several may hold it
 		return status == cluster.StatusInvalidToken || status == cluster.StatusInvalidArgument && q.Token == 0
 	case locktable.OpUnbind, locktable.OpRotate, locktable.OpSeal: // not bound, or not moved away any more
-		if q.Op == locktable.OpSeal && status == cluster.StatusFileQuarantined {
+		if (q.Op == locktable.OpSeal || q.Op == locktable.OpUnbind) && q.File == rotatedFile && (status == cluster.StatusFileQuarantined || status == cluster.StatusFileSealed) {
 			return true
 		}
 		return status == cluster.StatusInvalidArgument || lost && status == cluster.StatusInvalidToken
 	case locktable.OpAppend, locktable.OpBind:
 		if q.File == rotatedFile && (status == cluster.StatusFileQuarantined || status == cluster.StatusFileSealed) {
+			return true
+		}
+		if w.emptied && status == cluster.StatusInvalidArgument {
 			return true
 		}
 		if q.At != nil && status == cluster.StatusOffsetMismatch {
