@@ -174,32 +174,6 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// An answer that speaks for one attempt only leaves earlier ones in doubt.
-func TestAnswersThatSpeakForAllAttempts(t *testing.T) {
-	for _, c := range []struct {
-		op        string
-		status    pb.Status
-		committed bool
-		want      bool
-	}{
-		{"append", pb.Status_STATUS_OK, false, true},
-		{"append", pb.Status_STATUS_INVALID_TOKEN, false, true},
-		{"break", pb.Status_STATUS_INVALID_TOKEN, false, false},
-		{"append", pb.Status_STATUS_FILE_QUARANTINED, true, true},
-		{"append", pb.Status_STATUS_FILE_QUARANTINED, false, false},
-		{"append", pb.Status_STATUS_STORAGE_UNAVAILABLE, false, false},
-		{"append", pb.Status_STATUS_STALE_REQUEST, false, false},
-		{"acquire", pb.Status_STATUS_HELD, false, false},
-		{"acquire", pb.Status_STATUS_WAIT_TIMEOUT, false, true},
-		{"acquire", pb.Status_STATUS_LEASE_EXPIRED, false, true},
-		{"cancel", pb.Status_STATUS_CANCELLED, false, true},
-	} {
-		if got := (&call{op: c.op}).decided(&pb.Answer{Status: c.status, Committed: c.committed}); got != c.want {
-			t.Errorf("%v, committed %v, to %s speaks for all attempts: %v", c.status, c.committed, c.op, got)
-		}
-	}
-}
-
 func TestWaitIsCountedOffOnce(t *testing.T) {
 	s := &newIdentity("me", true, 1).seq
 	prior, _ := s.take(prompt, true) // keeps the wait from being forgotten

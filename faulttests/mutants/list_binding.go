@@ -144,6 +144,7 @@ var bindingMutants = []Mutant{
 		Rule: "a file that a recovery keeps may have the inode number that the log has for another file (package volume, builder.checkFiles)",
 		Edits: []Edit{
 			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && state.Inode == 0 && b.taken[state.Inode]`},
+			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && b.taken[state.Inode*0]`},
 		},
 		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
 		Dies: `comes twice`,
@@ -158,5 +159,37 @@ var bindingMutants = []Mutant{
 		},
 		By:   unit("shared/volume", "TestRecoverLeavesOldInodesToWhoeverStillSleeps"),
 		Dies: `bound again where the lost append may be written`,
+	},
+	{
+		Name: "close-while-holding",
+		Rule: "a client that holds or waits is not closed (package locktable, OpCloseClient)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	case c.held > 0 || len(c.waits) > 0:
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("client`, `	case c.held < 0:
+		return refuse(q, cluster.StatusInvalidArgument,
+			fmt.Sprintf("client`},
+			{"shared/locktable/legal.go", `c == nil || c.held > 0 || len(c.waits) > 0 {`, `c == nil {`},
+		},
+		By:   unit("shared/locktable", "TestCloseClient"),
+		Dies: `want INVALID_ARGUMENT`,
+	},
+	{
+		Name: "chosen-client-closed",
+		Rule: "only an opened client is closed: a self-chosen ID could come back, and its late requests with it (package locktable, OpCloseClient)",
+		Edits: []Edit{
+			{"shared/locktable/request.go", `		if !q.Client.Opened() {`, `		if q.Client == "" {`},
+		},
+		By:   unit("shared/locktable", "TestCloseClient"),
+		Dies: `want INVALID_ARGUMENT`,
+	},
+	{
+		Name: "older-checkpoints-excuse-all",
+		Rule: "only a checkpoint of a binary that kept less is excused for it (package volume, sameState)",
+		Edits: []Edit{
+			{"shared/volume/fsck_log.go", `		if f.Since != 0 { // a binary`, `		if f.Since == 0 && f.End < 0 { // a binary`},
+		},
+		By:   unit("shared/volume", "TestFsckOfAnOlderBinarysCheckpoint"),
+		Dies: `TestFsckOfAnOlderBinarysCheckpoint/by_nobody`,
 	},
 }

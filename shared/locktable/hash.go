@@ -24,6 +24,19 @@ const (
 	tagLost    = 'L'
 )
 
+// OlderHash is the hash as binaries counted it that did not keep, of a file, since when it
+// has its generation and what was lost in those before.
+func (t *Table) OlderHash() uint64 {
+	h := t.hash
+	for _, f := range t.files { // a sum: the order is of no matter
+		h -= t.sum(f.appendTo)
+		older := *f
+		older.Since, older.Lost = 0, lostList{}
+		h += t.sum(older.appendTo)
+	}
+	return h
+}
+
 // sum hashes one entity.
 func (t *Table) sum(appendTo func([]byte) []byte) uint64 {
 	t.scratch = appendTo(t.scratch[:0])

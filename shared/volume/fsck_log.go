@@ -89,7 +89,7 @@ func (k *fsck) replay(e *epochState) {
 		if err := s.visit(lsn, x, f); err != nil {
 			return err
 		}
-		if b := good[lsn]; b != nil && (b.head.position() != at || uint64(b.head.Hash) != a.Table.Hash()) {
+		if b := good[lsn]; b != nil && (b.head.position() != at || !sameState(b.table, a.Table)) {
 			k.add(Finding{
 				Severity: SeverityError, Code: "checkpoint-differs", Path: dir + "/" + checkpointDir(lsn), LSN: lsn,
 				Problem: "it is not what the log before it makes", Advice: adviceRecover,
@@ -103,6 +103,20 @@ func (k *fsck) replay(e *epochState) {
 		a = k.adoption
 	}
 	k.deep = a
+}
+
+// sameState compares a checkpoint's table with what the log makes. An older binary, which did
+// not keep all of it, may have written the checkpoint.
+func sameState(written, replayed *locktable.Table) bool {
+	if written.Hash() == replayed.Hash() {
+		return true
+	}
+	for _, f := range written.Files() {
+		if f.Since != 0 { // a binary that keeps it
+			return false
+		}
+	}
+	return written.OlderHash() == replayed.OlderHash()
 }
 
 // segment looks at the bytes that a scan passes over: behind the end and between frames.

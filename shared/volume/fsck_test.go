@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -380,4 +382,57 @@ func TestFsckSeesAViewThatIsAhead(t *testing.T) {
 			t.Errorf("fsck finds %q", worst(r))
 		}
 	})
+}
+
+// TestFsckOfAnOlderBinarysCheckpoint: one that was written by a binary which did not keep what is
+// kept of files now is what the log makes, and one that lacks it in part is not.
+func TestFsckOfAnOlderBinarysCheckpoint(t *testing.T) {
+	for name, stripped := range map[string][]cluster.FileName{"by an older binary": {"f", "g"}, "by nobody": {"f"}, "by this one": nil} {
+		bubble(t, name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.checkpoint()
+			f, g := holding{lock: "job", file: "f"}, holding{lock: "job", file: "g"}
+			f.token = x.acquire(f.lock)
+			g.token = f.token
+			x.append(f, "first\n")
+			x.append(g, "other\n")
+			x.apply(x.table.DecideQuarantine("f", "foreign", x.r.Epoch(), nil))
+			if err := host(d, 8).Rename("files/f", "files/f.1"); err != nil {
+				t.Fatal(err)
+			}
+			next, err := x.r.AdoptProtected("f")
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := x.do(locktable.Request{Op: locktable.OpRotate, Lock: f.lock, Token: f.token, File: "f"}, locktable.FileFacts{Inode: next.Inode()})
+			if out.Status != cluster.StatusOK {
+				t.Fatalf("%+v", out)
+			}
+			s := x.snapshot()
+			s.Table, err = locktable.Restore(s.At.LSN, func(yield func(locktable.Entity, error) bool) {
+				for e := range x.table.Export() {
+					if e.File != nil && slices.Contains(stripped, e.File.Name) {
+						e.File.Since, e.File.Lost = 0, nil
+					}
+					if !yield(e, nil) {
+						return
+					}
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.r.WriteCheckpoint(s.Export()); err != nil {
+				t.Fatal(err)
+			}
+			x.fill(1)
+			x.kill()
+			r := fsck(t, d)
+			differs := slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "checkpoint-differs" })
+			if differs != (len(stripped) == 1) {
+				t.Errorf("%s", worst(r))
+			}
+		})
+	}
 }

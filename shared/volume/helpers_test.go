@@ -142,6 +142,13 @@ func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Out
 		q.Client = cluster.ClientID(fmt.Sprintf("c%d", x.r.Epoch()))
 	}
 	recs, d := x.table.Decide(&q, x.r.Epoch(), facts, nil)
+	x.apply(recs)
+	return d.Outcome
+}
+
+// apply logs and applies records as one batch.
+func (x *reign) apply(recs []locktable.Record) {
+	x.t.Helper()
 	x.makeRoom()
 	var b wal.Batch
 	b.Reset(x.log.Position())
@@ -156,7 +163,6 @@ func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Out
 			x.t.Fatalf("append: %v", err)
 		}
 	}
-	return d.Outcome
 }
 
 // makeRoom makes the next segment ready.
