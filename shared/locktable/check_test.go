@@ -23,7 +23,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		}
 		seen[d.Invariant] = true
 	}
-	for i := 1; i <= 10; i++ {
+	for i := 1; i <= 11; i++ {
 		if !seen[i] {
 			t.Errorf("invariant %d is not tried", i)
 		}

@@ -3,6 +3,7 @@
 package locktable_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -302,6 +303,13 @@ func TestLostFilesAreBounded(t *testing.T) {
 	if out := unbind(locktable.MaxLostFiles); out.Status != invalid || !strings.Contains(out.Message, "leave it bound") {
 		t.Errorf("one more than can be remembered: %+v", out)
 	}
+	over := locktable.Record{
+		LSN: table.LSN() + 1, Epoch: 1, Kind: locktable.KindUnbind, Client: "c", Request: 1 << 40, Lock: "db", Token: token,
+		File: cluster.FileName(fmt.Sprintf("f%d", locktable.MaxLostFiles)), Remember: true,
+	}
+	if err := table.Apply(&over); !errors.Is(err, locktable.ErrIllegal) {
+		t.Errorf("a record that would remember one more: %v", err)
+	}
 	if out := unbind(7); out.Status != ok {
 		t.Errorf("one that is remembered already: %+v", out)
 	}
@@ -480,6 +488,28 @@ func TestRecordsOfOlderBinaries(t *testing.T) {
 	if f := x.file(); f.Generation != 1 || f.Inode != 1 {
 		t.Errorf("bound anew: %+v", f)
 	}
+	x.reload()
+}
+
+// TestAnEarlierBindingIsNotLost: where an older binary unbound the file, it has generation 1 again.
+// That this one was quarantined says nothing of what was appended under the binding before.
+func TestAnEarlierBindingIsNotLost(t *testing.T) {
+	x := newLostStory(t)
+	before := x.append()
+	x.apply([]locktable.Record{{
+		LSN: x.table.LSN() + 1, Epoch: 1, Kind: locktable.KindUnbind, Client: "c", Request: 99, Lock: "db", Token: x.token, File: "log",
+	}})
+	lost := x.append()
+	if f := x.file(); f.Generation != 1 || f.LastLSN != x.table.LSN() {
+		t.Fatalf("bound anew: %+v", f)
+	}
+	x.quarantine()
+	x.told([]cluster.RequestID{before}, []cluster.RequestID{lost})
+	x.rotate()
+	after := x.append()
+	x.told([]cluster.RequestID{before, after}, []cluster.RequestID{lost})
+	x.unbind(ok)
+	x.told([]cluster.RequestID{before, after}, []cluster.RequestID{lost})
 	x.reload()
 }
 

@@ -63,8 +63,8 @@ func TestProtectedFilesAreJudgedPastCaches(t *testing.T) {
 	}
 }
 
-// A file that is bound anew begins with generation 1 again. What was appended under an earlier
-// binding, and written over since by whoever it belonged to then, accuses nobody.
+// Where an older binary unbound it, a file that is bound anew begins with generation 1 again. What
+// was appended under an earlier binding, and written over since by whoever it belonged to then, accuses nobody.
 func TestAFileBoundAnewIsJudgedByItsOwnAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -72,9 +72,9 @@ func TestAFileBoundAnewIsJudgedByItsOwnAppends(t *testing.T) {
 		h := holding{lock: "job", file: "f"}
 		h.token = x.acquire(h.lock)
 		x.append(h, "first\n")
-		if out := x.do(locktable.Request{Op: locktable.OpUnbind, Lock: h.lock, Token: h.token, File: h.file}, locktable.FileFacts{}); out.Status != cluster.StatusOK {
-			t.Fatalf("unbind: %v %s", out.Status, out.Message)
-		}
+		x.apply([]locktable.Record{{
+			LSN: x.table.LSN() + 1, Epoch: x.r.Epoch(), Kind: locktable.KindUnbind, Client: "c", Request: 1, Lock: h.lock, Token: h.token, File: h.file,
+		}})
 		if err := d.Write("files/f", 0, []byte("mine, and longer\n")); err != nil {
 			t.Fatal(err)
 		}
