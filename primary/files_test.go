@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -196,6 +197,49 @@ func TestLateWriteMeetsNoOtherAppend(t *testing.T) {
 		}
 		x.end() //nolint:errcheck // it was deposed
 		y.end() //nolint:errcheck // it is stopped
+	})
+}
+
+// TestAFileThatTheServiceMadeIsNew: whatever was written under its inode's number before, nobody can
+// write to it. Of a file that was there that is not known.
+func TestAFileThatTheServiceMadeIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		s, err := x.p.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		used, err := locktable.Restore(s.At.LSN, func(yield func(locktable.Entity, error) bool) {
+			for e := range s.Table.Export() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			yield(locktable.Entity{Past: &locktable.PastState{Forgotten: 100}}, nil) // every number counts as used
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := serve(t, d, 2, primary.Options{Warm: &volume.Warm{At: s.At, Table: used}})
+		defer y.end() //nolint:errcheck // it is stopped
+		y.ok(appendTo("c1", 2, "l", g.Token, "new", "one\n"))
+		h := d.Host(8, volumetest.ProfileLocal())
+		if err := h.Rename("files/new", "files/new.1"); err != nil {
+			t.Fatal(err)
+		}
+		y.ok(rotate("c1", 3, "l", g.Token, "new"))
+		if err := d.Write("files/there", 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		there := appendTo("c1", 4, "l", g.Token, "there", "one\n")
+		y.sees(there, cluster.StatusInvalidArgument)
+		if err := h.Remove("files/there"); err != nil {
+			t.Fatal(err)
+		}
+		y.ok(there)
 	})
 }
 

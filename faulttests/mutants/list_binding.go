@@ -192,4 +192,189 @@ var bindingMutants = []Mutant{
 		By:   unit("shared/volume", "TestFsckOfAnOlderBinarysCheckpoint"),
 		Dies: `TestFsckOfAnOlderBinarysCheckpoint/by_nobody`,
 	},
+	{
+		Name: "lost-under-an-earlier-binding",
+		Rule: "what was lost in a generation concerns the appends of its own binding (package locktable, Table.lost)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `f.Generation && rc.lsn > f.Since {`, `f.Generation {`},
+		},
+		By:   unit("shared/locktable", "TestAnEarlierBindingIsNotLost"),
+		Dies: `got FILE_QUARANTINED`,
+	},
+	{
+		Name: "lost-whatever-the-generation",
+		Rule: "of a file whose generation began at an unknown LSN only the appends to that generation are lost (package locktable, LostAppends)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `return g >= l.first() && g <= l.Generation && rc.lsn`, `return g <= l.Generation && rc.lsn`},
+		},
+		By:   unit("shared/locktable", "TestLostAppendsOfAnOlderState"),
+		Dies: `got FILE_QUARANTINED`,
+	},
+	{
+		Name: "hash-without-seal",
+		Rule: "the state hash sees every part of a file (package locktable, Hash)",
+		Edits: []Edit{
+			{"shared/locktable/hash.go", `	if f.Sealed {
+		b = append(b, 's')
+	}
+`, ``},
+		},
+		By:   unit("shared/locktable", "TestHashSeesAllOfAFile"),
+		Dies: `have one hash`,
+	},
+	{
+		Name: "hash-without-since",
+		Rule: "the state hash sees since when a file has its generation (package locktable, Hash)",
+		Edits: []Edit{
+			{"shared/locktable/hash.go", `	if f.Since != 0 {
+		b =`, `	if f.Since == ^cluster.LSN(0) {
+		b =`},
+		},
+		By:   unit("shared/locktable", "TestHashSeesAllOfAFile"),
+		Dies: `have one hash`,
+	},
+	{
+		Name: "hash-without-merged-generations",
+		Rule: "the state hash sees from which generation on appends are lost (package locktable, Hash)",
+		Edits: []Edit{
+			{"shared/locktable/file.go", `		if x.Oldest != 0 {
+			b = appendNumbers`, `		if x.Oldest > x.Generation {
+			b = appendNumbers`},
+		},
+		By:   unit("shared/locktable", "TestHashSeesAllOfAFile"),
+		Dies: `have one hash`,
+	},
+	{
+		Name: "clone-shares-the-past",
+		Rule: "a clone does not see what is remembered later (package locktable, Clone)",
+		Edits: []Edit{
+			{"shared/locktable/clone.go", `maps.Clone(t.inodes), t.past.clone()`, `maps.Clone(t.inodes), t.past`},
+		},
+		By:   unit("shared/locktable", "TestThePastIsCopied"),
+		Dies: `the clone has changed`,
+	},
+	{
+		Name: "export-of-the-later-past",
+		Rule: "an export does not see what is remembered later (package locktable, Exporter)",
+		Edits: []Edit{
+			{"shared/locktable/export.go", `past: t.past.clone()}`, `past: t.past}`},
+		},
+		By:   unit("shared/locktable", "TestThePastIsCopied"),
+		Dies: `the export is of another state`,
+	},
+	{
+		Name: "lost-files-without-bound",
+		Rule: "what is remembered of unbound files is bounded: a record for more is illegal (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/legal.go", `(f.Quarantined || t.past.full(f))`, `f.Quarantined`},
+		},
+		By:   unit("shared/locktable", "TestLostFilesAreBounded"),
+		Dies: `a record that would remember one more`,
+	},
+	{
+		Name: "already-anywhere",
+		Rule: "a record says of a file only what is so (package locktable, legal)",
+		Edits: []Edit{
+			{"shared/locktable/legal.go", `	case KindAlready:
+		if r.Generation != f.Generation || r.Offset != f.End {`, `	case KindAlready:
+		if r.Generation == 0 {`},
+		},
+		By:   unit("shared/locktable", "TestIllegalRecordsChangeNothing"),
+		Dies: `already`,
+	},
+	{
+		Name: "restored-past-twice",
+		Rule: "a state that names an inode of an ended binding twice is damaged (package locktable, Restore)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `if _, twice := p.findUsed(s.Inode); twice {`, `if s.Inode == 0 {`},
+		},
+		By:   unit("shared/locktable", "TestRestoreRefusesATwofoldPast"),
+		Dies: `an inode: `,
+	},
+	{
+		Name: "restored-marks-fall",
+		Rule: "the marks of a state that is restored are the highest there are (package locktable, Restore)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `t.mark(max(p.generation, s.Generation), max(p.forgotten, s.Forgotten))`, `t.mark(s.Generation, s.Forgotten)`},
+		},
+		By:   unit("shared/locktable", "TestMarksComeInAnyOrder"),
+		Dies: `the marks are`,
+	},
+	{
+		Name: "most-used-inode-forgotten",
+		Rule: "of too many inodes the least used is forgotten (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `p.used[i].end < p.used[smallest].end`, `p.used[i].end > p.used[smallest].end`},
+		},
+		By:   unit("shared/locktable", "TestForgottenInodesCountAsUsed"),
+		Dies: `inode`,
+	},
+	{
+		Name: "made-file-unknown",
+		Rule: "a file that the service makes for a binding is new, whatever its inode's number (package primary, lookUnbound)",
+		Edits: []Edit{
+			{"primary/verify.go", `Size: size, Made: file.Made()}, err`, `Size: size}, err`},
+		},
+		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
+		Dies: `INVALID_ARGUMENT`,
+	},
+	{
+		Name: "made-generation-unknown",
+		Rule: "a file that the service makes for a rotation is new, whatever its inode's number (package primary, lookRotated)",
+		Edits: []Edit{
+			{"primary/verify.go", `Generation: state.Generation + 1, Made: file.Made()}`, `Generation: state.Generation + 1}`},
+		},
+		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
+		Dies: `INVALID_ARGUMENT`,
+	},
+	{
+		Name: "any-file-is-made",
+		Rule: "a file that was there is none that the service made (package volume, AdoptProtected)",
+		Edits: []Edit{
+			{"shared/volume/files.go", `func (p *ProtectedFile) Made() bool { return p.made }`, `func (p *ProtectedFile) Made() bool { return true }`},
+		},
+		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
+		Dies: `OK`,
+	},
+	{
+		Name: "recovered-inode-used-less",
+		Rule: "a rotation does not lower what a recovery could not know of an inode (package locktable, past)",
+		Edits: []Edit{
+			{"shared/locktable/past.go", `		u.end = max(u.end, p.used[i].end)
+`, ``},
+		},
+		By:   unit("shared/volume", "TestRecoverLeavesOldInodesToWhoeverStillSleeps"),
+		Dies: `bound again where the lost append may be written`,
+	},
+	{
+		Name: "recover-remembers-foreign-inodes",
+		Rule: "inodes of the volume that was lost are not those of the fresh one (package volume, changePast)",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", `		p.Inode, p.End, p.Forgotten = 0, 0, 0
+`, `		p.Forgotten = 0
+`},
+		},
+		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
+		Dies: `of the volume that was lost is remembered`,
+	},
+	{
+		Name: "seal-anywhere",
+		Rule: "a record seals a file where it ends (package locktable, legal)",
+		Edits: []Edit{
+			{"shared/locktable/legal.go", `r.Generation != f.Generation || r.Offset != f.End {
+			return fmt.Errorf("file %q is at generation %d, offset %d, quar`, `r.Generation != f.Generation || r.Offset != f.End && r.Kind == KindAppend {
+			return fmt.Errorf("file %q is at generation %d, offset %d, quar`},
+		},
+		By:   unit("shared/locktable", "TestIllegalRecordsChangeNothing"),
+		Dies: `seal elsewhere`,
+	},
+	{
+		Name: "sealed-unbound",
+		Rule: "a record that unbinds a sealed file is illegal: bound anew it would be open again (package locktable, legal)",
+		Edits: []Edit{
+			{"shared/locktable/legal.go", `if f.Sealed || r.Remember`, `if r.Remember`},
+		},
+		By:   unit("shared/locktable", "TestSeal"),
+		Dies: `unbind of a sealed file`,
+	},
 }

@@ -590,6 +590,9 @@ func TestSeal(t *testing.T) {
 	}
 	h.want(ok, fileOp(locktable.OpSeal, 4, "db", token, "log")) // a repeat
 	h.want(cluster.StatusFileSealed, fileOp(locktable.OpUnbind, 7, "db", token, "log"))
+	h.illegal("unbind of a sealed file", locktable.Record{
+		Kind: locktable.KindUnbind, Client: "c", Request: 7, Lock: "db", Token: token, File: "log",
+	})
 	if h.table.LSN() != lsn {
 		t.Fatal("a refusal left a record")
 	}

@@ -89,6 +89,7 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		"unbind of unbound":        {Kind: locktable.KindUnbind, Client: "a", Request: 9, Lock: "db", Token: 1, File: "new"},
 		"rotate to generation 5":   {Kind: locktable.KindRotate, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Inode: 2, Generation: 5},
 		"rotate to the same inode": {Kind: locktable.KindRotate, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Inode: 1, Generation: 2},
+		"seal elsewhere":           {Kind: locktable.KindSeal, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
 		"already elsewhere":        {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
 		"already of a generation":  {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 2, Offset: 3},
 		"already of unbound":       {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "new", Generation: 1},

@@ -4,7 +4,6 @@ package locktable_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -172,18 +171,5 @@ func TestLostAppendsOfAnOlderState(t *testing.T) {
 	x.told([]cluster.RequestID{healthy}, []cluster.RequestID{lost})
 	if err := x.table.Check(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestTheLastAppendIsKnown: what a file's writer compares the file with.
-func TestTheLastAppendIsKnown(t *testing.T) {
-	x := newLostStory(t)
-	x.append()
-	x.append()
-	f := x.file()
-	if want := fmt.Sprint(locktable.FileState{
-		Lock: "db", Inode: 1, Generation: 1, End: 2, LastOffset: 1, LastLength: 1, LastCRC: x.one(1).CRC, LastLSN: x.table.LSN(), Since: 2,
-	}); fmt.Sprint(f) != want {
-		t.Errorf("%+v, want %s", f, want)
 	}
 }

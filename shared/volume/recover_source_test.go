@@ -227,6 +227,17 @@ func TestRecoverTellsInodesApart(t *testing.T) {
 			}
 			best.At = wal.Position{LSN: recs[i].LSN, Chain: best.At.Chain.Next(recs[i].AppendHeader(nil))}
 		}
+		best.Table, err = locktable.Restore(best.At.LSN, func(yield func(locktable.Entity, error) bool) {
+			for e := range best.Table.Export() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			yield(locktable.Entity{Past: &locktable.PastState{Inode: info.Inode + 1000, End: 10}}, nil)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		opt := recovery()
 		opt.Copies = []volume.Copy{best}
 		plan := recovered(t, fresh, opt)
@@ -238,6 +249,11 @@ func TestRecoverTellsInodesApart(t *testing.T) {
 		gone, _ := y.table.File("gone")
 		if kept.Inode != info.Inode || gone.Inode == info.Inode || !gone.Quarantined {
 			t.Errorf("kept %+v, gone %+v", kept, gone)
+		}
+		for e := range y.table.Export() {
+			if e.Past != nil && e.Past.Inode != 0 {
+				t.Errorf("an inode of the volume that was lost is remembered: %+v", *e.Past)
+			}
 		}
 		y.kill()
 	})
