@@ -377,4 +377,13 @@ var bindingMutants = []Mutant{
 		By:   unit("shared/locktable", "TestSeal"),
 		Dies: `unbind of a sealed file`,
 	},
+	{
+		Name: "recover-again-collides",
+		Rule: "a recovery of what another one left knows the inodes that this one could not speak for (package volume, builder.entities)",
+		Edits: []Edit{
+			{"shared/volume/recover_build.go", ` && !known[state.Inode] && `, ` && !known[0] && `},
+		},
+		By:   Killer{Pkg: "shared/volume", Run: "^TestRecoverCrashesAnywhere$", Flags: "-test.short"},
+		Dies: `comes twice`,
+	},
 }

@@ -114,6 +114,7 @@ func (b *builder) checkFiles(ctx context.Context) error {
 // entities are the source's, with the inodes of today and, where the state may
 // not be the end, with clients that can only repeat.
 func (b *builder) entities(yield func(locktable.Entity, error) bool) {
+	known := map[uint64]bool{} // inodes that an earlier recovery could not speak for either
 	for e := range b.r.source.table.Export() {
 		if e.File != nil {
 			if inode, ok := b.inodes[e.File.Name]; ok {
@@ -125,6 +126,7 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 		}
 		if e.Past != nil {
 			b.changePast(e.Past)
+			known[e.Past.Inode] = true
 		}
 		if !yield(e, nil) {
 			return
@@ -134,7 +136,7 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 		return
 	}
 	for _, state := range b.r.source.table.Files() {
-		if !b.taken[state.Inode] && !yield(locktable.Entity{Past: &locktable.PastState{Inode: state.Inode, End: math.MaxInt64}}, nil) {
+		if !b.taken[state.Inode] && !known[state.Inode] && !yield(locktable.Entity{Past: &locktable.PastState{Inode: state.Inode, End: math.MaxInt64}}, nil) {
 			return
 		}
 	}
