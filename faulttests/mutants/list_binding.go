@@ -279,7 +279,7 @@ var bindingMutants = []Mutant{
 		if r.Generation != f.Generation || r.Offset != f.End {`, `	case KindAlready:
 		if r.Generation == 0 {`},
 		},
-		By:   unit("shared/locktable", "TestIllegalRecordsChangeNothing"),
+		By:   unit("shared/locktable", "TestIllegalRecordsOfFiles"),
 		Dies: `already`,
 	},
 	{
@@ -365,7 +365,7 @@ var bindingMutants = []Mutant{
 			return fmt.Errorf("file %q is at generation %d, offset %d, quar`, `r.Generation != f.Generation || r.Offset != f.End && r.Kind == KindAppend {
 			return fmt.Errorf("file %q is at generation %d, offset %d, quar`},
 		},
-		By:   unit("shared/locktable", "TestIllegalRecordsChangeNothing"),
+		By:   unit("shared/locktable", "TestIllegalRecordsOfFiles"),
 		Dies: `seal elsewhere`,
 	},
 	{

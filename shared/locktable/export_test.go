@@ -73,6 +73,14 @@ func Damages() []Damage {
 		{9, "lock not in the index", func(t *Table) { t.lockNames.remove("db") }},
 		{9, "index out of order", func(t *Table) { b := t.lockNames.blocks[0]; b[0], b[1] = b[1], b[0] }},
 		{9, "file under another name", func(t *Table) { t.files["log"].name = "z" }},
+		{10, "hash", func(t *Table) { t.hash++ }},
+		{10, "silent change", func(t *Table) { db(t).ttl++ }},
+	}, append(sharedDamages(), pastDamages()...)...)
+}
+
+// pastDamages are those of what is remembered of ended bindings.
+func pastDamages() []Damage {
+	return []Damage{
 		{11, "inodes out of order", func(t *Table) { t.past.used = []usedInode{{2, 1}, {1, 1}} }},
 		{11, "an inode that nothing used", func(t *Table) { t.past.used = []usedInode{{2, 0}} }},
 		{11, "nothing that was lost", func(t *Table) { t.past.lost = []lostFile{{name: "gone"}} }},
@@ -80,9 +88,7 @@ func Damages() []Damage {
 			t.past.lost = []lostFile{{name: "gone", lost: lostList{{Generation: 1, After: 1, Until: 99}}}}
 		}},
 		{11, "forgotten below nothing", func(t *Table) { t.past.forgotten = -1 }},
-		{10, "hash", func(t *Table) { t.hash++ }},
-		{10, "silent change", func(t *Table) { db(t).ttl++ }},
-	}, sharedDamages()...)
+	}
 }
 
 // sharedDamages are those of a lock that is shared.

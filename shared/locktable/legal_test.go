@@ -89,10 +89,6 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		"unbind of unbound":        {Kind: locktable.KindUnbind, Client: "a", Request: 9, Lock: "db", Token: 1, File: "new"},
 		"rotate to generation 5":   {Kind: locktable.KindRotate, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Inode: 2, Generation: 5},
 		"rotate to the same inode": {Kind: locktable.KindRotate, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Inode: 1, Generation: 2},
-		"seal elsewhere":           {Kind: locktable.KindSeal, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
-		"already elsewhere":        {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
-		"already of a generation":  {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 2, Offset: 3},
-		"already of unbound":       {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "new", Generation: 1},
 		"quarantine of unbound":    {Kind: locktable.KindQuarantine, File: "new", Generation: 1},
 		"forgetting a holder":      {Kind: locktable.KindForgetClient, Client: "a"},
 		"forgetting a waiter":      {Kind: locktable.KindForgetClient, Client: "b"},
@@ -101,6 +97,19 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 		h.illegal(why, r)
 	}
 	h.reload()
+}
+
+// TestIllegalRecordsOfFiles: a record says of a file only what is so.
+func TestIllegalRecordsOfFiles(t *testing.T) {
+	h := busy(t)
+	for why, r := range map[string]locktable.Record{
+		"seal elsewhere":          {Kind: locktable.KindSeal, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
+		"already elsewhere":       {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 1, Offset: 99},
+		"already of a generation": {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "log", Generation: 2, Offset: 3},
+		"already of unbound":      {Kind: locktable.KindAlready, Client: "a", Request: 9, Lock: "db", Token: 1, File: "new", Generation: 1},
+	} {
+		h.illegal(why, r)
+	}
 }
 
 func TestGrantsGoToTheHeadOfTheQueue(t *testing.T) {
