@@ -381,7 +381,7 @@ var bindingMutants = []Mutant{
 		Name: "recover-again-collides",
 		Rule: "a recovery of what another one left knows the inodes that this one could not speak for (package volume, builder.entities)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", ` && !known[state.Inode] && `, ` && !known[0] && `},
+			{"shared/volume/recover_build.go", ` && !known[state.Inode] && `, ` && !known[1<<63] && `},
 		},
 		By:   Killer{Pkg: "shared/volume", Run: "^TestRecoverCrashesAnywhere$", Flags: "-test.short"},
 		Dies: `comes twice`,
