@@ -251,4 +251,32 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestRecoverAsksBeforeItLoses$"), Dies: `asks with another plan than the one it shows`,
 	},
+	{
+		Name: "refused-and-claimed-again", Also: "",
+		Rule: "a server whose claim was refused looks before it claims again: numbers are burned for ever",
+		Edits: []Edit{
+			{"cmd/holdfast/node/node.go", `		if refused {
+			err = n.look(ctx)`, `		if false {
+			err = n.look(ctx)`},
+		},
+		By: unit("faulttests/sim", "^TestDamagedVolumeIsClaimedOnceByEachServer$"), Dies: `in an hour \d+ numbers were burned`,
+	},
+	{
+		Name: "look-passes-over-a-gap", Also: "",
+		Rule: "a look refuses what a claimant refuses",
+		Edits: []Edit{
+			{"shared/volume/look.go", `if i == 0 || taken[i-1] < e.before() {`, `if i == 0 {`},
+		},
+		By: unit("shared/volume", "^TestLookSeesWhatATakeoverIsRefusedFor$"), Dies: `looked: <nil>; took over: .*damaged`,
+	},
+	{
+		Name: "fence-filled-with-zeros", Also: "",
+		Rule: "the fence of a burned number takes no more room than its blocks",
+		Edits: []Edit{
+			{"shared/volume/init.go", `	zeros := AlignedBuffer(BlockSize)
+	for _, x`, `	zeros := AlignedBuffer(fenceSize - BlockSize)
+	for _, x`},
+		},
+		By: unit("shared/volume", "^TestFenceTakesLittleRoom$"), Dies: `bytes take`,
+	},
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -95,6 +96,44 @@ func TestHungCanaryHoldsUpNothing(t *testing.T) {
 			t.Errorf("server %d reigns, want the lowest that lives, %d", again, id)
 		}
 		gate.Resume()
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// A volume that nobody can take over needs an operator. Servers find that out once, and claim
+// again when it is mended.
+func TestDamagedVolumeIsClaimedOnceByEachServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		c.one(t, "start")
+		time.Sleep(time.Second)
+		c.Shutdown()
+		newest := ""
+		for name := range c.Disk.Files("epochs/") {
+			if strings.HasSuffix(name, ".log") && !strings.HasSuffix(name, "next.log") {
+				newest = max(newest, name)
+			}
+		}
+		content, err := c.Disk.ReadFile(newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Disk.Write(newest, 0, make([]byte, volume.BlockSize)); err != nil {
+			t.Fatal(err)
+		}
+		before := c.epoch()
+		c.restart(t)
+		time.Sleep(time.Hour)
+		if burned := c.epoch() - before; burned == 0 || burned > 3 {
+			t.Errorf("in an hour %d numbers were burned", burned)
+		}
+		if err := c.Disk.Write(newest, 0, content[:volume.BlockSize]); err != nil {
+			t.Fatal(err)
+		}
+		if _, took, err := c.AwaitPrimary(5 * time.Minute); err != nil {
+			t.Errorf("mended since %v: %v", took, err)
+		}
 		c.End()
 		c.Shutdown()
 	})

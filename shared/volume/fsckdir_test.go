@@ -3,10 +3,12 @@
 package volume_test
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -115,5 +117,26 @@ func TestRecoverOnARealDirectory(t *testing.T) {
 		if !strings.HasPrefix(x, "info") {
 			t.Error(x)
 		}
+	}
+}
+
+// Fences stay for ever, those of burned numbers, too: they take no more room than they need.
+func TestFenceTakesLittleRoom(t *testing.T) {
+	dir := t.TempDir()
+	f, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := volume.Init(t.Context(), f, members(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "epochs/0000000000/fence"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if room := stat.Blocks * 512; !ok || info.Size() != volume.FenceSize || room > volume.FenceSize/4 {
+		t.Errorf("%d bytes take %d", info.Size(), room)
 	}
 }

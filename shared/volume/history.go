@@ -210,21 +210,23 @@ func historyTail(ctx context.Context, fsys FS, id ClusterID, files []history.Fil
 
 // HistoryReach is the highest LSN of which the end of the history tells, 0 where nobody knows
 // one. It was committed and checked: a log that ends before it has lost something.
-func (r *Reign) HistoryReach(ctx context.Context) (reach cluster.LSN) {
-	files, err := listHistory(r.v.fs)
+func (r *Reign) HistoryReach(ctx context.Context) cluster.LSN { return r.v.historyReach(ctx) }
+
+func (v *Volume) historyReach(ctx context.Context) (reach cluster.LSN) {
+	files, err := listHistory(v.fs)
 	if err != nil {
 		return 0
 	}
 	for _, f := range slices.Backward(files) {
-		head, ok, err := historyHead(ctx, r.v.fs, f, r.v.cluster.ID)
-		info, statErr := r.v.fs.Lstat(HistoryPath(f))
+		head, ok, err := historyHead(ctx, v.fs, f, v.cluster.ID)
+		info, statErr := v.fs.Lstat(HistoryPath(f))
 		if err != nil || !ok || statErr != nil {
 			continue
 		}
 		off := max(0, info.Size-historyLine) / BlockSize * BlockSize
 		whole := off == 0
 		reach = head.After
-		err = readHistoryFrom(ctx, r.v.fs, f, off, func(b []byte) bool {
+		err = readHistoryFrom(ctx, v.fs, f, off, func(b []byte) bool {
 			if l, err := history.ParseLine(b); whole && err == nil {
 				reach = max(reach, l.Covers())
 			}

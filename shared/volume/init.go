@@ -158,17 +158,25 @@ func fillEpochZero(fsys FS, tmp string, c Cluster) error {
 	return fsys.SyncDir(tmp)
 }
 
-// prepareFence makes a fence with the given blocks; nil is zeros.
+// prepareFence makes a fence with the given blocks; nil is zeros. Its two blocks are written, so
+// that they have their room on a full disk, and the last one of the file; what lies between
+// is a hole, for fences stay for ever.
 func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) error {
-	f, err := createZeros(fsys, dir+"/"+fenceName, fenceSize)
+	f, err := fsys.Open(dir+"/"+fenceName, FlagCreate|FlagDirect)
 	if err != nil {
 		return err
 	}
-	if startBlock != nil {
-		_, err = f.WriteAt(startBlock, fenceSpacing)
-	}
-	if err == nil && flagBlock != nil {
-		_, err = f.WriteAt(flagBlock, 0)
+	zeros := AlignedBuffer(BlockSize)
+	for _, x := range []struct {
+		block []byte
+		off   int64
+	}{{flagBlock, 0}, {startBlock, fenceSpacing}, {nil, fenceSize - BlockSize}} {
+		if x.block == nil {
+			x.block = zeros
+		}
+		if err == nil {
+			_, err = f.WriteAt(x.block, x.off)
+		}
 	}
 	if err == nil {
 		err = f.Sync()

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // The directory of the newest epoch is gone (rm -r, a copy that was made while it was claimed).
@@ -161,4 +162,38 @@ func TestClaimantThatSleptWasFenced(t *testing.T) {
 			t.Errorf("scan: %v", err)
 		}
 	})
+}
+
+// A look sees what a claimant would be refused for, and changes nothing.
+func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
+	for _, c := range append(damages(), damage{name: "nothing", do: func(*volumetest.Disk) error { return nil }},
+		damage{name: "a burned epoch above a gap", do: func(d *volumetest.Disk) error {
+			return errors.Join(d.Mkdir("epochs/0000000006"), d.Write("epochs/0000000006/fence", volume.FenceSize-1, []byte{0}), d.Write("epochs/0000000006/claim.json", 0, []byte("{}")))
+		}}) {
+		bubble(t, c.name, func(t *testing.T) {
+			l := live(t)
+			s := start(t, l.disk, 1)
+			if err := c.do(l.disk); err != nil {
+				t.Fatal(err)
+			}
+			before := l.disk.Snapshot()
+			end, told, err := s.vol.Look(t.Context())
+			if !sameDisk(before, l.disk.Snapshot()) {
+				t.Error("a look changed something")
+			}
+			if err == nil && (end != l.end || told != 0) {
+				t.Errorf("the log ends at LSN %d, the history at %d", end, told)
+			}
+			_, takeover := s.takeOver(s.claim(), nil)
+			if refusal(err) != refusal(takeover) {
+				t.Errorf("looked: %v; took over: %v", err, takeover)
+			}
+		})
+	}
+}
+
+// refusal says that an error means damage.
+func refusal(err error) bool {
+	_, scan := errors.AsType[*wal.ScanError](err)
+	return scan || errors.Is(err, volume.ErrDamaged)
 }

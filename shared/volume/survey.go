@@ -56,17 +56,25 @@ func surveyEpochs(ctx context.Context, fsys FS) ([]epochState, error) {
 	all := make([]epochState, 0, len(taken))
 	for _, e := range taken {
 		st := epochState{epoch: e}
-		if err := st.readFence(ctx, fsys); err != nil {
+		if err := st.read(ctx, fsys); err != nil {
 			return nil, err
 		}
-		b, err := readFile(fsys, epochDir(e)+"/"+claimName, FlagRead)
-		if err == nil {
-			err = json.Unmarshal(b, &st.claim)
-		}
-		st.claimErr = err
 		all = append(all, st)
 	}
 	return all, nil
+}
+
+// read reads fence and claim. Its error is only that of ctx.
+func (e *epochState) read(ctx context.Context, fsys FS) error {
+	if err := e.readFence(ctx, fsys); err != nil {
+		return err
+	}
+	b, err := readFile(fsys, epochDir(e.epoch)+"/"+claimName, FlagRead)
+	if err == nil {
+		err = json.Unmarshal(b, &e.claim)
+	}
+	e.claimErr = err
+	return nil
 }
 
 // readFence reads flag and START. Its error is only that of ctx.

@@ -58,7 +58,7 @@ func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error
 		return 0, nil, errors.Join(missing, err)
 	}
 	if note == nil || note.Follows+1 >= top {
-		return 0, nil, missing
+		return 0, nil, fmt.Errorf("%w: %w", ErrDamaged, missing)
 	}
 	for last := note.Follows; ; {
 		e, s, err := w.down(ctx, last+1)

@@ -218,6 +218,7 @@ func (n *Node) leave() {
 
 // roles claims and reigns whenever the elector says so.
 func (n *Node) roles(ctx context.Context) error {
+	refused := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,12 +227,18 @@ func (n *Node) roles(ctx context.Context) error {
 		}
 		began := time.Now()
 		n.setReigning(true)
-		err := n.reign(ctx)
+		var err error
+		if refused {
+			err = n.look(ctx)
+		}
+		if err == nil {
+			err = n.reign(ctx)
+		}
 		n.setReigning(false)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if primary.Refused(err) {
+		if refused = primary.Refused(err); refused {
 			err = fmt.Errorf("%w: %w", election.ErrNeedsOperator, err)
 		}
 		n.tellTrouble(err)
@@ -265,6 +272,20 @@ func (n *Node) reignTrouble() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mu.trouble
+}
+
+// look looks whether the volume can be taken over by now, once a claim was refused. Each claim
+// burns a number for ever, so a server claims nothing as long as it would be refused again.
+func (n *Node) look(ctx context.Context) error {
+	end, told, err := n.vol.Look(ctx)
+	if told = max(told, n.knows().LSN); err == nil && end < told {
+		err = fmt.Errorf("%w: LSN %d was committed, the log ends at %d", primary.ErrSetBack, told, end)
+	}
+	if !primary.Refused(err) {
+		return nil
+	}
+	n.opt.Log.Error().Err(err).Msg("not claimed: the volume needs an operator, type holdfast fsck")
+	return err
 }
 
 // reign is one claim and what becomes of it.
