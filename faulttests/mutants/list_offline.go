@@ -176,12 +176,12 @@ var offlineMutants = []Mutant{
 		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `the_fork_ends_early`,
 	},
 	{
-		Name: "recover-passes-a-doubtful-reign", Also: "",
-		Rule: "a reign below the newest of which nobody knows whether it started is a source, too",
+		Name: "recover-forgets-who-lies-between", Also: "",
+		Rule: "behind a reign of which nobody knows whether it started, nobody knows who was adopted",
 		Edits: []Edit{
-			{"shared/volume/recover_source.go", `case newest != nil && (e.start != nil || e.unknown()):`, `case newest != nil && e.start != nil:`},
+			{"shared/volume/recover_source.go", `			if next.doubtful = true; e.start != nil {`, `			if e.start != nil {`},
 		},
-		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `nobody_knows`,
+		By: unit("shared/volume", "^TestRecoverTakesNoForkOfAnOldReign$"), Dies: `the_fork_ends_early`,
 	},
 	{
 		Name: "recover-doubtful-is-complete", Also: "",
@@ -231,6 +231,7 @@ var offlineMutants = []Mutant{
 		Rule: "fsck replays from the log's beginning where it is there",
 		Edits: []Edit{
 			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (whole || err == nil) {`},
+			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (!whole || whole) {`},
 		},
 		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `the_only_one`,
 	},
@@ -278,5 +279,27 @@ var offlineMutants = []Mutant{
 	for _, x`},
 		},
 		By: unit("shared/volume", "^TestFenceTakesLittleRoom$"), Dies: `bytes take`,
+	},
+	{
+		Name: "hidden-segments-use-up-tries", Also: "",
+		Rule: "a segment that only a CLOSE tells of is progress, and no try that failed (H: listings may be old)",
+		Edits: []Edit{
+			{"shared/volume/adopt.go", `			known = append(known, damage.Unlisted)
+			try--
+			continue
+`, `			known = append(known, damage.Unlisted)
+`},
+		},
+		By: unit("shared/volume", "^TestManyHiddenSegmentsAreFound$"), Dies: `CLOSE without its successor`,
+	},
+	{
+		Name: "half-removed-checkpoint-hides-a-good-one", Also: "",
+		Rule: "the newest checkpoint that verifies is the base, whatever lies above it",
+		Edits: []Edit{
+			{"shared/volume/adopt.go", `	for _, lsn := range all {
+		b, err := v.readBase`, `	for _, lsn := range all[:min(2, len(all))] {
+		b, err := v.readBase`},
+		},
+		By: unit("shared/volume", "^TestHalfRemovedCheckpointHidesNone$"), Dies: `takeover: `,
 	},
 }

@@ -89,9 +89,12 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, e
 			try--
 			continue
 		}
-		if damage, ok := errors.AsType[*wal.ScanError](err); ok && damage.Unlisted != 0 {
-			// A listing may lie, an open by a name that was never looked up does not.
+		if damage, ok := errors.AsType[*wal.ScanError](err); ok && damage.Unlisted != 0 && !slices.Contains(known, damage.Unlisted) {
+			// A listing may lie, an open by a name that was never looked up does not. It is
+			// no try that failed: the next one comes further.
 			known = append(known, damage.Unlisted)
+			try--
+			continue
 		}
 		if try == retries {
 			return nil, fmt.Errorf("scan epoch %d: %w", src.Epoch, err)
@@ -155,15 +158,15 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 	return nil
 }
 
-// findBase takes the newest checkpoint that verifies, else the one before, else
-// the empty table at LSN 0, in which case the log must begin at 1. The table of
-// a base that lies behind the warm one is not restored.
+// findBase takes the newest checkpoint that verifies, else the empty table at LSN 0, in
+// which case the log must begin at 1. What is left of a checkpoint whose removal was
+// interrupted hides none before it. The table of a base that lies behind the warm one is not restored.
 func (v *Volume) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
 	all, err := listCheckpoints(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
-	for _, lsn := range all[:min(2, len(all))] {
+	for _, lsn := range all {
 		b, err := v.readBase(path, lsn)
 		if err == nil && (warm == nil || warm.At.LSN < lsn) {
 			b.table, err = b.restore()

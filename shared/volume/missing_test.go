@@ -3,7 +3,9 @@
 package volume_test
 
 import (
+	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -196,4 +198,62 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 func refusal(err error) bool {
 	_, scan := errors.AsType[*wal.ScanError](err)
 	return scan || errors.Is(err, volume.ErrDamaged)
+}
+
+// hiding lists no segment of an epoch but the first that it has.
+type hiding struct{ volume.FS }
+
+func (h hiding) ReadDir(name string) ([]volume.Entry, error) {
+	all, err := h.FS.ReadDir(name)
+	shown := ""
+	return slices.DeleteFunc(all, func(x volume.Entry) bool {
+		if _, ok := wal.ParseSegmentName(x.Name); !ok {
+			return false
+		}
+		if shown == "" {
+			shown = x.Name
+		}
+		return shown != x.Name
+	}), err
+}
+
+// A listing may be old, and lack as many segments as the reign filled since.
+func TestManyHiddenSegmentsAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(40)
+		if n := len(d.Files("epochs/0000000001/wal-0")); n < 5 {
+			t.Fatalf("%d segments", n)
+		}
+		x.kill()
+		v, err := volume.Open(hiding{host(d, 2)}, volume.Options{Server: 2, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 32 << 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end, _, err := v.Look(t.Context()); err != nil || end != x.table.LSN() {
+			t.Errorf("the log ends at LSN %d of %d: %v", end, x.table.LSN(), err)
+		}
+	})
+}
+
+// The removal of a checkpoint was interrupted, and the newest is damaged: the one before is whole.
+func TestHalfRemovedCheckpointHidesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		for range 3 {
+			x.fill(6)
+			x.checkpoint()
+		}
+		x.fill(1)
+		x.kill()
+		dir := "epochs/0000000001/"
+		if err := errors.Join(d.Remove(dir+wal.SegmentName(1)), d.Remove(dir+"checkpoint-12/lock_state.json"), flip(dir+"checkpoint-18/lock_state.json", 300)(d)); err != nil {
+			t.Fatal(err)
+		}
+		if y := begin(t, d, 2); y.a.Base != 6 || y.table.LSN() != x.table.LSN() {
+			t.Errorf("base %d, LSN %d of %d", y.a.Base, y.table.LSN(), x.table.LSN())
+		}
+	})
 }
