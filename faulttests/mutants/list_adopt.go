@@ -8,7 +8,8 @@ var adoptMutants = []Mutant{
 		Name: "view-as-base", Also: "M8",
 		Rule: "recovery trusts checkpoints and the log, never the views for people (DESIGN 3.1)",
 		Edits: []Edit{
-			{"shared/volume/adopt.go", `	for _, lsn := range all[:min(2, len(all))] {`, `	if state, err := readFile(v.fs, stateName, FlagRead); err == nil {
+			{"shared/volume/adopt.go", `	for _, lsn := range all {
+		b, err := v.readBase`, `	if state, err := readFile(v.fs, stateName, FlagRead); err == nil {
 		if requests, err := readFile(v.fs, requestsName, FlagRead); err == nil {
 			if b, err := decodeBase(state, requests); err == nil && warm == nil {
 				if b.table, err = b.restore(); err == nil {
@@ -17,7 +18,8 @@ var adoptMutants = []Mutant{
 			}
 		}
 	}
-	for _, lsn := range all[:min(2, len(all))] {`},
+	for _, lsn := range all {
+		b, err := v.readBase`},
 		},
 		By: everyCall(),
 	},
@@ -25,10 +27,12 @@ var adoptMutants = []Mutant{
 		Name: "base-from-start", Also: "BASE_FROM_START",
 		Rule: "the base is the newest checkpoint that verifies, not the one that was there at START (DESIGN 1)",
 		Edits: []Edit{
-			{"shared/volume/adopt.go", `	for _, lsn := range all[:min(2, len(all))] {`, `	for _, lsn := range all {
+			{"shared/volume/adopt.go", `	for _, lsn := range all {
+		b, err := v.readBase`, `	for _, lsn := range all {
 		if lsn > a.Source.start.end.LSN {
 			continue
-		}`},
+		}
+		b, err := v.readBase`},
 		},
 		By: everyCall(),
 	},

@@ -302,4 +302,22 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestHalfRemovedCheckpointHidesNone$"), Dies: `takeover: `,
 	},
+	{
+		Name: "fsck-cut-file-unsaid", Also: "",
+		Rule: "beside a primary, fsck tells of a file that lacks committed bytes and does not grow",
+		Edits: []Edit{
+			{"shared/volume/fsck_files.go", `		case c.info.Size < f.End:
+`, `		case false:
+`},
+		},
+		By: unit("shared/volume", "^TestFsckBesideAPrimarySeesAFileThatWasCut$"), Dies: `fsck finds ""`,
+	},
+	{
+		Name: "fsck-growing-file-said", Also: "",
+		Rule: "a file that grows while fsck looks is being written, and no finding",
+		Edits: []Edit{
+			{"shared/volume/fsck.go", `	if f.Code == fileLags {`, `	if false {`},
+		},
+		By: unit("shared/volume", "^TestFsckBesideAPrimarySeesAFileThatWasCut$"), Dies: `a file that is being written`,
+	},
 }

@@ -146,7 +146,16 @@ func (k *fsck) info(code, path, advice, format string, args ...any) {
 	k.add(Finding{Severity: SeverityInfo, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
 }
 
-func (f Finding) key() string { return f.Code + " " + f.Path }
+// fileLags is the code of a file that lacks committed bytes beside a running primary.
+const fileLags = "file-lags"
+
+// key says what has to be found again. A file that lags is another finding once it has grown.
+func (f Finding) key() string {
+	if f.Code == fileLags {
+		return fmt.Sprint(f.Code, " ", f.Path, " ", f.Offset)
+	}
+	return f.Code + " " + f.Path
+}
 
 func (r *Report) contradictions() map[string]bool {
 	all := map[string]bool{}

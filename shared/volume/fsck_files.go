@@ -59,6 +59,12 @@ func (k *fsck) protected() {
 			k.add(Finding{Severity: SeverityError, Code: problem.code, Path: p, Offset: problem.offset, LSN: problem.lsn, Problem: problem.text, Advice: adviceRotate})
 		case c.info.Size < f.End && !k.report.Running:
 			k.info("file-behind", p, "the next takeover writes them from the log", "%d committed bytes are not in the file yet", f.End-c.info.Size)
+		case c.info.Size < f.End:
+			k.add(Finding{
+				Severity: SeverityWarning, Code: fileLags, Path: p, Offset: c.info.Size, LSN: f.LastLSN,
+				Problem: fmt.Sprintf("%d committed bytes are not in the file, and it does not grow: it was cut, or its primary cannot write it", f.End-c.info.Size),
+				Advice:  "see that it can be written, and hand the reign over (holdfast handover): the next primary writes them from the log",
+			})
 		}
 	}
 	if err := k.indexed(checks); err != nil {

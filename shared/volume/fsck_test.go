@@ -436,3 +436,39 @@ func TestFsckOfAnOlderBinarysCheckpoint(t *testing.T) {
 		})
 	}
 }
+
+// Beside a primary that runs, a file that lacks committed bytes and does not grow is told.
+func TestFsckBesideAPrimarySeesAFileThatWasCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "first\n")
+		x.append(h, "second\n")
+		if r := fsck(t, d); worst(r) != "" || !r.Running {
+			t.Errorf("before: %s", worst(r))
+		}
+		if err := d.Truncate("files/f", 6); err != nil {
+			t.Fatal(err)
+		}
+		if r := fsck(t, d); !strings.Contains(worst(r), "warning file-lags files/f+6: 7 committed bytes") {
+			t.Errorf("fsck finds %q", worst(r))
+		}
+		size := int64(6)
+		reader := host(d, 8)
+		reader.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpReadDir && c.Name == "files" && size < 12 {
+				if err := d.Write("files/f", size, []byte("second\n"[size-6:size-5])); err != nil {
+					t.Error(err)
+				}
+				size++
+			}
+			return volumetest.Proceed()
+		})
+		r, err := volume.Fsck(t.Context(), reader, volume.FsckOptions{})
+		if err != nil || strings.Contains(worst(r), "file-lags") {
+			t.Errorf("a file that is being written: %q, %v", worst(r), err)
+		}
+	})
+}
