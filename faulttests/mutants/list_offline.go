@@ -320,4 +320,31 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestFsckBesideAPrimarySeesAFileThatWasCut$"), Dies: `a file that is being written`,
 	},
+	{
+		Name: "burned-fences-set-anew", Also: "",
+		Rule: "a takeover sets few fences, however many numbers were burned",
+		Edits: []Edit{
+			{"shared/volume/walk.go", `			d = began + 1 // all between`, `			_ = began // all between`},
+		},
+		By: unit("shared/volume", "^TestTakeoverSetsFewFencesOfBurnedNumbers$"), Dies: `\d+ fences were set$`,
+	},
+	{
+		Name: "fenced-note-of-anybody", Also: "",
+		Rule: "a note that all below are fenced counts only with the nonce of its claim",
+		Edits: []Edit{
+			{"shared/volume/walk.go", `note.Nonce != "" && c.Nonce == note.Nonce`, `note.Nonce != ""`},
+		},
+		By: unit("shared/volume", "^TestTakeoverSetsFewFencesOfBurnedNumbers$"), Dies: `without a note that counts`,
+	},
+	{
+		Name: "fences-noted-too-early", Also: "",
+		Rule: "a claimant notes that all below are fenced when they are, durably",
+		Edits: []Edit{
+			{"shared/volume/reign.go", `	e, s, err := w.down(ctx, r.epoch)
+	src :=`, `	_ = createFile(r.v.fs, r.path+"/"+fencedName, []byte("{}"))
+	e, s, err := w.down(ctx, r.epoch)
+	src :=`},
+		},
+		By: unit("shared/volume", "^TestFencesAreNotedWhenAllAreSet$"), Dies: `is there before the last fence is`,
+	},
 }

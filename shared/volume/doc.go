@@ -8,6 +8,7 @@
 //	CLUSTER                      who the volume belongs to; committed last by Init
 //	epochs/<epoch, 10 digits>/   everything one reign writes, written by nobody else
 //	    fence                    block 0: the fence flag; block 1, 64 KiB on: START
+//	    fenced.json              that all below are fenced, down to an epoch that began
 //	    claim.json               who claimed, with a nonce; flocked while the reign has writers
 //	    checkpoint-<lsn>/        immutable: lock_state.json, processed_requests.log
 //	    wal-<lsn, 20 digits>.log segments, see package wal

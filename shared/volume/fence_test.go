@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,6 +252,77 @@ func TestStartIsNotWrittenPastAFence(t *testing.T) {
 		}
 		if err := r.WriteStart(a.End); !errors.Is(err, volume.ErrFenced) {
 			t.Errorf("START behind a fence: %v", err)
+		}
+	})
+}
+
+// Many numbers were burned. A takeover sets the fences that nobody has set, and those of a few
+// others, however many there are.
+func TestTakeoverSetsFewFencesOfBurnedNumbers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(3)
+		x.kill()
+		for range 100 {
+			s := start(t, d, 2)
+			if src, err := s.claim().FenceOlder(t.Context()); err != nil || src.Epoch != 1 {
+				t.Fatalf("from epoch %d: %v", src.Epoch, err)
+			}
+			s.host.Kill()
+		}
+		take := func(d *volumetest.Disk) (fences int) {
+			s := start(t, d, 3)
+			s.host.SetHook(func(c volumetest.Call) volumetest.Action {
+				if c.Op == volumetest.OpWriteAt && strings.HasSuffix(c.Name, "/fence") && c.Offset == 0 {
+					fences++
+				}
+				return volumetest.Proceed()
+			})
+			y, err := s.takeOver(s.claim(), nil)
+			if err != nil || y.src.Epoch != 1 || y.table.LSN() != x.table.LSN() {
+				t.Fatal(err)
+			}
+			y.kill()
+			sound(t, d)
+			return fences
+		}
+		if n := take(d.Clone()); n > 20 {
+			t.Errorf("%d fences were set", n)
+		}
+		for name := range d.Files("epochs/") { // of another claim: not believed
+			if strings.HasSuffix(name, "/fenced.json") {
+				if err := d.Write(name, 10, []byte("00000000")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := take(d); n < 100 {
+			t.Errorf("%d fences were set without a note that counts", n)
+		}
+	})
+}
+
+// A claimant that is paused before its last fence has noted nothing.
+func TestFencesAreNotedWhenAllAreSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		begin(t, d, 1).kill()
+		for range 30 {
+			s := start(t, d, 2)
+			s.claim()
+			s.host.Kill()
+		}
+		s := start(t, d, 2)
+		r := s.claim()
+		s.host.SetHook(volumetest.AtOp(volumetest.OpSync, "epochs/0000000001/fence", 1, volumetest.Crash()))
+		if _, err := r.FenceOlder(t.Context()); err == nil {
+			t.Fatal("it was to crash")
+		}
+		for name := range d.Files("epochs/") {
+			if strings.HasSuffix(name, "/fenced.json") {
+				t.Errorf("%s is there before the last fence is", name)
+			}
 		}
 	})
 }

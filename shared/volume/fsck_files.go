@@ -214,7 +214,7 @@ func inEpochName(_ string, x Entry) string {
 	_, segment := wal.ParseSegmentName(x.Name)
 	_, checkpoint := parseCheckpoint(x.Name)
 	switch {
-	case x.Name == fenceName, x.Name == claimName, x.Name == wal.NextName, segment, checkpoint:
+	case x.Name == fenceName, x.Name == claimName, x.Name == fencedName, x.Name == wal.NextName, segment, checkpoint:
 		return ""
 	case strings.HasPrefix(x.Name, checkpointPrefix) && strings.HasSuffix(x.Name, tmpSuffix):
 		return "a checkpoint that was not finished; a later primary removes it"

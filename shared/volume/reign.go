@@ -165,6 +165,9 @@ func (r *Reign) FenceOlder(ctx context.Context) (Source, error) {
 		return src, r.giveUp(fmt.Errorf("fence older reigns: %w", err))
 	}
 	src.Epoch, src.start = e, *s
+	if err := w.writeFencedNote(e); err != nil && !IsFull(err) {
+		return src, r.giveUp(fmt.Errorf("fence older reigns: %w", err))
+	}
 	return src, nil
 }
 

@@ -4,6 +4,7 @@ package volume
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch,
 		if s != nil {
 			return d, s, nil
 		}
+		if began, ok := readFencedNote(w.fs, d); ok {
+			d = began + 1 // all between are fenced, durably, and have not started
+		}
 	}
 	return 0, nil, fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, top)
 }
@@ -71,6 +75,48 @@ func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error
 		}
 		last = more[len(more)-1]
 	}
+}
+
+// fencedNote says, in the directory of an epoch that may be burned, that its claimant had set
+// the fence of every epoch below it down to one that began, durably. That stays so for ever,
+// whenever it is read and however late it was written: flags are never taken back. So later
+// claimants need not set them anew, of which there may be thousands.
+type fencedNote struct {
+	Nonce string        `json:"nonce"`
+	Began cluster.Epoch `json:"began"`
+}
+
+const (
+	fencedName = "fenced.json"
+	// fencedMany is how many fences are set before it is worth a note.
+	fencedMany = 16
+)
+
+// writeFencedNote notes that the walk has set all fences down to that of epoch began.
+func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
+	if len(w.fenced) < fencedMany {
+		return nil
+	}
+	b, err := json.Marshal(fencedNote{Nonce: hex.EncodeToString(w.nonce[:]), Began: began})
+	if err != nil {
+		return err
+	}
+	return createFile(w.fs, epochDir(w.by)+"/"+fencedName, b)
+}
+
+// readFencedNote reads the note of epoch e; false where there is none of its claim.
+func readFencedNote(fsys FS, e cluster.Epoch) (began cluster.Epoch, ok bool) {
+	b, err := readFile(fsys, epochDir(e)+"/"+fencedName, FlagRead)
+	if err != nil {
+		return 0, false
+	}
+	var note fencedNote
+	var c claimFile
+	if json.Unmarshal(b, &note) != nil || note.Began >= e {
+		return 0, false
+	}
+	b, err = readFile(fsys, epochDir(e)+"/"+claimName, FlagRead)
+	return note.Began, err == nil && json.Unmarshal(b, &c) == nil && note.Nonce != "" && c.Nonce == note.Nonce
 }
 
 // readRecovered reads what a recovery says of an epoch that it made; nil where a
