@@ -60,6 +60,32 @@ func TestScanMissesASegmentBeforeItResumes(t *testing.T) {
 	wantScanError(t, s.d, o, ErrGap)
 }
 
+// A segment is passed over by its CLOSE alone: that has to be its own, and end where the next
+// one begins, with the same records.
+func TestScanPassesOverNoSegmentByAnotherClose(t *testing.T) {
+	for name, edit := range map[string]func(*FrameHeader){
+		"of another segment": func(f *FrameHeader) { f.Binding++ },
+		"of another reign":   func(f *FrameHeader) { f.Epoch-- },
+		"at another LSN":     func(f *FrameHeader) { f.First-- },
+		"of other records":   func(f *FrameHeader) { f.Chain++ },
+		"a mark":             func(f *FrameHeader) { f.Kind = FrameMark },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := rotated(t)
+			d := s.d.alive()
+			last := lastFrame(d.bytes(s.log.mu.closed[0].Name))
+			f, _, err := decodeFrameHeader(last)
+			s.must(err)
+			edit(&f)
+			clear(last)
+			putFrameHeader(last[:FrameHeaderSize], f)
+			o := scanOptions()
+			o.Resume = s.after[s.acked]
+			wantScanError(t, d, o, ErrCorrupt)
+		})
+	}
+}
+
 // A scan up to an LSN reads nothing behind the segment that holds it.
 func TestScanEndsWhereItIsTold(t *testing.T) {
 	s := rotated(t)

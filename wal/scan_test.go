@@ -167,6 +167,19 @@ func TestUsedSegmentWithoutCloseAndHeader(t *testing.T) {
 	wantScanError(t, d, scanOptions(), ErrCorrupt)
 }
 
+// A frame of a newer binary proves as well that what lies before it was durable.
+func TestNewerFrameBehindADamagedOne(t *testing.T) {
+	s := threeFrames(t)
+	d := s.d.alive()
+	b := d.bytes(SegmentName(1))[3*BlockSize:]
+	_, size, err := decodeFrameHeader(b)
+	s.must(err)
+	b[6]++
+	binary.LittleEndian.PutUint32(b[crcOffset:], frameCRC(b[:size]))
+	clear(d.bytes(SegmentName(1))[2*BlockSize : 3*BlockSize])
+	wantScanError(t, d, scanOptions(), ErrCorrupt)
+}
+
 // A damaged mark has no LSN of its own, yet the frame behind it proves that it was written.
 func TestDamagedMarkIsNoTornTail(t *testing.T) {
 	s := started(t, tiny)
@@ -274,6 +287,11 @@ func TestScanRefusesDamagedSegments(t *testing.T) {
 		{"file cut short", func(d *memDir, _ *ScanOptions) {
 			f := d.visible[open]
 			f.visible = f.visible[:len(f.visible)-BlockSize]
+		}, ErrCorrupt},
+		{"file without a header cut within a block", func(d *memDir, _ *ScanOptions) {
+			f := d.visible[open]
+			clear(f.visible)
+			f.visible = f.visible[:len(f.visible)-100]
 		}, ErrCorrupt},
 		{"file cut to nothing", func(d *memDir, _ *ScanOptions) { d.visible[open].visible = nil }, ErrCorrupt},
 		{"segments swapped", func(d *memDir, _ *ScanOptions) {

@@ -347,4 +347,54 @@ var offlineMutants = []Mutant{
 		},
 		By: unit("shared/volume", "^TestFencesAreNotedWhenAllAreSet$"), Dies: `is there before the last fence is`,
 	},
+	{
+		Name: "scan-unaligned-size", Also: "",
+		Rule: "a segment has whole blocks",
+		Edits: []Edit{
+			{"wal/scan.go", `g.Size < minSegmentSize || g.Size%BlockSize != 0 {`, `g.Size < minSegmentSize {`},
+		},
+		By: unit("wal", "^TestScanRefusesDamagedSegments$"), Dies: `file_without_a_header_cut|out of range`,
+	},
+	{
+		Name: "scan-close-of-another", Also: "",
+		Rule: "a segment is passed over by its own CLOSE only",
+		Edits: []Edit{
+			{"wal/scanframes.go", `if err == nil && f.Binding == g.binding {
+			return`, `if err == nil {
+			return`},
+		},
+		By: unit("wal", "^TestScanPassesOverNoSegmentByAnotherClose$"), Dies: `want a ScanError wrapping corrupt`,
+	},
+	{
+		Name: "scan-close-epoch", Also: "",
+		Rule: "a segment is passed over by a CLOSE of its writer only",
+		Edits: []Edit{
+			{"wal/scanframes.go", `return f.Kind == FrameClose && f.Epoch == g.Header.Epoch && `, `return f.Kind == FrameClose && `},
+		},
+		By: unit("wal", "^TestScanPassesOverNoSegmentByAnotherClose$"), Dies: `want a ScanError wrapping corrupt`,
+	},
+	{
+		Name: "scan-close-first", Also: "",
+		Rule: "a segment that is passed over ends where the next one begins",
+		Edits: []Edit{
+			{"wal/scanframes.go", ` && f.First == next.First && f.Chain == next.Header.Chain`, ` && f.Chain == next.Header.Chain`},
+		},
+		By: unit("wal", "^TestScanPassesOverNoSegmentByAnotherClose$"), Dies: `want a ScanError wrapping corrupt`,
+	},
+	{
+		Name: "scan-close-chain", Also: "",
+		Rule: "a segment that is passed over ends with the chain value of the next one",
+		Edits: []Edit{
+			{"wal/scanframes.go", ` && f.First == next.First && f.Chain == next.Header.Chain`, ` && f.First == next.First`},
+		},
+		By: unit("wal", "^TestScanPassesOverNoSegmentByAnotherClose$"), Dies: `want a ScanError wrapping corrupt`,
+	},
+	{
+		Name: "scan-newer-frame-in-tail", Also: "",
+		Rule: "a frame of a newer binary proves that what lies before it was durable",
+		Edits: []Edit{
+			{"wal/scanframes.go", `if err == nil && f.Ordinal > ordinal || errors.Is(err, ErrFeatureLevel) {`, `if err == nil && f.Ordinal > ordinal {`},
+		},
+		By: unit("wal", "^TestNewerFrameBehindADamagedOne$"), Dies: `want a ScanError wrapping corrupt`,
+	},
 }
