@@ -55,15 +55,17 @@ func (v *Volume) witnesses(ctx context.Context, from cluster.Epoch) (all []witne
 // laterThan refuses where anything tells of a reign that began after that of epoch e, which is
 // the newest that the claimant by has found.
 func (v *Volume) laterThan(ctx context.Context, e, by cluster.Epoch) error {
-	for _, w := range v.witnesses(ctx, e+1) {
-		if w.epoch > by {
-			if _, err := v.fs.Lstat(epochDir(w.epoch)); !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%w: epoch %d", ErrOvertaken, w.epoch)
-			}
-		}
-		return fmt.Errorf("%w: %s", ErrDamaged, w.beyond(e))
+	all := v.witnesses(ctx, e+1)
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	w := &all[0]
+	if w.epoch > by {
+		if _, err := v.fs.Lstat(epochDir(w.epoch)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: epoch %d", ErrOvertaken, w.epoch)
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrDamaged, w.beyond(e))
 }
 
 // beyond says what is gone, where e is the newest reign that began.
