@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/faulttests/cluster"
+	"github.com/holdfast-lock/holdfast/faulttests/traffic"
+)
+
+// TestFrozenPrimaryIsReplaced freezes the primary again and again and tells how long it took
+// until another server served: 500 ms at the median on a machine that does nothing else, of
+// which 300 ms are suspicion.
+func TestFrozenPrimaryIsReplaced(t *testing.T) {
+	needFaults(t)
+	c := cluster.Start(t, options())
+	var took []time.Duration
+	for range 20 {
+		c.AwaitReplicas(cluster.Patience)
+		traffic.Rest(t.Context(), 1500*time.Millisecond) // the replicas are able again
+		old, epoch := c.Primary(t.Context())
+		if old == nil {
+			t.Fatal("no primary")
+		}
+		began := time.Now()
+		old.Stop()
+		c.AwaitReign(cluster.Patience, epoch)
+		took = append(took, time.Since(began))
+		old.Cont()
+		cluster.Await(t, cluster.Patience, "the old primary to be a replica", func() bool {
+			body, err := old.Status(t.Context())
+			return err == nil && body.Role == "replica"
+		})
+	}
+	slices.Sort(took)
+	median := took[len(took)/2]
+	t.Logf("another server served after %v at the median, %v to %v", median, took[0], took[len(took)-1])
+	if median > time.Second {
+		t.Errorf("a frozen primary was replaced after %v at the median", median)
+	}
+}
