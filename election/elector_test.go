@@ -270,6 +270,39 @@ func TestSlowClaimIsConfirmed(t *testing.T) {
 	})
 }
 
+// Servers are started one after the other, the lowest last: it reigns all the same.
+func TestLowestReignsThoughItStartsLast(t *testing.T) {
+	for pause := time.Duration(0); pause <= 100*time.Millisecond; pause += 20 * time.Millisecond {
+		t.Run(pause.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 3, uint64(pause))
+				defer w.stop()
+				for _, id := range []cluster.ServerID{3, 2, 1} {
+					w.start(id)
+					w.advance(pause)
+				}
+				if id, took := w.awaitPrimary(time.Second, anybody); id != 1 {
+					t.Errorf("server %d reigns, %v after the last start", id, took)
+				}
+				w.staysStable(5 * time.Second)
+			})
+		})
+	}
+}
+
+// Lower IDs that are down are waited for once, and briefly.
+func TestHigherServersReignWithoutTheLowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, 1)
+		defer w.stop()
+		w.start(3)
+		w.start(2)
+		if id, took := w.awaitPrimary(time.Second, only(2)); took < w.timing.Suspicion || took > 2*w.timing.Suspicion {
+			t.Errorf("server %d reigns after %v", id, took)
+		}
+	})
+}
+
 func TestHandoverByNominate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.awaitPrimary(time.Second, only(1))

@@ -254,13 +254,23 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 	}
 	if !l.tried && len(e.mu.peers) > 0 {
 		l.tried = true
-		e.mu.notBefore = now.Add(e.opt.Timing.Heartbeat) // those who started with us may not be able yet
+		e.mu.notBefore = now.Add(e.courtesyLocked())
 		return false
 	}
 	if asked && l.lastWhy == reasonPrimary {
 		l.nextPoll = time.Time{} // whoever heard that primary hears it no more
 	}
 	return !now.Before(l.nextPoll)
+}
+
+// courtesyLocked is how long a server that has just started leaves it to others: those who
+// started with it may not be able yet, and lower IDs that are to reign may not even run.
+func (e *Elector) courtesyLocked() time.Duration {
+	late := func(p *peer) bool { return p.id < e.opt.Self && !p.latest().status.Able }
+	if slices.ContainsFunc(e.mu.peers, late) {
+		return e.opt.Timing.Suspicion
+	}
+	return e.opt.Timing.Heartbeat
 }
 
 func (e *Elector) startPoll(ctx context.Context, now time.Time, st Status) {

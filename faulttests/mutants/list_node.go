@@ -5,6 +5,14 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "just-started-and-hasty", Also: "",
+		Rule: "a server that has just started leaves lower IDs the time to show up (DESIGN 2)",
+		Edits: []Edit{{"election/loop.go",
+			"		return e.opt.Timing.Suspicion\n	}\n	return e.opt.Timing.Heartbeat", "		return e.opt.Timing.Heartbeat\n	}\n	return e.opt.Timing.Heartbeat"}},
+		By:   unit("election", "TestLowestReignsThoughItStartsLast"),
+		Dies: "server [23] reigns",
+	},
+	{
 		Name: "fence-wait-from-before-the-fences", Also: "",
 		Rule: "the fencing period is counted from the last fence's sync (DESIGN 3.7)",
 		Edits: []Edit{
