@@ -119,6 +119,8 @@ type pusher struct {
 	wake chan struct{}
 	// Owned by run.
 	at    *push.Ack // where the replica stands, or nil when it has to be asked
+	stamp uint64    // of its last answer, 0 without one
+	heard time.Time // when that came
 	tries int       // snapshots that were begun since it had everything
 }
 
@@ -167,6 +169,7 @@ var errHigher = errors.New("a replica knows a higher epoch")
 func (x *pusher) bringOn(ctx context.Context) error {
 	var ack push.Ack
 	var err error
+	unknown := x.stamp == 0 // the replica cannot tell yet how old a push is
 	if x.at != nil {
 		ack = *x.at
 	} else {
@@ -176,6 +179,11 @@ func (x *pusher) bringOn(ctx context.Context) error {
 		frames, ok := x.p.feed.after(ack.At)
 		if x.p.acks != nil && ok {
 			x.p.acks.stands(x.to, ack.At.LSN, len(frames) == 0)
+		}
+		if ok && len(frames) == 0 && unknown && x.stamp != 0 {
+			unknown = false
+			ack, err = x.send(ctx, push.Push{Before: ack.At}, pushWait)
+			continue
 		}
 		if ok && len(frames) == 0 {
 			x.at, x.tries = &ack, 0
@@ -219,7 +227,12 @@ func (x *pusher) send(ctx context.Context, m push.Push, wait time.Duration) (pus
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	m.Epoch = x.p.Epoch()
+	m.Stamp, m.Asks = x.stamp, x.stamp == 0
+	if !m.Asks {
+		m.Since = time.Since(x.heard)
+	}
 	ack, err := x.link.Push(ctx, m)
+	x.stamp, x.heard = ack.Stamp, time.Now() // none with an error: it may be another process by then
 	if err == nil && ack.Epoch > m.Epoch {
 		// Somebody claims to be newer: the volume knows.
 		if err := x.p.check(); err != nil {

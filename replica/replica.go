@@ -28,6 +28,7 @@ import (
 
 // Replica is a table fed by pushes. It is safe for use by several goroutines.
 type Replica struct {
+	began time.Time // the clock of stamps
 	// Copies for Epoch, LSN and Told, which must not wait for a table being applied.
 	epoch, lsn, told atomic.Uint64
 	feed             Feed
@@ -42,7 +43,7 @@ type Replica struct {
 		epoch cluster.Epoch // highest heard of
 		// claimed is that of this server's own claim while the table is handed over, else 0.
 		claimed cluster.Epoch
-		fed     time.Time // when the table was last known to be the primary's
+		fed     time.Time // when the primary sent the newest push that says that the table is its own
 		// doubtful says that the table came back from a takeover: a primary has to know its
 		// position before anybody reads it.
 		doubtful bool
@@ -90,7 +91,7 @@ func (nobody) Frames(_, _ wal.Position, _ cluster.Epoch, _ []byte, _ []Taken) {}
 func (nobody) Alive()                                                         {}
 
 // New makes an empty replica.
-func New() *Replica { return &Replica{feed: nobody{}} }
+func New() *Replica { return &Replica{began: time.Now(), feed: nobody{}} }
 
 // SetHistoryRate says how many plain releases a second are kept for the history, as of
 // history.NewLimiter. It is called before the first Push or Load.
@@ -136,15 +137,33 @@ func (r *Replica) Push(p push.Push) (push.Ack, error) {
 		return r.ack(), nil // the primary lives, and is ahead
 	}
 	if err == nil && (p.Chunk == nil || p.Chunk.Last) { // pieces do not make an old table new
-		r.mu.fed = time.Now()
-		r.feed.Alive()
+		if sent := r.sent(&p); !sent.IsZero() && !sent.Before(r.mu.fed) {
+			r.mu.fed = sent
+			r.feed.Alive()
+		}
 	}
 	return r.ack(), err
 }
 
+// sent is when a push was sent, or a little before, by this server's clock: zero where nobody
+// can know, for it may have been long on its way.
+func (r *Replica) sent(p *push.Push) time.Time {
+	now := time.Now()
+	switch at := r.began.Add(time.Duration(p.Stamp) + p.Since); {
+	case p.Stamp == 0 && p.Asks:
+		return time.Time{}
+	case p.Stamp == 0:
+		return now // of a primary that knows nothing of stamps
+	case p.Since < 0 || at.After(now):
+		return time.Time{} // of an answer that an earlier process gave
+	default:
+		return at
+	}
+}
+
 // ack is called with mu held, like the other helpers.
 func (r *Replica) ack() push.Ack {
-	a := push.Ack{Epoch: r.mu.epoch}
+	a := push.Ack{Epoch: r.mu.epoch, Stamp: max(1, uint64(time.Since(r.began)))}
 	if r.mu.coming != nil {
 		a.Chunk = r.mu.coming.size
 	}

@@ -420,3 +420,44 @@ func TestPiecesMakeNothingNew(t *testing.T) {
 		}
 	})
 }
+
+// A push is as old as it is, by the stamp that the primary sends back: one that was long on
+// its way makes no table new.
+func TestPushIsAsOldAsItIs(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		push func(stamp uint64) push.Push // at a minute behind the answer with the stamp
+		want time.Duration                // of age; the table itself is two minutes old
+	}{
+		{"at once", func(stamp uint64) push.Push { return push.Push{Stamp: stamp, Since: time.Minute} }, 0},
+		{"40 s on its way", func(stamp uint64) push.Push { return push.Push{Stamp: stamp, Since: 20 * time.Second} }, 40 * time.Second},
+		{"the first one, which asks", func(uint64) push.Push { return push.Push{Asks: true} }, 2 * time.Minute},
+		{"of a primary without stamps", func(uint64) push.Push { return push.Push{} }, 0},
+		{"the stamp of another process", func(stamp uint64) push.Push { return push.Push{Stamp: stamp + uint64(time.Hour)} }, 2 * time.Minute},
+		{"nonsense", func(stamp uint64) push.Push { return push.Push{Stamp: stamp, Since: -time.Hour} }, 2 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSource(t)
+				s.frame("a")
+				r := fed(t, s)
+				time.Sleep(time.Minute)
+				ack, err := r.Push(push.Push{Epoch: 7, Asks: true})
+				if err != nil || ack.Stamp == 0 {
+					t.Fatal(ack, err)
+				}
+				time.Sleep(time.Minute)
+				p := test.push(ack.Stamp)
+				p.Epoch, p.Before = 7, s.at
+				if _, err := r.Push(p); err != nil {
+					t.Fatal(err)
+				}
+				r.Read(func(_ cluster.LSN, _ cluster.Epoch, age time.Duration, _ *locktable.Table) {
+					if d := age - test.want; d < 0 || d > time.Millisecond {
+						t.Errorf("it is %v old, want %v", age, test.want)
+					}
+				})
+			})
+		})
+	}
+}

@@ -5,6 +5,30 @@ package mutants
 // nodeMutants break rules of who serves, the composition of a server and what peers tell.
 var nodeMutants = []Mutant{
 	{
+		Name: "late-push-is-new", Also: "",
+		Rule: "what a push says was true when it was sent (package replica)",
+		Edits: []Edit{{"replica/replica.go",
+			"	switch at := r.began.Add(time.Duration(p.Stamp) + p.Since); {", "	switch at := now; {"}},
+		By:   unit(simulation, "TestLatePushMakesNothingNew"),
+		Dies: "on its way for a minute makes it",
+	},
+	{
+		Name: "first-push-is-new", Also: "",
+		Rule: "a push that nobody can date makes no table new (package replica)",
+		Edits: []Edit{{"replica/replica.go",
+			"	case p.Stamp == 0 && p.Asks:", "	case false:"}},
+		By:   unit("replica", "TestPushIsAsOldAsItIs"),
+		Dies: "it is 0s old, want 2m0s",
+	},
+	{
+		Name: "stamp-without-since", Also: "",
+		Rule: "a primary says how long ago the answer came whose stamp it sends back (package push)",
+		Edits: []Edit{{"primary/push.go",
+			"		m.Since = time.Since(x.heard)\n", ""}},
+		By:   unit(simulation, "TestLatePushMakesNothingNew"),
+		Dies: "fed by an idle primary it is",
+	},
+	{
 		Name: "just-started-and-hasty", Also: "",
 		Rule: "a server that has just started leaves lower IDs the time to show up (DESIGN 2)",
 		Edits: []Edit{{"election/loop.go",

@@ -64,7 +64,7 @@ func TestLateMessagesEndNoReign(t *testing.T) {
 				c.Outages = true
 				c.one(t, "start")
 				rng := rand.New(rand.NewPCG(seed, 17))
-				c.Net.Late(func() time.Duration { // Net calls it with its mutex held
+				c.Net.Late(func(_, _ cluster.ServerID) time.Duration { // Net calls it with its mutex held
 					if rng.IntN(10) > 0 {
 						return 0
 					}
@@ -154,6 +154,47 @@ func TestHandoverBelowABurnedNumber(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		if ids := c.Primaries(); len(ids) != 1 || ids[0] != to {
 			t.Errorf("200 ms after the handover to server %d these reign: %v", to, ids)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// A push that was long on its way says what was true when it was sent: a replica that hears
+// nothing else is as old as that.
+func TestLatePushMakesNothingNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		first, _ := c.one(t, "start")
+		other := first%3 + 1
+		time.Sleep(5 * time.Second)
+		age := func() time.Duration {
+			r, err := c.server(other).node.Read(t.Context(), func(primary.View) {})
+			if err != nil || r.Status != cluster.StatusOK {
+				t.Fatal(r, err)
+			}
+			return r.Age
+		}
+		if d := age(); d > 1100*time.Millisecond {
+			t.Errorf("fed by an idle primary it is %v old", d)
+		}
+		c.Net.Late(func(from, to cluster.ServerID) time.Duration {
+			if from == first && to == other {
+				return time.Minute
+			}
+			return 0
+		})
+		time.Sleep(3 * time.Second)
+		c.Net.Late(nil)
+		c.Net.Cut(first, other)
+		time.Sleep(time.Minute)
+		if d := age(); d < 59*time.Second {
+			t.Errorf("a push that was on its way for a minute makes it %v old", d)
+		}
+		c.Net.Heal()
+		time.Sleep(5 * time.Second)
+		if d := age(); d > 1100*time.Millisecond {
+			t.Errorf("fed again it is %v old", d)
 		}
 		c.End()
 		c.Shutdown()

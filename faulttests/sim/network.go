@@ -20,9 +20,9 @@ type Net struct {
 	Delay time.Duration // one way
 
 	mu    sync.Mutex
-	nodes map[cluster.ServerID]*node.Node // nil or absent: nobody listens
-	cut   map[route]bool                  // packets of this direction vanish
-	late  func() time.Duration            // of each question, nil: all are in time
+	nodes map[cluster.ServerID]*node.Node               // nil or absent: nobody listens
+	cut   map[route]bool                                // packets of this direction vanish
+	late  func(from, to cluster.ServerID) time.Duration // of each question, nil: all are in time
 }
 
 // route is one direction between two servers.
@@ -71,7 +71,7 @@ func (n *Net) Heal() {
 
 // Late has questions arrive late, by what f says, if that is not 0: when nobody waits for the
 // answer any more, and maybe after others. A process that ends takes what it has not read with it.
-func (n *Net) Late(f func() time.Duration) {
+func (n *Net) Late(f func(from, to cluster.ServerID) time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.late = f
@@ -85,7 +85,7 @@ func (n *Net) delay(p route, handle func(*node.Node)) bool {
 	if n.late == nil || x == nil {
 		return false
 	}
-	by := n.late()
+	by := n.late(p.from, p.to)
 	if by == 0 {
 		return false
 	}

@@ -11,6 +11,7 @@ package push
 
 import (
 	"errors"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -29,6 +30,13 @@ type Push struct {
 	Frames []byte
 	// Chunk is a piece of a snapshot.
 	Chunk *Chunk
+	// Stamp is that of the replica's last Ack, and Since how long before this push that
+	// came: so the replica knows by its own clock how old a push is that was long on its
+	// way. Without a Stamp, Asks says that no Ack came yet; a primary that sets neither
+	// knows nothing of stamps.
+	Stamp uint64
+	Since time.Duration
+	Asks  bool
 }
 
 // Chunk is a piece of a snapshot, which is what volume.Export.Stream writes.
@@ -48,6 +56,8 @@ type Ack struct {
 	At wal.Position
 	// Chunk is how much of the snapshot under way it has, in bytes.
 	Chunk int
+	// Stamp says when the replica answered, by a clock of its own; 0 where it has none.
+	Stamp uint64
 }
 
 // ErrMismatch says that a push does not connect to where the replica stands.

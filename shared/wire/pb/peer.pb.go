@@ -34,8 +34,9 @@ type PeerStatus struct {
 	Epoch uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lsn   uint64                 `protobuf:"varint,3,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	Able  bool                   `protobuf:"varint,4,opt,name=able,proto3" json:"able,omitempty"`
-	// How long ago the core loop made a round, and a check or probe of the volume
-	// succeeded, in nanoseconds.
+	// How long ago the core loop made a round (of a server that takes over: how long it
+	// has waited for a call into the volume), and a check or probe of the volume succeeded,
+	// in nanoseconds.
 	ProgressNs int64 `protobuf:"varint,5,opt,name=progress_ns,json=progressNs,proto3" json:"progress_ns,omitempty"`
 	StorageNs  int64 `protobuf:"varint,6,opt,name=storage_ns,json=storageNs,proto3" json:"storage_ns,omitempty"`
 	// The last number that a primary wrote to its canary on the volume; 0 = none.
@@ -498,8 +499,15 @@ type Push struct {
 	// The position that frames follow.
 	Before *Position `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
 	// Encoded frames of the log without append data, one behind the other.
-	Frames        []byte `protobuf:"bytes,5,opt,name=frames,proto3" json:"frames,omitempty"`
-	Chunk         *Chunk `protobuf:"bytes,6,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Frames []byte `protobuf:"bytes,5,opt,name=frames,proto3" json:"frames,omitempty"`
+	Chunk  *Chunk `protobuf:"bytes,6,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// The stamp of the replica's last answer, and how long before this push that came, in
+	// nanoseconds: so the replica knows by its own clock how old a push is that was long on
+	// its way. Without a stamp, asks says that there was no answer yet; a primary that sets
+	// neither knows nothing of stamps.
+	Stamp         uint64 `protobuf:"varint,7,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	SinceNs       int64  `protobuf:"varint,8,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`
+	Asks          bool   `protobuf:"varint,9,opt,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -574,6 +582,27 @@ func (x *Push) GetChunk() *Chunk {
 		return x.Chunk
 	}
 	return nil
+}
+
+func (x *Push) GetStamp() uint64 {
+	if x != nil {
+		return x.Stamp
+	}
+	return 0
+}
+
+func (x *Push) GetSinceNs() int64 {
+	if x != nil {
+		return x.SinceNs
+	}
+	return 0
+}
+
+func (x *Push) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
 }
 
 // Chunk is a piece of a snapshot.
@@ -656,7 +685,9 @@ type PushAck struct {
 	// How much of the snapshot under way it has, in bytes.
 	Chunk int64 `protobuf:"varint,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	// Frames are of no use to it: it needs a snapshot.
-	NeedSnapshot  bool `protobuf:"varint,4,opt,name=need_snapshot,json=needSnapshot,proto3" json:"need_snapshot,omitempty"`
+	NeedSnapshot bool `protobuf:"varint,4,opt,name=need_snapshot,json=needSnapshot,proto3" json:"need_snapshot,omitempty"`
+	// When it answered, by a clock that means nothing to others; 0 = it has none.
+	Stamp         uint64 `protobuf:"varint,5,opt,name=stamp,proto3" json:"stamp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -717,6 +748,13 @@ func (x *PushAck) GetNeedSnapshot() bool {
 		return x.NeedSnapshot
 	}
 	return false
+}
+
+func (x *PushAck) GetStamp() uint64 {
+	if x != nil {
+		return x.Stamp
+	}
+	return 0
 }
 
 type PeerHandoverRequest struct {
@@ -876,7 +914,7 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\x04live\x18\x06 \x03(\rR\x04live\"2\n" +
 	"\bPosition\x12\x10\n" +
 	"\x03lsn\x18\x01 \x01(\x04R\x03lsn\x12\x14\n" +
-	"\x05chain\x18\x02 \x01(\x06R\x05chain\"\xc0\x01\n" +
+	"\x05chain\x18\x02 \x01(\x06R\x05chain\"\x85\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +
@@ -884,17 +922,21 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12-\n" +
 	"\x06before\x18\x04 \x01(\v2\x15.holdfast.v1.PositionR\x06before\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\fR\x06frames\x12(\n" +
-	"\x05chunk\x18\x06 \x01(\v2\x12.holdfast.v1.ChunkR\x05chunk\"p\n" +
+	"\x05chunk\x18\x06 \x01(\v2\x12.holdfast.v1.ChunkR\x05chunk\x12\x14\n" +
+	"\x05stamp\x18\a \x01(\x04R\x05stamp\x12\x19\n" +
+	"\bsince_ns\x18\b \x01(\x03R\asinceNs\x12\x12\n" +
+	"\x04asks\x18\t \x01(\bR\x04asks\"p\n" +
 	"\x05Chunk\x12%\n" +
 	"\x02at\x18\x01 \x01(\v2\x15.holdfast.v1.PositionR\x02at\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\fR\x05bytes\"\x81\x01\n" +
+	"\x05bytes\x18\x04 \x01(\fR\x05bytes\"\x97\x01\n" +
 	"\aPushAck\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12%\n" +
 	"\x02at\x18\x02 \x01(\v2\x15.holdfast.v1.PositionR\x02at\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\x03R\x05chunk\x12#\n" +
-	"\rneed_snapshot\x18\x04 \x01(\bR\fneedSnapshot\"^\n" +
+	"\rneed_snapshot\x18\x04 \x01(\bR\fneedSnapshot\x12\x14\n" +
+	"\x05stamp\x18\x05 \x01(\x04R\x05stamp\"^\n" +
 	"\x13PeerHandoverRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +

@@ -89,7 +89,7 @@ func positionOf(p *pb.Position) wal.Position {
 }
 
 func pushProto(p push.Push) *pb.Push {
-	r := &pb.Push{Epoch: uint64(p.Epoch), Before: positionProto(p.Before), Frames: p.Frames}
+	r := &pb.Push{Epoch: uint64(p.Epoch), Before: positionProto(p.Before), Frames: p.Frames, Stamp: p.Stamp, SinceNs: int64(p.Since), Asks: p.Asks}
 	if c := p.Chunk; c != nil {
 		r.Chunk = &pb.Chunk{At: positionProto(c.At), Offset: int64(c.Offset), Bytes: c.Bytes, Last: c.Last}
 	}
@@ -97,7 +97,7 @@ func pushProto(p push.Push) *pb.Push {
 }
 
 func pushOf(p *pb.Push) push.Push {
-	r := push.Push{Epoch: cluster.Epoch(p.GetEpoch()), Before: positionOf(p.GetBefore()), Frames: p.GetFrames()}
+	r := push.Push{Epoch: cluster.Epoch(p.GetEpoch()), Before: positionOf(p.GetBefore()), Frames: p.GetFrames(), Stamp: p.GetStamp(), Since: time.Duration(p.GetSinceNs()), Asks: p.GetAsks()}
 	if c := p.GetChunk(); c != nil {
 		r.Chunk = &push.Chunk{At: positionOf(c.GetAt()), Offset: int(c.GetOffset()), Bytes: c.GetBytes(), Last: c.GetLast()}
 	}
@@ -105,9 +105,9 @@ func pushOf(p *pb.Push) push.Push {
 }
 
 func ackProto(a push.Ack) *pb.PushAck {
-	return &pb.PushAck{Epoch: uint64(a.Epoch), At: positionProto(a.At), Chunk: int64(a.Chunk)}
+	return &pb.PushAck{Epoch: uint64(a.Epoch), At: positionProto(a.At), Chunk: int64(a.Chunk), Stamp: a.Stamp}
 }
 
 func ackOf(a *pb.PushAck) push.Ack {
-	return push.Ack{Epoch: cluster.Epoch(a.GetEpoch()), At: positionOf(a.GetAt()), Chunk: int(a.GetChunk())}
+	return push.Ack{Epoch: cluster.Epoch(a.GetEpoch()), At: positionOf(a.GetAt()), Chunk: int(a.GetChunk()), Stamp: a.GetStamp()}
 }
