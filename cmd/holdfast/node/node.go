@@ -334,15 +334,13 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 		case <-t.C:
 		}
 		now := time.Now()
+		if n.elector.Majority() {
+			heard = now
+		}
 		switch p.State() {
 		case primary.StateServing:
 			n.setRole(election.RolePrimary, p)
-			if n.elector.Majority() {
-				heard = now
-			}
 			n.judge(p, now, heard)
-		case primary.StateFencing:
-			heard = now // nobody can have found this primary yet
 		case primary.StateEnded:
 			n.setRole(election.RoleReplica, nil) // what is left of the reign speaks to nobody
 			if over.IsZero() {
