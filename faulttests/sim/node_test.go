@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// quiet plays with three servers whose clients do nothing, of which server 1 reigns.
+func quiet(t *testing.T, play func(*testing.T, *Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		if first, _ := c.one(t, "start"); first != 1 {
+			t.Fatalf("server %d reigns first", first)
+		}
+		time.Sleep(2 * time.Second)
+		play(t, c)
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// A primary whose volume hangs is replaced: it says so at once, although its goroutines are
+// stuck, and gives its process up.
+func TestStuckReignGivesItsProcessUp(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		x := c.server(1)
+		gate := c.Hang(1)
+		id, _, err := c.AwaitPrimary(time.Second)
+		for began := time.Now(); id == 1 || err != nil; id, _, err = c.AwaitPrimary(time.Second) {
+			if time.Since(began) > healing {
+				t.Fatalf("server 1 hangs, %v reign", c.Primaries())
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		select {
+		case <-x.stuck:
+		case <-time.After(3 * c.Timing.StorageTimeout):
+			t.Error("the process of the stuck reign goes on")
+		}
+		if role := x.node.Role(); role != election.RoleReplica {
+			t.Errorf("a reign that is over, and stuck, is %v", role)
+		}
+		gate.Resume()
+	})
+}
+
+// A primary that nobody hears says NO_QUORUM after the suspicion time, and steps down after
+// the quorum timeout, though nobody can follow.
+func TestLastServerOfThreeStepsDown(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		x := c.server(1)
+		c.Kill(2)
+		c.Kill(3)
+		acquire := func(id cluster.RequestID) cluster.Status {
+			out, err := x.node.Do(t.Context(), &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: id, Lock: "l", TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.Status
+		}
+		time.Sleep(c.Timing.MajorityWindow + c.Timing.Suspicion + 2*c.Timing.Heartbeat)
+		if got := acquire(1); got != cluster.StatusNoQuorum {
+			t.Errorf("without a majority it answers %v", got)
+		}
+		time.Sleep(c.Timing.QuorumTimeout)
+		if got := acquire(1); got != cluster.StatusSecondaryMode {
+			t.Errorf("without a majority for the quorum timeout it answers %v", got)
+		}
+	})
+}
+
+// When the whole share stalls everybody waits: the reign goes on afterwards.
+func TestShareThatStallsEndsNoReign(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		epochs := c.epoch()
+		gates := []*volumetest.Gate{c.Hang(1), c.Hang(2), c.Hang(3)}
+		time.Sleep(2 * c.Timing.StorageTimeout)
+		for _, g := range gates {
+			g.Resume()
+		}
+		time.Sleep(2 * c.Timing.StorageTimeout)
+		if id, _ := c.one(t, "afterwards"); id != 1 || c.epoch() != epochs {
+			t.Errorf("server %d reigns, %d epochs became %d", id, epochs, c.epoch())
+		}
+	})
+}
+
+// A server that cannot write is no successor: neither by the primary's choice, nor when it is
+// named all the same.
+func TestServerThatCannotWriteIsNoSuccessor(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.server(2).host.SetHook(func(k volumetest.Call) volumetest.Action {
+			if strings.Contains(k.Name, "probe") {
+				return volumetest.FailBefore(syscall.EIO)
+			}
+			return volumetest.Proceed()
+		})
+		time.Sleep(c.Timing.StorageTimeout + 2*time.Second)
+		if err := c.server(2).node.HandleHandover(c.reigning(1)); !errors.Is(err, node.ErrNotAble) {
+			t.Errorf("named to follow, it says %v", err)
+		}
+		if _, err := c.server(1).node.Handover(t.Context(), 2); !errors.Is(err, node.ErrNoSuccessor) {
+			t.Errorf("a handover to it: %v", err)
+		}
+		if to, err := c.server(1).node.Handover(t.Context(), 0); err != nil || to != 3 {
+			t.Errorf("a handover to anybody went to server %d: %v", to, err)
+		}
+	})
+}
+
+// Of those that are able the lowest follows.
+func TestHandoverGoesToTheLowest(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		if to, err := c.server(1).node.Handover(t.Context(), 0); err != nil || to != 2 {
+			t.Errorf("it went to server %d: %v", to, err)
+		}
+	})
+}
+
+// A primary that hears of a higher epoch looks at its fence at once, and not at the next of its
+// checks, of which an idle one makes one a second.
+func TestHigherEpochIsLookedIntoAtOnce(t *testing.T) {
+	for phase := range 5 {
+		quiet(t, func(t *testing.T, c *Cluster) {
+			time.Sleep(time.Duration(phase) * 200 * time.Millisecond)
+			if err := c.server(2).node.HandleHandover(c.reigning(1)); err != nil {
+				t.Fatal(err)
+			}
+			poll(func() bool { return c.server(2).node.Role() == election.RoleFencing })
+			began := time.Now()
+			poll(func() bool { return c.server(1).node.Role() != election.RolePrimary })
+			if took := time.Since(began); took > 400*time.Millisecond {
+				t.Errorf("fenced, server 1 believed to reign for %v", took)
+			}
+		})
+	}
+}
