@@ -204,6 +204,34 @@ func TestFencingPeriodBeginsBehindTheLastFence(t *testing.T) {
 	})
 }
 
+// A takeover that waits for leases under the clear policy has started: it looks at its fence
+// meanwhile, and does not wait to the end when somebody has taken over from it.
+func TestFenceEndsATakeoverThatWaitsForLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		timing := cluster.DefaultTiming()
+		timing.Policy = cluster.PolicyClear
+		x := serve(t, d, 1, primary.Options{Timing: timing})
+		x.ok(acquire("c1", 1, "l", 0)) // for 30 s
+		x.kill()
+		y := claim(t, d, 2, primary.Options{Timing: timing})
+		time.Sleep(5 * time.Second)
+		if state := y.p.State(); state != primary.StateFencing {
+			t.Fatalf("5 s behind the claim: state %v", state)
+		}
+		if err := d.Write("epochs/0000000002/fence", 0, []byte("HFFENCE1")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if state := y.p.State(); state != primary.StateEnded {
+			t.Errorf("2 s after its fence was set: state %v", state)
+		}
+		if err := y.end(); !errors.Is(err, volume.ErrFenced) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
 func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -44,7 +44,8 @@ type Timing struct {
 	QuorumTimeout time.Duration
 	// StorageTimeout is the age of the last volume check or probe at which a server is not live.
 	StorageTimeout time.Duration
-	// FencingPeriod is the wait between setting the last fence and the scan.
+	// FencingPeriod is the wait between setting the last fence and the scan. Where S is 0, on a
+	// filesystem of one host, a takeover waits a part of it.
 	FencingPeriod time.Duration
 	// Staleness is S, how stale the filesystem may show data; 0 where doctor saw none.
 	Staleness time.Duration
