@@ -13,7 +13,7 @@ import (
 
 // acks holds answers back until replicas show what they say, see cluster.PushAck. A
 // replica that says nothing for the bound is dropped from the set that is waited
-// for, and counts again when it has everything. It is about what local reads
+// for, and counts again when it is less than the bound behind. It is about what local reads
 // show and not about safety: what is held back is durable and checked.
 type acks struct {
 	p     *Primary
@@ -31,7 +31,13 @@ type acks struct {
 type standing struct {
 	lsn cluster.LSN
 	out bool // of the set that is waited for
+	// goal is what was committed at since: one that is out and gets there in time is back.
+	goal  cluster.LSN
+	since time.Time
 }
+
+// aim sets the next goal of a replica that is out.
+func (s *standing) aim(goal cluster.LSN, now time.Time) { s.goal, s.since = goal, now }
 
 // heldBack is something that waits until replicas have an LSN.
 type heldBack struct {
@@ -114,12 +120,16 @@ func (a *acks) hold(lsn cluster.LSN, tell func(ok bool)) {
 
 // stands notes what a replica has said. Everything says that it lacks nothing.
 func (a *acks) stands(id cluster.ServerID, lsn cluster.LSN, everything bool) {
+	now := time.Now()
 	a.mu.Lock()
 	s := a.mu.replicas[id]
 	s.lsn = lsn
-	back := s.out && everything
-	if back {
+	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)
+	switch {
+	case back:
 		s.out = false
+	case s.out && lsn >= s.goal:
+		s.aim(a.p.LSN(), now)
 	}
 	ready := a.ready()
 	a.mu.Unlock()
@@ -160,6 +170,7 @@ func (a *acks) dropSilent(now time.Time) {
 		for id, s := range a.mu.replicas {
 			if !s.out && s.lsn < late {
 				s.out, dropped = true, append(dropped, id)
+				s.aim(a.p.LSN(), now)
 			}
 		}
 	}

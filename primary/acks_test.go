@@ -163,6 +163,80 @@ func TestAReplicaIsBackWhenItHasEverything(t *testing.T) {
 	})
 }
 
+// A replica that was silent once, and since answers each push at once, has never everything
+// where records are committed all the time: it counts again when it is hardly behind.
+func TestAReplicaIsBackUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := cluster.DefaultTiming()
+		timing.PushAck = cluster.PushAckAll
+		a := newGated()
+		gate := a.hook
+		a.hook = func(p push.Push) {
+			gate(p)
+			time.Sleep(20 * time.Millisecond) // the way there and back
+		}
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		defer x.end() //nolint:errcheck // it is stopped
+		x.ok(acquire("first", 1, "first", 0))
+		a.shut()
+		x.ok(acquire("first", 2, "second", 0))
+		a.open()
+		early := func(id cluster.RequestID) (early int) {
+			for i := range cluster.RequestID(100) {
+				out := x.ok(acquire("busy", id+2*i, "busy", 0))
+				if at, _ := a.stands(); at < out.LSN {
+					early++
+				}
+				x.ok(release("busy", id+2*i+1, "busy", out.Token))
+				time.Sleep(5 * time.Millisecond)
+			}
+			return early
+		}
+		if w := x.p.Waited(); w[2] {
+			t.Fatal("a silent replica is waited for")
+		}
+		early(1)
+		if w := x.p.Waited(); !w[2] {
+			t.Error("it has answered each push at once, and nobody waits for it")
+		}
+		if n := early(1001); n > 0 {
+			t.Errorf("%d of 100 answers told what it did not show", n)
+		}
+	})
+}
+
+// One that gets ever further behind does not count again, though it moves on.
+func TestAReplicaThatIsSlowIsNotBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := cluster.DefaultTiming()
+		timing.PushAck = cluster.PushAckAll
+		a := newGated()
+		gate := a.hook
+		slow := true
+		a.hook = func(p push.Push) {
+			if gate(p); slow {
+				time.Sleep(timing.PushAckTimeout + 100*time.Millisecond)
+			}
+		}
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		defer x.end() //nolint:errcheck // it is stopped
+		id := cluster.RequestID(1)
+		busy := func() {
+			x.ok(release("busy", id+1, "busy", x.ok(acquire("busy", id, "busy", 0)).Token))
+			id += 2
+		}
+		busy()
+		for range 1000 {
+			asked := time.Now()
+			busy()
+			if took := time.Since(asked); took > timing.PushAckTimeout/2 {
+				t.Fatalf("request %d took %v: a replica that shows everything too late is waited for", id, took)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}
+
 func TestAMajorityIsEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, a, b := waiting(t, cluster.PushAckMajority)

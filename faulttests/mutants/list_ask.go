@@ -106,7 +106,7 @@ var askMutants = []Mutant{
 		Name: "replica-back-too-early",
 		Rule: "a dropped replica counts again when it has everything (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `	back := s.out && everything`, `	back := s.out`},
+			{"primary/acks.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
 		},
 		By: unit("primary", "TestAReplicaIsBackWhenItHasEverything"),
 	},
