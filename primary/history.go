@@ -82,6 +82,8 @@ type historian struct {
 	buf  []byte
 	gap  history.Range // to be told; From 0: none
 	kept map[history.File]keptHistory
+	// clock is asked before anything is removed for its age.
+	clock evenClock
 }
 
 func newHistorian(p *Primary) *historian {

@@ -310,6 +310,33 @@ func TestOldHistoryGoesBesideAFileThatSaysNothing(t *testing.T) {
 	})
 }
 
+// What a primary that has just begun takes for old is not removed at once: its time of day
+// may be wrong.
+func TestHistoryIsRemovedOnlyByAClockThatIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		options := primary.Options{History: primary.HistoryOptions{Age: time.Hour}}
+		x := serve(t, d, 1, options)
+		old := x.pair(1, "old")
+		time.Sleep(3 * time.Second)
+		x.end() //nolint:errcheck // it is stopped
+		time.Sleep(24 * time.Hour)
+		y := serve(t, d, 2, options)
+		last := y.pair(3, "new")
+		time.Sleep(3 * time.Second)
+		y.end() //nolint:errcheck // it is stopped
+		time.Sleep(24 * time.Hour)
+		z := serve(t, d, 3, options)
+		defer z.end() //nolint:errcheck // it is stopped
+		time.Sleep(59 * time.Minute)
+		wantChronicle(t, d, old, last)
+		time.Sleep(2 * time.Hour)
+		if got := chronicle(t, d); len(got) > 1 {
+			t.Errorf("and then: %q", got)
+		}
+	})
+}
+
 func TestADeposedPrimaryWritesNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -14,6 +14,25 @@ type keptHistory struct {
 	began int64 // in milliseconds since 1970
 }
 
+const (
+	// clockEven is how long the time of day has to go on evenly before what it says is old
+	// is removed, clockStep how far it may be out then: it may be days ahead for a moment.
+	clockEven = time.Hour
+	clockStep = time.Minute
+)
+
+// evenClock watches the time of day beside the monotonic clock.
+type evenClock struct{ since time.Time }
+
+// believed says that the time of day has gone on evenly for long.
+func (c *evenClock) believed(now time.Time) bool {
+	step := now.Round(0).Sub(c.since.Round(0)) - now.Sub(c.since)
+	if c.since.IsZero() || step.Abs() > clockStep {
+		c.since = now
+	}
+	return now.Sub(c.since) >= clockEven
+}
+
 // retain removes the oldest files when there is too much of them, or when they are too
 // old: what is in a file is older than the beginning of the next.
 func (h *historian) retain(now time.Time) error {
@@ -35,6 +54,9 @@ func (h *historian) retain(now time.Time) error {
 		}
 	}
 	oldest := now.Add(-h.opt.Age).UnixMilli()
+	if !h.clock.believed(now) {
+		oldest = 0
+	}
 	gone := 0
 	for i := 0; i+1 < len(files) && !h.mine(files[i]); i++ { // the newest stays
 		if next := kept[i+1].began; total <= h.opt.TotalBytes && (next == 0 || next >= oldest) {

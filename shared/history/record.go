@@ -33,6 +33,7 @@ func NewLimiter(rate int) Limiter {
 
 // allow says whether one more is told at this time, in milliseconds.
 func (l *Limiter) allow(now int64) bool {
+	l.at = min(l.at, now) // the time of day may have been ahead
 	if passed := now - l.at; passed > 0 {
 		l.at = now
 		l.tokens = min(1000*l.rate, l.tokens+min(passed, 1000)*l.rate)
