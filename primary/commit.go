@@ -194,7 +194,11 @@ func (p *Primary) logRecord(r *locktable.Record) {
 	}
 	e = e.Uint64("lsn", uint64(r.LSN)).Str("client", string(r.Client))
 	if r.Lock != "" {
-		e = e.Str("lock", string(r.Lock)).Uint64("token", uint64(r.Token))
+		token := r.Token
+		if r.Kind == locktable.KindGrant {
+			token = r.LSN.Token()
+		}
+		e = e.Str("lock", string(r.Lock)).Uint64("token", uint64(token))
 	}
 	if r.File != "" {
 		e = e.Str("file", string(r.File))

@@ -34,7 +34,8 @@
 //	committer   owns the batch in flight while the core loop decides the next
 //	segments    makes the next log segment ready
 //	watch       checks the volume's path once a second
-//	housekeeper verifies what a warm takeover did not read; checkpoints, views, removal
+//	housekeeper verifies what a warm takeover did not read; checkpoints, removal
+//	viewer      writes the views for people
 //	historian   writes down which grants ended, late and in nobody's way
 //	writers     one per protected file in use; owns the file's descriptor
 //	pushers     one per replica; sends it what is committed

@@ -8,19 +8,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-const (
-	// smallTable is the size in entries up to which views follow within seconds.
-	smallTable = 4096
-	// fileSyncWait bounds how long a checkpoint waits for one protected file.
-	fileSyncWait = 2 * time.Second
-)
+// fileSyncWait bounds how long a checkpoint waits for one protected file.
+const fileSyncWait = 2 * time.Second
 
-// housekeeper writes checkpoints and views and removes what nobody needs any
-// more. A full disk deposes nobody: it tries again later.
+// housekeeper writes checkpoints and removes what nobody needs any more. A full disk deposes nobody: it tries again later.
 func (p *Primary) housekeeper() {
 	ctx := p.reign.Context()
 	t := time.NewTicker(p.opt.ViewInterval)
@@ -29,37 +23,28 @@ func (p *Primary) housekeeper() {
 	if sound {
 		p.removeOlder()
 	}
-	var viewed cluster.LSN
 	var after time.Time // the next checkpoint may begin
 	backoff := firstRetry
-	views := true
 	for {
-		switch now := time.Now(); {
-		case (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after):
+		if now := time.Now(); (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {
 			err := p.checkpoint(ctx)
 			p.settle("checkpoint", err)
 			if err != nil {
 				after = now.Add(backoff)
 				backoff = min(2*backoff, time.Minute)
-				break
+			} else {
+				backoff = firstRetry
 			}
-			backoff = firstRetry
-			if !sound {
+			if err == nil && !sound {
 				sound = true
 				p.removeOlder()
 			}
-		case views && p.viewsStale(viewed):
-			lsn, err := p.publishViews(ctx)
-			p.settle("publish views", err)
-			viewed = lsn
 		}
 		select {
 		case <-p.reign.Done():
 			return
 		case <-t.C:
-			views = true
 		case <-p.wake.housekeeper:
-			views = false
 		}
 	}
 }
@@ -84,7 +69,7 @@ func (p *Primary) removeOlder() {
 	if err := p.reign.Check(); err != nil {
 		return
 	}
-	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
+	if err := errors.Join(p.reign.RemoveOlder(p.source), p.reign.RemoveTemporaries()); err != nil && p.reign.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
 	}
 }
@@ -96,43 +81,9 @@ func (p *Primary) settle(what string, err error) {
 	case err == nil || p.reign.Err() != nil:
 	case volume.IsFull(err):
 		p.opt.Log.Warn().Err(err).Msg(what + ": no space; trying again later")
-	case errors.Is(err, errViews):
-		p.opt.Log.Warn().Err(err).Msg(what)
 	default:
 		p.Depose(fmt.Errorf("%s: %w", what, err))
 	}
-}
-
-// errViews marks errors that concern nothing but the views.
-var errViews = errors.New("views")
-
-// viewsStale says that the views for people are worth writing.
-func (p *Primary) viewsStale(viewed cluster.LSN) bool {
-	if viewed != p.LSN() {
-		return true
-	}
-	epoch, _ := p.reign.ViewEpoch()
-	return epoch != p.Epoch()
-}
-
-func (p *Primary) publishViews(ctx context.Context) (cluster.LSN, error) {
-	small := false
-	out, err := p.Read(ctx, func(v View) { small = v.Table.LockCount()+v.Table.ClientCount() <= smallTable })
-	if err != nil || out.Status != cluster.StatusOK || !small {
-		return 0, err
-	}
-	s, stop, err := p.Export(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer stop()
-	if err := p.reign.Check(); err != nil {
-		return 0, err
-	}
-	if err := p.reign.PublishViews(s); err != nil {
-		return 0, fmt.Errorf("%w: %w", errViews, err)
-	}
-	return s.At.LSN, nil
 }
 
 // checkpoint writes a new base and removes what lies behind the one before.
@@ -170,13 +121,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		return err
 	}
 	p.opt.Log.Info().Uint64("lsn", uint64(s.At.LSN)).Dur("took", time.Since(began)).Int("pending", len(s.Pending)).Msg("checkpoint")
-	if err := p.removeBehind(); err != nil {
-		return err
-	}
-	if err := p.reign.PublishCheckpoint(s.At.LSN, p.newPace().rest); err != nil {
-		return fmt.Errorf("%w: %w", errViews, err)
-	}
-	return nil
+	return p.removeBehind()
 }
 
 // setLogLimit says how much log makes the next checkpoint worth its while: it

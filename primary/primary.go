@@ -49,7 +49,8 @@ type Options struct {
 	// CheckpointBytes is how much log makes a checkpoint worth its while, in
 	// bytes; 0 means 64 MiB. A large table asks for twice its own size.
 	CheckpointBytes int64
-	// ViewInterval is how often the views for people are written; 0 means 5 s.
+	// ViewInterval is how old the views for people are at most while the table is not large;
+	// 0 means 1 s.
 	ViewInterval time.Duration
 	// History bounds what is kept of grants that ended.
 	History HistoryOptions
@@ -120,7 +121,7 @@ func New(reign *volume.Reign, opt Options) *Primary {
 		opt.CheckpointBytes = 64 << 20
 	}
 	if opt.ViewInterval == 0 {
-		opt.ViewInterval = 5 * time.Second
+		opt.ViewInterval = time.Second
 	}
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(reign.Epoch())).Logger()
 	p := &Primary{opt: opt, reign: reign, warm: opt.Warm, began: time.Now()}
@@ -166,6 +167,7 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(c.commits)
 	p.wg.Go(p.segments)
 	p.wg.Go(p.housekeeper)
+	p.wg.Go(p.writeViews)
 	p.wg.Go(p.history.run)
 	p.wg.Go(p.indexFiles)
 	p.startPushers()

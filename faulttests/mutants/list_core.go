@@ -192,4 +192,126 @@ var coreMutants = []Mutant{
 		},
 		By: unit("cmd/holdfast/remote", "TestCommittedIsNotAskedAgain"), Dies: `told .* tries`,
 	},
+	{
+		Name: "replica-out-for-good", Also: "",
+		Rule: "a replica that was dropped counts again when it is less than the bound behind (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `(everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `everything`},
+		},
+		By: unit("primary", "TestAReplicaIsBackUnderLoad"), Dies: `nobody waits for it`,
+	},
+	{
+		Name: "slow-replica-back", Also: "",
+		Rule: "one that shows what was committed later than that does not (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `lsn >= s.goal && now.Sub(s.since) < a.bound)`, `lsn >= s.goal)`},
+		},
+		By: unit("primary", "TestAReplicaThatIsSlowIsNotBack"), Dies: `is waited for`,
+	},
+	{
+		Name: "clock-back-silences", Also: "",
+		Rule: "a time of day that was ahead for a moment silences nothing (package history, Limiter)",
+		Edits: []Edit{
+			{"shared/history/record.go", `	l.at = min(l.at, now) // the time of day may have been ahead
+`, ``},
+		},
+		By: unit("shared/history", "TestReleasesAreToldAfterTheClockWasSetBack"), Dies: `is only counted`,
+	},
+	{
+		Name: "clock-ahead-removes", Also: "",
+		Rule: "nothing is removed for its age by a clock that has not gone evenly for long (package primary, evenClock)",
+		Edits: []Edit{
+			{"primary/historykeep.go", `	if !h.clock.believed(now) {`, `	if !h.clock.believed(now) && oldest < 0 {`},
+		},
+		By: unit("primary", "TestHistoryIsRemovedOnlyByAClockThatIsBelieved"), Dies: `the history says \["new`,
+	},
+	{
+		Name: "clock-step-unseen", Also: "",
+		Rule: "a step of the time of day begins that anew (package primary, evenClock)",
+		Edits: []Edit{
+			{"primary/historykeep.go", `c.since.IsZero() || step.Abs() > clockStep`, `c.since.IsZero() || step.Abs() < 0`},
+		},
+		By: unit("primary", "TestClockThatWasSetIsNotBelieved"), Dies: `7776000 s ahead: true`,
+	},
+	{
+		Name: "view-temporaries-stay", Also: "",
+		Rule: "the primary removes what killed ones left of views (DESIGN 3.1)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `errors.Join(p.reign.RemoveOlder(p.source), p.reign.RemoveTemporaries())`, `p.reign.RemoveOlder(p.source)`},
+		},
+		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `lock_state.json\d+ stays for ever`,
+	},
+	{
+		Name: "probe-temporaries-stay", Also: "",
+		Rule: "a server removes what its killed processes left of its probe (package volume, fsck)",
+		Edits: []Edit{
+			{"shared/volume/claim.go", `		case isTemporary(x, serverPrefix(v.opt.Server)+"probe"):
+			errs = append(errs, v.fs.Remove(name))
+`, ``},
+		},
+		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `probe\d+ stays for ever`,
+	},
+	{
+		Name: "what-looks-temporary-goes", Also: "",
+		Rule: "nothing else is removed (DESIGN 3.1)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", ` && digits != "" && strings.Trim(digits, "0123456789") == ""`, ` && strings.Contains(digits, "")`},
+		},
+		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `is nobody's temporary`,
+	},
+	{
+		Name: "views-late", Also: "",
+		Rule: "while the table is not large the views are at most 1 s behind (README)",
+		Edits: []Edit{
+			{"primary/views.go", `	pause := max(interval/10, took, interval-interval/10-2*took)`, `	pause := max(interval/10, took, interval)`},
+		},
+		By: unit("primary", "TestViewsAreCurrent|TestPauseBehindViews"), Dies: `behind`,
+	},
+	{
+		Name: "views-unbudgeted", Also: "",
+		Rule: "the views of a large table cost 2 % of a core and of the disk (package primary, viewer)",
+		Edits: []Edit{
+			{"primary/views.go", `		pause = max(pause, viewShare*cost)`, `		pause = max(pause, cost)`},
+		},
+		By: unit("primary", "TestPauseBehindViews"), Dies: `100000 rows`,
+	},
+	{
+		Name: "views-only-when-small", Also: "",
+		Rule: "the views of a large table are written, too (package primary, viewer)",
+		Edits: []Edit{
+			{"primary/views.go", `	defer stop()
+	if err := v.p.reign.Check(); err != nil {`, `	defer stop()
+	if v.at = x.At.LSN; x.At.LSN > 4096 {
+		return 1, 0, nil
+	}
+	if err := v.p.reign.Check(); err != nil {`},
+		},
+		By: unit("primary", "TestViewsOfALargeTableAreWritten"), Dies: `locks of 6000`,
+	},
+	{
+		Name: "views-of-another-stay", Also: "",
+		Rule: "a primary writes the views again when they are not its own (DESIGN 3.1)",
+		Edits: []Edit{
+			{"primary/views.go", `	return epoch != v.p.Epoch()`, `	return epoch > v.p.Epoch()`},
+		},
+		By: unit("primary", "TestViewsThatAreNotTheReignsAreWrittenAgain"), Dies: `of epoch|lock_state.json`,
+	},
+	{
+		Name: "views-error-is-the-end", Also: "",
+		Rule: "views that cannot be written depose nobody and are not written without a pause (package primary, viewer)",
+		Edits: []Edit{
+			{"primary/views.go", `		return v.backoff
+`, `		return v.p.opt.ViewInterval / 10
+`},
+		},
+		By: unit("primary", "TestViewsThatCannotBeWrittenAreTriedAgain"), Dies: `tries in 11 minutes`,
+	},
+	{
+		Name: "views-untimed", Also: "",
+		Rule: "a view says when it was taken and that it is whole (README)",
+		Edits: []Edit{
+			{"shared/volume/codec.go", `Complete: x.taken != "",`, `Complete: x.taken == "never",`},
+		},
+		By: unit("primary", "TestViewsFollowTheTable"), Dies: `complete false`,
+	},
 }

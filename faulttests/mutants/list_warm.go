@@ -102,7 +102,7 @@ var warmMutants = []Mutant{
 		Name: "damage-not-replaced", Also: "",
 		Rule: "where what was adopted is damaged a checkpoint is written at once (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `		case (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after):`, `		case p.logBytes.Load() > p.logLimit.Load() && now.After(after):`},
+			{"primary/housekeeper.go", `(!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {`, `p.logBytes.Load() > p.logLimit.Load() && now.After(after) {`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"),
 	},

@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"iter"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -54,6 +56,8 @@ type Export struct {
 	Entities iter.Seq2[locktable.Entity, error]
 	// Pending are committed appends up to At that their files may lack.
 	Pending []locktable.Record
+
+	taken string // when; of views
 }
 
 // WriteCheckpoint makes x a base: first complete and durable under a temporary
@@ -148,57 +152,11 @@ func (p *inPieces) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// PublishViews writes the two views for people. They are derived and untrusted,
-// so a late one does no harm: whoever is primary writes them again.
-func (r *Reign) PublishViews(x Export) error {
-	x.Cluster = r.v.cluster.ID
+// PublishViews writes the two views for people, which say that they were taken now. They
+// are derived and untrusted, so a late one does no harm: whoever is primary writes them again.
+func (r *Reign) PublishViews(x Export, now time.Time) error {
+	x.Cluster, x.taken = r.v.cluster.ID, now.UTC().Format(time.RFC3339Nano)
 	return x.write(r.publishView)
-}
-
-// PublishCheckpoint makes the views from the reign's own checkpoint at lsn. It
-// calls rest now and then, so that a large one takes its time.
-func (r *Reign) PublishCheckpoint(lsn cluster.LSN, rest func()) error {
-	for _, name := range []string{requestsName, stateName} {
-		err := r.publishView(name, func(w io.Writer) error {
-			f, err := r.v.fs.Open(r.path+"/"+checkpointDir(lsn)+"/"+name, FlagRead)
-			if err != nil {
-				return err
-			}
-			return errors.Join(copyPieces(w, f, r.resting(rest)), f.Close())
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// resting calls rest, and ends what rests when the reign has ended.
-func (r *Reign) resting(rest func()) func() error {
-	return func() error {
-		rest()
-		return r.Err()
-	}
-}
-
-func copyPieces(w io.Writer, f io.ReaderAt, rest func() error) error {
-	buf := make([]byte, pieceSize)
-	for off := int64(0); ; {
-		n, err := f.ReadAt(buf, off)
-		off += int64(n)
-		if _, werr := w.Write(buf[:n]); werr != nil {
-			return werr
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		if err := rest(); err != nil {
-			return err
-		}
-	}
 }
 
 func (r *Reign) publishView(name string, write func(io.Writer) error) error {
@@ -209,6 +167,34 @@ func (r *Reign) publishView(name string, write func(io.Writer) error) error {
 		return fmt.Errorf("publish %s: %w", name, err)
 	}
 	return nil
+}
+
+// RemoveTemporaries removes what processes left that died while they replaced a view. The
+// caller has checked; done an hour late, it makes a view of the present primary's fail,
+// which that writes again.
+func (r *Reign) RemoveTemporaries() error {
+	entries, err := r.v.fs.ReadDir(".")
+	if err != nil {
+		return err
+	}
+	for _, x := range entries {
+		if !isTemporary(x, stateName) && !isTemporary(x, requestsName) {
+			continue
+		}
+		if err := r.Err(); err != nil {
+			return err
+		}
+		if err := r.v.fs.Remove(x.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// isTemporary says that an entry is what FS.Replace writes before it renames it to name.
+func isTemporary(x Entry, name string) bool {
+	digits, ok := strings.CutPrefix(x.Name, "."+name)
+	return ok && x.Type == TypeFile && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // ViewEpoch reads which reign wrote the view lock_state.json, to see whether it

@@ -149,6 +149,8 @@ func (v *Volume) RemoveLeftovers() error {
 	for _, x := range entries {
 		name := serversDir + "/" + x.Name
 		switch {
+		case isTemporary(x, serverPrefix(v.opt.Server)+"probe"):
+			errs = append(errs, v.fs.Remove(name))
 		case !strings.HasPrefix(x.Name, serverPrefix(v.opt.Server)) || x.Type != TypeDir:
 		case strings.HasSuffix(x.Name, claimSuffix):
 			errs = append(errs, (&Prepared{v: v, path: name}).Discard())

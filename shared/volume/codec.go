@@ -45,6 +45,9 @@ type head struct {
 	Hash      hex64         `json:"hash"`
 	Receipts  int           `json:"receipts"`
 	ReceiptsC hex32         `json:"receipts_crc32c"`
+	// Taken says of a view when it was, and Complete that it has everything up to its LSN.
+	Taken    string `json:"taken,omitempty"`
+	Complete bool   `json:"complete,omitempty"`
 }
 
 // position is where the log stood.
@@ -111,6 +114,7 @@ func (c *codec) head() head {
 	return head{
 		Format: Format, Cluster: x.Cluster, Epoch: x.Epoch, LSN: x.At.LSN, Chain: hex64(x.At.Chain),
 		Hash: hex64(x.Hash), Receipts: c.receipts, ReceiptsC: hex32(c.receiptsCRC),
+		Taken: x.taken, Complete: x.taken != "",
 	}
 }
 

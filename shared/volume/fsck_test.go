@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -307,7 +308,7 @@ func TestFsckWhileAPrimaryWrites(t *testing.T) {
 			x.append(h, "line\n")
 			if i%50 == 0 {
 				x.checkpoint()
-				if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
+				if err := x.r.PublishViews(x.snapshot().Export(), time.Now()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -124,7 +124,7 @@ func live(t *testing.T) *lived {
 	z.checkpoint()
 	z.append(h, "third\n")
 	z.do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 77}, locktable.FileFacts{})
-	if err := z.r.PublishViews(z.snapshot().Export()); err != nil {
+	if err := z.r.PublishViews(z.snapshot().Export(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	z.append(h, "fourth\n")

@@ -198,7 +198,7 @@ func TestRecoverDoesNotBelieveAForeignView(t *testing.T) {
 		l, other := live(t), newDisk(t)
 		x := begin(t, other, 1)
 		x.fill(200)
-		if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
+		if err := x.r.PublishViews(x.snapshot().Export(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		b, err := other.ReadFile("lock_state.json")

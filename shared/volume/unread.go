@@ -141,3 +141,31 @@ func sumFile(f File, prefix string, rest func() error) (uint32, error) {
 	}
 	return h.Sum32(), err
 }
+
+// resting calls rest, and ends what rests when the reign has ended.
+func (r *Reign) resting(rest func()) func() error {
+	return func() error {
+		rest()
+		return r.Err()
+	}
+}
+
+func copyPieces(w io.Writer, f io.ReaderAt, rest func() error) error {
+	buf := make([]byte, pieceSize)
+	for off := int64(0); ; {
+		n, err := f.ReadAt(buf, off)
+		off += int64(n)
+		if _, werr := w.Write(buf[:n]); werr != nil {
+			return werr
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := rest(); err != nil {
+			return err
+		}
+	}
+}
