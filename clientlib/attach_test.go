@@ -99,7 +99,7 @@ func TestRenewedNearTheEndOfAMaxHoldIsValid(t *testing.T) {
 			t.Errorf("more than half of what was left has passed: %+v", s)
 		}
 		time.Sleep(2 * time.Second)
-		if reason(l) != LossNotRenewed {
+		if reason(l) != LossHeldTooLong {
 			t.Errorf("at the end of the hold: %v", l.Context().Err())
 		}
 	})

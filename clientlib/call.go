@@ -147,15 +147,14 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		return r, nil
 	}
 	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastWord{tell: k.failed}
-	jumped, asked := false, false
-	var refused time.Time // first, by storage
+	jumped, asked, refused := false, false, refusals{}
 	for last := errNoPrimary; ; {
 		began := time.Now()
 		v := verdict{unsent: true, err: last}
 		takeover, answered := false, false
 		to := tried
 		if tried != nil {
-			v, tried = first, nil
+			v, tried, _ = first, nil, refused.enough(first.err, began)
 		} else {
 			if to = c.servers.primary(); to == nil {
 				f := c.servers.locate(ctx)
@@ -171,7 +170,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 				if v.final && v.err == nil {
 					return r, nil
 				}
-				if v.final {
+				if v.final || refused.enough(v.err, began) && !k.waits {
 					return none, k.fail(v.err)
 				}
 			}
@@ -179,14 +178,6 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		said.note(v.err)
 		if ctx.Err() != nil {
 			return none, k.fail(said.beside(ended(ctx)))
-		}
-		if errors.Is(v.err, wire.ErrStorageUnavailable) && !k.waits {
-			if refused.IsZero() {
-				refused = began
-			}
-			if time.Since(refused) >= storagePatience {
-				return none, k.fail(v.err)
-			}
 		}
 		spent := time.Since(began)
 		if to != nil && k.waits {
@@ -217,6 +208,20 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 	}
+}
+
+// refusals are those of one call because of the primary's storage, and since when.
+type refusals struct{ since time.Time }
+
+// enough says that an attempt was refused so, and that this has gone on for long enough.
+func (r *refusals) enough(err error, began time.Time) bool {
+	if !errors.Is(err, wire.ErrStorageUnavailable) {
+		return false
+	}
+	if r.since.IsZero() {
+		r.since = began
+	}
+	return time.Since(r.since) >= storagePatience
 }
 
 // quick is a first attempt at the primary that is known, over the session that there

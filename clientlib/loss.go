@@ -33,6 +33,8 @@ const (
 	// LossNotRenewed: no renewal was answered in time, by this side's own count. The
 	// service may not know yet.
 	LossNotRenewed LossReason = "not_renewed"
+	// LossHeldTooLong: it was held for as long as its MaxHold allows, by this side's own count.
+	LossHeldTooLong LossReason = "held_too_long"
 	// LossForgotten: the service does not know this client any more, and so none of its locks.
 	LossForgotten LossReason = "forgotten"
 	// LossOtherCluster: all servers that are known belong to another cluster by now, see
@@ -108,7 +110,7 @@ func (l *Lock) notRenewed() *LostError {
 	now := fresh(l.c.opt.Clock)
 	switch limit := l.counted().limit; {
 	case limit > 0 && now >= limit:
-		cause = errors.New("it was held for as long as it may be")
+		return l.lost(LossHeldTooLong, errors.New("it was held for as long as it may be"))
 	case l.from != nil:
 		cause = errors.New(l.trouble().Error())
 	}

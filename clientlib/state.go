@@ -43,6 +43,8 @@ type State struct {
 	// side's cautious count. It is zero where nothing is counted: when the lock is lost
 	// or released, and for an attached lock that was not renewed.
 	Deadline time.Time
+	// Final says that the Deadline is, or was, the end of MaxHold, which no renewal moves.
+	Final bool
 	// Asked is not nil when an operator wants the holder to let go, by Release: when the
 	// time is over, the service breaks the grant.
 	Asked *Asked
@@ -91,8 +93,10 @@ var errUnanswered = errors.New("no renewal was answered")
 // State is how the lock stands now, by this side's count and what the service has said.
 func (l *Lock) State() State {
 	l.c.keep.look(l)
+	count := l.counted()
+	final := count.counted && count.limit > 0 && count.deadline >= count.limit
 	if l.ctx.Err() != nil {
-		s := State{Phase: PhaseReleased, Err: context.Cause(l.ctx)}
+		s := State{Phase: PhaseReleased, Final: final, Err: context.Cause(l.ctx)}
 		if errors.Is(s.Err, ErrLost) {
 			s.Phase = PhaseLost
 		}
@@ -103,7 +107,7 @@ func (l *Lock) State() State {
 	defer l.mu.Unlock()
 	now := fresh(l.c.opt.Clock)
 	l.judge(now)
-	s := State{Phase: PhaseValid, Asked: l.mu.asked}
+	s := State{Phase: PhaseValid, Final: final, Asked: l.mu.asked}
 	if l.mu.counted {
 		s.Deadline = time.Now().Add(l.mu.deadline - now)
 	}

@@ -459,7 +459,10 @@ func TestTheMostALockIsHeld(t *testing.T) {
 		if held := time.Since(began); held > 25*time.Second || held < 24*time.Second {
 			t.Errorf("held for %v", held)
 		}
-		if e := lossOf(t, l); !strings.Contains(e.Error(), "as long as it may") {
+		if !l.State().Final {
+			t.Error("its state does not say that this was the end of it")
+		}
+		if e := lossOf(t, l); e.Reason != LossHeldTooLong || !strings.Contains(e.Error(), "as long as it may") {
 			t.Errorf("lost: %v", e)
 		}
 		if _, err := w.c.Acquire(t.Context(), "b", AcquireOptions{TTL: 10 * time.Second, MaxHold: time.Second}); !errors.Is(err, wire.ErrInvalidArgument) {

@@ -133,7 +133,9 @@ func lossOf(lock *clientlib.Lock, why error) *clientlib.LostError {
 	}
 	e := &clientlib.LostError{Lock: lock.Name(), Token: lock.Token(), Reason: reasonUnguarded}
 	if errors.Is(why, child.ErrNotRenewed) {
-		e.Reason = clientlib.LossNotRenewed
+		if e.Reason = clientlib.LossNotRenewed; lock.State().Final {
+			e.Reason = clientlib.LossHeldTooLong
+		}
 	}
 	return e
 }
