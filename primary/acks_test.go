@@ -4,6 +4,8 @@ package primary_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -282,5 +284,35 @@ func TestHeldBackAnswersEndWithTheReign(t *testing.T) {
 			t.Errorf("the repeat: %+v", out)
 		}
 		y.ok(&locktable.Request{Op: locktable.OpRelease, Client: "c1", ID: 3, Lock: "l", Token: y.ok(acquire("c1", 2, "l", 0)).Token})
+	})
+}
+
+// An order that is held back for a replica is never told OK by the end of the reign.
+func TestHeldBackOrdersAreNotToldByTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timing := cluster.DefaultTiming()
+		timing.PushAck, timing.PushAckTimeout = cluster.PushAckAll, time.Hour
+		a := newGated()
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		g := x.ok(acquire("c1", 1, "first", 0))
+		x.ok(appendTo("c1", 2, "first", g.Token, "f", "one\n"))
+		a.shut()
+		to := &outlet{}
+		x.p.Submit([]*primary.Order{
+			{Request: *acquire("c1", 3, "l", 0), To: to, Correlation: 1, Abandoned: new(atomic.Bool)},
+			{Request: *appendTo("c1", 4, "first", g.Token, "f", "two\n"), To: to, Correlation: 2, Abandoned: new(atomic.Bool)},
+		})
+		time.Sleep(50 * time.Millisecond)
+		if words := to.told(); len(words) > 0 {
+			t.Errorf("told %q before a replica shows it", words)
+		}
+		x.p.Depose(errors.New("enough"))
+		time.Sleep(50 * time.Millisecond)
+		words := to.told()
+		if slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, ":OK") }) {
+			t.Errorf("at the end of the reign, what no replica shows is told: %q", words)
+		}
+		a.open()
+		x.end() //nolint:errcheck // it was deposed
 	})
 }

@@ -3,9 +3,15 @@
 package primary_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,7 +57,12 @@ func mustDo(b *testing.B, p *primary.Primary, q *locktable.Request) locktable.Ou
 
 func benchPrimary(b *testing.B) *primary.Primary {
 	b.Helper()
-	fsys, err := osfs.Open(b.TempDir())
+	return benchPrimaryAt(b, b.TempDir(), 0)
+}
+
+func benchPrimaryAt(b *testing.B, dir string, viewInterval time.Duration) *primary.Primary {
+	b.Helper()
+	fsys, err := osfs.Open(dir)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -59,7 +70,7 @@ func benchPrimary(b *testing.B) *primary.Primary {
 	v, r := primarytest.Claim(b, fsys, volume.Options{Server: 1})
 	timing := cluster.DefaultTiming()
 	timing.FencingPeriod = 0
-	p := primary.New(r, primary.Options{Server: 1, Timing: timing, Log: zerolog.Nop()})
+	p := primary.New(r, primary.Options{Server: 1, Timing: timing, Log: zerolog.Nop(), ViewInterval: viewInterval})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -72,4 +83,76 @@ func benchPrimary(b *testing.B) *primary.Primary {
 		}
 	})
 	return p
+}
+
+// BenchmarkViews measures how far the views are behind while locks are acquired and released
+// beside tables of several sizes, and what writing them costs: the processor time with
+// them and, for comparison, without.
+func BenchmarkViews(b *testing.B) {
+	for _, locks := range []int{100, 10_000, 100_000} {
+		for name, interval := range map[string]time.Duration{"views": 0, "none": 1000 * time.Hour} {
+			b.Run(fmt.Sprintf("locks=%d/%s", locks, name), func(b *testing.B) {
+				dir := b.TempDir()
+				p := benchPrimaryAt(b, dir, interval)
+				for i := range locks {
+					id := cluster.RequestID(i + 1)
+					q := &primary.Order{To: nobody{}, Abandoned: new(atomic.Bool), Request: locktable.Request{
+						Op: locktable.OpAcquire, Client: "held", ID: id, LowWater: id, Lock: cluster.LockName(fmt.Sprint("held/", i)), TTL: 10 * time.Minute,
+					}}
+					p.Submit([]*primary.Order{q})
+				}
+				mustDo(b, p, &locktable.Request{Op: locktable.OpAcquire, Client: "last", ID: 1, Lock: "last", TTL: 10 * time.Minute})
+				b.ResetTimer()
+				for range b.N {
+					lagOfViews(b, p, dir, max(10*time.Second, time.Duration(locks)*time.Second/2000))
+				}
+			})
+		}
+	}
+}
+
+// lagOfViews acquires and releases a lock every few milliseconds, and looks how old the view is.
+func lagOfViews(b *testing.B, p *primary.Primary, dir string, during time.Duration) {
+	type commit struct {
+		lsn cluster.LSN
+		at  time.Time
+	}
+	var all []commit
+	var worst time.Duration
+	var before, after syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &before) //nolint:errcheck // it cannot fail
+	began, shown, writes := time.Now(), cluster.LSN(0), 0
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for i := p.LSN(); time.Since(began) < during; i += 2 {
+		<-t.C
+		id := cluster.RequestID(2 * i)
+		got := mustDo(b, p, &locktable.Request{Op: locktable.OpAcquire, Client: "busy", ID: id, LowWater: id, Lock: "busy", TTL: time.Minute})
+		mustDo(b, p, &locktable.Request{Op: locktable.OpRelease, Client: "busy", ID: id + 1, LowWater: id + 1, Lock: "busy", Token: got.Token})
+		all = append(all, commit{p.LSN(), time.Now()})
+		f, err := os.Open(filepath.Join(dir, "lock_state.json"))
+		if err != nil {
+			continue
+		}
+		var head struct{ LSN cluster.LSN }
+		line, _ := bufio.NewReader(f).ReadBytes('\n')                    //nolint:errcheck // then it is no head
+		json.Unmarshal(append(bytes.TrimRight(line, ",\n"), '}'), &head) //nolint:errcheck // likewise
+		f.Close()                                                        //nolint:errcheck // it was read
+		if head.LSN != shown {
+			shown = head.LSN
+			writes++
+		}
+		for len(all) > 0 && all[0].lsn <= shown {
+			all = all[1:]
+		}
+		if len(all) > 0 {
+			worst = max(worst, time.Since(all[0].at))
+		}
+	}
+	syscall.Getrusage(syscall.RUSAGE_SELF, &after) //nolint:errcheck // it cannot fail
+	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	b.ReportMetric(worst.Seconds(), "s-behind")
+	b.ReportMetric(100*cpu.Seconds()/time.Since(began).Seconds(), "%cpu")
+	b.ReportMetric(float64(writes)/time.Since(began).Seconds(), "writes/s")
+	b.ReportMetric(0, "ns/op")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -110,4 +111,43 @@ func (x *reign) stallBeside(gate *volumetest.Gate) {
 	}
 	close(release)
 	<-gate.Arrived()
+}
+
+// The clock stands still while storage stalls, also where the core loop goes on beside the
+// commit that hangs, and its batch is not full.
+func TestClockStandsStillBesideACommitThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end() //nolint:errcheck // it is stopped
+		g := x.ok(acquire("c1", 1, "l", 0))
+		held := make(chan func())
+		hold := func() {
+			go func() { held <- x.holdLoop() }()
+			synctest.Wait()
+		}
+		hold()
+		release := <-held
+		hold()
+		release()
+		release = <-held
+		flying := x.later(acquire("c2", 1, "m", 0))
+		hold()
+		release() // the next round takes the acquire, and what holds the loop again
+		release = <-held
+		beside := x.later(acquire("c3", 1, "n", 0))
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpDatasync, "epochs/0000000001/wal-0", 1, volumetest.Pause(gate)))
+		release() // somebody waits already: the committer takes the batch
+		<-gate.Arrived()
+		time.Sleep(40 * time.Second) // the lease has 30
+		gate.Resume()
+		for _, f := range []<-chan locktable.Outcome{flying, beside} {
+			if out := <-f; out.Status != cluster.StatusOK {
+				t.Errorf("in flight: %v", out.Status)
+			}
+		}
+		if left, live := x.remaining("l", g.Token); !live || left < 29*time.Second {
+			t.Errorf("a lease of 30 s has %v left after storage has stalled for 40 s (live: %v)", left, live)
+		}
+	})
 }

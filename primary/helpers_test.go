@@ -152,3 +152,12 @@ func (x *reign) slow(name string, d time.Duration) {
 		return volumetest.Proceed()
 	})
 }
+
+// holdLoop keeps the core loop in one call until release is called. What is asked meanwhile
+// is taken together.
+func (x *reign) holdLoop() (release func()) {
+	in, out := make(chan struct{}), make(chan struct{})
+	go x.p.Read(context.Background(), func(primary.View) { close(in); <-out }) //nolint:errcheck // it only holds the loop
+	<-in
+	return func() { close(out) }
+}

@@ -549,3 +549,25 @@ func TestAdoptedGrantMayBeHeldAsLongAgain(t *testing.T) {
 		}
 	})
 }
+
+// Who has left the queue's front end is not heard when its place is granted: that would
+// renew all that it holds.
+func TestGrantToWhoHasLeftRenewsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end() //nolint:errcheck // it is stopped
+		g := x.ok(acquire("c1", 1, "l", 0))
+		own := x.ok(acquire("c2", 1, "own", 0))
+		x.within(time.Second, acquire("c2", 2, "l", locktable.WaitForever)) //nolint:errcheck // it gives up
+		time.Sleep(20 * time.Second)
+		before, _ := x.remaining("own", own.Token)
+		x.ok(release("c1", 2, "l", g.Token))
+		after, live := x.remaining("own", own.Token)
+		if !live || after > before {
+			t.Errorf("a lease with %v left has %v after a grant that nobody waited for", before, after)
+		}
+		if x.queue("l") != nil {
+			t.Error("the place is not granted")
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -175,4 +176,43 @@ func TestWaitingForTheCoreLoopIsNoWork(t *testing.T) {
 			t.Errorf("%v of 12 ms count as waiting, want 10 ms", idle)
 		}
 	})
+}
+
+// A replica that has heard of a later reign is a reason to look at once.
+func TestReplicaThatKnowsAHigherEpochIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		f := &higher{}
+		x := serve(t, d, 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: f}})
+		defer x.end()                       //nolint:errcheck // it is fenced
+		time.Sleep(1500 * time.Millisecond) // between two looks of its own
+		x.ok(acquire("c1", 1, "l", 0))      // and long before the next push
+		time.Sleep(600 * time.Millisecond)
+		v, r := primarytest.Claim(t, d.Host(2, volumetest.ProfileLocal()), volume.Options{Server: 2, FirstSegment: 32 << 10, Segment: 64 << 10})
+		defer v.Close() //nolint:errcheck // it only claimed
+		if _, err := r.FenceOlder(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.epoch.Store(uint64(r.Epoch()))
+		if x.p.State() != primary.StateServing {
+			t.Fatal("it has looked already")
+		}
+		time.Sleep(600 * time.Millisecond)
+		if x.p.State() != primary.StateEnded {
+			t.Error("it serves on: it hears of a later reign and does not look")
+		}
+	})
+}
+
+// higher is a follower that has heard of an epoch.
+type higher struct {
+	follower
+	epoch atomic.Uint64
+}
+
+// Push implements primary.Link.
+func (h *higher) Push(ctx context.Context, p push.Push) (push.Ack, error) {
+	ack, err := h.follower.Push(ctx, p)
+	ack.Epoch = max(ack.Epoch, cluster.Epoch(h.epoch.Load()))
+	return ack, err
 }

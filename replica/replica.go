@@ -110,6 +110,14 @@ func (r *Replica) LSN() cluster.LSN { return cluster.LSN(r.lsn.Load()) }
 // never blocks.
 func (r *Replica) Told() cluster.LSN { return cluster.LSN(r.told.Load()) }
 
+// SetBack says that the primary pushes a state older than what this server was told is
+// committed, and how far each goes: the volume was set back, and servers that know less
+// reign on it.
+func (r *Replica) SetBack() (at, told cluster.LSN, back bool) {
+	at, told = r.LSN(), r.Told() // told later: it never falls behind
+	return at, told, at > 0 && at < told
+}
+
 // Push applies a push and says where the replica stands then. A push of an
 // older epoch, also than that which this server claimed, changes nothing and is told of the
 // newer one. An error says why a push was not applied; the answer is right nevertheless.

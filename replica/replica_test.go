@@ -175,6 +175,55 @@ func TestSnapshotComesInPieces(t *testing.T) {
 	}
 }
 
+// While one push decodes a piece, without the mutex, no other one is decoded into the same snapshot.
+func TestOnePieceAtATime(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	whole := s.snapshot()
+	cut := len(whole) / 2
+	r := New()
+	if _, err := r.Push(push.Push{Epoch: 7, Chunk: &push.Chunk{At: s.at, Bytes: whole[:cut]}}); err != nil {
+		t.Fatal(err)
+	}
+	r.mu.coming.busy = true // as while another push decodes
+	ack, err := r.Push(push.Push{Epoch: 7, Chunk: &push.Chunk{At: s.at, Offset: cut, Bytes: whole[cut:], Last: true}})
+	if !errors.Is(err, push.ErrMismatch) || ack.Chunk != 0 || r.LSN() != 0 {
+		t.Errorf("a piece was taken beside another: %+v %v", ack, err)
+	}
+}
+
+// A primary that pushes less than was committed is followed, and it is said.
+func TestOlderSnapshotIsSaid(t *testing.T) {
+	older, s := newSource(t), newSource(t)
+	older.frame("a")
+	s.frame("a")
+	r := fed(t, s)
+	for _, c := range []cluster.ClientID{"b", "c"} {
+		before, b := s.frame(c)
+		if _, err := r.Push(push.Push{Epoch: 7, Before: before, Frames: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, told, back := r.SetBack(); back {
+		t.Errorf("at LSN %d of %d it is said to be set back", at, told)
+	}
+	if _, err := r.Push(push.Push{Epoch: 8, Chunk: &push.Chunk{At: older.at, Bytes: older.snapshot(), Last: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if at, told, back := r.SetBack(); !back || at != 1 || told != 3 {
+		t.Errorf("an older snapshot was taken without a word: at LSN %d of %d, %v", at, told, back)
+	}
+	for _, c := range []cluster.ClientID{"d", "e", "f"} {
+		before, b := older.frame(c)
+		if _, err := r.Push(push.Push{Epoch: 8, Before: before, Frames: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at, told, back := r.SetBack(); back {
+		t.Errorf("at LSN %d of %d it is said to be set back", at, told)
+	}
+}
+
 func TestCopySurvivesARestart(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")

@@ -164,7 +164,7 @@ var coreMutants = []Mutant{
 		Name: "storage-refusal-waited-for", Also: "",
 		Rule: "a call that storage refuses is told so within 2 s (package clientlib)",
 		Edits: []Edit{
-			{"clientlib/call.go", `			if time.Since(refused) >= storagePatience {`, `			if time.Since(refused) >= 100*storagePatience {`},
+			{"clientlib/call.go", `	return time.Since(r.since) >= storagePatience`, `	return time.Since(r.since) >= 100*storagePatience`},
 		},
 		By: unit("clientlib", "TestStorageThatRefusesIsToldSoon"), Dies: `told after`,
 	},
@@ -313,5 +313,92 @@ var coreMutants = []Mutant{
 			{"shared/volume/codec.go", `Complete: x.taken != "",`, `Complete: x.taken == "never",`},
 		},
 		By: unit("primary", "TestViewsFollowTheTable"), Dies: `complete false`,
+	},
+	{
+		Name: "clock-runs-while-storage-stalls", Also: "",
+		Rule: "the serving clock stands still while storage stalls (DESIGN 5.2)",
+		Edits: []Edit{
+			{"primary/core.go", `	return !c.p.quorum.Load() || c.spare == nil && now.Sub(c.since) > lateness`, `	return !c.p.quorum.Load()`},
+		},
+		By: unit("primary", "TestClockStandsStillBesideACommitThatHangs"), Dies: `has stalled for 40 s`,
+	},
+	{
+		Name: "abandoned-wait-is-heard", Also: "",
+		Rule: "a caller that left is not heard when its place is granted (package primary, endWait)",
+		Edits: []Edit{
+			{"primary/core.go", `		if !x.abandoned.Load() {
+			c.hear(key.client) // it has waited up to now
+		}
+`, `		c.hear(key.client)
+`},
+		},
+		By: unit("primary", "TestGrantToWhoHasLeftRenewsNothing"), Dies: `that nobody waited for`,
+	},
+	{
+		Name: "push-higher-epoch-unheard", Also: "",
+		Rule: "a primary told of a higher epoch checks at once (DESIGN 2)",
+		Edits: []Edit{
+			{"primary/push.go", `	if err == nil && ack.Epoch > m.Epoch {`, `	if err == nil && ack.Epoch > m.Epoch+1000 {`},
+		},
+		By: unit("primary", "TestReplicaThatKnowsAHigherEpochIsHeard"), Dies: `it serves on`,
+	},
+	{
+		Name: "acks-told-at-the-end", Also: "",
+		Rule: "what is held back for replicas is not told by the end of the reign (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `	tellAll(held, false)`, `	tellAll(held, true)`},
+		},
+		By: unit("primary", "TestHeldBackOrdersAreNotToldByTheEnd"), Dies: `what no replica shows is told`,
+	},
+	{
+		Name: "history-set-back-unseen", Also: "",
+		Rule: "where the history tells more than the log, what ends under the same LSNs is told (package primary, historian)",
+		Edits: []Edit{
+			{"primary/history.go", `	if tail.UpTo > adopted {`, `	if tail.UpTo > adopted && adopted == 0 {`},
+		},
+		By: unit("primary", "TestHistoryAheadOfTheLogHidesNothing"), Dies: `and not "new`,
+	},
+	{
+		Name: "history-removed-unchecked", Also: "",
+		Rule: "old history is removed behind a check (DESIGN 3.1)",
+		Edits: []Edit{
+			{"primary/historykeep.go", `	if err := h.p.check(); err != nil {
+		return err
+	}
+`, ``},
+		},
+		By: unit("primary", "TestFencedPrimaryRemovesNoHistory"), Dies: `files of the history`,
+	},
+	{
+		Name: "replica-two-pieces-at-once", Also: "",
+		Rule: "one decoder in one snapshot (package replica, incoming)",
+		Edits: []Edit{
+			{"replica/replica.go", `	if in == nil || in.busy || c.Offset`, `	if in == nil || c.Offset`},
+		},
+		By: unit("replica", "TestOnePieceAtATime"), Dies: `beside another`,
+	},
+	{
+		Name: "older-snapshot-unsaid", Also: "",
+		Rule: "a replica that knows more than the primary pushes says so (package replica, SetBack)",
+		Edits: []Edit{
+			{"replica/replica.go", `	return at, told, at > 0 && at < told`, `	return at, told, at > told`},
+		},
+		By: unit("replica", "TestOlderSnapshotIsSaid"), Dies: `without a word`,
+	},
+	{
+		Name: "held-too-long-untold", Also: "",
+		Rule: "the end of MaxHold is told as held_too_long (package clientlib)",
+		Edits: []Edit{
+			{"clientlib/loss.go", `		return l.lost(LossHeldTooLong, `, `		return l.lost(LossNotRenewed, `},
+		},
+		By: unit("clientlib", "TestTheMostALockIsHeld"), Dies: `lost: `,
+	},
+	{
+		Name: "run-held-too-long-untold", Also: "",
+		Rule: "run tells it, too (docs/guide.md)",
+		Edits: []Edit{
+			{"clientlib/state.go", `count.limit > 0 && count.deadline >= count.limit`, `count.limit > 0 && count.deadline > count.limit`},
+		},
+		By: unit("clientlib", "TestTheMostALockIsHeld"), Dies: `does not say that this was the end`,
 	},
 }

@@ -22,7 +22,11 @@ func (n *Node) HandlePreVote(ctx context.Context, a election.Ask) election.Vote 
 
 // HandlePush applies a primary's push.
 func (n *Node) HandlePush(p push.Push) push.Ack {
+	_, _, before := n.replica.SetBack()
 	ack, err := n.replica.Push(p)
+	if at, told, back := n.replica.SetBack(); back && !before {
+		n.opt.Log.Error().Uint64("epoch", uint64(p.Epoch)).Msg(setBack(at, told))
+	}
 	if err != nil {
 		n.opt.Log.Debug().Err(err).Uint64("epoch", uint64(p.Epoch)).Msg("push not applied")
 	}

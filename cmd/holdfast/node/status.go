@@ -14,6 +14,11 @@ import (
 
 var _ api.Backend = (*Node)(nil)
 
+// setBack says what is known of a primary that knows less than this server.
+func setBack(at, told cluster.LSN) string {
+	return fmt.Sprintf("THE PRIMARY'S STATE IS OLDER (LSN %d) THAN WHAT WAS COMMITTED (LSN %d): the volume was set back, see docs/recovery.md", at, told)
+}
+
 // Status describes all servers as this one sees them.
 func (n *Node) Status() api.ClusterStatus {
 	c := n.vol.Cluster()
@@ -34,6 +39,9 @@ func (n *Node) Status() api.ClusterStatus {
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.Able, me.Storage = own.Able, own.Storage
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
+	if at, told, back := n.replica.SetBack(); back {
+		me.Warnings = append(me.Warnings, setBack(at, told))
+	}
 	if s, known := n.vol.Space(); known {
 		me.FreeBytes = s.Free
 	}
