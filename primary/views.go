@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// manyRows is the size of the table up to which the views follow within ViewInterval.
-	manyRows = 12_000
+	// manyRows is the size of the table up to which the views follow within ViewInterval:
+	// 10,000 locks with a receipt each, and their clients.
+	manyRows = 30_000
 	// viewShare is how many times longer than it took to write the views of a larger one the
 	// pause behind that is: it costs 2 % of a core and of the disk.
 	viewShare = 49
@@ -27,6 +28,7 @@ const (
 type viewer struct {
 	p       *Primary
 	at      cluster.LSN // of the views
+	rows    int         // they had the last time
 	looked  time.Time   // when it was seen that they are this reign's
 	backoff time.Duration
 }
@@ -61,7 +63,7 @@ func (v *viewer) step(ctx context.Context) time.Duration {
 		v.backoff = min(max(2*v.backoff, v.p.opt.ViewInterval), time.Minute)
 		return v.backoff
 	}
-	v.backoff, v.looked = 0, began
+	v.backoff, v.looked, v.rows = 0, began, rows
 	return pauseBehindViews(v.p.opt.ViewInterval, took, took-rested, rows)
 }
 
@@ -92,6 +94,7 @@ func (v *viewer) stale(now time.Time) bool {
 // write writes both views, and says how many rows they have and how long it rested.
 func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err error) {
 	pace := v.p.newPace()
+	pace.hurry = func() bool { return 0 < v.rows && v.rows <= manyRows }
 	sleep := pace.sleep
 	pace.sleep = func(d time.Duration) bool {
 		began := time.Now()

@@ -383,8 +383,11 @@ func (c *randomStory) drawFault() fault {
 		f.name, f.hook = "EIO, not done", volumetest.At(at, volumetest.FailBefore(syscall.EIO))
 	case 10:
 		f.name, f.hook = "EIO, but done", volumetest.At(at, volumetest.FailAfter(syscall.EIO))
-	case 11, 12:
+	case 11:
 		f.name, f.hook = "failing files", c.failingFiles()
+	case 12:
+		f.name = "hanging file"
+		f.hook, f.lift = c.hangingFile()
 	case 13:
 		f.name, f.hook = "power loss", c.powerLoss(at)
 	case 14:
@@ -417,6 +420,19 @@ func (c *randomStory) failingFiles() volumetest.Hook {
 		}
 		return volumetest.Proceed()
 	}
+}
+
+// hangingFile has one call on a protected file hang, until it is lifted, while everything
+// else is well.
+func (c *randomStory) hangingFile() (hook volumetest.Hook, lift func()) {
+	var seen atomic.Int64
+	at, gate := int64(1+c.rng.IntN(6)), volumetest.NewGate()
+	return func(call volumetest.Call) volumetest.Action {
+		if strings.HasPrefix(call.Name, "files/") && seen.Add(1) == at {
+			return volumetest.Pause(gate)
+		}
+		return volumetest.Proceed()
+	}, gate.Resume
 }
 
 // powerLoss ends everything at one call.

@@ -357,6 +357,7 @@ func (r *Reign) VerifyWrites() (bad []string) {
 		case c.Op == volumetest.OpMkdir && name == "index", p != nil && strings.HasPrefix(name, fmt.Sprintf("index/%010d-", uint64(p.Epoch()))):
 		case c.Op == volumetest.OpWriteAt && path.Base(name) == "fence":
 		case c.Op == volumetest.OpRemove && strings.HasPrefix(name, "epochs/") && path.Base(name) != "fence" && path.Base(name) != "claim.json" && name < own:
+		case c.Op == volumetest.OpRemove && (strings.HasPrefix(name, ".lock_state.json") || strings.HasPrefix(name, ".processed_requests.log")): // a temporary
 		default:
 			bad = append(bad, fmt.Sprintf("house rule: epoch %s did %v", own, c))
 		}
