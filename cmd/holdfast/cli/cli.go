@@ -164,8 +164,8 @@ the standard output is the command's own (run, elect -- COMMAND), or has events 
 Exit codes:
   0    done
   1    the lock was not gotten: held or the wait ended (-E changes it); nobody leads;
-       fsck and doctor found errors
-  2    usage, or an argument that the server refused
+       fsck and doctor found errors; status: the cluster serves, and needs care
+  2    usage, or an argument that the server refused; status: nobody serves
   3    the lock is not held any more: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which

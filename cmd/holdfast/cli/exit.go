@@ -26,7 +26,7 @@ const (
 	exitPlanned = 6
 	// exitInterrupted is what a shell says of a command that SIGINT ended.
 	exitInterrupted = 130
-	// exitFindings is of fsck and doctor.
+	// exitFindings is of fsck and doctor. Those of status are in health.go.
 	exitFindings = 1
 	// exitStuck is of a server whose former reign hangs in the filesystem (EX_SOFTWARE).
 	exitStuck = 70
