@@ -490,4 +490,22 @@ var frontMutants = []Mutant{
 		},
 		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
 	},
+	{
+		Name: "advised-pause-ignored", Also: "",
+		Rule: "who says when to come again is not asked before (remote, judge)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `v.unknown, v.pause = e.Status == cluster.StatusUnknown, e.RetryAfter`, `v.unknown = e.Status == cluster.StatusUnknown`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestAdvisedPauseIsKept$"),
+		Dies: `after`,
+	},
+	{
+		Name: "wait-stays-with-the-deposed", Also: "",
+		Rule: "a wait leaves a server that reigns no more (remote, call)",
+		Edits: []Edit{
+			{"cmd/holdfast/remote/remote.go", `if k == kindWait && late && c.well(ctx, stub) {`, `if k == kindWait && late {`},
+		},
+		By:   unit("cmd/holdfast/remote", "^TestWaitLeavesAServerThatReignsNoMore$"),
+		Dies: `was asked`,
+	},
 }

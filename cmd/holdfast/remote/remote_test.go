@@ -31,9 +31,13 @@ type server struct {
 	role      pb.Role
 	names     string // the address of whom it takes for the primary
 	forgotten []string
+	looked    func() pb.Role // instead of role
 }
 
 func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	if s.looked != nil {
+		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.looked()}, nil
+	}
 	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.role, Primary: &pb.Primary{Grpc: s.names}}, nil
 }
 
@@ -283,5 +287,46 @@ func TestARefusedBreakSpeaksForItself(t *testing.T) {
 	})
 	if _, err := remote.Break(t.Context(), caller(t, s.addr), release); !errors.Is(err, wire.ErrUnknown) {
 		t.Errorf("got %v after %d tries", err, len(s.seen))
+	}
+}
+
+// Who says when to come again is not asked before.
+func TestAdvisedPauseIsKept(t *testing.T) {
+	const after = 300 * time.Millisecond
+	s := start(t, func(n int) (*pb.Answer, error) {
+		if n == 1 {
+			return nil, &wire.Error{Status: cluster.StatusStorageUnavailable, RetryAfter: after}
+		}
+		return done(), nil
+	})
+	began := time.Now()
+	if _, err := remote.Write(t.Context(), caller(t, s.addr), release); err != nil || time.Since(began) < after {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+// A wait goes on elsewhere when the server that it waits at reigns no more.
+func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
+	next := start(t, func(int) (*pb.Answer, error) { return done(), nil })
+	end, looks := make(chan struct{}), 0
+	t.Cleanup(func() { close(end) })
+	left := start(t, func(int) (*pb.Answer, error) { <-end; return nil, status.Error(codes.Unavailable, "it ended") })
+	left.looked = func() pb.Role {
+		if looks++; looks == 1 {
+			return pb.Role_ROLE_PRIMARY
+		}
+		return pb.Role_ROLE_REPLICA
+	}
+	c, err := remote.New(remote.Options{Endpoints: []string{left.addr, next.addr}, Budget: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // nothing is in flight
+	began := time.Now()
+	if r, err := remote.Wait(t.Context(), c, release); err != nil || r.GetToken() != 9 || time.Since(began) > 10*time.Second {
+		t.Errorf("%v, %v after %v: it was asked %d times", r, err, time.Since(began), len(left.seen))
+	}
+	if len(left.seen) != 1 {
+		t.Errorf("the one that reigns no more was asked %d times", len(left.seen))
 	}
 }
