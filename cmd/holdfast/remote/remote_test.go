@@ -322,8 +322,10 @@ func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // nothing is in flight
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	began := time.Now()
-	if r, err := remote.Wait(t.Context(), c, release); err != nil || r.GetToken() != 9 || time.Since(began) > 10*time.Second {
+	if r, err := remote.Wait(ctx, c, release); err != nil || r.GetToken() != 9 || time.Since(began) > 10*time.Second {
 		t.Errorf("%v, %v after %v: it was asked %d times", r, err, time.Since(began), len(left.seen))
 	}
 	if len(left.seen) != 1 {
