@@ -38,6 +38,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 		"ls":      {&out, show(func(w io.Writer) { listText(w, []wire.LockBody{l}) })},
 		"show":    {&out, show(func(w io.Writer) { showText(w, &l) })},
 		"why":     {&out, show(func(w io.Writer) { whyText(w, &whyBody{Lock: l, Endings: past.Grants}, time.Now()) })},
+		"files":   {&out, show(func(w io.Writer) { filesText(w, []wire.FileBody{{File: "f", Quarantined: true, Reason: hostile[:20]}}) })},
 		"history": {&out, show(func(w io.Writer) { historyText(w, &past, &pb.HistoryRequest{}) })},
 		"errors": {&errs, func() {
 			a.fail(&wire.Error{Status: cluster.StatusHeld, Lock: "l", Holder: h, Message: "by " + hostile[:20]})
