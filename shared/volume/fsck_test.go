@@ -368,7 +368,7 @@ func TestFsckSeesAViewThatIsAhead(t *testing.T) {
 		x.fill(5)
 		older := d.Clone()
 		x.fill(5)
-		if err := x.r.PublishViews(x.snapshot().Export()); err != nil {
+		if err := x.r.PublishViews(x.snapshot().Export(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		x.kill()
