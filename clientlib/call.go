@@ -180,11 +180,8 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 		spent := time.Since(began)
-		if to != nil && k.waits {
-			if alone := min(spent, c.opt.Attempt, c.opt.Clock.Now()-time.Duration(to.heard.Load())); spent-alone >= waitingInquiry {
-				// It was connected and waited: only what came after that counts.
-				left, pause, spent = budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, alone
-			}
+		if alone, waited := k.waited(c, to, spent); waited { // only what came after that counts
+			left, pause, spent = budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, alone
 		}
 		if !answered && !left.spend(spent) {
 			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err)
@@ -208,6 +205,16 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 	}
+}
+
+// waited reports whether a call was connected to a server and waited there for most of an
+// attempt, and returns for how long that server had been silent at the end.
+func (k *call) waited(c *Client, to *server, spent time.Duration) (alone time.Duration, waited bool) {
+	if to == nil || !k.waits {
+		return 0, false
+	}
+	alone = min(spent, c.opt.Attempt, c.opt.Clock.Now()-time.Duration(to.heard.Load()))
+	return alone, spent-alone >= waitingInquiry
 }
 
 // refusals are those of one call because of the primary's storage, and since when.

@@ -224,12 +224,7 @@ func (h *historian) resume() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	adopted := h.p.adopted
-	if tail.UpTo > adopted {
-		// The volume was set back, and the history was not: LSNs come a second time.
-		h.p.opt.Log.Warn().Uint64("history", uint64(tail.UpTo)).Uint64("log", uint64(adopted)).Msg("the history tells more than the log")
-		tail.UpTo, tail.Tokens = adopted, nil
-	}
+	// The history never tells more than the log: a takeover refuses such a volume.
 	if tail.UpTo < h.mu.from {
 		h.gap = history.Range{From: tail.UpTo + 1, To: h.mu.from}
 		if len(tail.Tokens) > 0 { // of several ends by one record the last may be missing

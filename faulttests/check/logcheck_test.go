@@ -269,15 +269,6 @@ func TestLogThatIsWrong(t *testing.T) {
 		"a grant that is none":           {func(r *run) { r.ledger.mu.grants[1].Token++ }, I7},
 		"a grant in another epoch":       {func(r *run) { r.ledger.mu.grants[1].Epoch++ }, I7},
 		"a grant told to another client": {func(r *run) { r.ledger.mu.grants[1].Holder = "somebody else" }, I7},
-		"a lease ends early":             {func(r *run) { r.lease(0, 59*time.Second) }, I4},
-		"a lease ends under its holder":  {func(r *run) { r.believe(r.lease(0, time.Minute), 61*time.Second) }, I2},
-		"a lease goes on and on":         {func(r *run) { r.believe(r.lease(0, 5*time.Minute), time.Second) }, I15},
-		"a lease has no end": {func(r *run) {
-			r.believe(r.lease(0, time.Minute), time.Second)
-			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
-			last := r.records[i]
-			r.records = append(r.records[:i], locktable.Record{LSN: last.LSN, Epoch: 2, Kind: locktable.KindResigned, Time: last.Time + 600_000})
-		}, I15},
 		"a refused append is in the log": {func(r *run) { a := &r.ledger.mu.appends[1]; a.Acked, a.Refused = false, true }, I7},
 		"an answer behind the end":       {func(r *run) { r.ledger.mu.appends[2].Receipt.LSN += 100 }, I3},
 		"one LSN for two":                {func(r *run) { r.ledger.mu.appends[1].Receipt.LSN = r.ledger.mu.appends[0].Receipt.LSN }, I7},
@@ -305,17 +296,41 @@ func TestLogThatIsWrong(t *testing.T) {
 			r.records = append(r.records[:i+1], locktable.Record{LSN: last.LSN + 1, Epoch: 2, Kind: locktable.KindResigned, Reason: "done"})
 		}, I15},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := rightRun(t)
-			c.damage(r)
-			report, _ := r.check(t, r.write(t))
-			for _, bad := range report.Violations() {
-				if strings.HasPrefix(bad, c.want.String()+": ") {
-					return
-				}
-			}
-			t.Errorf("%v is not noticed: %q", c.want, report.Violations())
-		})
+		t.Run(name, func(t *testing.T) { wantDamage(t, c.damage, c.want) })
+	}
+}
+
+// wantDamage damages a right run and wants that to be found under an invariant.
+func wantDamage(t *testing.T, damage func(*run), want Number) {
+	t.Helper()
+	r := rightRun(t)
+	damage(r)
+	report, _ := r.check(t, r.write(t))
+	for _, bad := range report.Violations() {
+		if strings.HasPrefix(bad, want.String()+": ") {
+			return
+		}
+	}
+	t.Errorf("%v is not noticed: %q", want, report.Violations())
+}
+
+// TestLeasesThatAreWrong does the same with the times of leases.
+func TestLeasesThatAreWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(*run)
+		want   Number
+	}{
+		"a lease ends early":            {func(r *run) { r.lease(0, 59*time.Second) }, I4},
+		"a lease ends under its holder": {func(r *run) { r.believe(r.lease(0, time.Minute), 61*time.Second) }, I2},
+		"a lease goes on and on":        {func(r *run) { r.believe(r.lease(0, 5*time.Minute), time.Second) }, I15},
+		"a lease has no end": {func(r *run) {
+			r.believe(r.lease(0, time.Minute), time.Second)
+			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
+			last := r.records[i]
+			r.records = append(r.records[:i], locktable.Record{LSN: last.LSN, Epoch: 2, Kind: locktable.KindResigned, Time: last.Time + 600_000})
+		}, I15},
+	} {
+		t.Run(name, func(t *testing.T) { wantDamage(t, c.damage, c.want) })
 	}
 }
 

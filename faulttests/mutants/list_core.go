@@ -351,14 +351,6 @@ var coreMutants = []Mutant{
 		By: unit("primary", "TestHeldBackOrdersAreNotToldByTheEnd"), Dies: `what no replica shows is told`,
 	},
 	{
-		Name: "history-set-back-unseen", Also: "",
-		Rule: "where the history tells more than the log, what ends under the same LSNs is told (package primary, historian)",
-		Edits: []Edit{
-			{"primary/history.go", `	if tail.UpTo > adopted {`, `	if tail.UpTo > adopted && adopted == 0 {`},
-		},
-		By: unit("primary", "TestHistoryAheadOfTheLogHidesNothing"), Dies: `and not "new`,
-	},
-	{
 		Name: "history-removed-unchecked", Also: "",
 		Rule: "old history is removed behind a check (DESIGN 3.1)",
 		Edits: []Edit{

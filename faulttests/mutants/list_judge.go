@@ -26,7 +26,7 @@ var judgeMutants = []Mutant{
 			w.allowed++
 		}`, `		w.allowed++`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I7 is not noticed",
 	},
 	{
@@ -35,7 +35,7 @@ var judgeMutants = []Mutant{
 		Edits: []Edit{
 			{"faulttests/check/logcheck.go", `		if g.Holder != "" && r.Holder.Command != g.Holder {`, `		if g.Holder != "" && r.Holder.Command == "" {`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I7 is not noticed",
 	},
 	{
@@ -44,7 +44,7 @@ var judgeMutants = []Mutant{
 		Edits: []Edit{
 			{"faulttests/check/reflock.go", `r.Time < h.since+h.lease-leaseSlack {`, `r.Time < h.since {`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I4 is not noticed",
 	},
 	{
@@ -53,7 +53,7 @@ var judgeMutants = []Mutant{
 		Edits: []Edit{
 			{"faulttests/check/lease.go", `r.Kind == locktable.KindExpire && early > leaseSlack {`, `r.Kind == locktable.KindRelease && early > leaseSlack {`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I2 is not noticed",
 	},
 	{
@@ -62,7 +62,7 @@ var judgeMutants = []Mutant{
 		Edits: []Edit{
 			{"faulttests/check/lease.go", `late > g.ttl+x.stuck {`, `late > 100*(g.ttl+x.stuck) {`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I15 is not noticed",
 	},
 	{
@@ -73,7 +73,7 @@ var judgeMutants = []Mutant{
 		x.judgeLate(g, x.believed[token], x.last)
 	}`, ``},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I15 is not noticed",
 	},
 	{
@@ -82,7 +82,7 @@ var judgeMutants = []Mutant{
 		Edits: []Edit{
 			{"faulttests/check/logcheck.go", `		if a.lsn <= high {`, `		if a.lsn+1 < high {`},
 		},
-		By:   unit("faulttests/check", "TestLogThatIsWrong"),
+		By:   unit("faulttests/check", "TestLogThatIsWrong|TestLeasesThatAreWrong"),
 		Dies: "I9 is not noticed",
 	},
 	{
