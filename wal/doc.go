@@ -35,7 +35,7 @@
 //	    72  436  zero
 //	   508    4  CRC-32C of the 508 bytes before
 //
-// All zero means that the file has no header yet, and then all of it is zero: a header
+// All zero means that the file has no header yet, and then nothing is behind it: a header
 // is durable before the first frame is written, so anything behind a missing one is
 // ErrCorrupt. The CRC has its place for
 // ever, so a binary can tell a newer format (ErrFeatureLevel) from damage

@@ -64,12 +64,16 @@ func (s *scanner) segment(i int) (more bool, err error) {
 	return true, nil
 }
 
-// unused verifies that segment i, which has no header, holds nothing but zeros. The
+// unusedProof is how much of a segment shows whether it was used: frames lie one behind the
+// other from its beginning. A takeover waits for what is read here, so it is not all of it.
+const unusedProof = 1 << 20
+
+// unused verifies that segment i, which has no header, begins with nothing but zeros. The
 // header is durable before the first frame is written, so anything in a segment without
 // one proves that its header was there and is lost.
 func (s *scanner) unused(i int) error {
 	g := &s.segs[i]
-	content := s.buffer(int(g.Size))
+	content := s.buffer(int(min(g.Size, unusedProof)))
 	if err := readFull(g.file, content, 0); err != nil {
 		return s.damage(i, 0, "read", err)
 	}
