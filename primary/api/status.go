@@ -180,8 +180,22 @@ func (x *seen) unheard() (n uint64) {
 	return n
 }
 
+// storage is how long ago this server's volume took a write or passed a check.
+func (s *service) storage() time.Duration {
+	for _, x := range s.b.Status().Servers {
+		if x.Member.ID == s.self {
+			return x.Storage
+		}
+	}
+	return 0
+}
+
 // ready says whether this server is of use to clients: it serves, or its table is fed.
 func (s *service) ready(ctx context.Context) (cluster.Status, string) {
+	limit := s.b.Timing().StorageTimeout
+	if age := s.storage(); age > limit {
+		return cluster.StatusStorageUnavailable, fmt.Sprintf("the volume has taken no write for %v", age.Round(time.Second))
+	}
 	switch role := s.role(); role {
 	case rolePrimary:
 		return cluster.StatusOK, "primary"
@@ -189,7 +203,6 @@ func (s *service) ready(ctx context.Context) (cluster.Status, string) {
 		ctx, cancel := context.WithTimeout(ctx, countWait)
 		defer cancel()
 		reading, err := s.b.Read(ctx, func(primary.View) {})
-		limit := s.b.Timing().StorageTimeout
 		switch {
 		case err != nil || reading.Status != cluster.StatusOK:
 			return cluster.StatusSecondaryMode, "a replica that has no table yet"

@@ -54,6 +54,9 @@ type Options struct {
 	// Stuck is called when a goroutine of a reign that has ended, or of a server that
 	// was told to stop, does not come back from the filesystem: the process should exit.
 	Stuck func(error)
+	// Moved reports whether the volume is there by its path, while what FS has open leads
+	// somewhere else or nowhere. It may take as long as the filesystem does. nil = never.
+	Moved func() bool
 	// Version and Path, the volume's directory, are told in status.
 	Version, Path string
 	// Warnings are told in status: what is wrong with the volume from the start.
@@ -85,6 +88,7 @@ type Node struct {
 		reigning bool             // until every goroutine of the reign has ended
 		prepared *volume.Prepared
 		probed   time.Time // the last write to the volume that came back
+		probeErr error     // why the last one did not, nil if it did
 		highest  cluster.Epoch
 		known    replica.Known // what was committed, see known.go
 		beat     uint64        // the last value of this server's canary
@@ -150,6 +154,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.hub.Run(inner) })
 	g.Go(func() error { return n.keeper(inner) })
+	g.Go(func() error { return n.reopens(inner) })
 	g.Go(func() error { return n.beats(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.watchSpace(inner) })
@@ -395,9 +400,13 @@ func (n *Node) keeper(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
 	for {
-		if err := n.keep(ctx); err != nil && ctx.Err() == nil {
+		err := n.keep(ctx)
+		if err != nil && ctx.Err() == nil {
 			n.opt.Log.Warn().Err(err).Msg("the volume takes no writes")
 		}
+		n.mu.Lock()
+		n.mu.probeErr = err
+		n.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -485,6 +494,17 @@ func (n *Node) self() election.Status {
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.selfLocked(now)
+}
+
+// storageAge is how long ago the volume took a write, or passed a check of the reign.
+func (n *Node) storageAge(now time.Time) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.selfLocked(now).Storage
+}
+
+func (n *Node) selfLocked(now time.Time) election.Status {
 	s := election.Status{
 		Role: n.mu.role, Epoch: n.highestLocked(), LSN: n.replica.LSN(),
 		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed),

@@ -19,6 +19,21 @@ func setBack(at, told cluster.LSN) string {
 	return fmt.Sprintf("THE PRIMARY'S STATE IS OLDER (LSN %d) THAN WHAT WAS COMMITTED (LSN %d): the volume was set back, see docs/recovery.md", at, told)
 }
 
+// volumeTrouble says for how long the volume takes no writes, and why.
+func (n *Node) volumeTrouble(age time.Duration) string {
+	n.mu.Lock()
+	err, never := n.mu.probeErr, n.mu.probed.IsZero()
+	n.mu.Unlock()
+	text := fmt.Sprintf("THE VOLUME HAS TAKEN NO WRITE for %v", age.Round(time.Second))
+	if never {
+		text = "THE VOLUME HAS TAKEN NO WRITE since this server started"
+	}
+	if err == nil {
+		return text + ": a call into it does not come back"
+	}
+	return text + ": " + err.Error()
+}
+
 // Status describes all servers as this one sees them.
 func (n *Node) Status() api.ClusterStatus {
 	c := n.vol.Cluster()
@@ -37,7 +52,9 @@ func (n *Node) Status() api.ClusterStatus {
 	}
 	me := at(n.opt.Server)
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
-	me.Able, me.Storage = own.Able, own.Storage
+	// As the others judge it: who cannot write to the volume cannot take over.
+	stale := own.Storage > n.opt.Timing.StorageTimeout
+	me.Able, me.Storage = own.Able && !stale, own.Storage
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
 	if at, told, back := n.replica.SetBack(); back {
 		me.Warnings = append(me.Warnings, setBack(at, told))
@@ -51,6 +68,9 @@ func (n *Node) Status() api.ClusterStatus {
 	}
 	if why := n.reignTrouble(); why != "" {
 		me.Warnings = append(me.Warnings, why)
+	}
+	if stale {
+		me.Warnings = append(me.Warnings, n.volumeTrouble(own.Storage))
 	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {

@@ -54,8 +54,19 @@ type Options struct {
 // endWait bounds how long clients may take to hear the last answers.
 const endWait = time.Second
 
-// Run serves until ctx ends, then hands over and returns nil.
-func Run(ctx context.Context, opt Options) (err error) {
+// Run serves until ctx ends, then hands over and returns nil. Where the volume's directory
+// was mounted anew, it opens the volume again and goes on.
+func Run(ctx context.Context, opt Options) error {
+	for {
+		err := serveOnce(ctx, opt)
+		if !errors.Is(err, node.ErrReopen) || ctx.Err() != nil {
+			return err
+		}
+		opt.Log.Error().Err(err).Str("volume", opt.Volume).Msg("opening the volume again")
+	}
+}
+
+func serveOnce(ctx context.Context, opt Options) (err error) {
 	fsys, err := osfs.Open(opt.Volume)
 	if err != nil {
 		return fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
@@ -91,6 +102,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	n, err := node.New(node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) },
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
@@ -99,6 +111,17 @@ func Run(ctx context.Context, opt Options) (err error) {
 		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, newFronts(n, c, opt.Doors, opt.Log), ports, opt.Log)
 	return errors.Join(err, peers.Close())
+}
+
+// moved reports whether a path leads to the volume of a cluster, and not to what is open.
+func moved(fsys *osfs.FS, path string, id volume.ClusterID) bool {
+	found, err := osfs.Open(path)
+	if err != nil {
+		return false
+	}
+	defer found.Close() //nolint:errcheck // descriptors of directories
+	c, err := volume.ReadCluster(found)
+	return err == nil && c.ID == id && !fsys.Same(found)
 }
 
 // run runs the front ends and the node. What ends first ends the other.

@@ -91,6 +91,16 @@ func (f *FS) Space() (volume.Space, error) {
 	return volume.Space{Free: int64(st.Bavail) * unit, Left: int64(st.Bfree) * unit}, nil
 }
 
+// Same reports whether both are open on one directory, which is still there.
+func (f *FS) Same(other *FS) bool {
+	a, err := f.dir.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := other.dir.Stat()
+	return err == nil && os.SameFile(a, b)
+}
+
 // Close lets go of the root. Open files and locks live on.
 func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
 
