@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // site is a cluster with a host for each server.
@@ -139,6 +141,66 @@ func TestClusterCutOff(t *testing.T) {
 	if !p.Running() {
 		p.Start()
 	}
+	s.AwaitReplicas(cluster.Patience)
+	s.end(t, w)
+}
+
+// told is what a server says of itself, and whether it says that its volume takes no writes.
+func told(t *testing.T, x *cluster.Server) (own wire.ServerBody, stale bool) {
+	t.Helper()
+	body, err := x.Status(t.Context())
+	for i := range body.Servers {
+		if err == nil && body.Servers[i].ID == uint32(x.Member.ID) {
+			own = body.Servers[i]
+		}
+	}
+	return own, slices.ContainsFunc(own.Volume.Warnings, func(w string) bool { return strings.Contains(w, "HAS TAKEN NO WRITE") })
+}
+
+// remount kills the FUSE client of a server's host, and mounts the share again at the same path
+// once the server has said so.
+func (s *site) remount(t *testing.T, x *cluster.Server) {
+	t.Helper()
+	pid := x.PID()
+	dead := s.hosts[x.Member.ID]
+	must(t, dead.Unmount())
+	cluster.Await(t, cluster.Patience, "status to tell of the dead mount", func() bool {
+		own, stale := told(t, x)
+		return stale && !own.Able
+	})
+	again, err := s.share.Mount(dead.Dir(), fuse.Strict())
+	must(t, err)
+	s.hosts[x.Member.ID] = again
+	began := time.Now()
+	cluster.Await(t, cluster.Patience, "the server to be able again", func() bool {
+		own, stale := told(t, x)
+		return own.Able && !stale && own.Role == "replica"
+	})
+	t.Logf("server %d is able %v after its mount", x.Member.ID, time.Since(began))
+	if x.PID() != pid {
+		t.Errorf("server %d ended: %s", x.Member.ID, x.Tail(1))
+	}
+}
+
+// TestClusterFindsMountsAnew kills the FUSE client of a replica's host, and of the primary's.
+// Mounted again at the same path, the share is found by the servers that run.
+func TestClusterFindsMountsAnew(t *testing.T) {
+	s := newSite(t, fuse.Strict())
+	w := s.newWriter(t)
+	w.lines(20)
+	p, epoch := s.Primary(t.Context())
+	for _, x := range s.Servers() {
+		if x != p {
+			s.remount(t, x)
+			break
+		}
+	}
+	w.lines(20)
+	if now, e := s.Primary(t.Context()); now != p || e != epoch {
+		t.Errorf("a replica's mount died, and the reign of epoch %d became one of epoch %d", epoch, e)
+	}
+	s.remount(t, p)
+	w.lines(20)
 	s.AwaitReplicas(cluster.Patience)
 	s.end(t, w)
 }

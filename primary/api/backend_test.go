@@ -32,6 +32,7 @@ type backend struct {
 	host    *volumetest.Host                    // likewise
 	v       *volume.Volume                      // likewise
 	spoil   func(api.SharedFile) api.SharedFile // what is read, if not nil
+	storage time.Duration                       // how long ago the volume took a write
 
 	orders, most, keeping, kept atomic.Int64 // counted: handed in, and the most at once; keep-alives under way, and the most there were
 
@@ -166,7 +167,7 @@ func (b *backend) Status() api.ClusterStatus {
 	for _, m := range b.members {
 		x := api.ServerStatus{Member: m, Role: "unreachable", Heard: -1}
 		if m.ID == b.self {
-			x = api.ServerStatus{Member: m, Role: "replica", PID: 4711, Filesystem: "tmpfs"}
+			x = api.ServerStatus{Member: m, Role: "replica", PID: 4711, Filesystem: "tmpfs", Storage: b.storage}
 			if b.p != nil {
 				x.Role = "primary"
 			}

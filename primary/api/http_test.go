@@ -376,18 +376,27 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 
 func TestHealthAndReadiness(t *testing.T) {
 	replica := &backend{self: 2, members: primarytest.Members(), reign: 1, epoch: 1}
+	limit := primarytest.Timing().StorageTimeout
+	slow, cut := serving(t), serving(t)
+	slow.storage, cut.storage = limit, limit+2*time.Second
 	for name, x := range map[string]struct {
 		b      api.Backend
 		health int
 		ready  int
-	}{"primary": {serving(t), 200, 200}, "replica without a table": {replica, 200, 503}} {
+		words  string
+	}{
+		"primary":                 {serving(t), 200, 200, "primary"},
+		"replica without a table": {replica, 200, 503, "no table"},
+		"volume that is slow":     {slow, 200, 200, "primary"},
+		"volume that is gone":     {cut, 200, 503, fmt.Sprintf("the volume has taken no write for %v", cut.storage)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			h := serveHTTP(t, x.b)
 			var b wire.Body
 			if code, _ := h.call("GET", "/healthz", "", &b); code != x.health {
 				t.Errorf("healthz: %d %+v", code, b)
 			}
-			if code, _ := h.call("GET", "/readyz", "", &b); code != x.ready {
+			if code, _ := h.call("GET", "/readyz", "", &b); code != x.ready || !strings.Contains(b.Message, x.words) {
 				t.Errorf("readyz: %d %+v", code, b)
 			}
 		})

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+)
+
+// makeVolume makes a volume in a directory for one server on loopback.
+func makeVolume(t *testing.T, dir string) cluster.Member {
+	t.Helper()
+	m := cluster.Member{ID: 1}
+	for _, addr := range []*string{&m.GRPC, &m.HTTP, &m.Peer} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		*addr = l.Addr().String()
+		defer l.Close() //nolint:errcheck // a listener
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // descriptors of directories
+	if _, err := volume.Init(t.Context(), f, cluster.Members{m}, rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// reigns asks a server in which epoch it reigns, and is ready to; 0 if it is not.
+func reigns(ctx context.Context, m cluster.Member) uint64 {
+	ask := func(path string, into any) bool {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+m.HTTP+path, nil)
+		if err != nil {
+			return false
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close() //nolint:errcheck // it was read
+		return json.NewDecoder(resp.Body).Decode(into) == nil && resp.StatusCode == http.StatusOK
+	}
+	var ready wire.Body
+	var s wire.StatusBody
+	if ask("/readyz", &ready) && ask("/v1/status", &s) && s.Role == "primary" {
+		return s.Epoch
+	}
+	return 0
+}
+
+// await polls until a server reigns in a later epoch.
+func await(t *testing.T, m cluster.Member, after uint64, ended <-chan error) uint64 {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(40 * time.Second)
+	for {
+		select {
+		case err := <-ended:
+			t.Fatalf("the server ended: %v", err)
+		case <-over:
+			t.Fatalf("the server does not reign after epoch %d", after)
+		case <-tick.C:
+		}
+		if e := reigns(t.Context(), m); e > after {
+			return e
+		}
+	}
+}
+
+// TestServerFindsItsVolumeMountedAnew: what the server has open leads to a directory that is
+// empty by now, the path to a copy of it. The server serves again by itself.
+func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
+	base := t.TempDir()
+	dir, away := filepath.Join(base, "volume"), filepath.Join(base, "away")
+	m := makeVolume(t, dir)
+	timing := cluster.DefaultTiming()
+	timing.StorageTimeout = 2 * timing.Suspicion
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		defer close(ended)
+		ended <- Run(ctx, Options{Server: 1, Volume: dir, DataDir: NoDataDir, Timing: timing, Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)})
+	}()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the end: %v", err)
+		}
+	}()
+	defer http.DefaultClient.CloseIdleConnections()
+	first := await(t, m, 0, ended)
+	if err := os.Rename(dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(away)); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(away)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range entries {
+		if err := os.RemoveAll(filepath.Join(away, x.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, m, first, ended)
+}
+
+// TestMovedVolume: a path that leads to what is open, to nothing, or to something else is no
+// reason to open the volume again; one that leads to another directory of the same cluster is.
+func TestMovedVolume(t *testing.T) {
+	base := t.TempDir()
+	at := func(name string) string { return filepath.Join(base, name) }
+	makeVolume(t, at("volume"))
+	makeVolume(t, at("other"))
+	if err := os.Mkdir(at("empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("volume", at("link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(at("copy"), os.DirFS(at("volume"))); err != nil {
+		t.Fatal(err)
+	}
+	f, err := osfs.Open(at("volume"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := volume.ReadCluster(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"volume": false, "link": false, "nothing": false, "empty": false, "other": false, "copy": true} {
+		if got := moved(f, at(name), c.ID); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if err := f.Close(); err != nil { // as dead as a mount can be
+		t.Fatal(err)
+	}
+	if !moved(f, at("volume"), c.ID) {
+		t.Error("what is open is dead, and the volume that is there is not seen")
+	}
+}
