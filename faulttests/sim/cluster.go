@@ -28,6 +28,9 @@ type Cluster struct {
 	// Timing of the servers started from now on.
 	Timing cluster.Timing
 
+	// Copies are the disks of servers that have a copy of the volume.
+	Copies map[cluster.ServerID]*volumetest.Disk
+
 	servers map[cluster.ServerID]*server
 	// Failovers are how long the cluster was without a serving primary, each time.
 	Failovers []time.Duration
@@ -101,7 +104,11 @@ func NewCluster(s *Story, rng *rand.Rand) *Cluster {
 
 // Start starts a server's process.
 func (c *Cluster) Start(id cluster.ServerID) error {
-	x := &server{host: c.Disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{}), stuck: make(chan error, 1)}
+	disk := c.Disk
+	if d := c.Copies[id]; d != nil {
+		disk = d
+	}
+	x := &server{host: disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{}), stuck: make(chan error, 1)}
 	x.host.SetWatch(x.audit.Watch)
 	var err error
 	x.node, err = node.New(node.Options{

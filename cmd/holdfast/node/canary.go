@@ -4,6 +4,8 @@ package node
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -70,48 +72,57 @@ func (n *Node) watchCanary(ctx context.Context) error {
 }
 
 func (n *Node) lookAtCanary() {
-	id, epoch, beat := n.toldBeat()
-	if !n.canary.hear(id, epoch, beat, time.Now()) {
+	if !n.canary.hear(n.toldBeat()) {
 		return
 	}
+	id, told := n.canary.last()
 	direct, directErr := n.vol.ReadCanary(id, volume.FlagDirect)
 	plain, plainErr := n.vol.ReadCanary(id, volume.FlagRead)
 	now := time.Now()
 	if plainErr != nil {
 		plain = 0 // as old as can be
 	}
+	if errors.Is(directErr, fs.ErrNotExist) {
+		direct, directErr = 0, nil // so is this: it was written before it was told
+	}
 	if directErr == nil && n.canary.look(direct, plain, now) {
-		n.opt.Log.Error().Uint32("primary", uint32(id)).Uint64("told", beat).Uint64("read", direct).
+		n.opt.Log.Error().Uint32("primary", uint32(id)).Uint64("told", told).Uint64("read", direct).
 			Msg("A READ PAST THE CACHES SHOWS OLD DATA: this filesystem can hide a fence. Stop the servers and run holdfast doctor on two hosts")
 	}
 }
 
 // toldBeat is what the primary told last.
-func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64) {
+func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64, now time.Time) {
 	for _, p := range n.elector.Peers() {
 		s := p.Status
 		if p.Reachable && !p.Conflict && s.Role == election.RolePrimary && s.Beat > 0 && s.Epoch >= epoch {
 			id, beat, epoch = p.ID, s.Beat, s.Epoch
 		}
 	}
-	return id, epoch, beat
+	return id, epoch, beat, time.Now()
 }
 
-// maxTold bounds the values that plain reads have not shown yet.
+// maxTold bounds the values that reads have not shown yet.
 const maxTold = 64
 
 // canary is what is known of how old this server's reads are. The zero value is ready.
 type canary struct {
 	mu struct {
 		sync.Mutex
-		from    cluster.Epoch // the reign that told it
-		told    uint64        // the last value that was told
-		queue   []heard       // those that a plain read has not shown, oldest first
+		id      cluster.ServerID // who told last
+		from    cluster.Epoch    // in which reign
+		told    uint64           // the last value
+		plain   unseen           // by reads through the caches
+		direct  unseen           // by reads past them
+		behind  time.Time        // how old the last read past the caches showed the volume; zero: it showed all
 		status  api.CanaryStatus
 		looked  time.Time
 		alarmed bool // for this reign
 	}
 }
+
+// unseen are the values that a kind of read has not shown, oldest first.
+type unseen []heard
 
 // heard is a value and when it was told.
 type heard struct {
@@ -119,25 +130,59 @@ type heard struct {
 	at    time.Time
 }
 
-// hear notes what was told and says whether there is something to look for.
+func (u *unseen) add(value uint64, at time.Time) {
+	if len(*u) == maxTold {
+		*u = (*u)[:maxTold-1] // the oldest says how old the view is
+	}
+	*u = append(*u, heard{value, at})
+}
+
+func (u *unseen) seen(value uint64) {
+	for len(*u) > 0 && (*u)[0].value <= value {
+		*u = (*u)[1:]
+	}
+}
+
+// hear notes what was told and says whether there is something to look for. What reads past the
+// caches have not shown is looked for when nobody tells anything any more, too.
 func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := &c.mu
 	if id == 0 {
-		return false
+		return len(m.direct) > 0
 	}
+	at := now
 	if from != m.from {
-		m.from, m.told, m.queue, m.alarmed = from, 0, nil, false
+		if len(m.direct) > 0 {
+			at = m.direct[0].at // another reign makes the view no younger
+		}
+		m.from, m.told, m.plain, m.direct, m.alarmed = from, 0, nil, nil, false
 	}
+	m.id = id
 	if value > m.told {
 		m.told = value
-		if len(m.queue) == maxTold {
-			m.queue = m.queue[:maxTold-1] // the oldest says how old the view is
-		}
-		m.queue = append(m.queue, heard{value, now})
+		m.plain.add(value, now)
+		m.direct.add(value, at)
 	}
-	return len(m.queue) > 0
+	return len(m.plain) > 0 || len(m.direct) > 0
+}
+
+// last is what was told last, and by whom.
+func (c *canary) last() (cluster.ServerID, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.id, c.mu.told
+}
+
+// lag is how old the volume is that reads past the caches show: 0 where they show all that was told.
+func (c *canary) lag(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.behind.IsZero() {
+		return 0
+	}
+	return now.Sub(c.mu.behind)
 }
 
 // look takes what both reads showed, which began after the last hear. It says
@@ -148,12 +193,15 @@ func (c *canary) look(direct, plain uint64, now time.Time) (alarm bool) {
 	m := &c.mu
 	m.looked = now
 	m.status.Looks++
-	for len(m.queue) > 0 && m.queue[0].value <= plain {
-		m.queue = m.queue[1:]
-	}
-	if len(m.queue) > 0 {
+	m.plain.seen(plain)
+	if len(m.plain) > 0 {
 		m.status.StaleReads++
-		m.status.MaxLag = max(m.status.MaxLag, now.Sub(m.queue[0].at))
+		m.status.MaxLag = max(m.status.MaxLag, now.Sub(m.plain[0].at))
+	}
+	m.direct.seen(direct)
+	m.behind = time.Time{}
+	if len(m.direct) > 0 {
+		m.behind = m.direct[0].at
 	}
 	if direct >= m.told {
 		return false

@@ -123,10 +123,49 @@ func TestCanaryIsBounded(t *testing.T) {
 		c.look(1+second, 0, now)
 		now = now.Add(time.Second)
 	}
-	if n := len(c.mu.queue); n > maxTold {
+	if n := max(len(c.mu.plain), len(c.mu.direct)); n > maxTold {
 		t.Errorf("%d values are kept", n)
 	}
 	if s := c.read(now); s.MaxLag != 999*time.Second {
 		t.Errorf("got %+v", s)
+	}
+}
+
+// TestCanaryTellsHowOldTheVolumeIs: what a read past the caches has not shown makes the volume
+// as old as it is, over reigns and after the last of them, until such a read shows it.
+func TestCanaryTellsHowOldTheVolumeIs(t *testing.T) {
+	var c canary
+	began := time.Unix(1000, 0)
+	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }
+	for i, x := range []struct {
+		second int
+		id     cluster.ServerID
+		from   cluster.Epoch
+		told   uint64
+		direct uint64
+		looks  bool
+		lag    time.Duration
+	}{
+		{0, 1, 1, 10, 10, true, 0},
+		{1, 1, 1, 10, 10, false, 0},
+		{2, 1, 1, 12, 10, true, 0},
+		{3, 1, 1, 13, 10, true, time.Second},
+		{4, 1, 1, 14, 12, true, time.Second}, // it lags, and goes on
+		{5, 1, 1, 15, 12, true, 2 * time.Second},
+		{9, 2, 2, 7, 3, true, 6 * time.Second},  // another reign
+		{10, 0, 0, 0, 3, true, 7 * time.Second}, // nobody tells anything
+		{11, 0, 0, 0, 7, true, 0},
+		{12, 0, 0, 0, 7, false, 0},
+	} {
+		looks := c.hear(x.id, x.from, x.told, at(x.second))
+		if looks {
+			c.look(x.direct, 100, at(x.second))
+		}
+		if lag := c.lag(at(x.second)); looks != x.looks || lag != x.lag {
+			t.Errorf("row %d: a reason to look %v, lag %v", i, looks, lag)
+		}
+	}
+	if id, told := c.last(); id != 2 || told != 7 {
+		t.Errorf("server %d told %d", id, told)
 	}
 }

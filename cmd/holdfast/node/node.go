@@ -489,12 +489,19 @@ func (n *Node) current() *primary.Primary {
 	return n.mu.primary
 }
 
-// self is what the elector tells the others.
+// self is what the elector tells the others. To them a volume is as old as what reads past the
+// caches show of it: who reads a copy of it, or old data, neither votes nor follows. A reign that
+// serves has checks of its own.
 func (n *Node) self() election.Status {
 	now := time.Now()
+	lag := n.canary.lag(now)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.selfLocked(now)
+	s := n.selfLocked(now)
+	if s.Role != election.RolePrimary {
+		s.Storage = max(s.Storage, lag)
+	}
+	return s
 }
 
 // storageAge is how long ago the volume took a write, or passed a check of the reign.

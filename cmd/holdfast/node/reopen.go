@@ -33,14 +33,14 @@ func (n *Node) reopens(ctx context.Context) error {
 			return context.Cause(ctx)
 		case moved := <-looking:
 			looking = nil
-			if found++; !moved || n.storageFresh(time.Now()) {
+			if found++; !moved || n.storageFresh() {
 				found = 0
 			}
 			if found == reopenAfter {
 				return ErrReopen
 			}
 		case <-t.C:
-			if looking == nil && !n.storageFresh(time.Now()) {
+			if looking == nil && !n.storageFresh() {
 				looking = make(chan bool, 1)
 				go func(found chan<- bool) { found <- n.opt.Moved() }(looking)
 			}
@@ -48,8 +48,8 @@ func (n *Node) reopens(ctx context.Context) error {
 	}
 }
 
-// storageFresh reports whether the volume took a write, or passed a check of the reign,
-// within the storage timeout.
-func (n *Node) storageFresh(now time.Time) bool {
-	return n.storageAge(now) <= n.opt.Timing.StorageTimeout
+// storageFresh reports whether the volume took a write, or passed a check of the reign, within
+// the storage timeout, and is not older than that.
+func (n *Node) storageFresh() bool {
+	return n.self().Storage <= n.opt.Timing.StorageTimeout
 }

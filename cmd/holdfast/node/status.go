@@ -34,6 +34,11 @@ func (n *Node) volumeTrouble(age time.Duration) string {
 	return text + ": " + err.Error()
 }
 
+// otherVolume says that this server does not see what the primary writes.
+func otherVolume(lag time.Duration) string {
+	return fmt.Sprintf("WHAT THE PRIMARY WRITES HAS NOT SHOWN HERE for %v: this server has a copy of the volume, or its filesystem shows old data past the caches. It neither votes nor takes over: mount the volume that the primary has, and start this server again", lag.Round(time.Second))
+}
+
 // Status describes all servers as this one sees them.
 func (n *Node) Status() api.ClusterStatus {
 	c := n.vol.Cluster()
@@ -52,9 +57,9 @@ func (n *Node) Status() api.ClusterStatus {
 	}
 	me := at(n.opt.Server)
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
-	// As the others judge it: who cannot write to the volume cannot take over.
-	stale := own.Storage > n.opt.Timing.StorageTimeout
-	me.Able, me.Storage = own.Able && !stale, own.Storage
+	// As the others judge it: who cannot write to the volume, or sees an old one, cannot take over.
+	now, limit := time.Now(), n.opt.Timing.StorageTimeout
+	me.Able, me.Storage = own.Able && own.Storage <= limit, n.storageAge(now)
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
 	if at, told, back := n.replica.SetBack(); back {
 		me.Warnings = append(me.Warnings, setBack(at, told))
@@ -62,15 +67,18 @@ func (n *Node) Status() api.ClusterStatus {
 	if s, known := n.vol.Space(); known {
 		me.FreeBytes = s.Free
 	}
-	me.Canary = n.canary.read(time.Now())
+	me.Canary = n.canary.read(now)
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
 	if why := n.reignTrouble(); why != "" {
 		me.Warnings = append(me.Warnings, why)
 	}
-	if stale {
-		me.Warnings = append(me.Warnings, n.volumeTrouble(own.Storage))
+	if me.Storage > limit {
+		me.Warnings = append(me.Warnings, n.volumeTrouble(me.Storage))
+	}
+	if lag := n.canary.lag(now); lag > limit {
+		me.Warnings = append(me.Warnings, otherVolume(lag))
 	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
