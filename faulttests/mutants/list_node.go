@@ -370,4 +370,12 @@ var nodeMutants = []Mutant{
 		By:   unit(simulation, "TestServerOnACopyNeitherFollowsNorVotes"),
 		Dies: "server 3 has a copy: able false, it warns of ",
 	},
+	{
+		Name: "stranger-told-the-cluster", Also: "",
+		Rule: "the port of the servers tells nobody the cluster's ID (package peergrpc)",
+		Edits: []Edit{{"cmd/holdfast/node/peergrpc/server.go",
+			"to another cluster than %x: compare CLUSTER on both volumes\", clusterID)", "to cluster %s, the request to %x\", s.cluster, clusterID)"}},
+		By:   unit("cmd/holdfast/node/peergrpc", "TestStrangersAreRefused"),
+		Dies: "a stranger is told the cluster's ID",
+	},
 }

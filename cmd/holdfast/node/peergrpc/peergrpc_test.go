@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,6 +230,7 @@ func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 
 func TestStrangersAreRefused(t *testing.T) {
 	_, c, fakes := three(t)
+	own := c.ID.String()
 	c.ID = volume.ClusterID{6, 6, 6}
 	p := open(t, c)
 	ctx := within(t, 10*time.Second)
@@ -239,6 +241,10 @@ func TestStrangersAreRefused(t *testing.T) {
 	for _, err := range []error{perr, verr, uerr, herr} {
 		if err == nil || isContext(err) {
 			t.Errorf("a stranger was answered: %v", err)
+			continue
+		}
+		if strings.Contains(err.Error(), own) {
+			t.Errorf("a stranger is told the cluster's ID: %v", err)
 		}
 	}
 	if f := fakes[2]; len(f.pings)+len(f.asks)+len(f.pushes)+len(f.epochs) != 0 {

@@ -52,10 +52,11 @@ type server struct {
 }
 
 // admit refuses strangers: a server of another cluster that was given this
-// address, or found it where one of its own used to be.
+// address, or found it where one of its own used to be. It names no cluster but the one that
+// was asked for: who knows the ID is taken for a server of the cluster.
 func (s *server) admit(clusterID []byte) error {
 	if hex.EncodeToString(clusterID) != s.cluster {
-		return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, the request to %x", s.cluster, clusterID)
+		return status.Errorf(codes.FailedPrecondition, "this server belongs to another cluster than %x: compare CLUSTER on both volumes", clusterID)
 	}
 	return nil
 }
