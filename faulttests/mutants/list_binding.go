@@ -144,7 +144,6 @@ var bindingMutants = []Mutant{
 		Rule: "a file that a recovery keeps may have the inode number that the log has for another file (package volume, builder.checkFiles)",
 		Edits: []Edit{
 			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && state.Inode == 0 && b.taken[state.Inode]`},
-			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && b.taken[state.Inode*0]`},
 		},
 		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
 		Dies: `comes twice`,
@@ -161,27 +160,26 @@ var bindingMutants = []Mutant{
 		Dies: `bound again where the lost append may be written`,
 	},
 	{
-		Name: "close-while-holding",
-		Rule: "a client that holds or waits is not closed (package locktable, OpCloseClient)",
+		Name: "forget-while-holding",
+		Rule: "a client that holds or waits is not forgotten (package locktable, decideForget)",
 		Edits: []Edit{
 			{"shared/locktable/decide.go", `	case c.held > 0 || len(c.waits) > 0:
-		return refuse(q, cluster.StatusInvalidArgument,
-			fmt.Sprintf("client`, `	case c.held < 0:
-		return refuse(q, cluster.StatusInvalidArgument,
-			fmt.Sprintf("client`},
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("client`, `	case c.held < 0:
+		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("client`},
 			{"shared/locktable/legal.go", `c == nil || c.held > 0 || len(c.waits) > 0 {`, `c == nil {`},
 		},
-		By:   unit("shared/locktable", "TestCloseClient"),
+		By:   unit("shared/locktable", "^TestForget$"),
 		Dies: `invariant 6|want INVALID_ARGUMENT`,
 	},
 	{
-		Name: "chosen-client-closed",
-		Rule: "only an opened client is closed: a self-chosen ID could come back, and its late requests with it (package locktable, OpCloseClient)",
+		Name: "forgotten-client-comes-back",
+		Rule: "an opened client that was forgotten stays so, and its late requests are refused (package locktable, admit)",
 		Edits: []Edit{
-			{"shared/locktable/request.go", `		if !q.Client.Opened() {`, `		if q.Client == "" {`},
+			{"shared/locktable/decide.go", `		if q.Client.Opened() {`, `		if q.Client == "@" {`},
+			{"shared/locktable/legal.go", `		if r.Client.Opened() {`, `		if r.Client == "@" {`},
 		},
-		By:   unit("shared/locktable", "TestCloseClient"),
-		Dies: `want INVALID_ARGUMENT`,
+		By:   unit("shared/locktable", "^TestForget$"),
+		Dies: `client @\d+: invariant 8`,
 	},
 	{
 		Name: "older-checkpoints-excuse-all",

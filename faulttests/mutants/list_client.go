@@ -722,21 +722,12 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "quarantine-speaks-for-all", Also: "",
-		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (package clientlib, decided)",
+		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (wire, Decided)",
 		Edits: []Edit{
-			{"clientlib/call.go", `		return a.GetCommitted()`, `		return true`},
+			{"shared/wire/decided.go", `		return committed //`, `		return committed || s == cluster.StatusFileQuarantined //`},
 		},
-		By:   unit("clientlib", "^TestAnswersThatSpeakForAllAttempts$"),
+		By:   unit("shared/wire", "^TestDecided$"),
 		Dies: `FILE_QUARANTINED, committed false`,
-	},
-	{
-		Name: "held-speaks-for-all", Also: "",
-		Rule: "HELD speaks for one attempt: an earlier one may be granted yet (package clientlib, decided)",
-		Edits: []Edit{
-			{"clientlib/call.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
-		},
-		By:   unit("clientlib", "^TestAnswersThatSpeakForAllAttempts$"),
-		Dies: `HELD, committed false`,
 	},
 	{
 		Name: "wait-begun-anew", Also: "",

@@ -237,7 +237,7 @@ var coreMutants = []Mutant{
 		Name: "view-temporaries-stay", Also: "",
 		Rule: "the primary removes what killed ones left of views (DESIGN 3.1)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `errors.Join(p.reign.RemoveOlder(p.source), p.reign.RemoveTemporaries())`, `p.reign.RemoveOlder(p.source)`},
+			{"primary/housekeeper.go", `, p.reign.RemoveTemporaries())`, `)`},
 		},
 		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `lock_state.json\d+ stays for ever`,
 	},
@@ -326,11 +326,7 @@ var coreMutants = []Mutant{
 		Name: "abandoned-wait-is-heard", Also: "",
 		Rule: "a caller that left is not heard when its place is granted (package primary, endWait)",
 		Edits: []Edit{
-			{"primary/core.go", `		if !x.abandoned.Load() {
-			c.hear(key.client) // it has waited up to now
-		}
-`, `		c.hear(key.client)
-`},
+			{"primary/core.go", `if !x.abandoned.Load() && (r.Kind`, `if (r.Kind`},
 		},
 		By: unit("primary", "TestGrantToWhoHasLeftRenewsNothing"), Dies: `that nobody waited for`,
 	},

@@ -71,12 +71,12 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "held-holds-for-all-attempts", Also: "",
-		Rule: "HELD tells of one attempt only (wire, Decided)",
+		Rule: "HELD tells of one attempt only: an earlier one may be granted yet (wire, Decided)",
 		Edits: []Edit{
 			{"shared/wire/decided.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
 		},
 		By:   unit("shared/wire", "^TestDecided$"),
-		Dies: `FAIL|HELD`,
+		Dies: `HELD, committed false`,
 	},
 	{
 		Name: "large-message-in-one-go", Also: "",
@@ -355,7 +355,7 @@ var frontMutants = []Mutant{
 `},
 		},
 		By:   unit("shared/wire", "^TestHalfACharacterIsRefused$"),
-		Dies: `<nil>`,
+		Dies: `xff.* is a whole text: true`,
 	},
 	{
 		Name: "endpoint-unchecked", Also: "",
@@ -480,7 +480,8 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/room.go", `if b.room.free.Add(-1) >= 0 {`, `if b.room.free.Add(-1) >= 0 || c != nil {`},
 		},
-		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		Dies: `a connection too many: `,
 	},
 	{
 		Name: "closed-twice-is-two", Also: "",
@@ -488,7 +489,8 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/room.go", `once.Do(func() { r.free.Add(1) })`, `once.Do(func() {}); r.free.Add(1)`},
 		},
-		By: unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
+		Dies: `a connection too many: `,
 	},
 	{
 		Name: "advised-pause-ignored", Also: "",

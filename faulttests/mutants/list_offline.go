@@ -222,7 +222,7 @@ var offlineMutants = []Mutant{
 		Name: "fsck-checkpoint-uncompared", Also: "",
 		Rule: "fsck compares checkpoints with what the log before them makes",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `|| uint64(b.head.Hash) != a.Table.Hash())`, `)`},
+			{"shared/volume/fsck_log.go", ` || !sameState(b.table, a.Table)) {`, `) {`},
 		},
 		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `fsck finds ""`,
 	},
@@ -230,8 +230,7 @@ var offlineMutants = []Mutant{
 		Name: "fsck-only-checkpoint-uncompared", Also: "",
 		Rule: "fsck replays from the log's beginning where it is there",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (whole || err == nil) {`},
-			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (!whole || whole) {`},
+			{"shared/volume/fsck_log.go", `if len(good) == 0 && !whole {`, `if len(good) == 0 && (!whole || err == nil) {`},
 		},
 		By: unit("shared/volume", "^TestFsckComparesCheckpointsWithTheLog$"), Dies: `the_only_one`,
 	},

@@ -560,5 +560,8 @@ func TestForget(t *testing.T) {
 	if h.table.ClientCount() != 0 || h.table.LockCount() != 0 {
 		t.Errorf("%d clients, %d locks are left", h.table.ClientCount(), h.table.LockCount())
 	}
+	opened := h.open(7)
+	h.want(ok, forget(opened))
+	h.want(stale, acquire(opened, 1, "db", 0)) // sent before, and late
 	h.reload()
 }

@@ -251,6 +251,9 @@ func TestHalfACharacterIsRefused(t *testing.T) {
 		`"a"`: true, `"\ud83d\ude00"`: true, `"\u00e4"`: true, "\"\u00e4\"": true, `"\\ud800"`: true,
 		`"\ud800"`: false, `"\udbff"`: false, `"\udc00x"`: false, `"x\ud83d\u0041"`: false, `"\ud83d\ud83d"`: false, "\"\xff\"": false, "\"\xed\xa0\x80\"": false,
 	} {
+		if wire.WholeText([]byte(text)) != good {
+			t.Errorf("%q is a whole text: %t", text, !good)
+		}
 		for _, field := range []string{"lock", "metadata"} {
 			q := &pb.AcquireRequest{}
 			err := wire.Decode([]byte(`{"ttl":"1s","`+field+`":`+text+`}`), q)
