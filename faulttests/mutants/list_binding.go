@@ -160,16 +160,13 @@ var bindingMutants = []Mutant{
 		Dies: `bound again where the lost append may be written`,
 	},
 	{
-		Name: "forget-while-holding",
-		Rule: "a client that holds or waits is not forgotten (package locktable, decideForget)",
+		Name: "log-forgets-a-holder",
+		Rule: "no record forgets a client that holds or waits (package locktable, legal)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `	case c.held > 0 || len(c.waits) > 0:
-		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("client`, `	case c.held < 0:
-		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("client`},
 			{"shared/locktable/legal.go", `c == nil || c.held > 0 || len(c.waits) > 0 {`, `c == nil {`},
 		},
-		By:   unit("shared/locktable", "^TestForget$"),
-		Dies: `invariant 6|want INVALID_ARGUMENT`,
+		By:   unit("shared/locktable", "^TestIllegalRecordsChangeNothing$"),
+		Dies: `forgetting a (holder|waiter): got <nil>`,
 	},
 	{
 		Name: "forgotten-client-comes-back",

@@ -121,7 +121,7 @@ var frontMutants = []Mutant{
 			{"primary/api/forward.go", `maxForwarded = 256 << 20`, `maxForwarded = 4 << 20`},
 		},
 		By:   unit("primary/api", "^TestForwardPassesOnALargeAnswer$"),
-		Dies: `grants`,
+		Dies: `the answer is no JSON: unexpected end of JSON input`,
 	},
 	{
 		Name: "deaf-client-keeps-its-reset", Also: "",
@@ -223,7 +223,8 @@ var frontMutants = []Mutant{
 		return refuse(q, cluster.StatusInvalidArgument`, `	case c.held < 0:
 		return refuse(q, cluster.StatusInvalidArgument`},
 		},
-		By: unit("shared/locktable", "^TestForget$"),
+		By:   unit("shared/locktable", "^TestForget$"),
+		Dies: `record is illegal in this state: apply record \d+ \(forget_client\)`,
 	},
 	{
 		Name: "forgotten-in-doubt", Also: "",
