@@ -398,3 +398,31 @@ func TestOneReignAtATime(t *testing.T) {
 		}
 	})
 }
+
+// TestLowestLevel: a server counts while it is heard, and one that tells none has 1.
+func TestLowestLevel(t *testing.T) {
+	s := &script{ping: quiet, self: election.Status{Role: election.RolePrimary, Epoch: 3, FeatureLevel: 4}}
+	s.ping = func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+		<-ctx.Done()
+		return election.Pong{}, ctx.Err()
+	}
+	run(t, s, func(t *testing.T) {
+		check := func(what string, want uint32) {
+			t.Helper()
+			if got := s.e.LowestLevel(); got != want {
+				t.Errorf("%s: level %d, want %d", what, got, want)
+			}
+		}
+		check("nobody is heard", 4)
+		s.e.HandlePing(heard(1, 1, election.Status{FeatureLevel: 5}))
+		check("a higher one", 4)
+		s.e.HandlePing(heard(3, 1, election.Status{FeatureLevel: 3}))
+		check("a lower one", 3)
+		s.e.HandlePing(heard(1, 2, election.Status{}))
+		check("one that tells none", 1)
+		s.e.HandlePing(heard(1, 3, election.Status{FeatureLevel: 4}))
+		check("it was upgraded", 3)
+		wait(1100 * time.Millisecond)
+		check("after a silence", 4)
+	})
+}

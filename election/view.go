@@ -71,6 +71,21 @@ func (e *Elector) FreshStorageElsewhere() bool {
 	return false
 }
 
+// LowestLevel is the lowest feature level of this server's own and those that the servers told
+// whose word is not older than MajorityWindow.
+func (e *Elector) LowestLevel() uint32 {
+	now := time.Now()
+	lowest := e.status(now).FeatureLevel
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.mu.peers {
+		if w := p.latest(); !w.at.IsZero() && now.Sub(w.at) <= e.opt.Timing.MajorityWindow {
+			lowest = min(lowest, max(1, w.status.FeatureLevel))
+		}
+	}
+	return lowest
+}
+
 // Successor is the lowest live able other server, by the pings it sent: to whom
 // a primary hands over.
 func (e *Elector) Successor() (cluster.ServerID, bool) {

@@ -71,6 +71,9 @@ type Status struct {
 	// Beat is the last number that a primary wrote to its canary on the volume; 0 is
 	// none. Election only carries it.
 	Beat uint64
+	// FeatureLevel is up to which the server can apply records; 0 is said by old binaries and
+	// means 1. Election only carries it.
+	FeatureLevel uint32
 }
 
 // Ping is a heartbeat.

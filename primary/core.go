@@ -318,7 +318,7 @@ func (c *core) unseen(q *locktable.Request) bool {
 // decide turns a request into records and an answer.
 func (c *core) decide(x *call, facts locktable.FileFacts) {
 	q := x.req
-	q.Mark = c.mark
+	q.Mark, q.Level = c.mark, c.p.level.Load()
 	recs, d := c.table.Decide(q, c.p.Epoch(), facts, c.recs[:0])
 	if len(recs) > 0 && q.Token != 0 {
 		c.hearHolder(q.Lock, q.Token) // an accepted use of the token

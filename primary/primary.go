@@ -77,6 +77,8 @@ type Primary struct {
 	noSpace  atomic.Bool // the next segment cannot be made
 	// filesFailed says that a protected file could not be written, once in this reign.
 	filesFailed atomic.Bool
+	// level is that of SetLevel; 0 until it is told.
+	level atomic.Uint32
 
 	// Owned by the housekeeper: the LSN of the last checkpoint, and those of adopted
 	// ones that are damaged.
@@ -214,6 +216,10 @@ func (p *Primary) Unanswered(now time.Time) time.Duration { return p.reign.Unans
 // SetQuorum tells whether a majority hears this primary. Without it every call
 // is answered NO_QUORUM and the serving clock stands still.
 func (p *Primary) SetQuorum(ok bool) { p.quorum.Store(ok) }
+
+// SetLevel tells the lowest feature level of all servers that are reached: the primary decides
+// what every one of them can apply. Until it is told, it decides all that this binary can.
+func (p *Primary) SetLevel(level uint32) { p.level.Store(level) }
 
 // Depose ends the reign.
 func (p *Primary) Depose(cause error) { p.reign.Depose(cause) } //nolint:errcheck // Run returns it

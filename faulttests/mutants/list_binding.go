@@ -381,4 +381,119 @@ var bindingMutants = []Mutant{
 		By:   Killer{Pkg: "shared/volume", Run: "^TestRecoverCrashesAnywhere$", Flags: "-test.short"},
 		Dies: `comes twice`,
 	},
+	{
+		Name: "marks-for-old-servers",
+		Rule: "a client is opened with no mark while a server of feature level 1 follows (package locktable, level2)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `	if t.level2(q) {
+		r.Mark`, `	if q.Mark != 0 {
+		r.Mark`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `open_client was decided for level 1: LSN 2: .* has field 29`,
+	},
+	{
+		Name: "already-for-old-servers",
+		Rule: "what is so already is answered without a record while a server of feature level 1 follows (package locktable, already)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `if q.Client.Anonymous() || !t.level2(q) {`, `if q.Client.Anonymous() {`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `was decided for level 1: LSN \d+ is of kind 25`,
+	},
+	{
+		Name: "unbind-remembers-for-old-servers",
+		Rule: "an Unbind has no Remember while a server of feature level 1 follows (package locktable, level2)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `KindUnbind, t.level2(q)`, `KindUnbind, true`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `unbind was decided for level 1: LSN \d+: unbind has field 30`,
+	},
+	{
+		Name: "rotate-remembers-for-old-servers",
+		Rule: "a Rotate has no Remember while a server of feature level 1 follows (package locktable, level2)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `f.Generation+1, t.level2(q)`, `f.Generation+1, true`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `rotate was decided for level 1: LSN \d+: rotate has field 30`,
+	},
+	{
+		Name: "lost-appends-forgotten-for-old-servers",
+		Rule: "a file that was quarantined stays bound while its lost appends cannot be remembered (package locktable, decideFile)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `if !r.Remember && !f.Lost[0].none() {`, `if !r.Remember && !f.Lost[mostLost-1].none() {`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `unbind of c/\d+: got OK`,
+	},
+	{
+		Name: "oldest-loss-forgotten-for-old-servers",
+		Rule: "a rotation is refused where it would forget a quarantined generation (package locktable, decideFile)",
+		Edits: []Edit{
+			{"shared/locktable/decide_file.go", `if !r.Remember && f.Quarantined && !f.Lost[mostLost-1].none() {`, `if !r.Remember && f.Sealed && !f.Lost[mostLost-1].none() {`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `rotate of c/\d+: got OK`,
+	},
+	{
+		Name: "remembers-for-nobody",
+		Rule: "a table that remembers goes on remembering: no old server can load it (package locktable, level2)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", ` || q.Level >= 2 || !t.past.none() }`, ` || q.Level >= 2 }`},
+		},
+		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
+		Dies: `a table that older servers cannot load forgets for them`,
+	},
+	{
+		Name: "level-untold-is-own",
+		Rule: "a server that tells no feature level has 1 (package election, LowestLevel)",
+		Edits: []Edit{
+			{"election/view.go", `lowest = min(lowest, max(1, w.status.FeatureLevel))`, `if w.status.FeatureLevel != 0 {
+				lowest = min(lowest, w.status.FeatureLevel)
+			}`},
+		},
+		By:   unit("election", "TestLowestLevel"),
+		Dies: `one that tells none: level 3, want 1`,
+	},
+	{
+		Name: "level-of-the-silent",
+		Rule: "a server that is not reached keeps nobody to old forms (package election, LowestLevel)",
+		Edits: []Edit{
+			{"election/view.go", `if w := p.latest(); !w.at.IsZero() && now.Sub(w.at) <= e.opt.Timing.MajorityWindow {
+			lowest`, `if w := p.latest(); !w.at.IsZero() {
+			lowest`},
+		},
+		By:   unit("election", "TestLowestLevel"),
+		Dies: `after a silence: level 3, want 4`,
+	},
+	{
+		Name: "level-not-asked",
+		Rule: "the core loop decides for the lowest level of the servers that are reached (package primary, SetLevel)",
+		Edits: []Edit{
+			{"primary/core.go", `q.Mark, q.Level = c.mark, c.p.level.Load()`, `q.Mark, q.Level = c.mark, 0`},
+		},
+		By:   unit("faulttests/sim", "TestOlderReplicaKeepsThePrimaryToOldForms"),
+		Dies: `server 3 is older: client @\d+-`,
+	},
+	{
+		Name: "level-told-once",
+		Rule: "the primary hears of the servers' levels as they change (package node, oversee)",
+		Edits: []Edit{
+			{"cmd/holdfast/node/node.go", `		p.SetLevel(n.elector.LowestLevel()) // before it serves, too: not one record may be too new
+`, ``},
+		},
+		By:   unit("faulttests/sim", "TestOlderReplicaKeepsThePrimaryToOldForms"),
+		Dies: `server 3 is older: client @\d+-`,
+	},
+	{
+		Name: "level-not-sent",
+		Rule: "a server's feature level crosses the wire (package peergrpc)",
+		Edits: []Edit{
+			{"cmd/holdfast/node/peergrpc/convert.go", `, FeatureLevel: s.GetFeatureLevel(),`, `,`},
+		},
+		By:   unit("cmd/holdfast/node/peergrpc", "."),
+		Dies: `FeatureLevel`,
+	},
 }

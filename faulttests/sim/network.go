@@ -23,6 +23,7 @@ type Net struct {
 	nodes map[cluster.ServerID]*node.Node               // nil or absent: nobody listens
 	cut   map[route]bool                                // packets of this direction vanish
 	late  func(from, to cluster.ServerID) time.Duration // of each question, nil: all are in time
+	older map[cluster.ServerID]bool                     // they tell no feature level
 }
 
 // route is one direction between two servers.
@@ -30,7 +31,7 @@ type route struct{ from, to cluster.ServerID }
 
 // NewNet makes a network without faults.
 func NewNet(delay time.Duration) *Net {
-	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}}
+	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}, older: map[cluster.ServerID]bool{}}
 }
 
 // Listen lets others reach a node; nil takes it away, and connections are refused.
@@ -144,6 +145,23 @@ func call[T any](ctx context.Context, n *Net, from, to cluster.ServerID, handle 
 	return answer, nil
 }
 
+// Older has a server say what binaries said before they told their feature level, or not.
+func (n *Net) Older(id cluster.ServerID, older bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.older[id] = older
+}
+
+// said is what arrives of what a server says of itself.
+func (n *Net) said(from cluster.ServerID, s election.Status) election.Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.older[from] {
+		s.FeatureLevel = 0
+	}
+	return s
+}
+
 // Peers is how one server reaches the others.
 func (n *Net) Peers(self cluster.ServerID) node.Peers { return peers{n, self} }
 
@@ -153,7 +171,12 @@ type peers struct {
 }
 
 func (p peers) Ping(ctx context.Context, to cluster.ServerID, m election.Ping) (election.Pong, error) {
-	return call(ctx, p.net, p.self, to, func(x *node.Node) (election.Pong, error) { return x.HandlePing(m), nil })
+	m.Status = p.net.said(p.self, m.Status)
+	return call(ctx, p.net, p.self, to, func(x *node.Node) (election.Pong, error) {
+		pong := x.HandlePing(m)
+		pong.Status = p.net.said(to, pong.Status)
+		return pong, nil
+	})
 }
 
 func (p peers) PreVote(ctx context.Context, to cluster.ServerID, m election.Ask) (election.Vote, error) {

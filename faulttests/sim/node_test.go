@@ -148,3 +148,44 @@ func TestHigherEpochIsLookedIntoAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// A server of an older binary can apply what the primary decides as long as it is reached, from
+// the first record of a reign on; behind that, records are of the new forms.
+func TestOlderReplicaKeepsThePrimaryToOldForms(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		nonce := uint64(0)
+		opens := func(when string, at cluster.ServerID, marked bool) {
+			t.Helper()
+			nonce++
+			out, err := c.server(at).node.Do(t.Context(), &locktable.Request{Op: locktable.OpOpenClient, Nonce: nonce})
+			if _, mark := out.Client.OpenedBy(); err != nil || out.Status != cluster.StatusOK || (mark != 0) != marked {
+				t.Errorf("%s: client %s is opened (%v, %v), marked should be %v", when, out.Client, out.Status, err, marked)
+			}
+		}
+		hears := 4 * c.Timing.Heartbeat
+		opens("all are new", 1, true)
+		c.Net.Older(3, true)
+		time.Sleep(hears)
+		opens("server 3 is older", 1, false)
+		if to, err := c.server(1).node.Handover(t.Context(), 0); err != nil || to != 2 {
+			t.Fatalf("handed over to server %d: %v", to, err)
+		}
+		poll(func() bool { return c.server(2).node.Role() == election.RolePrimary })
+		opens("first in a reign", 2, false)
+		c.Kill(3)
+		time.Sleep(c.Timing.MajorityWindow + hears)
+		opens("it is gone", 2, true)
+		if err := c.Start(3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		opens("it is back, and as old", 2, false)
+		c.Kill(3)
+		c.Net.Older(3, false)
+		if err := c.Start(3); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		opens("it is upgraded", 2, true)
+	})
+}

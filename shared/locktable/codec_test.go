@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -76,6 +77,28 @@ func TestCodecRoundTrip(t *testing.T) {
 			t.Errorf("no sample of kind %v", k)
 		}
 	}
+}
+
+// level1 says why a binary of feature level 1 cannot decode a record: it knows fields up to 28
+// and skips those from 64 on, and kinds up to 24.
+func level1(r *record) error {
+	for b := r.AppendHeader(nil); len(b) > 0; {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if b = b[n:]; num > 28 && num < 64 {
+			return fmt.Errorf("LSN %d: %v has field %d", r.LSN, r.Kind, num)
+		}
+		if kind, _ := protowire.ConsumeVarint(b); num == 3 && kind > 24 {
+			return fmt.Errorf("LSN %d is of kind %d", r.LSN, kind)
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+	}
+	return nil
 }
 
 // The format is for ever: these bytes must decode to this record in all versions.

@@ -231,6 +231,11 @@ func (t *Table) decideBreak(q *Request, d *draft, r Record) Decision {
 	return t.decideEnd(d, r)
 }
 
+// level2 says whether records may be such as binaries of feature level 1 cannot apply: with a
+// Mark, with Remember, or of KindAlready. Where the table remembers something those cannot
+// load it any more, so nothing is left out for them.
+func (t *Table) level2(q *Request) bool { return q.Level == 0 || q.Level >= 2 || !t.past.none() }
+
 func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 	if q.Nonce == 0 {
 		return refuse(q, cluster.StatusInvalidArgument, "nonce is 0: choose a random one")
@@ -238,7 +243,11 @@ func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 	if c := t.nonces.get(q.Nonce); c != nil {
 		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
 	}
-	return decided(d.add(Record{Kind: KindOpenClient, Nonce: q.Nonce, Mark: q.Mark}))
+	r := Record{Kind: KindOpenClient, Nonce: q.Nonce}
+	if t.level2(q) {
+		r.Mark = q.Mark
+	}
+	return decided(d.add(r))
 }
 
 func (t *Table) decideForget(q *Request, d *draft) Decision {

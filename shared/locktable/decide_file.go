@@ -55,7 +55,11 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 			return refuse(q, cluster.StatusInvalidArgument,
 				fmt.Sprintf("file %q was quarantined once, and so were %d files that are not bound any more, the most that are remembered: leave it bound", q.File, MaxLostFiles))
 		}
-		r.Kind, r.Remember = KindUnbind, true
+		r.Kind, r.Remember = KindUnbind, t.level2(q)
+		if !r.Remember && !f.Lost[0].none() { // its lost appends would be forgotten
+			return refuse(q, cluster.StatusInvalidArgument,
+				fmt.Sprintf("file %q was quarantined once, and a server of an older version would forget it: leave it bound until every server is upgraded", q.File))
+		}
 		return decided(d.add(r))
 	case OpSeal:
 		return t.decideSeal(q, d, r, f)
@@ -66,7 +70,11 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 	if facts.Size != 0 {
 		return refuse(q, cluster.StatusStorageUnavailable, fmt.Sprintf("the new inode of file %q has %d bytes; try again", q.File, facts.Size))
 	}
-	r.Kind, r.Inode, r.Generation, r.Remember = KindRotate, facts.Inode, f.Generation+1, true
+	r.Kind, r.Inode, r.Generation, r.Remember = KindRotate, facts.Inode, f.Generation+1, t.level2(q)
+	if !r.Remember && f.Quarantined && !f.Lost[mostLost-1].none() { // the oldest of them would be forgotten
+		return refuse(q, cluster.StatusFileQuarantined,
+			fmt.Sprintf("file %q: %s; it was quarantined %d times before, and a server of an older version would forget the first: upgrade every server, then rotate it", q.File, f.Reason, mostLost))
+	}
 	return decided(d.add(r))
 }
 
@@ -121,7 +129,7 @@ func (t *Table) decideSeal(q *Request, d *draft, r Record, f *file) Decision {
 	case f.Quarantined:
 		return refuse(q, cluster.StatusFileQuarantined, fmt.Sprintf("file %q: %s; rotate it to go on", q.File, f.Reason))
 	case f.Sealed:
-		return already(q, d, r, f)
+		return t.already(q, d, r, f)
 	}
 	r.Kind, r.Generation, r.Offset = KindSeal, f.Generation, f.End
 	return decided(d.add(r))
@@ -129,10 +137,10 @@ func (t *Table) decideSeal(q *Request, d *draft, r Record, f *file) Decision {
 
 // already answers that what was asked for is so by now. It changes nothing, but the request
 // was executed: behind an Unbind or a Rotate, a late duplicate of it must do nothing. Of an
-// anonymous client nothing is kept, so there is nothing to log.
-func already(q *Request, d *draft, r Record, f *file) Decision {
+// anonymous client nothing is kept, so there is nothing to log; and level 1 has no such record.
+func (t *Table) already(q *Request, d *draft, r Record, f *file) Decision {
 	r.Kind, r.Generation, r.Offset = KindAlready, f.Generation, f.End
-	if q.Client.Anonymous() {
+	if q.Client.Anonymous() || !t.level2(q) {
 		dec := decided(&r)
 		dec.Outcome.LSN = f.LastLSN
 		return dec
@@ -142,7 +150,7 @@ func already(q *Request, d *draft, r Record, f *file) Decision {
 
 func (t *Table) decideBind(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
 	if f != nil {
-		return already(q, d, r, f)
+		return t.already(q, d, r, f)
 	}
 	if dec, ok := t.mayBind(q, facts); !ok {
 		return dec

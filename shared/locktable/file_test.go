@@ -634,3 +634,95 @@ func TestWhatWasAnsweredOKDoesNothingLater(t *testing.T) {
 	}
 	h.reload()
 }
+
+// older has every request decided for servers of feature level 1, and requires records that they
+// can apply.
+type older struct{ *lostStory }
+
+func (x older) do(want cluster.Status, q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+	x.tb.Helper()
+	x.next++
+	q.ID, q.Level = x.next, 1
+	if q.Op == locktable.OpOpenClient {
+		q.ID = 0
+	}
+	from := len(x.log)
+	out := x.wantFacts(want, q, facts)
+	for i := range x.log[from:] {
+		if err := level1(&x.log[from+i]); err != nil {
+			x.tb.Errorf("%v was decided for level 1: %v", q.Op, err)
+		}
+	}
+	return out
+}
+
+func (x older) file(op locktable.Op) locktable.Request { return fileOp(op, 0, "db", x.token, "log") }
+
+func (x older) rotate(want cluster.Status) {
+	x.tb.Helper()
+	x.inode++
+	x.do(want, x.file(locktable.OpRotate), locktable.FileFacts{Inode: x.inode, Generation: x.lostStory.file().Generation + 1})
+}
+
+// TestDecidedForOlderServers: while a server of feature level 1 follows, records are such as it can
+// apply, and what would need others is refused or leaves no receipt.
+func TestDecidedForOlderServers(t *testing.T) {
+	x := older{newLostStory(t)}
+	open := locktable.Request{Op: locktable.OpOpenClient, Nonce: 7, Mark: 9}
+	if id := x.do(ok, open, locktable.FileFacts{}).Client; id != "@2" {
+		t.Errorf("opened %s", id)
+	}
+	unlogged := func(q locktable.Request) {
+		t.Helper()
+		lsn := x.table.LSN()
+		if out := x.do(ok, q, locktable.FileFacts{}); x.table.LSN() != lsn || out.Generation != 1 || out.Offset != 1 || out.Message == "" {
+			t.Errorf("%v of what is so already: %+v", q.Op, out)
+		}
+	}
+	write := func() {
+		t.Helper()
+		x.inode++
+		x.do(ok, x.one(0), locktable.FileFacts{Inode: x.inode})
+	}
+	write()
+	unlogged(x.file(locktable.OpBind))
+	x.do(ok, x.file(locktable.OpUnbind), locktable.FileFacts{})
+	write()
+	x.do(ok, x.file(locktable.OpSeal), locktable.FileFacts{})
+	unlogged(x.file(locktable.OpSeal))
+	x.rotate(ok)
+	for range 4 {
+		write()
+		x.quarantine()
+		x.do(cluster.StatusFileQuarantined, x.file(locktable.OpUnbind), locktable.FileFacts{})
+		x.rotate(ok)
+		x.do(invalid, x.file(locktable.OpUnbind), locktable.FileFacts{}) // what may be lost would be forgotten
+	}
+	x.quarantine()
+	x.rotate(cluster.StatusFileQuarantined) // and here the oldest of it
+	for e := range x.table.Export() {
+		if e.Past != nil {
+			t.Errorf("older servers cannot load %+v", *e.Past)
+		}
+	}
+	x.reload()
+
+	q := locktable.Request{Op: locktable.OpOpenClient, Nonce: 8, Mark: 9, Level: 2}
+	if _, marked := x.want(ok, q).Client.OpenedBy(); marked != 9 || level1(&x.log[len(x.log)-1]) == nil {
+		t.Errorf("opened for level 2: mark %v, %+v", marked, x.log[len(x.log)-1])
+	}
+	x.lostStory.rotate()
+	if last := &x.log[len(x.log)-1]; !last.Remember || level1(last) == nil {
+		t.Errorf("rotated for level 2: %+v", *last)
+	}
+	x.lostStory.append()
+	x.lostStory.rotate() // now the table remembers
+	x.next++
+	unbind := fileOp(locktable.OpUnbind, x.next, "db", x.token, "log")
+	unbind.Level = 1
+	x.want(ok, unbind)
+	if last := x.log[len(x.log)-1]; !last.Remember {
+		t.Errorf("a table that older servers cannot load forgets for them: %+v", last)
+	}
+	x.reload()
+}

@@ -95,6 +95,7 @@ type Request struct {
 	Grace  time.Duration // of OpBreak
 	Nonce  uint64
 	Mark   cluster.Mark // of OpOpenClient; the primary says it, and not who asks
+	Level  uint32       // the feature level that its records may need, 0 = this binary's; the primary says it
 
 	Metadata  string // of OpAcquire and OpMetadata
 	MaxHold   time.Duration

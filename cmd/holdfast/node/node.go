@@ -312,6 +312,7 @@ func (n *Node) reign(ctx context.Context) error {
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
 		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History,
 	})
+	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -321,7 +322,7 @@ func (n *Node) reign(ctx context.Context) error {
 	return err
 }
 
-// oversee tells the primary of its quorum, ends it where it should end, and
+// oversee tells the primary of its quorum and of what others can apply, ends it where it should end, and
 // gives the process up when a goroutine of the reign does not come back.
 func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 	t := time.NewTicker(n.opt.Timing.Heartbeat)
@@ -342,6 +343,7 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 		if n.elector.Majority() {
 			heard = now
 		}
+		p.SetLevel(n.elector.LowestLevel()) // before it serves, too: not one record may be too new
 		switch p.State() {
 		case primary.StateServing:
 			n.setRole(election.RolePrimary, p)
@@ -514,7 +516,7 @@ func (n *Node) storageAge(now time.Time) time.Duration {
 func (n *Node) selfLocked(now time.Time) election.Status {
 	s := election.Status{
 		Role: n.mu.role, Epoch: n.highestLocked(), LSN: n.replica.LSN(),
-		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed),
+		Able: n.mu.prepared != nil, Storage: now.Sub(n.mu.probed), FeatureLevel: volume.FeatureLevel,
 	}
 	p := n.mu.primary
 	if p != nil {

@@ -40,7 +40,10 @@ type PeerStatus struct {
 	ProgressNs int64 `protobuf:"varint,5,opt,name=progress_ns,json=progressNs,proto3" json:"progress_ns,omitempty"`
 	StorageNs  int64 `protobuf:"varint,6,opt,name=storage_ns,json=storageNs,proto3" json:"storage_ns,omitempty"`
 	// The last number that a primary wrote to its canary on the volume; 0 = none.
-	Beat          uint64 `protobuf:"varint,7,opt,name=beat,proto3" json:"beat,omitempty"`
+	Beat uint64 `protobuf:"varint,7,opt,name=beat,proto3" json:"beat,omitempty"`
+	// Up to which feature level it can apply records (volume.FeatureLevel); 0 is that of a
+	// binary which did not tell it yet, and means 1.
+	FeatureLevel  uint32 `protobuf:"varint,8,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,6 +123,13 @@ func (x *PeerStatus) GetStorageNs() int64 {
 func (x *PeerStatus) GetBeat() uint64 {
 	if x != nil {
 		return x.Beat
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
 	}
 	return 0
 }
@@ -874,7 +884,7 @@ var File_shared_wire_peer_proto protoreflect.FileDescriptor
 
 const file_shared_wire_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\xc3\x01\n" +
+	"\x16shared/wire/peer.proto\x12\vholdfast.v1\x1a\x1ashared/wire/holdfast.proto\"\xe8\x01\n" +
 	"\n" +
 	"PeerStatus\x12%\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -885,7 +895,8 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"progressNs\x12\x1d\n" +
 	"\n" +
 	"storage_ns\x18\x06 \x01(\x03R\tstorageNs\x12\x12\n" +
-	"\x04beat\x18\a \x01(\x04R\x04beat\"\x92\x01\n" +
+	"\x04beat\x18\a \x01(\x04R\x04beat\x12#\n" +
+	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\"\x92\x01\n" +
 	"\x04Ping\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +
