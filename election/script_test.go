@@ -401,7 +401,7 @@ func TestOneReignAtATime(t *testing.T) {
 
 // TestLowestLevel: a server counts while it is heard, and one that tells none has 1.
 func TestLowestLevel(t *testing.T) {
-	s := &script{ping: quiet, self: election.Status{Role: election.RolePrimary, Epoch: 3, FeatureLevel: 4}}
+	s := &script{self: election.Status{Role: election.RolePrimary, Epoch: 3, FeatureLevel: 4}}
 	s.ping = func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
 		<-ctx.Done()
 		return election.Pong{}, ctx.Err()

@@ -8,7 +8,7 @@ var bindingMutants = []Mutant{
 		Name: "already-leaves-no-receipt",
 		Rule: "what was answered OK was executed: a late duplicate of a Bind or Seal that found its file so already does nothing (package locktable, KindAlready)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `	if q.Client.Anonymous() {
+			{"shared/locktable/decide_file.go", `	if q.Client.Anonymous() || !t.level2(q) {
 		dec := decided(&r)`, `	if q.Client != "" {
 		dec := decided(&r)`},
 		},
@@ -493,7 +493,27 @@ var bindingMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/node/peergrpc/convert.go", `, FeatureLevel: s.GetFeatureLevel(),`, `,`},
 		},
-		By:   unit("cmd/holdfast/node/peergrpc", "."),
-		Dies: `FeatureLevel`,
+		By:   unit("cmd/holdfast/node/peergrpc", "TestNothingIsLostOnTheWay"),
+		Dies: `ping \d: got .*FeatureLevel:0`,
+	},
+	{
+		Name: "segments-of-level-1",
+		Rule: "a segment of the log tells the feature level of the binary that wrote it (package volume, FeatureLevel)",
+		Edits: []Edit{
+			{"shared/volume/volume.go", `		FeatureLevel: FeatureLevel,
+		SegmentSize:`, `		FeatureLevel: 1,
+		SegmentSize:`},
+		},
+		By:   unit("shared/volume", "TestNobodyReignsOnWhatANewerBinaryWrote"),
+		Dies: `has feature level 1`,
+	},
+	{
+		Name: "newer-segments-are-read",
+		Rule: "a binary does not take over a log that one of a higher feature level wrote (package wal, acceptHeader)",
+		Edits: []Edit{
+			{"wal/scan.go", `	case h.FeatureLevel > s.opt.FeatureLevel:`, `	case h.FeatureLevel > s.opt.FeatureLevel+1:`},
+		},
+		By:   unit("shared/volume", "TestNobodyReignsOnWhatANewerBinaryWrote"),
+		Dies: `took over what a newer binary wrote`,
 	},
 }

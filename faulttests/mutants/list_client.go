@@ -210,7 +210,8 @@ var clientMutants = []Mutant{
 		Name: "clients-of-all-clusters", Also: "",
 		Rule: "the ID of an opened client is known to the cluster that opened it, and to no other (package cluster, ClientID)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `Nonce: q.Nonce, Mark: q.Mark}`, `Nonce: q.Nonce}`},
+			{"shared/locktable/decide.go", `		r.Mark = q.Mark
+`, ``},
 		},
 		By:   unit("clientlib/election", "TestAnotherClusterKnowsNoOpenedClient"),
 		Dies: "clients of two volumes are both @2|its keep-alive",

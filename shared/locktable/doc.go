@@ -106,6 +106,15 @@
 // All of it is bounded: see past. Records of older binaries remember nothing of this and are
 // applied as they always were (Record.Remember).
 //
+// # Feature levels
+//
+// A table may be driven by a newer binary than its replicas run. Request.Level says up to which
+// feature level records may go: binaries of level 1 know neither Mark nor Remember nor KindAlready.
+// For them an opened client's ID tells no cluster, what is so already is answered without a
+// receipt, and an Unbind or Rotate remembers nothing, or is refused where it would forget appends
+// that may be lost. A table that remembers something cannot be loaded by them, so behind that
+// their level counts no more.
+//
 // # Export
 //
 // A checkpoint is the state at one LSN, and takes seconds while the table goes on

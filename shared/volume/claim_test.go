@@ -5,6 +5,7 @@ package volume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 func TestClaimWhoseRenameReportsAFailure(t *testing.T) {
@@ -292,4 +294,34 @@ func TestSecondProcessWithTheSameIDIsRefused(t *testing.T) {
 		t.Errorf("after the first one died: %v", err)
 	}
 	usable(t, d, locktable.New().Hash())
+}
+
+// TestNobodyReignsOnWhatANewerBinaryWrote: a log tells the feature level of who wrote it, and a binary
+// with a lower one does not take it over, and says why.
+func TestNobodyReignsOnWhatANewerBinaryWrote(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(3)
+		x.kill()
+		for name, content := range d.Files("epochs/0000000001/wal-") {
+			h, err := wal.DecodeSegmentHeader(content[:wal.BlockSize])
+			if errors.Is(err, wal.ErrZero) {
+				continue // made ahead
+			}
+			if err != nil || h.FeatureLevel != volume.FeatureLevel {
+				t.Fatalf("%s has feature level %d, %v", name, h.FeatureLevel, err)
+			}
+			h.FeatureLevel++
+			if err := d.Write(name, 0, wal.AppendSegmentHeader(nil, h)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := start(t, d, 2)
+		_, err := s.takeOver(s.claim(), nil)
+		said := fmt.Sprintf("feature level %d, this binary knows %d: written by a newer version", volume.FeatureLevel+1, volume.FeatureLevel)
+		if !errors.Is(err, wal.ErrFeatureLevel) || !strings.Contains(err.Error(), said) {
+			t.Errorf("it took over what a newer binary wrote: %v", err)
+		}
+	})
 }

@@ -22,8 +22,9 @@ import (
 // format is refused; so is one whose CLUSTER asks for a higher feature level, and
 // so are segments of the log that a binary with a higher one wrote.
 //
-// Level 2 has records that answer what was so already, and records that remember
-// what an ended binding used (package locktable).
+// Level 2 has clients with the mark of their cluster, records that answer what was so already,
+// and records that remember what an ended binding used (package locktable). Servers tell
+// their level to each other, and a primary decides for the lowest of those that it reaches.
 const (
 	Format       = 1
 	FeatureLevel = 2
