@@ -717,10 +717,12 @@ func TestDecidedForOlderServers(t *testing.T) {
 	}
 	x.lostStory.append()
 	x.lostStory.rotate() // now the table remembers
+	x.append()
 	x.next++
-	unbind := fileOp(locktable.OpUnbind, x.next, "db", x.token, "log")
-	unbind.Level = 1
-	x.want(ok, unbind)
+	rotate := fileOp(locktable.OpRotate, x.next, "db", x.token, "log")
+	rotate.Level = 1
+	x.inode++
+	x.wantFacts(ok, rotate, locktable.FileFacts{Inode: x.inode, Generation: x.lostStory.file().Generation + 1})
 	if last := x.log[len(x.log)-1]; !last.Remember {
 		t.Errorf("a table that older servers cannot load forgets for them: %+v", last)
 	}
