@@ -64,7 +64,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	refused := func(i int) {
 		t.Helper()
 		c := dial(i)
-		defer c.Close() //nolint:errcheck // it is closed
+		defer c.Close()                                     //nolint:errcheck // it is closed
 		c.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // Read would say so
 		if _, err := c.Read(make([]byte, 1)); err == nil || err != io.EOF && !strings.Contains(err.Error(), "reset") {
 			t.Fatalf("a connection too many: %v", err)
