@@ -107,7 +107,7 @@ func (e *Elector) Peers() []PeerStatus {
 	defer e.mu.Unlock()
 	all := make([]PeerStatus, 0, len(e.mu.peers))
 	for _, p := range e.mu.peers {
-		s := PeerStatus{ID: p.id, Heard: -1, Reachable: p.reached(now, e.opt.Timing.MajorityWindow), Conflict: p.conflicted(now)}
+		s := PeerStatus{ID: p.id, Heard: -1, Reachable: p.reached(now, e.opt.Timing.MajorityWindow), Conflict: p.conflicted(now), Answered: p.answer.status}
 		if w := p.latest(); !w.at.IsZero() {
 			s.Heard, s.Status = now.Sub(w.at), w.status
 		}

@@ -161,6 +161,8 @@ type PeerStatus struct {
 	// Heard is the age of its last word, negative when there was none.
 	Heard  time.Duration
 	Status Status
+	// Answered is what it said last in answer to a ping, at its own address.
+	Answered Status
 	// Conflict says that two processes use this ID.
 	Conflict bool
 }

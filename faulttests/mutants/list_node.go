@@ -378,4 +378,12 @@ var nodeMutants = []Mutant{
 		By:   unit("cmd/holdfast/node/peergrpc", "TestStrangersAreRefused"),
 		Dies: "a stranger is told the cluster's ID",
 	},
+	{
+		Name: "beat-by-ping", Also: "",
+		Rule: "what reads past the caches must show is what the primary answers at its own address (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/canary.go",
+			"		s := p.Answered\n", "		s := p.Status\n"}},
+		By:   unit(simulation, "TestBeatFromElsewhereIsNoneOfThePrimary"),
+		Dies: "READS PAST THE CACHES SHOWED OLD DATA",
+	},
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -65,5 +66,23 @@ func TestServerOnACopyNeitherFollowsNorVotes(t *testing.T) {
 			t.Errorf("server 3 has the volume, and warns of %q", s.Warnings)
 		}
 		c.one(t, "with the vote of a server that has the volume")
+	})
+}
+
+// What somebody sends in a server's name, from elsewhere, makes nobody think that it has a copy.
+func TestBeatFromElsewhereIsNoneOfThePrimary(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.Net.Cut(2, 3) // nor does the server itself say anything for a while
+		for seq := range uint64(10) {
+			c.server(3).node.HandlePing(election.Ping{
+				From: 2, Nonce: 4711, Seq: seq + 1, Status: election.Status{Role: election.RolePrimary, Epoch: 99, Beat: 1 << 62},
+			})
+			time.Sleep(c.Timing.Heartbeat)
+		}
+		c.Net.Heal()
+		time.Sleep(20 * time.Second)
+		if s := c.tells(3); !s.Able || len(s.Warnings) > 0 {
+			t.Errorf("server 3: able %v, it warns of %q", s.Able, s.Warnings)
+		}
 	})
 }

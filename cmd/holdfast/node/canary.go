@@ -91,10 +91,11 @@ func (n *Node) lookAtCanary() {
 	}
 }
 
-// toldBeat is what the primary told last.
+// toldBeat is what the primary told last, in answer to a question at its own address: anybody
+// can send a ping in its name, and a server on a copy elsewhere does.
 func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64, now time.Time) {
 	for _, p := range n.elector.Peers() {
-		s := p.Status
+		s := p.Answered
 		if p.Reachable && !p.Conflict && s.Role == election.RolePrimary && s.Beat > 0 && s.Epoch >= epoch {
 			id, beat, epoch = p.ID, s.Beat, s.Epoch
 		}
