@@ -85,7 +85,7 @@ var frontMutants = []Mutant{
 			{"primary/api/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
 		},
 		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
-		Dies: `at once`,
+		Dies: `10000 at once`,
 	},
 	{
 		Name: "message-without-bound", Also: "",
@@ -94,7 +94,7 @@ var frontMutants = []Mutant{
 			{"primary/api/session.go", `if err == nil && n > maxInFlight {`, `if err == nil && n > maxInFlight && false {`},
 		},
 		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
-		Dies: `answers`,
+		Dies: `131072 operations: \d+ answers, <nil>`,
 	},
 	{
 		Name: "all-answers-in-one-message", Also: "",
@@ -131,7 +131,8 @@ var frontMutants = []Mutant{
 		return errDeaf
 `, ``},
 		},
-		By: unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
+		By:   unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
+		Dies: `told STATUS_OK, <nil>`,
 	},
 	{
 		Name: "settled-watch-collects-on", Also: "",
@@ -243,7 +244,7 @@ var frontMutants = []Mutant{
 			next()`, `		case <-tick.C:`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestAFrozenServerIsNotAsked$"),
-		Dies: `after`,
+		Dies: `first: .*, <nil> after 1\.`,
 	},
 	{
 		Name: "named-primary-believed-blindly", Also: "",
@@ -262,7 +263,7 @@ var frontMutants = []Mutant{
 			{"shared/history/record.go", `r.Client == g.Client, r.Client.OneShot():`, `r.Client == g.Client:`},
 		},
 		By:   unit("shared/history", "^TestWhoLetGo$"),
-		Dies: `want`,
+		Dies: `got  a 1 released_by_other c2, a 3 released_by_other ~x`,
 	},
 	{
 		Name: "nobody-named-in-the-history", Also: "",
@@ -271,7 +272,7 @@ var frontMutants = []Mutant{
 			{"shared/history/record.go", `e.Actor = who(t, r.Client)`, `e.Actor = string(r.Client)`},
 		},
 		By:   unit("shared/history", "^TestWhoLetGo$"),
-		Dies: `want`,
+		Dies: `got  .*, a 8 released_by_other c3\n`,
 	},
 	{
 		Name: "released-from-the-main-seat", Also: "",
@@ -298,7 +299,8 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/serve/datadir.go", `	if named == NoDataDir {`, `	if named == NoDataDir || named == "" {`},
 		},
-		By: unit("cmd/holdfast/serve", "^TestDataDir$"),
+		By:   unit("cmd/holdfast/serve", "^TestDataDir$"),
+		Dies: `the default: "", <nil>`,
 	},
 	{
 		Name: "volume-within-a-volume", Also: "",
@@ -307,7 +309,7 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/cli/volume.go", `	if err := notInside(dir); err != nil {`, `	if err := notInside(dir); err != nil && dir == "" {`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestInitInsideAVolume$"),
-		Dies: `got`,
+		Dies: `got \{code:0 `,
 	},
 	{
 		Name: "escapes-printed-raw", Also: "",
@@ -334,7 +336,7 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/cli/output.go", `visible(err.Error())`, `err.Error()`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestTextOfOthersIsHarmless$"),
-		Dies: `errors`,
+		Dies: `errors: a character that is none of text`,
 	},
 	{
 		Name: "half-a-surrogate", Also: "",
@@ -343,7 +345,7 @@ var frontMutants = []Mutant{
 			{"shared/wire/decode.go", `} else if !WholeText(raw) {`, `} else if false {`},
 		},
 		By:   unit("shared/wire", "^TestHalfACharacterIsRefused$"),
-		Dies: `<nil>`,
+		Dies: `"\\udbff": <nil>`,
 	},
 	{
 		Name: "bytes-that-are-no-utf8", Also: "",
@@ -364,7 +366,8 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/options.go", `		if err := checkEndpoint(e); err != nil {`, `		if err := checkEndpoint(e); err != nil && e == "" {`},
 		},
-		By: unit("clientlib", "^TestNewRefusesWhatIsNoAddress$"),
+		By:   unit("clientlib", "^TestNewRefusesWhatIsNoAddress$"),
+		Dies: `"localhost": <nil>`,
 	},
 	{
 		Name: "alive-though-gone", Also: "",
@@ -382,7 +385,7 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/cli/cli.go", `		if wantsJSON(args) { //`, `		if len(args) == 0 { //`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestUsageErrorsInJSON$"),
-		Dies: `got`,
+		Dies: `-o json: got \{code:2 out: `,
 	},
 	{
 		Name: "json-behind-the-dashes", Also: "",
@@ -393,7 +396,7 @@ var frontMutants = []Mutant{
 `, ``},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestUsageErrorsInJSON$"),
-		Dies: `got`,
+		Dies: `-- -o json: got \{code:2 out:\{`,
 	},
 	{
 		Name: "down-is-degraded", Also: "",
@@ -411,7 +414,7 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/cli/health.go", `} else if len(h.Reasons) == 0 {`, `} else if len(h.Reasons) < 2 {`},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestHealth$"),
-		Dies: `code 0`,
+		Dies: `a dead replica: code 0`,
 	},
 	{
 		Name: "warnings-need-no-care", Also: "",
@@ -441,7 +444,7 @@ var frontMutants = []Mutant{
 			{"primary/core.go", `d.Outcome.Message = c.heldUntil(q.Lock, h.Token)`, `_ = c.heldUntil(q.Lock, h.Token)`},
 		},
 		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
-		Dies: `held`,
+		Dies: `held: \{Status:HELD `,
 	},
 	{
 		Name: "taker-remembered", Also: "",
@@ -464,7 +467,7 @@ var frontMutants = []Mutant{
 `},
 		},
 		By:   unit("cmd/holdfast/cli", "^TestOneShotsAreForgotten$"),
-		Dies: `me`,
+		Dies: `asked \["me"\], forgotten \["me"`,
 	},
 	{
 		Name: "clients-take-all-descriptors", Also: "",
@@ -500,7 +503,7 @@ var frontMutants = []Mutant{
 			{"cmd/holdfast/remote/remote.go", `v.unknown, v.pause = e.Status == cluster.StatusUnknown, e.RetryAfter`, `v.unknown = e.Status == cluster.StatusUnknown`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestAdvisedPauseIsKept$"),
-		Dies: `after`,
+		Dies: `<nil> after \d`,
 	},
 	{
 		Name: "wait-stays-with-the-deposed", Also: "",
