@@ -207,9 +207,19 @@ var wayMutants = []Mutant{
 		Name: "ws-half-a-character", Also: "",
 		Rule: "what is appended is what was sent: text that stands for no bytes is refused (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `		if !wire.WholeText(f.raw) {`, `		if !wire.WholeText(f.raw[:2]) {`},
+			{"primary/api/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
+			{"primary/api/ws/message.go", `&& !wire.WholeText(f.raw):`, `&& !wire.WholeText(f.raw[:2]):`},
 		},
 		By: unit("primary/api/ws", "^TestAppendings$"),
+	},
+	{
+		Name: "ws-half-a-name", Also: "",
+		Rule: "two names that are no text do not become one (package ws, field.text)",
+		Edits: []Edit{
+			{"primary/api/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
+		},
+		By:   unit("primary/api/ws", "^TestMessages$"),
+		Dies: `holds half a character`,
 	},
 	{
 		Name: "replica-tells-no-loss", Also: "",

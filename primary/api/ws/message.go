@@ -110,6 +110,9 @@ func (f *field) text(into *string) error {
 	if json.Unmarshal(f.raw, &s) != nil || s == nil {
 		return wire.Invalid(fmt.Sprintf("field %q: use a string", f.name))
 	}
+	if !wire.WholeText(f.raw) {
+		return wire.Invalid(fmt.Sprintf("field %q holds half a character: use UTF-8, and both halves of a pair of surrogates", f.name))
+	}
 	*into = *s
 	return nil
 }
@@ -163,6 +166,8 @@ func (m *message) appending() (url.Values, []byte, error) {
 	for _, f := range m.fields {
 		var s string
 		switch c := f.raw[0]; {
+		case c == '"' && f.name == "data" && !wire.WholeText(f.raw):
+			return nil, nil, wire.Invalid(fmt.Sprintf(`field %q holds half a character: use "data_base64" for what is no text`, f.name))
 		case c == '"':
 			if err := f.text(&s); err != nil {
 				return nil, nil, err
@@ -181,9 +186,6 @@ func (m *message) appending() (url.Values, []byte, error) {
 		}
 		if f.raw[0] != '"' || data != nil {
 			return nil, nil, wire.Invalid(`give one of "data" and "data_base64", a string`)
-		}
-		if !wire.WholeText(f.raw) {
-			return nil, nil, wire.Invalid(fmt.Sprintf(`field %q holds half a character: use "data_base64" for what is no text`, f.name))
 		}
 		data = []byte(s)
 		if f.name == "data_base64" {

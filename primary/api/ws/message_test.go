@@ -27,6 +27,7 @@ func TestMessages(t *testing.T) {
 		{`{"id":1,"op":""}`, "1", "", `"op" is missing`},
 		{`{"id":1,"op":7}`, "1", "", `"op": use a string`},
 		{`{"id":1,"op":null}`, "1", "", `"op": use a string`},
+		{`{"id":1,"op":"\ud800"}`, "1", "", `"op" holds half a character`},
 		{`{"id":null,"op":"x"}`, "", "", "an id is a number or a string"},
 		{`{"id":{},"op":"x"}`, "", "", "an id is a number or a string"},
 		{`{"id":true,"op":"x"}`, "", "", "an id is a number or a string"},
