@@ -34,6 +34,7 @@ type world struct {
 	stop context.CancelFunc
 	done chan struct{}
 
+	mu      sync.Mutex // guards clients while they come
 	clients []*process
 }
 
@@ -156,6 +157,8 @@ func (w *world) process(o clientlib.Options) *process {
 		panic(err)
 	}
 	p.c = c
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.clients = append(w.clients, p)
 	return p
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +28,8 @@ type server struct {
 	pb.UnimplementedLockServiceServer
 	addr  string
 	reply func(n int) (*pb.Answer, error)
-	seen  []uint64 // the request IDs
+	mu    sync.Mutex // guards seen
+	seen  []uint64   // the request IDs
 
 	role      pb.Role
 	names     string // the address of whom it takes for the primary
@@ -47,8 +50,18 @@ func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb
 }
 
 func (s *server) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
+	s.mu.Lock()
 	s.seen = append(s.seen, q.GetRequestId())
-	return s.reply(len(s.seen))
+	n := len(s.seen)
+	s.mu.Unlock()
+	return s.reply(n)
+}
+
+// asked is how many requests came, of which some may still be under way.
+func (s *server) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.seen)
 }
 
 func start(t *testing.T, reply func(n int) (*pb.Answer, error)) *server {
@@ -308,11 +321,12 @@ func TestAdvisedPauseIsKept(t *testing.T) {
 // A wait goes on elsewhere when the server that it waits at reigns no more.
 func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
 	next := start(t, func(int) (*pb.Answer, error) { return done(), nil })
-	end, looks := make(chan struct{}), 0
+	end := make(chan struct{})
+	var looks atomic.Int64
 	t.Cleanup(func() { close(end) })
 	left := start(t, func(int) (*pb.Answer, error) { <-end; return nil, status.Error(codes.Unavailable, "it ended") })
 	left.looked = func() pb.Role {
-		if looks++; looks == 1 {
+		if looks.Add(1) == 1 {
 			return pb.Role_ROLE_PRIMARY
 		}
 		return pb.Role_ROLE_REPLICA
@@ -326,9 +340,9 @@ func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if r, err := remote.Wait(ctx, c, release); err != nil || r.GetToken() != 9 || time.Since(began) > 10*time.Second {
-		t.Errorf("%v, %v after %v: it was asked %d times", r, err, time.Since(began), len(left.seen))
+		t.Errorf("%v, %v after %v: it was asked %d times", r, err, time.Since(began), left.asked())
 	}
-	if len(left.seen) != 1 {
-		t.Errorf("the one that reigns no more was asked %d times", len(left.seen))
+	if n := left.asked(); n != 1 {
+		t.Errorf("the one that reigns no more was asked %d times", n)
 	}
 }
