@@ -189,10 +189,10 @@ func TestViewsThatCannotBeWrittenAreTriedAgain(t *testing.T) {
 				d := newDisk(t)
 				x := serve(t, d, 1, primary.Options{})
 				defer x.end() //nolint:errcheck // it is stopped
-				tries := 0
+				var tries atomic.Int64
 				x.host.SetHook(func(c volumetest.Call) volumetest.Action {
 					if c.Op == volumetest.OpReplaceCreate {
-						tries++
+						tries.Add(1)
 						return volumetest.FailBefore(err)
 					}
 					return volumetest.Proceed()
@@ -200,8 +200,8 @@ func TestViewsThatCannotBeWrittenAreTriedAgain(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				g := x.ok(acquire("c1", 1, "l", 0))
 				time.Sleep(time.Minute)
-				if tries < 5 || tries > 30 {
-					t.Errorf("%d tries in 11 minutes", tries)
+				if n := tries.Load(); n < 5 || n > 30 {
+					t.Errorf("%d tries in 11 minutes", n)
 				}
 				x.host.SetHook(nil)
 				time.Sleep(time.Minute)
