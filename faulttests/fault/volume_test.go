@@ -118,24 +118,26 @@ func rawUntilRefused(t *testing.T, stub pb.LockServiceClient, h *holding, a *app
 	t.Helper()
 	for i := range 2000 {
 		chunk, sent, after := a.next(), time.Now(), a.ledger.High()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(wire.PassedOn(t.Context()), 5*time.Second)
 		reply, err := stub.FileAppend(ctx, &pb.FileAppendRequest{
 			ClientId: "raw", RequestId: uint64(i + 1), Lock: string(h.lock.Name()), Token: uint64(h.lock.Token()), File: h.file(), Data: chunk.Data,
 		})
 		cancel()
 		if detail, ok := errors.AsType[*wire.Error](wire.FromGRPC(err)); ok {
-			return detail.Answer()
-		}
-		if err == nil && reply.Status != pb.Status_STATUS_OK {
-			return reply
+			reply, err = detail.Answer(), nil
 		}
 		if err != nil {
 			t.Logf("append %d ends without an answer: %v", i, err)
 		}
+		status := wire.FromStatus(reply.GetStatus())
+		refused := err == nil && status != hf.StatusOK && status != hf.StatusUnknown // which says that it waits for room
 		a.ledger.Append(check.Append{
-			Chunk: chunk, File: hf.FileName(h.file()), Lock: h.lock.Name(), Acked: err == nil, After: after,
+			Chunk: chunk, File: hf.FileName(h.file()), Lock: h.lock.Name(), Acked: err == nil && status == hf.StatusOK, Refused: refused, After: after,
 			Receipt: orNone(reply), Sent: sent, Answered: time.Now(),
 		})
+		if refused {
+			return reply
+		}
 	}
 	t.Fatalf("a full disk takes everything")
 	return nil
