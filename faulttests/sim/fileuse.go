@@ -5,7 +5,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/primary"
@@ -173,8 +172,16 @@ func (w *wanderer) recycle(ctx context.Context, file cluster.FileName) {
 	}
 	content, err := disk.ReadFile(path)
 	if err == nil {
-		err = errors.Join(disk.Mkdir(volume.ProtectedPath(movedDir)),
-			disk.Write(fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1)), 0, content), disk.Truncate(path, 0))
+		err = disk.Mkdir(volume.ProtectedPath(movedDir))
+	}
+	if err == nil {
+		err = disk.Write(fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1)), 0, content)
+	}
+	if volume.IsFull(err) {
+		return // without a copy nobody empties a file
+	}
+	if err == nil {
+		err = disk.Truncate(path, 0)
 	}
 	if err != nil {
 		w.story.Ledger.violation("the operator cannot empty %s: %v", file, err)

@@ -5,7 +5,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -159,15 +158,4 @@ func (f *fronts) machine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	return m
-}
-
-// shared is a source of random numbers for several goroutines.
-func shared(seed uint64) func() uint64 {
-	var mu sync.Mutex
-	rng := rand.New(rand.NewPCG(seed, 5))
-	return func() uint64 {
-		mu.Lock()
-		defer mu.Unlock()
-		return rng.Uint64()
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -82,12 +83,23 @@ const (
 	mirrorBookmark = 200 * time.Millisecond
 )
 
+// shared is a source of random numbers for several goroutines.
+func shared(seed uint64) func() uint64 {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 5))
+	return func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.Uint64()
+	}
+}
+
 // Mirror has a client mirror the locks from now on, over real connections between
 // goroutines, until EndMirror.
 func (c *Cluster) Mirror() error {
 	g := &glass{c: c, ports: map[string]*port{}, read: map[cluster.LSN]string{}, shown: map[cluster.LSN]string{}}
 	g.ctx, g.stop = context.WithCancel(context.Background())
-	o := clientlib.Options{Clock: bubbleClock{time.Now()}, Rand: c.Rand.Uint64, DialOptions: []grpc.DialOption{
+	o := clientlib.Options{Clock: bubbleClock{time.Now()}, Rand: shared(c.Rand.Uint64()), DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(g.dial), grpc.WithResolvers(asItStands{}),
 	}}
 	for _, m := range Members() {
