@@ -62,7 +62,7 @@ func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 	for i := range speakers + hasty {
 		w := &traffic.Worker{
 			Client: x.client(holderName(i)), Holder: holderName(i), Speaker: check.NewSpeaker(lines, i, speakers+hasty), Places: filesOf(i), Ledger: x.Ledger,
-			Rand: x.fork(), TTL: longTTL, Pace: textPace, Limit: callLimit, Sharing: true,
+			Rand: x.fork(), TTL: longTTL, Pace: textPace, Limit: callLimit, Storage: true, Sharing: true,
 		}
 		if i >= speakers {
 			w.TTL, w.Lossy = hastyTTL, true

@@ -83,6 +83,8 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 			r.Shared = true
 		case errors.As(err, &mismatch):
 			r.Mismatch, r.Offset = true, mismatch.End
+		case refusedByStorage(call, err):
+			return false // it did nothing and never will: no call of the history
 		default:
 			r.Unknown = true
 			if e, ok := errors.AsType[*wire.Error](err); ok && unexpected(e.Status) && !errors.Is(err, wire.ErrUnknown) {
@@ -98,6 +100,13 @@ func (w *Locker) begin(call any) (end func(check.Reply, error) bool) {
 		}
 		return err == nil
 	}
+}
+
+// refusedByStorage reports whether a call was refused for the moment and not executed. A wait
+// that ends so may have been granted in between.
+func refusedByStorage(call any, err error) bool {
+	_, waits := call.(check.AcquireCall)
+	return !waits && errors.Is(err, wire.ErrStorageUnavailable) && !errors.Is(err, wire.ErrUnknown)
 }
 
 // unexpected reports whether no locker may get a status, whatever happens to the servers.

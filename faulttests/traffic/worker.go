@@ -38,6 +38,8 @@ type Worker struct {
 	Limit time.Duration
 	// Lossy says that leases are so short that they may end under the worker.
 	Lossy bool
+	// Storage says that the storage may be ill: then it refuses for a while, and so does the service.
+	Storage bool
 	// Sharing says that now and then the worker shares a lock, and writes nothing meanwhile.
 	Sharing bool
 }
@@ -46,6 +48,8 @@ const (
 	// chunks of an append carry lines up to a size between these.
 	smallestChunk = 256
 	largestChunk  = 16 << 10
+	// refusedPause is how long a worker rests when the storage refuses.
+	refusedPause = 100 * time.Millisecond
 	// appendsPerGrant is the most.
 	appendsPerGrant = 6
 	// sharedEvery and downgradeEvery are how often, on average, a sharing worker does so.
@@ -158,6 +162,8 @@ func (w *Worker) failed(ctx context.Context, what string, err error) {
 	case ctx.Err() != nil:
 	case w.Lossy && errors.Is(err, clientlib.ErrLost):
 	case w.Lossy && errors.Is(err, wire.ErrWaitTimeout): // a waiter that is not heard for its TTL leaves the queue
+	case w.Storage && errors.Is(err, wire.ErrStorageUnavailable) && !errors.Is(err, wire.ErrUnknown):
+		Rest(ctx, refusedPause)
 	case errors.Is(err, wire.ErrUnknown), errors.Is(err, context.DeadlineExceeded):
 		w.Ledger.Unknown()
 	default:
