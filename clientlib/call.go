@@ -154,7 +154,8 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		takeover, answered := false, false
 		to := tried
 		if tried != nil {
-			v, tried, _ = first, nil, refused.enough(first.err, began)
+			v, tried = first, nil
+			refused.enough(v.err, began) // its patience begins here
 		} else {
 			if to = c.servers.primary(); to == nil {
 				f := c.servers.locate(ctx)

@@ -35,13 +35,12 @@
 //	    72  436  zero
 //	   508    4  CRC-32C of the 508 bytes before
 //
-// All zero means that the file has no header yet, and then nothing is behind it: a header
-// is durable before the first frame is written, so anything behind a missing one is
-// ErrCorrupt. The CRC has its place for
-// ever, so a binary can tell a newer format (ErrFeatureLevel) from damage
-// (ErrCorrupt). The xxHash64 of these 512 bytes is the segment's binding: every
-// frame carries it, so that a frame of another file is never taken for one of
-// this.
+// All zero means that the file has no header yet. Then nothing comes after it: a header is
+// durable before the first frame is written, so a frame after a missing header is ErrCorrupt.
+//
+// The CRC has its place for ever, so a binary can tell a newer format (ErrFeatureLevel) from
+// damage (ErrCorrupt). The xxHash64 of these 512 bytes is the segment's binding: every frame
+// carries it, so that a frame of another file is never taken for one of this.
 //
 // # Frame
 //

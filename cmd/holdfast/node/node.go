@@ -322,8 +322,8 @@ func (n *Node) reign(ctx context.Context) error {
 	return err
 }
 
-// oversee tells the primary of its quorum and of what others can apply, ends it where it should end, and
-// gives the process up when a goroutine of the reign does not come back.
+// oversee tells the primary of its quorum and of what others can apply, ends it where it
+// should end, and gives the process up when a goroutine of the reign does not come back.
 func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 	t := time.NewTicker(n.opt.Timing.Heartbeat)
 	defer t.Stop()
