@@ -21,7 +21,8 @@ var adoptMutants = []Mutant{
 	for _, lsn := range all {
 		b, err := v.readBase`},
 		},
-		By: everyCall(),
+		By:   unit("shared/volume", "^TestScanDoesNotReadTheViews$"),
+		Dies: "with an old view beside the log nobody takes over|the scan began at LSN",
 	},
 	{
 		Name: "base-from-start", Also: "BASE_FROM_START",
@@ -34,7 +35,8 @@ var adoptMutants = []Mutant{
 		}
 		b, err := v.readBase`},
 		},
-		By: everyCall(),
+		By:   unit("shared/volume", "^TestScanBeginsAtTheNewestBaseThatVerifies$"),
+		Dies: "no segment begins at or before LSN",
 	},
 	{
 		Name: "warm-unproven", Also: "warm table used without its chain value",

@@ -296,6 +296,40 @@ func TestScanBeginsAtTheNewestBaseThatVerifies(t *testing.T) {
 	}
 }
 
+// A view that is written late, by a process that was paused, is old.
+func TestScanDoesNotReadTheViews(t *testing.T) {
+	bubble(t, "views", func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(10)
+		old := x.snapshot().Export()
+		x.fill(10)
+		x.checkpoint()
+		x.fill(10)
+		base := x.table.LSN()
+		x.checkpoint()
+		for _, name := range x.log.Removable(base) {
+			if err := x.log.Drop(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.fill(10)
+		hash := x.table.Hash()
+		if err := x.r.PublishViews(old, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		s := start(t, d, 2)
+		y, err := s.takeOver(s.claim(), nil)
+		if err != nil {
+			t.Fatalf("with an old view beside the log nobody takes over: %v", err)
+		}
+		if y.a.Base != base || y.table.Hash() != hash {
+			t.Errorf("the scan began at LSN %d, want the newest checkpoint's %d", y.a.Base, base)
+		}
+	})
+}
+
 func TestWarmTableIs(t *testing.T) {
 	for _, test := range []struct {
 		name   string
