@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -52,6 +53,7 @@ type core struct {
 	recs      []locktable.Record
 	head      []byte
 	resigning bool
+	broken    bool          // a record could not be applied: nothing in the table is to be trusted
 	always    chan struct{} // closed
 }
 
@@ -221,6 +223,20 @@ func (c *core) stop() {
 		for _, x := range s.parked.calls {
 			x.answerUnknown()
 		}
+	}
+}
+
+// leave gives the table away when every goroutine of the reign has ended. It returns nil where
+// a record may be in the table and in no log: what was decided and not committed cannot be
+// taken back.
+func (c *core) leave() *volume.Warm {
+	at := c.cur.Start()
+	if c.broken || at.LSN != c.p.LSN() || at.LSN != c.table.LSN() {
+		return nil
+	}
+	c.table.ResetCounts()
+	return &volume.Warm{
+		At: at, Table: c.table, Of: c.p.reign.Cluster(), Ends: history.RingOf(c.p.opt.History.Rate, c.p.history.recent()),
 	}
 }
 
@@ -412,6 +428,7 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 		if err := c.table.Apply(r); err != nil {
 			// A record that was decided against this very table cannot fail; if
 			// it does, nothing in memory is to be trusted.
+			c.broken = true
 			c.p.Depose(fmt.Errorf("apply %v at LSN %d: %w", r.Kind, r.LSN, err))
 			return false
 		}

@@ -4,6 +4,7 @@ package primary_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -151,6 +152,14 @@ func (x *reign) slow(name string, d time.Duration) {
 		}
 		return volumetest.Proceed()
 	})
+}
+
+// fence ends the reign as a later claimant does. It does not know before its next check.
+func (x *reign) fence(d *volumetest.Disk) {
+	x.t.Helper()
+	if err := d.Write(fmt.Sprintf("epochs/%010d/fence", x.p.Epoch()), 0, []byte("HFFENCE1")); err != nil {
+		x.t.Fatal(err)
+	}
 }
 
 // holdLoop keeps the core loop in one call until release is called. What is asked meanwhile

@@ -31,7 +31,7 @@ type Options struct {
 	Server cluster.ServerID
 	Timing cluster.Timing
 	Log    zerolog.Logger
-	// Warm is the replica's table, or nil. The reign takes it over; see Primary.Unused.
+	// Warm is the replica's table, or nil. The reign takes it over; see Primary.Warm.
 	Warm *volume.Warm
 	// Known is the highest LSN that this server was ever told is committed. A
 	// log that ends before it was set back, and nobody reigns on it.
@@ -156,6 +156,9 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.state.Store(int32(StateEnded))
 	p.queue.close()
 	p.wg.Wait()
+	if core != nil {
+		p.warm = core.leave()
+	}
 	if p.log != nil {
 		err = errors.Join(err, p.log.Close())
 	}
@@ -179,9 +182,11 @@ func (p *Primary) serve(c *core) {
 	c.run()
 }
 
-// Unused is the warm table of a takeover that failed before anything was decided on it, at
-// the position that it says; else nil. It is called behind Run.
-func (p *Primary) Unused() *volume.Warm { return p.warm }
+// Warm returns the table that the reign leaves, at the position that it says; nil where it may
+// be ahead of the volume's log. It is that of a takeover that failed before anything was decided
+// on it, or of a reign all of whose records were durable before a check that it passed. It is
+// called after Run.
+func (p *Primary) Warm() *volume.Warm { return p.warm }
 
 // Serving is closed when the reign begins to serve.
 func (p *Primary) Serving() <-chan struct{} { return p.serving }

@@ -5,6 +5,7 @@ package primary
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,6 +112,13 @@ func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	return frames, true
 }
 
+// keeps reports whether after would find the position.
+func (f *feed) keeps(at wal.Position) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return at == f.mu.end || slices.ContainsFunc(f.mu.frames, func(x fedFrame) bool { return x.before == at })
+}
+
 // pusher feeds one replica until the reign ends.
 type pusher struct {
 	p    *Primary
@@ -200,7 +208,7 @@ func (x *pusher) bringOn(ctx context.Context) error {
 			}
 			x.p.feed.hold(1)
 			defer x.p.feed.hold(-1) // when it has what was committed meanwhile
-			ack, err = x.snapshot(ctx)
+			ack, err = x.snapshot(ctx, ack.At)
 		}
 	}
 	return err
@@ -251,9 +259,12 @@ func (f *feed) crowded() bool {
 	return f.mu.bytes > feedBytesMost/4
 }
 
-// snapshot sends the whole table, chunk by chunk as it comes out of the core loop. One
-// that came too late is followed by one that hurries.
-func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
+// errConnected says that a replica has come to another table meanwhile, from which it goes on.
+var errConnected = errors.New("the replica needs no snapshot any more")
+
+// snapshot sends the whole table, chunk by chunk as it comes out of the core loop, to a replica
+// at this position. One that came too late is followed by one that hurries.
+func (x *pusher) snapshot(ctx context.Context, at wal.Position) (push.Ack, error) {
 	x.tries++
 	again := x.tries > 1
 	pace := x.p.newPace()
@@ -263,8 +274,10 @@ func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
 		return push.Ack{}, err
 	}
 	defer stop()
-	w := &chunkWriter{x: x, ctx: ctx, at: s.At, pace: pace}
-	if err := s.Stream(w); err != nil {
+	w := &chunkWriter{x: x, ctx: ctx, from: at, at: s.At, pace: pace}
+	if err := s.Stream(w); errors.Is(err, errConnected) {
+		return w.ack, nil
+	} else if err != nil {
 		return w.ack, err
 	}
 	if err := w.send(true); err != nil {
@@ -281,6 +294,7 @@ func (x *pusher) snapshot(ctx context.Context) (push.Ack, error) {
 type chunkWriter struct {
 	x    *pusher
 	ctx  context.Context
+	from wal.Position // where the replica was before
 	at   wal.Position
 	pace *pace
 	off  int
@@ -305,6 +319,9 @@ func (w *chunkWriter) send(last bool) (err error) {
 	w.ack, err = w.x.send(w.ctx, push.Push{Chunk: c}, snapshotWait)
 	w.pace.idle += time.Since(sent)
 	w.off, w.buf = w.off+len(w.buf), w.buf[:0]
+	if err == nil && !last && w.ack.At != w.from && w.x.p.feed.keeps(w.ack.At) {
+		return errConnected
+	}
 	if err == nil && !last && w.ack.Chunk != w.off {
 		err = push.ErrMismatch // the replica has dropped what came before
 	}

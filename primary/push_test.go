@@ -111,7 +111,8 @@ func TestWhatFollowsASnapshotIsKept(t *testing.T) {
 type laggard struct {
 	r    *replica.Replica
 	deaf atomic.Bool
-	took atomic.Int64 // chunks
+	took atomic.Int64    // chunks
+	then func(push.Push) // after each push, if it is set
 }
 
 // Push implements primary.Link.
@@ -123,6 +124,9 @@ func (l *laggard) Push(_ context.Context, p push.Push) (push.Ack, error) {
 		l.took.Add(1)
 	}
 	ack, _ := l.r.Push(p) // the answer is right nevertheless
+	if l.then != nil {
+		l.then(p)
+	}
 	return ack, nil
 }
 
@@ -165,6 +169,47 @@ func TestReplicaThatLagsBehindAnOlderReignGetsItsFrames(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A replica whose own reign ended takes its table back while the next primary sends it a snapshot:
+// the rest of that is not sent, and what follows the table is.
+func TestASnapshotEndsWhereTheReplicaHasItsTableAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serveLarge(t, d.Host(1, volumetest.ProfileLocal()), 1, primary.Options{})
+		x.flood(3 * push.ChunkSize / 200) // the names alone are three chunks
+		if err := x.p.Resign(t.Context(), "test"); err != nil {
+			t.Fatal(err)
+		}
+		x.end() //nolint:errcheck // it has ended
+		w := x.p.Warm()
+		if w == nil {
+			t.Fatal("no table is left")
+		}
+		r := replica.New()
+		r.HandOver(x.p.Epoch())
+		l := &laggard{r: r}
+		var once sync.Once
+		l.then = func(p push.Push) {
+			if p.Chunk != nil {
+				once.Do(func() { r.TakeBack(w, true) })
+			}
+		}
+		y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, primary.Options{Replicas: map[cluster.ServerID]primary.Link{1: l}})
+		defer y.end() //nolint:errcheck // it is stopped
+		y.ok(acquire("c", 1, "next", 0))
+		y.eventually("replica that stands where the primary does", func() bool { return r.LSN() == y.p.LSN() })
+		if n := l.took.Load(); n > 2 {
+			t.Errorf("it took %d chunks", n)
+		}
+		if !r.Read(func(_ cluster.LSN, epoch cluster.Epoch, _ time.Duration, table *locktable.Table) {
+			if table != w.Table || epoch != y.p.Epoch() {
+				t.Errorf("it has its own table: %v, of epoch %d", table == w.Table, epoch)
+			}
+		}) {
+			t.Error("its table is not read")
+		}
+	})
 }
 
 // A chunk that waits for the core loop makes no rest longer.

@@ -22,7 +22,7 @@ const lockPoll = 10 * time.Millisecond
 const courtesy = 50 * time.Millisecond
 
 // takeOver makes the claimed reign a serving one, in this order and no other.
-// Any error ends the reign; its number stays burned.
+// Any error ends the reign; its number stays burned. The core loop is nil before the START.
 func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	if p.opt.Confirm != nil {
 		if err := p.opt.Confirm(ctx); err != nil {
@@ -75,7 +75,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 
 	c := newCore(p, a.Table, a.End)
 	if err := p.waitClear(ctx, a.Table, fenced); err != nil {
-		return nil, err
+		return c, err
 	}
 	c.begin(a)
 	return c, p.reign.Err()

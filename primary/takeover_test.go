@@ -244,7 +244,7 @@ func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
 		if err := y.end(); !errors.Is(err, no) {
 			t.Errorf("ended with %v", err)
 		}
-		if y.p.Unused() != warm {
+		if y.p.Warm() != warm {
 			t.Error("its warm table is lost")
 		}
 		x.ok(acquire("c", 1, "l", 0))
@@ -335,8 +335,8 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 				test.spoil(warm)
 				y := serve(t, d, 2, primary.Options{Warm: warm})
 				defer func() {
-					if y.end(); y.p.Unused() != nil {
-						t.Error("a table that something was decided on counts as unused")
+					if y.end(); y.p.Warm() == warm {
+						t.Error("a table that something was decided on is left where it was")
 					}
 				}()
 				for id, lock := range []cluster.LockName{"before", "after"} {
@@ -349,6 +349,111 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 						t.Error(err)
 					}
 				})
+			})
+		})
+	}
+}
+
+// A reign leaves its table to the replica, which would have to be sent a large one as a whole: as
+// the next reign finds it in the log, and with nothing that this one counted.
+func TestAReignLeavesItsTable(t *testing.T) {
+	for name, end := range map[string]func(*reign, *volumetest.Disk){
+		"resigned": func(x *reign, _ *volumetest.Disk) {
+			if err := x.p.Resign(x.t.Context(), "test"); err != nil {
+				x.t.Error(err)
+			}
+		},
+		"fenced while idle": (*reign).fence,
+		"without a majority": func(x *reign, _ *volumetest.Disk) {
+			x.p.SetQuorum(false)
+			x.sees(acquire("c2", 2, "refused", 0), cluster.StatusNoQuorum)
+			x.p.Depose(errors.New("nobody hears it"))
+		},
+		"with nothing but a read in flight": func(x *reign, d *volumetest.Disk) {
+			gate := volumetest.NewGate()
+			x.host.SetHook(volumetest.AtOp(volumetest.OpReadAt, "epochs/0000000001/fence", 1, volumetest.Pause(gate)))
+			go x.p.Read(context.Background(), func(primary.View) {}) //nolint:errcheck // it fails
+			<-gate.Arrived()
+			x.fence(d)
+			gate.Resume()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { leavesItsTable(t, end) })
+		})
+	}
+}
+
+func leavesItsTable(t *testing.T, end func(*reign, *volumetest.Disk)) {
+	d := newDisk(t)
+	x := serve(t, d, 1, primary.Options{})
+	g := x.ok(acquire("c1", 1, "l", 0)) // for 30 s
+	x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+	x.ok(release("c3", 2, "released", x.ok(acquire("c3", 1, "released", 0)).Token))
+	if _, _, err := x.p.Export(t.Context()); err != nil { // a snapshot that does not end
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Second)
+	x.later(acquire("c2", 1, "l", locktable.WaitForever))
+	end(x, d)
+	x.end() //nolint:errcheck // it has ended
+	w := x.p.Warm()
+	if w == nil || w.At.LSN != x.p.LSN() || w.Of != x.vol.Cluster().ID {
+		t.Fatalf("it leaves %+v, committed was LSN %d", w, x.p.LSN())
+	}
+	if n := w.Table.Exporting(); n > 0 {
+		t.Errorf("%d exports are under way for ever", n)
+	}
+	if r := w.Ends.Recent(); len(r.Ends) > 0 || r.From == 0 {
+		t.Errorf("%d ends are to be written that were, behind LSN %d", len(r.Ends), r.From)
+	}
+	y := serve(t, d, 2, primary.Options{Warm: w})
+	defer y.end() //nolint:errcheck // it is stopped
+	y.read(func(v primary.View) {
+		if err := v.Table.Check(); err != nil || v.Table != w.Table || v.Heard("c1") {
+			t.Errorf("the next reign uses it: %v, its client was heard: %v, %v", v.Table == w.Table, v.Heard("c1"), err)
+		}
+	})
+	if left, _ := y.remaining("l", g.Token); left < 29*time.Second {
+		t.Errorf("%v are left of a lease that counts afresh", left)
+	}
+	time.Sleep(31 * time.Second)
+	if _, live := y.remaining("l", g.Token); live {
+		t.Error("a lease never ends")
+	}
+}
+
+// Where a record was decided and may be in no log, the table is of no use to anybody.
+func TestAReignThatMayBeAheadLeavesNoTable(t *testing.T) {
+	const log = "epochs/0000000001/wal-0"
+	for name, hook := range map[string]func(*volumetest.Gate) volumetest.Hook{
+		"its frame is not written": func(*volumetest.Gate) volumetest.Hook {
+			return volumetest.AtOp(volumetest.OpWriteAt, log, 1, volumetest.FailBefore(syscall.EIO))
+		},
+		"its frame is not durable": func(*volumetest.Gate) volumetest.Hook {
+			return volumetest.AtOp(volumetest.OpDatasync, log, 1, volumetest.FailAfter(syscall.EIO))
+		},
+		"it was fenced before the check": func(gate *volumetest.Gate) volumetest.Hook {
+			return volumetest.AtOp(volumetest.OpReadAt, "epochs/0000000001/fence", 1, volumetest.Pause(gate))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				x.ok(acquire("c1", 1, "before", 0))
+				gate := volumetest.NewGate()
+				x.host.SetHook(hook(gate))
+				first := x.later(acquire("c1", 2, "first", 0))
+				x.fence(d)
+				gate.Resume()
+				if out := <-first; out.Status != cluster.StatusUnknown {
+					t.Errorf("it was answered %v", out.Status)
+				}
+				x.end() //nolint:errcheck // it has ended
+				if w := x.p.Warm(); w != nil {
+					t.Errorf("a table at LSN %d is left, committed was LSN %d", w.At.LSN, x.p.LSN())
+				}
 			})
 		})
 	}

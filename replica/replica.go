@@ -134,6 +134,7 @@ func (r *Replica) Push(p push.Push) (push.Ack, error) {
 	}
 	if p.Chunk == nil && r.mu.table != nil && r.mu.at == p.Before {
 		r.believe(p.Epoch)
+		r.mu.coming = nil // the primary has stopped sending it
 	}
 	var err error
 	switch {
@@ -336,16 +337,16 @@ func (r *Replica) HandOver(claimed cluster.Epoch) *volume.Warm {
 		return nil
 	}
 	r.closeExport()
-	w := &volume.Warm{At: r.mu.at, Table: r.mu.table, Ends: r.mu.ends}
+	w := &volume.Warm{At: r.mu.at, Table: r.mu.table, Of: r.mu.of, Ends: r.mu.ends}
 	r.mu.table, r.mu.ends = nil, nil
 	return w
 }
 
 // TakeBack ends what HandOver began: the replica waits for the next primary. Began says that
-// the reign did, so that no older one is listened to any more; it need not have served. What
-// was handed over and not used, if not nil, comes back: a large table costs much to send. The
-// takeover may have moved it on along a log that it then did not adopt, so nobody reads it,
-// and it counts as nothing known, until a primary knows its position.
+// the reign did, so that no older one is listened to any more; it need not have served. The
+// table that it leaves, if not nil, comes back: a large one costs much to send. A takeover may
+// have moved it on along a log that it then did not adopt, so nobody reads it, and it counts
+// as nothing known, until a primary knows its position.
 func (r *Replica) TakeBack(w *volume.Warm, began bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,5 +358,5 @@ func (r *Replica) TakeBack(w *volume.Warm, began bool) {
 	if w == nil || r.mu.table != nil || w.Table.LSN() != w.At.LSN {
 		return
 	}
-	r.mu.table, r.mu.at, r.mu.ends, r.mu.doubtful = w.Table, w.At, w.Ends, true
+	r.mu.table, r.mu.at, r.mu.of, r.mu.ends, r.mu.doubtful = w.Table, w.At, w.Of, w.Ends, true
 }

@@ -106,7 +106,7 @@ var nodeMutants = []Mutant{
 		Name: "reign-that-never-began-counts", Also: "",
 		Rule: "a claim that yielded before START leaves its server a replica of the reign that goes on (DESIGN 2)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
-			"p.Unused(), p.LSN() > 0)", "p.Unused(), true)"}},
+			"p.Warm(), p.LSN() > 0)", "p.Warm(), true)"}},
 		By:   unit(simulation, "TestWhoYieldedFollowsOn"),
 		Dies: "three seconds after LSN",
 	},

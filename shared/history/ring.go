@@ -30,6 +30,16 @@ func NewRing(rate int, at cluster.LSN) *Ring {
 	return &Ring{limit: NewLimiter(rate), from: at}
 }
 
+// RingOf makes a ring that knows what r has. Rate is as of NewLimiter.
+func RingOf(rate int, r Recent) *Ring {
+	ring := &Ring{limit: NewLimiter(rate), from: r.From, batch: Batch{Ends: r.Ends, Skips: r.Skips}}
+	for i := range r.Ends {
+		ring.bytes += r.Ends[i].Size()
+	}
+	ring.trim()
+	return ring
+}
+
 // Observe notes what a record ends. The table is as before the record. A nil Ring
 // notes nothing.
 func (r *Ring) Observe(t *locktable.Table, rec *locktable.Record) {

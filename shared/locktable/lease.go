@@ -53,6 +53,20 @@ type Presence struct {
 // ID is that of the client.
 func (p *Presence) ID() cluster.ClientID { return p.id }
 
+// ResetCounts zeroes Granted, Heard and Place everywhere and closes the exports under way: the
+// table goes to another owner, which finds it as if it had just been adopted.
+func (t *Table) ResetCounts() {
+	for l := range t.Leases("", 0) {
+		l.Granted, l.Place = 0, 0
+	}
+	for p := range t.Presences("") {
+		p.Heard, p.Place = 0, 0
+	}
+	for len(t.exports) > 0 {
+		t.exports[0].Close()
+	}
+}
+
 // Lease returns the live grant if token is that of the lock, else nil.
 func (t *Table) Lease(name cluster.LockName, token cluster.Token) *Lease {
 	if g := t.live(name, token); g != nil {

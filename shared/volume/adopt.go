@@ -20,6 +20,7 @@ import (
 type Warm struct {
 	At    wal.Position
 	Table *locktable.Table
+	Of    ClusterID // whose table it is
 	// Ends are what the table went through last; nil if nobody noted it.
 	Ends *history.Ring
 }

@@ -318,7 +318,7 @@ func (n *Node) reign(ctx context.Context) error {
 	go func() { ended <- p.Run(ctx) }()
 	defer n.learn(p)
 	err = n.oversee(p, ended)
-	n.replica.TakeBack(p.Unused(), p.LSN() > 0)
+	n.replica.TakeBack(p.Warm(), p.LSN() > 0)
 	return err
 }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// leftoverMutants break what makes the end of a reign cheap.
+var leftoverMutants = []Mutant{
+	{
+		Name: "table-ahead-is-left", Also: "",
+		Rule: "a reign leaves its table only where every decided record was durable before a check that passed (DESIGN 3.6)",
+		Edits: []Edit{{"primary/core.go",
+			"c.broken || at.LSN != c.p.LSN() || at.LSN != c.table.LSN()", "c.broken"}},
+		By:   unit("primary", "TestAReignThatMayBeAheadLeavesNoTable"),
+		Dies: "a table at LSN \\d+ is left, committed was",
+	},
+	{
+		Name: "deposed-reign-loses-its-table", Also: "",
+		Rule: "a reign all of whose records are committed leaves its table to the replica (DESIGN 3.6)",
+		Edits: []Edit{{"primary/core.go",
+			"	if c.broken || at.LSN != c.p.LSN() || at", "	if true || c.broken || at.LSN != c.p.LSN() || at"}},
+		By:   unit("primary", "TestAReignLeavesItsTable"),
+		Dies: "it leaves <nil>",
+	},
+	{
+		Name: "left-table-keeps-counts", Also: "",
+		Rule: "what one reign counted of leases and silence is nothing to the next one (DESIGN 5.2)",
+		Edits: []Edit{{"primary/core.go",
+			"	c.table.ResetCounts()\n", ""}},
+		By:   unit("primary", "TestAReignLeavesItsTable"),
+		Dies: "its client was heard: true.*a lease never ends|exports are under way for ever",
+	},
+	{
+		Name: "snapshot-after-take-back", Also: "",
+		Rule: "a snapshot ends where the replica stands at a position that the feed has (DESIGN 4)",
+		Edits: []Edit{{"primary/push.go",
+			"!last && w.ack.At != w.from && w.x.p.feed.keeps(w.ack.At)", "false"}},
+		By:   unit("primary", "TestASnapshotEndsWhereTheReplicaHasItsTableAgain"),
+		Dies: "it took \\d+ chunks|it has its own table: false",
+	},
+}
