@@ -36,4 +36,12 @@ var leftoverMutants = []Mutant{
 		By:   unit("primary", "TestASnapshotEndsWhereTheReplicaHasItsTableAgain"),
 		Dies: "it took \\d+ chunks|it has its own table: false",
 	},
+	{
+		Name: "history-forgets-the-ttl", Also: "",
+		Rule: "the history tells the TTL of a grant that ended (package history)",
+		Edits: []Edit{{"shared/history/record.go",
+			"		TTL: g.TTL, Mode:", "		Mode:"}},
+		By:   unit("primary/api", "TestHistoryTellsTheTTL"),
+		Dies: "it was held as .*TTL:0s",
+	},
 }

@@ -83,6 +83,19 @@ func TestHistoryTellsTheMode(t *testing.T) {
 	}
 }
 
+// TestHistoryTellsTheTTL of a grant that is held and of one that ended.
+func TestHistoryTellsTheTTL(t *testing.T) {
+	s := serveHTTP(t, serving(t))
+	g := s.ok("/v1/acquire", `{"lock":"l","ttl":"12.5s","client_id":"c","request_id":1}`)
+	if p := s.past("lock=l").Grants; len(p) != 1 || p[0].TTL != "12.5s" {
+		t.Errorf("it is held as %+v", p)
+	}
+	s.ok("/v1/release", fmt.Sprintf(`{"lock":"l","token":%d,"client_id":"c","request_id":2}`, g.Token))
+	if p := s.past("lock=l").Grants; len(p) != 1 || p[0].TTL != "12.5s" || p[0].Why != "released" {
+		t.Errorf("it was held as %+v", p)
+	}
+}
+
 // TestVerifyTellsTheMode: whoever acts on a holder's word has to know that a token which
 // is live may be one of several.
 func TestVerifyTellsTheMode(t *testing.T) {

@@ -4,6 +4,7 @@ package history
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -68,6 +69,8 @@ type End struct {
 	Since   int64         // when it was granted, like Time
 	Client  cluster.ClientID
 	Request cluster.RequestID
+	// TTL is that of its lease; 0 where an older binary wrote the line.
+	TTL time.Duration
 	// Mode is the last one: a grant that was downgraded was exclusive before.
 	Mode   locktable.Mode
 	Holder locktable.Holder

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -133,6 +134,7 @@ func (e *End) AppendLine(b []byte) []byte {
 	b = appendTime(b, "since", e.Since)
 	b = appendText(b, "client_id", string(e.Client))
 	b = appendNumber(b, "request_id", uint64(e.Request))
+	b = appendNumber(b, "ttl_ms", uint64(e.TTL.Milliseconds()))
 	if e.Mode == locktable.ModeShared {
 		b = appendText(b, "mode", modeShared) // what is not said is exclusive
 	}
@@ -237,6 +239,7 @@ type wireLine struct {
 	Since     stamp  `json:"since"`
 	Client    string `json:"client_id"`
 	Request   uint64 `json:"request_id"`
+	TTL       int64  `json:"ttl_ms"`
 	Mode      string `json:"mode"`
 	Host      string `json:"host"`
 	PID       int    `json:"pid"`
@@ -301,6 +304,9 @@ func ParseLine(b []byte) (Line, error) {
 	return l, nil
 }
 
+// mostMilliseconds are in no longer time than a time.Duration.
+const mostMilliseconds = int64(math.MaxInt64 / time.Millisecond)
+
 func (x *wireLine) end() End {
 	mode := locktable.ModeExclusive
 	if x.Mode == modeShared {
@@ -310,7 +316,7 @@ func (x *wireLine) end() End {
 		LSN: cluster.LSN(x.LSN), Epoch: cluster.Epoch(x.Epoch), Time: int64(x.Ended),
 		Lock: cluster.LockName(x.Lock), Token: cluster.Token(x.Token), Granted: cluster.Epoch(x.Granted), Since: int64(x.Since),
 		Client: cluster.ClientID(x.Client), Request: cluster.RequestID(x.Request),
-		Mode: mode, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
+		TTL: time.Duration(min(max(0, x.TTL), mostMilliseconds)) * time.Millisecond, Mode: mode, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
 		Metadata: x.Metadata, Why: parseWhy(x.Why), Actor: x.Actor, Reason: x.Reason,
 		Append:    Append{File: cluster.FileName(x.File), Offset: x.Offset, Length: x.Length, LSN: cluster.LSN(x.AppendLSN)},
 		Successor: cluster.Token(x.Successor),

@@ -98,7 +98,7 @@ func TestObserve(t *testing.T) {
 	}
 	e := s.batch.Ends[0]
 	want := history.End{
-		LSN: 2, Epoch: 3, Time: 20_000, Why: history.WhyReleased, Lock: "own", Token: 1, Granted: 3, Since: 10_000, Client: "c1", Request: 1,
+		LSN: 2, Epoch: 3, Time: 20_000, Why: history.WhyReleased, Lock: "own", Token: 1, Granted: 3, Since: 10_000, Client: "c1", Request: 1, TTL: time.Minute,
 		Holder: locktable.Holder{Host: "h", PID: 7, Command: "cmd"}, Metadata: "m-c1",
 	}
 	if e != want {

@@ -36,6 +36,7 @@ type PastBody struct {
 	GrantEpoch     uint64 `json:"grant_epoch"`
 	ClientID       string `json:"client_id"`
 	RequestID      uint64 `json:"request_id"`
+	TTL            string `json:"ttl"`  // of its lease; "0s" where it is not known
 	Mode           string `json:"mode"` // the last one
 	Host           string `json:"host"`
 	PID            int64  `json:"pid"`
@@ -70,7 +71,7 @@ func HistoryBodyOf(r *pb.HistoryResponse) HistoryBody {
 		b.Grants[i] = PastBody{
 			Lock: g.GetLock(), Token: g.GetToken(), Why: WhyWord(g.GetWhy()), Since: Moment(g.GetSinceUnixMs()), Ended: Moment(g.GetEndedUnixMs()),
 			LSN: g.GetLsn(), Epoch: g.GetEpoch(), GrantEpoch: g.GetGrantEpoch(), ClientID: g.GetClientId(), RequestID: g.GetRequestId(),
-			Mode: ModeWord(g.GetMode()), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Metadata: g.GetMetadata(), Actor: g.GetActor(), Reason: g.GetReason(),
+			TTL: duration(g.GetTtlMs()), Mode: ModeWord(g.GetMode()), Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Metadata: g.GetMetadata(), Actor: g.GetActor(), Reason: g.GetReason(),
 			File: a.GetFile(), Offset: a.GetOffset(), Length: a.GetLength(), AppendLSN: a.GetLsn(), SuccessorToken: g.GetSuccessorToken(),
 		}
 	}

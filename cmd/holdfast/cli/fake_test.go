@@ -284,7 +284,7 @@ func (fake) History(_ context.Context, q *pb.HistoryRequest) (*pb.HistoryRespons
 	}
 	if q.GetBeforeLsn() == 0 { // two pages
 		r.Grants = []*pb.PastGrant{
-			{Lock: lock, Token: 17, GrantEpoch: 3, ClientId: "@9", Holder: &pb.Holder{Host: "h1", Pid: 99, Command: "backup"}, SinceUnixMs: day},
+			{Lock: lock, Token: 17, GrantEpoch: 3, ClientId: "@9", Holder: &pb.Holder{Host: "h1", Pid: 99, Command: "backup"}, SinceUnixMs: day, TtlMs: 30_000},
 			{Lock: lock, Token: 12, Why: pb.HistoryWhy_HISTORY_WHY_BROKEN, Lsn: 16, Epoch: 3, GrantEpoch: 2, ClientId: "@5", SinceUnixMs: day - 60_000, EndedUnixMs: day - 1000, Actor: "ann@h9", Reason: "it hangs", SuccessorToken: 17,
 				LastAppend: &pb.Receipt{File: "log", Offset: 94, Length: 6, Lsn: 15}},
 		}

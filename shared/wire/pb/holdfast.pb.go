@@ -3867,7 +3867,9 @@ type PastGrant struct {
 	// Of who was next in line and got the lock at once; 0 if nobody waited.
 	SuccessorToken uint64 `protobuf:"varint,16,opt,name=successor_token,json=successorToken,proto3" json:"successor_token,omitempty"`
 	// As it was held last: a grant that was downgraded was exclusive before.
-	Mode          Mode `protobuf:"varint,17,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	Mode Mode `protobuf:"varint,17,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	// Of its lease; 0 where it is not known: an older server noted the end, or answers.
+	TtlMs         int64 `protobuf:"varint,18,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4019,6 +4021,13 @@ func (x *PastGrant) GetMode() Mode {
 		return x.Mode
 	}
 	return Mode_MODE_EXCLUSIVE
+}
+
+func (x *PastGrant) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
 }
 
 type HistoryRequest struct {
@@ -7509,7 +7518,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x15\n" +
 	"\x06age_ms\x18\x05 \x01(\x03R\x05ageMs\x12'\n" +
 	"\x05locks\x18\x06 \x03(\v2\x11.holdfast.v1.LockR\x05locks\x12\x12\n" +
-	"\x04next\x18\a \x01(\tR\x04next\"\xab\x04\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"\xc2\x04\n" +
 	"\tPastGrant\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12)\n" +
@@ -7531,7 +7540,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vlast_append\x18\x0f \x01(\v2\x14.holdfast.v1.ReceiptR\n" +
 	"lastAppend\x12'\n" +
 	"\x0fsuccessor_token\x18\x10 \x01(\x04R\x0esuccessorToken\x12%\n" +
-	"\x04mode\x18\x11 \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\"\x97\x02\n" +
+	"\x04mode\x18\x11 \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x15\n" +
+	"\x06ttl_ms\x18\x12 \x01(\x03R\x05ttlMs\"\x97\x02\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x04lock\x18\x01 \x01(\tH\x00R\x04lock\x12\x18\n" +
 	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12\x14\n" +
