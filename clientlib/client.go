@@ -5,6 +5,7 @@ package clientlib
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	settleTime = 5 * time.Second
 	// closeGrace is how long Close waits for that.
 	closeGrace = time.Second
+	// forgetTime bounds what Close does for tidiness.
+	forgetTime = 100 * time.Millisecond
 )
 
 // Client is a connection to a cluster and the one who asks there. Make it with
@@ -68,8 +71,9 @@ func New(o Options) (*Client, error) {
 // Close ends calls and keep-alives and then the connections. It releases
 // nothing: the Contexts of locks end, and their leases run out at the service
 // unless somebody else with the token renews them. Requests that were given up
-// get a second to be cancelled. It is safe to call it again, and returns when all that
-// is done.
+// get a second to be cancelled. A client that holds nothing, and of which no request ended
+// without a certain answer, is forgotten by the service: Outcome knows nothing of it then.
+// It is safe to call Close again, and it returns when all that is done.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	first := !c.mu.closed
@@ -82,12 +86,43 @@ func (c *Client) Close() error {
 	defer close(c.gone)
 	c.end(ErrClosed)
 	c.calls.Wait() // from here on nothing new goes to the background
+	holding := c.keep.holders()
 	c.keep.close()
 	grace := time.AfterFunc(closeGrace, func() { close(c.cut) })
 	c.background.Wait()
 	grace.Stop()
+	c.forget(holding)
 	c.servers.close()
 	return nil
+}
+
+// forget has the primary forget the identities that nobody asks about again. It asks once:
+// what it does not reach is forgotten in time all the same. A request that arrives late finds
+// a client that nobody knows, and is refused.
+func (c *Client) forget(holding map[cluster.ClientID]bool) {
+	p := c.servers.primary()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+	defer cancel()
+	c.mu.Lock()
+	seats := append(slices.Clip(c.mu.free), c.main)
+	c.mu.Unlock()
+	var all []func() error
+	for _, s := range seats {
+		who := s.current()
+		if who == nil || holding[who.id] || !who.settled() {
+			continue
+		}
+		all = append(all, func() error {
+			_, err := p.stub.ForgetClient(ctx, &pb.ForgetClientRequest{ClientId: string(who.id)})
+			return err
+		})
+	}
+	if err := several(all); err != nil {
+		c.opt.Log.Debug("the service remembers this client for a while", "error", err)
+	}
 }
 
 // begin admits a call. The context it returns ends with Close, too.
@@ -227,6 +262,7 @@ func (c *Client) send(ctx context.Context, k *call, send sender) (*pb.Answer, er
 // passes it, which ends it, with the next request, also where nobody could be asked; a grant
 // that came before that is a stray.
 func (c *Client) settle(ctx context.Context, k *call, o order, send sender) {
+	k.who.doubted.Store(true)
 	lock := k.lock
 	o.from.stay()
 	c.keep.expect(lock, o.from, 0)

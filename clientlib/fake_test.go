@@ -5,6 +5,7 @@ package clientlib
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -393,6 +394,25 @@ func (s *fakeServer) OpenClient(ctx context.Context, r *pb.OpenClientRequest) (*
 	}
 	s.f.mu.Unlock()
 	return s.leave("open", &pb.Answer{Status: pb.Status_STATUS_OK, ClientId: id, Repeat: repeat})
+}
+
+func (s *fakeServer) ForgetClient(ctx context.Context, r *pb.ForgetClientRequest) (*pb.Answer, error) {
+	if err := s.enter(ctx, "forget"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	s.note(seen{op: "forget", client: r.ClientId})
+	a := &pb.Answer{Status: pb.Status_STATUS_OK, ClientId: r.ClientId}
+	for _, l := range s.f.mu.locks {
+		if l.client == r.ClientId {
+			a = refusal(cluster.StatusInvalidArgument)
+		}
+	}
+	if a.Status == pb.Status_STATUS_OK {
+		maps.DeleteFunc(s.f.mu.nonces, func(_ uint64, id string) bool { return id == r.ClientId })
+	}
+	s.f.mu.Unlock()
+	return s.leave("forget", a)
 }
 
 func (s *fakeServer) Acquire(ctx context.Context, r *pb.AcquireRequest) (*pb.Answer, error) {

@@ -231,6 +231,9 @@ type direct struct {
 func (d direct) OpenClient(ctx context.Context, r *pb.OpenClientRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	return d.s.OpenClient(ctx, r)
 }
+func (d direct) ForgetClient(ctx context.Context, r *pb.ForgetClientRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.ForgetClient(ctx, r)
+}
 func (d direct) Acquire(ctx context.Context, r *pb.AcquireRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	return d.s.Acquire(ctx, r)
 }

@@ -34,6 +34,17 @@ func (k *keeper) handles() iter.Seq[*Lock] {
 	}
 }
 
+// holders are the clients that have acquired handles.
+func (k *keeper) holders() map[cluster.ClientID]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := map[cluster.ClientID]bool{}
+	for _, l := range k.mu.locks {
+		all[l.owner] = true
+	}
+	return all
+}
+
 // held are the handles of a grant, the acquired one first.
 func (k *keeper) held(lock cluster.LockName, token cluster.Token) []*Lock {
 	k.mu.Lock()

@@ -380,6 +380,65 @@ func TestCloseEndsContextsAndReleasesNothing(t *testing.T) {
 	})
 }
 
+// What the service remembers of a client only costs it memory once nobody can ask about it.
+func TestCloseForgetsAClientThatIsDone(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		for _, wait := range []time.Duration{0, Forever} { // each opens an identity
+			l := w.acquire("a", AcquireOptions{TTL: ttl, Wait: wait})
+			if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.c.Close() //nolint:errcheck // it cannot fail
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.mu.opened != 2 || len(w.mu.nonces) != 0 {
+			t.Errorf("%d clients were opened, the service remembers %v", w.mu.opened, w.mu.nonces)
+		}
+	})
+}
+
+// Somebody may yet ask what became of a request without a certain answer, or release what is held.
+func TestCloseForgetsNothingThatIsInDoubt(t *testing.T) {
+	for name, leave := range map[string]func(*testing.T, *world){
+		"an append without an answer": func(t *testing.T, w *world) {
+			l := w.acquire("a", AcquireOptions{TTL: ttl})
+			w.servers[0].set(func() { w.servers[0].mu.drop = func(op string) bool { return op == "append" } })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if e, ok := errors.AsType[*CallError](func() error { _, err := l.Append(ctx, "f", []byte("x")); return err }()); !ok || !e.Unknown {
+				t.Errorf("it ended with %v", e)
+			}
+			w.servers[0].set(func() { w.servers[0].mu.drop = nil })
+			time.Sleep(settleTime)
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"a lock": func(_ *testing.T, w *world) { w.acquire("a", AcquireOptions{TTL: ttl}) },
+		"a name of its own": func(t *testing.T, w *world) {
+			w.c.Close() //nolint:errcheck // it cannot fail
+			w.c = w.client(Options{ClientID: "script"})
+			if err := w.acquire("a", AcquireOptions{TTL: ttl}).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				leave(t, w)
+				w.c.Close() //nolint:errcheck // it cannot fail
+				if all := w.attempts("forget"); len(all) > 0 {
+					t.Errorf("forgotten: %+v", all)
+				}
+			})
+		})
+	}
+}
+
 // A grant whose answer comes when the client is closed is watched by nobody: it is not handed out.
 func TestNothingIsAddedAfterClose(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {

@@ -28,6 +28,16 @@ type identity struct {
 	// chosen says that the ID is the user's, not one made by OpenClient.
 	chosen bool
 	seq    sequence
+	// doubted says that a request ended without an answer that holds for all its attempts.
+	doubted atomic.Bool
+}
+
+// settled says that every request has its answer, so that nobody asks what became of one. A
+// self-chosen identity may have other processes that ask.
+func (i *identity) settled() bool {
+	i.seq.mu.Lock()
+	defer i.seq.mu.Unlock()
+	return !i.chosen && !i.doubted.Load() && i.seq.mu.low == i.seq.mu.next
 }
 
 func newIdentity(id cluster.ClientID, chosen bool, first cluster.RequestID) *identity {

@@ -36,12 +36,14 @@ func TestCommandsLeaveNothingBehind(t *testing.T) {
 		w.do("a line\n", "append", "other", "another")
 		w.do("", "acquire", "third")
 		w.do("", "break", "third", "--reason", "a test")
+		w.do("", "run", "job", "--", "true")
+		w.do("", "run", "--wait", "0", "job", "--", "true")
 		equal(t, "append to what is not ours", w.try("x", "append", "job", "log", "--token", token).code, 3)
 		if x := left().Table; x.Clients != 0 || x.Locks != 2 {
 			t.Fatalf("after %d rounds: %+v", i+1, x)
 		}
 	}
-	if p, words := w.past("job"); words != strings.TrimSpace(strings.Repeat("released ", 5)) {
+	if p, words := w.past("job"); words != strings.TrimSpace(strings.Repeat("released ", 15)) {
 		t.Errorf("the past: %s %+v", words, p)
 	}
 	// A script that names itself in all three goes on working, and so does one that does not in the first.

@@ -44,4 +44,20 @@ var leftoverMutants = []Mutant{
 		By:   unit("primary/api", "TestHistoryTellsTheTTL"),
 		Dies: "it was held as .*TTL:0s",
 	},
+	{
+		Name: "close-forgets-what-is-in-doubt", Also: "",
+		Rule: "a client is forgotten at its end only if every request has an answer that holds (package clientlib, Close)",
+		Edits: []Edit{{"clientlib/client.go",
+			"	k.who.doubted.Store(true)\n", ""}},
+		By:   unit("clientlib", "TestCloseForgetsNothingThatIsInDoubt"),
+		Dies: "an_append_without_an_answer.*forgotten: ",
+	},
+	{
+		Name: "close-leaves-the-client", Also: "",
+		Rule: "a client that is done is forgotten at its end, and not after the retention (package clientlib, Close)",
+		Edits: []Edit{{"clientlib/client.go",
+			"	c.forget(holding)\n", "	_ = holding\n"}},
+		By:   unit("clientlib", "TestCloseForgetsAClientThatIsDone"),
+		Dies: "2 clients were opened, the service remembers map.\\d+:@",
+	},
 }
