@@ -264,8 +264,10 @@ type ServerInfo struct {
 	// Unwaited: answers should wait for this replica (push-ack), and do not, because it was silent.
 	Unwaited bool
 	Version  string
-	Uptime   time.Duration
-	Volume   VolumeInfo
+	// FeatureLevel is up to which it can apply records; 0 where it is not known.
+	FeatureLevel uint32
+	Uptime       time.Duration
+	Volume       VolumeInfo
 }
 
 // VolumeInfo is the volume as one server sees it.
@@ -315,7 +317,7 @@ func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 			Member: cluster.Member{ID: cluster.ServerID(s.Id), GRPC: s.Grpc, HTTP: s.Http, Peer: s.Peer},
 			Role:   wire.RoleWord(s.Role), Epoch: cluster.Epoch(s.Epoch), LSN: cluster.LSN(s.Lsn), PID: s.Pid,
 			Able: s.Able, Reachable: s.Reachable, HeardAgo: wire.Millis(s.HeardAgoMs), Conflict: s.Conflict, Unwaited: s.Unwaited,
-			Version: s.Version, Uptime: wire.Millis(s.UptimeMs),
+			Version: s.Version, FeatureLevel: s.FeatureLevel, Uptime: wire.Millis(s.UptimeMs),
 			Volume: VolumeInfo{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: wire.Millis(v.GetCheckAgeMs()),
 				FreeBytes: v.GetFreeBytes(), Full: v.GetFull(), Warnings: v.GetWarnings(),

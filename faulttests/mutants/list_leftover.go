@@ -60,4 +60,12 @@ var leftoverMutants = []Mutant{
 		By:   unit("clientlib", "TestCloseForgetsAClientThatIsDone"),
 		Dies: "2 clients were opened, the service remembers map.\\d+:@",
 	},
+	{
+		Name: "status-forgets-feature-levels", Also: "",
+		Rule: "status tells the feature level of every server that is heard (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/status.go",
+			"		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first\n", ""}},
+		By:   unit(simulation, "TestStatusTellsTheFeatureLevels"),
+		Dies: "tells of levels",
+	},
 }

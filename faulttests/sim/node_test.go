@@ -4,6 +4,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -187,5 +189,25 @@ func TestOlderReplicaKeepsThePrimaryToOldForms(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		opens("it is upgraded", 2, true)
+	})
+}
+
+// TestStatusTellsTheFeatureLevels that others said they have, and none of a server that is silent.
+func TestStatusTellsTheFeatureLevels(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.Net.Older(2, true)
+		c.Kill(3)
+		time.Sleep(2 * time.Second)
+		var levels []uint32
+		for _, s := range c.server(1).node.Status().Servers {
+			levels = append(levels, s.FeatureLevel)
+		}
+		if want := []uint32{volume.FeatureLevel, 1, 0}; !slices.Equal(levels, want) {
+			t.Errorf("server 1 tells of levels %d, want %d", levels, want)
+		}
+		c.Net.Older(2, false)
+		if err := c.Start(3); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

@@ -176,6 +176,8 @@ type ServerStatus struct {
 	Canary CanaryStatus
 	// Unwaited says that answers should wait for this replica, and do not.
 	Unwaited bool
+	// FeatureLevel is up to which it can apply records; 0 where it is not known.
+	FeatureLevel uint32
 	// Conflict says that two processes use this ID.
 	Conflict bool
 }

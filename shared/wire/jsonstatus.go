@@ -41,6 +41,8 @@ type ServerBody struct {
 	Version   string     `json:"version"`
 	Uptime    string     `json:"uptime"`
 	Unwaited  bool       `json:"unwaited"` // answers should wait for this replica, and do not
+	// FeatureLevel is up to which it can apply records; 0 where it is not known.
+	FeatureLevel uint32 `json:"feature_level"`
 }
 
 // VolumeBody is the volume as one server sees it.
@@ -94,7 +96,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 				Canary: canaryBodyOf(v.GetCanary()),
 			},
 			Able: s.GetAble(), Reachable: s.GetReachable(), HeardAgo: ageOrNever(s.GetHeardAgoMs()), Conflict: s.GetConflict(), Unwaited: s.GetUnwaited(),
-			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()),
+			Version: s.GetVersion(), Uptime: duration(s.GetUptimeMs()), FeatureLevel: s.GetFeatureLevel(),
 		}
 	}
 	if t := r.GetTable(); t != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +75,7 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 			seen := r.Servers[a.i]
 			a.s.Reachable, a.s.HeardAgoMs, a.s.Conflict = seen.GetReachable(), seen.GetHeardAgoMs(), seen.GetConflict() || a.s.GetConflict()
 			a.s.Unwaited = seen.GetUnwaited()
+			a.s.FeatureLevel = cmp.Or(a.s.GetFeatureLevel(), seen.GetFeatureLevel())
 			r.Servers[a.i] = a.s
 		}
 	}
@@ -121,9 +123,32 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 		fmt.Fprintf(w, "%s, %d held, %d waiting, %s, %d quarantined, %s%s\n",
 			counted(t.Locks, "lock"), t.Held, t.Waiting, counted(t.Files, "file"), t.Quarantined, counted(t.Clients, "client"), unheardText(t.Unheard))
 	}
+	if text := levelText(b); text != "" {
+		fmt.Fprintln(w, text)
+	}
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
+}
+
+// levelText says which servers know fewer records than others, "" where all know the same.
+func levelText(b *wire.StatusBody) string {
+	lowest, highest := uint32(math.MaxUint32), uint32(0)
+	for _, s := range b.Servers {
+		if s.FeatureLevel > 0 {
+			lowest, highest = min(lowest, s.FeatureLevel), max(highest, s.FeatureLevel)
+		}
+	}
+	if lowest >= highest {
+		return ""
+	}
+	var levels []string
+	for _, s := range b.Servers {
+		if s.FeatureLevel > 0 {
+			levels = append(levels, fmt.Sprintf("server %d has %d", s.ID, s.FeatureLevel))
+		}
+	}
+	return fmt.Sprintf("feature levels differ: %s; what is new at level %d waits until all servers are upgraded", strings.Join(levels, ", "), highest)
 }
 
 // counted is a number of things.

@@ -26,6 +26,23 @@ func TestStatusWithoutAMajority(t *testing.T) {
 	}
 }
 
+// The text speaks of feature levels where servers differ, as far as they are known.
+func TestStatusSaysWhereFeatureLevelsDiffer(t *testing.T) {
+	for want, levels := range map[string][]uint32{
+		"": {2, 2, 0},
+		"feature levels differ: server 1 has 2, server 2 has 1; what is new at level 2 waits until all servers are upgraded": {2, 1, 0},
+	} {
+		b := wire.StatusBody{ServerID: 1}
+		for i, level := range levels {
+			b.Servers = append(b.Servers, wire.ServerBody{ID: uint32(i + 1), FeatureLevel: level})
+		}
+		var text strings.Builder
+		if statusText(&text, &b); want != "" && !strings.Contains(text.String(), want+"\n") || want == "" && strings.Contains(text.String(), "feature") {
+			t.Errorf("levels %d: got %s", levels, &text)
+		}
+	}
+}
+
 // A monitor goes by the exit code: what is down, what needs care, and nothing else.
 func TestHealth(t *testing.T) {
 	sound := func() *wire.StatusBody {

@@ -57,6 +57,7 @@ func (n *Node) Status() api.ClusterStatus {
 	}
 	me := at(n.opt.Server)
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
+	me.FeatureLevel = own.FeatureLevel
 	// As the others judge it: who cannot write to the volume, or sees an old one, cannot take over.
 	now, limit := time.Now(), n.opt.Timing.StorageTimeout
 	me.Able, me.Storage = own.Able && own.Storage <= limit, n.storageAge(now)
@@ -96,6 +97,7 @@ func (n *Node) Status() api.ClusterStatus {
 		}
 		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
 		x.Able, x.Storage = p.Status.Able, p.Status.Storage
+		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
 	if p := n.current(); p != nil {

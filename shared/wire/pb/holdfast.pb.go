@@ -6719,7 +6719,9 @@ type Server struct {
 	UptimeMs int64  `protobuf:"varint,15,opt,name=uptime_ms,json=uptimeMs,proto3" json:"uptime_ms,omitempty"`
 	// Answers should wait for this replica (push-ack), and do not: it was silent. Its
 	// local reads may be old. Only the primary knows.
-	Unwaited      bool `protobuf:"varint,16,opt,name=unwaited,proto3" json:"unwaited,omitempty"`
+	Unwaited bool `protobuf:"varint,16,opt,name=unwaited,proto3" json:"unwaited,omitempty"`
+	// Up to which feature level it can apply records; 0 where it is not known.
+	FeatureLevel  uint32 `protobuf:"varint,17,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6864,6 +6866,13 @@ func (x *Server) GetUnwaited() bool {
 		return x.Unwaited
 	}
 	return false
+}
+
+func (x *Server) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 type VolumeStatus struct {
@@ -7789,7 +7798,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12-\n" +
 	"\aservers\x18\n" +
 	" \x03(\v2\x13.holdfast.v1.ServerR\aservers\x12.\n" +
-	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xab\x03\n" +
+	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xd0\x03\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
@@ -7808,7 +7817,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bconflict\x18\r \x01(\bR\bconflict\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12\x1b\n" +
 	"\tuptime_ms\x18\x0f \x01(\x03R\buptimeMs\x12\x1a\n" +
-	"\bunwaited\x18\x10 \x01(\bR\bunwaited\"\x80\x02\n" +
+	"\bunwaited\x18\x10 \x01(\bR\bunwaited\x12#\n" +
+	"\rfeature_level\x18\x11 \x01(\rR\ffeatureLevel\"\x80\x02\n" +
 	"\fVolumeStatus\x12\x1e\n" +
 	"\n" +
 	"filesystem\x18\x01 \x01(\tR\n" +
