@@ -28,6 +28,8 @@ const (
 	unsure = math.MaxUint32
 	// renewers is how many keep-alives or renewals are under way at a time.
 	renewers = 64
+	// lateness is how late the keeper's own timer may be before that is worth a word.
+	lateness = 100 * time.Millisecond
 )
 
 // keeper keeps the leases alive and ends the locks whose time is over. It runs
@@ -52,14 +54,42 @@ type keeper struct {
 		// busy are the seats that they come from; see seat.requests.
 		busy map[*seat]bool
 		// ttls counts the leases and waits to be kept alive by their TTL.
-		ttls     map[time.Duration]int
-		next     time.Duration // of the next keep-alive, on the Clock
-		wakes    time.Duration // when the goroutine looks again, on the Clock
-		running  bool
-		late     bool // some lock is in danger, and that was reported
-		compared bool // the last keep-alive was compared by what is held, and not by how much
-		closed   bool
+		ttls      map[time.Duration]int
+		next      time.Duration // of the next keep-alive, on the Clock
+		wakes     time.Duration // when the goroutine looks again, on the Clock
+		overslept overslept
+		running   bool
+		late      bool // some lock is in danger, and that was reported
+		compared  bool // the last keep-alive was compared by what is held, and not by how much
+		closed    bool
 	}
+}
+
+// overslept says by how much the keeper's own timer was late, the last time it was, and until when.
+type overslept struct{ by, until time.Duration }
+
+// oversleep notes that the goroutine is about to look. It is called with mu held.
+func (k *keeper) oversleep(now time.Duration) {
+	if by := now - k.mu.wakes; k.mu.running && by > lateness {
+		k.mu.overslept = overslept{by, now}
+	}
+}
+
+// oversleptBy is how late the keeper's own timer was within the time of a lease, 0 if it was not:
+// the process did not run, or its machine slept.
+func (k *keeper) oversleptBy(ttl time.Duration) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := fresh(k.c.opt.Clock)
+	k.oversleep(now) // the goroutine may not run yet
+	return k.mu.overslept.within(now, ttl)
+}
+
+func (x overslept) within(now, d time.Duration) time.Duration {
+	if now-x.until > d {
+		return 0
+	}
+	return x.by
 }
 
 func newKeeper(c *Client) *keeper {
@@ -144,7 +174,7 @@ func (k *keeper) start(ttl, now time.Duration) {
 	switch {
 	case k.mu.closed:
 	case !k.mu.running:
-		k.mu.running = true
+		k.mu.running, k.mu.wakes = true, now
 		k.loops.Go(k.run)
 	case now+tick(ttl) < k.mu.wakes:
 		k.poke()
@@ -217,6 +247,7 @@ func (k *keeper) plan() plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.c.opt.Clock.Now()
+	k.oversleep(now)
 	p := plan{pause: time.Hour}
 	late, counted := false, false
 	for l := range k.handles() {
@@ -237,7 +268,7 @@ func (k *keeper) plan() plan {
 		}
 	}
 	if late && !k.mu.late {
-		k.c.opt.Log.Warn("no renewal was answered for half a lease: locks are in danger")
+		k.c.opt.Log.Warn("no renewal was answered for half a lease: locks are in danger", "own_timer_late_by", k.mu.overslept.within(now, time.Minute))
 	}
 	k.mu.late = late
 	if len(k.mu.ttls) > 0 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -123,6 +124,40 @@ func TestSleepOfTheMachineEndsTheLock(t *testing.T) {
 			t.Errorf("ended %v after waking: %v", d, context.Cause(l.Context()))
 		}
 	})
+}
+
+// Who loses a lock because its own process did not run is told so, and not to look at the servers.
+func TestALossSaysWhoseTimerWasLate(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail func(*world)
+		want string
+	}{
+		"this process slept": {func(w *world) { w.clock.sleep(time.Minute) }, "the timer of the renewals was 1m0s late"},
+		"its lease ended meanwhile": {func(w *world) {
+			w.clock.sleep(ttl - ttl/4)
+			w.end("a")
+		}, fmt.Sprintf("was %v late", ttl-ttl/4)},
+		"it slept long ago": {func(w *world) {
+			w.clock.sleep(time.Second)
+			time.Sleep(time.Minute)
+			w.servers[0].set(func() { w.servers[0].mu.down = true })
+		}, ""},
+		"the servers do not answer": {func(w *world) { w.servers[0].set(func() { w.servers[0].mu.down = true }) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Options{}, func(t *testing.T, w *world) {
+				l := w.acquire("a", AcquireOptions{TTL: ttl})
+				time.Sleep(time.Millisecond)
+				test.fail(w)
+				<-l.Context().Done()
+				cause := context.Cause(l.Context())
+				said := strings.Contains(cause.Error(), "late")
+				if said != (test.want != "") || !strings.Contains(cause.Error(), test.want) || !errors.Is(cause, ErrLost) {
+					t.Errorf("got %v, want %q", cause, test.want)
+				}
+			})
+		})
+	}
 }
 
 func TestEndedGrantIsNoticedByKeepAlive(t *testing.T) {

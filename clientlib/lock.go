@@ -353,6 +353,9 @@ func (l *Lock) check(err error) error {
 // refused is refused from any handle.
 func (l *Lock) lose(e *LostError) {
 	if l.ctx.Err() == nil {
+		if by := l.c.keep.oversleptBy(l.TTL()); by > 0 && e.Reason.late() {
+			e.Cause = &lateError{by.Round(time.Millisecond), e.Cause}
+		}
 		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
 	}
 	l.end(e)

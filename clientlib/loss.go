@@ -54,6 +54,34 @@ func (r LossReason) ended() bool {
 	}
 }
 
+// late says that a renewal in time would have kept the lock.
+func (r LossReason) late() bool {
+	switch r {
+	case LossExpired, LossRefused, LossNotRenewed:
+		return true
+	default:
+		return false
+	}
+}
+
+// lateError says that this side is why a lock was lost, or a part of it.
+type lateError struct {
+	by    time.Duration
+	cause error // nil if nothing else is known
+}
+
+// Error names the delay, and what else is known.
+func (e *lateError) Error() string {
+	s := fmt.Sprintf("the timer of the renewals was %v late: this process did not run, or its machine slept", e.by)
+	if e.cause != nil {
+		s += "; " + e.cause.Error()
+	}
+	return s
+}
+
+// Unwrap is what else is known.
+func (e *lateError) Unwrap() error { return e.cause }
+
 // LostError says that a lock is no longer held. It is ErrLost, and what caused it.
 type LostError struct {
 	Lock   cluster.LockName

@@ -68,4 +68,12 @@ var leftoverMutants = []Mutant{
 		By:   unit(simulation, "TestStatusTellsTheFeatureLevels"),
 		Dies: "tells of levels",
 	},
+	{
+		Name: "loss-hides-a-late-timer", Also: "",
+		Rule: "a loss says by how much the timer of the renewals was late (package clientlib, LostError)",
+		Edits: []Edit{{"clientlib/keeper.go",
+			"	if by := now - k.mu.wakes; k.mu.running && by > lateness {", "	if by := now - k.mu.wakes; k.mu.running && by > time.Hour {"}},
+		By:   unit("clientlib", "TestALossSaysWhoseTimerWasLate"),
+		Dies: "want .the timer of the renewals was 1m0s late",
+	},
 }
