@@ -182,7 +182,7 @@ func (a *answer) leave() {
 }
 
 // logRecord tells the log what changed. Grants and releases are many: debug.
-func (p *Primary) logRecord(r *locktable.Record) {
+func (p *Primary) logRecord(r *locktable.Record, s *silence) {
 	e := p.opt.Log.Debug()
 	switch r.Kind {
 	case locktable.KindExpire, locktable.KindBreak, locktable.KindForceClear, locktable.KindQuarantine,
@@ -205,6 +205,9 @@ func (p *Primary) logRecord(r *locktable.Record) {
 	}
 	if r.Reason != "" || r.Actor != "" {
 		e = e.Str("actor", r.Actor).Str("reason", r.Reason)
+	}
+	if s != nil {
+		e = e.Dur("heard_ago", s.heardAgo).Dur("own_timer_late_by", s.late)
 	}
 	e.Msg(r.Kind.String())
 }

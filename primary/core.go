@@ -37,6 +37,8 @@ type core struct {
 	overdue   bool // there may be more to expire
 	adopting  adoption
 	told      history.Limiter
+	silent    *silence                           // of the lease that is being ended
+	expired   map[cluster.ClientID]time.Duration // when leases of these ended last that nobody renewed
 	slots     map[cluster.FileName]*slot
 	// parkedBytes is how much data calls have that wait for the word on a file.
 	parkedBytes int
@@ -67,6 +69,7 @@ func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	}
 	c.clients = newWheel(clientGrain(p.opt.Timing.ClientRetention), clientPlace)
 	c.limits, c.appended = map[cluster.Token]time.Duration{}, map[cluster.Token]*pb.Receipt{}
+	c.expired = map[cluster.ClientID]time.Duration{}
 	c.asks, c.asked = newWheel(leaseGrain, askPlace), map[cluster.Token]*ask{}
 	for a := range table.Asks() { // few, by hand
 		c.countAsk(a.Lock, a.Token, a.Grace)
@@ -442,7 +445,7 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 
 // follow keeps what the core loop counts in step with the table.
 func (c *core) follow(r *locktable.Record, appended *call) {
-	c.p.logRecord(r)
+	c.p.logRecord(r, c.silent)
 	c.hearOf(r.Client)
 	switch r.Kind {
 	case locktable.KindGrant:

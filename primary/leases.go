@@ -16,6 +16,8 @@ const (
 	leaseGrain = 16 * time.Millisecond
 	// adoptStep is how many adopted locks and clients one round begins to count.
 	adoptStep = 2048
+	// maxExpired is how many clients are remembered whose leases ended.
+	maxExpired = 4096
 	// expireStep is how many leases, places and clients one round looks at.
 	expireStep = 1024
 )
@@ -168,8 +170,8 @@ func (c *core) deadline(l *locktable.Lease) time.Duration {
 	return min(from+l.TTL(), c.limit(l))
 }
 
-// silence is when a waiter is taken out because nobody stands behind it.
-func (c *core) silence(w *waiter, key waitKey) time.Duration {
+// silentAt is when a waiter is taken out because nobody stands behind it.
+func (c *core) silentAt(w *waiter, key waitKey) time.Duration {
 	heard, _ := heardAt(c.table.Presence(key.client))
 	from := max(w.since, heard)
 	for _, x := range w.calls {
@@ -182,7 +184,7 @@ func (c *core) silence(w *waiter, key waitKey) time.Duration {
 
 // nextLook is when a waiter may have to go.
 func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
-	at := c.silence(w, key)
+	at := c.silentAt(w, key)
 	if w.deadline >= 0 {
 		at = min(at, w.deadline)
 	}
@@ -280,6 +282,7 @@ func (c *core) keepAlive(x *call) {
 		c.hear(id)
 		x.asks = c.asksTo(id)
 		if c.differs(id, x.belief) {
+			c.tellLate(id)
 			x.grants = []locktable.Grant{} // who holds nothing has to be told, too
 			for g := range c.table.Held(id) {
 				x.grants = append(x.grants, g)
@@ -368,8 +371,12 @@ func (c *core) lookAtLease(l *locktable.Lease) {
 	reason := ""
 	if c.limit(l) <= c.now {
 		reason = fmt.Sprintf("it was held for %v, the most it may", l.MaxHold())
+	} else {
+		c.silent = c.silence(l)
+		c.noteExpired(l.Client().ID())
 	}
 	c.apply(c.table.DecideExpire(l.Lock(), l.Token(), reason, c.p.Epoch(), c.recs[:0]), nil)
+	c.silent = nil
 }
 
 func (c *core) lookAtWaiter(t timer) {
@@ -399,6 +406,25 @@ func (c *core) lookAtClient(p *locktable.Presence) {
 		return
 	}
 	c.apply(recs, nil)
+}
+
+// noteExpired remembers for a while that a lease ended for want of a renewal.
+func (c *core) noteExpired(id cluster.ClientID) {
+	if id.Anonymous() {
+		return // nobody renews what it got
+	}
+	if len(c.expired) >= maxExpired {
+		clear(c.expired)
+	}
+	c.expired[id] = c.now
+}
+
+// tellLate says in the log that a client goes on renewing what has ended: its renewal was late.
+func (c *core) tellLate(id cluster.ClientID) {
+	if at, ok := c.expired[id]; ok {
+		delete(c.expired, id)
+		c.p.opt.Log.Info().Str("client", string(id)).Dur("late_by", c.now-at).Msg("a keep-alive came after a lease of its client had ended")
+	}
 }
 
 // endCounting comes before a record is applied: what the record ends is counted no more.

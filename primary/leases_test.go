@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -568,6 +569,38 @@ func TestGrantToWhoHasLeftRenewsNothing(t *testing.T) {
 		}
 		if x.queue("l") != nil {
 			t.Error("the place is not granted")
+		}
+	})
+}
+
+// The log says of a lease that ended how long ago its client was heard, and whether this server's
+// own timers were late meanwhile; and of a renewal that came afterwards, by how much.
+func TestLogSaysWhoseTimerWasLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()                      //nolint:errcheck // it is stopped
+		x.ok(acquire("c1", 1, "first", 0)) // for 30 s
+		time.Sleep(35 * time.Second)
+		if lines := x.log.having(`"lock":"first"`); len(lines) != 1 || !strings.Contains(lines[0], `"heard_ago":300`) || !strings.Contains(lines[0], `"own_timer_late_by":0`) {
+			t.Errorf("of a client that was silent: %q", lines)
+		}
+		x.keepAlive("c1", 1)
+		x.keepAlive("c1", 1)
+		if lines := x.log.having("keep-alive came after"); len(lines) != 1 || !strings.Contains(lines[0], `"client":"c1","late_by":4`) {
+			t.Errorf("of its late renewal: %q", lines)
+		}
+		x.ok(acquire("c2", 1, "second", 0))
+		time.Sleep(10 * time.Second)
+		x.p.TimerLate(time.Now(), 1500*time.Millisecond)
+		time.Sleep(25 * time.Second)
+		if lines := x.log.having(`"lock":"second"`); len(lines) != 1 || !strings.Contains(lines[0], `"own_timer_late_by":1500`) {
+			t.Errorf("beside a late timer: %q", lines)
+		}
+		g := x.ok(acquire("c3", 1, "third", 0))
+		x.ok(release("c3", 2, "third", g.Token))
+		x.keepAlive("c3", 1)
+		if lines := x.log.having("keep-alive came after"); len(lines) != 1 {
+			t.Errorf("of a renewal of what was released: %q", lines)
 		}
 	})
 }

@@ -77,6 +77,7 @@ type Primary struct {
 	noSpace  atomic.Bool // the next segment cannot be made
 	// filesFailed says that a protected file could not be written, once in this reign.
 	filesFailed atomic.Bool
+	overslept   atomic.Pointer[overslept] // nil if no timer ever was late
 	// level is that of SetLevel; 0 until it is told.
 	level atomic.Uint32
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
+	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,8 +38,31 @@ type reign struct {
 	host *volumetest.Host
 	vol  *volume.Volume
 	p    *primary.Primary
+	log  *logged
 	stop context.CancelCauseFunc
 	done chan error
+}
+
+// logged keeps the lines of a log and passes them on.
+type logged struct {
+	to    io.Writer
+	mu    sync.Mutex
+	lines []string
+}
+
+// Write implements io.Writer, for one line.
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(b))
+	return l.to.Write(b)
+}
+
+// having lists the lines that hold a text.
+func (l *logged) having(text string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.lines), func(s string) bool { return !strings.Contains(s, text) })
 }
 
 // small is a volume whose log rotates soon.
@@ -61,9 +86,10 @@ func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume
 	if opt.Timing == (cluster.Timing{}) {
 		opt.Timing = cluster.DefaultTiming()
 	}
-	opt.Log = zerolog.New(t.Output()).Level(zerolog.InfoLevel)
+	log := &logged{to: t.Output()}
+	opt.Log = zerolog.New(log).Level(zerolog.InfoLevel)
 	ctx, stop := context.WithCancelCause(context.Background())
-	x := &reign{t: t, host: h, vol: v, p: primary.New(r, opt), stop: stop, done: make(chan error, 1)}
+	x := &reign{t: t, host: h, vol: v, p: primary.New(r, opt), log: log, stop: stop, done: make(chan error, 1)}
 	go func() { x.done <- x.p.Run(ctx) }()
 	return x
 }

@@ -76,4 +76,20 @@ var leftoverMutants = []Mutant{
 		By:   unit("clientlib", "TestALossSaysWhoseTimerWasLate"),
 		Dies: "want .the timer of the renewals was 1m0s late",
 	},
+	{
+		Name: "expiry-hides-the-silence", Also: "",
+		Rule: "the log says of a lease that ended how long its client was silent, and whether this server's timers were late (package primary)",
+		Edits: []Edit{{"primary/leases.go",
+			"		c.silent = c.silence(l)\n", ""}},
+		By:   unit("primary", "TestLogSaysWhoseTimerWasLate"),
+		Dies: "of a client that was silent",
+	},
+	{
+		Name: "late-keep-alive-untold", Also: "",
+		Rule: "the log says of a keep-alive by how much it came after the lease (package primary)",
+		Edits: []Edit{{"primary/leases.go",
+			"			c.tellLate(id)\n", ""}},
+		By:   unit("primary", "TestLogSaysWhoseTimerWasLate"),
+		Dies: "of its late renewal",
+	},
 }

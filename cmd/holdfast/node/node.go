@@ -328,7 +328,8 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 	t := time.NewTicker(n.opt.Timing.Heartbeat)
 	defer t.Stop()
 	heard := time.Now() // the last moment with a majority
-	var over time.Time  // since when the reign has ended
+	ticked := heard
+	var over time.Time // since when the reign has ended
 	stuck := n.opt.Stuck
 	serving := p.Serving()
 	for {
@@ -338,6 +339,7 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 		case <-serving:
 			serving = nil
 		case <-t.C:
+			ticked = n.ticked(p, ticked)
 		}
 		now := time.Now()
 		if n.elector.Majority() {
@@ -359,6 +361,19 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 			}
 		}
 	}
+}
+
+// timerLateness is how late a timer of this process may be before that is worth a word.
+const timerLateness = 100 * time.Millisecond
+
+// ticked notes by how much a tick of oversee, which waits for nothing else, was late.
+func (n *Node) ticked(p *primary.Primary, last time.Time) time.Time {
+	now := time.Now()
+	if by := now.Sub(last) - n.opt.Timing.Heartbeat; by > timerLateness {
+		p.TimerLate(now, by)
+		n.opt.Log.Warn().Dur("late_by", by).Msg("this process did not run: its own timer was late")
+	}
+	return now
 }
 
 var (
