@@ -346,23 +346,22 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	if q.Op == locktable.OpAppend && len(recs) > 0 {
 		appended = x
 	}
-	if !c.apply(recs, appended) || q.LowWater > 0 && !c.dropGivenUp(q.Client) {
+	if !c.apply(recs, appended) {
 		c.answer(x, unknown())
 		return
 	}
 	if !c.behindItself(q, &d) {
 		c.hear(q.Client)
 	}
+	if d.Pending {
+		c.joinPlace(x) // first: it may be granted behind what is given up
+	}
+	if q.LowWater > 0 {
+		c.dropGivenUp(q.Client)
+	}
 	c.tellLeft(&d.Outcome)
 	switch {
-	case appended != nil: // the file's writer answers
-	case d.Pending:
-		if w := c.waiter(waitKey{q.Client, q.ID}); w != nil {
-			w.since = c.now
-			c.join(w, x)
-		} else {
-			c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
-		}
+	case appended != nil, d.Pending: // the file's writer answers, or whatever ends the wait
 	case q.Op == locktable.OpAppend && d.Outcome.Repeat:
 		c.answerRepeat(x, d.Outcome)
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
@@ -387,6 +386,17 @@ func (c *core) estranged(client cluster.ClientID, out locktable.Outcome) locktab
 // maxJoined is how many calls wait for one place. Whoever asks again mostly does not
 // wait for the first answer any more.
 const maxJoined = 16
+
+// joinPlace has a call wait for the place of its request.
+func (c *core) joinPlace(x *call) {
+	w := c.waiter(waitKey{x.req.Client, x.req.ID})
+	if w == nil {
+		c.answer(x, locktable.Outcome{Status: cluster.StatusError, Message: "no place in the queue for a waiting request"})
+		return
+	}
+	w.since = c.now
+	c.join(w, x)
+}
 
 // join has a call wait for a place, in that of the oldest where there are too many.
 func (c *core) join(w *waiter, x *call) {

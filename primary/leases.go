@@ -311,18 +311,14 @@ func (c *core) hearPlaces(id cluster.ClientID) {
 }
 
 // dropGivenUp takes out what a client waits for below its low-water mark, as far as the
-// batch has room: the rest comes with its next request. False means that the reign is over.
-func (c *core) dropGivenUp(id cluster.ClientID) bool {
+// batch has room: the rest comes with its next request.
+func (c *core) dropGivenUp(id cluster.ClientID) {
 	for !c.full() {
 		recs := c.table.DecideGivenUp(id, c.p.Epoch(), c.recs[:0])
-		if len(recs) == 0 {
-			return true
-		}
-		if !c.apply(recs, nil) {
-			return false
+		if len(recs) == 0 || !c.apply(recs, nil) {
+			return
 		}
 	}
-	return true
 }
 
 // behindItself says that a request did not get the lock because its own client holds it.

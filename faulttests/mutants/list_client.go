@@ -504,7 +504,7 @@ func (d hostDisk) rename(`},
 		Name: "place-below-the-mark-stays", Also: "",
 		Rule: "what waits below its client's low-water mark is taken out of the queue (package primary, dropGivenUp)",
 		Edits: []Edit{
-			{"primary/core.go", ` || q.LowWater > 0 && !c.dropGivenUp(q.Client) {`, ` {`},
+			{"primary/core.go", `	if q.LowWater > 0 {`, `	if false {`},
 		},
 		By:   unit("primary", "TestPlacesBelowTheMarkEnd"),
 		Dies: "waits on|in the queue",
