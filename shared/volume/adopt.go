@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 
@@ -381,11 +382,22 @@ func (r *Reign) linkFile(from, to string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// copyFile copies a file and makes the copy durable.
-func copyFile(fsys FS, from, to string) error {
-	b, err := readFile(fsys, from, FlagRead)
+// copyFile copies a file and makes the copy durable, in pieces: a call that takes long looks like
+// one that hangs, and another server takes over from a takeover that hangs.
+func copyFile(fsys FS, from, to string) (err error) {
+	src, err := fsys.Open(from, FlagRead)
 	if err != nil {
 		return err
 	}
-	return createFile(fsys, to, b)
+	defer func() { err = errors.Join(err, src.Close()) }()
+	f, err := fsys.Open(to, FlagCreate)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := InPieces(io.NewOffsetWriter(f, 0), f.Sync)
+	if err := copyPieces(w, src, func() error { return nil }); err != nil {
+		return err
+	}
+	return f.Sync()
 }
