@@ -4,6 +4,7 @@ package clientlib
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -69,10 +70,14 @@ func (c *Client) seatFor(o AcquireOptions) *seat {
 	return s
 }
 
-// stay keeps a seat that somebody has for one more user.
+// stay keeps a seat for one more user. One that nobody has, because a lock is released from
+// where it was waited for, is no wait's before it is given back.
 func (s *seat) stay() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
+	if s.users == 0 {
+		s.c.mu.free = slices.DeleteFunc(s.c.mu.free, func(x *seat) bool { return x == s })
+	}
 	s.users++
 }
 
