@@ -246,6 +246,7 @@ func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer,
 			c.settle(ctx, k, o, send)
 			return a, finish, err
 		}
+		who.seq.answered(k.id)
 		return a, func() { who.seq.done(k.id) }, err
 	}
 }

@@ -72,6 +72,8 @@ const (
 	prompt patience = iota
 	// waiting: it may stand in a queue for hours.
 	waiting
+	// answered: its answer is known, and what it got is being handed out.
+	answered
 	// done is that of a request which is open no more.
 	done
 )
@@ -80,7 +82,7 @@ const (
 //
 // Invariant: low is the lowest number that was taken and is not done, or next if
 // there is none. So it never falls, and no request is below it that could still be sent.
-// floor is the same, waits left out.
+// floor is the same, waits and what was answered left out.
 type sequence struct {
 	low atomic.Uint64 // a copy of mu.low, which is asked for with every attempt
 	mu  struct {
@@ -117,7 +119,13 @@ func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan st
 }
 
 // done says that the request is not sent again and its answer not wanted again.
-func (s *sequence) done(id cluster.RequestID) {
+func (s *sequence) done(id cluster.RequestID) { s.become(id, done) }
+
+// answered says that too, but what the request got is still to be handed out. It holds up
+// no other request: to give that back takes one.
+func (s *sequence) answered(id cluster.RequestID) { s.become(id, answered) }
+
+func (s *sequence) become(id cluster.RequestID, now patience) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id < s.mu.low || id >= s.mu.next {
@@ -127,7 +135,7 @@ func (s *sequence) done(id cluster.RequestID) {
 	if *p == waiting {
 		s.mu.waits--
 	}
-	*p = done
+	*p = now
 	s.advance()
 }
 
