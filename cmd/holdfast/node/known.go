@@ -19,6 +19,21 @@ const knownEvery = time.Second
 // ErrForeignData refuses a data directory that another cluster's server used.
 var ErrForeignData = errors.New("the data directory belongs to another cluster")
 
+// knewBefore is what this server knew before it opened the volume, in this process and in
+// earlier ones.
+func knewBefore(opt Options, id volume.ClusterID) (replica.Known, error) {
+	k := opt.Known
+	if k != (replica.Known{}) && k.Cluster != id {
+		return k, fmt.Errorf("the volume is of cluster %v, and this server was one of cluster %v until now: look what is mounted there", id, k.Cluster)
+	}
+	if opt.DataDir == "" {
+		return k, nil
+	}
+	kept, err := readKnown(opt.DataDir, id)
+	kept.LSN, kept.Epoch = max(kept.LSN, k.LSN), max(kept.Epoch, k.Epoch)
+	return kept, err
+}
+
 // readKnown reads what earlier processes of this server knew.
 func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
 	k, err := replica.ReadKnown(dir)
@@ -31,6 +46,9 @@ func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
 	}
 	return k, nil
 }
+
+// Known is what this server knows to be committed, for the Node behind this one.
+func (n *Node) Known() replica.Known { return n.knows() }
 
 // knows is what this server knows to be committed.
 func (n *Node) knows() replica.Known {

@@ -57,6 +57,8 @@ type Options struct {
 	// Moved reports whether the volume is there by its path, while what FS has open leads
 	// somewhere else or nowhere. It may take as long as the filesystem does. nil = never.
 	Moved func() bool
+	// Known is what the Node before this one in the process knew; zero for the first one.
+	Known replica.Known
 	// Version and Path, the volume's directory, are told in status.
 	Version, Path string
 	// Warnings are told in status: what is wrong with the volume from the start.
@@ -112,11 +114,9 @@ func New(opt Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	var knew replica.Known
-	if opt.DataDir != "" {
-		if knew, err = readKnown(opt.DataDir, vol.Cluster().ID); err != nil {
-			return nil, errors.Join(err, vol.Close())
-		}
+	knew, err := knewBefore(opt, vol.Cluster().ID)
+	if err != nil {
+		return nil, errors.Join(err, vol.Close())
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
 	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: make(chan struct{}, 1)}

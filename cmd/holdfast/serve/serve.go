@@ -27,6 +27,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -57,8 +58,9 @@ const endWait = time.Second
 // Run serves until ctx ends, then hands over and returns nil. Where the volume's directory
 // was mounted anew, it opens the volume again and goes on.
 func Run(ctx context.Context, opt Options) error {
+	var known replica.Known
 	for {
-		err := serveOnce(ctx, opt)
+		err := serveOnce(ctx, opt, &known)
 		if !errors.Is(err, node.ErrReopen) || ctx.Err() != nil {
 			return err
 		}
@@ -66,7 +68,9 @@ func Run(ctx context.Context, opt Options) error {
 	}
 }
 
-func serveOnce(ctx context.Context, opt Options) (err error) {
+// serveOnce serves a volume until it is to be opened again. Known is what the process knew of
+// it, and is kept up: what the path leads to then may be an old copy.
+func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err error) {
 	fsys, err := osfs.Open(opt.Volume)
 	if err != nil {
 		return fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
@@ -102,7 +106,7 @@ func serveOnce(ctx context.Context, opt Options) (err error) {
 	n, err := node.New(node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) },
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: *known,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
@@ -110,6 +114,7 @@ func serveOnce(ctx context.Context, opt Options) (err error) {
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, newFronts(n, c, opt.Doors, opt.Log), ports, opt.Log)
+	*known = n.Known()
 	return errors.Join(err, peers.Close())
 }
 
