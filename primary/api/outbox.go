@@ -16,8 +16,8 @@ type outbox struct {
 	wake chan struct{} // capacity 1
 	mu   struct {
 		sync.Mutex
-		waiting []*outPiece // none of them empty
-		bytes   int         // in all of them
+		waiting []*outPiece
+		bytes   int // in all of them
 	}
 }
 
@@ -71,7 +71,7 @@ func (b *outbox) piece() *outPiece {
 
 // put replaces the bytes of a piece by what they became.
 func (b *outbox) put(p *outPiece, next []byte, counts bool) {
-	if len(p.b) == 0 {
+	if n := len(b.mu.waiting); n == 0 || b.mu.waiting[n-1] != p {
 		b.mu.waiting = append(b.mu.waiting, p)
 	}
 	b.mu.bytes += len(next) - len(p.b)
