@@ -71,6 +71,18 @@ func (n *Node) watchCanary(ctx context.Context) error {
 	}
 }
 
+// hiddenName is for how long the cache of a network filesystem may hide a new name at most.
+const hiddenName = 65 * time.Second
+
+// namesLie is for how long a name may be hidden from this server: only what is read past the
+// caches is as it is, and to read it takes a name.
+func (n *Node) namesLie() time.Duration {
+	if n.vol.Kind().Network {
+		return hiddenName
+	}
+	return 0
+}
+
 func (n *Node) lookAtCanary() {
 	if !n.canary.hear(n.toldBeat()) {
 		return
@@ -82,7 +94,7 @@ func (n *Node) lookAtCanary() {
 	if plainErr != nil {
 		plain = 0 // as old as can be
 	}
-	if errors.Is(directErr, fs.ErrNotExist) {
+	if errors.Is(directErr, fs.ErrNotExist) && n.canary.unseenFor(now) >= n.namesLie() {
 		direct, directErr = 0, nil // so is this: it was written before it was told
 	}
 	if directErr == nil && n.canary.look(direct, plain, now) {
@@ -184,6 +196,16 @@ func (c *canary) lag(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(c.mu.behind)
+}
+
+// unseenFor is how long ago the oldest value was told that no read past the caches has shown.
+func (c *canary) unseenFor(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.mu.direct) == 0 {
+		return 0
+	}
+	return now.Sub(c.mu.direct[0].at)
 }
 
 // look takes what both reads showed, which began after the last hear. It says
