@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -20,7 +21,8 @@ const NoDataDir = "none"
 // its own host, outside of the volume, so that a volume that was put back in time is noticed.
 func DefaultDataDir(id volume.ClusterID, server cluster.ServerID) (string, error) {
 	name := fmt.Sprintf("%v-%d", id, server)
-	if own := os.Getenv("STATE_DIRECTORY"); filepath.IsAbs(own) { // of a service of systemd
+	// Of a service of systemd, which may have several.
+	if own, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); filepath.IsAbs(own) {
 		return filepath.Join(own, name), nil
 	}
 	state := os.Getenv("XDG_STATE_HOME")

@@ -41,6 +41,10 @@ func TestDataDir(t *testing.T) {
 	if err != nil || dir != filepath.Join(os.Getenv("STATE_DIRECTORY"), id.String()+"-2") {
 		t.Errorf("the default: %q, %v", dir, err)
 	}
+	t.Setenv("STATE_DIRECTORY", "/srv/a:/srv/b")
+	if dir, err := DefaultDataDir(id, 2); err != nil || dir != "/srv/a/"+id.String()+"-2" {
+		t.Errorf("of a service that has two: %q, %v", dir, err)
+	}
 	t.Setenv("STATE_DIRECTORY", file)
 	if dir, err := dataDir("", id, 2, log); dir != "" || err != nil || !strings.Contains(said.String(), `"level":"warn"`) {
 		t.Errorf("a default that cannot be: %q, %v, said %s", dir, err, &said)
