@@ -31,22 +31,13 @@ func canaryPath(id cluster.ServerID) string {
 
 // WriteCanary writes this server's canary past the caches. It is one small write;
 // the first one makes the file.
-func (v *Volume) WriteCanary(e cluster.Epoch, value uint64) (err error) {
-	name := canaryPath(v.opt.Server)
-	f, err := v.fs.Open(name, FlagWrite|FlagDirect)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = createZeros(v.fs, name, BlockSize)
-	}
-	if err != nil {
-		return fmt.Errorf("canary: %w", err)
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+func (v *Volume) WriteCanary(e cluster.Epoch, value uint64) error {
 	b := AlignedBuffer(BlockSize)
 	copy(b, canaryMagic)
 	binary.LittleEndian.PutUint64(b[8:], value)
 	binary.LittleEndian.PutUint64(b[16:], uint64(e))
 	sealSector(b)
-	if _, err := f.WriteAt(b, 0); err != nil {
+	if err := writeBlockFile(v.fs, canaryPath(v.opt.Server), b); err != nil {
 		return fmt.Errorf("canary: %w", err)
 	}
 	return nil

@@ -17,7 +17,8 @@
 //	files/<path>                 protected files
 //	history/                     who held what
 //	servers/<id>.*               guard, reserve, probe and prepared claims of one server,
-//	                             and its canary: see canary.go; nothing rests on it
+//	                             its canary and its process's sign of life: see canary.go and
+//	                             process.go; nothing but elections rests on them
 //
 // # Safety
 //

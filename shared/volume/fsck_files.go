@@ -222,7 +222,7 @@ func inEpochName(_ string, x Entry) string {
 	return unknownName
 }
 
-// serverName judges servers/: guards, reserves, probes, canaries and claims of members.
+// serverName judges servers/: guards, reserves, probes, canaries, signs of life and claims of members.
 func (k *fsck) serverName(_ string, x Entry) string {
 	switch {
 	case strings.HasPrefix(x.Name, initPrefix), strings.HasPrefix(x.Name, recoverPrefix):
@@ -245,7 +245,7 @@ func (k *fsck) serverName(_ string, x Entry) string {
 			return "a prepared claim; its server removes it when it starts again"
 		}
 		return ""
-	case rest == "lock", rest == "reserve", rest == "probe", rest == canarySuffix:
+	case rest == "lock", rest == "reserve", rest == "probe", rest == canarySuffix, rest == processSuffix:
 		return ""
 	}
 	return unknownName

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// The sign of life of a server's process is one block at servers/<id>.process, written in
+// place: a line of JSON, zeros, CRC-32C in the last 4 bytes. It is no file that is replaced,
+// because the caches of a network filesystem may lead a name to the file before. Nothing but
+// elections rests on what it says: a late write of it is one of a process that has ended, and
+// does not rise any more.
+const processSuffix = "process"
+
+// ErrNoProcess says that a server's sign of life cannot be read now: none was written yet, or
+// the read met a write.
+var ErrNoProcess = errors.New("no sign of life")
+
+// Process is what a server's process says of itself on the volume.
+type Process struct {
+	// Nonce is the process's boot nonce.
+	Nonce uint64 `json:"nonce,string"`
+	// Count rises with each write: one process, seen at two counts, writes to this volume.
+	Count uint64 `json:"count"`
+	// PID, Host, Address and Path, the volume's directory, are for people.
+	PID     int    `json:"pid"`
+	Host    string `json:"host"`
+	Address string `json:"address"`
+	Path    string `json:"path"`
+}
+
+// String says which process it is, for people.
+func (p Process) String() string {
+	return fmt.Sprintf("process %d on host %s, volume %s", p.PID, p.Host, p.Path)
+}
+
+func processPath(id cluster.ServerID) string {
+	return serversDir + "/" + serverPrefix(id) + processSuffix
+}
+
+// WriteProcess writes the sign of life of this server's process past the caches.
+func (v *Volume) WriteProcess(p Process) error {
+	text, err := json.Marshal(p)
+	if len(text) >= BlockSize-4 { // what is for people has to go
+		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID})
+	}
+	if err != nil {
+		return fmt.Errorf("sign of life: %w", err)
+	}
+	b := AlignedBuffer(BlockSize)
+	b[copy(b, text)] = '\n'
+	binary.LittleEndian.PutUint32(b[BlockSize-4:], blockSum(b))
+	if err := writeBlockFile(v.fs, processPath(v.opt.Server), b); err != nil {
+		return fmt.Errorf("sign of life: %w", err)
+	}
+	return nil
+}
+
+// ReadProcess reads the sign of life of a server's process past the caches.
+func (v *Volume) ReadProcess(id cluster.ServerID) (p Process, err error) {
+	b, err := readBlockFile(v.fs, processPath(id), FlagDirect)
+	if err != nil {
+		return p, fmt.Errorf("%w of server %d: %w", ErrNoProcess, id, err)
+	}
+	text, _, _ := bytes.Cut(b, []byte("\n"))
+	if binary.LittleEndian.Uint32(b[BlockSize-4:]) != blockSum(b) || json.Unmarshal(text, &p) != nil {
+		return Process{}, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoProcess, id)
+	}
+	return p, nil
+}
+
+func blockSum(b []byte) uint32 {
+	return crc32.Checksum(b[:BlockSize-4], crc32.MakeTable(crc32.Castagnoli))
+}
+
+// writeBlockFile writes a file of one block in place, past the caches; the first write makes it.
+func writeBlockFile(fsys FS, name string, b []byte) (err error) {
+	f, err := fsys.Open(name, FlagWrite|FlagDirect)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = createZeros(fsys, name, BlockSize)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = f.WriteAt(b, 0)
+	return err
+}
+
+// readBlockFile reads a file of one block.
+func readBlockFile(fsys FS, name string, flag Flag) (b []byte, err error) {
+	f, err := fsys.Open(name, flag&FlagDirect)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b = AlignedBuffer(BlockSize)
+	return b, readBlock(f, b, 0)
+}
