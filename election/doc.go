@@ -29,4 +29,13 @@
 // while our own write went through meanwhile, or a call of its takeover has not
 // come back for StorageTimeout while ours is fresh. When the whole share stalls
 // nobody has that proof and everybody waits.
+//
+// # Two processes with one ID
+//
+// A server that is started again has another nonce. Two nonces that are heard in turn are two
+// processes with one ID: a conflict, in which both are ignored. Unless exactly one of them is seen
+// to write to this server's own volume, which the node looks for: then the other is a stranger.
+// It serves a copy of the volume, with the same addresses in it, and what it sends counts for
+// nothing. It is told the status of this server all the same: by that it can see that it has a copy.
+// A process that is not seen to write, and should be, is not worse off than one without a volume.
 package election

@@ -51,6 +51,7 @@ func New(opt Options) *Elector {
 		e.mu.rand = rand.New(rand.NewPCG(opt.Nonce, uint64(opt.Self)))
 	}
 	e.mu.self = &peer{id: opt.Self}
+	e.mu.self.current, _ = e.mu.self.process(opt.Nonce)
 	for _, id := range opt.Members.IDs() {
 		if id != opt.Self {
 			e.mu.peers = append(e.mu.peers, &peer{id: id})
@@ -111,18 +112,26 @@ func (e *Elector) peerLocked(id cluster.ServerID) *peer {
 	return nil
 }
 
-// identifyLocked notes which process spoke for an ID. Another one that speaks
-// for this server's own needs no further proof.
-func (e *Elector) identifyLocked(p *peer, nonce uint64, now time.Time) {
+// sender is which process sent a message.
+type sender struct {
+	nonce       uint64
+	about, from string // what it said of itself, and where a question came from
+	answers     bool   // it is an answer
+}
+
+// identifyLocked notes which process sent a message under an ID, and reports whether the
+// message counts. Of another process that uses this server's own ID none does.
+func (e *Elector) identifyLocked(p *peer, m sender, now time.Time) (counts bool) {
 	switch {
 	case p != e.mu.self:
-		p.identify(nonce, now)
-	case nonce != e.opt.Nonce:
-		p.clash(now)
+		counts = p.identify(m, now)
+	case m.nonce != e.opt.Nonce:
+		p.namesake(m, now)
 	}
-	if p.conflicted(now) && !p.conflictTold {
+	if p.conflicted(now) && !p.conflictTold || p.untold(now) != nil {
 		e.poke()
 	}
+	return counts
 }
 
 // learnLocked notes an epoch that somebody spoke of.

@@ -38,7 +38,7 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	e.mu.Unlock()
 
 	for _, d := range due {
-		p := Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: d.seq, Status: st}
+		p := Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: d.seq, Status: st, About: e.opt.About}
 		e.wg.Go(func() { e.ping(ctx, d.to, p, d.sent, e.opt.Timing.Suspicion) })
 	}
 }
@@ -76,12 +76,11 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 		if peer.refuse(p.Seq) || peer.gone {
 			e.poke()
 		}
-	case err != nil || pong.From != to || pong.Seq != p.Seq:
+	case err != nil || pong.From != to || pong.Seq != p.Seq || !e.identifyLocked(peer, sender{nonce: pong.Nonce, answers: true}, now):
 		// Silence, or somebody else at that address: no answer.
 	default:
-		e.identifyLocked(peer, pong.Nonce, now)
 		was := peer.answer.status
-		if to != e.opt.Self && peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
+		if peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
 			e.learnLocked(pong.Status.Epoch)
 			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
 				e.poke()
@@ -105,8 +104,7 @@ func (e *Elector) HandlePing(p Ping) Pong {
 // heardLocked notes a ping. It proves that the way here works, not the way back,
 // so it makes nobody a primary; but it may be a reason to ask at once.
 func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
-	e.identifyLocked(p, in.Nonce, now)
-	if p == e.mu.self || in.Seq <= p.heard {
+	if !e.identifyLocked(p, sender{nonce: in.Nonce, about: in.About, from: in.Address}, now) || in.Seq <= p.heard {
 		return
 	}
 	p.heard = in.Seq

@@ -47,8 +47,9 @@ type result struct {
 
 // call is a callback to be made. Of epochs only the newest is of interest.
 type call struct {
-	epoch    cluster.Epoch
-	conflict cluster.ServerID // 0: it is about the epoch
+	epoch    cluster.Epoch    // 0: it is about something else
+	conflict cluster.ServerID // 0: it is about something else
+	stranger Stranger
 }
 
 // Run sends heartbeats and holds elections, in all roles, until ctx ends. Every
@@ -103,8 +104,10 @@ func (e *Elector) callBack(c call) {
 	switch {
 	case c.conflict != 0 && e.opt.OnConflict != nil:
 		e.opt.OnConflict(c.conflict)
-	case c.conflict == 0 && e.opt.OnHigherEpoch != nil:
+	case c.epoch != 0 && e.opt.OnHigherEpoch != nil:
 		e.opt.OnHigherEpoch(c.epoch)
+	case c.stranger.ID != 0 && e.opt.OnStranger != nil:
+		e.opt.OnStranger(c.stranger)
 	}
 }
 
@@ -167,7 +170,7 @@ func (e *Elector) tell(now time.Time) {
 	again := e.mu.highest > l.told || now.Sub(l.toldAt) >= 10*e.opt.Timing.Heartbeat
 	if e.mu.highest > own && again {
 		l.told, l.toldAt = e.mu.highest, now
-		l.calls = slices.DeleteFunc(l.calls, func(c call) bool { return c.conflict == 0 })
+		l.calls = slices.DeleteFunc(l.calls, func(c call) bool { return c.epoch != 0 })
 		l.calls = append(l.calls, call{epoch: l.told})
 	}
 	for _, p := range append(slices.Clip(e.mu.peers), e.mu.self) {
@@ -175,6 +178,10 @@ func (e *Elector) tell(now time.Time) {
 			p.conflictTold = true
 			e.opt.Log.Error().Uint32("server", uint32(p.id)).Msg("two processes use the same server ID; neither has a vote")
 			l.calls = append(l.calls, call{conflict: p.id})
+		}
+		if x := p.untold(now); x != nil {
+			x.told, p.strangerTold = true, now
+			l.calls = append(l.calls, call{stranger: p.describe(x, now)})
 		}
 	}
 }

@@ -98,7 +98,10 @@ func (e *Elector) record(p *poll, a answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	peer := e.peerLocked(a.from)
-	e.identifyLocked(peer, a.vote.Nonce, now)
+	if !e.identifyLocked(peer, sender{nonce: a.vote.Nonce, answers: true}, now) {
+		v.Answer = Silent // it is not that server that answers there
+		return
+	}
 	e.learnLocked(a.vote.Status.Epoch)
 	v.Answer, v.Vote = Voted, a.vote
 	if peer.conflicted(now) {
@@ -112,8 +115,9 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	now := time.Now()
 	st := e.status(now)
 	e.mu.Lock()
-	if peer := e.peerLocked(a.From); peer != nil {
-		e.identifyLocked(peer, a.Nonce, now)
+	if peer := e.peerLocked(a.From); peer != nil && !e.identifyLocked(peer, sender{nonce: a.Nonce, from: a.Address}, now) {
+		e.mu.Unlock()
+		return Vote{} // no server's
 	}
 	e.learnLocked(a.Epoch)
 	e.mu.asked = true

@@ -5,6 +5,8 @@ package election_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +36,8 @@ type server struct {
 		slowClaim time.Duration // how long a claim takes
 		paused    chan struct{} // closed at resume
 		conflicts []cluster.ServerID
+		strangers []election.Stranger
+		old       bool    // shows nothing on the volume
 		ends      []error // how reigns ended
 		resign    chan struct{}
 		asks      int // pre-votes sent
@@ -96,12 +100,35 @@ func (s *server) status() election.Status {
 
 // probe touches the volume twice a second.
 func (s *server) probe(ctx context.Context) {
+	seen := map[uint64]int{}
 	for s.sleep(ctx, 500*time.Millisecond) {
 		s.mu.Lock()
-		if !s.mu.noVolume {
+		has, old := !s.mu.noVolume, s.mu.old
+		if has {
 			s.mu.probed = time.Now()
 		}
 		s.mu.Unlock()
+		if has && !old {
+			s.show(seen)
+		}
+	}
+}
+
+// show leaves a sign of life on the volume, and looks for those of others.
+func (s *server) show(seen map[uint64]int) {
+	ids := append(s.e.Unproven(), s.id)
+	s.w.mu.Lock()
+	s.w.mu.shown[s.nonce] = showing{s.id, s.w.mu.shown[s.nonce].count + 1}
+	shown := maps.Clone(s.w.mu.shown)
+	s.w.mu.Unlock()
+	for nonce, x := range shown {
+		if !slices.Contains(ids, x.id) {
+			continue
+		}
+		if was, ok := seen[nonce]; ok && was < x.count {
+			s.e.Prove(x.id, nonce)
+		}
+		seen[nonce] = x.count
 	}
 }
 
@@ -257,10 +284,11 @@ func (s *server) exchange(ctx context.Context, to cluster.ServerID, ask func(*se
 	if !s.travel(ctx, s.id, to) {
 		return fmt.Errorf("to %d: %w", to, context.Cause(ctx))
 	}
-	other := s.w.server(to)
-	s.w.mu.Lock()
-	refuse := other == nil || s.w.mu.refuse[to]
-	s.w.mu.Unlock()
+	w := s.w.dialed()
+	other := w.server(to)
+	w.mu.Lock()
+	refuse := other == nil || w.mu.refuse[to]
+	w.mu.Unlock()
 	if refuse {
 		return fmt.Errorf("to %d: %w", to, errRefused)
 	}

@@ -3,7 +3,6 @@
 package election
 
 import (
-	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -14,8 +13,8 @@ const (
 	conflictMemory = 10 * time.Second
 	// maxInFlight bounds the unanswered pings to one server.
 	maxInFlight = 8
-	// maxNonces bounds how many earlier processes of one ID are remembered.
-	maxNonces = 8
+	// maxProcesses bounds how many processes of one ID are remembered.
+	maxProcesses = 9
 	// sendMemory is how many send times are kept per server.
 	sendMemory = 64
 )
@@ -63,30 +62,12 @@ type peer struct {
 	heard uint64 // number of the newest
 	ping  word
 
-	// Its boot nonces.
-	nonce         uint64
-	nonces        []uint64 // earlier ones
+	// The processes that use its ID.
+	processes     []*process
+	current       *process // whose messages count; nil before the first
 	conflictUntil time.Time
 	conflictTold  bool
-}
-
-// identify notes that a process spoke with this nonce. A new nonce is a
-// restart; a return to an earlier one means that both processes live.
-func (p *peer) identify(nonce uint64, now time.Time) {
-	if nonce == p.nonce {
-		return
-	}
-	if slices.Contains(p.nonces, nonce) {
-		p.clash(now)
-	} else if len(p.nonces) == maxNonces {
-		p.nonces = slices.Delete(p.nonces, 0, 1)
-	}
-	p.nonces = slices.DeleteFunc(p.nonces, func(n uint64) bool { return n == nonce })
-	if p.nonce != 0 {
-		p.nonces = append(p.nonces, p.nonce)
-	}
-	p.nonce = nonce
-	p.heard = 0 // another process numbers from 1
+	strangerTold  time.Time // when one was told of last
 }
 
 // clash notes evidence that two processes use the ID.

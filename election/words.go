@@ -84,6 +84,9 @@ type Ping struct {
 	// Seq numbers the pings from one process to one server, from 1.
 	Seq    uint64
 	Status Status
+	// About says which process sent it, and Address where it came from, for people; "" if the
+	// process, or the receiving Transport, does not tell.
+	About, Address string
 }
 
 // Pong answers a Ping and repeats its Seq.
@@ -103,6 +106,8 @@ type Ask struct {
 	Nonce uint64
 	// Epoch is the highest the asker knows.
 	Epoch cluster.Epoch
+	// Address is where it came from, for people; "" if the Transport does not tell.
+	Address string
 }
 
 // Vote answers an Ask.
@@ -133,7 +138,9 @@ type Transport interface {
 type Options struct {
 	Self cluster.ServerID
 	// Nonce is this process's boot nonce.
-	Nonce     uint64
+	Nonce uint64
+	// About says which process this is, for people.
+	About     string
 	Members   cluster.Members
 	Timing    cluster.Timing
 	Transport Transport
@@ -151,6 +158,9 @@ type Options struct {
 	// OnConflict is told once when an ID is found to be used by two processes;
 	// the ID may be this server's own. Nil is allowed.
 	OnConflict func(cluster.ServerID)
+	// OnStranger is told once of each process that uses an ID and is not of this
+	// volume. Nil is allowed.
+	OnStranger func(Stranger)
 }
 
 // PeerStatus is what is known of another server.

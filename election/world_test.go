@@ -41,7 +41,16 @@ type world struct {
 		claims  int
 		nonce   uint64
 		refuse  map[cluster.ServerID]bool // nobody listens, the process lives
+		dials   *world                    // whose servers are at the addresses; nil: its own
+		shown   map[uint64]showing        // by nonce: what processes write to the volume
+		old     bool                      // the servers booted from now on write no such thing
 	}
+}
+
+// showing is the sign of life of a process on the volume.
+type showing struct {
+	id    cluster.ServerID
+	count int
 }
 
 func newWorld(t testing.TB, n int, seed uint64) *world {
@@ -53,8 +62,29 @@ func newWorld(t testing.TB, n int, seed uint64) *world {
 	w.mu.cut = map[[2]cluster.ServerID]bool{}
 	w.mu.refuse = map[cluster.ServerID]bool{}
 	w.mu.running = map[cluster.ServerID]*server{}
+	w.mu.shown = map[uint64]showing{}
 	w.mu.delay = time.Millisecond
 	t.Cleanup(w.stop)
+	return w
+}
+
+// copied is a world whose servers have a copy of the volume, with the addresses of w's servers in
+// it, and listen elsewhere.
+func (w *world) copied() *world {
+	c := newWorld(w.t, len(w.members), 99)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.mu.dials, c.mu.nonce, c.mu.epoch, c.mu.fence = w, 1000, w.mu.epoch, w.mu.fence
+	return c
+}
+
+// dialed is the world whose servers are at the addresses.
+func (w *world) dialed() *world {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.dials != nil {
+		return w.mu.dials
+	}
 	return w
 }
 
@@ -98,7 +128,7 @@ func (w *world) boot(id cluster.ServerID) *server {
 	w.mu.Lock()
 	w.mu.nonce++
 	s := &server{w: w, id: id, nonce: w.mu.nonce, higher: make(chan struct{}, 1)}
-	s.mu.probed, s.mu.progress = time.Now(), time.Time{}
+	s.mu.probed, s.mu.progress, s.mu.old = time.Now(), time.Time{}, w.mu.old
 	r := rand.New(rand.NewPCG(w.mu.rand.Uint64(), s.nonce))
 	w.mu.Unlock()
 	s.e = election.New(election.Options{
@@ -114,6 +144,11 @@ func (w *world) boot(id cluster.ServerID) *server {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.mu.conflicts = append(s.mu.conflicts, id)
+		},
+		OnStranger: func(x election.Stranger) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.mu.strangers = append(s.mu.strangers, x)
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

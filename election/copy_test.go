@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package election_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// beside runs a story about three servers and a copy of their volume, of which nobody serves yet.
+func beside(t *testing.T, story func(t *testing.T, w, c *world)) {
+	t.Helper()
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.awaitPrimary(time.Second, only(1))
+		w.advance(5 * time.Second)
+		c := w.copied()
+		defer c.stop()
+		story(t, w, c)
+	})
+}
+
+// whom lists the IDs that a server was told strangers of, in order.
+func (s *server) whom() (ids []cluster.ServerID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.mu.strangers {
+		ids = append(ids, x.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Servers on a copy of the volume, with the same addresses in it, depose nobody, and nobody is
+// in conflict with them; each is reported.
+func TestServersOnACopyDeposeNobody(t *testing.T) {
+	beside(t, func(t *testing.T, w, c *world) {
+		c.startAll()
+		w.staysStable(30 * time.Second)
+		for _, id := range w.members.IDs() {
+			s := w.server(id)
+			if len(s.mu.conflicts) > 0 {
+				t.Errorf("server %d was told of conflicts %v", id, s.mu.conflicts)
+			}
+			if whom := s.whom(); !slices.Equal(whom, w.members.IDs()) {
+				t.Errorf("server %d was told of strangers that use %v, want all three IDs", id, whom)
+			}
+		}
+		if c.claims() > 0 {
+			t.Errorf("the servers of the copy claimed %d times while those of the volume answer", c.claims())
+		}
+	})
+}
+
+// With a copy served, the servers of the volume elect as ever: a server that has just started
+// believes in the others at once, and who follows is able.
+func TestServersOnACopyHinderNoElection(t *testing.T) {
+	beside(t, func(t *testing.T, w, c *world) {
+		for _, id := range []cluster.ServerID{2, 3} {
+			c.start(id)
+		}
+		w.advance(20 * time.Second)
+		w.kill(1)
+		_, took := w.awaitPrimary(time.Second, only(2))
+		t.Logf("replaced after %v", took)
+		w.start(1)
+		w.advance(5 * time.Second)
+		w.kill(2)
+		_, took = w.awaitPrimary(time.Second, only(1))
+		t.Logf("replaced after %v by a server that was started beside the copy", took)
+		w.start(2)
+		w.staysStable(20 * time.Second)
+	})
+}
+
+// A server that is down is not spoken for by one on a copy, and comes back without a conflict.
+func TestServerOnACopyIsNoOtherServer(t *testing.T) {
+	beside(t, func(t *testing.T, w, c *world) {
+		c.start(2)
+		c.start(3)
+		w.advance(5 * time.Second)
+		w.kill(3)
+		w.kill(2)
+		w.advance(2 * w.timing.MajorityWindow)
+		if w.server(1).e.Majority() {
+			t.Error("the servers on the copy make a majority of the volume's")
+		}
+		w.advance(20 * time.Second)
+		if role, _ := w.server(1).role(); role == election.RolePrimary {
+			t.Error("server 1 reigns without a majority")
+		}
+		w.start(2)
+		w.awaitPrimary(2*time.Second, only(1))
+		w.start(3)
+		w.staysStable(20 * time.Second)
+		if c := w.server(1).mu.conflicts; len(c) > 0 {
+			t.Errorf("server 1 was told of conflicts %v", c)
+		}
+	})
+}
+
+// The servers of a copy get no votes from those of the volume, whose primary is dead.
+func TestServersOnACopyGetNoVotes(t *testing.T) {
+	beside(t, func(t *testing.T, w, c *world) {
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			c.start(id)
+		}
+		w.advance(5 * time.Second)
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			vote := w.server(id%3+1).e.HandlePreVote(t.Context(), election.Ask{From: id, Nonce: c.server(id).nonce, Epoch: 1 << 40})
+			if vote.From != 0 {
+				t.Errorf("server %d on the copy is given the vote %+v", id, vote)
+			}
+			if told := w.server(id%3 + 1).e.HandlePing(election.Ping{From: 9}).Status; told.Epoch >= 1<<40 {
+				t.Errorf("an epoch of the copy is believed: %+v", told)
+			}
+		}
+	})
+}
+
+// Where the volume does not show who writes to it, two processes are a conflict at once; it ends
+// when the volume shows one of them and not the other.
+func TestConflictEndsWhenTheVolumeShowsOne(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.awaitPrimary(time.Second, only(1))
+		w.server(3).change(func(s *server) { s.mu.old = true })
+		w.kill(3)
+		w.mu.Lock()
+		w.mu.old = true
+		w.mu.Unlock()
+		w.start(3)
+		w.advance(5 * time.Second)
+		c := w.copied()
+		defer c.stop()
+		c.start(3)
+		w.advance(2 * time.Second)
+		if !w.server(1).e.Peers()[1].Conflict || w.server(3).e.HandlePing(election.Ping{From: 9}).Status.Able {
+			t.Error("two processes, none of which shows on the volume, are no conflict")
+		}
+		w.server(3).change(func(s *server) { s.mu.old = false })
+		w.advance(4 * time.Second)
+		if w.server(1).e.Peers()[1].Conflict || !w.server(3).e.HandlePing(election.Ping{From: 9}).Status.Able {
+			t.Error("a conflict although only one of the two shows on the volume")
+		}
+		if whom := w.server(1).whom(); !slices.Equal(whom, []cluster.ServerID{3}) {
+			t.Errorf("server 1 was told of strangers that use %v, want 3", whom)
+		}
+	})
+}
+
+// TestWhoseMessagesCount has processes send pings under ID 3, and be seen on the volume.
+func TestWhoseMessagesCount(t *testing.T) {
+	ping := func(nonce uint64) func(*script) {
+		return func(s *script) {
+			st := election.Status{LSN: cluster.LSN(nonce)}
+			s.e.HandlePing(election.Ping{From: 3, Nonce: nonce, Seq: uint64(time.Now().UnixNano()), Status: st, About: "the copy", Address: "h:1"})
+		}
+	}
+	prove := func(nonce uint64) func(*script) { return func(s *script) { s.e.Prove(3, nonce) } }
+	pause := func(d time.Duration) func(*script) { return func(*script) { wait(d) } }
+	many := func(s *script) {
+		for nonce := range uint64(30) {
+			ping(100 + nonce)(s)
+		}
+	}
+	for name, x := range map[string]struct {
+		events   []func(*script)
+		counts   cluster.LSN // of whose ping
+		conflict bool
+		stranger uint64
+	}{
+		"one":                               {[]func(*script){ping(7)}, 7, false, 0},
+		"a restart":                         {[]func(*script){ping(7), ping(8)}, 8, false, 0},
+		"a restart of one that was proven":  {[]func(*script){ping(7), prove(7), ping(8)}, 8, false, 0},
+		"two, none proven":                  {[]func(*script){ping(7), ping(8), ping(7)}, 7, true, 0},
+		"two, the first proven":             {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8)}, 7, false, 0},
+		"the same for long":                 {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(4 * time.Second), ping(7), ping(8)}, 7, false, 8},
+		"two, the second proven":            {[]func(*script){ping(7), ping(8), prove(8), ping(7)}, 8, false, 0},
+		"two, the second proven unheard":    {[]func(*script){ping(7), prove(8), ping(8), ping(7)}, 8, false, 0},
+		"two, both proven":                  {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7)}, 7, true, 0},
+		"both proven, one after the other":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8), prove(8), ping(8)}, 8, true, 0},
+		"one ended before the other spoke":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(2 * time.Second), prove(8), ping(8)}, 8, false, 0},
+		"a conflict, one proven too soon":   {[]func(*script){ping(7), ping(8), ping(7), pause(2 * time.Second), ping(8), prove(7)}, 8, true, 0},
+		"a conflict, one proven for long":   {[]func(*script){ping(7), ping(8), ping(7), pause(4 * time.Second), ping(8), prove(7), ping(7), ping(8)}, 7, false, 8},
+		"a conflict, both proven":           {[]func(*script){ping(7), ping(8), prove(7), prove(8), ping(7), pause(4 * time.Second), ping(7), ping(8), prove(7), prove(8)}, 8, true, 0},
+		"a conflict, one proven and silent": {[]func(*script){ping(7), pause(5 * time.Second), ping(8), ping(7), ping(8), pause(6 * time.Second), ping(8), prove(9)}, 8, true, 0},
+		"a stranger beside a dead server":   {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8)}, 7, false, 8},
+		"that server's next process":        {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8), ping(9), ping(8)}, 9, false, 8},
+		"a nonce with each message":         {[]func(*script){ping(7), prove(7), many, ping(7)}, 7, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+				if to == 3 {
+					return election.Pong{}, errRefused
+				}
+				return calm(ctx, to, p)
+			}}
+			run(t, s, func(t *testing.T) {
+				for _, event := range x.events {
+					wait(20 * time.Millisecond)
+					event(s)
+				}
+				p := s.e.Peers()[1]
+				if p.Status.LSN != x.counts || p.Conflict != x.conflict {
+					t.Errorf("the process whose messages count is %d, conflict %v; want %d, %v", p.Status.LSN, p.Conflict, x.counts, x.conflict)
+				}
+				var strangers []uint64
+				for _, y := range s.e.Strangers() {
+					strangers = append(strangers, y.Nonce)
+					if y.ID != 3 || y.About != "the copy" || y.From != "h:1" {
+						t.Errorf("the stranger is told as %+v", y)
+					}
+				}
+				if want := x.stranger; want == 0 && len(strangers) > 0 || want != 0 && !slices.Equal(strangers, []uint64{want}) {
+					t.Errorf("strangers %v, want %d", strangers, want)
+				}
+			})
+		})
+	}
+}
+
+// TestProcessesWithTheOwnID has another process use the ID of a server, which is able or not by it.
+func TestProcessesWithTheOwnID(t *testing.T) {
+	const own, other = 2, 77
+	var answers atomic.Uint64 // who answers at the own address
+	ping := func(s *script) { s.e.HandlePing(election.Ping{From: 2, Nonce: other, Seq: 1}) }
+	prove := func(nonce uint64) func(*script) { return func(s *script) { s.e.Prove(2, nonce) } }
+	pause := func(d time.Duration) func(*script) { return func(*script) { wait(d) } }
+	answer := func(s *script) { answers.Store(other); wait(time.Second); answers.Store(own) }
+	for name, x := range map[string]struct {
+		events []func(*script)
+		able   bool
+	}{
+		"nobody":                          {nil, true},
+		"none proven":                     {[]func(*script){ping}, false},
+		"this one proven":                 {[]func(*script){prove(own), ping}, true},
+		"this one proven too soon":        {[]func(*script){ping, prove(own)}, false},
+		"this one proven for long":        {[]func(*script){ping, pause(4 * time.Second), ping, prove(own)}, true},
+		"the other proven":                {[]func(*script){prove(own), prove(other)}, false},
+		"the other proven, and silent":    {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own)}, true},
+		"both proven":                     {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own), ping}, false},
+		"the other has the address":       {[]func(*script){prove(own), answer}, false},
+		"and this one is proven":          {[]func(*script){prove(own), answer, pause(4 * time.Second), prove(own)}, false},
+		"the other had the address":       {[]func(*script){prove(own), answer, pause(11 * time.Second), prove(own), ping}, true},
+		"only the other proven, at start": {[]func(*script){ping, prove(other), pause(4 * time.Second), prove(own)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answers.Store(own)
+			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+				pong, err := calm(ctx, to, p)
+				if to == 2 {
+					pong.Nonce = answers.Load()
+				}
+				return pong, err
+			}}
+			run(t, s, func(t *testing.T) {
+				wait(time.Second)
+				for _, event := range x.events {
+					event(s)
+				}
+				if able := s.e.HandlePing(election.Ping{From: 9}).Status.Able; able != x.able {
+					t.Errorf("able: %v, want %v", able, x.able)
+				}
+			})
+		})
+	}
+}
