@@ -3,7 +3,10 @@
 package sim
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +69,109 @@ func TestServerOnACopyNeitherFollowsNorVotes(t *testing.T) {
 			t.Errorf("server 3 has the volume, and warns of %q", s.Warnings)
 		}
 		c.one(t, "with the vote of a server that has the volume")
+	})
+}
+
+// startOnCopy starts a process that has a copy of the volume, and reaches the servers by the
+// addresses in it, which are not its own. It returns what kills it.
+func (c *Cluster) startOnCopy(t *testing.T, d *volumetest.Disk, id cluster.ServerID) (*node.Node, func()) {
+	t.Helper()
+	host := d.Host(int(id), c.Profile)
+	n, err := node.New(node.Options{
+		Server: id, FS: host, Timing: c.Timing, Peers: c.Net.Peers(id), Log: c.Log, Path: "/copy",
+		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))), FirstSegment: firstSegment, Segment: segment,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = n.Run(ctx)
+	}()
+	return n, func() {
+		host.Kill()
+		stop(errKilled)
+		windUp(done)
+	}
+}
+
+// Servers on a copy of the volume that is served somewhere else depose nobody, hinder no
+// takeover and count for nobody; the servers whose IDs they use tell of them.
+func TestServersOnACopyCountForNothing(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		d := c.Disk.Clone()
+		var copies [4]*node.Node
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			n, kill := c.startOnCopy(t, d, id)
+			defer kill()
+			copies[id] = n
+		}
+		epoch := c.epoch()
+		for range 60 {
+			time.Sleep(time.Second)
+			if got := c.Primaries(); len(got) != 1 || got[0] != 1 {
+				t.Errorf("servers %v reign beside the copy, want 1", got)
+				break
+			}
+		}
+		if c.epoch() != epoch {
+			t.Errorf("%d epochs became %d beside the copy", epoch, c.epoch())
+		}
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			s := c.tells(id)
+			told := slices.ContainsFunc(s.Warnings, func(w string) bool {
+				return strings.Contains(w, fmt.Sprintf("USES SERVER ID %d AND DOES NOT WRITE", id)) && strings.Contains(w, "/copy")
+			})
+			if s.Conflict || id != 1 && !s.Able || !told {
+				t.Errorf("server %d: conflict %v, able %v, it warns of %q", id, s.Conflict, s.Able, s.Warnings)
+			}
+		}
+		c.Kill(1)
+		if id, took, err := c.AwaitPrimary(time.Second); err != nil || id != 2 {
+			t.Errorf("server 1 is dead, beside a copy: after %v server %d reigns, %v", took, id, err)
+		}
+		c.Kill(3)
+		time.Sleep(c.Timing.MajorityWindow + c.Timing.QuorumTimeout + c.Timing.Suspicion)
+		if got := c.Primaries(); len(got) > 0 {
+			t.Errorf("%v reign with the votes of a copy", got)
+		}
+		for id, n := range copies[1:] {
+			if n.Role() != election.RoleReplica {
+				t.Errorf("server %d on the copy is %v", id+1, n.Role())
+			}
+		}
+	})
+}
+
+// Two processes with one ID on one volume are a conflict, also where each was seen to write to
+// it: neither is able, and both servers that are alone with their IDs go on.
+func TestTwoProcessesOnOneVolumeAreAConflict(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.server(3).host.LoseLocks()
+		twin, kill := c.startOnCopy(t, c.Disk, 3)
+		time.Sleep(10 * time.Second)
+		for id := cluster.ServerID(1); id <= 2; id++ {
+			for _, s := range c.server(id).node.Status().Servers {
+				if s.Conflict != (s.Member.ID == 3) || len(s.Warnings) > 0 {
+					t.Errorf("server %d says of server %d: conflict %v, warnings %q", id, s.Member.ID, s.Conflict, s.Warnings)
+				}
+			}
+		}
+		for name, n := range map[string]*node.Node{"the first": c.server(3).node, "the second": twin} {
+			if n.HandlePing(election.Ping{From: 9}).Status.Able {
+				t.Errorf("%s process under ID 3 calls itself able", name)
+			}
+		}
+		if got := c.Primaries(); len(got) != 1 || got[0] != 1 {
+			t.Errorf("servers %v reign, want 1", got)
+		}
+		kill()
+		time.Sleep(12 * time.Second)
+		if s := c.server(1).node.Status().Servers[2]; s.Conflict || !s.Able {
+			t.Errorf("the second process has ended: %+v", s)
+		}
 	})
 }
 

@@ -92,9 +92,10 @@ type Node struct {
 		probed   time.Time // the last write to the volume that came back
 		probeErr error     // why the last one did not, nil if it did
 		highest  cluster.Epoch
-		known    replica.Known // what was committed, see known.go
-		beat     uint64        // the last value of this server's canary
-		trouble  string        // why its last try to reign failed, "" if it did not
+		known    replica.Known                       // what was committed, see known.go
+		beat     uint64                              // the last value of this server's canary
+		trouble  string                              // why its last try to reign failed, "" if it did not
+		signs    map[cluster.ServerID]volume.Process // who writes to the volume under an ID, as seen last
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -120,13 +121,13 @@ func New(opt Options) (*Node, error) {
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
 	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: make(chan struct{}, 1)}
-	n.mu.known = knew
+	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
-		Self: opt.Server, Nonce: n.nonce, Members: vol.Cluster().Servers, Timing: opt.Timing,
+		Self: opt.Server, Nonce: n.nonce, About: process(&opt, n.nonce).String(), Members: vol.Cluster().Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
-		OnHigherEpoch: n.onHigherEpoch,
+		OnHigherEpoch: n.onHigherEpoch, OnStranger: n.onStranger,
 		OnConflict: func(id cluster.ServerID) {
 			opt.Log.Error().Uint32("id", uint32(id)).Msg("two processes use one server ID: both are ignored in elections")
 		},
@@ -156,6 +157,8 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { return n.keeper(inner) })
 	g.Go(func() error { return n.reopens(inner) })
 	g.Go(func() error { return n.beats(inner) })
+	g.Go(func() error { return n.showSigns(inner) })
+	g.Go(func() error { return n.watchSigns(inner) })
 	g.Go(func() error { return n.watchCanary(inner) })
 	g.Go(func() error { return n.watchSpace(inner) })
 	g.Go(func() error { return n.roles(inner) })

@@ -100,6 +100,9 @@ func (n *Node) Status() api.ClusterStatus {
 		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
+	for _, x := range n.elector.Strangers() {
+		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
+	}
 	if p := n.current(); p != nil {
 		for id, waited := range p.Waited() {
 			at(id).Unwaited = !waited

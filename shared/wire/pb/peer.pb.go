@@ -141,9 +141,11 @@ type Ping struct {
 	ClusterId []byte `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	From      uint32 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
 	// Drawn anew at every start of the process.
-	Nonce         uint64      `protobuf:"fixed64,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	Seq           uint64      `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
-	Status        *PeerStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	Nonce  uint64      `protobuf:"fixed64,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Seq    uint64      `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
+	Status *PeerStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	// Which process sends it, for people.
+	About         string `protobuf:"bytes,6,opt,name=about,proto3" json:"about,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +213,13 @@ func (x *Ping) GetStatus() *PeerStatus {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *Ping) GetAbout() string {
+	if x != nil {
+		return x.About
+	}
+	return ""
 }
 
 // Pong is election.Pong.
@@ -896,14 +905,15 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"storage_ns\x18\x06 \x01(\x03R\tstorageNs\x12\x12\n" +
 	"\x04beat\x18\a \x01(\x04R\x04beat\x12#\n" +
-	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\"\x92\x01\n" +
+	"\rfeature_level\x18\b \x01(\rR\ffeatureLevel\"\xa8\x01\n" +
 	"\x04Ping\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\rR\x04from\x12\x14\n" +
 	"\x05nonce\x18\x03 \x01(\x06R\x05nonce\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12/\n" +
-	"\x06status\x18\x05 \x01(\v2\x17.holdfast.v1.PeerStatusR\x06status\"\x8d\x01\n" +
+	"\x06status\x18\x05 \x01(\v2\x17.holdfast.v1.PeerStatusR\x06status\x12\x14\n" +
+	"\x05about\x18\x06 \x01(\tR\x05about\"\x8d\x01\n" +
 	"\x04Pong\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\rR\x04from\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x10\n" +

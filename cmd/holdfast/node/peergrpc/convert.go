@@ -39,11 +39,11 @@ func roleOf(r pb.Role) election.Role {
 }
 
 func pingProto(p election.Ping) *pb.Ping {
-	return &pb.Ping{From: uint32(p.From), Nonce: p.Nonce, Seq: p.Seq, Status: statusProto(p.Status)}
+	return &pb.Ping{From: uint32(p.From), Nonce: p.Nonce, Seq: p.Seq, Status: statusProto(p.Status), About: p.About}
 }
 
 func pingOf(p *pb.Ping) election.Ping {
-	return election.Ping{From: cluster.ServerID(p.GetFrom()), Nonce: p.GetNonce(), Seq: p.GetSeq(), Status: statusOf(p.GetStatus())}
+	return election.Ping{From: cluster.ServerID(p.GetFrom()), Nonce: p.GetNonce(), Seq: p.GetSeq(), Status: statusOf(p.GetStatus()), About: p.GetAbout()}
 }
 
 func pongProto(p election.Pong) *pb.Pong {

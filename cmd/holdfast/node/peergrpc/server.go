@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	caller "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/election"
@@ -61,18 +62,28 @@ func (s *server) admit(clusterID []byte) error {
 	return nil
 }
 
-func (s *server) Ping(_ context.Context, q *pb.Ping) (*pb.Pong, error) {
+func (s *server) Ping(ctx context.Context, q *pb.Ping) (*pb.Pong, error) {
 	if err := s.admit(q.GetClusterId()); err != nil {
 		return nil, err
 	}
-	return pongProto(s.h.HandlePing(pingOf(q))), nil
+	p := pingOf(q)
+	p.Address = remote(ctx)
+	return pongProto(s.h.HandlePing(p)), nil
+}
+
+// remote is where a call came from.
+func remote(ctx context.Context) string {
+	if p, ok := caller.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 func (s *server) PreVote(ctx context.Context, q *pb.Ask) (*pb.Vote, error) {
 	if err := s.admit(q.GetClusterId()); err != nil {
 		return nil, err
 	}
-	a := election.Ask{From: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), Epoch: cluster.Epoch(q.GetEpoch())}
+	a := election.Ask{From: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), Epoch: cluster.Epoch(q.GetEpoch()), Address: remote(ctx)}
 	return voteProto(s.h.HandlePreVote(ctx, a)), nil
 }
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// signLook is how often a server looks on the volume for a process that sends messages and was
+// not seen there. It reads nothing while there is none.
+const signLook = 500 * time.Millisecond
+
+// process is what this process says of itself on the volume, before its first sign of life.
+func process(opt *Options, nonce uint64) volume.Process {
+	host, _ := os.Hostname() // for people: unknown will do
+	path := opt.Path
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return volume.Process{Nonce: nonce, PID: os.Getpid(), Host: host, Address: opt.Address, Path: path}
+}
+
+// showSigns leaves a sign of life of this process on the volume every second, in all roles, on
+// a goroutine of its own: a call that hangs holds up nothing else. Before each it looks whether
+// another process leaves its own in the same place.
+func (n *Node) showSigns(ctx context.Context) error {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	me, seen, mute := process(&n.opt, n.nonce), signs{}, false
+	for {
+		n.lookForSign(n.opt.Server, seen)
+		me.Count++
+		err := n.vol.WriteProcess(me)
+		if err != nil && !mute && ctx.Err() == nil {
+			n.opt.Log.Warn().Err(err).Msg("the sign of life cannot be written: other servers cannot tell this process from one that serves a copy of the volume")
+		}
+		mute = err != nil
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+	}
+}
+
+// watchSigns looks on the volume for the processes of which the elector wants to know whether
+// they write to it.
+func (n *Node) watchSigns(ctx context.Context) error {
+	t := time.NewTicker(signLook)
+	defer t.Stop()
+	seen := signs{}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+		for _, id := range n.elector.Unproven() {
+			n.lookForSign(id, seen)
+		}
+	}
+}
+
+// lookForSign tells the elector of the process that writes to the volume under an ID.
+func (n *Node) lookForSign(id cluster.ServerID, seen signs) {
+	p, err := n.vol.ReadProcess(id)
+	if err != nil || !seen.rises(p) {
+		return
+	}
+	n.mu.Lock()
+	n.mu.signs[id] = p
+	n.mu.Unlock()
+	n.elector.Prove(id, p.Nonce)
+}
+
+// maxSigns bounds how many processes are remembered.
+const maxSigns = 64
+
+// signs is at which count each process was seen on the volume, by nonce.
+type signs map[uint64]uint64
+
+// rises reports whether the process was seen before at a lower count: it has written to this
+// volume since. A copy of the volume shows the count of when it was made.
+func (s signs) rises(p volume.Process) bool {
+	was, known := s[p.Nonce]
+	if !known && len(s) == maxSigns {
+		clear(s)
+	}
+	s[p.Nonce] = max(was, p.Count)
+	return known && p.Count > was
+}
+
+// onStranger logs a process that uses a server's ID and is not of this volume.
+func (n *Node) onStranger(x election.Stranger) {
+	n.opt.Log.Error().Uint32("id", uint32(x.ID)).Str("from", x.From).Msg(n.strangerText(x))
+}
+
+// strangerText says of a stranger what it is, where, and what to do.
+func (n *Node) strangerText(x election.Stranger) string {
+	n.mu.Lock()
+	own, known := n.mu.signs[x.ID]
+	n.mu.Unlock()
+	text := fmt.Sprintf("ANOTHER PROCESS USES SERVER ID %d AND DOES NOT WRITE TO THIS VOLUME", x.ID)
+	if x.About != "" {
+		text += ": " + x.About
+	}
+	if x.From != "" {
+		text += ", at " + x.From
+	}
+	text += ". It serves a copy of the volume, and its messages count for nothing here: stop it"
+	if known {
+		text += fmt.Sprintf(". Leave alone %v", own)
+	}
+	return printable(text)
+}
+
+// printable is a text without what a terminal would not show: it holds what strangers sent.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
