@@ -13,6 +13,24 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
+// A copy that is served when the servers of the volume have only just started, or that they
+// find when they start, deposes nobody either.
+func TestServersOnACopyAtTheStart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		c := w.copied()
+		defer c.stop()
+		w.awaitPrimary(time.Second, only(1))
+		c.startAll()
+		w.staysStable(10 * time.Second)
+		for _, id := range w.members.IDs() {
+			w.kill(id)
+		}
+		w.startAll()
+		w.awaitPrimary(time.Second, only(1))
+		w.staysStable(10 * time.Second)
+	})
+}
+
 // beside runs a story about three servers and a copy of their volume, of which nobody serves yet.
 func beside(t *testing.T, story func(t *testing.T, w, c *world)) {
 	t.Helper()
@@ -123,8 +141,8 @@ func TestServersOnACopyGetNoVotes(t *testing.T) {
 	})
 }
 
-// Where the volume does not show who writes to it, two processes are a conflict at once; it ends
-// when the volume shows one of them and not the other.
+// Where the volume does not show who writes to it, two processes are a conflict; it ends when the
+// volume shows one of them and not the other.
 func TestConflictEndsWhenTheVolumeShowsOne(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.awaitPrimary(time.Second, only(1))
@@ -138,7 +156,7 @@ func TestConflictEndsWhenTheVolumeShowsOne(t *testing.T) {
 		c := w.copied()
 		defer c.stop()
 		c.start(3)
-		w.advance(2 * time.Second)
+		w.advance(4 * time.Second)
 		if !w.server(1).e.Peers()[1].Conflict || w.server(3).e.HandlePing(election.Ping{From: 9}).Status.Able {
 			t.Error("two processes, none of which shows on the volume, are no conflict")
 		}
@@ -174,24 +192,25 @@ func TestWhoseMessagesCount(t *testing.T) {
 		conflict bool
 		stranger uint64
 	}{
-		"one":                               {[]func(*script){ping(7)}, 7, false, 0},
-		"a restart":                         {[]func(*script){ping(7), ping(8)}, 8, false, 0},
-		"a restart of one that was proven":  {[]func(*script){ping(7), prove(7), ping(8)}, 8, false, 0},
-		"two, none proven":                  {[]func(*script){ping(7), ping(8), ping(7)}, 7, true, 0},
-		"two, the first proven":             {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8)}, 7, false, 0},
-		"the same for long":                 {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(4 * time.Second), ping(7), ping(8)}, 7, false, 8},
-		"two, the second proven":            {[]func(*script){ping(7), ping(8), prove(8), ping(7)}, 8, false, 0},
-		"two, the second proven unheard":    {[]func(*script){ping(7), prove(8), ping(8), ping(7)}, 8, false, 0},
-		"two, both proven":                  {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7)}, 7, true, 0},
-		"both proven, one after the other":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8), prove(8), ping(8)}, 8, true, 0},
-		"one ended before the other spoke":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(2 * time.Second), prove(8), ping(8)}, 8, false, 0},
-		"a conflict, one proven too soon":   {[]func(*script){ping(7), ping(8), ping(7), pause(2 * time.Second), ping(8), prove(7)}, 8, true, 0},
-		"a conflict, one proven for long":   {[]func(*script){ping(7), ping(8), ping(7), pause(4 * time.Second), ping(8), prove(7), ping(7), ping(8)}, 7, false, 8},
-		"a conflict, both proven":           {[]func(*script){ping(7), ping(8), prove(7), prove(8), ping(7), pause(4 * time.Second), ping(7), ping(8), prove(7), prove(8)}, 8, true, 0},
-		"a conflict, one proven and silent": {[]func(*script){ping(7), pause(5 * time.Second), ping(8), ping(7), ping(8), pause(6 * time.Second), ping(8), prove(9)}, 8, true, 0},
-		"a stranger beside a dead server":   {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8)}, 7, false, 8},
-		"that server's next process":        {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8), ping(9), ping(8)}, 9, false, 8},
-		"a nonce with each message":         {[]func(*script){ping(7), prove(7), many, ping(7)}, 7, false, 0},
+		"one":                              {[]func(*script){ping(7)}, 7, false, 0},
+		"a restart":                        {[]func(*script){ping(7), ping(8)}, 8, false, 0},
+		"a restart of one that was proven": {[]func(*script){ping(7), prove(7), ping(8)}, 8, false, 0},
+		"two, none proven yet":             {[]func(*script){ping(7), ping(8), ping(7)}, 7, false, 0},
+		"two, the second not proven yet":   {[]func(*script){ping(7), pause(4 * time.Second), ping(8), ping(7)}, 7, false, 0},
+		"two, none proven for long":        {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7)}, 7, true, 0},
+		"two, the first proven":            {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8)}, 7, false, 0},
+		"the same for long":                {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(4 * time.Second), ping(7), ping(8)}, 7, false, 8},
+		"two, the second proven":           {[]func(*script){ping(7), ping(8), prove(8), ping(7)}, 8, false, 0},
+		"two, the second proven unheard":   {[]func(*script){ping(7), prove(8), ping(8), ping(7)}, 8, false, 0},
+		"two, both proven":                 {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7)}, 7, true, 0},
+		"both proven, one after the other": {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8), prove(8), ping(8)}, 8, true, 0},
+		"one ended before the other spoke": {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(2 * time.Second), prove(8), ping(8)}, 8, false, 0},
+		"a conflict, and one is proven":    {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), ping(8), prove(7), ping(7), ping(8)}, 7, false, 8},
+		"a conflict, both proven":          {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), prove(7), prove(8), ping(8), prove(7), prove(8)}, 8, true, 0},
+		"a conflict, a silent one proven":  {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), ping(8), prove(9)}, 8, true, 0},
+		"a stranger beside a dead server":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8)}, 7, false, 8},
+		"that server's next process":       {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8), ping(9), ping(8)}, 9, false, 8},
+		"a nonce with each message":        {[]func(*script){ping(7), prove(7), many, ping(7)}, 7, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
@@ -237,10 +256,11 @@ func TestProcessesWithTheOwnID(t *testing.T) {
 		able   bool
 	}{
 		"nobody":                          {nil, true},
-		"none proven":                     {[]func(*script){ping}, false},
+		"none proven yet":                 {[]func(*script){ping}, true},
+		"the other not proven yet":        {[]func(*script){pause(4 * time.Second), ping}, true},
+		"none proven for long":            {[]func(*script){ping, pause(4 * time.Second), ping}, false},
 		"this one proven":                 {[]func(*script){prove(own), ping}, true},
-		"this one proven too soon":        {[]func(*script){ping, prove(own)}, false},
-		"this one proven for long":        {[]func(*script){ping, pause(4 * time.Second), ping, prove(own)}, true},
+		"this one proven late":            {[]func(*script){ping, pause(4 * time.Second), ping, prove(own)}, true},
 		"the other proven":                {[]func(*script){prove(own), prove(other)}, false},
 		"the other proven, and silent":    {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own)}, true},
 		"both proven":                     {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own), ping}, false},

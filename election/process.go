@@ -21,7 +21,8 @@ const (
 //
 // Two processes that send messages under one ID are a conflict, unless exactly one of them is
 // seen to write to this server's volume: then the other has a copy of the volume, or what was
-// mounted in its place. It is a stranger, and what it sends counts for nothing.
+// mounted in its place. It is a stranger, and what it sends counts for nothing. Where neither
+// was seen they are a conflict only once both had the time to be.
 type process struct {
 	nonce    uint64
 	proven   bool      // it was seen to write to the volume under this ID
@@ -111,6 +112,8 @@ func (p *peer) identify(m sender, now time.Time) bool {
 		cur.stranger = true
 	case x.proven && now.Sub(cur.heard) > aliveWithin:
 		// The one before has ended meanwhile.
+	case !x.proven && !(x.elsewhere(now) && cur.elsewhere(now)):
+		// The volume may soon show which of the two is the server.
 	default:
 		p.clash(now)
 	}
@@ -133,7 +136,8 @@ func (p *peer) namesake(m sender, now time.Time) {
 	if m.answers {
 		x.answered = now
 	}
-	if x.stranger = p.current.proven && !x.real(now); !x.stranger {
+	x.stranger = p.current.proven && !x.real(now)
+	if x.real(now) || x.elsewhere(now) && p.current.elsewhere(now) {
 		p.clash(now)
 	}
 }
