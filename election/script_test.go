@@ -24,6 +24,7 @@ type script struct {
 	self  election.Status // guarded by mu
 	asks  atomic.Int32    // pre-votes sent
 	pings [4]atomic.Int32
+	told  atomic.Int32 // of strangers
 }
 
 func (s *script) status() election.Status {
@@ -72,7 +73,7 @@ func run(t *testing.T, s *script, story func(t *testing.T)) {
 		}
 		s.e = election.New(election.Options{
 			Self: 2, Nonce: 2, Members: cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}}, Timing: cluster.DefaultTiming(),
-			Transport: s, Status: s.status,
+			Transport: s, Status: s.status, OnStranger: func(election.Stranger) { s.told.Add(1) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

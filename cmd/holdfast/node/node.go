@@ -125,7 +125,7 @@ func New(opt Options) (*Node, error) {
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
-		Self: opt.Server, Nonce: n.nonce, About: process(&opt, n.nonce).String(), Members: vol.Cluster().Servers, Timing: opt.Timing,
+		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: vol.Cluster().Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
 		OnHigherEpoch: n.onHigherEpoch, OnStranger: n.onStranger,
 		OnConflict: func(id cluster.ServerID) {

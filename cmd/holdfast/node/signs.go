@@ -30,6 +30,15 @@ func process(opt *Options, nonce uint64) volume.Process {
 	return volume.Process{Nonce: nonce, PID: os.Getpid(), Host: host, Address: opt.Address, Path: path}
 }
 
+// maxAbout bounds what a process says of itself in its messages, in bytes.
+const maxAbout = 512
+
+// about is what this process says of itself in its messages.
+func about(opt *Options) string {
+	text := process(opt, 0).String()
+	return printable(text[:min(len(text), maxAbout)])
+}
+
 // showSigns leaves a sign of life of this process on the volume every second, in all roles, on
 // a goroutine of its own: a call that hangs holds up nothing else. Before each it looks whether
 // another process leaves its own in the same place.
@@ -124,7 +133,8 @@ func (n *Node) strangerText(x election.Stranger) string {
 	return printable(text)
 }
 
-// printable is a text without what a terminal would not show: it holds what strangers sent.
+// printable is a text without what no terminal should be sent: names of directories, and what
+// strangers said, hold anything.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
