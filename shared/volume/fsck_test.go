@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -70,6 +71,22 @@ func write(name string, off int64, text string) func(*volumetest.Disk) error {
 	return func(d *volumetest.Disk) error { return d.Write(name, off, []byte(text)) }
 }
 
+// foreign has a file name another cluster. CLUSTER is another file than epoch 0's then.
+func foreign(name string) func(*volumetest.Disk) error {
+	return func(d *volumetest.Disk) error {
+		c, err := volume.ReadCluster(host(d, 7))
+		if err != nil {
+			return err
+		}
+		b, err := d.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		id, other := []byte(c.ID.String()), []byte(strings.Repeat("7", len(c.ID.String())))
+		return errors.Join(d.Remove(name), d.Write(name, 0, bytes.ReplaceAll(b, id, other)))
+	}
+}
+
 func damages() []damage {
 	return slices.Concat(epochDamages(), logDamages(), fileDamages(), strangers())
 }
@@ -100,6 +117,8 @@ func epochDamages() []damage {
 			}
 			return d.Write(newest+"claim.json", 0, bytes.Replace(b, []byte(`"nonce":"`), []byte(`"nonce":"0`), 1)[:len(b)])
 		}, "warning nonce-differs " + newest + "claim.json"},
+		{"claim.json of another cluster", foreign(newest + "claim.json"), "warning claim-foreign " + newest + "claim.json"},
+		{"CLUSTER of another", foreign("CLUSTER"), "error cluster-differs CLUSTER"},
 		{"all STARTs gone", func(d *volumetest.Disk) error {
 			for _, e := range []string{"0", "1", "2", "4"} {
 				if err := d.Write("epochs/000000000"+e+"/fence", volume.StartOffset, []byte(zeros)); err != nil {
@@ -470,6 +489,48 @@ func TestFsckBesideAPrimarySeesAFileThatWasCut(t *testing.T) {
 		r, err := volume.Fsck(t.Context(), reader, volume.FsckOptions{})
 		if err != nil || strings.Contains(worst(r), "file-lags") {
 			t.Errorf("a file that is being written: %q, %v", worst(r), err)
+		}
+		if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "changed-meanwhile" }) {
+			t.Errorf("nothing says that it changed: %+v", r.Findings)
+		}
+	})
+}
+
+// The history was told of more than the log has.
+func TestFsckSeesAHistoryThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		c, err := volume.ReadCluster(host(l.disk, 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := history.AppendHead(nil, history.Head{File: history.File{Epoch: 4, N: 1}, Cluster: c.ID.String()})
+		for at, ahead := range map[cluster.LSN]bool{l.end: false, l.end + 1: true} {
+			if err := l.disk.Write("history/0000000004-000001.jsonl", 0, history.AppendMark(slices.Clone(b), at)); err != nil {
+				t.Fatal(err)
+			}
+			if r := fsck(t, l.disk); strings.Contains(worst(r), "error history-ahead history/0000000004-000001.jsonl") != ahead {
+				t.Errorf("LSN %d of %d: fsck finds %q", at, l.end, worst(r))
+			}
+		}
+	})
+}
+
+// A quarantined file is told as such. What it holds is nobody's promise any more.
+func TestFsckSaysThatAFileIsQuarantined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "first\n")
+		x.apply(x.table.DecideQuarantine("f", "somebody wrote to it", x.r.Epoch(), nil))
+		x.kill()
+		if err := d.Write("files/f", 0, []byte("whatever")); err != nil {
+			t.Fatal(err)
+		}
+		if r := fsck(t, d); r.Errors != 0 || !strings.Contains(worst(r), "warning file-quarantined files/f+0: quarantined: somebody wrote to it") {
+			t.Errorf("fsck finds %q", worst(r))
 		}
 	})
 }

@@ -120,12 +120,66 @@ func TestKeepGenerationDoneHalf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := d.Write("files/log.g1.000000", 0, []byte("somebody's\n")); err != nil {
+		t.Fatal(err)
+	}
 	h.SetHook(volumetest.AtOp(volumetest.OpRename, "files/log.g1.", 1, volumetest.Crash()))
 	if kept, err := volume.KeepGeneration(h, "log", 1, info.Inode); err == nil {
 		t.Fatalf("kept %q", kept)
 	}
 	kept, err := volume.KeepGeneration(other, "log", 1, info.Inode)
-	if files := d.Files("files/"); err != nil || kept != "log.g1" || string(files["files/log.g1"]) != "one\n" || len(files) != 1 {
+	if files := d.Files("files/"); err != nil || kept != "log.g1" || string(files["files/log.g1"]) != "one\n" || len(files) != 2 {
 		t.Errorf("kept %q, %v: %q", kept, err, files)
+	}
+}
+
+// TestKeepGenerationOverwritesNothing: a file that somebody puts at the kept name meanwhile stays.
+func TestKeepGenerationOverwritesNothing(t *testing.T) {
+	d := volumetest.New(1)
+	h := d.Host(1, volumetest.ProfileLocal())
+	if err := d.Write("files/log", 0, []byte("one\n")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := h.Lstat("files/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.SetHook(func(c volumetest.Call) volumetest.Action {
+		if c.Op == volumetest.OpRename && c.Name == "files/log" {
+			if err := d.Write("files/log.g1", 0, []byte("mine\n")); err != nil {
+				t.Error(err)
+			}
+		}
+		return volumetest.Proceed()
+	})
+	kept, err := volume.KeepGeneration(h, "log", 1, info.Inode)
+	if files := d.Files("files/"); err == nil || string(files["files/log.g1"]) != "mine\n" || len(files) != 2 {
+		t.Errorf("kept %q, %v: %q", kept, err, files)
+	}
+}
+
+// TestKeepGenerationIsDurable: whoever rotates relies on the bytes of the generation before.
+func TestKeepGenerationIsDurable(t *testing.T) {
+	d := volumetest.New(1)
+	h := d.Host(1, volumetest.ProfileLocal())
+	if err := d.Write("files/log", 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := h.Open("files/log", volume.FlagWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("one\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volume.KeepGeneration(h, "log", 1, info.Inode); err != nil {
+		t.Fatal(err)
+	}
+	if files := d.DurableClone(nil).Files("files/"); string(files["files/log.g1"]) != "one\n" {
+		t.Errorf("a power loss left %q", files)
 	}
 }

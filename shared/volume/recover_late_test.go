@@ -4,9 +4,12 @@ package volume_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,5 +388,223 @@ func TestRecoverFencesWhoClaimedMeanwhile(t *testing.T) {
 			t.Errorf("takes over from %d", x.src.Epoch)
 		}
 		sound(t, l.disk)
+	})
+}
+
+// What begins while a recovery sleeps before it has a name, or may have begun, or may have been
+// there, is not gone behind the new epoch: the recovery does not begin.
+func TestRecoverDoesNotBeginWhereSomebodyMayHave(t *testing.T) {
+	for name, damage := range map[string]func(d *volumetest.Disk) error{
+		"begun":           func(*volumetest.Disk) error { return nil },
+		"START torn":      write("epochs/0000000005/fence", volume.StartOffset+100, "x"),
+		"gone":            remove("epochs/0000000005"),
+		"the fence gone":  remove("epochs/0000000005/fence"),
+		"the fence short": truncate("epochs/0000000005/fence", 100),
+	} {
+		bubble(t, name, func(t *testing.T) {
+			l := live(t)
+			opt := recovery()
+			opt.Restored = true
+			h := host(l.disk, 9)
+			h.SetHook(func(c volumetest.Call) volumetest.Action {
+				if c.Op == volumetest.OpRename && strings.HasPrefix(c.NewName, "epochs/") {
+					h.LoseLocks()
+					five := begin(t, l.disk, 1)
+					five.acquire("acked")
+					five.kill()
+					six := start(t, l.disk, 2)
+					six.claim()
+					six.host.Kill()
+					if err := damage(l.disk); err != nil {
+						t.Error(err)
+					}
+				}
+				return volumetest.Proceed()
+			})
+			if plan, err := volume.Recover(t.Context(), h, opt); !errors.Is(err, volume.ErrServersRun) || plan.Done {
+				t.Errorf("%+v, %v", plan, err)
+			}
+		})
+	}
+}
+
+// A recovery that finds a claim newer than what it read burns no number.
+func TestRecoverThatWasOvertakenBurnsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		h, s := host(l.disk, 9), start(t, l.disk, 1)
+		s.host.LoseLocks()
+		h.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpMkdir && strings.HasPrefix(c.Name, "servers/recover-") {
+				h.LoseLocks()
+				s.claim()
+			}
+			return volumetest.Proceed()
+		})
+		if plan, err := volume.Recover(t.Context(), h, opt); !errors.Is(err, volume.ErrServersRun) || plan.Done {
+			t.Errorf("%+v, %v", plan, err)
+		}
+		if _, err := host(l.disk, 8).Lstat("epochs/4294967296"); err == nil {
+			t.Error("a number was burned")
+		}
+	})
+}
+
+// A rename that reports a failure and was done made the number the recovery's own.
+func TestRecoverWhoseRenameReportsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		h := host(l.disk, 9)
+		h.SetHook(naming(volumetest.FailAfter(syscall.EIO)))
+		if plan, err := volume.Recover(t.Context(), h, opt); err != nil || !plan.Done {
+			t.Errorf("%+v, %v", plan, err)
+		}
+	})
+}
+
+// What a recovery wrote is read again before it gets a name.
+func TestRecoverReadsWhatItWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		h := host(l.disk, 9)
+		h.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpSyncDir && c.Name == "servers" {
+				for name := range l.disk.Files("servers/recover-") {
+					if strings.HasSuffix(name, "lock_state.json") {
+						if err := flip(name, 300)(l.disk); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+			return volumetest.Proceed()
+		})
+		if plan, err := volume.Recover(t.Context(), h, opt); err == nil || plan.Done || !strings.Contains(err.Error(), "verify epoch 4294967296") {
+			t.Errorf("%+v, %v", plan, err)
+		}
+		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+// The index tells of appends that the new state does not know: nothing is judged by it any more.
+func TestRecoverRemovesTheIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		x := begin(t, l.disk, 1)
+		w := x.r.IndexWriter()
+		if err := errors.Join(w.Write([]volume.IndexEntry{{File: l.hold.file, Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		x.kill()
+		opt := recovery()
+		opt.Restored = true
+		if _, err := volume.Recover(t.Context(), host(l.disk, 9), opt); err != nil {
+			t.Fatal(err)
+		}
+		if left := l.disk.Files("index/"); len(left) != 0 {
+			t.Errorf("left %d files", len(left))
+		}
+	})
+}
+
+// A server removes what a recovery built, and dies in the middle. The recovery only slept: half
+// of an epoch gets no name.
+func TestHalfOfWhatARecoveryBuiltGetsNoName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		s := start(t, l.disk, 1)
+		s.host.LoseLocks()
+		s.host.SetHook(volumetest.AtOp(volumetest.OpRemove, "servers/recover-", 2, volumetest.Crash()))
+		opt := recovery()
+		opt.Restored = true
+		h := host(l.disk, 9)
+		h.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpRename && strings.HasPrefix(c.NewName, "epochs/") {
+				if err := s.vol.RemoveLeftovers(); err == nil {
+					t.Error("the server did not die")
+				}
+			}
+			return volumetest.Proceed()
+		})
+		plan, err := volume.Recover(t.Context(), h, opt)
+		if _, named := host(l.disk, 8).Lstat("epochs/4294967296"); named == nil || err == nil {
+			t.Errorf("half of it has a name: %+v, %v", plan, err)
+		}
+		usable(t, l.disk, l.table.Hash())
+	})
+}
+
+// hidingEpoch lists or finds one epoch less, as a cache does that is old.
+type hidingEpoch struct {
+	volume.FS
+	name           string
+	listed, looked bool // what is hidden
+}
+
+func (h hidingEpoch) ReadDir(name string) ([]volume.Entry, error) {
+	all, err := h.FS.ReadDir(name)
+	return slices.DeleteFunc(all, func(x volume.Entry) bool { return h.listed && name == "epochs" && x.Name == h.name }), err
+}
+
+func (h hidingEpoch) Lstat(name string) (volume.Info, error) {
+	if h.looked && name == "epochs/"+h.name {
+		return volume.Info{}, fs.ErrNotExist
+	}
+	return h.FS.Lstat(name)
+}
+
+// Whoever began while a recovery slept is found in a listing, or by name where that is old.
+func TestTakeoverFindsWhoIsHidden(t *testing.T) {
+	for name, listed := range map[string]bool{"in an old listing": true, "by a name that is remembered as free": false} {
+		bubble(t, name, func(t *testing.T) {
+			l := live(t)
+			opt := recovery()
+			opt.Restored = true
+			named(t, l.disk, opt)
+			if err := l.disk.Rename("epochs/4294967296", "hidden"); err != nil {
+				t.Fatal(err)
+			}
+			five := begin(t, l.disk, 1) // did not see it
+			five.kill()
+			if err := l.disk.Rename("hidden", "epochs/4294967296"); err != nil {
+				t.Fatal(err)
+			}
+			h := hidingEpoch{FS: host(l.disk, 2), name: "0000000005", listed: listed, looked: !listed}
+			v, err := volume.Open(h, volume.Options{Server: 2, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 32 << 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &server{t: t, vol: v}
+			if src, err := s.claim().FenceOlder(t.Context()); err != nil || src.Epoch != 5 {
+				t.Errorf("takes over from %d: %v", src.Epoch, err)
+			}
+		})
+	}
+}
+
+// A recovery that did not begin knew what was missing of the state that it saw. A server that
+// claimed below it and began goes on from that state: nothing more is missing.
+func TestARecoveryThatServersPassedIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		opt := recovery()
+		opt.Restored = true
+		named(t, l.disk, opt)
+		if err := l.disk.Rename("epochs/4294967296", "hidden"); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, l.disk, 1).kill()
+		if err := l.disk.Rename("hidden", "epochs/4294967296"); err != nil {
+			t.Fatal(err)
+		}
+		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
+			t.Errorf("%+v, %v", plan, err)
+		}
 	})
 }

@@ -211,6 +211,9 @@ func TestRecoverDoesNotBelieveAForeignView(t *testing.T) {
 		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
 			t.Errorf("%+v, %v", plan, err)
 		}
+		if r := fsck(t, l.disk); r.Errors != 0 || !strings.Contains(worst(r), "warning view-foreign lock_state.json") {
+			t.Errorf("fsck finds %q", worst(r))
+		}
 	})
 }
 
