@@ -354,7 +354,7 @@ func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]str
 // fresh says that nobody has reigned on this volume: it may become the new one of another cluster.
 func (r *recovery) fresh(source *candidate) bool {
 	for i := range r.epochs {
-		if e := &r.epochs[i]; e.epoch != 0 && (e.start != nil || e.claimErr != nil || e.claim.Recovered == nil) {
+		if e := &r.epochs[i]; e.epoch != 0 && (e.claimErr != nil || e.claim.Recovered == nil) {
 			return false
 		}
 	}

@@ -30,7 +30,7 @@ func (r *recovery) build(ctx context.Context) (Snapshot, error) {
 		}
 		for _, f := range r.plan.Files {
 			name := cluster.FileName(strings.TrimPrefix(f.Path, filesDir+"/"))
-			if f.Fate == fateQuarantined && !b.wasQuarantined(name) {
+			if f.Fate == fateQuarantined {
 				if err := b.apply(b.table.DecideQuarantine(name, f.Reason, r.plan.Epoch, nil)); err != nil {
 					return Snapshot{}, err
 				}
@@ -64,11 +64,6 @@ type builder struct {
 	at     wal.Position
 	inodes map[cluster.FileName]uint64
 	taken  map[uint64]bool // those of files that were kept
-}
-
-func (b *builder) wasQuarantined(name cluster.FileName) bool {
-	f, ok := b.r.source.table.File(name)
-	return ok && f.Quarantined
 }
 
 // checkFiles decides which protected files go on. Where the state is complete,
@@ -121,7 +116,7 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 				e.File.Inode = inode
 			}
 		}
-		if e.Client != nil && !b.r.plan.Complete && !e.Client.ID.Anonymous() {
+		if e.Client != nil && !b.r.plan.Complete {
 			e.Client.Dropped = retired
 		}
 		if e.Past != nil {

@@ -81,7 +81,7 @@ func (r *recovery) begin(ctx context.Context, s Snapshot) (err error) {
 		if e.epoch <= r.plan.Follows || e.epoch == s.Epoch {
 			continue
 		}
-		if e.start != nil || e.unknown() || e.before() != e.epoch-1 || i == 0 || now[i-1].epoch != e.epoch-1 {
+		if e.start != nil || e.unknown() || i == 0 || now[i-1].epoch != e.epoch-1 {
 			return fmt.Errorf("epoch %d was claimed meanwhile, and may have begun: %w", e.epoch, ErrServersRun)
 		}
 	}

@@ -30,15 +30,7 @@ type candidate struct {
 }
 
 func (c *candidate) better(other *candidate) bool {
-	switch {
-	case other == nil:
-		return true
-	case c == nil:
-		return false
-	case c.complete != other.complete:
-		return c.complete
-	}
-	return c.end.LSN > other.end.LSN
+	return other == nil || c != nil && c.end.LSN > other.end.LSN
 }
 
 func candidateOf(e cluster.Epoch, a *Adoption) *candidate {
