@@ -8,9 +8,8 @@ import "slices"
 func List() []Mutant {
 	return slices.Concat(
 		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
-		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants,
-		electionMutants, watchMutants, wayMutants, textMutants,
-		clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, coreMutants, frontMutants, judgeMutants,
-		leftoverMutants,
+		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
+		watchMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
+		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants,
 	)
 }

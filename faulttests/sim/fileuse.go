@@ -139,26 +139,17 @@ func (s *Story) verifySeals() (bad []string) {
 	return bad
 }
 
-func (w *wanderer) move(file cluster.FileName) error {
+// move moves a file away, all of it durable, and says where to.
+func (w *wanderer) move(file cluster.FileName) (to string, err error) {
 	disk, from := w.story.Disk, volume.ProtectedPath(file)
-	to := fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
+	to = fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
 	if err := disk.Write(from, 0, nil); err != nil {
-		return err
+		return "", err
 	}
 	if err := disk.Mkdir(volume.ProtectedPath(movedDir)); err != nil {
-		return err
+		return "", err
 	}
-	return disk.Rename(from, to)
-}
-
-// letGo unbinds a file whose last append was told to be in the log and maybe in no file, and
-// then asks for that append again: told as done, it has to be in a file.
-func (w *wanderer) letGo(ctx context.Context, lost locktable.Request) {
-	w.next++
-	w.ask(ctx, locktable.Request{
-		Op: locktable.OpUnbind, Client: w.id, ID: w.next, LowWater: lost.ID, Lock: w.lock, Token: w.token, File: lost.File,
-	})
-	w.ask(ctx, lost)
+	return to, disk.Rename(from, to)
 }
 
 // recycle lets a file go, keeps a copy, empties it in place and goes on under its name, as some

@@ -128,6 +128,8 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 		w.recycle(ctx, file)
 	case n < 70:
 		w.held(ctx, locktable.Request{Op: locktable.OpUnbind, File: file})
+	case n < 72 && w.lock == steadyLock:
+		w.harm(ctx, file)
 	case n < 74:
 		w.renew(ctx)
 	case n < 80:
@@ -292,9 +294,6 @@ func (w *wanderer) append(ctx context.Context, file cluster.FileName) {
 	switch out := w.appendOnce(ctx, file); {
 	case w.lock != steadyLock:
 	case out.Status == cluster.StatusFileQuarantined:
-		if lost := w.past[len(w.past)-1].q; out.Committed && w.rng.IntN(2) == 0 {
-			w.letGo(ctx, lost)
-		}
 		w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
 	case out.Status == cluster.StatusFileSealed:
 		w.rotate(ctx, file)
@@ -324,7 +323,7 @@ func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) lockta
 func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
 	outages := w.world.outages.Load()
 	if last := w.appendOnce(ctx, file); last.Status == cluster.StatusOK || last.Status == cluster.StatusFileSealed {
-		if err := w.move(file); err != nil {
+		if _, err := w.move(file); err != nil {
 			w.story.Ledger.violation("the operator cannot move %s: %v", file, err)
 		}
 		if w.world.outages.Load() != outages {
