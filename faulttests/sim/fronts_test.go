@@ -31,6 +31,7 @@ type fronts struct {
 	// serving has the listeners of those servers that run, or did.
 	serving map[*server]*memoryListener
 	gates   map[cluster.ServerID]*nettest.Gate
+	opts    []grpc.ServerOption // beside the product's
 }
 
 func newFronts(c *Cluster) *fronts {
@@ -54,7 +55,7 @@ func (f *fronts) listener(id cluster.ServerID) *memoryListener {
 	}
 	l := &memoryListener{in: make(chan net.Conn), closed: make(chan struct{})}
 	f.serving[x] = l
-	g := grpc.NewServer(api.GRPCOptions()...)
+	g := grpc.NewServer(append(api.GRPCOptions(), f.opts...)...)
 	api.RegisterGRPC(g, x.node)
 	go g.Serve(l) //nolint:errcheck // it ends with Stop
 	go func() {
@@ -145,8 +146,14 @@ type machine struct {
 // machine makes one with a clock of its own.
 func (f *fronts) machine(t *testing.T) *machine {
 	t.Helper()
+	return f.machineOf(t, "")
+}
+
+// machineOf makes one whose client chose its ID, if it has one.
+func (f *fronts) machineOf(t *testing.T, id cluster.ClientID) *machine {
+	t.Helper()
 	m := &machine{net: nettest.NewGate(), clock: &driftingClock{start: time.Now(), rate: 0.991 + 0.018*f.c.Rand.Float64()}}
-	o := clientlib.Options{Clock: m.clock, Rand: shared(f.c.Rand.Uint64())}
+	o := clientlib.Options{ClientID: id, Clock: m.clock, Rand: shared(f.c.Rand.Uint64())}
 	for id := range cluster.ServerID(3) {
 		o.Endpoints = append(o.Endpoints, memberAt(id+1).GRPC)
 	}
