@@ -171,6 +171,9 @@ func TestConflictEndsWhenTheVolumeShowsOne(t *testing.T) {
 	})
 }
 
+// aliveWithin is how often a process that lives sends a message at least.
+const aliveWithin = time.Second
+
 // TestWhoseMessagesCount has processes send pings under ID 3, and be seen on the volume.
 func TestWhoseMessagesCount(t *testing.T) {
 	ping := func(nonce uint64) func(*script) {
@@ -181,6 +184,8 @@ func TestWhoseMessagesCount(t *testing.T) {
 	}
 	prove := func(nonce uint64) func(*script) { return func(s *script) { s.e.Prove(3, nonce) } }
 	pause := func(d time.Duration) func(*script) { return func(*script) { wait(d) } }
+	var refuses atomic.Bool // nobody listens at the address of server 3; else nobody answers
+	refuse := func(*script) { refuses.Store(true); wait(time.Second) }
 	both := func(s *script) { s.e.Prove(3, 7); s.e.Prove(3, 8) }
 	many := func(s *script) {
 		for nonce := range uint64(30) {
@@ -196,7 +201,9 @@ func TestWhoseMessagesCount(t *testing.T) {
 	}{
 		"one":                              {[]func(*script){ping(7)}, 7, false, 0},
 		"a restart":                        {[]func(*script){ping(7), ping(8)}, 8, false, 0},
-		"a restart of one that was proven": {[]func(*script){ping(7), prove(7), ping(8)}, 8, false, 0},
+		"a restart of one that was proven": {[]func(*script){ping(7), prove(7), ping(8), ping(8)}, 7, false, 0},
+		"which is silent from then on":     {[]func(*script){ping(7), prove(7), ping(8), pause(aliveWithin), ping(8)}, 8, false, 0},
+		"and listens no more":              {[]func(*script){ping(7), prove(7), refuse, ping(7), ping(8)}, 8, false, 0},
 		"two, none proven yet":             {[]func(*script){ping(7), ping(8), ping(7)}, 7, false, 0},
 		"two, the second not proven yet":   {[]func(*script){ping(7), pause(4 * time.Second), ping(8), ping(7)}, 7, false, 0},
 		"two, none proven for long":        {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7)}, 7, true, 0},
@@ -204,7 +211,7 @@ func TestWhoseMessagesCount(t *testing.T) {
 		"the same for long":                {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(4 * time.Second), ping(7), ping(8)}, 7, false, 8},
 		"two, the second proven":           {[]func(*script){ping(7), ping(8), prove(8), ping(7)}, 8, false, 0},
 		"two, the second proven unheard":   {[]func(*script){ping(7), prove(8), ping(8), ping(7)}, 8, false, 0},
-		"two, both proven":                 {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7)}, 7, true, 0},
+		"two, both proven":                 {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7), ping(8)}, 8, true, 0},
 		"both proven, one after the other": {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8), prove(8), ping(8)}, 8, true, 0},
 		"one ended before the other spoke": {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(2 * time.Second), prove(8), ping(8)}, 8, false, 0},
 		"a conflict, and one is proven":    {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), ping(8), prove(7), ping(7), ping(8)}, 7, false, 8},
@@ -217,11 +224,16 @@ func TestWhoseMessagesCount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
-				if to == 3 {
+				switch {
+				case to == 3 && refuses.Load():
 					return election.Pong{}, errRefused
+				case to == 3:
+					<-ctx.Done()
+					return election.Pong{}, ctx.Err()
 				}
 				return calm(ctx, to, p)
 			}}
+			refuses.Store(false)
 			run(t, s, func(t *testing.T) {
 				for _, event := range x.events {
 					wait(20 * time.Millisecond)

@@ -104,10 +104,13 @@ func (p *peer) identify(m sender, now time.Time) bool {
 		return true
 	case x.stranger:
 		return false
-	case !known, cur == nil:
-	case cur.proven && !x.proven:
+	case cur == nil:
+	case cur.proven && !x.proven && cur.heard.After(x.since):
 		x.stranger = true
 		return false
+	case cur.proven && !x.proven && p.refused == 0 && now.Sub(cur.heard) <= aliveWithin:
+		return false // a restart, if the one before is silent from now on
+	case !known:
 	case x.proven && !cur.proven:
 		cur.stranger = true
 	case x.proven && now.Sub(cur.heard) > aliveWithin:
