@@ -193,6 +193,11 @@ func TestWhoseMessagesCount(t *testing.T) {
 			ping(7)(s)
 		}
 	}
+	alone := func(s *script) {
+		for nonce := range uint64(30) {
+			ping(100 + nonce)(s)
+		}
+	}
 	for name, x := range map[string]struct {
 		events   []func(*script)
 		counts   cluster.LSN // of whose ping
@@ -220,6 +225,7 @@ func TestWhoseMessagesCount(t *testing.T) {
 		"a stranger beside a dead server":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8)}, 7, false, 8},
 		"that server's next process":       {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8), ping(9), ping(8)}, 9, false, 8},
 		"a nonce with each message":        {[]func(*script){ping(7), prove(7), many, ping(7)}, 7, false, 0},
+		"many beside a silent server":      {[]func(*script){ping(7), prove(7), pause(2 * aliveWithin), alone, ping(7), ping(129)}, 7, false, 0},
 		"the same, for long":               {[]func(*script){ping(7), prove(7), many, ping(7), pause(4 * time.Second), ping(129), ping(7)}, 7, false, 129},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,4 +354,32 @@ func TestStrangerAtTheAddressOfAServer(t *testing.T) {
 			t.Errorf("the epoch of a stranger is believed: %+v", told)
 		}
 	})
+}
+
+// TestVoteOfAStranger: a vote counts only from the process that answers pings as that server.
+func TestVoteOfAStranger(t *testing.T) {
+	for voter, reigns := range map[uint64]bool{3: true, 33: false} {
+		s := &script{}
+		s.ping = func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+			if to == 1 {
+				return election.Pong{}, errRefused
+			}
+			return calm(ctx, to, p)
+		}
+		s.vote = func(cluster.ServerID) election.Vote { return election.Vote{From: 3, Nonce: voter} }
+		run(t, s, func(t *testing.T) {
+			s.e.HandlePing(heard(3, 1, election.Status{}))
+			s.e.Prove(3, 3)
+			select {
+			case <-s.e.Reign():
+				if !reigns {
+					t.Error("the vote of a stranger made a majority")
+				}
+			case <-time.After(5 * time.Second):
+				if reigns {
+					t.Error("the vote of server 3 made no majority")
+				}
+			}
+		})
+	}
 }
