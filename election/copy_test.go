@@ -189,8 +189,10 @@ func TestWhoseMessagesCount(t *testing.T) {
 	both := func(s *script) { s.e.Prove(3, 7); s.e.Prove(3, 8) }
 	many := func(s *script) {
 		for nonce := range uint64(30) {
-			ping(100 + nonce)(s)
-			ping(7)(s)
+			for _, event := range []func(*script){ping(100 + nonce), ping(7), ping(100 + nonce)} {
+				event(s)
+				wait(time.Millisecond)
+			}
 		}
 	}
 	alone := func(s *script) {
