@@ -284,10 +284,12 @@ func TestWhatAPrimaryAsks(t *testing.T) {
 		check("after a ping of the lowest", true, true, 1)
 		s.e.HandlePing(heard(1, 2, election.Status{Able: false}))
 		check("the lowest is not able", true, true, 3)
+		s.e.HandlePing(heard(1, 3, election.Status{Able: true, Role: election.RoleCandidate}))
+		check("the lowest claims already", true, true, 3)
 		s.e.HandlePing(heard(3, 1, election.Status{Able: false}))
 		check("a ping that was overtaken", true, true, 3)
 		s.e.HandlePing(heard(3, 3, election.Status{Able: true, Storage: 4 * time.Second}))
-		s.e.HandlePing(heard(1, 3, election.Status{Storage: 4 * time.Second}))
+		s.e.HandlePing(heard(1, 4, election.Status{Storage: 4 * time.Second}))
 		check("the share stalls", true, false, 3)
 		s.e.HandlePing(heard(3, 4, election.Status{Able: true}))
 		check("it comes back", true, false, 3)
@@ -426,4 +428,102 @@ func TestLowestLevel(t *testing.T) {
 		wait(1100 * time.Millisecond)
 		check("after a silence", 4)
 	})
+}
+
+// Of two that say that they reign, the one with the higher epoch is the primary.
+func TestTheLaterReignIsThePrimary(t *testing.T) {
+	for later, epochs := range map[cluster.ServerID][4]cluster.Epoch{1: {1: 7, 3: 6}, 3: {1: 6, 3: 7}} {
+		s := &script{ping: func(_ context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+			return election.Pong{From: to, Nonce: uint64(to), Seq: p.Seq, Status: election.Status{Role: election.RolePrimary, Epoch: epochs[to]}}, nil
+		}}
+		run(t, s, func(t *testing.T) {
+			wait(time.Second)
+			if id, epoch, ok := s.e.Primary(); id != later || epoch != 7 || !ok {
+				t.Errorf("the primary is %d@%d (%v), want %d@7", id, epoch, ok, later)
+			}
+		})
+	}
+}
+
+// A primary that this server does not reach is the one that another names, but not this server
+// itself, which knows better.
+func TestThePrimaryThatAnotherNames(t *testing.T) {
+	for named, want := range map[cluster.ServerID]bool{1: true, 2: false, 3: false, 0: false} {
+		s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+			if to == 1 {
+				<-ctx.Done()
+				return election.Pong{}, ctx.Err()
+			}
+			return election.Pong{From: to, Nonce: uint64(to), Seq: p.Seq, Primary: named, Status: election.Status{Epoch: 5}}, nil
+		}}
+		run(t, s, func(t *testing.T) {
+			s.change(func(st *election.Status) { st.Able = false })
+			wait(time.Second)
+			if id, epoch, ok := s.e.Primary(); ok != want || ok && (id != named || epoch != 5) {
+				t.Errorf("server 3 names %d: the primary is %d@%d (%v)", named, id, epoch, ok)
+			}
+		})
+	}
+}
+
+// Who answers in another's name, or to another ping, has not answered.
+func TestOnlyTheAnswerToAPingCounts(t *testing.T) {
+	for name, wrong := range map[string]func(*election.Pong){
+		"another server": func(p *election.Pong) { p.From = 3 },
+		"another ping":   func(p *election.Pong) { p.Seq += 100 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+				pong, err := calm(ctx, to, p)
+				if to == 1 {
+					wrong(&pong)
+				}
+				return pong, err
+			}}
+			run(t, s, func(t *testing.T) {
+				wait(200 * time.Millisecond)
+				if id, _, ok := s.e.Primary(); ok {
+					t.Errorf("the primary is %d", id)
+				}
+			})
+		})
+	}
+}
+
+// What is no refusal is a ping without an answer: the next one may have one.
+func TestNoSuspicionFor(t *testing.T) {
+	for name, odd := range map[string]func(n uint64) error{
+		"deadlines that are shorter than ours": func(n uint64) error { return context.DeadlineExceeded },
+		"calls that somebody cancelled":        func(n uint64) error { return context.Canceled },
+		"resets of two pings at one time": func(n uint64) error {
+			wait([]time.Duration{60, 15, 30}[min(n, 2)] * time.Millisecond) // the third is sent for the first reset
+			if n < 2 {
+				return errRefused
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
+				if to == 1 && 20 <= p.Seq && p.Seq < 23 {
+					if err := odd(p.Seq - 20); err != nil {
+						return election.Pong{}, err
+					}
+				}
+				return calm(ctx, to, p)
+			}}
+			run(t, s, func(t *testing.T) {
+				wait(200 * time.Millisecond)
+				for range 2000 {
+					wait(time.Millisecond)
+					if id, _, ok := s.e.Primary(); !ok || id != 1 {
+						t.Fatalf("the primary is %d (%v)", id, ok)
+					}
+				}
+				if n := s.asks.Load(); n > 0 {
+					t.Errorf("%d pre-votes", n)
+				}
+			})
+		})
+	}
 }
