@@ -114,7 +114,7 @@ func TestOneResetIsNoSuspicion(t *testing.T) {
 func TestStaleAnswerCountsForNothing(t *testing.T) {
 	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
 		if to == 1 && p.Seq == 20 {
-			wait(250 * time.Millisecond) // the last word of the primary overtaken by newer ones
+			wait(225 * time.Millisecond) // the last word of the primary overtaken by newer ones
 			return calm(ctx, to, p)
 		}
 		if to == 1 && p.Seq > 20 {

@@ -120,5 +120,12 @@ func (l *Loop) Counted() (leases, clients, waiters int) {
 	return l.c.leases.n, l.c.clients.n, len(l.c.timers)
 }
 
+// Holds is how many snapshots the feed keeps frames for.
+func (p *Primary) Holds() int {
+	p.feed.mu.Lock()
+	defer p.feed.mu.Unlock()
+	return p.feed.mu.snapshots
+}
+
 // Table is that of the loop.
 func (l *Loop) Table() *locktable.Table { return l.c.table }

@@ -104,6 +104,7 @@ func TestWhatFollowsASnapshotIsKept(t *testing.T) {
 		if _, n := f.stands(); n != 1 {
 			t.Errorf("it took %d snapshots", n)
 		}
+		x.eventually("feed that holds nothing back", func() bool { return x.p.Holds() == 0 })
 	})
 }
 
@@ -260,4 +261,33 @@ func (h *higher) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 	ack, err := h.follower.Push(ctx, p)
 	ack.Epoch = max(ack.Epoch, cluster.Epoch(h.epoch.Load()))
 	return ack, err
+}
+
+// stamped is a replica that says when it heard, by a clock of its own.
+type stamped struct {
+	follower
+	stamp atomic.Uint64
+	told  atomic.Uint64 // the newest stamp that came back
+}
+
+// Push implements primary.Link.
+func (s *stamped) Push(ctx context.Context, p push.Push) (push.Ack, error) {
+	s.told.Store(max(s.told.Load(), p.Stamp))
+	ack, err := s.follower.Push(ctx, p)
+	ack.Stamp = s.stamp.Add(1)
+	return ack, err
+}
+
+// A replica learns at once how old what it hears may be, and not with the next thing that happens.
+func TestANewReplicaIsToldItsStampAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stamped{follower: follower{at: wal.Position{Chain: 1}}}
+		x := serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: s}})
+		defer x.end()
+		began := time.Now()
+		x.eventually("stamp", func() bool { return s.told.Load() > 0 })
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("it came after %v", took)
+		}
+	})
 }

@@ -42,7 +42,8 @@ func TestFullVolumeRefusesAdmissionsAndTakesReleases(t *testing.T) {
 			t.Error("nobody is told that the volume is full")
 		}
 		x.ok(release("c1", 201, held[0].Lock, held[0].Token))
-		x.ok(release("c1", 202, held[1].Lock, held[1].Token))
+		x.ok(&locktable.Request{Op: locktable.OpBreak, Client: "operator", ID: 1, Lock: held[1].Lock, Actor: "me", Reason: "the disk is full"})
+		x.sees(&locktable.Request{Op: locktable.OpCancel, Client: "c2", Target: 9}, cluster.StatusCancelled)
 		x.keepAlive("c1", len(held)-2)
 		x.sees(acquire("c1", 203, "more", 0), cluster.StatusStorageUnavailable)
 		d.SetCapacity(0)

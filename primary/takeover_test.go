@@ -120,7 +120,18 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 			}
 			read <- out
 		}()
+		exported := make(chan locktable.Outcome, 1)
+		go func() {
+			_, stop, err := x.p.Export(context.Background())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			stop()
+			exported <- locktable.Outcome{}
+		}()
 		time.Sleep(time.Second)
+		x.unanswered(exported, "before what it rests on was durable")
 		x.unanswered(refused, "before what it rests on was durable")
 		x.unanswered(read, "before what it rests on was durable")
 		gate.Resume()

@@ -88,8 +88,29 @@ func TestInto(t *testing.T) {
 		{&pb.Operation{Request: &pb.Operation_Cancel{Cancel: &pb.CancelRequest{RequestId: 4, LowWater: 2}}},
 			&locktable.Request{Op: locktable.OpCancel, Client: "session", Target: 4, LowWater: 2}},
 		{&pb.Operation{Request: &pb.Operation_Break{Break: &pb.BreakLockRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Actor: "a", Reason: "r",
-		}}}, with(locktable.OpBreak, func(q *locktable.Request) { q.File, q.Actor, q.Reason = "", "a", "r" })},
+			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Actor: "a", Reason: "r", GraceMs: 1500,
+		}}}, with(locktable.OpBreak, func(q *locktable.Request) {
+			q.File, q.Actor, q.Reason, q.Grace = "", "a", "r", 1500*time.Millisecond
+		})},
+		{&pb.Operation{Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{
+			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", TtlMs: 1500, WaitMs: new(int64(20)), Mode: pb.Mode_MODE_SHARED,
+			Metadata: "m", Heartbeat: true, MaxHoldMs: 2500,
+		}}}, with(locktable.OpAcquire, func(q *locktable.Request) {
+			q.Token, q.File, q.TTL, q.Wait, q.Mode = 0, "", 1500*time.Millisecond, 20*time.Millisecond, locktable.ModeShared
+			q.Metadata, q.Heartbeat, q.MaxHold = "m", true, 2500*time.Millisecond
+		})},
+		{&pb.Operation{Request: &pb.Operation_Append{Append: &pb.FileAppendRequest{
+			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f", Data: data, ExpectedOffset: new(int64(7)),
+		}}}, with(locktable.OpAppend, func(q *locktable.Request) { q.Data, q.CRC, q.At = data, crc, new(int64(7)) })},
+		{&pb.Operation{Request: &pb.Operation_Seal{Seal: &pb.SealFileRequest{
+			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f",
+		}}}, with(locktable.OpSeal, func(q *locktable.Request) { q.Client = "session" })},
+		{&pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: &pb.DowngradeRequest{
+			RequestId: 4, LowWater: 2, Lock: "l", Token: 3,
+		}}}, with(locktable.OpDowngrade, func(q *locktable.Request) { q.Client, q.File = "session", "" })},
+		{&pb.Operation{Request: &pb.Operation_SetMetadata{SetMetadata: &pb.SetMetadataRequest{
+			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Metadata: "m",
+		}}}, with(locktable.OpMetadata, func(q *locktable.Request) { q.Client, q.File, q.Metadata = "session", "", "m" })},
 	} {
 		got := &locktable.Request{}
 		if err := convert.Into(got, c.op, "session"); err != nil || !reflect.DeepEqual(got, c.want) {
@@ -183,6 +204,20 @@ func TestFromOutcome(t *testing.T) {
 				Receipt: &pb.Receipt{File: "f", Offset: 10, Length: 4, Crc32C: 77, Lsn: 9, Token: 5, Epoch: 2, Generation: 1},
 			},
 		},
+		{ // where a file ended, or was sealed, has no record either
+			locktable.Outcome{Status: cluster.StatusOffsetMismatch, Client: "c", Request: 1, File: "f", Generation: 2, Offset: 10},
+			&pb.Answer{
+				Status: pb.Status_STATUS_OFFSET_MISMATCH, ClientId: "c", RequestId: 1, Protected: true,
+				Receipt: &pb.Receipt{File: "f", Offset: 10, Generation: 2},
+			},
+		},
+		{ // what is left is rounded down, for whoever may hold; up, for whoever is to let go
+			locktable.Outcome{Status: cluster.StatusOK, Client: "c", Request: 1, HoldLeft: 2*time.Second - 1, Ask: &locktable.Ask{Lock: "l", Token: 3, Grace: time.Second + 1, Remaining: time.Second - 1}},
+			&pb.Answer{
+				Status: pb.Status_STATUS_OK, ClientId: "c", RequestId: 1, Protected: true, HoldLeftMs: 1999,
+				Ask: &pb.AskToRelease{Lock: "l", Token: 3, GraceMs: 1001, RemainingMs: 999},
+			},
+		},
 		{ // a refusal that left no record has no receipt
 			locktable.Outcome{Status: cluster.StatusInvalidToken, Client: "c", Request: 1, File: "f"},
 			&pb.Answer{Status: pb.Status_STATUS_INVALID_TOKEN, ClientId: "c", RequestId: 1, Protected: true},
@@ -210,6 +245,12 @@ func TestFromViews(t *testing.T) {
 	}
 	if got := convert.FromWaiter(&locktable.Waiter{Wait: locktable.WaitForever}); got.WaitMs != -1 || got.Holder != nil {
 		t.Errorf("waiter: %v", got)
+	}
+	if got := convert.FromWaiter(&locktable.Waiter{Wait: time.Millisecond + 1}); got.WaitMs != 2 {
+		t.Errorf("a waiter waits longer than it seems: %v", got)
+	}
+	if got := convert.FromRecord(&locktable.Record{Time: 9}, time.UnixMilli(5)); got.UnixMs != 9 {
+		t.Errorf("the record's time is its own: %v", got)
 	}
 	if got := convert.FromFile("f", &locktable.FileState{Lock: "l", Generation: 2, LastCRC: 3}); got.Name != "f" || got.Generation != 2 || got.LastCrc32C != 3 {
 		t.Errorf("file: %v", got)
