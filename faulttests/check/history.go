@@ -75,7 +75,7 @@ type (
 )
 
 // Reply answers every call. One without an answer may take effect at any later
-// time, or never.
+// time, or never; an acquire as long as HistoryOptions.Linger says.
 type Reply struct {
 	// Token is the one granted, or the live one that was shown; 0 = free. Others share the
 	// lock with it, as a ShowCall tells.
@@ -107,6 +107,9 @@ type timedCall struct {
 	at, back int64
 	// rival says of an acquire that somebody may have waited meanwhile to have the lock alone.
 	rival bool
+	// left is when the caller went away, with an answer or not, and over, of an acquire without
+	// one, when nothing can be left of it any more; 0 = never.
+	left, over int64
 }
 
 // tokens are all that a ShowCall told.
@@ -157,13 +160,14 @@ func (h *History) bad() []string {
 // out, so that porcupine need not try every place for it. Only an append, whose
 // place in the file matters, may end at any time itself.
 func operation(client int, call any, at, back int64, r Reply) porcupine.Operation {
+	left := back
 	if r.Unknown {
 		back = at
 		if _, is := call.(AppendCall); is {
 			back = never
 		}
 	}
-	return porcupine.Operation{ClientId: client, Input: timedCall{call: call, at: at, back: back}, Call: at, Output: r, Return: back}
+	return porcupine.Operation{ClientId: client, Input: timedCall{call: call, at: at, back: back, left: left}, Call: at, Output: r, Return: back}
 }
 
 // Operations are all so far, and how many of them had no answer.

@@ -24,6 +24,10 @@ type HistoryOptions struct {
 	Window int
 	// Pictures is a directory for a page that shows each window that failed; "" = none.
 	Pictures string
+	// Linger is how long after its caller left an acquire without an answer may still be granted,
+	// and that grant be there: what the wait and the lease of nobody may last, failovers included.
+	// 0 = for ever: then it explains a lock that is stuck, or a holder whom nobody knows.
+	Linger time.Duration
 	// Landed finds an append without an answer in the file: where, if it is there.
 	// nil = nobody knows; then it may be there or not.
 	Landed func(AppendCall) (offset int64, there bool)
@@ -92,7 +96,7 @@ func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerd
 	for _, part := range partitionByLock(all) {
 		v.Locks++
 		name := lockOf(part[0])
-		for i, w := range windows(settle(part, o.Landed), o.Window) {
+		for i, w := range windows(bounded(settle(part, o.Landed), o.Linger), o.Window) {
 			v.Windows++
 			model := modelFrom(w.init)
 			result, info := porcupine.CheckOperationsVerbose(model, w.operations, o.Limit)
@@ -146,6 +150,18 @@ func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (
 	return settled
 }
 
+// bounded notes until when an acquire without an answer explains anything.
+func bounded(part []porcupine.Operation, linger time.Duration) []porcupine.Operation {
+	for i, op := range part {
+		in := op.Input.(timedCall)
+		if _, is := in.call.(AcquireCall); is && linger > 0 {
+			in.over = in.left + int64(linger)
+			part[i].Input = in
+		}
+	}
+	return part
+}
+
 // rival says that while a call was under way somebody may have been in line who wanted the
 // lock alone: then a lock that is shared is not to be had by others either. Who got no
 // answer may have stood there at any later time.
@@ -179,7 +195,7 @@ func unheard(op porcupine.Operation, part []porcupine.Operation) (grants []porcu
 		}
 	}
 	for ; n > 0; n-- {
-		grants = append(grants, operation(op.ClientId, call, op.Call, op.Call, Reply{Unknown: true}))
+		grants = append(grants, operation(op.ClientId, call, op.Call, op.Return, Reply{Unknown: true}))
 	}
 	return grants
 }

@@ -15,6 +15,8 @@ type hold struct {
 	// loose says that the grant may end at any time: an unanswered release
 	// of it is under way, or its client, who got no answer, lets it go.
 	loose bool
+	// ghost says that it is one, its token shown or not.
+	ghost bool
 	// opens says that an unanswered downgrade of it is under way.
 	opens bool
 	// until is when the lease may end by itself at the earliest; ttl is its length.
@@ -22,19 +24,19 @@ type hold struct {
 }
 
 // ghost is the grant of a call without an answer.
-func ghost() hold { return hold{loose: true, until: never} }
+func ghost() hold { return hold{loose: true, ghost: true, until: never} }
 
 // ends says that the grant may have ended by now.
 func (h hold) ends(now int64) bool { return h.loose || h.until != never && now >= h.until }
 
 // covers says that h may be whatever o may be.
 func (h hold) covers(o hold) bool {
-	return h.token == o.token && h.ttl == o.ttl && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
+	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
 }
 
 func (h hold) compare(o hold) int {
 	return cmp.Or(cmp.Compare(h.token, o.token), cmp.Compare(h.until, o.until), cmp.Compare(h.ttl, o.ttl),
-		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens))
+		compareBool(h.loose, o.loose), compareBool(h.opens, o.opens), compareBool(h.ghost, o.ghost))
 }
 
 func compareBool(a, b bool) int {
@@ -68,6 +70,23 @@ func (s lockState) ghosts() (n int) {
 		}
 	}
 	return n
+}
+
+// within is the state where so many acquires without an answer, alone and shared, are not over:
+// nothing else is left of the others. False where more ghosts are there.
+func (s lockState) within(open [2]int) (lockState, bool) {
+	for _, h := range s.holds {
+		if h.ghost {
+			open[modeOf(s.shared)]--
+		}
+	}
+	for mode, n := range open {
+		if n < 0 {
+			return s, false
+		}
+		s.acquires[mode] = min(s.acquires[mode], n)
+	}
+	return s, true
 }
 
 // with is the state with one more grant.

@@ -41,30 +41,71 @@ func modeOf(shared bool) int {
 
 // LockModel is a lock and its file as clients understand them. Its state is the
 // set of all states that the calls and answers so far allow.
-func LockModel() porcupine.Model { return modelFrom([]lockState{{}}) }
+func LockModel() porcupine.Model { return modelFrom(knowledge{may: []lockState{{}}}) }
 
-func modelFrom(init []lockState) porcupine.Model {
+// knowledge is what a lock may be, and of the acquires without an answer so far, alone and
+// shared, when each is over.
+type knowledge struct {
+	may   []lockState
+	overs [2][]int64
+}
+
+// open counts the acquires without an answer, alone and shared, that are not over.
+func (k knowledge) open(now int64) (n [2]int) {
+	for mode, all := range k.overs {
+		for _, over := range all {
+			if over == 0 || now <= over {
+				n[mode]++
+			}
+		}
+	}
+	return n
+}
+
+// calls notes a call without an answer.
+func (k knowledge) calls(in timedCall) knowledge {
+	if call, is := in.call.(AcquireCall); is {
+		mode := modeOf(call.Shared)
+		k.overs[mode] = append(slices.Clip(k.overs[mode]), in.over)
+	}
+	return k
+}
+
+func (k knowledge) equal(o knowledge) bool {
+	return slices.EqualFunc(k.may, o.may, lockState.equal) && slices.Equal(k.overs[0], o.overs[0]) && slices.Equal(k.overs[1], o.overs[1])
+}
+
+func modelFrom(init knowledge) porcupine.Model {
 	return porcupine.Model{
 		Partition: partitionByLock,
-		Init:      func() any { return closest(init, math.MinInt64) },
+		Init:      func() any { return knowledge{closest(init.may, math.MinInt64), init.overs} },
 		Step: func(state, in, out any) (bool, any) {
-			next := step(state.([]lockState), in.(timedCall), out.(Reply))
-			return len(next) > 0, next
+			next := step(state.(knowledge), in.(timedCall), out.(Reply))
+			return len(next.may) > 0, next
 		},
-		Equal:             func(a, b any) bool { return slices.EqualFunc(a.([]lockState), b.([]lockState), lockState.equal) },
+		Equal:             func(a, b any) bool { return a.(knowledge).equal(b.(knowledge)) },
 		DescribeOperation: func(in, out any) string { return describe(in.(timedCall).call, out.(Reply)) },
 		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
 	}
 }
 
 // step is every state that may follow, none where the answer is wrong.
-func step(from []lockState, in timedCall, out Reply) (next []lockState) {
-	for _, s := range meanwhile(from, in.back, ghostsOf(out)) {
+func step(from knowledge, in timedCall, out Reply) knowledge {
+	next, open := knowledge{overs: from.overs}, from.open(in.at)
+	for _, s := range meanwhile(from.may, in.back, ghostsOf(out)) {
+		s, ok := s.within(open)
+		if !ok {
+			continue
+		}
 		if after, ok := s.after(in, out); ok {
-			next = append(next, after...)
+			next.may = append(next.may, after...)
 		}
 	}
-	return closest(next, in.back)
+	next.may = closest(next.may, in.back)
+	if out.Unknown {
+		next = next.calls(in)
+	}
+	return next
 }
 
 // ghostsOf is how many ghosts an answer may speak of: those that are shown, or two where it

@@ -15,7 +15,7 @@ import (
 // window is a piece of a lock's history in which nothing from before was still
 // under way, and the states in which it may have begun.
 type window struct {
-	init       []lockState
+	init       knowledge
 	operations []porcupine.Operation
 }
 
@@ -37,6 +37,7 @@ type fate struct {
 	hold
 	shared   bool // from the beginning
 	answered bool // its client was told of it
+	shown    bool // or somebody else was
 	over     bool
 	opened   bool
 }
@@ -47,7 +48,7 @@ type fates map[cluster.Token]*fate
 func (f fates) of(token cluster.Token) *fate {
 	x := f[token]
 	if x == nil {
-		x = &fate{hold: hold{token: token, loose: true, until: never}} // of a call without an answer
+		x = &fate{hold: hold{token: token, loose: true, ghost: true, until: never}} // of a call without an answer
 		f[token] = x
 	}
 	return x
@@ -56,7 +57,7 @@ func (f fates) of(token cluster.Token) *fate {
 // granted notes a grant that its client was told of.
 func (f fates) granted(call AcquireCall, at int64, token cluster.Token) {
 	x := f.of(token)
-	x.shared, x.answered, x.loose, x.ttl = call.Shared, true, false, int64(call.TTL)
+	x.shared, x.answered, x.loose, x.ghost, x.ttl = call.Shared, true, false, false, int64(call.TTL)
 	if call.TTL > 0 {
 		x.until = at + x.ttl
 	}
@@ -80,7 +81,7 @@ func (f fates) note(in timedCall, out Reply) {
 	case ShowCall:
 		for _, token := range out.tokens() {
 			if x := f.of(token); !x.answered {
-				x.shared = out.Shared
+				x.shared, x.shown = out.Shared, true
 			}
 		}
 	case ReleaseCall:
@@ -113,7 +114,8 @@ func (f fates) ends(token cluster.Token, out Reply) {
 
 // summary is what a lock may be when all these operations, which were judged
 // already, have ended: the newest grants are over or not, and all appends are there.
-func summary(all []porcupine.Operation) []lockState {
+func summary(all []porcupine.Operation) knowledge {
+	var k knowledge
 	var s lockState
 	var appends []porcupine.Operation
 	f, broken := fates{}, false
@@ -124,6 +126,7 @@ func summary(all []porcupine.Operation) []lockState {
 		case AcquireCall:
 			if out.Unknown {
 				s.acquires[modeOf(call.Shared)]++
+				k = k.calls(in)
 			}
 		case BreakCall:
 			if call.Token == 0 && out.Unknown {
@@ -142,7 +145,13 @@ func summary(all []porcupine.Operation) []lockState {
 	for _, op := range appends {
 		s = s.longer(op.Input.(timedCall).call.(AppendCall).Data)
 	}
-	return []lockState{s.left(f, broken)}
+	for _, x := range f { // any order
+		if mode := modeOf(x.shared); x.shown && !x.answered {
+			s.acquires[mode] = max(0, s.acquires[mode]-1) // this one explained it
+		}
+	}
+	k.may = []lockState{s.left(f, broken)}
+	return k
 }
 
 // left adds the grants that may be left. Broken says that some were broken, and nobody noted which.

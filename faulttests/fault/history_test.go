@@ -20,6 +20,9 @@ const (
 	historyKills   = 12
 	// checkLimit bounds porcupine; what it cannot decide by then is a failure.
 	checkLimit = 2 * time.Minute
+	// historyLinger bounds what is left of an acquire without an answer: a wait, and a lease that
+	// each reign counts afresh, until a keep-alive of its client finds that nobody knows of it.
+	historyLinger = 2 * (longTTL + cluster.Patience)
 )
 
 // TestHistoryIsLinearizable has porcupine decide whether what clients saw of
@@ -50,7 +53,7 @@ func TestHistoryIsLinearizable(t *testing.T) {
 		t.Error(err)
 	}
 	var report check.Report
-	v := h.Check(check.HistoryOptions{Limit: checkLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path), Least: lockers.Least()}, &report)
+	v := h.Check(check.HistoryOptions{Limit: checkLimit, Pictures: t.ArtifactDir(), Linger: historyLinger, Landed: traffic.Landed(path), Least: lockers.Least()}, &report)
 	t.Logf("%+v over %d kills", v, n.Primaries)
 	if v.Operations < 500 {
 		t.Errorf("only %d operations: a run in which nothing happens proves nothing", v.Operations)

@@ -150,7 +150,7 @@ func (r *Round) history(t *testing.T, l *traffic.Lockers, path func(hf.FileName)
 	if err := l.Read(path); err != nil {
 		r.bad("%v", err)
 	}
-	o := check.HistoryOptions{Limit: porcupineLimit, Pictures: t.ArtifactDir(), Landed: traffic.Landed(path)}
+	o := check.HistoryOptions{Limit: porcupineLimit, Pictures: t.ArtifactDir(), Linger: linger, Landed: traffic.Landed(path)}
 	if l.Answered() >= thickHistory {
 		o.Least = l.Least()
 	}

@@ -33,6 +33,9 @@ const (
 	textPace   = 10 * time.Millisecond
 	// callLimit bounds one call. A call that a fault outlasts stays without an answer.
 	callLimit = 2 * time.Minute
+	// linger bounds what is left of an acquire without an answer: a wait, and a lease that each
+	// reign counts afresh, until a keep-alive of its client finds that nobody knows of it.
+	linger = 2*(longTTL+healing) + callLimit
 )
 
 // Traffic is what clients do during a round, and what they were told.
