@@ -3,10 +3,13 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -35,4 +38,65 @@ func TestServersServeWhileNobodyReadsTheirLog(t *testing.T) {
 	if s := w.status(); s.Epoch != 1 {
 		t.Errorf("the reign has changed: epoch %d", s.Epoch)
 	}
+}
+
+// fullPipe is the writing end of a pipe that takes nothing any more, and that nobody reads.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close() //nolint:errcheck // it is never read
+		w.Close() //nolint:errcheck // nor is anything flushed
+	})
+	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 4<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the pipe does not fill: %v", err)
+	}
+	return w
+}
+
+// ends waits for a process, and kills it when it does not end.
+func ends(t *testing.T, cmd *exec.Cmd) int {
+	t.Helper()
+	over := time.AfterFunc(time.Minute, func() {
+		t.Error("it does not end: killing it")
+		cmd.Process.Kill() //nolint:errcheck // it has ended
+	})
+	defer over.Stop()
+	cmd.Wait() //nolint:errcheck // the exit code tells
+	return cmd.ProcessState.ExitCode()
+}
+
+// TestEndsWhileNobodyReadsTheLog: a process whose log nobody reads ends when it is told to, and
+// when it has to.
+func TestEndsWhileNobodyReadsTheLog(t *testing.T) {
+	t.Run("dev", func(t *testing.T) {
+		w := &world{t: t, logs: &logs{}}
+		w.start(fullPipe(t), "--log-level", "debug")
+		w.primary(0)
+		if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if code := ends(t, w.cmd); code != 0 {
+			t.Errorf("dev ends with %d", code)
+		}
+	})
+	t.Run("server without its volume", func(t *testing.T) {
+		for _, format := range []string{"text", "json"} {
+			cmd := exec.Command(os.Getenv(binaryEnv), "server", "--id", "1", "--volume", t.TempDir(), "-o", format)
+			full := fullPipe(t)
+			cmd.Stdout, cmd.Stderr = full, full
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if code := ends(t, cmd); code != 5 {
+				t.Errorf("the server ends with %d", code)
+			}
+		}
+	})
 }

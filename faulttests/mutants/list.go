@@ -10,6 +10,6 @@ func List() []Mutant {
 		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
 		watchMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
-		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants,
+		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 	)
 }

@@ -74,7 +74,7 @@ var nodeMutants = []Mutant{
 		Name: "dropped-lines-untold", Also: "",
 		Rule: "a log that lacks lines says how many (RELIABILITY)",
 		Edits: []Edit{{"cmd/holdfast/cli/logqueue.go",
-			"		q.dropped.Add(1)", ""}},
+			"		s.queue.dropped.Add(1)", ""}},
 		By:   unit("cmd/holdfast/cli", "TestLogWaitsForNoReader"),
 		Dies: "0 said to be dropped",
 	},

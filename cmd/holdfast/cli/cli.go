@@ -51,6 +51,8 @@ type app struct {
 	ran bool
 	// outputTaken says that the standard output belongs to somebody else.
 	outputTaken bool
+	// flush writes what is printed in the end and is still queued.
+	flush func()
 	// code is set by commands that end well with another code than 0.
 	code int
 }
@@ -60,7 +62,8 @@ const defaultEndpoints = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603"
 
 // Main runs one command and returns the exit code.
 func Main(args []string, w World) int {
-	a := &app{World: w}
+	a := &app{World: w, flush: func() {}}
+	defer func() { a.flush() }()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(w.Stdin)

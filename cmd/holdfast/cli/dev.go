@@ -108,6 +108,7 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: nobody read them in time").attach(a)
 	return dev.Run(ctx, dev.Options{
 		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Flags: flags, Output: a.Stderr,
 		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, doors, pids) },

@@ -5,6 +5,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func TestLogWaitsForNoReader(t *testing.T) {
 		r := &stuckReader{let: make(chan struct{})}
 		a := &app{}
 		a.Stderr = r
-		log, flush, err := a.logger(&serverFlags{logLevel: "info", logFormat: formatJSON})
+		log, err := a.logger(&serverFlags{logLevel: "info", logFormat: formatJSON})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestLogWaitsForNoReader(t *testing.T) {
 		<-r.let
 		synctest.Wait()
 		log.Info().Int("n", lines).Msg("")
-		flush()
+		a.flush()
 		told, dropped, last := 0, 0, -1
 		for d := json.NewDecoder(&r.lines); d.More(); {
 			line := struct{ N, Dropped int }{N: -1}
@@ -73,7 +74,7 @@ func TestLogWaitsForNoReader(t *testing.T) {
 func TestEndWaitsForNoReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &stuckReader{let: make(chan struct{})}
-		q := newLogQueue(r)
+		q := newLogQueue(r, "%d")
 		_, _ = q.Write([]byte("{}\n"))
 		began := time.Now()
 		q.Close(logFlush)
@@ -82,4 +83,25 @@ func TestEndWaitsForNoReader(t *testing.T) {
 		}
 		close(r.let)
 	})
+}
+
+// A server that cannot serve says why and ends, whether or not that is read.
+func TestFailureWaitsForNoReader(t *testing.T) {
+	for _, format := range []string{formatText, formatJSON} {
+		r := &stuckReader{let: make(chan struct{})}
+		code := make(chan int, 1)
+		go func() {
+			w := World{Stdin: strings.NewReader(""), Stdout: r, Stderr: r, Getenv: func(string) string { return "" }}
+			code <- Main([]string{"server", "--id", "1", "--volume", t.TempDir(), "-o", format}, w)
+		}()
+		select {
+		case got := <-code:
+			if got != exitFailed {
+				t.Errorf("%s: the exit code is %d", format, got)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: the server that failed waits for the reader of its words", format)
+		}
+		close(r.let)
+	}
 }

@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -181,11 +180,10 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if f.id == 0 || f.volume == "" {
 		return usagef("server: --id and --volume are needed, as flags or in --config")
 	}
-	log, flush, err := a.logger(f)
+	log, err := a.logger(f)
 	if err != nil {
 		return err
 	}
-	defer flush()
 	f.timing.Policy, f.timing.PushAck = cluster.FailoverPolicy(f.policy), cluster.PushAck(f.pushAck)
 	if err := f.timing.Validate(); err != nil {
 		return usagef("%v", err)
@@ -204,7 +202,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
-			flush()
+			a.flush()
 			os.Exit(exitStuck)
 		},
 	})
@@ -221,12 +219,11 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 // logFlush bounds how long a server that ends waits for the reader of its log.
 const logFlush = time.Second
 
-// logger makes the server's log, which never waits for its reader, and what writes the rest of
-// it in the end.
-func (a *app) logger(f *serverFlags) (log zerolog.Logger, flush func(), err error) {
+// logger makes the server's log. Nothing that the server prints waits for its reader from now on.
+func (a *app) logger(f *serverFlags) (log zerolog.Logger, err error) {
 	level, err := zerolog.ParseLevel(f.logLevel)
 	if err != nil || level == zerolog.NoLevel {
-		return log, nil, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
+		return log, usagef("--log-level %q: use debug, info, warn or error", f.logLevel)
 	}
 	var w io.Writer = a.Stderr
 	switch f.logFormat {
@@ -238,11 +235,11 @@ func (a *app) logger(f *serverFlags) (log zerolog.Logger, flush func(), err erro
 			w = console(a.Stderr)
 		}
 	default:
-		return log, nil, usagef("--log-format %q: use json or console", f.logFormat)
+		return log, usagef("--log-format %q: use json or console", f.logFormat)
 	}
-	q := newLogQueue(w)
-	flush = sync.OnceFunc(func() { q.Close(logFlush) })
-	return zerolog.New(q).Level(level).Hook(zerolog.HookFunc(stamp)), flush, nil
+	q := newLogQueue(w, `{"level":"warn","dropped":%d,"message":"log lines were dropped: nobody read them in time"}`)
+	q.attach(a)
+	return zerolog.New(q).Level(level).Hook(zerolog.HookFunc(stamp)), nil
 }
 
 // stamp adds the time with milliseconds, which zerolog does only by a global setting.

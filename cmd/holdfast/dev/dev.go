@@ -32,7 +32,8 @@ type Options struct {
 	Servers cluster.Members
 	// Flags are those of one server.
 	Flags map[cluster.ServerID][]string
-	// Output takes the servers' log lines, each with the server in front, and what this package says.
+	// Output takes the servers' log lines, each with the server in front, and what this package
+	// says. Its Write must not block: nothing would end the servers meanwhile.
 	Output io.Writer
 	// Started is called when all servers have been started, with their process IDs.
 	Started func(pids map[cluster.ServerID]int)
