@@ -56,7 +56,13 @@ func flockAcross(t *testing.T, mounts [gluster.Replicas]string) {
 
 func openDirect(t *testing.T, mount, name string, flags int) *os.File {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(mount, name), flags|unix.O_DIRECT, 0o644)
+	return openFile(t, filepath.Join(mount, name), flags|unix.O_DIRECT)
+}
+
+// openFile opens a file until the test ends.
+func openFile(t *testing.T, path string, flags int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, flags, 0o644)
 	must(t, err)
 	t.Cleanup(func() { f.Close() }) //nolint:errcheck // each write was synced
 	return f
@@ -65,13 +71,18 @@ func openDirect(t *testing.T, mount, name string, flags int) *os.File {
 // writeBlock fills the first block of a file with a byte.
 func writeBlock(t *testing.T, f *os.File, b byte) {
 	t.Helper()
-	block := volume.AlignedBuffer(volume.BlockSize)
-	for i := range block {
-		block[i] = b
-	}
-	if _, err := f.WriteAt(block, 0); err != nil {
+	if _, err := f.WriteAt(block(b), 0); err != nil {
 		t.Error(err)
 	}
+}
+
+// block is one that a byte fills.
+func block(b byte) []byte {
+	all := volume.AlignedBuffer(volume.BlockSize)
+	for i := range all {
+		all[i] = b
+	}
+	return all
 }
 
 // readBlock is the byte that fills the first block of a file.

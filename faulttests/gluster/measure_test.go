@@ -33,7 +33,7 @@ func TestStaleness(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := start(t, gluster.Options{Tuning: tt.tuning})
-			renames, appends := staleRenames(t, v.Mounts()), staleAppends(t, v.Mounts())
+			renames, appends := staleRenames(t, v.Mounts()), staleAppends(t, v.Mounts(), *rounds)
 			t.Logf("stale: %d of %d renames, %d of %d appends", renames, *rounds, appends, *rounds)
 			if stale := renames+appends > 0; stale != tt.stale {
 				t.Errorf("stale reads: %v, want %v", stale, tt.stale)
@@ -65,7 +65,7 @@ func staleRenames(t *testing.T, mounts [gluster.Replicas]string) (stale int) {
 
 // staleAppends appends on one mount, syncs, and reads through a descriptor that
 // another mount keeps open.
-func staleAppends(t *testing.T, mounts [gluster.Replicas]string) (stale int) {
+func staleAppends(t *testing.T, mounts [gluster.Replicas]string, rounds int) (stale int) {
 	t.Helper()
 	w, err := os.Create(filepath.Join(mounts[0], "log"))
 	must(t, err)
@@ -74,7 +74,7 @@ func staleAppends(t *testing.T, mounts [gluster.Replicas]string) (stale int) {
 	must(t, err)
 	defer r.Close() //nolint:errcheck // it was only read
 	var took []time.Duration
-	for i := range *rounds {
+	for i := range rounds {
 		content := fmt.Appendf(nil, "round %06d", i)
 		began := time.Now()
 		_, err := w.Write(content)

@@ -38,7 +38,7 @@ type Volume struct {
 	t       testing.TB
 	dir     string // of everything
 	lock    *os.File
-	tuning  Tuning
+	options []string // of the mounts
 	storage *host
 	clients [Replicas]*host
 	cuts    map[cut]string // to the brick's port at that time
@@ -58,15 +58,15 @@ func Start(t testing.TB, opt Options) *Volume {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &Volume{t: t, dir: dir, lock: lock, tuning: opt.Tuning, cuts: map[cut]string{}}
+	v := &Volume{t: t, dir: dir, lock: lock, cuts: map[cut]string{}}
 	t.Cleanup(v.cleanup)
-	if err := v.start(); err != nil {
+	if err := v.start(opt.Tuning); err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-func (v *Volume) start() (err error) {
+func (v *Volume) start(tuning Tuning) (err error) {
 	for _, name := range []string{"lib", "log", "run"} {
 		if err := os.Mkdir(filepath.Join(v.dir, name), 0o755); err != nil {
 			return err
@@ -85,7 +85,8 @@ func (v *Volume) start() (err error) {
 	if err := v.gluster(append(create, "force")...); err != nil {
 		return err
 	}
-	if v.tuning == Ours {
+	if tuning == Ours {
+		v.options = MountOptions()
 		if err := v.set(); err != nil {
 			return err
 		}
@@ -146,10 +147,15 @@ func (v *Volume) Source() string { return storageAddress + ":/" + Name }
 // Tune sets the options that Holdfast asks for and mounts anew. Nobody may use
 // the mounts.
 func (v *Volume) Tune() error {
-	v.tuning = Ours
 	if err := v.set(); err != nil {
 		return err
 	}
+	return v.Remount(MountOptions())
+}
+
+// Remount mounts anew with other options. Nobody may use the mounts.
+func (v *Volume) Remount(options []string) error {
+	v.options = options
 	for i := range v.clients {
 		if err := v.unmount(i); err != nil {
 			return err
@@ -172,10 +178,7 @@ func (v *Volume) mountAll() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		options := []string{fmt.Sprintf("log-file=%s/log/client-%d.log", v.dir, i)}
-		if v.tuning == Ours {
-			options = append(options, MountOptions()...)
-		}
+		options := append([]string{fmt.Sprintf("log-file=%s/log/client-%d.log", v.dir, i)}, v.options...)
 		if _, err := v.clients[i].run("mount", "-t", "glusterfs", "-o", strings.Join(options, ","), v.Source(), dir); err != nil {
 			return err
 		}

@@ -83,6 +83,8 @@ type Report struct {
 
 	// MinStaleness is the S that servers assume at least on this kind of filesystem.
 	MinStaleness time.Duration `json:"-"`
+	// Doubts are warnings that status shows for as long as a server runs here.
+	Doubts []string `json:"-"`
 
 	mend     []string // commands that make a mount of this kind right
 	coherent bool     // and after which nothing old is shown

@@ -22,6 +22,8 @@ type profile struct {
 	coherent bool
 	// staleness is S that a server assumes at least: what no trial sees.
 	staleness time.Duration
+	// look judges what only a mount of this kind shows; mend are the commands of fix for it.
+	look func(r *Report, point string, mend []string)
 	// fix are commands; SOURCE, DIR and TYPE stand for the mount's, VOLUME for what Gluster calls one.
 	fix []string
 }
@@ -98,13 +100,14 @@ func networkProfiles() []profile {
 		{
 			// A client that is cut off from the brick which it reads from reads what was
 			// there before, until it looks a path up: servers do once a second.
-			types: []string{"fuse.glusterfs"}, verdict: Warn, coherent: true, staleness: 2500 * time.Millisecond,
-			note: "with its default caches every read may be old; the mount's time-outs cannot be seen from here, so make sure of these settings. Servers wait 5 s when they take over, for a host may lose one brick of its own",
+			types: []string{"fuse.glusterfs"}, verdict: OK, coherent: true, staleness: 2500 * time.Millisecond,
+			note: "GlusterFS shows nothing old with the right options; servers wait 5 s when they take over, for a host may lose one brick of its own",
 			fix: []string{
 				"for o in quick-read io-cache read-ahead stat-prefetch open-behind write-behind flush-behind nl-cache; do gluster volume set VOLUME performance.$o off; done",
 				"gluster volume set VOLUME cluster.choose-local off", "gluster volume set VOLUME client.strict-locks on",
 				"gluster volume set VOLUME cluster.quorum-type auto", "gluster volume set VOLUME network.ping-timeout 10", glusterMount,
 			},
+			look: (*Report).gluster,
 		},
 		{
 			types: []string{"lustre"}, verdict: OK, note: "Lustre keeps clients' caches coherent", fix: []string{"umount DIR && mount -t lustre -o flock SOURCE DIR"},
@@ -154,6 +157,9 @@ func (r *Report) judge(m mount, hosts int) {
 	r.add("filesystem", p.verdict, detail, fix...)
 	if p.single {
 		r.oneHost(m, hosts)
+	}
+	if p.look != nil {
+		p.look(r, m.point, r.mend)
 	}
 	if _, ro := m.has("ro"); ro {
 		r.add("mount options", Refuse, "mounted read-only", "mount -o remount,rw "+m.point)

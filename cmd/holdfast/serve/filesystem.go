@@ -19,10 +19,7 @@ var ErrFilesystem = errors.New("this filesystem would break what Holdfast promis
 // startWait is how often a server that waits for its volume says so.
 const startWait = 10 * time.Second
 
-// trusted refuses a filesystem that the doctor refuses. With UnsafeFilesystem it
-// only says so, in the log and in the warnings that it returns for status.
-//
-// It raises the timing to what this kind of filesystem needs.
+// trusted has the doctor look at the filesystem, and refuses one that the doctor refuses.
 func trusted(ctx context.Context, opt *Options) (warnings []string, err error) {
 	type result struct {
 		report *doctor.Report
@@ -47,13 +44,21 @@ func trusted(ctx context.Context, opt *Options) (warnings []string, err error) {
 	if x.err != nil {
 		return nil, fmt.Errorf("volume %s: %w", opt.Volume, x.err)
 	}
-	if s := x.report.MinStaleness; opt.Timing.Staleness < s {
+	return opt.accept(x.report)
+}
+
+// accept refuses a filesystem that the doctor refuses. With UnsafeFilesystem it only says so, in
+// the log and in the warnings that it returns for status. They also hold the doctor's doubts.
+//
+// It raises the timing to what this kind of filesystem needs.
+func (opt *Options) accept(r *doctor.Report) (warnings []string, err error) {
+	if s := r.MinStaleness; opt.Timing.Staleness < s {
 		opt.Timing.Staleness, opt.Timing.FencingPeriod = s, max(opt.Timing.FencingPeriod, 2*s)
-		opt.Log.Info().Str("filesystem", x.report.Filesystem).Dur("staleness", s).Dur("fencing_period", opt.Timing.FencingPeriod).
+		opt.Log.Info().Str("filesystem", r.Filesystem).Dur("staleness", s).Dur("fencing_period", opt.Timing.FencingPeriod).
 			Msg("takeovers wait longer: this filesystem may show old data to a host that is cut off from a part of it")
 	}
 	var refused []string
-	for _, f := range x.report.Findings {
+	for _, f := range r.Findings {
 		switch f.Verdict {
 		case doctor.Refuse:
 			refused = append(refused, describe(f))
@@ -63,14 +68,14 @@ func trusted(ctx context.Context, opt *Options) (warnings []string, err error) {
 	}
 	switch {
 	case refused == nil:
-		return nil, nil
+		return r.Doubts, nil
 	case !opt.UnsafeFilesystem:
 		return nil, fmt.Errorf("volume %s: %w: %s. See holdfast doctor %s; --unsafe-filesystem starts all the same, for tests", opt.Volume, ErrFilesystem, strings.Join(refused, "; "), opt.Volume)
 	}
 	for _, text := range refused {
 		opt.Log.Error().Msg("unsafe filesystem: " + text)
 	}
-	return []string{"UNSAFE FILESYSTEM: " + strings.Join(refused, "; ")}, nil
+	return append([]string{"UNSAFE FILESYSTEM: " + strings.Join(refused, "; ")}, r.Doubts...), nil
 }
 
 // describe is a finding in one sentence, with the first command that mends it.

@@ -5,9 +5,11 @@ package serve
 import (
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -38,5 +40,24 @@ func TestUnsafeFilesystem(t *testing.T) {
 	warnings, err := trusted(t.Context(), &opt)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "UNSAFE") {
 		t.Errorf("got %q, %v", warnings, err)
+	}
+}
+
+// TestDoubtsAboutTheFilesystem: what the doctor could not find out does not keep a server from
+// starting, and status shows it for as long as the server runs.
+func TestDoubtsAboutTheFilesystem(t *testing.T) {
+	doubts := []string{"GlusterFS options: they cannot be told"}
+	r := &doctor.Report{Doubts: doubts, Findings: []doctor.Finding{{Check: "GlusterFS options", Verdict: doctor.Warn, Detail: "they cannot be told"}}}
+	var opt Options
+	if warnings, err := opt.accept(r); err != nil || !slices.Equal(warnings, doubts) {
+		t.Errorf("status is told %q, %v", warnings, err)
+	}
+	r.Findings = append(r.Findings, doctor.Finding{Check: "flock", Verdict: doctor.Refuse, Detail: "locks exclude nobody"})
+	if _, err := opt.accept(r); !errors.Is(err, ErrFilesystem) {
+		t.Errorf("refused and accepted: %v", err)
+	}
+	opt.UnsafeFilesystem = true
+	if warnings, err := opt.accept(r); err != nil || len(warnings) != 2 || !strings.Contains(warnings[0], "UNSAFE") || warnings[1] != doubts[0] {
+		t.Errorf("status is told %q, %v", warnings, err)
 	}
 }
