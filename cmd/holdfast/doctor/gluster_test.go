@@ -70,9 +70,21 @@ func glusterFinding(t *testing.T, r *Report) Finding {
 	return r.Findings[i]
 }
 
-// TestGlusterOptions judges mounts by what they show of their client: what showed old data is
-// refused, other differences from what was tested are warnings, which status repeats.
-func TestGlusterOptions(t *testing.T) {
+// glusterCase is a mount as it shows itself, and what is to be said of it.
+type glusterCase struct {
+	name, command, graph string
+	want                 Verdict
+	says                 string
+	mend                 int // which commands
+}
+
+// What mends a mount; the commands for the volume end with that for the mount.
+const (
+	mendMount  = 1
+	mendVolume = 3
+)
+
+func glusterCases(t *testing.T) []glusterCase {
 	tested := graphOf(t, "tested")
 	edit := func(old, by string) string {
 		s := strings.Replace(tested, old, by, 1)
@@ -82,51 +94,51 @@ func TestGlusterOptions(t *testing.T) {
 		return s
 	}
 	without := func(option string) string { return strings.Replace(testedMount, option+" ", "", 1) }
-	const remount, volume = 1, 3 // the commands that mend it: those for the volume end with that for the mount
-	for _, x := range []struct {
-		name, command, graph string
-		want                 Verdict
-		says                 string
-		mend                 int
-	}{
+	return []glusterCase{
 		{"as tested", testedMount, tested, OK, "as tested", 0},
 		{"as tested, spelled otherwise", "glusterfs --direct-io-mode --attribute-timeout 0.0 --entry-timeout=5 --entry-timeout=0 -s srv ", edit("strict-locks on", "strict-locks Enable"), OK, "as tested", 0},
 		{"quorum by default", testedMount, edit("    option quorum-type auto\n", ""), OK, "as tested", 0},
 		{"quick to notice a brick", testedMount, strings.ReplaceAll(tested, "ping-timeout 10", "ping-timeout 5"), OK, "as tested", 0},
 		{"client-io-threads", testedMount, withTranslator(tested, "performance/io-threads"), OK, "as tested", 0},
-		{"defaults", "/usr/sbin/glusterfs --process-name fuse --volfile-server=srv --volfile-id=/holdfast ", graphOf(t, "defaults"), Refuse, "performance.quick-read is on", volume},
-		{"defaults, mounted right", testedMount, graphOf(t, "defaults"), Refuse, "performance.stat-prefetch is on", volume},
-		{"io-cache", testedMount, withTranslator(tested, "performance/io-cache"), Refuse, "performance.io-cache is on", volume},
-		{"open-behind", testedMount, withTranslator(tested, "performance/open-behind"), Warn, "performance.open-behind is on", volume},
-		{"write-behind", testedMount, withTranslator(tested, "performance/write-behind"), Warn, "performance.write-behind is on", volume},
-		{"writes in the kernel", testedMount + "--kernel-writeback-cache=yes ", tested, Warn, "kernel-writeback-cache is on", remount},
-		{"data in the kernel for the next", testedMount + "--fopen-keep-cache ", tested, Warn, "fopen-keep-cache is on", remount},
+		{"defaults", "/usr/sbin/glusterfs --process-name fuse --volfile-server=srv --volfile-id=/holdfast ", graphOf(t, "defaults"), Refuse, "performance.quick-read is on", mendVolume},
+		{"defaults, mounted right", testedMount, graphOf(t, "defaults"), Refuse, "performance.stat-prefetch is on", mendVolume},
+		{"io-cache", testedMount, withTranslator(tested, "performance/io-cache"), Refuse, "performance.io-cache is on", mendVolume},
+		{"open-behind", testedMount, withTranslator(tested, "performance/open-behind"), Warn, "performance.open-behind is on", mendVolume},
+		{"write-behind", testedMount, withTranslator(tested, "performance/write-behind"), Warn, "performance.write-behind is on", mendVolume},
+		{"writes in the kernel", testedMount + "--kernel-writeback-cache=yes ", tested, Warn, "kernel-writeback-cache is on", mendMount},
+		{"data in the kernel for the next", testedMount + "--fopen-keep-cache ", tested, Warn, "fopen-keep-cache is on", mendMount},
 		{"readdir-ahead", testedMount, withTranslator(tested, "performance/readdir-ahead"), OK, "as tested", 0},
-		{"quick-read", testedMount, withTranslator(tested, "performance/quick-read"), Refuse, "performance.quick-read is on", volume},
-		{"stat-prefetch", testedMount, withTranslator(tested, "performance/md-cache"), Refuse, "performance.stat-prefetch is on", volume},
-		{"read-ahead", testedMount, withTranslator(tested, "performance/read-ahead"), Refuse, "performance.read-ahead is on", volume},
-		{"nl-cache", testedMount, withTranslator(tested, "performance/nl-cache"), Refuse, "performance.nl-cache is on", volume},
-		{"names in the kernel", without("--entry-timeout=0"), tested, Refuse, "entry-timeout is 1 s", remount},
-		{"attributes in the kernel", without("--attribute-timeout=0"), tested, Refuse, "attribute-timeout is 1 s", remount},
-		{"missing names in the kernel", without("--negative-timeout=0") + "--negative-timeout=0.5 ", tested, Refuse, "negative-timeout is 0.5 s", remount},
+		{"quick-read", testedMount, withTranslator(tested, "performance/quick-read"), Refuse, "performance.quick-read is on", mendVolume},
+		{"stat-prefetch", testedMount, withTranslator(tested, "performance/md-cache"), Refuse, "performance.stat-prefetch is on", mendVolume},
+		{"read-ahead", testedMount, withTranslator(tested, "performance/read-ahead"), Refuse, "performance.read-ahead is on", mendVolume},
+		{"nl-cache", testedMount, withTranslator(tested, "performance/nl-cache"), Refuse, "performance.nl-cache is on", mendVolume},
+		{"names in the kernel", without("--entry-timeout=0"), tested, Refuse, "entry-timeout is 1 s", mendMount},
+		{"attributes in the kernel", without("--attribute-timeout=0"), tested, Refuse, "attribute-timeout is 1 s", mendMount},
+		{"missing names in the kernel", without("--negative-timeout=0") + "--negative-timeout=0.5 ", tested, Refuse, "negative-timeout is 0.5 s", mendMount},
 		{"missing names by default", without("--negative-timeout=0"), tested, OK, "as tested", 0},
-		{"data in the kernel", without("--direct-io-mode=enable"), tested, Refuse, "direct-io-mode", remount},
-		{"data in the kernel, automatically", strings.Replace(testedMount, "=enable", "=auto", 1), tested, Refuse, "direct-io-mode", remount},
-		{"nonsense", without("--entry-timeout=0") + "--entry-timeout=never ", tested, Refuse, "entry-timeout is never", remount},
+		{"data in the kernel", without("--direct-io-mode=enable"), tested, Refuse, "direct-io-mode", mendMount},
+		{"data in the kernel, automatically", strings.Replace(testedMount, "=enable", "=auto", 1), tested, Refuse, "direct-io-mode", mendMount},
+		{"nonsense", without("--entry-timeout=0") + "--entry-timeout=never ", tested, Refuse, "entry-timeout is never", mendMount},
 		{"an unknown translator", testedMount, withTranslator(tested, "performance/crystal-ball"), Warn, "performance/crystal-ball is loaded", 0},
 		{"sharding", testedMount, withTranslator(tested, "features/shard"), Warn, "features/shard is loaded", 0},
-		{"reads from the own brick", testedMount, edit("    option choose-local off\n", ""), Warn, "choose-local is on", volume},
-		{"no quorum", testedMount, edit("quorum-type auto", "quorum-type none"), Warn, "a minority of bricks", volume},
-		{"locks", testedMount, edit("strict-locks on", "strict-locks off"), Warn, "client.strict-locks is off", volume},
-		{"slow to notice a brick", testedMount, edit("ping-timeout 10", "ping-timeout 42"), Warn, `network.ping-timeout is "42"`, volume},
-		{"never to notice a brick", testedMount, edit("ping-timeout 10", "ping-timeout 0"), Warn, `network.ping-timeout is "0"`, volume},
+		{"reads from the own brick", testedMount, edit("    option choose-local off\n", ""), Warn, "choose-local is on", mendVolume},
+		{"no quorum", testedMount, edit("quorum-type auto", "quorum-type none"), Warn, "a minority of bricks", mendVolume},
+		{"locks", testedMount, edit("strict-locks on", "strict-locks off"), Warn, "client.strict-locks is off", mendVolume},
+		{"slow to notice a brick", testedMount, edit("ping-timeout 10", "ping-timeout 42"), Warn, `network.ping-timeout is "42"`, mendVolume},
+		{"never to notice a brick", testedMount, edit("ping-timeout 10", "ping-timeout 0"), Warn, `network.ping-timeout is "0"`, mendVolume},
 		{"two replicas", testedMount, edit("subvolumes holdfast-client-0 holdfast-client-1 holdfast-client-2", "subvolumes holdfast-client-0 holdfast-client-1"), Warn, "has 2 bricks", 0},
 		{"an arbiter", testedMount, edit("    option choose-local off\n", "    option choose-local off\n    option arbiter-count 1\n"), Warn, "full replicas", 0},
 		{"no replicas", testedMount, edit("type cluster/replicate", "type cluster/disperse"), Warn, "0 sets of replicas", 0},
-		{"no graph", testedMount, "", Warn, "cannot be told", volume},
-		{"half a graph", testedMount, tested[:len(tested)/2], Warn, "cannot be told", volume},
-		{"another text", testedMount, "hello\n", Warn, "cannot be told", volume},
-	} {
+		{"no graph", testedMount, "", Warn, "cannot be told", mendVolume},
+		{"half a graph", testedMount, tested[:len(tested)/2], Warn, "cannot be told", mendVolume},
+		{"another text", testedMount, "hello\n", Warn, "cannot be told", mendVolume},
+	}
+}
+
+// TestGlusterOptions judges mounts by what they show of their client: what showed old data is
+// refused, other differences from what was tested are warnings, which status repeats.
+func TestGlusterOptions(t *testing.T) {
+	for _, x := range glusterCases(t) {
 		t.Run(x.name, func(t *testing.T) {
 			r := judgeGluster(showGluster(t, x.command, x.graph))
 			f := glusterFinding(t, r)
@@ -134,7 +146,7 @@ func TestGlusterOptions(t *testing.T) {
 				t.Errorf("got %s, %s: %s\nwant %s, and that it says %q", r.Verdict, f.Verdict, f.Detail, x.want, x.says)
 			}
 			mend := strings.Join(f.Fix, "\n")
-			if strings.Contains(mend, "gluster volume set holdfast cluster.choose-local off") != (x.mend == volume) ||
+			if strings.Contains(mend, "gluster volume set holdfast cluster.choose-local off") != (x.mend == mendVolume) ||
 				strings.Contains(mend, "mount -t glusterfs -o ") != (x.mend != 0) {
 				t.Errorf("the commands: %q", f.Fix)
 			}
