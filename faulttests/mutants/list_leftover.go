@@ -92,4 +92,20 @@ var leftoverMutants = []Mutant{
 		By:   unit("primary", "TestLogSaysWhoseTimerWasLate"),
 		Dies: "of its late renewal",
 	},
+	{
+		Name: "acquire-waits-for-its-own-run", Also: "",
+		Rule: "a command within a run of the same lock does not wait for it (package cli, within)",
+		Edits: []Edit{{"cmd/holdfast/cli/within.go",
+			"	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, held", "	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {\n		return nil, nil"}},
+		By:   unit("cmd/holdfast/cli", "TestCommandsWithinARun"),
+		Dies: "acquire.*want code 42 and a word of the run above",
+	},
+	{
+		Name: "elect-waits-for-its-own-run", Also: "",
+		Rule: "an election within a run of the same lock does not campaign for ever (package cli, within)",
+		Edits: []Edit{{"cmd/holdfast/cli/elect.go",
+			"[*withinError](err); within {", "[*withinError](err); within && false {"}},
+		By:   unit("cmd/holdfast/cli", "TestCommandsWithinARun"),
+		Dies: "elect.*got .code:124.*want code 1 and a word of the run above",
+	},
 }

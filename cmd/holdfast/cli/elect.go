@@ -136,6 +136,9 @@ func (e *electing) run(ctx context.Context) error {
 
 // passing says that another campaign may do better.
 func passing(err error) bool {
+	if _, within := errors.AsType[*withinError](err); within {
+		return false
+	}
 	code := exitCode(err)
 	return code == exitUnavailable || code == exitHeld
 }

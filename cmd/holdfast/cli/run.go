@@ -40,8 +40,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a command under a lock, and pass on its exit code. The command finds
 HOLDFAST_LOCK, HOLDFAST_TOKEN, HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment.
 append, renew, release, metadata, downgrade, verify and file take the token from there for
-this lock, unless other servers are named. A run of the same lock in there would wait for
-its own end: it says so at once, as of a lock that was not gotten.
+this lock, unless other servers are named. A run or elect of the same lock in there, or an
+acquire that waits, would wait for its end: it says so at once, as of a lock that was not gotten.
 
 The lock is in jeopardy when no renewal was answered for half of --ttl. A line says so,
 and when it is safe again; --warn sends the command's process group a signal each time.

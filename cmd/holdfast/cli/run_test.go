@@ -162,7 +162,7 @@ func TestRunWithinARun(t *testing.T) {
 	l := newOneLock()
 	self := os.Args[0]
 	r := runProgram(startService(t, l), "run", "job", "--", self, "run", "job", "--wait", "5s", "-E", "42", "--", "echo", "below")
-	if r.code != 42 || r.out != "" || !strings.Contains(r.errs, "under token 17, by the holdfast run that this one runs in: it would wait for its own end") {
+	if r.code != 42 || r.out != "" || !strings.Contains(r.errs, "under token 17, by the holdfast run that this command runs in: it would wait for its own end") {
 		t.Errorf("got %+v, want code 42 and a word of the run above", r)
 	}
 	l = newOneLock()
@@ -170,6 +170,32 @@ func TestRunWithinARun(t *testing.T) {
 	r = runProgram(startService(t, l), "run", "job", "--", self, "run", "job", "--", "echo", "below")
 	if r.code != 0 || r.out != "below\n" {
 		t.Errorf("got %+v of a run whose outer one has lost the lock, want that it waits", r)
+	}
+}
+
+// TestCommandsWithinARun that want its lock are refused at once, and not for as long as they would wait.
+func TestCommandsWithinARun(t *testing.T) {
+	self := os.Args[0]
+	for _, command := range [][]string{
+		{"acquire", "job", "--wait", "forever", "-E", "42"},
+		{"acquire", "job", "--wait", "2s", "-E", "42", "--client-id", "script", "--request-id", "1"},
+		{"acquire", "job", "--wait", "forever", "--shared", "-E", "42"},
+		{"elect", "job", "--", "echo", "below"},
+	} {
+		want := 42
+		if command[0] == "elect" {
+			want = 1
+		}
+		r := runProgram(startService(t, newOneLock()), append([]string{"run", "job", "--", "timeout", "10", self}, command...)...)
+		if r.code != want || r.out != "" || !strings.Contains(r.errs, "under token 17, by the holdfast run that this command runs in: it would wait for its own end") {
+			t.Errorf("%q: got %+v, want code %d and a word of the run above", command, r, want)
+		}
+	}
+	l := newOneLock()
+	l.mu.stolen = true
+	r := runProgram(startService(t, l), "run", "job", "--on-lost", "leave", "--", "env", "HOLDFAST_TOKEN=5", self, "acquire", "job", "--wait", "5s")
+	if r.out != "18\n" {
+		t.Errorf("got %+v of a command whose run has lost the lock, want that it waits", r)
 	}
 }
 

@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // The environment of a command that runs under a lock.
@@ -63,7 +65,7 @@ func (a *app) mustToken(c *cobra.Command, lock string, flag *uint64) (err error)
 	return err
 }
 
-// withinError says that a run waits for the lock of the run that it is part of.
+// withinError says that a command waits for the lock of the run that it is part of.
 type withinError struct {
 	lock  cluster.LockName
 	token cluster.Token
@@ -71,7 +73,7 @@ type withinError struct {
 }
 
 func (e *withinError) Error() string {
-	return fmt.Sprintf("lock %s is held, under token %d, by the holdfast run that this one runs in: it would wait for its own end", e.lock, e.token)
+	return fmt.Sprintf("lock %s is held, under token %d, by the holdfast run that this command runs in: it would wait for its own end", e.lock, e.token)
 }
 
 func (e *withinError) Unwrap() error { return e.err }
@@ -92,4 +94,33 @@ func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, t
 		return nil, err
 	}
 	return client.Acquire(ctx, r.lock, opt)
+}
+
+// within sees to it that a command does not wait for the run that it is part of: it fails with
+// a *withinError, or gets the lock at once beside a run that shares it. Neither says that the
+// command may wait.
+func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
+	token, err := a.above(lock)
+	if err != nil || token == 0 {
+		return nil, err
+	}
+	q := &pb.VerifyRequest{Lock: lock, Token: uint64(token)}
+	v, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Verify(ctx, q) })
+	if err != nil {
+		return nil, nil // it has ended, or nobody knows: the request itself will tell
+	}
+	held := &withinError{cluster.LockName(lock), token, wire.Err(cluster.StatusHeld)}
+	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {
+		return nil, held
+	}
+	if id.named() && !cluster.ClientID(id.client).Anonymous() {
+		return nil, nil // under its ID it is one request with its wait
+	}
+	once := *l
+	once.wait = "0"
+	r, err := a.acquire(ctx, c, lock, &once, id)
+	if errors.Is(err, wire.ErrHeld) {
+		err = held
+	}
+	return r, err
 }
