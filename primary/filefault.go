@@ -40,7 +40,7 @@ func (f *fault) patience() time.Duration {
 	return fileWait
 }
 
-// begin notes that the next call of the file begins.
+// begin notes that the next work on the file begins.
 func (w *fileWriter) begin() { w.busy.Store(int64(time.Since(w.born)) + 1) }
 
 // report tells the core loop whether appends may be admitted.
@@ -74,11 +74,12 @@ func (w *fileWriter) watch(now time.Time) {
 	if at == 0 || w.failing.Load() != nil {
 		return
 	}
-	since := w.born.Add(time.Duration(at - 1))
-	if now.Sub(since) < hangAfter {
+	// What the writer is at may take many calls: on a slow filesystem none of them hangs.
+	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.reign.UnansweredOf(w.name, now))
+	if age < hangAfter {
 		return
 	}
-	f := &fault{since: since, text: fmt.Sprintf("protected file %s: the filesystem has not answered a call for more than %v", w.name, hangAfter)}
+	f := &fault{since: now.Add(-age), text: fmt.Sprintf("protected file %s: the filesystem has not answered a call for more than %v", w.name, hangAfter)}
 	if !w.failing.CompareAndSwap(nil, f) {
 		return
 	}

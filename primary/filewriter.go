@@ -48,8 +48,8 @@ type fileWriter struct {
 	pending atomic.Int32
 	// failing says why the file cannot be written now; nil when it can.
 	failing atomic.Pointer[fault]
-	// busy is when the call of the file that is under way began, in nanoseconds since
-	// born and one; 0 while there is none.
+	// busy is when the work on the file that is under way began, one or more calls, in
+	// nanoseconds since born and one; 0 while there is none.
 	busy atomic.Int64
 	born time.Time
 

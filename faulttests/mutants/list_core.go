@@ -8,7 +8,7 @@ var coreMutants = []Mutant{
 		Name: "hang-is-no-failure", Also: "",
 		Rule: "a hang on one file concerns that file: committed appends stay pending, new ones are refused (DESIGN 5.4)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	if now.Sub(since) < hangAfter {`, `	if now.Sub(since) < 1000*hangAfter {`},
+			{"primary/filefault.go", `	if age < hangAfter {`, `	if age < 1000*hangAfter {`},
 		},
 		By: unit("primary", "TestAppendsToAHangingFileAreRefused"), Dies: `append 0: NONE`,
 	},
@@ -22,6 +22,15 @@ var coreMutants = []Mutant{
 `, ``},
 		},
 		By: unit("primary", "TestIdleFileDoesNotHang"), Dies: `STORAGE_UNAVAILABLE`,
+	},
+	{
+		Name: "slow-is-a-hang", Also: "",
+		Rule: "a file hangs when one call does not come back, and not when many are slow (package primary, fileWriter.watch)",
+		Edits: []Edit{
+			{"primary/filefault.go", `	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.reign.UnansweredOf(w.name, now))`,
+				`	age := now.Sub(w.born.Add(time.Duration(at - 1)))`},
+		},
+		By: unit("primary", "TestASlowFileDoesNotHang"), Dies: `it cannot be appended to`,
 	},
 	{
 		Name: "parked-for-ever", Also: "",

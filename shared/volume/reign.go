@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,6 +53,12 @@ func (r *Reign) Kind() Kind { return r.v.fs.Kind() }
 // has not come back, 0 while none is under way. Pauses and work in memory do not count.
 func (r *Reign) Unanswered(now time.Time) time.Duration { return r.v.calls.oldest(now) }
 
+// UnansweredOf is the same for the calls that are about a protected file or a directory above it.
+func (r *Reign) UnansweredOf(name cluster.FileName, now time.Time) time.Duration {
+	p := ProtectedPath(name)
+	return r.v.calls.oldestOf(now, func(of string) bool { return of == p || strings.HasPrefix(p, of+"/") })
+}
+
 // Unchecked is the same for checks, of the fence and of its path.
 func (r *Reign) Unchecked(now time.Time) time.Duration { return r.checks.oldest(now) }
 
@@ -96,7 +103,7 @@ func (r *Reign) Check() error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	defer r.checks.end(r.checks.begin())
+	defer r.checks.end(r.checks.begin(""))
 	buf, ok := r.bufs.Get().(*[]byte)
 	if !ok {
 		b := AlignedBuffer(BlockSize)
@@ -124,7 +131,7 @@ func (r *Reign) Check() error {
 // leads to the same inode and CLUSTER names the same cluster. Inodes are
 // compared only here, within one process and mount.
 func (r *Reign) CheckPath() error {
-	defer r.checks.end(r.checks.begin())
+	defer r.checks.end(r.checks.begin(""))
 	info, err := r.v.fs.Lstat(r.path + "/" + fenceName)
 	if err != nil {
 		return r.Depose(fmt.Errorf("check: the fence's name: %w", err))
