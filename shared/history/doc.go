@@ -20,7 +20,8 @@
 //	mark     everything that ended up to LSN upto stands above
 //
 // A file says what its primary had committed and checked, a little later. It is told
-// by nobody else and nothing rests on it: recovery never looks at it. Lines that are
+// by nobody else, and no state is made from it. But a takeover is refused where it tells of
+// more than the log, and a recovery takes its numbers for given. Lines that are
 // damaged or cut off are passed over. One end may be told twice, by a primary and by
 // the next one, which completes what the first had no time for: LSN and token tell.
 //

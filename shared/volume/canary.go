@@ -14,8 +14,8 @@ import (
 // The canary of a server is one block at servers/<id>.canary, written in place:
 // magic 8, value 8, epoch 8, zeros, CRC-32C in the last 4 bytes of the first sector.
 // A primary raises the value every second and tells its replicas. They read it and see
-// whether this filesystem shows old data. Nothing rests on what it says: a late
-// write of it costs an alarm.
+// whether this filesystem shows old data. No state is made from it: a late write of it
+// costs an alarm. But its epoch began, which is a witness (witness.go).
 const (
 	canaryMagic  = "HFBEAT01"
 	canarySuffix = "canary"

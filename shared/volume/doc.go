@@ -17,8 +17,8 @@
 //	files/<path>                 protected files
 //	history/                     who held what
 //	servers/<id>.*               guard, reserve, probe and prepared claims of one server,
-//	                             its canary and its process's sign of life: see canary.go and
-//	                             process.go; nothing but elections rests on them
+//	                             its canary and its process's sign of life: see canary.go,
+//	                             witness.go and process.go
 //
 // # Safety
 //
