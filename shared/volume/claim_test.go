@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -322,6 +323,37 @@ func TestNobodyReignsOnWhatANewerBinaryWrote(t *testing.T) {
 		said := fmt.Sprintf("feature level %d, this binary knows %d: written by a newer version", volume.FeatureLevel+1, volume.FeatureLevel)
 		if !errors.Is(err, wal.ErrFeatureLevel) || !strings.Contains(err.Error(), said) {
 			t.Errorf("it took over what a newer binary wrote: %v", err)
+		}
+	})
+}
+
+// TestALookBesideAPrimaryFindsNothingLost: what is committed while somebody looks is in the log when
+// the history tells of it.
+func TestALookBesideAPrimaryFindsNothingLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(3)
+		f, err := x.r.CreateHistory(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := history.Head{File: history.File{Epoch: x.r.Epoch(), N: 1}, Cluster: x.r.Cluster().String()}
+		b := history.AppendHead(nil, head)
+		s := start(t, d, 2)
+		s.host.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpReadDir && c.Name == "history" {
+				x.fill(1)
+				b = history.AppendMark(b, x.table.LSN())
+				if err := f.Append(b); err != nil {
+					t.Error(err)
+				}
+				b = nil
+			}
+			return volumetest.Proceed()
+		})
+		if end, told, err := s.vol.Look(t.Context()); err != nil || end < told || told == 0 {
+			t.Errorf("the log ends at %d, the history tells of %d: %v", end, told, err)
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 // It may keep a server from a claim that would only burn a number, and nothing else rests on it:
 // primaries may write meanwhile.
 func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
+	told = v.historyReach(ctx) // first: a primary may go on meanwhile
 	taken, err := listEpochs(v.fs)
 	if err != nil {
 		return 0, 0, err
@@ -47,7 +48,7 @@ func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
 			if err != nil {
 				return 0, 0, err
 			}
-			return a.End.LSN, v.historyReach(ctx), nil
+			return a.End.LSN, told, nil
 		}
 		if i == 0 || taken[i-1] < e.before() {
 			break

@@ -285,8 +285,9 @@ func (n *Node) reignTrouble() string {
 // look looks whether the volume can be taken over by now, once a claim was refused. Each claim
 // burns a number for ever, so a server claims nothing as long as it would be refused again.
 func (n *Node) look(ctx context.Context) error {
+	known := n.knows().LSN // first, like the history: a primary may go on meanwhile
 	end, told, err := n.vol.Look(ctx)
-	if told = max(told, n.knows().LSN); err == nil && end < told {
+	if told = max(told, known); err == nil && end < told {
 		err = fmt.Errorf("%w: LSN %d was committed, the log ends at %d", primary.ErrSetBack, told, end)
 	}
 	if !primary.Refused(err) {
