@@ -174,22 +174,35 @@ func TestConflictEndsWhenTheVolumeShowsOne(t *testing.T) {
 // aliveWithin is how often a process that lives sends a message at least.
 const aliveWithin = time.Second
 
-// TestWhoseMessagesCount has processes send pings under ID 3, and be seen on the volume.
-func TestWhoseMessagesCount(t *testing.T) {
-	ping := func(nonce uint64) func(*script) {
-		return func(s *script) {
-			st := election.Status{LSN: cluster.LSN(nonce)}
-			s.e.HandlePing(election.Ping{From: 3, Nonce: nonce, Seq: uint64(time.Now().UnixNano()), Status: st, About: "the copy", Address: "h:1"})
-		}
+// event is something that befalls the Elector of a script.
+type event = func(*script)
+
+// pings is a ping under ID 3 by the process with this nonce.
+func pings(nonce uint64) event {
+	return func(s *script) {
+		st := election.Status{LSN: cluster.LSN(nonce)}
+		s.e.HandlePing(election.Ping{From: 3, Nonce: nonce, Seq: uint64(time.Now().UnixNano()), Status: st, About: "the copy", Address: "h:1"})
 	}
-	prove := func(nonce uint64) func(*script) { return func(s *script) { s.e.Prove(3, nonce) } }
-	pause := func(d time.Duration) func(*script) { return func(*script) { wait(d) } }
-	var refuses atomic.Bool // nobody listens at the address of server 3; else nobody answers
-	refuse := func(*script) { refuses.Store(true); wait(time.Second) }
+}
+
+// shows is a sign of life on the volume of the process with this nonce, under ID 3.
+func shows(nonce uint64) event { return func(s *script) { s.e.Prove(3, nonce) } }
+
+func pauses(d time.Duration) event { return func(*script) { wait(d) } }
+
+// whose is what befell under ID 3, and what becomes of it.
+type whose struct {
+	events   []event
+	counts   cluster.LSN // of whose ping
+	conflict bool
+	stranger uint64 // 0: none
+}
+
+func whoseMessages(refuse event) map[string]whose {
 	both := func(s *script) { s.e.Prove(3, 7); s.e.Prove(3, 8) }
 	many := func(s *script) {
 		for nonce := range uint64(30) {
-			for _, event := range []func(*script){ping(100 + nonce), ping(7), ping(100 + nonce)} {
+			for _, event := range []event{pings(100 + nonce), pings(7), pings(100 + nonce)} {
 				event(s)
 				wait(time.Millisecond)
 			}
@@ -197,40 +210,43 @@ func TestWhoseMessagesCount(t *testing.T) {
 	}
 	alone := func(s *script) {
 		for nonce := range uint64(30) {
-			ping(100 + nonce)(s)
+			pings(100 + nonce)(s)
 		}
 	}
-	for name, x := range map[string]struct {
-		events   []func(*script)
-		counts   cluster.LSN // of whose ping
-		conflict bool
-		stranger uint64
-	}{
-		"one":                              {[]func(*script){ping(7)}, 7, false, 0},
-		"a restart":                        {[]func(*script){ping(7), ping(8)}, 8, false, 0},
-		"a restart of one that was proven": {[]func(*script){ping(7), prove(7), ping(8), ping(8)}, 7, false, 0},
-		"which is silent from then on":     {[]func(*script){ping(7), prove(7), ping(8), pause(aliveWithin), ping(8)}, 8, false, 0},
-		"and listens no more":              {[]func(*script){ping(7), prove(7), refuse, ping(7), ping(8)}, 8, false, 0},
-		"two, none proven yet":             {[]func(*script){ping(7), ping(8), ping(7)}, 7, false, 0},
-		"two, the second not proven yet":   {[]func(*script){ping(7), pause(4 * time.Second), ping(8), ping(7)}, 7, false, 0},
-		"two, none proven for long":        {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7)}, 7, true, 0},
-		"two, the first proven":            {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8)}, 7, false, 0},
-		"the same for long":                {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(4 * time.Second), ping(7), ping(8)}, 7, false, 8},
-		"two, the second proven":           {[]func(*script){ping(7), ping(8), prove(8), ping(7)}, 8, false, 0},
-		"two, the second proven unheard":   {[]func(*script){ping(7), prove(8), ping(8), ping(7)}, 8, false, 0},
-		"two, both proven":                 {[]func(*script){ping(7), prove(7), ping(8), prove(8), ping(7), ping(8)}, 8, true, 0},
-		"both proven, one after the other": {[]func(*script){ping(7), prove(7), ping(8), ping(7), ping(8), prove(8), ping(8)}, 8, true, 0},
-		"one ended before the other spoke": {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(2 * time.Second), prove(8), ping(8)}, 8, false, 0},
-		"a conflict, and one is proven":    {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), ping(8), prove(7), ping(7), ping(8)}, 7, false, 8},
-		"a conflict, both proven":          {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), both, ping(8), both}, 8, true, 0},
-		"a conflict, a silent one proven":  {[]func(*script){ping(7), ping(8), pause(4 * time.Second), ping(7), ping(8), prove(9)}, 8, true, 0},
-		"a stranger beside a dead server":  {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8)}, 7, false, 8},
-		"that server's next process":       {[]func(*script){ping(7), prove(7), ping(8), ping(7), pause(time.Minute), ping(8), ping(9), ping(8)}, 9, false, 8},
-		"a nonce with each message":        {[]func(*script){ping(7), prove(7), many, ping(7)}, 7, false, 0},
-		"many beside a silent server":      {[]func(*script){ping(7), prove(7), pause(2 * aliveWithin), alone, ping(7), ping(129)}, 7, false, 0},
-		"the same, for long":               {[]func(*script){ping(7), prove(7), many, ping(7), pause(4 * time.Second), ping(129), ping(7)}, 7, false, 129},
-	} {
+	return map[string]whose{
+		"one":                              {[]event{pings(7)}, 7, false, 0},
+		"a restart":                        {[]event{pings(7), pings(8)}, 8, false, 0},
+		"a restart of one that was proven": {[]event{pings(7), shows(7), pings(8), pings(8)}, 7, false, 0},
+		"which is silent from then on":     {[]event{pings(7), shows(7), pings(8), pauses(aliveWithin), pings(8)}, 8, false, 0},
+		"and listens no more":              {[]event{pings(7), shows(7), refuse, pings(7), pings(8)}, 8, false, 0},
+		"two, none proven yet":             {[]event{pings(7), pings(8), pings(7)}, 7, false, 0},
+		"two, the second not proven yet":   {[]event{pings(7), pauses(4 * time.Second), pings(8), pings(7)}, 7, false, 0},
+		"two, none proven for long":        {[]event{pings(7), pings(8), pauses(4 * time.Second), pings(7)}, 7, true, 0},
+		"two, the first proven":            {[]event{pings(7), shows(7), pings(8), pings(7), pings(8)}, 7, false, 0},
+		"the same for long":                {[]event{pings(7), shows(7), pings(8), pings(7), pauses(4 * time.Second), pings(7), pings(8)}, 7, false, 8},
+		"two, the second proven":           {[]event{pings(7), pings(8), shows(8), pings(7)}, 8, false, 0},
+		"two, the second proven unheard":   {[]event{pings(7), shows(8), pings(8), pings(7)}, 8, false, 0},
+		"two, both proven":                 {[]event{pings(7), shows(7), pings(8), shows(8), pings(7), pings(8)}, 8, true, 0},
+		"both proven, one after the other": {[]event{pings(7), shows(7), pings(8), pings(7), pings(8), shows(8), pings(8)}, 8, true, 0},
+		"one ended before the other spoke": {[]event{pings(7), shows(7), pings(8), pings(7), pauses(2 * time.Second), shows(8), pings(8)}, 8, false, 0},
+		"a conflict, and one is proven":    {[]event{pings(7), pings(8), pauses(4 * time.Second), pings(7), pings(8), shows(7), pings(7), pings(8)}, 7, false, 8},
+		"a conflict, both proven":          {[]event{pings(7), pings(8), pauses(4 * time.Second), pings(7), both, pings(8), both}, 8, true, 0},
+		"a conflict, a silent one proven":  {[]event{pings(7), pings(8), pauses(4 * time.Second), pings(7), pings(8), shows(9)}, 8, true, 0},
+		"a stranger beside a dead server":  {[]event{pings(7), shows(7), pings(8), pings(7), pauses(time.Minute), pings(8)}, 7, false, 8},
+		"that server's next process":       {[]event{pings(7), shows(7), pings(8), pings(7), pauses(time.Minute), pings(8), pings(9), pings(8)}, 9, false, 8},
+		"a nonce with each message":        {[]event{pings(7), shows(7), many, pings(7)}, 7, false, 0},
+		"many beside a silent server":      {[]event{pings(7), shows(7), pauses(2 * aliveWithin), alone, pings(7), pings(129)}, 7, false, 0},
+		"the same, for long":               {[]event{pings(7), shows(7), many, pings(7), pauses(4 * time.Second), pings(129), pings(7)}, 7, false, 129},
+	}
+}
+
+// TestWhoseMessagesCount has processes send pings under ID 3, and be seen on the volume.
+func TestWhoseMessagesCount(t *testing.T) {
+	var refuses atomic.Bool // nobody listens at the address of server 3; else nobody answers
+	rows := whoseMessages(func(*script) { refuses.Store(true); wait(time.Second) })
+	for name, x := range rows {
 		t.Run(name, func(t *testing.T) {
+			refuses.Store(false)
 			s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
 				switch {
 				case to == 3 && refuses.Load():
@@ -241,32 +257,36 @@ func TestWhoseMessagesCount(t *testing.T) {
 				}
 				return calm(ctx, to, p)
 			}}
-			refuses.Store(false)
 			run(t, s, func(t *testing.T) {
 				for _, event := range x.events {
 					wait(20 * time.Millisecond)
 					event(s)
 				}
 				wait(100 * time.Millisecond)
-				p := s.e.Peers()[1]
-				if p.Status.LSN != x.counts || p.Conflict != x.conflict {
-					t.Errorf("the process whose messages count is %d, conflict %v; want %d, %v", p.Status.LSN, p.Conflict, x.counts, x.conflict)
-				}
-				var strangers []uint64
-				for _, y := range s.e.Strangers() {
-					strangers = append(strangers, y.Nonce)
-					if y.ID != 3 || y.About != "the copy" || y.From != "h:1" {
-						t.Errorf("the stranger is told as %+v", y)
-					}
-				}
-				if want := x.stranger; want == 0 && len(strangers) > 0 || want != 0 && !slices.Contains(strangers, want) {
-					t.Errorf("strangers %v, want %d", strangers, want)
-				}
-				if told := s.told.Load(); told != min(1, int32(x.stranger)) {
-					t.Errorf("it was told of %d strangers", told)
-				}
+				x.judge(t, s)
 			})
 		})
+	}
+}
+
+func (x *whose) judge(t *testing.T, s *script) {
+	t.Helper()
+	p := s.e.Peers()[1]
+	if p.Status.LSN != x.counts || p.Conflict != x.conflict {
+		t.Errorf("the process whose messages count is %d, conflict %v; want %d, %v", p.Status.LSN, p.Conflict, x.counts, x.conflict)
+	}
+	var strangers []uint64
+	for _, y := range s.e.Strangers() {
+		strangers = append(strangers, y.Nonce)
+		if y.ID != 3 || y.About != "the copy" || y.From != "h:1" {
+			t.Errorf("the stranger is told as %+v", y)
+		}
+	}
+	if want := x.stranger; want == 0 && len(strangers) > 0 || want != 0 && !slices.Contains(strangers, want) {
+		t.Errorf("strangers %v, want %d", strangers, want)
+	}
+	if told := s.told.Load(); told != min(1, int32(x.stranger)) {
+		t.Errorf("it was told of %d strangers", told)
 	}
 }
 
@@ -275,27 +295,26 @@ func TestProcessesWithTheOwnID(t *testing.T) {
 	const own, other = 2, 77
 	var answers atomic.Uint64 // who answers at the own address
 	ping := func(s *script) { s.e.HandlePing(election.Ping{From: 2, Nonce: other, Seq: 1}) }
-	prove := func(nonce uint64) func(*script) { return func(s *script) { s.e.Prove(2, nonce) } }
-	pause := func(d time.Duration) func(*script) { return func(*script) { wait(d) } }
+	prove := func(nonce uint64) event { return func(s *script) { s.e.Prove(2, nonce) } }
 	answer := func(s *script) { answers.Store(other); wait(time.Second); answers.Store(own) }
 	for name, x := range map[string]struct {
-		events []func(*script)
+		events []event
 		able   bool
 	}{
 		"nobody":                          {nil, true},
-		"none proven yet":                 {[]func(*script){ping}, true},
-		"the other not proven yet":        {[]func(*script){pause(4 * time.Second), ping}, true},
-		"none proven for long":            {[]func(*script){ping, pause(4 * time.Second), ping}, false},
-		"this one proven":                 {[]func(*script){prove(own), ping}, true},
-		"this one proven, and for long":   {[]func(*script){prove(own), ping, pause(4 * time.Second), ping}, true},
-		"this one proven late":            {[]func(*script){ping, pause(4 * time.Second), ping, prove(own)}, true},
-		"the other proven":                {[]func(*script){prove(own), prove(other)}, false},
-		"the other proven, and silent":    {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own)}, true},
-		"both proven":                     {[]func(*script){prove(own), prove(other), pause(11 * time.Second), prove(own), ping}, false},
-		"the other has the address":       {[]func(*script){prove(own), answer}, false},
-		"and this one is proven":          {[]func(*script){prove(own), answer, pause(4 * time.Second), prove(own)}, false},
-		"the other had the address":       {[]func(*script){prove(own), answer, pause(11 * time.Second), prove(own), ping}, true},
-		"only the other proven, at start": {[]func(*script){ping, prove(other), pause(4 * time.Second), prove(own)}, false},
+		"none proven yet":                 {[]event{ping}, true},
+		"the other not proven yet":        {[]event{pauses(4 * time.Second), ping}, true},
+		"none proven for long":            {[]event{ping, pauses(4 * time.Second), ping}, false},
+		"this one proven":                 {[]event{prove(own), ping}, true},
+		"this one proven, and for long":   {[]event{prove(own), ping, pauses(4 * time.Second), ping}, true},
+		"this one proven late":            {[]event{ping, pauses(4 * time.Second), ping, prove(own)}, true},
+		"the other proven":                {[]event{prove(own), prove(other)}, false},
+		"the other proven, and silent":    {[]event{prove(own), prove(other), pauses(11 * time.Second), prove(own)}, true},
+		"both proven":                     {[]event{prove(own), prove(other), pauses(11 * time.Second), prove(own), ping}, false},
+		"the other has the address":       {[]event{prove(own), answer}, false},
+		"and this one is proven":          {[]event{prove(own), answer, pauses(4 * time.Second), prove(own)}, false},
+		"the other had the address":       {[]event{prove(own), answer, pauses(11 * time.Second), prove(own), ping}, true},
+		"only the other proven, at start": {[]event{ping, prove(other), pauses(4 * time.Second), prove(own)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers.Store(own)
