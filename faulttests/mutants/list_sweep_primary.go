@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// sweepPrimaryMutants break what a primary sends, hands out, holds back and takes in.
+var sweepPrimaryMutants = []Mutant{
+	{
+		Name: "full-volume-refuses-a-break",
+		Rule: "on a full volume what ends something is admitted (package primary, refuseFull)",
+		Edits: []Edit{
+			{"primary/slots.go", `locktable.OpCancel, locktable.OpBreak:`, `locktable.OpCancel:`},
+		},
+		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `break by operator/1: STORAGE_UNAVAILABLE`,
+	},
+	{
+		Name: "full-volume-refuses-a-cancel",
+		Rule: "so is a cancel",
+		Edits: []Edit{
+			{"primary/slots.go", `locktable.OpRelease, locktable.OpCancel, `, `locktable.OpRelease, `},
+		},
+		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `cancel by c2/0: STORAGE_UNAVAILABLE`,
+	},
+	{
+		Name: "full-volume-admits-all",
+		Rule: "admissions leave the rest of the log to what ends something (DESIGN 3.6)",
+		Edits: []Edit{
+			{"primary/slots.go", `	if c.p.noSpace.Load() && !`, `	if false && !`},
+		},
+		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `space_test.go`,
+	},
+	{
+		Name: "word-for-an-append-unbinds",
+		Rule: "an unbind has its file made durable first: it needs a word of its own (package primary, verified)",
+		Edits: []Edit{
+			{"primary/slots.go", `	return own(v.op) == own(op)
+`, `	return own(v.op) == own(op) || true
+`},
+		},
+		By: unit("primary", "^TestAppendBeforeAnUnbindIsWritten$"), Dies: `power loss \d+ left`,
+	},
+	{
+		Name: "feed-begins-empty",
+		Rule: "a replica that lacks the last frames of a reign gets them from the next one (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `	for i := range tail {
+`, `	for i := range tail[:0] {
+`},
+		},
+		By: unit("primary", "^TestReplicaThatLagsBehindAnOlderReignGetsItsFrames$"), Dies: `it took \d+ chunks`,
+	},
+	{
+		Name: "feed-by-lsn",
+		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `f.mu.frames[i].before != at {`, `f.mu.frames[i].before.LSN != at.LSN {`},
+		},
+		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
+	},
+	{
+		Name: "feed-end-by-lsn",
+		Rule: "who stands at the last LSN of another history lacks everything (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `	if at == f.mu.end {`, `	if at.LSN == f.mu.end.LSN {`},
+		},
+		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
+	},
+	{
+		Name: "feed-keeps-much",
+		Rule: "what is kept for replicas that lag is 4 MiB (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `	limit := feedBytes
+`, `	limit := feedBytesMost
+`},
+		},
+		By: unit("primary", "^TestFeedIsBounded$"), Dies: `at first`,
+	},
+	{
+		Name: "push-unbounded",
+		Rule: "a push is bounded (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", ` && len(frames) < pushBytes;`, `;`},
+		},
+		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
+	},
+	{
+		Name: "feed-forgets-what-follows-a-snapshot",
+		Rule: "what is committed during a snapshot is kept (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `			x.p.feed.hold(1)
+			defer x.p.feed.hold(-1) // when`, `			// when`},
+		},
+		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `it took \d snapshots`,
+	},
+	{
+		Name: "feed-holds-for-ever",
+		Rule: "and no longer than until the replica has it (package primary, feed)",
+		Edits: []Edit{
+			{"primary/push.go", `			defer x.p.feed.hold(-1) // when`, `			// when`},
+		},
+		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `no feed that holds nothing back`,
+	},
+	{
+		Name: "push-idle-silent",
+		Rule: "a replica hears that its primary lives while nothing happens (package primary, pusher)",
+		Edits: []Edit{
+			{"primary/push.go", `			x.at = nil // asking`, `			// asking`},
+		},
+		By: unit("primary", "^TestReplicaThatKnowsAHigherEpochIsHeard$"), Dies: `it serves on`,
+	},
+	{
+		Name: "push-stamp-late",
+		Rule: "a replica that cannot tell how old a push is learns it at once (package push)",
+		Edits: []Edit{
+			{"primary/push.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
+		},
+		By: unit("primary", "^TestANewReplicaIsToldItsStampAtOnce$"), Dies: `it came after`,
+	},
+	{
+		Name: "export-given-up-and-kept",
+		Rule: "an export that is given up is forgotten (package primary, export)",
+		Edits: []Edit{
+			{"primary/export.go", `			e.x.Close()
+`, ``},
+		},
+		By: unit("primary", "^TestExportThatIsGivenUpIsForgotten$"), Dies: `the table still keeps`,
+	},
+	{
+		Name: "export-in-one-piece",
+		Rule: "the core loop hands a state out in small pieces (package primary, export)",
+		Edits: []Edit{
+			{"primary/export.go", `e.x.Next(exportChunk, nil)`, `e.x.Next(1<<30, nil)`},
+		},
+		By: unit("primary", "^TestExportThatIsGivenUpIsForgotten$"), Dies: `not under way`,
+	},
+	{
+		Name: "export-ends-with-its-first-piece",
+		Rule: "an export ends with its last piece (package primary, export)",
+		Edits: []Edit{
+			{"primary/export.go", `	e.ended = !c.more
+`, `	e.ended = true
+`},
+		},
+		By: unit("primary", "^TestExportThatIsGivenUpIsForgotten$"), Dies: `the table still keeps`,
+	},
+	{
+		Name: "export-never-rests",
+		Rule: "background work rests three times as long as it works (package primary, pace)",
+		Edits: []Edit{
+			{"primary/export.go", `		x.sleep(min(3*worked, restMost))
+`, ``},
+		},
+		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 0s, want 6ms`,
+	},
+	{
+		Name: "export-rests-for-storage",
+		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package primary, pace)",
+		Edits: []Edit{
+			{"primary/export.go", `min(3*worked, restMost)`, `3*worked`},
+		},
+		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 300ms`,
+	},
+	{
+		Name: "export-waits-are-work",
+		Rule: "waiting for somebody else is no work (package primary, pace)",
+		Edits: []Edit{
+			{"primary/export.go", `time.Since(x.since) - x.idle`, `time.Since(x.since)`},
+		},
+		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
+	},
+	{
+		Name: "export-before-its-basis",
+		Rule: "an export leaves when the log is durable to its basis (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/export.go", `e.ask(ctx, callInternal, func`, `e.ask(ctx, callExport, func`},
+		},
+		By: unit("primary", "^TestNothingIsToldBeforeItsBasisIsDurable$"), Dies: `before what it rests on was durable`,
+	},
+	{
+		Name: "acks-majority-is-all",
+		Rule: "one silent replica of two costs a majority nothing (cluster.PushAck)",
+		Edits: []Edit{
+			{"primary/acks.go", `	if a.mode == cluster.PushAckMajority {`, `	if a.mode == cluster.PushAckMajority && in == 0 {`},
+		},
+		By: unit("primary", "^TestAMajorityIsEnough$"), Dies: `one replica of two is silent`,
+	},
+	{
+		Name: "acks-half-is-a-majority",
+		Rule: "a majority is more than half of the servers (cluster.PushAck)",
+		Edits: []Edit{
+			{"primary/acks.go", `(len(a.mu.replicas)+1)/2)`, `len(a.mu.replicas)/2)`},
+		},
+		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough true`,
+	},
+	{
+		Name: "acks-wait-for-the-absent",
+		Rule: "who is not waited for is missing from no majority (cluster.PushAck)",
+		Edits: []Edit{
+			{"primary/acks.go", `need = min(in, (len(a.mu.replicas)+1)/2)`, `need = (len(a.mu.replicas)+1)/2`},
+		},
+		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough false`,
+	},
+	{
+		Name: "acks-held-in-order-of-arrival",
+		Rule: "what is held back goes in the order of the log (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `	for i > 0 && a.mu.held[i-1].lsn > lsn {`, `	for i > 0 && a.mu.held[i-1].lsn > lsn && false {`},
+		},
+		By: unit("primary", "^TestHeldBackInTheOrderOfTheLog$"), Dies: `shown is up to LSN 6`,
+	},
+	{
+		Name: "acks-drop-everybody",
+		Rule: "dropped is who lacks what answers wait for (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `			if !s.out && s.lsn < late {`, `			if !s.out {`},
+		},
+		By: unit("primary", "^TestASilentReplicaIsDropped$"), Dies: `waited for`,
+	},
+	{
+		Name: "acks-appends-pass",
+		Rule: "appends wait for replicas, too (package primary, acks)",
+		Edits: []Edit{
+			{"primary/acks.go", `			a.hold(lsn, func(ok bool) {
+				if !ok {
+					out`, `			a.hold(0*lsn, func(ok bool) {
+				if !ok {
+					out`},
+		},
+		By: unit("primary", "^TestAppendsWaitToo$"), Dies: `before a replica shows it`,
+	},
+	{
+		Name: "timers-out-of-order-when-swept",
+		Rule: "the earliest deadline comes first (package primary, timers)",
+		Edits: []Edit{
+			{"primary/timers.go", `	heap.Init(t)
+`, `	_ = heap.Init
+`},
+		},
+		By: unit("primary", "^TestTimersStayInOrderWhenSwept$"), Dies: `due were`,
+	},
+}
