@@ -144,7 +144,7 @@ func (c *core) round() {
 		c.free = nil
 		// After taking: a lease granted now begins after its client asked for it.
 		now = time.Now()
-		c.now, c.wall = c.clock.advance(now, c.stalled(now)), now.UnixMilli()
+		c.now, c.wall = c.clock.advance(now, c.stalled(now)), c.p.opt.TimeOfDay(now).UnixMilli()
 	}
 	c.grantOwed()
 	if c.adopting.under {

@@ -315,7 +315,7 @@ func (h *historian) encode(now time.Time, from cluster.LSN, skips []history.Skip
 			from = h.gap.From - 1
 		}
 		h.buf = history.AppendHead(h.buf, history.Head{
-			File: history.File{Epoch: h.p.Epoch(), N: h.n}, Cluster: h.p.reign.Cluster().String(), After: from, Time: now.UnixMilli(),
+			File: history.File{Epoch: h.p.Epoch(), N: h.n}, Cluster: h.p.reign.Cluster().String(), After: from, Time: h.p.opt.TimeOfDay(now).UnixMilli(),
 		})
 	}
 	if h.gap.From > 0 {

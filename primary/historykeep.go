@@ -22,13 +22,13 @@ const (
 )
 
 // evenClock watches the time of day beside the monotonic clock.
-type evenClock struct{ since time.Time }
+type evenClock struct{ since, day time.Time }
 
-// believed says that the time of day has gone on evenly for long.
-func (c *evenClock) believed(now time.Time) bool {
-	step := now.Round(0).Sub(c.since.Round(0)) - now.Sub(c.since)
+// believed says that the time of day, which is day now, has gone on evenly for long.
+func (c *evenClock) believed(now, day time.Time) bool {
+	step := day.Sub(c.day) - now.Sub(c.since)
 	if c.since.IsZero() || step.Abs() > clockStep {
-		c.since = now
+		c.since, c.day = now, day
 	}
 	return now.Sub(c.since) >= clockEven
 }
@@ -53,8 +53,9 @@ func (h *historian) retain(now time.Time) error {
 			kept[i].began = kept[i+1].began
 		}
 	}
-	oldest := now.Add(-h.opt.Age).UnixMilli()
-	if !h.clock.believed(now) {
+	day := h.p.opt.TimeOfDay(now)
+	oldest := day.Add(-h.opt.Age).UnixMilli()
+	if !h.clock.believed(now, day) {
 		oldest = 0
 	}
 	gone := 0

@@ -37,7 +37,8 @@ func TestClockThatWasSetIsNotBelieved(t *testing.T) {
 		{4 * time.Hour, 0, false},
 		{5 * time.Hour, 0, true},
 	} {
-		if got := c.believed(stepped(begin.Add(step.after), step.ahead)); got != step.want {
+		now := stepped(begin.Add(step.after), step.ahead)
+		if got := c.believed(now, now.Round(0)); got != step.want {
 			t.Errorf("after %v, %d s ahead: %v, want %v", step.after, step.ahead, got, step.want)
 		}
 	}

@@ -54,6 +54,9 @@ type Options struct {
 	ViewInterval time.Duration
 	// History bounds what is kept of grants that ended.
 	History HistoryOptions
+	// TimeOfDay is what this machine's clock on the wall shows at a moment, for people: operators
+	// and NTP set it, and nothing is an age by it. nil = that of the moment itself.
+	TimeOfDay func(time.Time) time.Time
 }
 
 // Primary is one reign, from its claim to its end. Do, Renew, KeepAlive and Read
@@ -119,6 +122,9 @@ const (
 func New(reign *volume.Reign, opt Options) *Primary {
 	if opt.MaxBatch == 0 {
 		opt.MaxBatch = 512 << 10
+	}
+	if opt.TimeOfDay == nil {
+		opt.TimeOfDay = func(now time.Time) time.Time { return now.Round(0) }
 	}
 	if opt.CheckpointBytes == 0 {
 		opt.CheckpointBytes = 64 << 20

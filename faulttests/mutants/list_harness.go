@@ -96,4 +96,22 @@ var harnessMutants = []Mutant{
 		By:   unit("faulttests/check", "TestModelOfWhatIsLeftOfAnAcquire"),
 		Dies: `one_explains_one.*for ever, in windows of 1: true, want false`,
 	},
+	{
+		Name: "leases-by-the-time-of-day",
+		Rule: "leases are counted on a monotonic clock: what the clock on the wall shows is for people (DESIGN 5.2)",
+		Edits: []Edit{
+			{"primary/core.go", `c.clock.advance(now, c.stalled(now)), c.p`, `c.clock.advance(c.p.opt.TimeOfDay(now), c.stalled(now)), c.p`},
+		},
+		By:   schedules(),
+		Dies: `I2: token \d+ of \S+ was heard of`,
+	},
+	{
+		Name: "ages-by-the-clock-on-the-wall",
+		Rule: "ages are monotonic: a step of the time of day neither deposes a primary nor hides a hang (DESIGN 2)",
+		Edits: []Edit{
+			{"primary/primary.go", `	age := now.Sub(p.began)`, `	age := p.opt.TimeOfDay(now).Sub(p.began)`},
+		},
+		By:   clusters(),
+		Dies: `some primary that was well was deposed`,
+	},
 }

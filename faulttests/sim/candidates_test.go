@@ -160,7 +160,7 @@ func electionCluster(t *testing.T, seed uint64) *Cluster {
 	t.Helper()
 	disk := volumetest.New(seed)
 	s := newStory(t, disk, volumetest.ProfileLocal())
-	s.Random = chacha(seed)
+	s.Random, s.Clocks = chacha(seed), seed
 	members := cluster.Members{memberAt(1), memberAt(2), memberAt(3)}
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), members, chacha(seed+1)); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
 		Stuck:        x.giveUp,
-		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
+		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(), TimeOfDay: c.timeOfDay(id),
 	})
 	if err != nil {
 		return fmt.Errorf("server %d: %w", id, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,7 @@ func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds 
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), Members(), chacha(seed+1)); err != nil {
 		t.Fatal(err)
 	}
-	s.Pace = pace
+	s.Pace, s.Clocks = pace, seed
 	c := NewCluster(s, rand.New(rand.NewPCG(seed, 3)))
 	for _, m := range Members() {
 		if err := c.Start(m.ID); err != nil {
@@ -176,6 +177,17 @@ func (c *Cluster) epoch() int {
 	return n
 }
 
+// claimed is the number of the newest epoch.
+func (c *Cluster) claimed() (top int) {
+	for name := range c.Disk.Files("epochs/") {
+		dir, _, _ := strings.Cut(strings.TrimPrefix(name, "epochs/"), "/")
+		if n, err := strconv.Atoi(dir); err == nil {
+			top = max(top, n)
+		}
+	}
+	return top
+}
+
 // TestClusterSchedules draws kills, restarts, partitions, terminations and faults
 // of one server's filesystem by seed; after each healing there must be one
 // primary, and in the end nothing lost.
@@ -239,6 +251,9 @@ func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (wai
 		waits = append(waits, took)
 	}
 	c.finish(t, rounds)
+	if n := c.claimed(); n > 1+2*faults {
+		t.Errorf("%d reigns over %d faults: some primary that was well was deposed", n, faults)
+	}
 	if c.Compared < 10 {
 		t.Errorf("the mirror was compared at %d LSNs only", c.Compared)
 	}

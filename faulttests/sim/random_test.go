@@ -126,7 +126,7 @@ func newRandomStory(t *testing.T, seed uint64) *randomStory {
 	}
 	c.story = newStory(t, disk, profile)
 	c.story.Random = &lockedReader{r: chacha(seed + 1)}
-	c.story.Timing = Timing()
+	c.story.Clocks, c.story.Timing = seed, Timing()
 	ttl := ttl
 	locks := []cluster.LockName{"a", "deep/b", steadyLock}
 	switch c.rng.IntN(5) {

@@ -36,6 +36,8 @@ type Story struct {
 	Ledger  Ledger
 	Log     zerolog.Logger
 	Random  io.Reader
+	// Clocks is the seed of what clocks on walls show.
+	Clocks uint64
 	// Pace is how long a worker rests after a round, so that a story lasts.
 	Pace time.Duration
 	// Timing is that of every server; the zero value means Timing().
@@ -166,7 +168,7 @@ func (s *Story) process(ctx context.Context, r *Reign, id cluster.ServerID) (err
 	}
 	p := primary.New(reign, primary.Options{
 		Server: id, Timing: s.timing(), Warm: s.takeWarm(), Log: s.Log.With().Int("server", int(id)).Logger(),
-		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond, History: historyOptions(),
+		MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, ViewInterval: 50 * time.Millisecond, History: historyOptions(), TimeOfDay: s.timeOfDay(id),
 	})
 	r.primary.Store(p)
 	ready()

@@ -41,7 +41,7 @@ func (n *Node) beats(ctx context.Context) error {
 // the reign has checks of its own.
 func (n *Node) beat(e cluster.Epoch) {
 	n.mu.Lock()
-	value := max(uint64(time.Now().UnixMilli()), n.mu.beat+1) // rises over restarts, too
+	value := max(uint64(n.opt.TimeOfDay(time.Now()).UnixMilli()), n.mu.beat+1) // rises over restarts, too
 	n.mu.Unlock()
 	err := n.vol.WriteCanary(e, value)
 	if err != nil {

@@ -69,6 +69,8 @@ type Options struct {
 	CheckpointBytes       int64
 	// History bounds what is kept of grants that ended.
 	History primary.HistoryOptions
+	// TimeOfDay is what this machine's clock on the wall shows at a moment; see primary.Options.
+	TimeOfDay func(time.Time) time.Time
 }
 
 // Node is one server.
@@ -107,6 +109,9 @@ const probeEvery = time.Second
 func New(opt Options) (*Node, error) {
 	if err := opt.Timing.Validate(); err != nil {
 		return nil, err
+	}
+	if opt.TimeOfDay == nil {
+		opt.TimeOfDay = func(now time.Time) time.Time { return now.Round(0) }
 	}
 	vol, err := volume.Open(opt.FS, volume.Options{
 		Server: opt.Server, Address: opt.Address, Random: opt.Random,
@@ -314,7 +319,7 @@ func (n *Node) reign(ctx context.Context) error {
 	p := primary.New(r, primary.Options{
 		Server: n.opt.Server, Timing: n.opt.Timing, Log: n.opt.Log,
 		Known: n.knows().LSN, Warm: n.replica.HandOver(r.Epoch()), Confirm: n.elector.Confirm, Replicas: n.links(), Watch: n.hub.Feed(false),
-		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History,
+		MaxBatch: n.opt.MaxBatch, CheckpointBytes: n.opt.CheckpointBytes, History: n.opt.History, TimeOfDay: n.opt.TimeOfDay,
 	})
 	p.SetLevel(n.elector.LowestLevel())
 	n.setRole(election.RoleFencing, p)
