@@ -24,6 +24,8 @@
 //     read-ahead, stat-prefetch, nl-cache, and 1 s of attribute-timeout, entry-timeout or
 //     negative-timeout, and direct-io-mode=auto each showed something old in most rounds;
 //     open-behind, write-behind, readdir-ahead, client-io-threads, choose-local and the rest nothing.
+//   - With cluster.quorum-type none a client that is cut from two bricks of three writes to the
+//     third, is answered, and others do not see it; with auto it is refused (ENOTCONN).
 //   - A mount shows in .meta which translators its client runs, at any time. Their options are
 //     shown as they were when that graph was made: what is set later works and is not shown.
 //   - Two mounts rename a directory each onto one name at once: one always won, the

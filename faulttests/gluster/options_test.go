@@ -47,7 +47,6 @@ func differences() []difference {
 		{"choose-local", "cluster.choose-local on", "", doctor.Warn},
 		{"strict-locks", "client.strict-locks off", "", doctor.Warn},
 		{"ping-timeout", "network.ping-timeout 42", "", doctor.Warn},
-		{"quorum-type", "cluster.quorum-type none", "", doctor.Warn},
 		{"entry-timeout", "", "entry-timeout=1", doctor.Refuse},
 		{"attribute-timeout", "", "attribute-timeout=1", doctor.Refuse},
 		{"negative-timeout", "", "negative-timeout=1", doctor.Refuse},

@@ -32,6 +32,14 @@ var glusterMutants = []Mutant{
 		Dies: `spelled_otherwise`,
 	},
 	{
+		Name: "gluster-minority-accepted", Also: "",
+		Rule: "a GlusterFS volume whose minority of bricks takes writes is refused",
+		Edits: []Edit{{"cmd/holdfast/doctor/gluster.go",
+			`	case quorum <= n/2:`, `	case quorum == 0:`}},
+		By:   unit("cmd/holdfast/doctor", "^TestGlusterOptions$"),
+		Dies: `a_quorum_of_one.*want refuse`,
+	},
+	{
 		Name: "gluster-untold-accepted", Also: "",
 		Rule: "a GlusterFS mount that does not show what its client runs gets a warning that status repeats",
 		Edits: []Edit{{"cmd/holdfast/doctor/gluster.go",

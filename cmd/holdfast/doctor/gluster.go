@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -227,17 +228,36 @@ func (d *glusterDoubts) judgeGraph(graph []translator) {
 	}
 }
 
-// judgeReplicas judges the translator over one set of replicas. Without quorum-type, three have auto.
+// judgeReplicas judges the translator over one set of replicas.
 func (d *glusterDoubts) judgeReplicas(t translator) {
-	if n := len(t.below); n != glusterReplicas || t.options["arbiter-count"] != "" || t.options["thin-arbiter"] != "" {
+	n := len(t.below)
+	if n != glusterReplicas || t.options["arbiter-count"] != "" || t.options["thin-arbiter"] != "" {
 		d.untested("%s has %d bricks, of which some may have no data: %d full replicas were tested", t.name, n, glusterReplicas)
 	}
 	if v, set := t.options["choose-local"]; !set || isOn(v) {
 		d.differs("cluster.choose-local is on: hosts read from different bricks")
 	}
-	if v, set := t.options["quorum-type"]; set && v != "auto" {
-		d.differs("cluster.quorum-type is %s: a minority of bricks may take writes", v)
+	switch quorum := glusterQuorum(t.options, n); {
+	case quorum <= n/2:
+		d.shows("cluster.quorum-type is %s: what one host writes to %d of %d bricks is not seen by others", cmp.Or(t.options["quorum-type"], "none"), max(quorum, 1), n)
+	case t.options["quorum-type"] == "fixed":
+		d.differs("cluster.quorum-type is fixed")
 	}
+}
+
+// glusterQuorum is how many of n bricks have to take a write. Without the option a majority
+// has to from three on.
+func glusterQuorum(options map[string]string, n int) int {
+	kind, set := options["quorum-type"]
+	switch {
+	case kind == "auto", !set && n >= glusterReplicas:
+		return n/2 + 1
+	case kind == "fixed":
+		if count, err := strconv.Atoi(options["quorum-count"]); err == nil {
+			return count
+		}
+	}
+	return 0
 }
 
 // judgeConnection judges the connection to one brick.
