@@ -84,6 +84,8 @@ func shareFaults() []Fault {
 		share("the primary's mount is cut off", true, long, func(s *Strike) []*fuse.Rule { return []*fuse.Rule{s.mount(s.Primary).Cut()} }),
 		share("a replica's mount is cut off", false, long, func(s *Strike) []*fuse.Rule { return []*fuse.Rule{s.mount(s.Replica()).Cut()} }),
 		share("the primary's soft mount is cut off", true, long, func(s *Strike) []*fuse.Rule { return []*fuse.Rule{s.mount(s.Primary).CutSoft()} }),
+		share("one protected file hangs on the primary's mount", false, long, primary(fuse.Fault{Ops: fuse.Write | fuse.Fsync, Under: "files/deep", Hang: true})),
+		share("one protected file hangs on every mount", false, long, everywhere(fuse.Fault{Under: "files/deep", Hang: true})),
 		share("the whole share hangs", false, long, everywhere(fuse.Fault{Hang: true})),
 		{Name: "the primary loses its flocks", Needs: needsShare, Inject: func(_ context.Context, s *Strike) (func() error, error) {
 			s.mount(s.Primary).DropLocks()
