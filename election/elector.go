@@ -20,10 +20,12 @@ type Elector struct {
 
 	mu struct {
 		sync.Mutex
-		peers   []*peer // the other members, in order of their IDs
-		self    *peer   // other processes that use this ID
-		highest cluster.Epoch
+		peers   []*peer       // the other members, in order of their IDs
+		self    *peer         // other processes that use this ID
+		highest cluster.Epoch // that anybody spoke of lately, when highestAt
 		rand    *rand.Rand
+
+		highestAt time.Time
 
 		claiming   bool      // a reign is on offer or was taken and is not done
 		began      time.Time // when the pre-vote began that the reign rests on
@@ -81,9 +83,6 @@ func (e *Elector) status(now time.Time) Status {
 	if st.Role == RoleReplica && e.mu.claiming {
 		st.Role = RoleCandidate
 	}
-	if !st.Role.reigns() {
-		st.Epoch = max(st.Epoch, e.mu.highest)
-	}
 	st.Able = st.Able && !st.Role.reigns() && st.Storage <= e.opt.Timing.StorageTimeout &&
 		!now.Before(e.mu.unableTill) && !e.mu.self.conflicted(now) && e.reachesLocked(now) >= e.opt.Members.Majority()
 	return st
@@ -135,8 +134,11 @@ func (e *Elector) identifyLocked(p *peer, m sender, now time.Time) (counts bool)
 	return counts
 }
 
-// learnLocked notes an epoch that somebody spoke of.
-func (e *Elector) learnLocked(epoch cluster.Epoch) {
+// learnLocked notes an epoch that somebody spoke of. Who reigns in it says so again and again.
+func (e *Elector) learnLocked(epoch cluster.Epoch, now time.Time) {
+	if epoch >= e.mu.highest {
+		e.mu.highestAt = now
+	}
 	if epoch > e.mu.highest {
 		e.mu.highest = epoch
 		e.poke()

@@ -43,6 +43,24 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	}
 }
 
+// Ask pings everybody at once who was not pinged a moment ago.
+func (e *Elector) Ask() {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.mu.peers {
+		e.nudgeLocked(p, now)
+	}
+}
+
+// nudgeLocked has p pinged at once, unless that was done a moment ago.
+func (e *Elector) nudgeLocked(p *peer, now time.Time) {
+	if now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {
+		p.nudged = true
+		e.poke()
+	}
+}
+
 // dueLocked says whether to ping p now. A ping may be a little early: ticks are
 // not exact, and waiting for the next one would double the interval.
 func (e *Elector) dueLocked(p *peer, now time.Time, every time.Duration) bool {
@@ -81,7 +99,7 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 	default:
 		was := peer.answer.status
 		if peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
-			e.learnLocked(pong.Status.Epoch)
+			e.learnLocked(pong.Status.Epoch, now)
 			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
 				e.poke()
 			}
@@ -104,17 +122,16 @@ func (e *Elector) HandlePing(p Ping) Pong {
 // heardLocked notes a ping. It proves that the way here works, not the way back,
 // so it makes nobody a primary; but it may be a reason to ask at once.
 func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
-	if !e.identifyLocked(p, sender{nonce: in.Nonce, about: in.About, from: in.Address}, now) || in.Seq <= p.heard {
+	counts := e.identifyLocked(p, sender{nonce: in.Nonce, about: in.About, from: in.Address}, now)
+	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {
 		return
 	}
-	p.heard = in.Seq
 	p.ping = word{in.Status, now}
 	p.freshen(in.Status.Storage, now, e.opt.Timing.StorageTimeout/2)
-	e.learnLocked(in.Status.Epoch)
+	e.learnLocked(in.Status.Epoch, now)
 	news := in.Status.Role.reigns() != p.answer.status.Role.reigns() || in.Status.Role.reigns() && in.Status.Epoch > p.answer.status.Epoch
-	if news && now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {
-		p.nudged = true
-		e.poke()
+	if news {
+		e.nudgeLocked(p, now)
 	}
 }
 

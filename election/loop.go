@@ -167,6 +167,9 @@ func (e *Elector) tell(now time.Time) {
 	own := e.opt.Status().Epoch
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if now.Sub(e.mu.highestAt) > e.opt.Timing.MajorityWindow {
+		e.mu.highest, l.told = 0, 0 // a word, and nobody stands by it
+	}
 	again := e.mu.highest > l.told || now.Sub(l.toldAt) >= 10*e.opt.Timing.Heartbeat
 	if e.mu.highest > own && again {
 		l.told, l.toldAt = e.mu.highest, now

@@ -102,7 +102,7 @@ func (e *Elector) record(p *poll, a answer) {
 		v.Answer = Silent // it is not that server that answers there
 		return
 	}
-	e.learnLocked(a.vote.Status.Epoch)
+	e.learnLocked(a.vote.Status.Epoch, now)
 	v.Answer, v.Vote = Voted, a.vote
 	if peer.conflicted(now) {
 		v.Answer = Conflicted
@@ -119,7 +119,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 		e.mu.Unlock()
 		return Vote{} // no server's
 	}
-	e.learnLocked(a.Epoch)
+	e.learnLocked(a.Epoch, now)
 	e.mu.asked = true
 	suspect := newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.reigns() })
 	e.mu.Unlock()
@@ -160,6 +160,35 @@ func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	seq := p.send(now)
 	e.mu.Unlock()
 	e.ping(ctx, to, Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: seq, Status: st}, now, e.opt.Timing.Suspicion/6)
+}
+
+// Resigned asks a server at its own address whether it reigns no more, for as long as a primary of
+// an older binary takes to say so. False says that it reigns, or does not answer in time.
+func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*e.opt.Timing.Heartbeat)
+	defer cancel()
+	e.mu.Lock()
+	p := e.peerLocked(id)
+	e.mu.Unlock()
+	if p == nil || id == e.opt.Self {
+		return false
+	}
+	for began := time.Now(); ; {
+		e.probe(ctx, id, e.status(time.Now()))
+		e.mu.Lock()
+		resigned := p.answered > 0 && !p.answeredAt.Before(began) && !p.answer.status.Role.reigns()
+		e.mu.Unlock()
+		if resigned {
+			return true
+		}
+		t := time.NewTimer(e.opt.Timing.Heartbeat / 10)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		case <-t.C:
+		}
+	}
 }
 
 // testifyLocked is the live primary that this server may speak of to others, or

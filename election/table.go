@@ -15,6 +15,8 @@ const (
 	maxInFlight = 8
 	// maxProcesses bounds how many processes of one ID are remembered.
 	maxProcesses = 9
+	// risingPings with numbers below one that was heard make that one count no more.
+	risingPings = 4
 	// sendMemory is how many send times are kept per server.
 	sendMemory = 64
 )
@@ -59,8 +61,10 @@ type peer struct {
 	gone    bool   // and one sent after that was refused too
 
 	// Its pings.
-	heard uint64 // number of the newest
-	ping  word
+	heard  uint64 // number of the newest
+	ping   word
+	behind uint64 // of those with lower numbers that came when no newer one did: the highest,
+	rising int    // and how many rose up to it
 
 	// The processes that use its ID.
 	processes     []*process
@@ -146,6 +150,23 @@ func (p *peer) unanswered(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(p.sends[max(p.answered+1, p.sent-min(p.sent, sendMemory)+1)%sendMemory])
+}
+
+// inOrder says that a ping is newer than those before it. One whose number is far ahead of its
+// time, which anybody can send, hides the others only until no newer one has come for that long,
+// and some of them have come in their order.
+func (p *peer) inOrder(seq uint64, now time.Time, silence time.Duration) bool {
+	if seq <= p.heard {
+		if now.Sub(p.ping.at) <= silence || seq <= p.behind {
+			return false
+		}
+		p.behind = seq
+		if p.rising++; p.rising < risingPings {
+			return false
+		}
+	}
+	p.heard, p.behind, p.rising = seq, 0, 0
+	return true
 }
 
 // latest is its newest word, by ping or by answer.
