@@ -94,7 +94,7 @@ func (p *Primary) commit(b *batch) {
 	}
 	// The check began after the sync: no claimant had fenced this reign before the
 	// frame was durable, so whoever fences it now finds the frame when it scans.
-	p.end.Store(uint64(b.End().LSN))
+	p.setEnd(b.End())
 	p.index.add(b.appends)
 	if p.acks != nil {
 		p.acks.delay(b.appends)

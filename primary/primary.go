@@ -76,11 +76,14 @@ type Primary struct {
 	checked  atomic.Int64 // nanoseconds since began, at the last passed check
 	logBytes atomic.Int64 // of log behind the last checkpoint
 	logLimit atomic.Int64 // of logBytes, for the next one
-	end      atomic.Uint64
-	noSpace  atomic.Bool // the next segment cannot be made
+	noSpace  atomic.Bool  // the next segment cannot be made
 	// filesFailed says that a protected file could not be written, once in this reign.
 	filesFailed atomic.Bool
 	overslept   atomic.Pointer[overslept] // nil if no timer ever was late
+	end         struct {
+		sync.Mutex
+		at wal.Position
+	}
 	// level is that of SetLevel; 0 until it is told.
 	level atomic.Uint32
 
@@ -211,7 +214,21 @@ func (p *Primary) State() State {
 }
 
 // LSN is the last one that was committed.
-func (p *Primary) LSN() cluster.LSN { return cluster.LSN(p.end.Load()) }
+func (p *Primary) LSN() cluster.LSN { return p.Committed().LSN }
+
+// Committed is the end of what was committed: durable, and checked. It is zero before the reign
+// has begun.
+func (p *Primary) Committed() wal.Position {
+	p.end.Lock()
+	defer p.end.Unlock()
+	return p.end.at
+}
+
+func (p *Primary) setEnd(at wal.Position) {
+	p.end.Lock()
+	defer p.end.Unlock()
+	p.end.at = at
+}
 
 // Ages are how long ago the core loop made a round and the volume passed a check. A check
 // that does not come back counts from its beginning, whatever others say meanwhile. A step of

@@ -62,7 +62,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		return nil, err
 	}
 	// From here on this reign is what a later claimant adopts.
-	p.end.Store(uint64(a.End.LSN))
+	p.setEnd(a.End)
 	p.feed.begin(a.End, a.Tail(feedBytes))
 	p.logBytes.Store(a.LogBytes)
 	p.unread, p.adopted = a.Unread, a.End.LSN

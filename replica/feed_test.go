@@ -64,7 +64,7 @@ func TestTheFeedHearsWhatIsApplied(t *testing.T) {
 	}
 	r, l.heard = New(), nil
 	r.SetFeed(l)
-	if err := r.Load(dir, ours()); err != nil || fmt.Sprint(l.heard) != "[begin at 4 of epoch 7]" {
+	if err := r.Load(dir, ours(), shown); err != nil || fmt.Sprint(l.heard) != "[begin at 4 of epoch 7]" {
 		t.Errorf("loaded: %v %q", err, l.heard)
 	}
 }

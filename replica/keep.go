@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -162,13 +163,17 @@ func ReadKept(dir string) (volume.Snapshot, error) {
 	return s, nil
 }
 
+// ErrUnseenCopy says that the copy in a data directory is of a reign that the volume does not show.
+var ErrUnseenCopy = errors.New("the copy of the table is of a reign that the volume does not show: it is not used, and written anew")
+
 // ErrForeignCopy says that the copy in a data directory is of another cluster, or
 // does not say of which.
 var ErrForeignCopy = errors.New("the copy of the table is of another cluster")
 
 // Load begins with the copy that Keep left, if there is a good one of this
-// cluster: the table, and the epoch below which nobody is listened to any more.
-func (r *Replica) Load(dir string, id volume.ClusterID) error {
+// cluster: the table, and the epoch below which nobody is listened to any more. Began reports
+// whether the volume shows that the reign of an epoch began.
+func (r *Replica) Load(dir string, id volume.ClusterID, began func(cluster.Epoch) bool) error {
 	s, err := ReadKept(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -179,6 +184,9 @@ func (r *Replica) Load(dir string, id volume.ClusterID) error {
 	if s.Cluster != id {
 		return fmt.Errorf("%w: %s is of %s, this one is %s: it is not used, and written anew", ErrForeignCopy, filepath.Join(dir, keptName), s.Cluster, id)
 	}
+	if !began(s.Epoch) {
+		return fmt.Errorf("%w: epoch %d", ErrUnseenCopy, s.Epoch)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mu.table == nil && r.mu.epoch <= s.Epoch {
@@ -186,7 +194,7 @@ func (r *Replica) Load(dir string, id volume.ClusterID) error {
 		r.mu.ends = history.NewRing(r.rate, s.At.LSN)
 		r.feed.Begin(s.At, s.Epoch)
 		r.epoch.Store(uint64(s.Epoch))
-		r.stand(s.At.LSN)
+		r.lsn.Store(uint64(s.At.LSN))
 	}
 	return nil
 }

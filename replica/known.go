@@ -19,12 +19,12 @@ import (
 // knownName is where a server keeps what it knows, in its data directory.
 const knownName = "known.json"
 
-// Known is what a server was told for certain. It outlives the volume: one that
+// Known is what a server knows for certain. It outlives the volume: one that
 // lacks it was set back, say to a backup.
 type Known struct {
 	Cluster volume.ClusterID `json:"cluster_id"`
-	// LSN is the highest that this server committed itself, or that was pushed to
-	// it; Epoch that of its newest reign, or of one that pushed to it.
+	// LSN is the highest that this server committed itself, or read on the volume that it was
+	// committed; Epoch that of its newest reign, or of one that it read of.
 	LSN   cluster.LSN   `json:"lsn"`
 	Epoch cluster.Epoch `json:"epoch"`
 }

@@ -29,10 +29,10 @@ import (
 // Replica is a table fed by pushes. It is safe for use by several goroutines.
 type Replica struct {
 	began time.Time // the clock of stamps
-	// Copies for Epoch, LSN and Told, which must not wait for a table being applied.
-	epoch, lsn, told atomic.Uint64
-	feed             Feed
-	rate             int // of ends that are kept
+	// Copies for Epoch and LSN, which must not wait for a table being applied.
+	epoch, lsn atomic.Uint64
+	feed       Feed
+	rate       int // of ends that are kept
 
 	mu struct {
 		sync.Mutex
@@ -106,25 +106,36 @@ func (r *Replica) Epoch() cluster.Epoch { return cluster.Epoch(r.epoch.Load()) }
 // LSN is where the replica stands. It never blocks.
 func (r *Replica) LSN() cluster.LSN { return cluster.LSN(r.lsn.Load()) }
 
-// Told is the highest LSN that a push, or the copy of an earlier process, ever told of. It
-// never blocks.
-func (r *Replica) Told() cluster.LSN { return cluster.LSN(r.told.Load()) }
+// At is where the replica stands, with the chain value; zero without a table that a primary told of.
+func (r *Replica) At() wal.Position {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.table == nil || r.mu.doubtful {
+		return wal.Position{}
+	}
+	return r.mu.at
+}
 
-// SetBack says that the primary pushes a state older than what this server was told is
-// committed, and how far each goes: the volume was set back, and servers that know less
-// reign on it.
-func (r *Replica) SetBack() (at, told cluster.LSN, back bool) {
-	at, told = r.LSN(), r.Told() // told later: it never falls behind
-	return at, told, at > 0 && at < told
+// Drop forgets a table that the volume contradicts, if it still stands there: the primary sends
+// another one. False says that it stands elsewhere by now.
+func (r *Replica) Drop(at wal.Position) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.table == nil || r.mu.at != at {
+		return false
+	}
+	r.mu.table, r.mu.ends = nil, nil
+	r.lsn.Store(0)
+	return true
 }
 
 // Push applies a push and says where the replica stands then. A push of an
-// older epoch, also than that which this server claimed, changes nothing and is told of the
-// newer one. An error says why a push was not applied; the answer is right nevertheless.
+// older epoch, or of one not behind that which this server claimed, changes nothing and is told of
+// the newer one. An error says why a push was not applied; the answer is right nevertheless.
 func (r *Replica) Push(p push.Push) (push.Ack, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.Epoch < r.mu.epoch || p.Epoch < r.mu.claimed {
+	if p.Epoch < r.mu.epoch || p.Epoch <= r.mu.claimed {
 		a := r.ack()
 		a.Epoch = max(a.Epoch, r.mu.claimed)
 		return a, nil
@@ -181,15 +192,9 @@ func (r *Replica) ack() push.Ack {
 	}
 	r.epoch.Store(uint64(r.mu.epoch))
 	if !r.mu.doubtful {
-		r.stand(a.At.LSN)
+		r.lsn.Store(uint64(a.At.LSN))
 	}
 	return a
-}
-
-// stand notes where a table stands that a primary told of.
-func (r *Replica) stand(at cluster.LSN) {
-	r.lsn.Store(uint64(at))
-	r.told.Store(max(r.told.Load(), uint64(at)))
 }
 
 // believe is told that a primary knows the table's position: that much is committed.

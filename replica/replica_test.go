@@ -192,37 +192,8 @@ func TestOnePieceAtATime(t *testing.T) {
 	}
 }
 
-// A primary that pushes less than was committed is followed, and it is said.
-func TestOlderSnapshotIsSaid(t *testing.T) {
-	older, s := newSource(t), newSource(t)
-	older.frame("a")
-	s.frame("a")
-	r := fed(t, s)
-	for _, c := range []cluster.ClientID{"b", "c"} {
-		before, b := s.frame(c)
-		if _, err := r.Push(push.Push{Epoch: 7, Before: before, Frames: b}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if at, told, back := r.SetBack(); back {
-		t.Errorf("at LSN %d of %d it is said to be set back", at, told)
-	}
-	if _, err := r.Push(push.Push{Epoch: 8, Chunk: &push.Chunk{At: older.at, Bytes: older.snapshot(), Last: true}}); err != nil {
-		t.Fatal(err)
-	}
-	if at, told, back := r.SetBack(); !back || at != 1 || told != 3 {
-		t.Errorf("an older snapshot was taken without a word: at LSN %d of %d, %v", at, told, back)
-	}
-	for _, c := range []cluster.ClientID{"d", "e", "f"} {
-		before, b := older.frame(c)
-		if _, err := r.Push(push.Push{Epoch: 8, Before: before, Frames: b}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if at, told, back := r.SetBack(); back {
-		t.Errorf("at LSN %d of %d it is said to be set back", at, told)
-	}
-}
+// shown is a volume that shows every reign.
+func shown(cluster.Epoch) bool { return true }
 
 func TestCopySurvivesARestart(t *testing.T) {
 	s := newSource(t)
@@ -232,17 +203,17 @@ func TestCopySurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := New()
-	if err := r.Load(dir, ours()); err != nil || r.LSN() != s.at.LSN || r.Epoch() != 7 {
+	if err := r.Load(dir, ours(), shown); err != nil || r.LSN() != s.at.LSN || r.Epoch() != 7 {
 		t.Errorf("loaded %+v of epoch %d, want %+v: %v", r.LSN(), r.Epoch(), s.at, err)
 	}
 	if ack, err := r.Push(push.Push{Epoch: 6, Before: s.at}); err != nil || ack.Epoch != 7 {
 		t.Errorf("an older primary is listened to: %+v, %v", ack, err)
 	}
-	if err := New().Load(t.TempDir(), ours()); err != nil {
+	if err := New().Load(t.TempDir(), ours(), shown); err != nil {
 		t.Errorf("no copy: %v", err)
 	}
 	stranger := New()
-	if err := stranger.Load(dir, volume.ClusterID{2}); !errors.Is(err, ErrForeignCopy) || stranger.LSN() != 0 || stranger.Epoch() != 0 {
+	if err := stranger.Load(dir, volume.ClusterID{2}, shown); !errors.Is(err, ErrForeignCopy) || stranger.LSN() != 0 || stranger.Epoch() != 0 {
 		t.Errorf("the copy of another cluster is taken: LSN %d, %v", stranger.LSN(), err)
 	}
 }
@@ -294,7 +265,7 @@ func TestACopyOfNobodyKnowsWhichClusterIsNotTaken(t *testing.T) {
 	if _, err := r.save(t.Context(), dir, wal.Position{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := New().Load(dir, ours()); !errors.Is(err, ErrForeignCopy) {
+	if err := New().Load(dir, ours(), shown); !errors.Is(err, ErrForeignCopy) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -427,22 +398,6 @@ func TestNoOlderReignIsHeardBesideTheOwn(t *testing.T) {
 	}
 }
 
-// What was told once is known, wherever the replica stands later.
-func TestToldNeverFalls(t *testing.T) {
-	lower := newSource(t)
-	lower.frame("a")
-	s := newSource(t)
-	s.frame("a")
-	s.frame("b")
-	r := fed(t, s)
-	if _, err := r.Push(push.Push{Epoch: 8, Chunk: &push.Chunk{At: lower.at, Bytes: lower.snapshot(), Last: true}}); err != nil {
-		t.Fatal(err)
-	}
-	if r.LSN() != lower.at.LSN || r.Told() != s.at.LSN {
-		t.Errorf("it stands at %d and was told of %d, want %d and %d", r.LSN(), r.Told(), lower.at.LSN, s.at.LSN)
-	}
-}
-
 // An old table is as old as it is while a new one comes, and frames void what comes.
 func TestPiecesMakeNothingNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -508,5 +463,42 @@ func TestPushIsAsOldAsItIs(t *testing.T) {
 				})
 			})
 		})
+	}
+}
+
+// The copy of a table that an earlier process kept, of a reign that the volume does not show, is
+// not used: the replica would hear no primary of the volume any more.
+func TestCopyOfAnUnseenReignIsNotUsed(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	dir := t.TempDir()
+	if _, err := fed(t, s).save(t.Context(), dir, wal.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	r := New()
+	if err := r.Load(dir, ours(), func(e cluster.Epoch) bool { return e != 7 }); !errors.Is(err, ErrUnseenCopy) || r.Epoch() != 0 || r.LSN() != 0 {
+		t.Errorf("a copy of epoch 7, which the volume does not show, is loaded: %v, epoch %d, LSN %d", err, r.Epoch(), r.LSN())
+	}
+}
+
+// A table that the volume contradicts is forgotten where it still stands, and the primary's next
+// push is asked for a whole one.
+func TestDroppedTableIsSentAnew(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	r := fed(t, s)
+	old := r.At()
+	before, b := s.frame("b")
+	if _, err := r.Push(push.Push{Epoch: 7, Before: before, Frames: b}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Drop(old) || r.At() != s.at {
+		t.Errorf("a table that went on is dropped: it stands at %v", r.At())
+	}
+	if !r.Drop(s.at) || r.LSN() != 0 || r.Read(func(cluster.LSN, cluster.Epoch, time.Duration, *locktable.Table) {}) {
+		t.Errorf("a dropped table is read, at LSN %d", r.LSN())
+	}
+	if ack, err := r.Push(push.Push{Epoch: 7, Before: s.at}); err != nil || ack.At != (wal.Position{}) {
+		t.Errorf("it tells the primary that it stands at %v: %v", ack.At, err)
 	}
 }

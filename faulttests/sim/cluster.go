@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,6 +32,9 @@ type Cluster struct {
 
 	// Copies are the disks of servers that have a copy of the volume.
 	Copies map[cluster.ServerID]*volumetest.Disk
+
+	// DataDir is where the servers have their data directories; "" for none.
+	DataDir string
 
 	servers map[cluster.ServerID]*server
 	// Failovers are how long the cluster was without a serving primary, each time.
@@ -110,12 +115,15 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	}
 	x := &server{host: disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{}), stuck: make(chan error, 1)}
 	x.host.SetWatch(x.audit.Watch)
-	var err error
+	data, err := c.dataDir(id)
+	if err != nil {
+		return err
+	}
 	x.node, err = node.New(node.Options{
 		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
-		Stuck:        x.giveUp,
-		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(), TimeOfDay: c.timeOfDay(id),
+		DataDir: data, Stuck: x.giveUp, TimeOfDay: c.timeOfDay(id),
+		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
 	})
 	if err != nil {
 		return fmt.Errorf("server %d: %w", id, err)
@@ -137,6 +145,15 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	}()
 	go c.witness.watch(ctx, id, x.node.Hub(), x.audit)
 	return nil
+}
+
+// dataDir is that of a server.
+func (c *Cluster) dataDir(id cluster.ServerID) (string, error) {
+	if c.DataDir == "" {
+		return "", nil
+	}
+	dir := filepath.Join(c.DataDir, fmt.Sprint(id))
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 var errKilled = errors.New("killed")
@@ -194,6 +211,17 @@ func (c *Cluster) Hang(id cluster.ServerID) *volumetest.Gate {
 		x.host.SetHook(volumetest.From(x.host.Calls()+1, volumetest.Pause(gate)))
 	}
 	return gate
+}
+
+// epoch is the highest that was claimed.
+func (c *Cluster) epoch() int {
+	n := 0
+	for name := range c.Disk.Files("epochs/") {
+		if strings.HasSuffix(name, "/fence") {
+			n++
+		}
+	}
+	return n
 }
 
 // browse looks at the epochs as a tool on a server's machine does, so that its

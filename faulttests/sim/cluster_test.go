@@ -166,17 +166,6 @@ func permanent(t *testing.T, inject func(*Cluster)) {
 	c.finish(t, rounds)
 }
 
-// epoch is the highest that was claimed.
-func (c *Cluster) epoch() int {
-	n := 0
-	for name := range c.Disk.Files("epochs/") {
-		if strings.HasSuffix(name, "/fence") {
-			n++
-		}
-	}
-	return n
-}
-
 // claimed is the number of the newest epoch.
 func (c *Cluster) claimed() (top int) {
 	for name := range c.Disk.Files("epochs/") {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -194,6 +197,64 @@ func TestBeatFromElsewhereIsNoneOfThePrimary(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if s := c.tells(3); !s.Able || len(s.Warnings) > 0 {
 			t.Errorf("server 3: able %v, it warns of %q", s.Able, s.Warnings)
+		}
+	})
+}
+
+// A replica that nobody but the volume told how far the log was notices that a backup is in its
+// place: it says so beside servers that know nothing, and does not take over.
+func TestReplicaNoticesABackup(t *testing.T) {
+	dir := t.TempDir()
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.DataDir = dir
+		c.restartAll(t)
+		c.grant(t, "a")
+		backup := c.Disk.Clone()
+		first := c.Primaries()[0]
+		other := first%3 + 1
+		var lsn cluster.LSN
+		for i := range 5 {
+			lsn = c.grant(t, cluster.LockName(fmt.Sprint("b", i)))
+		}
+		time.Sleep(3 * time.Second) // the canary is a second old, and what is known is kept each second
+		k, err := replica.ReadKnown(filepath.Join(dir, fmt.Sprint(other)))
+		if err != nil || k.LSN < lsn {
+			t.Errorf("server %d, a replica, knows %+v (%v) three seconds after LSN %d", other, k, err, lsn)
+		}
+		c.Shutdown()
+		c.Disk = backup
+		forgetful := c.DataDir + "-new"
+		c.DataDir = forgetful
+		defer os.RemoveAll(forgetful) //nolint:errcheck // a test
+		third := 6 - first - other
+		for _, id := range []cluster.ServerID{first, third} {
+			if err := c.Start(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.one(t, "servers that know nothing")
+		c.DataDir = dir
+		if err := c.Start(other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		older := func(w string) bool { return strings.Contains(w, "OLDER") && strings.Contains(w, fmt.Sprint(k.LSN)) }
+		if s := c.tells(other); !slices.ContainsFunc(s.Warnings, older) {
+			t.Errorf("server %d knows LSN %d, stands at %d and warns of %q", other, k.LSN, s.LSN, s.Warnings)
+		}
+		if _, err := c.server(c.Primaries()[0]).node.Handover(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if id, _ := c.one(t, "behind a handover"); id == other {
+			t.Errorf("server %d, which knows LSN %d, reigns on a backup", id, k.LSN)
+		}
+		for range 20 { // the reigns go on beyond what it knows
+			c.grant(t, cluster.LockName(fmt.Sprint("c", c.Rand.Uint64())))
+		}
+		time.Sleep(3 * time.Second)
+		if s := c.tells(other); slices.ContainsFunc(s.Warnings, older) {
+			t.Errorf("server %d stands at LSN %d and warns of %q", other, s.LSN, s.Warnings)
 		}
 	})
 }

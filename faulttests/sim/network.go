@@ -184,7 +184,7 @@ func (p peers) PreVote(ctx context.Context, to cluster.ServerID, m election.Ask)
 }
 
 func (p peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push.Ack, error) {
-	return call(ctx, p.net, p.self, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m), nil })
+	return call(ctx, p.net, p.self, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m) })
 }
 
 func (p peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {

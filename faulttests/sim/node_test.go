@@ -138,10 +138,9 @@ func TestHigherEpochIsLookedIntoAtOnce(t *testing.T) {
 	for phase := range 5 {
 		quiet(t, func(t *testing.T, c *Cluster) {
 			time.Sleep(time.Duration(phase) * 200 * time.Millisecond)
-			if err := c.server(2).node.HandleHandover(c.reigning(1)); err != nil {
-				t.Fatal(err)
-			}
+			c.Net.Isolate(1, true) // for less than it takes to end its reign
 			poll(func() bool { return c.server(2).node.Role() == election.RoleFencing })
+			c.Net.Isolate(1, false)
 			began := time.Now()
 			poll(func() bool { return c.server(1).node.Role() != election.RolePrimary })
 			if took := time.Since(began); took > 400*time.Millisecond {

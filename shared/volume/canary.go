@@ -9,17 +9,28 @@ import (
 	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // The canary of a server is one block at servers/<id>.canary, written in place:
-// magic 8, value 8, epoch 8, zeros, CRC-32C in the last 4 bytes of the first sector.
+// magic 8, value 8, epoch 8, LSN 8, chain 8, zeros, CRC-32C in the last 4 bytes of the first sector.
 // A primary raises the value every second and tells its replicas. They read it and see
-// whether this filesystem shows old data. No state is made from it: a late write of it
-// costs an alarm. But its epoch began, which is a witness (witness.go).
+// whether this filesystem shows old data, and how far the volume's log was: what the network says
+// of that proves nothing. No state is made from it: a late write of it costs an alarm. But its
+// epoch began, which is a witness (witness.go).
 const (
 	canaryMagic  = "HFBEAT01"
 	canarySuffix = "canary"
 )
+
+// Canary is what a primary wrote last into its server's canary.
+type Canary struct {
+	Epoch cluster.Epoch
+	Value uint64
+	// At was committed before it was written: durable, and checked. It is zero where the
+	// binary of the server knew nothing of it.
+	At wal.Position
+}
 
 // ErrNoCanary says that a server has no canary that can be read now: none was
 // written yet, or the read met a write.
@@ -31,11 +42,12 @@ func canaryPath(id cluster.ServerID) string {
 
 // WriteCanary writes this server's canary past the caches. It is one small write;
 // the first one makes the file.
-func (v *Volume) WriteCanary(e cluster.Epoch, value uint64) error {
+func (v *Volume) WriteCanary(c Canary) error {
 	b := AlignedBuffer(BlockSize)
 	copy(b, canaryMagic)
-	binary.LittleEndian.PutUint64(b[8:], value)
-	binary.LittleEndian.PutUint64(b[16:], uint64(e))
+	for i, x := range []uint64{c.Value, uint64(c.Epoch), uint64(c.At.LSN), uint64(c.At.Chain)} {
+		binary.LittleEndian.PutUint64(b[8+8*i:], x)
+	}
 	sealSector(b)
 	if err := writeBlockFile(v.fs, canaryPath(v.opt.Server), b); err != nil {
 		return fmt.Errorf("canary: %w", err)
@@ -43,29 +55,27 @@ func (v *Volume) WriteCanary(e cluster.Epoch, value uint64) error {
 	return nil
 }
 
-// ReadCanary reads the value of a server's canary: with FlagDirect as fences and
-// logs are read, with FlagRead as people's programs read, through the caches.
-func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (value uint64, err error) {
-	value, _, err = v.readCanary(id, flag)
-	return value, err
-}
-
-// readCanary is ReadCanary, and says which epoch's primary wrote it.
-func (v *Volume) readCanary(id cluster.ServerID, flag Flag) (value uint64, e cluster.Epoch, err error) {
+// ReadCanary reads a server's canary: with FlagDirect as fences and logs are read, with FlagRead
+// as people's programs read, through the caches.
+func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (c Canary, err error) {
 	f, err := v.fs.Open(canaryPath(id), flag&FlagDirect)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
+		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
 	if err != nil {
-		return 0, 0, err
+		return c, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	b := AlignedBuffer(BlockSize)
 	if err := readBlock(f, b, 0); err != nil {
-		return 0, 0, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
+		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
 	if string(b[:8]) != canaryMagic || !sealed(b) {
-		return 0, 0, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoCanary, id)
+		return c, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoCanary, id)
 	}
-	return binary.LittleEndian.Uint64(b[8:]), cluster.Epoch(binary.LittleEndian.Uint64(b[16:])), nil
+	number := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8+8*i:]) }
+	return Canary{
+		Value: number(0), Epoch: cluster.Epoch(number(1)),
+		At: wal.Position{LSN: cluster.LSN(number(2)), Chain: wal.Chain(number(3))},
+	}, nil
 }

@@ -3,13 +3,17 @@
 package volume_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 func TestCanary(t *testing.T) {
@@ -18,12 +22,16 @@ func TestCanary(t *testing.T) {
 	if _, err := s.vol.ReadCanary(1, volume.FlagRead); !errors.Is(err, volume.ErrNoCanary) {
 		t.Errorf("before the first: %v", err)
 	}
-	for _, want := range []uint64{7, 1 << 63} {
-		if err := s.vol.WriteCanary(3, want); err != nil {
+	for _, want := range []volume.Canary{
+		{Epoch: 3, Value: 7},
+		{Epoch: 4, Value: 1 << 63, At: wal.Position{LSN: 1 << 62, Chain: 1<<64 - 1}},
+		{Epoch: 1<<63 - 1, Value: 1, At: wal.Position{LSN: 9, Chain: 8}},
+	} {
+		if err := s.vol.WriteCanary(want); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got != want {
-			t.Errorf("got %d, %v, want %d", got, err, want)
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
 	if err := d.Write("servers/1.canary", 9, []byte("torn")); err != nil {
@@ -32,7 +40,7 @@ func TestCanary(t *testing.T) {
 	if _, err := s.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) {
 		t.Errorf("half written: %v", err)
 	}
-	if err := s.vol.WriteCanary(3, 8); err != nil {
+	if err := s.vol.WriteCanary(volume.Canary{Epoch: 3, Value: 8}); err != nil {
 		t.Errorf("after a torn one: %v", err)
 	}
 }
@@ -53,14 +61,14 @@ func TestCanaryBehindCaches(t *testing.T) {
 		}
 		write := func(value uint64) {
 			t.Helper()
-			if err := writer.WriteCanary(1, value); err != nil {
+			if err := writer.WriteCanary(volume.Canary{Epoch: 1, Value: value}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		read := func(flag volume.Flag, want uint64) {
 			t.Helper()
-			if got, err := reader.ReadCanary(1, flag); err != nil || got != want {
-				t.Errorf("flag %d: got %d, %v, want %d", flag, got, err, want)
+			if got, err := reader.ReadCanary(1, flag); err != nil || got.Value != want {
+				t.Errorf("flag %d: got %+v, %v, want %d", flag, got, err, want)
 			}
 		}
 		write(1)
@@ -71,4 +79,38 @@ func TestCanaryBehindCaches(t *testing.T) {
 		time.Sleep(profile.Stale + time.Second)
 		read(volume.FlagRead, 2)
 	})
+}
+
+// A canary that a binary wrote which knew nothing of positions tells none, and such a binary reads
+// one that tells a position.
+func TestCanaryOfAnOlderBinary(t *testing.T) {
+	d := newDisk(t)
+	s := start(t, d, 1)
+	told := volume.Canary{Epoch: 3, Value: 7, At: wal.Position{LSN: 9, Chain: 8}}
+	if err := s.vol.WriteCanary(told); err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.Host(1, volumetest.ProfileLocal()).Open("servers/1.canary", volume.FlagWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // a test
+	b := make([]byte, 512)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	seal := func() []byte {
+		return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(b[:508], crc32.MakeTable(crc32.Castagnoli)))
+	}
+	if string(b[:8]) != "HFBEAT01" || binary.LittleEndian.Uint64(b[8:]) != 7 || binary.LittleEndian.Uint64(b[16:]) != 3 || !bytes.Equal(b[508:], seal()) {
+		t.Errorf("an older binary does not find its fields in % x", b[:48])
+	}
+	clear(b[24:])
+	copy(b[508:], seal())
+	if _, err := f.WriteAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got != (volume.Canary{Epoch: 3, Value: 7}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
 }

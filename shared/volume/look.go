@@ -4,6 +4,7 @@ package volume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,4 +56,39 @@ func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
 		}
 	}
 	return 0, 0, fmt.Errorf("%w: what lies below the epochs without a START is missing", ErrDamaged)
+}
+
+// ReignState reads past the caches whether the reign of epoch e has begun, and whether a later
+// claimant has fenced it. What it says of a reign that began stays true, and a fence stays set.
+func (v *Volume) ReignState(ctx context.Context, e cluster.Epoch) (began, fenced bool, err error) {
+	f, _, err := openFence(v.fs, e, FlagRead)
+	if err != nil {
+		return false, false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	block := AlignedBuffer(BlockSize)
+	if err := readBlock(f, block, 0); err != nil {
+		return false, false, fmt.Errorf("read the fence of epoch %d: %w", e, err)
+	}
+	s, err := readStart(ctx, f, e)
+	return s != nil, !allZero(block), err
+}
+
+// Listed reports whether epochs/ lists an epoch. A cache may hide one that is new.
+func (v *Volume) Listed(e cluster.Epoch) (bool, error) {
+	all, err := listEpochs(v.fs)
+	return slices.Contains(all, e), err
+}
+
+// Claimant is the server that claimed an epoch.
+func (v *Volume) Claimant(e cluster.Epoch) (cluster.ServerID, error) {
+	var c claimFile
+	b, err := readFile(v.fs, epochDir(e)+"/"+claimName, FlagRead)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the claim of epoch %d: %w", e, err)
+	}
+	return c.Server, nil
 }

@@ -80,7 +80,7 @@ func TestWitnessesOfALostEpoch(t *testing.T) {
 			w := x.r.IndexWriter()
 			return errors.Join(w.Write([]volume.IndexEntry{{File: "f", Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close())
 		},
-		"canary": func(x *reign) error { return x.vol.WriteCanary(x.r.Epoch(), 1) },
+		"canary": func(x *reign) error { return x.vol.WriteCanary(volume.Canary{Epoch: x.r.Epoch(), Value: 1}) },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			d := newDisk(t)

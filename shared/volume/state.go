@@ -93,7 +93,7 @@ func readState(ctx context.Context, fsys FS) (*State, error) {
 		}
 		s.Epoch, s.LSN, s.Table, s.Recent, s.Written = e.epoch, a.End.LSN, a.Table, a.Ends.Recent(), a.Time
 		if alive, err := v.ReadCanary(e.claim.Server, FlagDirect); err == nil {
-			s.Written = max(s.Written, int64(alive))
+			s.Written = max(s.Written, int64(alive.Value))
 		}
 		return s, nil
 	}

@@ -45,8 +45,8 @@ func (v *Volume) witnesses(ctx context.Context, from cluster.Epoch) (all []witne
 		}
 	}
 	for _, id := range v.cluster.Servers.IDs() {
-		if _, e, err := v.readCanary(id, FlagDirect); err == nil && e >= from {
-			all = append(all, witness{path: canaryPath(id), epoch: e})
+		if c, err := v.ReadCanary(id, FlagDirect); err == nil && c.Epoch >= from {
+			all = append(all, witness{path: canaryPath(id), epoch: c.Epoch})
 		}
 	}
 	return all

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // canaryLook is how often a replica looks whether there is something to compare.
@@ -32,18 +33,22 @@ func (n *Node) beats(ctx context.Context) error {
 		case <-t.C:
 		}
 		if p := n.current(); p != nil && p.State() == primary.StateServing {
-			n.beat(p.Epoch())
+			n.beat(p)
 		}
 	}
 }
 
 // beat raises this server's canary. Its failure is said once, and deposes nobody:
 // the reign has checks of its own.
-func (n *Node) beat(e cluster.Epoch) {
+func (n *Node) beat(p *primary.Primary) {
 	n.mu.Lock()
 	value := max(uint64(n.opt.TimeOfDay(time.Now()).UnixMilli()), n.mu.beat+1) // rises over restarts, too
 	n.mu.Unlock()
-	err := n.vol.WriteCanary(e, value)
+	at := p.Committed()
+	if at.LSN == 0 {
+		return // the first record of the volume is on its way
+	}
+	err := n.vol.WriteCanary(volume.Canary{Epoch: p.Epoch(), Value: value, At: at})
 	if err != nil {
 		if !n.mute {
 			n.opt.Log.Warn().Err(err).Msg("the canary cannot be written: replicas cannot see whether the filesystem shows old data")
@@ -88,18 +93,46 @@ func (n *Node) lookAtCanary() {
 		return
 	}
 	id, told := n.canary.last()
+	stood := n.replica.At()
 	direct, directErr := n.vol.ReadCanary(id, volume.FlagDirect)
 	plain, plainErr := n.vol.ReadCanary(id, volume.FlagRead)
 	now := time.Now()
 	if plainErr != nil {
-		plain = 0 // as old as can be
+		plain = volume.Canary{} // as old as can be
 	}
 	if errors.Is(directErr, fs.ErrNotExist) && n.canary.unseenFor(now) >= n.namesLie() {
-		direct, directErr = 0, nil // so is this: it was written before it was told
+		direct, directErr = volume.Canary{}, nil // so is this: it was written before it was told
 	}
-	if directErr == nil && n.canary.look(direct, plain, now) {
-		n.opt.Log.Error().Uint32("primary", uint32(id)).Uint64("told", told).Uint64("read", direct).
+	if directErr != nil {
+		return
+	}
+	if n.canary.look(direct.Value, plain.Value, now) {
+		n.opt.Log.Error().Uint32("primary", uint32(id)).Uint64("told", told).Uint64("read", direct.Value).
 			Msg("A READ PAST THE CACHES SHOWS OLD DATA: this filesystem can hide a fence. Stop the servers and run holdfast doctor on two hosts")
+	}
+	n.learnFrom(direct)
+	if direct.Value >= told {
+		n.compare(direct, stood)
+	}
+}
+
+// compare holds a canary that is as new as was told against what this server knows, and against
+// where its table stood before the canary was read.
+func (n *Node) compare(c volume.Canary, stood wal.Position) {
+	n.mu.Lock()
+	was := n.mu.setBack
+	n.mu.setBack = behind{}
+	if known := n.mu.known; c.At.LSN > 0 && c.At.LSN < known.LSN && c.Epoch >= known.Epoch {
+		n.mu.setBack = behind{c.At.LSN, known.LSN}
+	}
+	now := n.mu.setBack
+	n.mu.Unlock()
+	if now != (behind{}) && was == (behind{}) {
+		n.opt.Log.Error().Uint64("epoch", uint64(c.Epoch)).Msg(now.String())
+	}
+	if n.canary.contradicts(c, n.replica.Epoch(), stood) && n.replica.Drop(stood) {
+		n.opt.Log.Error().Uint64("lsn", uint64(stood.LSN)).Uint64("volume_lsn", uint64(c.At.LSN)).
+			Msg("WHAT WAS PUSHED TO THIS SERVER IS NOT WHAT THE VOLUME SHOWS: somebody else than the primary reaches its peer port. The table is dropped; the primary sends it anew")
 	}
 }
 
@@ -131,7 +164,15 @@ type canary struct {
 		status  api.CanaryStatus
 		looked  time.Time
 		alarmed bool // for this reign
+		stood   [2]stand
 	}
+}
+
+// stand is where a table stood when a canary was read, and the value of that.
+type stand struct {
+	epoch cluster.Epoch
+	value uint64
+	lsn   cluster.LSN
 }
 
 // unseen are the values that a kind of read has not shown, oldest first.
@@ -233,6 +274,30 @@ func (c *canary) look(direct, plain uint64, now time.Time) (alarm bool) {
 	alarm = !m.alarmed
 	m.alarmed = true
 	return alarm
+}
+
+// contradicts says that a table that is fed by the reign of epoch fed cannot be that of the
+// volume. The two may differ only by what was committed between the canary and its reading, and that
+// is in the next canary but one: the one after the next was made when the next had been written,
+// so behind this reading.
+func (c *canary) contradicts(x volume.Canary, fed cluster.Epoch, stood wal.Position) bool {
+	if x.At.LSN == 0 || x.Epoch != fed {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.mu.stood
+	if s[0].epoch != x.Epoch || stood.LSN < s[0].lsn { // it is another one
+		*s = [2]stand{}
+	}
+	if x.At.LSN == stood.LSN && x.At.Chain != stood.Chain || x.At.LSN < s[1].lsn {
+		*s = [2]stand{}
+		return true
+	}
+	if x.Value != s[0].value {
+		*s = [2]stand{{x.Epoch, x.Value, stood.LSN}, s[0]}
+	}
+	return false
 }
 
 // read is what status tells.

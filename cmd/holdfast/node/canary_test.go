@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // TestCanaryOnANetworkFilesystem: where caches are old for half a minute, the status
@@ -39,7 +40,7 @@ func TestCanaryOnANetworkFilesystem(t *testing.T) {
 		}
 		var c canary
 		for value := range uint64(120) {
-			if err := hosts[0].WriteCanary(1, value+1); err != nil {
+			if err := hosts[0].WriteCanary(volume.Canary{Epoch: 1, Value: value + 1}); err != nil {
 				t.Fatal(err)
 			}
 			if !c.hear(1, 1, value+1, time.Now()) {
@@ -53,7 +54,7 @@ func TestCanaryOnANetworkFilesystem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.look(direct, plain, time.Now()) {
+			if c.look(direct.Value, plain.Value, time.Now()) {
 				t.Errorf("alarm at value %d", value+1)
 			}
 			time.Sleep(time.Second)
@@ -216,7 +217,7 @@ func TestNameThatACacheHidesIsNoOldVolume(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- n.Run(ctx) }()
 		for value := range uint64(10) {
-			if err := first.WriteCanary(5, value+1); err != nil {
+			if err := first.WriteCanary(volume.Canary{Epoch: 5, Value: value + 1}); err != nil {
 				t.Fatal(err)
 			}
 			peer.beat.Store(value + 1)
@@ -234,4 +235,38 @@ func TestNameThatACacheHidesIsNoOldVolume(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// TestCanaryContradictsAForeignTable: a table may be ahead of a canary, but not of the next but
+// one, and of the same LSN both are one log's.
+func TestCanaryContradictsAForeignTable(t *testing.T) {
+	type row struct {
+		value  uint64
+		at     cluster.LSN // of the canary
+		stood  cluster.LSN
+		chain  wal.Chain // of the table; the canary's is 1
+		epoch  cluster.Epoch
+		expect bool
+	}
+	for name, rows := range map[string][]row{
+		"a table that is always ahead":         {{1, 10, 15, 1, 7, false}, {2, 20, 25, 1, 7, false}, {3, 30, 35, 1, 7, false}, {4, 40, 45, 1, 7, false}},
+		"a canary that was read late":          {{1, 10, 15, 1, 7, false}, {2, 14, 25, 1, 7, false}, {3, 15, 35, 1, 7, false}},
+		"one that is looked at again":          {{1, 10, 15, 1, 7, false}, {1, 10, 20, 1, 7, false}, {1, 10, 30, 1, 7, false}, {2, 14, 30, 1, 7, false}},
+		"beyond all that was committed":        {{1, 10, 99, 1, 7, false}, {2, 20, 99, 1, 7, false}, {3, 30, 99, 1, 7, true}},
+		"it is told once":                      {{1, 10, 99, 1, 7, false}, {2, 20, 99, 1, 7, false}, {3, 30, 99, 1, 7, true}, {4, 40, 99, 1, 7, false}},
+		"as far, and another one":              {{1, 10, 10, 2, 7, true}},
+		"as far, and the same":                 {{1, 10, 10, 1, 7, false}, {2, 10, 10, 1, 7, false}, {3, 10, 10, 1, 7, false}},
+		"behind":                               {{1, 10, 9, 2, 7, false}, {2, 20, 9, 2, 7, false}, {3, 30, 9, 2, 7, false}},
+		"it was beyond, and is another by now": {{1, 10, 99, 1, 7, false}, {2, 20, 99, 1, 7, false}, {3, 30, 30, 1, 7, false}, {4, 40, 45, 1, 7, false}},
+		"of another reign":                     {{1, 10, 99, 2, 6, false}, {2, 20, 99, 2, 6, false}, {3, 99, 99, 2, 6, false}},
+		"of an older binary":                   {{1, 0, 99, 2, 7, false}, {2, 0, 99, 2, 7, false}, {3, 0, 99, 2, 7, false}, {4, 0, 0, 2, 7, false}},
+	} {
+		var c canary
+		for i, r := range rows {
+			x := volume.Canary{Epoch: 7, Value: r.value, At: wal.Position{LSN: r.at, Chain: 1}}
+			if got := c.contradicts(x, r.epoch, wal.Position{LSN: r.stood, Chain: r.chain}); got != r.expect {
+				t.Errorf("%s, row %d: contradicted %v", name, i, got)
+			}
+		}
+	}
 }

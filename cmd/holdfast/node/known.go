@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
@@ -50,31 +51,31 @@ func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
 // Known is what this server knows to be committed, for the Node behind this one.
 func (n *Node) Known() replica.Known { return n.knows() }
 
-// knows is what this server knows to be committed.
+// knows is what this server knows to be committed: by its own reigns, and by what it read on the
+// volume. What others tell is no part of it, for it may keep this server from reigning for ever.
 func (n *Node) knows() replica.Known {
+	if p := n.current(); p != nil && p.State() == primary.StateServing {
+		n.learn(p)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k := &n.mu.known
-	k.Cluster = n.vol.Cluster().ID
-	k.LSN, k.Epoch = max(k.LSN, n.replica.Told()), max(k.Epoch, n.replica.Epoch())
-	if p := n.mu.primary; p != nil && p.State() == primary.StateServing {
-		n.learnLocked(p)
-	}
-	return *k
+	n.mu.known.Cluster = n.vol.Cluster().ID
+	return n.mu.known
 }
 
-// learn is told of a reign that has ended.
-func (n *Node) learn(p *primary.Primary) {
+// learn takes over how far a reign of this server came, if it began.
+func (n *Node) learn(p *primary.Primary) { n.know(p.Epoch(), p.LSN()) }
+
+// learnFrom takes over what a canary tells. It may be an old one: what was committed once is.
+func (n *Node) learnFrom(c volume.Canary) { n.know(c.Epoch, c.At.LSN) }
+
+func (n *Node) know(e cluster.Epoch, lsn cluster.LSN) {
+	if lsn == 0 {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.learnLocked(p)
-}
-
-// learnLocked takes over how far a reign came, if it began.
-func (n *Node) learnLocked(p *primary.Primary) {
-	if lsn := p.LSN(); lsn > 0 {
-		n.mu.known.LSN, n.mu.known.Epoch = max(n.mu.known.LSN, lsn), max(n.mu.known.Epoch, p.Epoch())
-	}
+	n.mu.known.LSN, n.mu.known.Epoch = max(n.mu.known.LSN, lsn), max(n.mu.known.Epoch, e)
 }
 
 // remember keeps what this server knows in its data directory.

@@ -83,6 +83,7 @@ type Node struct {
 	nonce   uint64
 	began   time.Time
 	canary  canary
+	reigns  reigns
 	mute    bool // owned by beats: that the canary cannot be written was said
 
 	mu struct {
@@ -98,6 +99,7 @@ type Node struct {
 		beat     uint64                              // the last value of this server's canary
 		trouble  string                              // why its last try to reign failed, "" if it did not
 		signs    map[cluster.ServerID]volume.Process // who writes to the volume under an ID, as seen last
+		setBack  behind                              // by the last look at the primary's canary
 	}
 	prepare chan struct{} // wakes the keeper
 }
@@ -146,7 +148,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
 	}
 	if n.opt.DataDir != "" {
-		if err := n.replica.Load(n.opt.DataDir, n.vol.Cluster().ID); err != nil {
+		if err := n.replica.Load(n.opt.DataDir, n.vol.Cluster().ID, n.showsReign); err != nil {
 			n.opt.Log.Warn().Err(err).Msg("start without a warm table")
 		}
 	}
@@ -500,9 +502,9 @@ func (n *Node) heardOf(e cluster.Epoch) {
 	n.mu.highest = max(n.mu.highest, e)
 }
 
-// onHigherEpoch makes a primary look at its fence at once.
-func (n *Node) onHigherEpoch(e cluster.Epoch) {
-	n.heardOf(e)
+// onHigherEpoch makes a primary look at its fence at once. Whether there is such an epoch the
+// volume tells, and nobody else.
+func (n *Node) onHigherEpoch(cluster.Epoch) {
 	if p := n.current(); p != nil {
 		go p.CheckNow() //nolint:errcheck // a failed check deposes
 	}
@@ -548,6 +550,8 @@ func (n *Node) selfLocked(now time.Time) election.Status {
 	}
 	switch {
 	case p == nil:
+	case p.State() == primary.StateEnded:
+		s.Role = election.RoleReplica // what is left of the reign speaks to nobody
 	case p.State() == primary.StateServing:
 		s.Progress, s.Storage = p.Ages(now)
 		s.LSN, s.Beat = p.LSN(), n.mu.beat

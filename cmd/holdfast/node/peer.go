@@ -20,18 +20,18 @@ func (n *Node) HandlePreVote(ctx context.Context, a election.Ask) election.Vote 
 	return n.elector.HandlePreVote(ctx, a)
 }
 
-// HandlePush applies a primary's push.
-func (n *Node) HandlePush(p push.Push) push.Ack {
-	_, _, before := n.replica.SetBack()
-	ack, err := n.replica.Push(p)
-	if at, told, back := n.replica.SetBack(); back && !before {
-		n.opt.Log.Error().Uint64("epoch", uint64(p.Epoch)).Msg(setBack(at, told))
+// HandlePush applies a primary's push. That of a reign which is new here is believed once the
+// volume shows the reign. An error says that it was not even looked into.
+func (n *Node) HandlePush(p push.Push) (push.Ack, error) {
+	if p.Epoch > n.replica.Epoch() && !n.awaitReign(p.Epoch) {
+		return push.Ack{}, fmt.Errorf("push of epoch %d: %w", p.Epoch, ErrUnseenReign)
 	}
+	ack, err := n.replica.Push(p)
 	if err != nil {
 		n.opt.Log.Debug().Err(err).Uint64("epoch", uint64(p.Epoch)).Msg("push not applied")
 	}
 	n.heardOf(ack.Epoch)
-	return ack
+	return ack, nil
 }
 
 // ErrNotAble says that this server cannot take a reign over now.
@@ -40,14 +40,24 @@ var ErrNotAble = errors.New("not able to reign: no prepared claim or no fresh wr
 // ErrLateHandover says that a handover comes when a later reign serves: it must not end that.
 var ErrLateHandover = errors.New("the handover comes too late: another server reigns by now")
 
+// ErrNotResigned says that nothing but the word of a handover speaks for the end of the reign that
+// is handed over: anybody can send one.
+var ErrNotResigned = errors.New("the reign that is handed over has not resigned, as far as the volume and its server tell")
+
 // HandleHandover makes this server claim at once, on the word of a primary that
-// has resigned. The word may be late, by minutes where a network keeps packets.
+// has resigned, where the volume and that server bear it out. The word may be late, by minutes
+// where a network keeps packets.
 func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 	s := n.self()
 	if !s.Able || s.Storage > n.opt.Timing.StorageTimeout {
 		return ErrNotAble
 	}
-	n.heardOf(epoch)
+	ctx, cancel := context.WithTimeout(context.Background(), n.opt.Timing.Suspicion)
+	defer cancel()
+	if err := n.resigned(ctx, epoch); err != nil {
+		n.opt.Log.Warn().Err(err).Uint64("from_epoch", uint64(epoch)).Msg("handover refused")
+		return err
+	}
 	if !n.elector.Nominate(epoch) {
 		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server reigns")
 		return ErrLateHandover

@@ -14,9 +14,12 @@ import (
 
 var _ api.Backend = (*Node)(nil)
 
-// setBack says what is known of a primary that knows less than this server.
-func setBack(at, told cluster.LSN) string {
-	return fmt.Sprintf("THE PRIMARY'S STATE IS OLDER (LSN %d) THAN WHAT WAS COMMITTED (LSN %d): the volume was set back, see docs/recovery.md", at, told)
+// behind is how far a primary is that knows less than this server, and how far this server knows
+// that the volume was. The zero value is none.
+type behind struct{ at, known cluster.LSN }
+
+func (b behind) String() string {
+	return fmt.Sprintf("THE PRIMARY'S STATE IS OLDER (LSN %d) THAN WHAT WAS COMMITTED (LSN %d): the volume was set back, see docs/recovery.md", b.at, b.known)
 }
 
 // volumeTrouble says for how long the volume takes no writes, and why.
@@ -62,9 +65,11 @@ func (n *Node) Status() api.ClusterStatus {
 	now, limit := time.Now(), n.opt.Timing.StorageTimeout
 	me.Able, me.Storage = own.Able && own.Storage <= limit, n.storageAge(now)
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
-	if at, told, back := n.replica.SetBack(); back {
-		me.Warnings = append(me.Warnings, setBack(at, told))
+	n.mu.Lock()
+	if b := n.mu.setBack; b != (behind{}) {
+		me.Warnings = append(me.Warnings, b.String())
 	}
+	n.mu.Unlock()
 	if s, known := n.vol.Space(); known {
 		me.FreeBytes = s.Free
 	}

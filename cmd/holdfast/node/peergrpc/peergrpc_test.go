@@ -49,14 +49,14 @@ func (f *fake) HandlePreVote(_ context.Context, a election.Ask) election.Vote {
 	return election.Vote{From: f.id, Nonce: 7, Status: status(), HearsPrimary: true, Primary: 3, Live: []cluster.ServerID{1, 3}}
 }
 
-func (f *fake) HandlePush(p push.Push) push.Ack {
+func (f *fake) HandlePush(p push.Push) (push.Ack, error) {
 	if f.block != nil {
 		<-f.block
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pushes = append(f.pushes, p)
-	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes)}
+	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes)}, f.refuse
 }
 
 func (f *fake) HandleHandover(e cluster.Epoch) error {

@@ -25,7 +25,7 @@ import (
 type Handler interface {
 	HandlePing(p election.Ping) election.Pong
 	HandlePreVote(ctx context.Context, a election.Ask) election.Vote
-	HandlePush(p push.Push) push.Ack
+	HandlePush(p push.Push) (push.Ack, error)
 	HandleHandover(epoch cluster.Epoch) error
 }
 
@@ -109,7 +109,11 @@ func (s *server) UpdateSecondaryState(stream grpc.BidiStreamingServer[pb.Push, p
 		if err := s.admit(q.GetClusterId()); err != nil {
 			return err
 		}
-		if err := stream.Send(ackProto(s.h.HandlePush(pushOf(q)))); err != nil {
+		ack, err := s.h.HandlePush(pushOf(q))
+		if err != nil {
+			return status.Error(codes.FailedPrecondition, err.Error())
+		}
+		if err := stream.Send(ackProto(ack)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// forged plays with three servers that have data directories, and somebody who reaches them.
+func forged(t *testing.T, play func(*testing.T, *Cluster, *Forger)) {
+	t.Helper()
+	dir := t.TempDir()
+	quiet(t, func(t *testing.T, c *Cluster) {
+		c.DataDir = dir
+		c.restartAll(t)
+		c.grant(t, "before")
+		play(t, c, c.NewForger(rand.New(rand.NewPCG(1, 17))))
+	})
+}
+
+// restartAll ends all servers as a power cut does, and starts them.
+func (c *Cluster) restartAll(t *testing.T) {
+	t.Helper()
+	c.Shutdown()
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		if err := c.Start(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.one(t, "after a restart")
+	time.Sleep(3 * time.Second)
+}
+
+// grant has the primary grant a lock, and returns its LSN.
+func (c *Cluster) grant(t *testing.T, lock cluster.LockName) cluster.LSN {
+	t.Helper()
+	id, _ := c.one(t, "to grant "+string(lock))
+	out, err := c.server(id).node.Do(t.Context(), &locktable.Request{Op: locktable.OpAcquire, Client: cluster.ClientID(lock), ID: 1, Lock: lock, TTL: time.Minute})
+	if err != nil || out.Status != cluster.StatusOK {
+		t.Fatalf("acquire %s: %v, %v", lock, out.Status, err)
+	}
+	return cluster.LSN(out.Token)
+}
+
+// shows demands that every server shows the lock held, at an LSN that is not beyond the primary's,
+// and of an epoch that there is.
+func (c *Cluster) shows(t *testing.T, when string, lock cluster.LockName) {
+	t.Helper()
+	id, _ := c.one(t, when)
+	end, newest := c.server(id).node.Status(), cluster.Epoch(c.epoch())
+	for id := cluster.ServerID(1); id <= 3; id++ {
+		x, held := c.server(id).node, false
+		r, err := x.Read(t.Context(), func(v primary.View) {
+			l, known := v.Table.Lock(lock)
+			held = known && l.Holders > 0
+		})
+		if err != nil || r.Status != cluster.StatusOK || !held || r.LSN > end.Servers[id-1].LSN+1000 || r.LSN >= farLSN {
+			t.Errorf("%s: server %d shows %s held: %v, at LSN %d (%v, %v)", when, id, lock, held, r.LSN, r.Status, err)
+		}
+		s := x.Status()
+		if s.Epoch > newest || slices.ContainsFunc(s.Servers[id-1].Warnings, func(w string) bool { return strings.Contains(w, "OLDER") }) {
+			t.Errorf("%s: server %d tells of epoch %d, there are %d; it warns of %q", when, id, s.Epoch, newest, s.Servers[id-1].Warnings)
+		}
+	}
+}
+
+// A push of a reign that the volume does not show changes nothing: the primary's go on to count.
+func TestPushOfNoReignChangesNothing(t *testing.T) {
+	for _, epoch := range []cluster.Epoch{1000, farEpoch} {
+		forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+			for id := cluster.ServerID(1); id <= 3; id++ {
+				for _, err := range []error{f.Snapshot(id, epoch, farLSN), f.Snapshot(id, epoch, 1), f.Frame(id, epoch)} {
+					if !errors.Is(err, node.ErrUnseenReign) {
+						t.Errorf("server %d takes a push of epoch %d: %v", id, epoch, err)
+					}
+				}
+			}
+			c.grant(t, "after")
+			time.Sleep(100 * time.Millisecond) // no longer than any push takes
+			c.shows(t, "at once", "after")
+			c.restartAll(t)
+			c.shows(t, "after a restart", "after")
+		})
+	}
+}
+
+// A push with the reign's own epoch that is not the primary's counts until the primary pushes, and
+// is no reason to refuse anything later.
+func TestPushOfTheReignIsNotBelievedForLong(t *testing.T) {
+	for _, lsn := range []cluster.LSN{1, farLSN} {
+		forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+			for id := cluster.ServerID(1); id <= 3; id++ {
+				e := c.reigning(c.Primaries()[0])
+				_ = f.Frame(id, e)
+				_ = f.Snapshot(id, e, lsn)
+			}
+			time.Sleep(3 * time.Second)
+			c.shows(t, "three seconds later", "before")
+			for id := cluster.ServerID(1); id <= 3; id++ {
+				_ = f.Snapshot(id, c.reigning(c.Primaries()[0]), lsn)
+			}
+			c.restartAll(t)
+			c.shows(t, "after a restart", "before")
+		})
+	}
+}
+
+// Without a word of the primary, the volume tells that a table is not the primary's, by what it
+// says of the same LSN, or of less.
+func TestVolumeContradictsWhatWasPushed(t *testing.T) {
+	for name, forge := range map[string]func(c *Cluster, f *Forger, e cluster.Epoch) error{
+		"beyond": func(_ *Cluster, f *Forger, e cluster.Epoch) error { return f.Snapshot(3, e, farLSN) },
+		"as far": func(c *Cluster, f *Forger, e cluster.Epoch) error {
+			return f.Snapshot(3, e, c.tells(1).LSN)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+				if id := c.Primaries()[0]; id != 1 {
+					t.Fatalf("server %d reigns", id)
+				}
+				c.Net.Late(func(from, to cluster.ServerID) time.Duration {
+					if from == 1 && to == 3 {
+						return time.Hour // its pushes; its answers come
+					}
+					return 0
+				})
+				time.Sleep(3 * time.Second)
+				if err := forge(c, f, c.reigning(1)); err != nil {
+					t.Fatal(err)
+				}
+				if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.Status != cluster.StatusOK {
+					t.Fatalf("nothing was forged: %v", r.Status)
+				}
+				time.Sleep(4 * time.Second)
+				if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.Status != cluster.StatusSecondaryMode {
+					t.Errorf("four seconds later server 3 still shows a table at LSN %d that is not the primary's: %v", r.LSN, r.Status)
+				}
+				c.Net.Late(nil)
+				time.Sleep(3 * time.Second)
+				c.shows(t, "with pushes again", "before")
+			})
+		})
+	}
+}
+
+// A server is handed a reign over only if the volume shows that this one has resigned.
+func TestHandoverIsProvenOnTheVolume(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		first := c.Primaries()[0]
+		e := c.reigning(first)
+		epochs := c.epoch()
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			for _, epoch := range []cluster.Epoch{0, 1, e - 1, e, e + 1, farEpoch} {
+				if err := f.Handover(id, epoch); err == nil {
+					t.Errorf("server %d takes over from epoch %d, which has not resigned", id, epoch)
+				}
+			}
+		}
+		time.Sleep(3 * time.Second)
+		if now, _ := c.one(t, "afterwards"); now != first || c.epoch() != epochs {
+			t.Errorf("server %d reigned, server %d does; %d epochs became %d", first, now, epochs, c.epoch())
+		}
+		if to, err := c.server(first).node.Handover(t.Context(), 0); err != nil {
+			t.Errorf("a handover to server %d: %v", to, err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if ids := c.Primaries(); len(ids) != 1 || ids[0] == first {
+			t.Errorf("200 ms after the handover these reign: %v", ids)
+		}
+	})
+}
+
+// A number that somebody speaks of, and nobody reigns in, is forgotten, and nobody passes it on.
+func TestEpochOfNobodyIsForgotten(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		checks := func() (n int) {
+			x := c.server(c.Primaries()[0])
+			x.host.SetHook(func(k volumetest.Call) volumetest.Action {
+				if k.Op == volumetest.OpReadAt && strings.HasSuffix(k.Name, "/fence") {
+					n++
+				}
+				return volumetest.Proceed()
+			})
+			time.Sleep(10 * time.Second)
+			x.host.SetHook(nil)
+			return n
+		}
+		usual := checks()
+		for to := cluster.ServerID(1); to <= 3; to++ {
+			for from := cluster.ServerID(1); from <= 3; from++ {
+				f.Ask(from, to, farEpoch)
+				f.Ping(from, to, 1<<40, election.Status{Role: election.RolePrimary, Epoch: farEpoch, LSN: farLSN, Beat: 1 << 62})
+			}
+		}
+		time.Sleep(3 * time.Second)
+		c.shows(t, "three seconds later", "before")
+		if n := checks(); n > usual+1 {
+			t.Errorf("the primary looks for epoch %d for ever: %d checks in 10 s, %d before", farEpoch, n, usual)
+		}
+	})
+}
+
+// A ping with a number far ahead hides those of the server in whose name it comes only for a moment.
+func TestPingFarAheadHidesNobody(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		first := c.Primaries()[0]
+		epochs := c.epoch()
+		for from := cluster.ServerID(1); from <= 3; from++ {
+			if from != first {
+				f.Ping(from, first, 1<<64-1, election.Status{Epoch: 1})
+			}
+		}
+		time.Sleep(20 * time.Second)
+		if now, _ := c.one(t, "afterwards"); now != first || c.epoch() != epochs {
+			t.Errorf("server %d reigned, server %d does; %d epochs became %d", first, now, epochs, c.epoch())
+		}
+	})
+}
+
+// On a filesystem whose listings are old, too, a replica follows a new reign at once.
+func TestNewReignIsSeenThroughOldCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOn(t, volumetest.ProfileNetwork(), 1, 0)
+		if first, _ := c.one(t, "start"); first != 1 {
+			t.Fatalf("server %d reigns first", first)
+		}
+		time.Sleep(2 * time.Second)
+		c.browse(3)
+		f := c.NewForger(rand.New(rand.NewPCG(1, 17)))
+		if err := f.Snapshot(3, c.reigning(1)+1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
+			t.Errorf("a push of the next reign, before there is one: %v", err)
+		}
+		c.Kill(1)
+		c.one(t, "the next reign")
+		lsn := c.grant(t, "a")
+		time.Sleep(100 * time.Millisecond)
+		if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.LSN < lsn {
+			t.Errorf("server 3 stands at LSN %d (%v) 100 ms after LSN %d", r.LSN, r.Status, lsn)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// A replica that no answer tells of the reign finds it in the listing, when its cache shows that.
+func TestNewReignIsSeenInTheListing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClusterOn(t, volumetest.ProfileNetwork(), 1, 0)
+		c.one(t, "start")
+		time.Sleep(2 * time.Second)
+		c.browse(3)
+		c.Net.Late(func(from, to cluster.ServerID) time.Duration {
+			if from == 3 && to == 2 {
+				return time.Hour // server 3 asks server 2 in vain, and hears it
+			}
+			return 0
+		})
+		if to, err := c.server(1).node.Handover(t.Context(), 2); err != nil || to != 2 {
+			t.Fatal(to, err)
+		}
+		lsn := c.grant(t, "a")
+		time.Sleep(volumetest.ProfileNetwork().Stale + 2*time.Second)
+		if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.LSN < lsn {
+			t.Errorf("server 3 stands at LSN %d (%v) when its caches show the reign", r.LSN, r.Status)
+		}
+		c.End()
+		c.Shutdown()
+	})
+}
+
+// Messages of all kinds by somebody who is no server, at random moments, beside kills, handovers and
+// partitions, lose nothing, and there is one primary soon; so also after a restart of all.
+func TestForgedMessagesCostNothing(t *testing.T) {
+	for seed := *first; seed < *first+6; seed++ {
+		dir := t.TempDir()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const rounds = 30
+				c := newCluster(t, seed, rounds)
+				c.DataDir, c.Outages = dir, true
+				c.restartAll(t)
+				f := c.NewForger(rand.New(rand.NewPCG(seed, 17)))
+				over, done := make(chan struct{}), make(chan struct{})
+				go func() {
+					defer close(done)
+					for !closed(over) {
+						f.Message()
+						time.Sleep(time.Duration(f.rng.IntN(100)) * time.Millisecond)
+					}
+				}()
+				for range 6 {
+					time.Sleep(time.Duration(c.Rand.IntN(3000)) * time.Millisecond)
+					name, heal := c.draw(t)
+					time.Sleep(time.Duration(c.Rand.IntN(5000)) * time.Millisecond)
+					heal()
+					c.one(t, fmt.Sprintf("seed %d after %s", seed, name))
+				}
+				close(over)
+				<-done
+				c.restartAll(t)
+				c.finish(t, rounds)
+			})
+		})
+	}
+}
