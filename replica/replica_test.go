@@ -398,6 +398,18 @@ func TestNoOlderReignIsHeardBesideTheOwn(t *testing.T) {
 	}
 }
 
+// Nobody pushes the epoch that this server has claimed.
+func TestNobodyPushesTheOwnReign(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	r := fed(t, s)
+	r.HandOver(8)
+	ack, err := r.Push(push.Push{Epoch: 8, Chunk: &push.Chunk{At: s.at, Bytes: s.snapshot(), Last: true}})
+	if err != nil || ack.Epoch != 8 || r.At() != (wal.Position{}) {
+		t.Errorf("a push of the epoch that this server claimed is taken: it stands at %v: %+v, %v", r.At(), ack, err)
+	}
+}
+
 // An old table is as old as it is while a new one comes, and frames void what comes.
 func TestPiecesMakeNothingNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

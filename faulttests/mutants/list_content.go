@@ -55,9 +55,9 @@ var contentMutants = []Mutant{
 		Name: "index-before-check",
 		Rule: "the index tells of what was committed and checked (package volume)",
 		Edits: []Edit{
-			{"primary/commit.go", `	p.end.Store(uint64(b.End().LSN))
+			{"primary/commit.go", `	p.setEnd(b.End())
 	p.index.add(b.appends)
-`, `	p.end.Store(uint64(b.End().LSN))
+`, `	p.setEnd(b.End())
 `},
 			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
 `, `	p.index.add(b.appends)

@@ -376,11 +376,11 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "older-snapshot-unsaid", Also: "",
-		Rule: "a replica that knows more than the primary pushes says so (package replica, SetBack)",
+		Rule: "a replica that knows more than the primary's canary tells says so (package node, compare)",
 		Edits: []Edit{
-			{"replica/replica.go", `	return at, told, at > 0 && at < told`, `	return at, told, at > told`},
+			{"cmd/holdfast/node/canary.go", `known := n.mu.known; c.At.LSN > 0 && c.At.LSN < known.LSN`, `known := n.mu.known; c.At.LSN > known.LSN`},
 		},
-		By: unit("replica", "TestOlderSnapshotIsSaid"), Dies: `without a word`,
+		By: unit(simulation, "TestReplicaNoticesABackup"), Dies: `stands at \d+ and warns of \[\]`,
 	},
 	{
 		Name: "held-too-long-untold", Also: "",

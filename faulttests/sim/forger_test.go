@@ -98,6 +98,22 @@ func TestPushOfNoReignChangesNothing(t *testing.T) {
 	}
 }
 
+// A number that was claimed and never began is no reign either.
+func TestPushOfABurnedNumberChangesNothing(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		first := c.Primaries()[0]
+		e := c.reigning(first)
+		other := first%3 + 1
+		c.yieldBeside(t, other)
+		if err := f.Snapshot(6-first-other, e+1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
+			t.Errorf("a push of epoch %d, which was claimed and never began: %v", e+1, err)
+		}
+		c.grant(t, "after")
+		time.Sleep(time.Second)
+		c.shows(t, "a second later", "after")
+	})
+}
+
 // A push with the reign's own epoch that is not the primary's counts until the primary pushes, and
 // is no reason to refuse anything later.
 func TestPushOfTheReignIsNotBelievedForLong(t *testing.T) {
@@ -179,8 +195,16 @@ func TestHandoverIsProvenOnTheVolume(t *testing.T) {
 			t.Errorf("a handover to server %d: %v", to, err)
 		}
 		time.Sleep(200 * time.Millisecond)
-		if ids := c.Primaries(); len(ids) != 1 || ids[0] == first {
-			t.Errorf("200 ms after the handover these reign: %v", ids)
+		ids := c.Primaries()
+		if len(ids) != 1 || ids[0] == first {
+			t.Fatalf("200 ms after the handover these reign: %v", ids)
+		}
+		third := 6 - first - ids[0]
+		c.Net.Cut(ids[0], third) // it does not hear who reigns, and server first has resigned
+		c.Net.Cut(third, ids[0])
+		time.Sleep(500 * time.Millisecond)
+		if err := f.Handover(third, e); !errors.Is(err, node.ErrLateHandover) {
+			t.Errorf("server %d, which does not hear the next reign, is told of the last one's end: %v", third, err)
 		}
 	})
 }
