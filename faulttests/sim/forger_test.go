@@ -131,6 +131,14 @@ func TestPushOfTheReignIsNotBelievedForLong(t *testing.T) {
 			}
 			c.restartAll(t)
 			c.shows(t, "after a restart", "before")
+			to, err := c.server(c.Primaries()[0]).node.Handover(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if id, _ := c.one(t, "behind a handover"); id != to {
+				t.Errorf("server %d reigns: server %d, to which somebody pushed LSN %d once, does not", id, to, lsn)
+			}
 		})
 	}
 }
