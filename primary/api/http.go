@@ -75,13 +75,35 @@ func (h *HTTP) Server() *http.Server {
 	}
 }
 
+// clusterHeader says of an answer which cluster gives it, and of a request for which it is meant.
+const clusterHeader = "Holdfast-Cluster"
+
+// meantForAnother refuses a request that is meant for another cluster: names, tokens and LSNs mean
+// something else here. Only what tells who is here answers everybody.
+func (h *HTTP) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
+	meant := r.Header.Get(clusterHeader)
+	if meant == "" || meant == h.s.cluster {
+		return false
+	}
+	switch r.URL.Path {
+	case "/v1/status", "/healthz", "/readyz":
+		return false
+	}
+	h.refuse(w, http.StatusPreconditionFailed, wire.Invalid(fmt.Sprintf(
+		"this server belongs to cluster %s, and the request is meant for cluster %s: look at the address; nothing was done", h.s.cluster, meant)))
+	return true
+}
+
 // ServeHTTP answers one request.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(clusterHeader, h.s.cluster)
 	if err := h.guard.Check(r); err != nil {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
 		return
 	}
-	h.mux.ServeHTTP(w, r)
+	if !h.meantForAnother(w, r) {
+		h.mux.ServeHTTP(w, r)
+	}
 }
 
 // routes are the methods and paths that are served.

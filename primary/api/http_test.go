@@ -496,3 +496,46 @@ func TestAcquireSaysModeAndHowLong(t *testing.T) {
 		h.ok("/v1/release", fmt.Sprintf(`{"lock":"x","token":%d}`, got.Token))
 	}
 }
+
+// TestHTTPForAnotherClusterIsRefused: every answer says of which cluster it is, and a request that is
+// meant for another one does nothing and reads nothing.
+func TestHTTPForAnotherClusterIsRefused(t *testing.T) {
+	b := serving(t)
+	s, mine := serveHTTP(t, b), b.Status().ClusterID
+	ask := func(method, path, meant string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(`{"lock":"l","ttl":"30s","client_id":"c","request_id":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meant != "" {
+			r.Header.Set("Holdfast-Cluster", meant)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // only read
+		body, err := io.ReadAll(resp.Body)
+		if got := resp.Header.Values("Holdfast-Cluster"); err != nil || len(got) != 1 || got[0] != mine {
+			t.Errorf("%s %s is answered by cluster %q, want %s: %v", method, path, got, mine, err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	for _, path := range []string{"POST /v1/acquire", "GET /v1/locks/l", "GET /nowhere"} {
+		method, path, _ := strings.Cut(path, " ")
+		if code, body := ask(method, path, "ffff"); code != 412 || !strings.Contains(body, `"status":"INVALID_ARGUMENT"`) || !strings.Contains(body, "belongs to cluster "+mine) {
+			t.Errorf("%s %s for another cluster: %d %s", method, path, code, body)
+		}
+	}
+	for _, path := range []string{"/v1/status", "/healthz", "/readyz"} {
+		if code, body := ask("GET", path, "ffff"); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	for i, meant := range []string{mine, ""} {
+		if code, body := ask("POST", "/v1/acquire", meant); code != 200 || strings.Contains(body, `"repeat":true`) != (i > 0) {
+			t.Errorf("meant for %q: %d %s", meant, code, body)
+		}
+	}
+}

@@ -68,7 +68,7 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 			continue
 		}
 		asked++
-		go func() { answers <- told{i, askOne(ctx, s.GetGrpc(), s.GetId())} }()
+		go func() { answers <- told{i, askOne(ctx, s.GetGrpc(), s.GetId(), r.GetClusterId())} }()
 	}
 	for range asked {
 		if a := <-answers; a.s != nil {
@@ -81,7 +81,8 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 	}
 }
 
-func askOne(ctx context.Context, addr string, id uint32) *pb.Server {
+// askOne is what a server of this cluster says of itself, nil if none answers there.
+func askOne(ctx context.Context, addr string, id uint32, cluster string) *pb.Server {
 	c, err := remote.New(remote.Options{Endpoints: []string{addr}, Budget: time.Millisecond})
 	if err != nil {
 		return nil
@@ -92,7 +93,7 @@ func askOne(ctx context.Context, addr string, id uint32) *pb.Server {
 	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
 		return s.Status(ctx, &pb.StatusRequest{Local: true})
 	})
-	if err != nil {
+	if err != nil || r.GetClusterId() != cluster {
 		return nil
 	}
 	for _, s := range r.GetServers() {

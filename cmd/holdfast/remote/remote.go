@@ -62,6 +62,7 @@ type Caller struct {
 	// doubted says that something which was asked may be executed yet.
 	doubted bool
 	located bool // it was asked who reigns
+	meant   meant
 }
 
 // New makes a Caller. It connects to nobody yet.
@@ -72,7 +73,7 @@ func New(opt Options) (*Caller, error) {
 	if opt.Budget == 0 {
 		opt.Budget = DefaultBudget
 	}
-	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0]}, nil
+	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], meant: meant{met: map[string]bool{}}}, nil
 }
 
 // Close ends the connections.
@@ -92,7 +93,7 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 		var err error
 		conn, err = grpc.NewClient(addr,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-			grpc.WithUnaryInterceptor(tellUnsent),
+			grpc.WithChainUnaryInterceptor(c.meant.call, tellUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
@@ -190,7 +191,13 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		}
 		// Who gives a token on the command line means it.
 		attempt, cancel := context.WithTimeout(wire.PassedOn(ctx), attemptTime)
-		r, err := send(attempt, stub)
+		var r R
+		if n > 1 { // it may be another server now
+			err = c.acquaint(ctx)
+		}
+		if err == nil {
+			r, err = send(attempt, stub)
+		}
 		late := attempt.Err() != nil
 		cancel()
 		retry, v := judge(c.target, r, err)
@@ -219,6 +226,9 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 				}
 				return none, v.err
 			}
+		}
+		if v.primary != "" {
+			_ = c.acquaint(ctx) // whom it names has to be of the same cluster
 		}
 		c.next(v.primary)
 		pause := v.pause
@@ -262,6 +272,9 @@ func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 		err = FailureOf(r)
 	}
 	v.err = err
+	if other(err) {
+		return true, v
+	}
 	e, ok := errors.AsType[*wire.Error](err)
 	if ok && e.Committed {
 		return false, v // it is executed, and asking again brings no more

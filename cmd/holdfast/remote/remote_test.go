@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
@@ -35,13 +36,15 @@ type server struct {
 	names     string // the address of whom it takes for the primary
 	forgotten []string
 	looked    func() pb.Role // instead of role
+	cluster   string
+	older     bool // it does not look for which cluster a call is meant
 }
 
 func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	if s.looked != nil {
-		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.looked()}, nil
+		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.looked()}, nil
 	}
-	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.role, Primary: &pb.Primary{Grpc: s.names}}, nil
+	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Grpc: s.names}}, nil
 }
 
 func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
@@ -49,7 +52,10 @@ func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb
 	return &pb.Answer{Status: pb.Status_STATUS_OK}, nil
 }
 
-func (s *server) Release(_ context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
+func (s *server) Release(ctx context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
+	if meant := metadata.ValueFromIncomingContext(ctx, wire.ClusterKey); len(meant) > 0 && meant[0] != s.cluster && !s.older {
+		return nil, status.Error(codes.FailedPrecondition, "this server belongs to another cluster")
+	}
 	s.mu.Lock()
 	s.seen = append(s.seen, q.GetRequestId())
 	n := len(s.seen)
@@ -103,6 +109,40 @@ func TestFollowsTheWordOfAReplica(t *testing.T) {
 	r, err := remote.Write(t.Context(), caller(t, "127.0.0.1:1", replica.addr), release)
 	if err != nil || r.GetToken() != 9 {
 		t.Fatalf("got %v, %v", r, err)
+	}
+}
+
+// TestStaysWithItsCluster: a request that one cluster may have executed goes to no other, whose
+// servers have its addresses by now, or are named by mistake.
+func TestStaysWithItsCluster(t *testing.T) {
+	for _, older := range []bool{false, true} {
+		stranger := start(t, func(int) (*pb.Answer, error) { return done(), nil })
+		stranger.cluster, stranger.older, stranger.role = "bb", older, pb.Role_ROLE_PRIMARY
+		failing := func(names string) *server {
+			s := start(t, func(n int) (*pb.Answer, error) {
+				switch {
+				case n == 1 && names == "":
+					return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+				case n == 1:
+					return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 2, GRPC: names}}
+				}
+				return done(), nil
+			})
+			s.cluster, s.role = "aa", pb.Role_ROLE_PRIMARY
+			return s
+		}
+		lost, mistaken := failing(""), failing(stranger.addr)
+		for what, endpoints := range map[string][]string{"in doubt": {lost.addr, stranger.addr}, "sent on": {mistaken.addr}} {
+			if _, err := remote.Write(t.Context(), caller(t, endpoints...), release); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if n := stranger.asked(); n > 0 {
+				t.Errorf("%s: another cluster executed it %d times (older: %v)", what, n, older)
+			}
+		}
+		if lost.asked() != 2 || mistaken.asked() != 2 {
+			t.Errorf("its own was asked %d and %d times, want twice", lost.asked(), mistaken.asked())
+		}
 	}
 }
 
