@@ -124,4 +124,20 @@ var leftoverMutants = []Mutant{
 		By:   unit("primary/api", "TestHTTPForAnotherClusterIsRefused"),
 		Dies: "acquire for another cluster: 200",
 	},
+	{
+		Name: "blame-stops-too-early", Also: "",
+		Rule: "blame reads older files of the index until the entries lie side by side over all that was asked for (package volume, ReadBlame)",
+		Edits: []Edit{{"shared/volume/blame.go",
+			"		if e.Offset > at {\n			return false\n		}\n", ""}},
+		By:   unit("shared/volume", "TestBlameReadsNoMoreThanItNeeds"),
+		Dies: "its middle: opened|all: opened",
+	},
+	{
+		Name: "blame-hides-what-it-did-not-read", Also: "",
+		Rule: "blame says how many files of the index it did not read (package volume, ReadBlame)",
+		Edits: []Edit{{"shared/volume/blame.go",
+			"			b.Unread = i + 1\n", ""}},
+		By:   unit("shared/volume", "TestBlameReadsNoMoreThanItNeeds"),
+		Dies: "in no time: opened",
+	},
 }

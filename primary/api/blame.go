@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -43,7 +44,10 @@ func (s *service) blameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, refusal
 		return r, nil
 	}
-	b, err := onVolume(ctx, s, func() (volume.Blame, error) { return s.b.Blame(ctx, ask) }, nil)
+	began := time.Now()
+	reads, stop := context.WithTimeout(ctx, blameTime(ctx, began))
+	defer stop()
+	b, err := onVolume(ctx, s, func() (volume.Blame, error) { return s.b.Blame(reads, ask) }, nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -56,6 +60,10 @@ func (s *service) blameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 			ask.To = b.Entries[len(b.Entries)-1].End()
 		}
 	}
+	if b.Unread > 0 {
+		r.Message = fmt.Sprintf("the newest %d of %d files of the index were read in %v: what is not indexed here may be in the older ones, which holdfast blame --volume reads",
+			b.Files-b.Unread, b.Files, time.Since(began).Round(time.Millisecond))
+	}
 	r.Generation = uint64(b.Generation)
 	for _, e := range b.Pieces(name, ask.From, ask.To) {
 		r.Pieces = append(r.Pieces, &pb.BlamedPiece{
@@ -67,6 +75,16 @@ func (s *service) blameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 		}
 	}
 	return r, nil
+}
+
+// blameTime is how long the index may be read: long enough before the caller gives up.
+func blameTime(ctx context.Context, now time.Time) time.Duration {
+	limit := fileWait - fileWait/8
+	if over, ok := ctx.Deadline(); ok {
+		left := over.Sub(now)
+		limit = min(limit, left-left/8)
+	}
+	return limit
 }
 
 // blameQuery is the question to the index, or why there is none.

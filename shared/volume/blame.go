@@ -17,6 +17,9 @@ type Blame struct {
 	Entries []IndexEntry
 	// More says that there are further ones behind.
 	More bool
+	// Files is how many the index has, and Unread how many of them, the oldest ones, were
+	// not read in time.
+	Files, Unread int
 }
 
 // BlameQuery asks for the appends that wrote the bytes from From on, before To.
@@ -31,30 +34,59 @@ type BlameQuery struct {
 	Limit int
 }
 
-// ReadBlame reads the index. Bytes that no entry covers are not indexed.
+// ReadBlame reads the index, the newest file first, until its entries cover what is asked for:
+// older ones lie below them. Where ctx ends before, it returns what it found and says how many
+// files it did not read; it fails where it read none. Bytes that no entry covers are not indexed.
 func ReadBlame(ctx context.Context, fsys FS, q BlameQuery) (Blame, error) {
 	b := Blame{Generation: q.Generation}
-	err := ReadIndex(ctx, fsys, func(e *IndexEntry) error {
-		if e.File != q.File || e.LSN <= q.After || q.Through != 0 && e.LSN > q.Through {
-			return nil
-		}
-		if q.Generation == 0 && e.Generation > b.Generation {
-			b.Generation, b.Entries = e.Generation, nil
-		}
-		if e.Generation != b.Generation || e.End() <= q.From || e.Offset >= q.To {
-			return nil
-		}
-		b.Entries = append(b.Entries, *e)
-		if len(b.Entries) > 4*q.Limit+1024 { // many: keep the first ones
-			b.trim(q.Limit)
-		}
-		return nil
-	})
+	names, err := listIndex(fsys)
 	if err != nil {
 		return Blame{}, err
 	}
-	b.trim(q.Limit)
+	b.Files = len(names)
+	for i := len(names) - 1; i >= 0 && !b.covers(&q); i-- {
+		if err := context.Cause(ctx); err != nil && i == len(names)-1 {
+			return Blame{}, err
+		} else if err != nil {
+			b.Unread = i + 1
+			break
+		}
+		if err := names[i].read(fsys, func(e *IndexEntry) error { b.take(&q, e); return nil }); err != nil {
+			return Blame{}, err
+		}
+		b.trim(q.Limit)
+	}
 	return b, nil
+}
+
+// take keeps an entry that was asked for.
+func (b *Blame) take(q *BlameQuery, e *IndexEntry) {
+	if e.File != q.File || e.LSN <= q.After || q.Through != 0 && e.LSN > q.Through {
+		return
+	}
+	if q.Generation == 0 && e.Generation > b.Generation {
+		b.Generation, b.Entries, b.More = e.Generation, nil, false
+	}
+	if e.Generation != b.Generation || e.End() <= q.From || e.Offset >= q.To {
+		return
+	}
+	b.Entries = append(b.Entries, *e)
+	if len(b.Entries) > 4*q.Limit+1024 { // many: keep the first ones
+		b.trim(q.Limit)
+	}
+}
+
+// covers reports whether no older entry can add anything: of a generation that is known, the
+// entries lie side by side over all that was asked for, or over as much of it as is told.
+func (b *Blame) covers(q *BlameQuery) bool {
+	at := q.From
+	for _, e := range b.Entries {
+		if e.Offset > at {
+			return false
+		}
+		at = max(at, e.End())
+	}
+	return q.Generation != 0 && (at >= q.To || b.More)
 }
 
 // Pieces are the entries and, between them, what the index does not tell: entries without

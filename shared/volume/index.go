@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,55 +119,68 @@ func (w *IndexWriter) Close() error {
 	return f.Close()
 }
 
+// indexed names one file of the index.
+type indexed struct {
+	epoch cluster.Epoch
+	n     int
+}
+
+// listIndex lists the files of the index, in the order in which they were written.
+func listIndex(fsys FS) ([]indexed, error) {
+	entries, err := fsys.ReadDir(indexDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // nothing was appended since there are indexes
+	}
+	var names []indexed
+	for _, x := range entries {
+		if e, n, ok := parseIndexName(x.Name); ok {
+			names = append(names, indexed{e, n})
+		}
+	}
+	slices.SortFunc(names, func(a, b indexed) int {
+		return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.n, b.n))
+	})
+	return names, err
+}
+
 // ReadIndex visits all entries that can be read, epoch by epoch, and in each in the order
 // in which they were written. An append may come more than once.
 func ReadIndex(ctx context.Context, fsys FS, visit func(*IndexEntry) error) error {
-	entries, err := fsys.ReadDir(indexDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was appended since there are indexes
-	}
+	names, err := listIndex(fsys)
 	if err != nil {
 		return err
 	}
-	type name struct {
-		epoch cluster.Epoch
-		n     int
-	}
-	var names []name
-	for _, x := range entries {
-		if e, n, ok := parseIndexName(x.Name); ok {
-			names = append(names, name{e, n})
-		}
-	}
-	slices.SortFunc(names, func(a, b name) int {
-		if a.epoch != b.epoch {
-			return int(min(max(int64(a.epoch)-int64(b.epoch), -1), 1))
-		}
-		return a.n - b.n
-	})
 	for _, x := range names {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		b, err := readFile(fsys, indexName(x.epoch, x.n), FlagRead)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		if err := x.read(fsys, visit); err != nil {
 			return err
 		}
-		for len(b) > 0 {
-			block, rest, err := DecodeIndex(b)
-			if err != nil {
-				break // a tail that was not written to its end, or not yet
-			}
-			for i := range block {
-				if err := visit(&block[i]); err != nil {
-					return err
-				}
-			}
-			b = rest
+	}
+	return nil
+}
+
+// read visits the entries of one file; none of one that was removed meanwhile.
+func (x indexed) read(fsys FS, visit func(*IndexEntry) error) error {
+	b, err := readFile(fsys, indexName(x.epoch, x.n), FlagRead)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for len(b) > 0 {
+		block, rest, err := DecodeIndex(b)
+		if err != nil {
+			break // a tail that was not written to its end, or not yet
 		}
+		for i := range block {
+			if err := visit(&block[i]); err != nil {
+				return err
+			}
+		}
+		b = rest
 	}
 	return nil
 }

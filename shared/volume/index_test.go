@@ -4,6 +4,7 @@ package volume_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -86,6 +87,67 @@ func TestBlameKeepsWhatCounts(t *testing.T) {
 		if got := volume.InOrder(test.in); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("got %v, want %v", got, test.want)
 		}
+	}
+}
+
+// TestBlameReadsNoMoreThanItNeeds: from the newest file on, until what was asked for is covered, or
+// until its time is over; then it says how much it did not read.
+func TestBlameReadsNoMoreThanItNeeds(t *testing.T) {
+	h := newDisk(t).Host(1, volumetest.ProfileLocal())
+	if err := h.Mkdir("index"); err != nil {
+		t.Fatal(err)
+	}
+	for epoch := range int64(4) { // each reign appends ten bytes, and indexes the last append of before once more
+		var all []volume.IndexEntry
+		for at := max(0, 10*epoch-5); at < 10*epoch+10; at += 5 {
+			all = append(all, volume.IndexEntry{File: "f", Generation: 1, Offset: at, Length: 5, LSN: cluster.LSN(100 + at)})
+		}
+		f, err := h.Open(fmt.Sprintf("index/%010d-000001.idx", epoch+1), volume.FlagCreate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(volume.AppendIndexBlock(nil, all), 0); err != nil {
+			t.Fatal(err)
+		}
+		f.Close() //nolint:errcheck // it was written
+	}
+	for _, test := range []struct {
+		what             string
+		from, to         int64
+		limit, stopAfter int // files
+		opened, unread   int
+		first, last      int64
+	}{
+		{"its end", 35, 40, 100, 9, 1, 0, 35, 40},
+		{"an append that is indexed twice", 25, 40, 100, 9, 1, 0, 25, 40},
+		{"its middle", 10, 20, 100, 9, 3, 0, 10, 20},
+		{"all", 0, 40, 100, 9, 4, 0, 0, 40},
+		{"more than there is", 30, 99, 100, 9, 4, 0, 30, 40},
+		{"a page of it", 30, 40, 1, 9, 1, 0, 30, 35},
+		{"all, in no time", 0, 40, 100, 2, 2, 2, 15, 40},
+		{"its end, in no time", 35, 40, 100, 1, 1, 0, 35, 40},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		opened := 0
+		h.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpOpen && strings.HasPrefix(c.Name, "index/") {
+				if opened++; opened == test.stopAfter {
+					cancel()
+				}
+			}
+			return volumetest.Proceed()
+		})
+		b, err := volume.ReadBlame(ctx, h, volume.BlameQuery{File: "f", Generation: 1, From: test.from, To: test.to, Limit: test.limit})
+		cancel()
+		if n := len(b.Entries); err != nil || n == 0 || opened != test.opened || b.Unread != test.unread || b.Files != 4 ||
+			b.Entries[0].Offset != test.first || b.Entries[n-1].End() != test.last {
+			t.Errorf("%s: opened %d files, want %d: %+v, %v", test.what, opened, test.opened, b, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if b, err := volume.ReadBlame(ctx, h, volume.BlameQuery{File: "f", Generation: 1, To: 40, Limit: 9}); err == nil {
+		t.Errorf("without any time: %+v", b)
 	}
 }
 

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,7 @@ func (x *blaming) run(ctx context.Context) error {
 			}
 			page := wire.BlameBodyOf(r)
 			page.Pieces = append(all.Pieces, page.Pieces...)
+			page.Message = cmp.Or(page.Message, all.Message)
 			all = page
 			q.Generation = all.Generation // it may be rotated meanwhile
 		}
@@ -142,6 +144,9 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 		q.From, q.To = from, from+length
 	}
 	b, err := volume.ReadBlame(ctx, fsys, q)
+	if err == nil && b.Unread > 0 {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -210,6 +215,9 @@ func (x *blaming) print(b *wire.BlameBody) error {
 				row(p.Offset, p.Length, p.Time, p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
 			}
 		})
+		if b.Message != "" {
+			fmt.Fprintln(w, b.Message)
+		}
 	})
 }
 
