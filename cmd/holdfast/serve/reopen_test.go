@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -92,6 +94,24 @@ func await(t *testing.T, m cluster.Member, after uint64, ended <-chan error) uin
 	}
 }
 
+// copyServed copies a volume that is served: temporary files go while they are copied.
+func copyServed(t *testing.T, to, from string) {
+	t.Helper()
+	for range 20 {
+		err := os.CopyFS(to, os.DirFS(from))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("a file has gone each time")
+}
+
 // TestServerFindsItsVolumeMountedAnew: what the server has open leads to a directory that is
 // empty by now, the path to a copy of it. The server serves again by itself.
 func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
@@ -117,9 +137,7 @@ func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
 	if err := os.Rename(dir, away); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.CopyFS(dir, os.DirFS(away)); err != nil {
-		t.Fatal(err)
-	}
+	copyServed(t, dir, away)
 	entries, err := os.ReadDir(away)
 	if err != nil {
 		t.Fatal(err)
