@@ -24,12 +24,14 @@ func (w *world) cutOff(t *testing.T, l *Lock) {
 	w.servers[0].dropOnce("append")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	var resumes []func()
+	paused := make(chan []func(), 1)
 	go func() { // before the repeat
 		synctest.Wait()
+		var resumes []func()
 		for _, s := range w.servers {
 			resumes = append(resumes, s.pause())
 		}
+		paused <- resumes
 	}()
 	if _, err := l.Append(ctx, "f", []byte("second")); !errors.Is(err, wire.ErrUnknown) {
 		t.Fatalf("append: %v", err)
@@ -47,7 +49,7 @@ func (w *world) cutOff(t *testing.T, l *Lock) {
 			return (&wire.Error{Status: cluster.StatusStorageUnavailable}).GRPCStatus().Err()
 		}
 	})
-	for _, resume := range resumes {
+	for _, resume := range <-paused {
 		resume()
 	}
 }
