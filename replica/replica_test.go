@@ -107,12 +107,12 @@ func TestReplicaFollowsFrames(t *testing.T) {
 func TestReplicaAsksForWhatItMisses(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
-	r := fed(t, s)
+	r, stands := fed(t, s), s.at
 	s.frame("lost")
 	before, b := s.frame("b")
 	ack, err := r.Push(push.Push{Epoch: 7, Before: before, Frames: b})
-	if !errors.Is(err, push.ErrMismatch) || ack.At == s.at {
-		t.Errorf("a gap was taken: %+v %v", ack, err)
+	if !errors.Is(err, push.ErrMismatch) || ack.At != stands {
+		t.Errorf("a gap was taken, or the table dropped for it: %+v %v", ack, err)
 	}
 }
 
@@ -360,6 +360,27 @@ func TestTableThatCameBackIsDoubted(t *testing.T) {
 				t.Errorf("another table took its place: %+v", again)
 			}
 		})
+	}
+}
+
+// A takeover may have moved a table on and not said how far: it stands nowhere, and is dropped.
+func TestTableThatStandsNowhereIsDropped(t *testing.T) {
+	s := newSource(t)
+	s.frame("a")
+	r := fed(t, s)
+	w := r.HandOver(8)
+	recs, _ := w.Table.Decide(&locktable.Request{Op: locktable.OpAcquire, Client: "moved-on", ID: 1, Lock: "l", TTL: time.Minute}, 8, locktable.FileFacts{}, nil)
+	for i := range recs {
+		if err := w.Table.Apply(&recs[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.TakeBack(w, false)
+	if ack, err := r.Push(push.Push{Epoch: 9, Before: s.at}); err != nil || ack.At != (wal.Position{}) {
+		t.Errorf("it stands at %+v: %v", ack.At, err)
+	}
+	if r.Read(func(cluster.LSN, cluster.Epoch, time.Duration, *locktable.Table) {}) {
+		t.Error("what nobody committed is read")
 	}
 }
 

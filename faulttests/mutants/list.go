@@ -11,6 +11,6 @@ func List() []Mutant {
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
 		watchMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
-		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, sweepFrontMutants, toldMutants,
+		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, sweepFrontMutants, toldMutants, sweepRestMutants,
 	)
 }

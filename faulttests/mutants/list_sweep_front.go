@@ -89,7 +89,7 @@ var sweepFrontMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	if q.GetMode() < 0 || q.GetMode() > math.MaxUint8 {`, `	if q.GetMode() < math.MinInt32 {`},
 		},
-		By: unit("shared/wire/convert", "^TestToAcquireRefuses$"), Dies: `Mode`,
+		By: unit("shared/wire/convert", "^TestToAcquireRefuses$"), Dies: `mode:256: got <nil>`,
 	},
 	{
 		Name: "low-water-of-nobody",
@@ -239,7 +239,7 @@ var sweepFrontMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/text/line.go", ` || strings.ContainsFunc(s, unicode.IsControl) {`, ` || strings.ContainsFunc("", unicode.IsControl) {`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a`,
+		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `HO.*LD,a,me`,
 	},
 	{
 		Name: "text-line-unbounded",
@@ -247,7 +247,7 @@ var sweepFrontMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/text/line.go", `len(s) > maxLine || `, `len(s) > 1<<20 || `},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `OWN,a `,
+		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,me,000`,
 	},
 	{
 		Name: "text-white-space-is-part",
@@ -255,7 +255,7 @@ var sweepFrontMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/text/line.go", `f == "" || f != strings.TrimSpace(f) || `, `f == "" || `},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,me `,
+		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK, a,me`,
 	},
 	{
 		Name: "text-fields-unbounded",

@@ -113,7 +113,7 @@ var sweepPrimaryMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/push.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
 		},
-		By: unit("primary", "^TestANewReplicaIsToldItsStampAtOnce$"), Dies: `it came after`,
+		By: unit("primary", "^TestARestartedReplicaIsToldItsStampAtOnce$"), Dies: `told no stamp`,
 	},
 	{
 		Name: "export-given-up-and-kept",
@@ -166,14 +166,6 @@ var sweepPrimaryMutants = []Mutant{
 			{"primary/export.go", `time.Since(x.since) - x.idle`, `time.Since(x.since)`},
 		},
 		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
-	},
-	{
-		Name: "export-before-its-basis",
-		Rule: "an export leaves when the log is durable to its basis (DESIGN 4)",
-		Edits: []Edit{
-			{"primary/export.go", `e.ask(ctx, callInternal, func`, `e.ask(ctx, callExport, func`},
-		},
-		By: unit("primary", "^TestNothingIsToldBeforeItsBasisIsDurable$"), Dies: `before what it rests on was durable`,
 	},
 	{
 		Name: "acks-majority-is-all",

@@ -246,12 +246,14 @@ func TestSelect(t *testing.T) {
 		"nothing behind upTo":       {history.Query{Lock: "a"}, recent, 75, "a@70 a@40 a@10 from 0 skipped 5 in 42-48", 3},
 		"more than limit behind it": {history.Query{Prefix: "", Limit: 1}, recent, 75, "a@70 from 69 more", 2},
 		"before":                    {history.Query{Lock: "a", Before: 70, Limit: 1}, recent, 100, "a@40 from 39 more skipped 5 in 42-48", 3},
+		"before, within a record":   {history.Query{Lock: "a", Before: 70, BeforeToken: 70, Limit: 1}, recent, 100, "a@70 from 69 more", 2},
 		"after":                     {history.Query{Lock: "a", After: 40}, recent, 100, "a@90 a@70 from 40 skipped 5 in 42-48", 2},
 		"after, no older file":      {history.Query{Lock: "a", After: 60}, recent, 100, "a@90 a@70 from 60", 1},
 		"a token":                   {history.Query{Token: 39}, recent, 100, "a@40 from 39", 2},
 		"a token that never was":    {history.Query{Token: 65}, recent, 100, "from 60", 1},
 		"a time":                    {history.Query{Lock: "a", At: 20*minute + 1}, recent, 100, "a@70 from 60", 1},
 		"a time when nobody had it": {history.Query{Lock: "a", At: 25 * minute}, recent, 100, "from 60", 1},
+		"when it ended":             {history.Query{Lock: "a", At: 21 * minute}, recent, 100, "from 60", 1},
 		"since a time":              {history.Query{Lock: "a", Since: 21 * minute}, recent, 100, "a@90 a@70 from 60", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -289,6 +291,17 @@ func TestSelectTellsWhatIsMissing(t *testing.T) {
 				t.Errorf("got %q, want %q", got, x.want)
 			}
 		})
+	}
+}
+
+// Gaps behind the page that is asked for are not told with it.
+func TestSelectTellsGapsOfItsPage(t *testing.T) {
+	lines := file(2, 30, history.Range{From: 31, To: 35}, end(40, "a", 1, 2), history.Range{From: 50, To: 60}, 100)
+	for before, want := range map[cluster.LSN]string{0: "a@40 from 30 gap 31-35 gap 50-60", 40: "from 30 gap 31-35", 31: "from 30 gap 31-31"} {
+		p, _ := selects(t, history.Query{Lock: "a", Before: before}, history.Recent{From: 100}, 100, lines)
+		if got := text(p); got != want {
+			t.Errorf("before %d: got %q, want %q", before, got, want)
+		}
 	}
 }
 

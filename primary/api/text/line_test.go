@@ -82,6 +82,8 @@ func TestParseRefuses(t *testing.T) {
 			"OWN,a,me,1",
 			"QUIT,now",
 			"LOCK,a\x00,me",
+			"HO\x00LD,a,me",
+			"LOCK,a,me," + strings.Repeat("0", maxLine) + "30",
 			"LOCK,a\tb,me",
 			"\xff\xf4\xff\xfdLOCK,a,me", // telnet: interrupt
 			"OWN,a" + strings.Repeat(" ", maxLine),
