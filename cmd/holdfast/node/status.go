@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -58,7 +59,31 @@ func (n *Node) Status() api.ClusterStatus {
 		}
 		return &api.ServerStatus{} // a stranger: nobody reads it
 	}
-	me := at(n.opt.Server)
+	n.describeSelf(at(n.opt.Server), own)
+	for _, p := range n.elector.Peers() {
+		x := at(p.ID)
+		x.Heard, x.Conflict = p.Heard, p.Conflict
+		if !p.Reachable {
+			continue
+		}
+		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
+		x.Able, x.Storage = p.Status.Able, p.Status.Storage
+		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
+		s.Epoch = max(s.Epoch, p.Status.Epoch)
+	}
+	for _, x := range n.elector.Strangers() {
+		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
+	}
+	if p := n.current(); p != nil {
+		for id, waited := range p.Waited() {
+			at(id).Unwaited = !waited
+		}
+	}
+	return s
+}
+
+// describeSelf describes this server, which tells the others own.
+func (n *Node) describeSelf(me *api.ServerStatus, own election.Status) {
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.FeatureLevel = own.FeatureLevel
 	// As the others judge it: who cannot write to the volume, or sees an old one, cannot take over.
@@ -94,24 +119,4 @@ func (n *Node) Status() api.ClusterStatus {
 			me.Warnings = append(me.Warnings, why)
 		}
 	}
-	for _, p := range n.elector.Peers() {
-		x := at(p.ID)
-		x.Heard, x.Conflict = p.Heard, p.Conflict
-		if !p.Reachable {
-			continue
-		}
-		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
-		x.Able, x.Storage = p.Status.Able, p.Status.Storage
-		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
-		s.Epoch = max(s.Epoch, p.Status.Epoch)
-	}
-	for _, x := range n.elector.Strangers() {
-		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
-	}
-	if p := n.current(); p != nil {
-		for id, waited := range p.Waited() {
-			at(id).Unwaited = !waited
-		}
-	}
-	return s
 }
