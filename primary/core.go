@@ -458,6 +458,8 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	c.p.logRecord(r, c.silent)
 	c.hearOf(r.Client)
 	switch r.Kind {
+	case locktable.KindBind:
+		c.p.reign.Bound(r.Inode)
 	case locktable.KindGrant:
 		c.addLease(r.Lock, r.LSN.Token())
 		c.endWait(waitKey{r.Client, r.Request}, r)
@@ -474,7 +476,10 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 		c.followAppend(r, appended)
 	case locktable.KindOpenClient:
 		c.hearOf(cluster.OpenedClientID(r.LSN, r.Mark))
-	case locktable.KindUnbind, locktable.KindRotate:
+	case locktable.KindUnbind:
+		c.dropSlot(r.File)
+	case locktable.KindRotate:
+		c.p.reign.Bound(r.Inode)
 		c.dropSlot(r.File)
 	case locktable.KindForceClear:
 		clear(c.appended)

@@ -93,6 +93,9 @@ func (c *core) needsFile(x *call) bool {
 		return false
 	}
 	s, ok := c.slots[q.File]
+	if waits := ok && s.verifying; q.Op == locktable.OpAppend && !waits && !c.table.MayAppend(q) {
+		return false // behind an append that waits it may be admitted
+	}
 	asked := ok && x.word != nil && x.word.writer == s.writer
 	switch q.Op {
 	case locktable.OpUnbind, locktable.OpSeal:

@@ -131,7 +131,12 @@ func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
 	size, err := file.Size()
 	w.end = size
 	w.state.Inode = file.Inode()
-	return locktable.FileFacts{Inode: file.Inode(), Size: size, Made: file.Made()}, err
+	return factsOf(file, size), err
+}
+
+// factsOf says of a file that is not bound what has to be known to bind it.
+func factsOf(file *volume.ProtectedFile, size int64) locktable.FileFacts {
+	return locktable.FileFacts{Inode: file.Inode(), Size: size, Made: file.Made(), Unchanged: size == 0 && file.Unchanged()}
 }
 
 // errStillThere says that a rotation came before the old file was moved away.
@@ -151,7 +156,8 @@ func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts
 	if err == nil && (file.Inode() == state.Inode || size != 0) {
 		err = fmt.Errorf("%w: move %s away first, the new generation begins with a new empty file", errStillThere, w.name)
 	}
-	facts := locktable.FileFacts{Inode: file.Inode(), Size: size, Generation: state.Generation + 1, Made: file.Made()}
+	facts := factsOf(file, size)
+	facts.Generation = state.Generation + 1
 	return facts, errors.Join(err, file.Close())
 }
 

@@ -68,7 +68,7 @@ var bindingMutants = []Mutant{
 		Name: "used-inode-bound-by-another-name",
 		Rule: "an inode counts, and not the name that it has now (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `!facts.Made && facts.Size < used {`, `!facts.Made && facts.Size < used && t.past.generation == 1 && q.Op == OpAppend {`},
+			{"shared/locktable/decide_file.go", `facts.Size < used && !facts.fresh(used) {`, `facts.Size < used && !facts.fresh(used) && t.past.generation == 1 && q.Op == OpAppend {`},
 		},
 		By:   unit("shared/locktable", "TestOffsetsOfAnInodeAreGivenOnce"),
 		Dies: `got OK`,
@@ -308,7 +308,7 @@ var bindingMutants = []Mutant{
 		Name: "made-file-unknown",
 		Rule: "a file that the service makes for a binding is new, whatever its inode's number (package primary, lookUnbound)",
 		Edits: []Edit{
-			{"primary/verify.go", `Size: size, Made: file.Made()}, err`, `Size: size}, err`},
+			{"primary/verify.go", `return factsOf(file, size), err`, `return locktable.FileFacts{Inode: file.Inode(), Size: size}, err`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,
@@ -317,7 +317,7 @@ var bindingMutants = []Mutant{
 		Name: "made-generation-unknown",
 		Rule: "a file that the service makes for a rotation is new, whatever its inode's number (package primary, lookRotated)",
 		Edits: []Edit{
-			{"primary/verify.go", `Generation: state.Generation + 1, Made: file.Made()}`, `Generation: state.Generation + 1}`},
+			{"primary/verify.go", `facts := factsOf(file, size)`, `facts := locktable.FileFacts{Inode: file.Inode(), Size: size}`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,

@@ -4,6 +4,7 @@ package locktable
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -19,6 +20,16 @@ type FileFacts struct {
 	// Made says that this server made the file itself and found no other in its place:
 	// whatever had the inode's number before is gone, and so are those who could write to it.
 	Made bool
+	// Unchanged says that the file is empty and was not written, cut or moved since it was made,
+	// by whomever. A file whose binding has ended was: it had what was appended, or it was moved away.
+	Unchanged bool
+}
+
+// fresh says that no server that was paused has to be expected to write to the file, although
+// one may to the file that had its inode's number when that was used up to there. What a recovery
+// could not know, an unchanged file does not tell either: it may have been bound in what was lost.
+func (f *FileFacts) fresh(used int64) bool {
+	return f.Made || f.Unchanged && f.Size == 0 && used < math.MaxInt64
 }
 
 // decideFile decides the operations that need the live, exclusive token of the file's lock.
@@ -79,13 +90,10 @@ func (t *Table) decideFile(q *Request, d *draft, r Record, facts FileFacts) Deci
 }
 
 func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts FileFacts) Decision {
-	length := int64(len(q.Data))
-	switch {
-	case length == 0:
-		return refuse(q, cluster.StatusInvalidArgument, "no data to append")
-	case length > cluster.MaxAppend:
-		return refuse(q, cluster.StatusTooLarge, fmt.Sprintf("%d bytes of data: one append carries at most %d", length, cluster.MaxAppend))
+	if dec, ok := t.mayAppend(q, f); !ok {
+		return dec
 	}
+	length := int64(len(q.Data))
 	generation, offset := t.nextGeneration(), facts.Size
 	if f != nil {
 		generation, offset = f.Generation, f.End
@@ -103,9 +111,7 @@ func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts File
 		return dec
 	}
 	if q.At != nil && *q.At != offset {
-		dec := refuse(q, cluster.StatusOffsetMismatch, fmt.Sprintf("file %q ends at offset %d, not at %d", q.File, offset, *q.At))
-		dec.Outcome.Generation, dec.Outcome.Offset = generation, offset
-		return dec
+		return refuseAt(q, generation, offset, "ends at")
 	}
 	if offset+length < 0 {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("file %q is full: rotate it", q.File))
@@ -120,6 +126,34 @@ func (t *Table) decideAppend(q *Request, d *draft, r Record, f *file, facts File
 	r.Kind, r.Generation, r.Offset = KindAppend, generation, offset
 	r.Length, r.CRC, r.Data = length, q.CRC, q.Data
 	return decided(d.add(r))
+}
+
+// mayAppend refuses what no look at the file would admit.
+func (t *Table) mayAppend(q *Request, f *file) (Decision, bool) {
+	length := int64(len(q.Data))
+	switch {
+	case length == 0:
+		return refuse(q, cluster.StatusInvalidArgument, "no data to append"), false
+	case length > cluster.MaxAppend:
+		return refuse(q, cluster.StatusTooLarge, fmt.Sprintf("%d bytes of data: one append carries at most %d", length, cluster.MaxAppend)), false
+	case f == nil && q.At != nil && *q.At != 0 && !q.AdoptExisting:
+		// Whatever the file is: it has to be empty, or it is refused for that.
+		return refuseAt(q, t.nextGeneration(), 0, "is not bound yet: its first append is at"), false
+	}
+	return Decision{}, true
+}
+
+// MayAppend reports whether it depends on the file whether an append to it is admitted: if
+// not, the file need not be there.
+func (t *Table) MayAppend(q *Request) bool {
+	_, ok := t.mayAppend(q, t.files[q.File])
+	return ok
+}
+
+func refuseAt(q *Request, generation cluster.Generation, offset int64, is string) Decision {
+	dec := refuse(q, cluster.StatusOffsetMismatch, fmt.Sprintf("file %q %s offset %d, not at %d", q.File, is, offset, *q.At))
+	dec.Outcome.Generation, dec.Outcome.Offset = generation, offset
+	return dec
 }
 
 // decideSeal ends the present generation. A file that is quarantined has nothing to seal:
@@ -181,7 +215,7 @@ func (t *Table) checkFacts(q *Request, facts FileFacts, generation cluster.Gener
 			fmt.Sprintf("file %q has the inode of file %q, which is bound: it is a link to that file, or that file is gone and its inode was given to this one. Move %q away and try again",
 				q.File, other, q.File)), false
 	}
-	if used := t.past.usedUpTo(facts.Inode); !facts.Made && facts.Size < used {
+	if used := t.past.usedUpTo(facts.Inode); facts.Size < used && !facts.fresh(used) {
 		return refuse(q, cluster.StatusInvalidArgument,
 			fmt.Sprintf("file %q has %d bytes, and under a binding that ended its inode was written up to offset %d, or may have been: a server that was paused may still write there. Move the file away or remove it, so that the service makes a new one, or put a copy of it in its place under the same name",
 				q.File, facts.Size, used)), false

@@ -5,6 +5,7 @@ package locktable_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -365,6 +366,33 @@ func TestOffsetsOfAnInodeAreGivenOnce(t *testing.T) {
 			h.reload()
 		})
 	}
+}
+
+// TestAnUnchangedFileIsAnotherOne: an empty file that was not written since it was made is not the one
+// that was bound under its inode's number. What was lost may have bound it, too.
+func TestAnUnchangedFileIsAnotherOne(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("c", 1, "db", 0)).Token
+	h.wantFacts(ok, appendTo("c", 2, "db", token, "log", "12345678"), locktable.FileFacts{Inode: 1})
+	h.want(ok, fileOp(locktable.OpUnbind, 3, "db", token, "log"))
+	q := appendTo("c", 4, "db", token, "log", "AAAA")
+	q.AdoptExisting = true
+	h.wantFacts(invalid, q, locktable.FileFacts{Inode: 1})
+	h.wantFacts(invalid, q, locktable.FileFacts{Inode: 1, Size: 7, Unchanged: true})
+	var err error
+	h.table, err = locktable.Restore(h.table.LSN(), func(yield func(locktable.Entity, error) bool) {
+		for e := range h.table.Export() {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		yield(locktable.Entity{Past: &locktable.PastState{Inode: 2, End: math.MaxInt64}}, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.wantFacts(invalid, q, locktable.FileFacts{Inode: 2, Unchanged: true})
+	h.wantFacts(ok, q, locktable.FileFacts{Inode: 1, Unchanged: true})
 }
 
 // TestForgottenInodesCountAsUsed: of very many inodes the least used are forgotten, and any that is

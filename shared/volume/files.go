@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -31,7 +32,7 @@ type ProtectedFile struct {
 	f    File
 	name cluster.FileName
 	info Info
-	made bool // by AdoptProtected
+	made bool // in this reign, see Made
 	// reader reads past every cache, since what is read may quarantine the file.
 	// Where nothing is cached it is f.
 	reader File
@@ -94,11 +95,10 @@ func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	made, err := r.durable(name, f)
-	if err == nil {
-		made.made = true
+	if info, err := f.Stat(); err == nil {
+		r.made.add(info.Inode)
 	}
-	return made, err
+	return r.durable(name, f)
 }
 
 func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
@@ -109,12 +109,47 @@ func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
 	return r.durable(name, f)
 }
 
-// durable syncs a file and its name.
+// durable syncs a file that is not bound, and its name.
 func (r *Reign) durable(name cluster.FileName, f File) (*ProtectedFile, error) {
 	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
 	}
-	return r.opened(name, f)
+	p, err := r.opened(name, f)
+	if err == nil {
+		p.made = r.made.has(p.info.Inode)
+	}
+	return p, err
+}
+
+// madeMany bounds how many inodes are remembered that were made and not bound.
+const madeMany = 4096
+
+// madeInodes are those that AdoptProtected made in this reign and that were not bound since.
+type madeInodes struct {
+	mu  sync.Mutex
+	all map[uint64]bool
+}
+
+func (m *madeInodes) add(inode uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil || len(m.all) >= madeMany { // with too many, such a file is refused, not used wrongly
+		m.all = map[uint64]bool{}
+	}
+	m.all[inode] = true
+}
+
+func (m *madeInodes) has(inode uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[inode]
+}
+
+// Bound notes that an inode was bound: from now on a server may be paused before a write to it.
+func (r *Reign) Bound(inode uint64) {
+	r.made.mu.Lock()
+	defer r.made.mu.Unlock()
+	delete(r.made.all, inode)
 }
 
 // makeParents makes the directories on the way from files/ to dir, and makes
@@ -183,8 +218,12 @@ func (p *ProtectedFile) openReader() error {
 // Inode is the identity of the open file.
 func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
 
-// Made says that AdoptProtected made the file: its inode is new, whatever its number.
+// Made says that AdoptProtected made the file in this reign, and that its inode was not bound
+// since: whatever had the number before is gone.
 func (p *ProtectedFile) Made() bool { return p.made }
+
+// Unchanged says that the file was empty when it was opened, and as it was made.
+func (p *ProtectedFile) Unchanged() bool { return p.info.Unchanged }
 
 // Verify proves that the name still leads to the open file and that it has no
 // other name.

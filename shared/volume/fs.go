@@ -111,6 +111,10 @@ type Info struct {
 	Type  Type
 	// Mode holds the permission bits.
 	Mode uint32
+	// Unchanged says of an empty file that nobody has written to it, cut it or moved it since it
+	// was made. Only File.Stat tells, on single-host filesystems that know when a file was
+	// made; else it is false.
+	Unchanged bool
 }
 
 // Type is what a name leads to.

@@ -30,6 +30,7 @@ type Reign struct {
 	fenceInode uint64
 
 	checks calls // under way
+	made   madeInodes
 
 	// bufs holds one block per goroutine that checks at the same time.
 	bufs sync.Pool

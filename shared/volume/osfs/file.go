@@ -133,6 +133,9 @@ func (f *file) Stat() (volume.Info, error) {
 	var out volume.Info
 	err := f.control("stat", func(fd int) (err error) {
 		out, err = describe(fd, "", unix.AT_EMPTY_PATH, f.kind)
+		if err == nil && out.Size == 0 && !f.kind.Network {
+			out.Unchanged = unchanged(fd)
+		}
 		return err
 	})
 	return out, err
@@ -152,6 +155,15 @@ func (f *file) control(op string, call func(fd int) error) error {
 		failed = fs.ErrClosed // the only way Control itself can fail
 	}
 	return pathError(op, f.name, failed)
+}
+
+// unchanged compares when a file was made with when it was last changed: every write, cut and
+// rename moves the latter on, and no program can set it.
+func unchanged(fd int) bool {
+	const want = unix.STATX_BTIME | unix.STATX_CTIME
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, want, &st)
+	return err == nil && st.Mask&want == want && st.Btime == st.Ctime
 }
 
 // describe is fstatat where one host's caches are the truth, and statx that

@@ -12,7 +12,8 @@
 // O_DIRECT|O_DSYNC, FlagDsync means O_DSYNC, and attributes are asked of the
 // server (AT_STATX_FORCE_SYNC).
 //
-// The calls made, by method: Open: openat, fstat. Stat: fstat or statx.
+// The calls made, by method: Open: openat, fstat. Stat: fstat or statx,
+// of an empty file both.
 // Replace: a temporary written, fsync, renameat, fsync of the directory.
 // SyncDir: fsync. Datasync: fdatasync. An interrupted call (EINTR) is made again.
 package osfs

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -355,5 +356,54 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 	}
 	if _, err := osfs.Open(filepath.Join(root, "d/f")); err == nil {
 		t.Error("a file is opened as root")
+	}
+}
+
+// TestUnchangedSinceItWasMade: an empty file that was written, cut or moved is told from one that
+// is as it was made, where the filesystem knows when that was.
+func TestUnchangedSinceItWasMade(t *testing.T) {
+	v, root := open(t, osfs.Open)
+	name := filepath.Join(root, "d/new")
+	unchanged := func() bool {
+		f, err := v.Open("d/new", volume.FlagWrite)
+		must(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		must(t, err)
+		return info.Unchanged
+	}
+	for what, change := range map[string]func(){
+		"cut":   func() { must(t, os.Truncate(name, 0)) },
+		"moved": func() { must(t, errors.Join(os.Rename(name, name+".1"), os.Rename(name+".1", name))) },
+	} {
+		f, err := v.Open("d/new", volume.FlagCreate)
+		must(t, err)
+		must(t, errors.Join(f.Sync(), v.SyncDir("d"), f.Close()))
+		if !unchanged() {
+			t.Skip("this filesystem does not know when a file was made")
+		}
+		if what == "cut" {
+			must(t, os.WriteFile(name, []byte("content"), 0o644))
+			if unchanged() {
+				t.Error("a file that is not empty is as it was made")
+			}
+		}
+		for until := time.Now().Add(10 * time.Second); ; { // the clock of some filesystems ticks slowly
+			change()
+			if !unchanged() {
+				break
+			}
+			if time.Now().After(until) {
+				t.Fatalf("a file that was %s is as it was made", what)
+			}
+		}
+		must(t, os.Remove(name))
+	}
+	network := attach(t, osfs.OpenNetwork, root)
+	f, err := network.Open("d/new", volume.FlagCreate)
+	must(t, err)
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Unchanged {
+		t.Errorf("on a network filesystem: %+v, %v", info, err)
 	}
 }

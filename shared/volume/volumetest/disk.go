@@ -201,7 +201,7 @@ func (c *copier) copy(n *inode) *inode {
 		done.nlink++
 		return done
 	}
-	fresh := &inode{number: n.number, kind: n.kind, nlink: 1}
+	fresh := &inode{number: n.number, kind: n.kind, nlink: 1, changed: n.changed}
 	c.copies[n] = fresh
 	if n.kind != volume.TypeDir {
 		fresh.data = c.data(n)

@@ -155,6 +155,7 @@ func (f *file) Stat() (volume.Info, error) {
 			return fs.ErrClosed
 		}
 		out = f.host.withOwnSize(f.node, f.node.info())
+		out.Unchanged = out.Size == 0 && !f.node.changed && !f.host.profile.Kind.Network
 		return nil
 	}})
 	if err != nil {

@@ -150,6 +150,7 @@ func (d *Disk) edit(op, name string, change func(*inode) error) error {
 		return pathError(op, name, syscall.EISDIR)
 	}
 	err = change(n)
+	n.changed = true
 	clear(n.history)
 	n.stableSize = n.data.size
 	return pathError(op, name, err)

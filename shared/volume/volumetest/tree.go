@@ -101,6 +101,7 @@ func (d *Disk) link(from, to place) (*inode, error) {
 		return nil, err
 	}
 	d.add(to, n)
+	n.changed = true
 	return n, nil
 }
 
@@ -123,6 +124,7 @@ func (d *Disk) remove(at place) (*inode, error) {
 // unname takes one name off an inode.
 func (d *Disk) unname(n *inode) {
 	n.nlink--
+	n.changed = true
 	n.gone = n.entries != nil
 	d.reclaim(n)
 }
@@ -151,6 +153,7 @@ func (d *Disk) rename(from, to place) (*inode, error) {
 	}
 	delete(from.dir.entries, from.name)
 	to.dir.entries[to.name] = n
+	n.changed = true
 	d.pending = append(d.pending, &change{removes: from, removedNode: n, adds: to, addsNode: n})
 	if target != nil {
 		d.unname(target)
@@ -232,6 +235,7 @@ func (d *Disk) write(n *inode, p []byte, off int64) (int, error) {
 	if len(p) > 0 {
 		before := blocks(n.data.size)
 		n.write(p, off)
+		n.changed = true
 		d.used += blocks(n.data.size) - before
 	}
 	return len(p), full

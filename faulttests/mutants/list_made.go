@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+// madeMutants break what tells a file that the service made from one that was used, and what
+// goes on where a volume was changed by an older binary or by damage.
+var madeMutants = []Mutant{
+	{
+		Name: "left-file-is-not-new",
+		Rule: "a file that this reign made, and whose inode was not bound since, is new at the next look, too (package volume, ProtectedFile)",
+		Edits: []Edit{{"shared/volume/files.go",
+			"	f, err := r.openExisting(name)\n	if err != nil {\n		return nil, err\n	}\n	return r.durable(name, f)\n",
+			"	f, err := r.openExisting(name)\n	if err != nil {\n		return nil, err\n	}\n	p, err := r.durable(name, f)\n	if err == nil {\n		p.made = false\n	}\n	return p, err\n"}},
+		By:   unit("primary", "^TestAFileThatTheServiceMadeForACallerThatLeftIsNew$"),
+		Dies: `the repeat: INVALID_ARGUMENT`,
+	},
+	{
+		Name:  "made-outlives-its-binding",
+		Rule:  "that the service made a file says nothing any more once it was bound (package volume, Reign)",
+		Edits: []Edit{{"shared/volume/files.go", "	delete(r.made.all, inode)\n", ""}},
+		By:    unit("primary", "^TestAnInodeThatWasBoundIsNotNew$"),
+		Dies:  `made_test.go:\d+: .*OK`,
+	},
+	{
+		Name:  "made-outlives-a-rotation",
+		Rule:  "that the service made a file says nothing any more once it was rotated to (package primary, follow)",
+		Edits: []Edit{{"primary/core.go", "		c.p.reign.Bound(r.Inode)\n		c.dropSlot", "		c.dropSlot"}},
+		By:    unit("primary", "^TestAnInodeThatWasBoundIsNotNew$"),
+		Dies:  `made_test.go:\d+: .*OK`,
+	},
+	{
+		Name:  "unchanged-file-counts-as-used",
+		Rule:  "an empty file that is as it was made is not the one that had its inode's number before (package locktable, checkFacts)",
+		Edits: []Edit{{"shared/locktable/decide_file.go", " || f.Unchanged && f.Size == 0 && used < math.MaxInt64", " || used < 0 && used < math.MaxInt64"}},
+		By:    unit("primary", "^TestAFileThatAnEarlierPrimaryMadeIsNew$"),
+		Dies:  `the repeat: INVALID_ARGUMENT`,
+	},
+	{
+		Name:  "unchanged-behind-a-recovery",
+		Rule:  "what was lost may have bound an empty file whose write is still to come (package locktable, checkFacts)",
+		Edits: []Edit{{"shared/locktable/decide_file.go", "f.Size == 0 && used < math.MaxInt64", "f.Size == 0 && used <= math.MaxInt64"}},
+		By:    unit("shared/locktable", "^TestAnUnchangedFileIsAnotherOne$"),
+		Dies:  `file_test.go:\d+: .*OK`,
+	},
+	{
+		Name:  "changed-file-counts-as-unchanged",
+		Rule:  "a file that was written, cut or moved since it was made is told from one that was not (package osfs, Stat)",
+		Edits: []Edit{{"shared/volume/osfs/file.go", "st.Mask&want == want && st.Btime == st.Ctime", "st.Mask&want == want"}},
+		By:    unit("shared/volume/osfs", "^TestUnchangedSinceItWasMade$"),
+		Dies:  `a file that was (cut|moved) is as it was made`,
+	},
+	{
+		Name:  "file-made-for-a-refusal",
+		Rule:  "no file is made for an append that is refused whatever the file is (package primary, needsFile)",
+		Edits: []Edit{{"primary/slots.go", "!waits && !c.table.MayAppend(q)", "!waits && !c.table.MayAppend(q) && bound"}},
+		By:    unit("primary", "^TestNoFileIsMadeForAnAppendThatIsRefusedAnyway$"),
+		Dies:  `the file was made: <nil>`,
+	},
+	{
+		Name:  "pipelined-append-refused",
+		Rule:  "an append behind one that waits for the file's first look is decided after it (package primary, needsFile)",
+		Edits: []Edit{{"primary/slots.go", "waits := ok && s.verifying;", "waits := false;"}},
+		By:    unit("primary", "^TestNoFileIsMadeForAnAppendThatIsRefusedAnyway$"),
+		Dies:  `of two together: OFFSET_MISMATCH`,
+	},
+}
