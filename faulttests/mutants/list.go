@@ -12,6 +12,6 @@ func List() []Mutant {
 		watchMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, sweepFrontMutants, toldMutants, sweepRestMutants,
-		madeMutants,
+		madeMutants, smallMutants,
 	)
 }

@@ -18,6 +18,7 @@ import (
 // whether this filesystem shows old data, and how far the volume's log was: what the network says
 // of that proves nothing. No state is made from it: a late write of it costs an alarm. But its
 // epoch began, which is a witness (witness.go).
+// Init makes the canaries of all servers, empty; an older volume has none before the first reign.
 const (
 	canaryMagic  = "HFBEAT01"
 	canarySuffix = "canary"
@@ -36,12 +37,15 @@ type Canary struct {
 // written yet, or the read met a write.
 var ErrNoCanary = errors.New("no canary")
 
+// ErrEmptyCanary is the ErrNoCanary of a file that is as Init made it.
+var ErrEmptyCanary = fmt.Errorf("%w yet: the block is empty", ErrNoCanary)
+
 func canaryPath(id cluster.ServerID) string {
 	return serversDir + "/" + serverPrefix(id) + canarySuffix
 }
 
 // WriteCanary writes this server's canary past the caches. It is one small write;
-// the first one makes the file.
+// the first one makes the file where Init did not.
 func (v *Volume) WriteCanary(c Canary) error {
 	b := AlignedBuffer(BlockSize)
 	copy(b, canaryMagic)
@@ -70,8 +74,11 @@ func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (c Canary, err error
 	if err := readBlock(f, b, 0); err != nil {
 		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
+	if allZero(b) {
+		return c, fmt.Errorf("server %d: %w", id, ErrEmptyCanary)
+	}
 	if string(b[:8]) != canaryMagic || !sealed(b) {
-		return c, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoCanary, id)
+		return c, fmt.Errorf("%w of server %d: the block is half written", ErrNoCanary, id)
 	}
 	number := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8+8*i:]) }
 	return Canary{

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -19,7 +20,7 @@ import (
 func TestCanary(t *testing.T) {
 	d := newDisk(t)
 	s := start(t, d, 1)
-	if _, err := s.vol.ReadCanary(1, volume.FlagRead); !errors.Is(err, volume.ErrNoCanary) {
+	if _, err := s.vol.ReadCanary(1, volume.FlagRead); !errors.Is(err, volume.ErrNoCanary) || !errors.Is(err, volume.ErrEmptyCanary) {
 		t.Errorf("before the first: %v", err)
 	}
 	for _, want := range []volume.Canary{
@@ -37,12 +38,40 @@ func TestCanary(t *testing.T) {
 	if err := d.Write("servers/1.canary", 9, []byte("torn")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) {
+	if _, err := s.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) || errors.Is(err, volume.ErrEmptyCanary) {
 		t.Errorf("half written: %v", err)
 	}
 	if err := s.vol.WriteCanary(volume.Canary{Epoch: 3, Value: 8}); err != nil {
 		t.Errorf("after a torn one: %v", err)
 	}
+}
+
+// TestNoCacheHidesACanary: a volume has the canaries of all its servers, durable, before it is
+// one, so that no look finds no name, which a cache would repeat after the first value.
+func TestNoCacheHidesACanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t).DurableClone(nil)
+		profile := volumetest.ProfileNetwork()
+		reader, err := open(d.Host(9, profile), 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []cluster.ServerID{1, 2} {
+			if _, err := reader.ReadCanary(id, volume.FlagDirect); !errors.Is(err, volume.ErrEmptyCanary) {
+				t.Errorf("server %d: %v", id, err)
+			}
+			writer, err := open(d.Host(int(id), profile), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := writer.WriteCanary(volume.Canary{Epoch: 1, Value: 7}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := reader.ReadCanary(id, volume.FlagDirect); err != nil || got.Value != 7 {
+				t.Errorf("server %d wrote 7, and a read past the caches shows %d, %v", id, got.Value, err)
+			}
+		}
+	})
 }
 
 // TestCanaryBehindCaches: a read past the caches shows what was just written, a plain

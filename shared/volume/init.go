@@ -46,6 +46,9 @@ func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader)
 	if !slices.Equal(begun.Servers, servers) {
 		return c, fmt.Errorf("init: another init began here with other servers, %v: repeat that one or empty the directory", begun.Servers)
 	}
+	if err := linkCanaries(fsys, c.ID, servers); err != nil {
+		return c, fmt.Errorf("init: canaries: %w", err)
+	}
 	if err := linkCluster(fsys, begun); err != nil {
 		return c, fmt.Errorf("init: CLUSTER: %w", err)
 	}
@@ -53,7 +56,7 @@ func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader)
 	return begun, nil
 }
 
-// What an Init builds lies at servers/init-<cluster ID>.tmp until it is renamed.
+// What an Init builds lies at servers/init-<cluster ID>*.tmp until it is renamed or linked.
 const initPrefix = "init-"
 
 // refuseUsed refuses everything but an empty directory or what an Init that did
@@ -83,13 +86,23 @@ func refuseUsed(fsys FS) error {
 			return fmt.Errorf("init: %w", err)
 		}
 		for _, y := range inside {
-			if x.Name == epochsDir && x.Name+"/"+y.Name == epochDir(0) || x.Name == serversDir && strings.HasPrefix(y.Name, initPrefix) {
+			if x.Name == epochsDir && x.Name+"/"+y.Name == epochDir(0) || x.Name == serversDir && ofInit(fsys, y.Name) {
 				continue
 			}
 			return fmt.Errorf("init: %w: no CLUSTER, but %s/%s is there: this was a volume; restore CLUSTER from a backup", ErrDamaged, x.Name, y.Name)
 		}
 	}
 	return nil
+}
+
+// ofInit reports whether a name in servers/ is of an Init: of what it builds, or a canary that
+// no primary has written to.
+func ofInit(fsys FS, name string) bool {
+	if strings.HasSuffix(name, "."+canarySuffix) {
+		b, err := readBlockFile(fsys, serversDir+"/"+name, FlagDirect)
+		return err == nil && allZero(b)
+	}
+	return strings.HasPrefix(name, initPrefix)
 }
 
 // beginEpochZero makes the beginning, unless it is there, and returns what its claim.json says.
@@ -184,6 +197,30 @@ func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// linkCanaries makes the canary of each server, empty, before there is a CLUSTER: nobody can look
+// for a canary of this volume and find no name, which the cache of a network filesystem would
+// repeat after the first primary has written its value. A link replaces nothing, so an Init that
+// slept leaves the canaries of the volume as they are.
+func linkCanaries(fsys FS, own ClusterID, servers cluster.Members) error {
+	for _, id := range servers.IDs() {
+		tmp := serversDir + "/" + initPrefix + own.String() + "-" + serverPrefix(id) + canarySuffix + tmpSuffix
+		f, err := createZeros(fsys, tmp, BlockSize)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+		if err := fsys.Link(tmp, canaryPath(id)); err != nil {
+			if _, statErr := fsys.Lstat(canaryPath(id)); statErr != nil {
+				return err
+			}
+		}
+		_ = fsys.Remove(tmp) // what stays only takes space
+	}
+	return nil
+}
+
 // linkCluster publishes CLUSTER whole. Where there is one, it must be this one.
 func linkCluster(fsys FS, c Cluster) error {
 	for _, d := range []string{serversDir, filesDir, historyDir, "."} {
@@ -212,6 +249,10 @@ func removeUnfinished(fsys FS) {
 			continue
 		}
 		name := serversDir + "/" + x.Name
+		if x.Type == TypeFile { // a canary, which is used by its content
+			_ = fsys.Remove(name)
+			continue
+		}
 		trash := strings.TrimSuffix(name, tmpSuffix) + trashSuffix
 		if name == trash || fsys.Rename(name, trash) == nil {
 			_ = removeTree(fsys, trash)

@@ -51,6 +51,7 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 		{"a protected file without CLUSTER", "files/audit.log", false},
 		{"history without CLUSTER", "history/1-1.jsonl", false},
 		{"a server's file without CLUSTER", "servers/1.lock", false},
+		{"a primary's canary without CLUSTER", "servers/1.canary", false},
 		{"a fresh filesystem", "lost+found/x", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -201,6 +202,38 @@ func TestInitThatSleptThroughReignsHarmsNothing(t *testing.T) {
 			gate.Resume()
 			<-done // whether it was told yes or no: see the test above
 			usable(t, d, hash)
+		}
+	})
+}
+
+// An Init that slept while the volume was made and its primary wrote its canary leaves that.
+func TestInitThatSleptLeavesTheCanaries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for n := 1; ; n++ {
+			d := volumetest.New(1)
+			h, gate := host(d, 8), volumetest.NewGate()
+			h.SetHook(volumetest.At(n, volumetest.Pause(gate)))
+			done := make(chan error, 1)
+			go func() {
+				_, err := initialise(h)
+				done <- err
+			}()
+			synctest.Wait()
+			if h.Calls() < n {
+				return
+			}
+			if _, err := initialise(host(d, 9)); err != nil && !errors.Is(err, volume.ErrExists) {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			s := start(t, d, 1)
+			if err := s.vol.WriteCanary(volume.Canary{Epoch: 1, Value: 7}); err != nil {
+				t.Fatal(err)
+			}
+			gate.Resume()
+			<-done
+			if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got.Value != 7 {
+				t.Errorf("call %d: the canary reads %d, %v", n, got.Value, err)
+			}
 		}
 	})
 }

@@ -76,7 +76,8 @@ func (n *Node) watchCanary(ctx context.Context) error {
 	}
 }
 
-// hiddenName is for how long the cache of a network filesystem may hide a new name at most.
+// hiddenName is for how long the cache of a network filesystem may hide a new name at most. Only
+// the first reigns of a server on a volume that was made without canaries bring a new one.
 const hiddenName = 65 * time.Second
 
 // namesLie is for how long a name may be hidden from this server: only what is read past the
@@ -100,7 +101,8 @@ func (n *Node) lookAtCanary() {
 	if plainErr != nil {
 		plain = volume.Canary{} // as old as can be
 	}
-	if errors.Is(directErr, fs.ErrNotExist) && n.canary.unseenFor(now) >= n.namesLie() {
+	unnamed := errors.Is(directErr, fs.ErrNotExist) && n.canary.unseenFor(now) >= n.namesLie()
+	if unnamed || errors.Is(directErr, volume.ErrEmptyCanary) {
 		direct, directErr = volume.Canary{}, nil // so is this: it was written before it was told
 	}
 	if directErr != nil {

@@ -5,7 +5,9 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -188,52 +190,89 @@ func (r *reigning) Ping(_ context.Context, _ cluster.ServerID, p election.Ping) 
 	return election.Pong{From: 1, Nonce: 7, Seq: p.Seq, Primary: 1, Status: election.Status{Role: election.RolePrimary, Epoch: 5, LSN: 9, Beat: r.beat.Load(), FeatureLevel: volume.FeatureLevel}}, nil
 }
 
+// follows makes a volume, has change alter it, and runs server 2 on its network filesystem. Server 1
+// is the primary, and the test writes its canary and what it tells.
+func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume, *reigning) {
+	t.Helper()
+	disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
+	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
+	if _, err := volume.Init(t.Context(), disk.Host(9, profile), members, rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	change(disk)
+	first, err := volume.Open(disk.Host(1, profile), volume.Options{Server: 1, Random: rand.Reader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &reigning{}
+	n, err := New(Options{
+		Server: 2, FS: disk.Host(2, profile), Timing: cluster.DefaultTiming(), Peers: peer, Log: zerolog.Nop(),
+		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(1, 1)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) { // as each claim does
+		t.Fatal("there is a canary")
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return n, first, peer
+}
+
+// warnsOfOldData reports whether status says that this server reads an old volume.
+func warnsOfOldData(n *Node) bool {
+	return slices.ContainsFunc(n.Status().Servers[1].Warnings, func(w string) bool {
+		return strings.Contains(w, "PAST THE CACHES") || strings.Contains(w, "HAS NOT SHOWN")
+	})
+}
+
 // TestNameThatACacheHidesIsNoOldVolume: before a server reigned for the first time a claim on
-// another host has looked for its canary and found none, as each claim looks for all. That
-// host's cache says so for a while longer. A name says nothing: nothing that was read is old.
+// another host has looked for its canary, as each claim looks for all. On a volume that was made
+// without canaries it found none, and that host's cache says so for a while longer. A name says
+// nothing: nothing that was read is old. On a volume that was made with them nothing is hidden.
 func TestNameThatACacheHidesIsNoOldVolume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
-		members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
-		if _, err := volume.Init(t.Context(), disk.Host(9, profile), members, rand.Reader); err != nil {
-			t.Fatal(err)
-		}
-		first, err := volume.Open(disk.Host(1, profile), volume.Options{Server: 1, Random: rand.Reader})
-		if err != nil {
-			t.Fatal(err)
-		}
-		peer := &reigning{}
-		n, err := New(Options{
-			Server: 2, FS: disk.Host(2, profile), Timing: cluster.DefaultTiming(), Peers: peer, Log: zerolog.Nop(),
-			Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(1, 1)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := n.vol.ReadCanary(1, volume.FlagDirect); err == nil {
-			t.Fatal("there is a canary")
-		}
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- n.Run(ctx) }()
-		for value := range uint64(10) {
-			if err := first.WriteCanary(volume.Canary{Epoch: 5, Value: value + 1}); err != nil {
+	for name, change := range map[string]func(*testing.T, *volumetest.Disk){
+		"made with canaries": func(*testing.T, *volumetest.Disk) {},
+		"made without": func(t *testing.T, d *volumetest.Disk) {
+			if err := d.Remove("servers/1.canary"); err != nil {
 				t.Fatal(err)
 			}
-			peer.beat.Store(value + 1)
-			time.Sleep(time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, first, peer := follows(t, func(d *volumetest.Disk) { change(t, d) })
+				for value := range uint64(10) {
+					if err := first.WriteCanary(volume.Canary{Epoch: 5, Value: value + 1}); err != nil {
+						t.Fatal(err)
+					}
+					peer.beat.Store(value + 1)
+					time.Sleep(time.Second)
+				}
+				if warnsOfOldData(n) {
+					t.Errorf("status warns: %q", n.Status().Servers[1].Warnings)
+				}
+				if s := n.self(); s.Storage > n.opt.Timing.StorageTimeout {
+					t.Errorf("it tells the others that its volume is %v old: it neither votes nor takes over", s.Storage)
+				}
+			})
+		})
+	}
+}
+
+// TestCanaryAsItWasMadeIsAnOldVolume: where the primary has told a value, a canary that nothing
+// was written to is of a volume from before its reign, and no cache excuses it.
+func TestCanaryAsItWasMadeIsAnOldVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _, peer := follows(t, func(*volumetest.Disk) {})
+		peer.beat.Store(1)
+		time.Sleep(10 * time.Second)
+		if s := n.self(); s.Storage <= n.opt.Timing.StorageTimeout || !warnsOfOldData(n) {
+			t.Errorf("it tells the others that its volume is %v old, its status says %q", s.Storage, n.Status().Servers[1].Warnings)
 		}
-		me := n.Status().Servers[1]
-		for _, w := range me.Warnings {
-			if strings.Contains(w, "PAST THE CACHES") || strings.Contains(w, "HAS NOT SHOWN") {
-				t.Errorf("status warns: %s", w)
-			}
-		}
-		if s := n.self(); s.Storage > n.opt.Timing.StorageTimeout {
-			t.Errorf("it tells the others that its volume is %v old: it neither votes nor takes over", s.Storage)
-		}
-		stop()
-		<-ended
 	})
 }
 
