@@ -84,4 +84,12 @@ var smallMutants = []Mutant{
 		By:   unit("cmd/holdfast/serve", "^TestDataDir$"),
 		Dies: `of a service that has two: "/srv/a:/srv/b/`,
 	},
+	{
+		Name: "signal-waits-for-the-mount", Also: "",
+		Rule: "a server whose volume hangs as it is opened ends when it is told to (package serve, atVolume)",
+		Edits: []Edit{{"cmd/holdfast/serve/serve.go",
+			"	fsys, err := atVolume(ctx, &opt, func()", "	fsys, err := atVolume(context.WithoutCancel(ctx), &opt, func()"}},
+		By:   unit("cmd/holdfast/serve", "^TestSignalEndsAServerWhoseVolumeHangs$"),
+		Dies: `the server goes on behind the signal`,
+	},
 }

@@ -21,30 +21,37 @@ const startWait = 10 * time.Second
 
 // trusted has the doctor look at the filesystem, and refuses one that the doctor refuses.
 func trusted(ctx context.Context, opt *Options) (warnings []string, err error) {
-	type result struct {
-		report *doctor.Report
-		err    error
+	r, err := atVolume(ctx, opt, func() (*doctor.Report, error) { return doctor.AtStart(opt.Volume, opt.Server) })
+	if err != nil {
+		return nil, fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
-	looked := make(chan result, 1) // whoever hangs in the filesystem hangs alone
+	return opt.accept(r)
+}
+
+// atVolume returns what do returns, or the cause of ctx when that ends first. Do then hangs in
+// the filesystem for as long as it must, on its own: the process is to end.
+func atVolume[T any](ctx context.Context, opt *Options, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
 	go func() {
-		r, err := doctor.AtStart(opt.Volume, opt.Server)
-		looked <- result{r, err}
+		value, err := do()
+		done <- result{value, err}
 	}()
-	var x result
-	for waiting := true; waiting; {
+	t := time.NewTicker(startWait)
+	defer t.Stop()
+	for {
 		select {
-		case x = <-looked:
-			waiting = false
+		case x := <-done:
+			return x.value, x.err
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(startWait):
+			return (result{}).value, context.Cause(ctx)
+		case <-t.C:
 			opt.Log.Warn().Str("volume", opt.Volume).Msg("the volume does not answer, and the server waits for it: is its file server up?")
 		}
 	}
-	if x.err != nil {
-		return nil, fmt.Errorf("volume %s: %w", opt.Volume, x.err)
-	}
-	return opt.accept(x.report)
 }
 
 // accept refuses a filesystem that the doctor refuses. With UnsafeFilesystem it only says so, in

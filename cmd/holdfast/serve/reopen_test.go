@@ -13,7 +13,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -226,6 +228,38 @@ func TestServerThatOpensAnOldCopyRemembersWhatItCommitted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSignalEndsAServerWhoseVolumeHangs: a mount that is dead when the server opens it, at its start
+// or because the mount before died, keeps no server from ending. Until then the server says so.
+func TestSignalEndsAServerWhoseVolumeHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		comesBack := make(chan struct{})
+		opt := Options{Server: 1, Volume: "/hangs", DataDir: NoDataDir, Timing: cluster.DefaultTiming(), Log: zerolog.New(&said), open: func(string) (*osfs.FS, error) {
+			<-comesBack
+			return nil, os.ErrNotExist
+		}}
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- Run(ctx, opt) }()
+		time.Sleep(25 * time.Second)
+		if n := strings.Count(said.String(), "the volume does not answer"); n != 2 {
+			t.Errorf("it said so %d times in 25 s: %s", n, &said)
+		}
+		signal := errors.New("a signal")
+		stop(signal)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, signal) {
+				t.Errorf("the end: %v", err)
+			}
+		default:
+			t.Error("the server goes on behind the signal")
+		}
+		close(comesBack)
+	})
 }
 
 // TestMovedVolume: a path that leads to what is open, to nothing, or to something else is no

@@ -50,6 +50,8 @@ type Options struct {
 	Log     zerolog.Logger
 	// Stuck is called when only the end of the process can help.
 	Stuck func(error)
+
+	open func(string) (*osfs.FS, error) // nil = osfs.Open
 }
 
 // endWait bounds how long clients may take to hear the last answers.
@@ -58,6 +60,9 @@ const endWait = time.Second
 // Run serves until ctx ends, then hands over and returns nil. Where the volume's directory
 // was mounted anew, it opens the volume again and goes on.
 func Run(ctx context.Context, opt Options) error {
+	if opt.open == nil {
+		opt.open = osfs.Open
+	}
 	var known replica.Known
 	for {
 		err := serveOnce(ctx, opt, &known)
@@ -71,12 +76,18 @@ func Run(ctx context.Context, opt Options) error {
 // serveOnce serves a volume until it is to be opened again. Known is what the process knew of
 // it, and is kept up: what the path leads to then may be an old copy.
 func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err error) {
-	fsys, err := osfs.Open(opt.Volume)
+	fsys, err := atVolume(ctx, &opt, func() (*osfs.FS, error) {
+		f, err := opt.open(opt.Volume)
+		if err != nil {
+			return nil, fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
+		}
+		return f, nil
+	})
 	if err != nil {
-		return fmt.Errorf("%w: is the share mounted? A new volume is made with holdfast init", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	c, err := volume.ReadCluster(fsys)
+	c, err := atVolume(ctx, &opt, func() (volume.Cluster, error) { return volume.ReadCluster(fsys) })
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -103,11 +114,12 @@ func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err erro
 	defer tuned()
 	go tuneGC(tuning)
 	peers := peergrpc.New(opt.Server, c)
-	n, err := node.New(node.Options{
+	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: *known,
-	})
+	}
+	n, err := atVolume(ctx, &opt, func() (*node.Node, error) { return node.New(nodeOpt) })
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
