@@ -295,6 +295,10 @@ func (c *core) serve(x *call) {
 	case callKeepAlive:
 		c.keepAlive(x)
 	case callResign:
+		if x.abandoned.Load() { // nobody would tell the successor
+			c.answer(x, unknown())
+			return
+		}
 		c.resigning = true
 		c.apply(c.table.DecideResign(x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
 		c.cur.resigns = true

@@ -140,4 +140,12 @@ var leftoverMutants = []Mutant{
 		By:   unit("shared/volume", "TestBlameReadsNoMoreThanItNeeds"),
 		Dies: "in no time: opened",
 	},
+	{
+		Name: "handover-waits-for-ever", Also: "",
+		Rule: "a handover is answered in bounded time, whatever the successor does (package node, Handover)",
+		Edits: []Edit{{"cmd/holdfast/node/peer.go",
+			"Handover(tells, able,", "Handover(context.WithoutCancel(tells), able,"}},
+		By:   unit(simulation, "TestHandoverIsBounded"),
+		Dies: "the_successor_is_out_of_reach.*there is no answer after",
+	},
 }

@@ -199,3 +199,38 @@ func TestLatePushMakesNothingNew(t *testing.T) {
 		c.Shutdown()
 	})
 }
+
+// TestHandoverIsBounded: a successor that does not answer, or a volume that hangs, holds up nobody
+// who asks for a handover, however long he would wait.
+func TestHandoverIsBounded(t *testing.T) {
+	for name, harm := range map[string]func(*Cluster) (mend func()){
+		"the successor is out of reach": func(c *Cluster) func() {
+			c.Net.Isolate(2, true)
+			return c.Net.Heal
+		},
+		"the volume hangs": func(c *Cluster) func() { return c.Hang(1).Resume },
+	} {
+		t.Run(name, func(t *testing.T) {
+			quiet(t, func(t *testing.T, c *Cluster) {
+				mend := harm(c)
+				began, answered := time.Now(), make(chan error, 1)
+				var to cluster.ServerID
+				go func() {
+					var err error
+					to, err = c.server(1).node.Handover(context.WithoutCancel(t.Context()), 2)
+					answered <- err
+				}()
+				select {
+				case err := <-answered:
+					if err == nil || to != 2 {
+						t.Errorf("answered server %d, %v, want 2 and why nobody knows", to, err)
+					}
+				case <-time.After(4 * time.Second):
+					t.Errorf("there is no answer after %v", time.Since(began))
+				}
+				mend()
+				c.one(t, "after that")
+			})
+		})
+	}
+}

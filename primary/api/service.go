@@ -266,7 +266,7 @@ func (s *service) handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answ
 		return nil, err
 	case err != nil && to != 0: // too late to stay
 		out.Status = cluster.StatusUnknown
-		out.Message = fmt.Sprintf("the reign ended, but server %d was not told (%v): an election decides", to, err)
+		out.Message = fmt.Sprintf("the reign ends, but it is not certain that server %d was told (%v): an election decides, see holdfast status", to, err)
 	case err != nil:
 		out.Status, out.Message = cluster.StatusError, err.Error()
 	default:

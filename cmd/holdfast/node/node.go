@@ -215,8 +215,12 @@ func (n *Node) watchEnd(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// handoverWait bounds how long a server that is told to stop looks for a successor.
-const handoverWait = 2 * time.Second
+const (
+	// handoverWait bounds how long a primary takes to resign.
+	handoverWait = 2 * time.Second
+	// tellWait bounds how long it tells its successor.
+	tellWait = time.Second
+)
 
 // leave hands the reign over, if this server has one and anybody is able.
 func (n *Node) leave() {

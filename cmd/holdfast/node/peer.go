@@ -75,7 +75,9 @@ var (
 
 // Handover moves the reign on purpose, to the given server or, with 0, to the
 // lowest able one: stop admitting, commit, log Resigned, tell the successor. The
-// reign goes on when there is no able successor.
+// reign goes on when there is no able successor. It takes no longer than handoverWait and
+// tellWait, whatever the volume and the successor do. With an error that comes with a server
+// the reign may be over; an election decides then.
 func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error) {
 	p := n.current()
 	if p == nil || n.self().Role != election.RolePrimary {
@@ -91,8 +93,16 @@ func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.Serve
 	if able == 0 {
 		return 0, ErrNoSuccessor
 	}
-	if err := p.Resign(ctx, fmt.Sprintf("handover to server %d", able)); err != nil {
-		return 0, fmt.Errorf("resign: %w", err)
+	resigns, cancel := context.WithTimeout(ctx, handoverWait)
+	defer cancel()
+	if err := p.Resign(resigns, fmt.Sprintf("handover to server %d", able)); err != nil {
+		if resigns.Err() == nil {
+			able = 0
+		}
+		return able, fmt.Errorf("resign: %w", err)
 	}
-	return able, n.opt.Peers.Handover(ctx, able, p.Epoch())
+	// The reign is over: the successor is told whether anybody waits for that or not.
+	tells, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
+	defer cancel()
+	return able, n.opt.Peers.Handover(tells, able, p.Epoch())
 }
