@@ -244,7 +244,7 @@ var frontMutants = []Mutant{
 			next()`, `		case <-tick.C:`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestAFrozenServerIsNotAsked$"),
-		Dies: `first: .*, <nil> after 1\.`,
+		Dies: `first: .*, <nil> after 1(\.|s)`,
 	},
 	{
 		Name: "named-primary-believed-blindly", Also: "",

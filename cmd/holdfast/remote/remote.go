@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,8 @@ type Options struct {
 	Endpoints []string
 	// Budget is how long a call may look for a server that answers; 0 = DefaultBudget.
 	Budget time.Duration
+	// Dial connects to an endpoint; nil = over TCP.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // Caller calls one server at a time. It is for one goroutine.
@@ -91,14 +94,19 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 	conn := c.conns[addr]
 	if conn == nil {
 		var err error
-		conn, err = grpc.NewClient(addr,
+		options := []grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 			grpc.WithChainUnaryInterceptor(c.meant.call, tellUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
 			}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		}
+		if c.opt.Dial != nil {
+			options = append(options, grpc.WithContextDialer(c.opt.Dial))
+		}
+		conn, err = grpc.NewClient(addr, options...)
 		if err != nil {
 			return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 		}
