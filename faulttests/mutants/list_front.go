@@ -244,7 +244,7 @@ var frontMutants = []Mutant{
 			next()`, `		case <-tick.C:`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestAFrozenServerIsNotAsked$"),
-		Dies: `first: .*, <nil> after 1(\.|s)`,
+		Dies: `after [12]s, want no more than|a replica was asked`,
 	},
 	{
 		Name: "named-primary-believed-blindly", Also: "",
