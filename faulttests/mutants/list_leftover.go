@@ -148,4 +148,12 @@ var leftoverMutants = []Mutant{
 		By:   unit(simulation, "TestHandoverIsBounded"),
 		Dies: "the_successor_is_out_of_reach.*there is no answer after",
 	},
+	{
+		Name: "free-space-untold", Also: "",
+		Rule: "status tells the free space of the volume where the filesystem does (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/status.go",
+			"		me.FreeBytes = s.Free\n", "		me.FreeBytes = min(0, s.Free)\n"}},
+		By:   unit(simulation, "TestStatusTellsTheFreeSpace"),
+		Dies: "tells of 0 free bytes",
+	},
 }

@@ -210,3 +210,14 @@ func TestStatusTellsTheFeatureLevels(t *testing.T) {
 		}
 	})
 }
+
+// TestStatusTellsTheFreeSpace of the volume, also that of a replica.
+func TestStatusTellsTheFreeSpace(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		for id := cluster.ServerID(1); id <= 3; id++ {
+			if s := c.tells(id); s.FreeBytes <= 0 {
+				t.Errorf("server %d tells of %d free bytes", id, s.FreeBytes)
+			}
+		}
+	})
+}
