@@ -21,6 +21,22 @@ var toldMutants = []Mutant{
 		Dies: "which was claimed and never began",
 	},
 	{
+		Name: "former-reign-pushes", Also: "",
+		Rule: "a push of a reign that was fenced changes nothing (package node, showsReign)",
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			"	return began && !fenced", "	return began && (!fenced || e > 0)"}},
+		By:   unit(simulation, "TestPushOfAFormerReignChangesNothing"),
+		Dies: "a push of epoch 1, of",
+	},
+	{
+		Name: "copy-of-a-former-reign-refused", Also: "",
+		Rule: "the kept copy of a table counts, though its reign is over (package node, hasBegun)",
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			"	began, _ := n.readReign(e)\n	return began", "	return n.showsReign(e)"}},
+		By:   unit(simulation, "TestCopyOfAFormerReignIsWarm"),
+		Dies: "started anew it shows",
+	},
+	{
 		Name: "reign-by-listing-only", Also: "",
 		Rule: "a new reign is seen at once where listings are old (package node, showsReign)",
 		Edits: []Edit{{"cmd/holdfast/node/reigns.go",

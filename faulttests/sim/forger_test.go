@@ -98,6 +98,23 @@ func TestPushOfNoReignChangesNothing(t *testing.T) {
 	}
 }
 
+// A reign that is over pushes nothing to a replica that has heard of none yet.
+func TestPushOfAFormerReignChangesNothing(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
+		other := c.Primaries()[0]%3 + 1
+		c.Kill(other)
+		c.DataDir = ""
+		if err := c.Start(other); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Snapshot(other, 1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
+			t.Errorf("a push of epoch 1, of %d: %v", c.epoch(), err)
+		}
+		time.Sleep(2 * time.Second)
+		c.shows(t, "two seconds later", "before")
+	})
+}
+
 // A number that was claimed and never began is no reign either.
 func TestPushOfABurnedNumberChangesNothing(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
@@ -349,4 +366,28 @@ func TestForgedMessagesCostNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that starts with the copy of a table that it kept has it, though another reign than that
+// of the copy is the newest by then.
+func TestCopyOfAFormerReignIsWarm(t *testing.T) {
+	forged(t, func(t *testing.T, c *Cluster, _ *Forger) {
+		first := c.Primaries()[0]
+		other := first%3 + 1
+		c.Kill(other)
+		if _, err := c.server(first).node.Handover(t.Context(), 6-first-other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		c.one(t, "behind a handover")
+		c.Net.Isolate(other, true)
+		if err := c.Start(other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if r, err := c.server(other).node.Read(t.Context(), func(primary.View) {}); err != nil || r.Status != cluster.StatusOK || r.LSN == 0 {
+			t.Errorf("server %d: started anew it shows LSN %d: %v, %v", other, r.LSN, r.Status, err)
+		}
+		c.Net.Heal()
+	})
 }

@@ -148,7 +148,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
 	}
 	if n.opt.DataDir != "" {
-		if err := n.replica.Load(n.opt.DataDir, n.vol.Cluster().ID, n.showsReign); err != nil {
+		if err := n.replica.Load(n.opt.DataDir, n.vol.Cluster().ID, n.hasBegun); err != nil {
 			n.opt.Log.Warn().Err(err).Msg("start without a warm table")
 		}
 	}

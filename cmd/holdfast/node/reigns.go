@@ -102,17 +102,30 @@ func (n *Node) awaitReign(e cluster.Epoch) bool {
 	return n.reigns.began(e, n.showsReign)
 }
 
-// showsReign reads on the volume whether the reign of epoch e began. It looks up no name that
-// nobody speaks of at an address of the cluster and that is not listed: a cache would remember
-// that it is not there, and a takeover needs it when it is.
+// showsReign reads on the volume whether the reign of epoch e began and nobody has fenced it: one
+// that is over pushes nothing any more.
 func (n *Node) showsReign(e cluster.Epoch) bool {
+	began, fenced := n.readReign(e)
+	return began && !fenced
+}
+
+// readReign reads the state of a reign. It looks up no name that nobody speaks of at an address of
+// the cluster and that is not listed: a cache would remember that it is not there, and a takeover
+// needs it when it is.
+func (n *Node) readReign(e cluster.Epoch) (began, fenced bool) {
 	if !n.answersAs(e) {
 		if listed, err := n.vol.Listed(e); err != nil || !listed {
-			return false
+			return false, false
 		}
 	}
-	began, _, err := n.vol.ReignState(context.Background(), e)
-	return err == nil && began
+	began, fenced, err := n.vol.ReignState(context.Background(), e)
+	return err == nil && began, fenced
+}
+
+// hasBegun is showsReign, of one that may be over.
+func (n *Node) hasBegun(e cluster.Epoch) bool {
+	began, _ := n.readReign(e)
+	return began
 }
 
 // answersAs reports whether another server said at its own address that it reigns in epoch e.
