@@ -340,7 +340,11 @@ func TestForgedMessagesCostNothing(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const rounds = 30
-				c := newCluster(t, seed, rounds)
+				profile := volumetest.ProfileLocal()
+				if seed%3 == 0 {
+					profile = volumetest.ProfileNetwork()
+				}
+				c := newClusterOn(t, profile, seed, rounds)
 				c.DataDir, c.Outages = dir, true
 				c.restartAll(t)
 				f := c.NewForger(rand.New(rand.NewPCG(seed, 17)))
