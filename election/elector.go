@@ -54,7 +54,7 @@ func New(opt Options) *Elector {
 	}
 	e.mu.self = &peer{id: opt.Self}
 	e.mu.self.current, _ = e.mu.self.process(opt.Nonce)
-	e.mu.self.current.since = time.Now()
+	e.mu.self.current.since, e.mu.self.current.about = time.Now(), opt.About
 	for _, id := range opt.Members.IDs() {
 		if id != opt.Self {
 			e.mu.peers = append(e.mu.peers, &peer{id: id})

@@ -179,7 +179,7 @@ func (e *Elector) tell(now time.Time) {
 	for _, p := range append(slices.Clip(e.mu.peers), e.mu.self) {
 		if p.conflicted(now) && !p.conflictTold {
 			p.conflictTold = true
-			e.opt.Log.Error().Uint32("server", uint32(p.id)).Msg("two processes use the same server ID; neither has a vote")
+			e.opt.Log.Error().Uint32("id", uint32(p.id)).Strs("processes", p.speakers(now)).Msg("two processes use one server ID: both are ignored in elections. Stop one of them")
 			l.calls = append(l.calls, call{conflict: p.id})
 		}
 		if x := p.untold(now); x != nil {

@@ -199,6 +199,20 @@ func (p *peer) describe(x *process, now time.Time) Stranger {
 	return Stranger{ID: p.id, Nonce: x.nonce, About: x.about, From: x.from, Heard: now.Sub(x.heard)}
 }
 
+// speakers says which processes sent a message lately, for people.
+func (p *peer) speakers(now time.Time) (all []string) {
+	for _, x := range p.processes {
+		if x.recent(now) {
+			text := cmp.Or(x.about, "a process that does not say which it is")
+			if x.from != "" {
+				text += ", at " + x.from
+			}
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
 // strangers lists those that sent a message lately.
 func (p *peer) strangers(now time.Time) (all []Stranger) {
 	for _, x := range p.processes {
@@ -219,6 +233,18 @@ func (e *Elector) Strangers() (all []Stranger) {
 		all = append(all, e.peerLocked(id).strangers(now)...)
 	}
 	return all
+}
+
+// Conflict says which processes use this server's own ID, if they are in conflict: nil if they
+// are not.
+func (e *Elector) Conflict() []string {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.mu.self.conflicted(now) {
+		return nil
+	}
+	return e.mu.self.speakers(now)
 }
 
 // Unproven lists the other servers' IDs under which a process sent messages lately that was not

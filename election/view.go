@@ -111,6 +111,9 @@ func (e *Elector) Peers() []PeerStatus {
 		if w := p.latest(); !w.at.IsZero() {
 			s.Heard, s.Status = now.Sub(w.at), w.status
 		}
+		if s.Conflict {
+			s.Processes = p.speakers(now)
+		}
 		all = append(all, s)
 	}
 	return all

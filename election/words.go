@@ -173,6 +173,7 @@ type PeerStatus struct {
 	Status Status
 	// Answered is what it said last in answer to a ping, at its own address.
 	Answered Status
-	// Conflict says that two processes use this ID.
-	Conflict bool
+	// Conflict says that two processes use this ID, and Processes then which, for people.
+	Conflict  bool
+	Processes []string
 }

@@ -232,7 +232,7 @@ var strangerMutants = []Mutant{
 	{
 		Name: "stranger-not-in-status", Also: "D5",
 		Rule: "status names a process that uses a server's ID and has a copy of the volume (package node)",
-		Edits: []Edit{{"cmd/holdfast/node/status.go",
+		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))\n", "		_ = x\n"}},
 		By:   unit(simulation, "TestServersOnACopyCountForNothing"),
 		Dies: "it warns of ",
@@ -260,5 +260,21 @@ var strangerMutants = []Mutant{
 			"binary.LittleEndian.Uint32(b[BlockSize-4:]) != blockSum(b) || json", "json"}},
 		By:   unit("shared/volume", "TestProcess$"),
 		Dies: "half written",
+	},
+	{
+		Name: "conflict-names-nobody", Also: "",
+		Rule: "status names the processes that use one ID (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/signs.go",
+			"		x.Warnings = append(x.Warnings, printable(\"stop one of: \"+strings.Join(processes, \"; \")))\n", "		_ = processes\n"}},
+		By:   unit(simulation, "TestTwoProcessesOnOneVolumeAreAConflict"),
+		Dies: "conflict true, warnings",
+	},
+	{
+		Name: "own-conflict-untold", Also: "",
+		Rule: "a server tells that another process uses its own ID (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/signs.go",
+			"	shareID(me, len(both) > 0, both)\n", "	_ = both\n"}},
+		By:   unit(simulation, "TestTwoProcessesOnOneVolumeAreAConflict"),
+		Dies: "server 3 says of itself: conflict false",
 	},
 }

@@ -162,10 +162,13 @@ func TestTwoProcessesOnOneVolumeAreAConflict(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for id := cluster.ServerID(1); id <= 2; id++ {
 			for _, s := range c.server(id).node.Status().Servers {
-				if s.Conflict != (s.Member.ID == 3) || len(s.Warnings) > 0 {
+				if both := s.Member.ID == 3; s.Conflict != both || both != strings.Contains(strings.Join(s.Warnings, " "), "/copy") {
 					t.Errorf("server %d says of server %d: conflict %v, warnings %q", id, s.Member.ID, s.Conflict, s.Warnings)
 				}
 			}
+		}
+		if s := c.tells(3); !s.Conflict || !strings.Contains(strings.Join(s.Warnings, " "), "/copy") {
+			t.Errorf("server 3 says of itself: conflict %v, warnings %q", s.Conflict, s.Warnings)
 		}
 		for name, n := range map[string]*node.Node{"the first": c.server(3).node, "the second": twin} {
 			if n.HandlePing(election.Ping{From: 9}).Status.Able {

@@ -135,9 +135,6 @@ func New(opt Options) (*Node, error) {
 		Self: opt.Server, Nonce: n.nonce, About: about(&opt), Members: vol.Cluster().Servers, Timing: opt.Timing,
 		Transport: opt.Peers, Status: n.self, Rand: opt.Rand, Log: opt.Log,
 		OnHigherEpoch: n.onHigherEpoch, OnStranger: n.onStranger,
-		OnConflict: func(id cluster.ServerID) {
-			opt.Log.Error().Uint32("id", uint32(id)).Msg("two processes use one server ID: both are ignored in elections")
-		},
 	})
 	return n, nil
 }

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/holdfast-lock/holdfast/election"
+	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -131,6 +132,23 @@ func (n *Node) strangerText(x election.Stranger) string {
 		text += fmt.Sprintf(". Leave alone %v", own)
 	}
 	return printable(text)
+}
+
+// tellProcesses says of a server's own ID whether two processes use it, and of all IDs which
+// strangers do.
+func (n *Node) tellProcesses(me *api.ServerStatus, at func(cluster.ServerID) *api.ServerStatus) {
+	both := n.elector.Conflict()
+	shareID(me, len(both) > 0, both)
+	for _, x := range n.elector.Strangers() {
+		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
+	}
+}
+
+// shareID says of a server that two processes use its ID, and which, if that is so.
+func shareID(x *api.ServerStatus, conflict bool, processes []string) {
+	if x.Conflict = conflict; conflict {
+		x.Warnings = append(x.Warnings, printable("stop one of: "+strings.Join(processes, "; ")))
+	}
 }
 
 // printable is a text without what no terminal should be sent: names of directories, and what

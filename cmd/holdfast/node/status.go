@@ -62,7 +62,8 @@ func (n *Node) Status() api.ClusterStatus {
 	n.describeSelf(at(n.opt.Server), own)
 	for _, p := range n.elector.Peers() {
 		x := at(p.ID)
-		x.Heard, x.Conflict = p.Heard, p.Conflict
+		x.Heard = p.Heard
+		shareID(x, p.Conflict, p.Processes)
 		if !p.Reachable {
 			continue
 		}
@@ -71,9 +72,7 @@ func (n *Node) Status() api.ClusterStatus {
 		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
-	for _, x := range n.elector.Strangers() {
-		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
-	}
+	n.tellProcesses(at(n.opt.Server), at)
 	if p := n.current(); p != nil {
 		for id, waited := range p.Waited() {
 			at(id).Unwaited = !waited
