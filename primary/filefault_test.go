@@ -254,6 +254,35 @@ func TestParkedCallsAreBounded(t *testing.T) {
 	})
 }
 
+// So are their number.
+func TestSmallParkedCallsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serveLarge(t, newDisk(t).Host(1, volumetest.ProfileLocal()), 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		gate := volumetest.NewGate()
+		x.host.SetHook(on(volumetest.OpOpen, "files/", volumetest.Pause(gate)))
+		answers := make(chan locktable.Outcome, 8192+10)
+		for i := range cap(answers) {
+			go func() {
+				out, _ := x.p.Do(context.Background(), appendTo("c1", cluster.RequestID(i+2), "l", g.Token, "f", "x"))
+				answers <- out
+			}()
+		}
+		synctest.Wait()
+		if len(answers) != 10 {
+			t.Errorf("of %d small appends %d were refused", cap(answers), len(answers))
+		}
+		for range len(answers) {
+			if out := <-answers; out.Status != cluster.StatusStorageUnavailable || !strings.Contains(out.Message, "too much waits") {
+				t.Fatalf("%v %s", out.Status, out.Message)
+			}
+		}
+		x.p.Depose(context.Canceled)
+		gate.Resume()
+		x.end() //nolint:errcheck // it is stopped
+	})
+}
+
 // Where a file fails, an append that is committed is told as what it is, in time: so that
 // nobody sends it again as another one.
 func TestCommittedAppendThatIsNotInItsFileIsToldSo(t *testing.T) {

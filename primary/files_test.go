@@ -3,6 +3,7 @@
 package primary_test
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -542,4 +543,30 @@ func TestForeignWriteInABurstIsFound(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A file that is no longer what the log says refuses the next append before that is decided: one
+// that is bound is quarantined, and one that never was cannot be.
+func TestForeignFileIsRefusedBeforeAnythingIsDecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		defer x.end() //nolint:errcheck // it is stopped
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		time.Sleep(3 * time.Second) // it rests
+		if err := errors.Join(d.Write("files/f", 4, []byte("foreign\n")), d.Mkdir("files/g")); err != nil {
+			t.Fatal(err)
+		}
+		if out := x.sees(appendTo("c1", 3, "l", g.Token, "f", "two\n"), cluster.StatusFileQuarantined); out.Committed || out.LSN != 0 {
+			t.Errorf("it was decided: %+v", out)
+		}
+		if state, _ := x.file("f"); !state.Quarantined || state.End != 4 {
+			t.Errorf("the bound file is %+v", state)
+		}
+		x.sees(appendTo("c1", 4, "l", g.Token, "g", "two\n"), cluster.StatusInvalidArgument)
+		if _, bound := x.file("g"); bound {
+			t.Error("a directory was bound")
+		}
+	})
 }

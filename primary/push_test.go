@@ -267,6 +267,7 @@ func (h *higher) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 type stamped struct {
 	follower
 	clock, told atomic.Uint64 // told is the stamp that came back last
+	asked       atomic.Int32  // how often it was asked for one
 	restarts    atomic.Bool
 }
 
@@ -276,6 +277,9 @@ func (s *stamped) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 		return push.Ack{}, errors.New("it restarts")
 	}
 	s.told.Store(p.Stamp)
+	if p.Asks {
+		s.asked.Add(1)
+	}
 	ack, err := s.follower.Push(ctx, p)
 	ack.Stamp = s.clock.Add(1)
 	return ack, err
@@ -289,8 +293,9 @@ func TestARestartedReplicaIsToldItsStampAtOnce(t *testing.T) {
 		x := serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: s}})
 		defer x.end() //nolint:errcheck // it is stopped
 		x.eventually("stamp", func() bool { return s.told.Load() > 0 })
+		before := s.asked.Load()
 		s.restarts.Store(true)
-		x.eventually("restart", func() bool { return !s.restarts.Load() })
+		x.eventually("question", func() bool { return s.asked.Load() > before })
 		time.Sleep(500 * time.Millisecond) // nothing happens
 		if s.told.Load() == 0 {
 			t.Error("it was asked where it stands, and told no stamp")

@@ -229,4 +229,62 @@ var sweepPrimaryMutants = []Mutant{
 		},
 		By: unit("primary", "^TestTimersStayInOrderWhenSwept$"), Dies: `due were`,
 	},
+	{
+		Name: "foreign-file-goes-on",
+		Rule: "a bound file that is found foreign is quarantined (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/slots.go", `		c.quarantine(name, v.err)
+`, `		_ = name
+`},
+		},
+		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `the bound file is`,
+	},
+	{
+		Name: "foreign-file-is-an-invalid-argument",
+		Rule: "an append to a file that is found foreign is answered FILE_QUARANTINED (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/slots.go", `	case errors.Is(err, volume.ErrForeign) && bound:
+		out.Status = cluster.StatusFileQuarantined
+`, `	case bound && out.File == "":
+`},
+		},
+		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `want FILE_QUARANTINED`,
+	},
+	{
+		Name: "directory-is-unavailable-storage",
+		Rule: "what is no regular file cannot be bound, and no try helps",
+		Edits: []Edit{
+			{"primary/slots.go", `	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
+`, `	case errors.Is(err, errStillThere):
+`},
+		},
+		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `want INVALID_ARGUMENT`,
+	},
+	{
+		Name: "idle-file-stays-verified",
+		Rule: "a file is verified again when it was idle, before an append is decided (DESIGN 5.4)",
+		Edits: []Edit{
+			{"primary/slots.go", `		s.verified = false
+`, ``},
+		},
+		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `it was decided`,
+	},
+	{
+		Name: "word-of-a-rotation-admits",
+		Rule: "a word for a rotation speaks of the next file, not of the bound one (package primary, onVerified)",
+		Edits: []Edit{
+			{"primary/slots.go", ` && v.op != locktable.OpRotate
+`, `
+`},
+		},
+		By: unit("primary", "^TestWordForARotationAdmitsNoAppend$"), Dies: `rotation_test.go`,
+	},
+	{
+		Name: "parked-calls-unbounded",
+		Rule: "so many calls wait for the word on a file and no more (package primary, parked)",
+		Edits: []Edit{
+			{"primary/parked.go", `	case len(p.calls) >= parkedCalls, `, `	case `},
+		},
+		By: unit("primary", "^TestSmallParkedCallsAreBounded$"), Dies: `were refused`,
+	},
 }

@@ -775,7 +775,7 @@ var sweepVolumeMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/unread.go", `	if err == nil && uint32(h.ReceiptsC) != receipts {`, `	if err == nil && uint32(h.ReceiptsC) == 0*receipts+1<<31 {`},
 		},
-		By: unit("shared/volume", "^TestUnreadCheckpointIsVerified$"), Dies: `processed_requests.log: byte`,
+		By: unit("shared/volume", "^TestReceiptsOfAnotherCheckpointAreDamage$"), Dies: `damaged are`,
 	},
 	{
 		Name: "unread-state-unverified",

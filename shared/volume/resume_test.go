@@ -159,6 +159,29 @@ func TestUnreadCheckpointIsVerified(t *testing.T) {
 	})
 }
 
+// Whole receipts of another checkpoint are not those of this one.
+func TestReceiptsOfAnotherCheckpointAreDamage(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		name := func() string {
+			return fmt.Sprintf("epochs/0000000001/checkpoint-%d/processed_requests.log", x.table.LSN())
+		}
+		x.fill(5)
+		x.checkpoint()
+		first := name()
+		x.fill(5)
+		x.checkpoint()
+		if err := errors.Join(d.Remove(name()), d.Write(name(), 0, d.Files("epochs/")[first])); err != nil {
+			t.Fatal(err)
+		}
+		u := &volume.Unread{Bases: []wal.Position{{LSN: x.table.LSN()}}}
+		if damaged, err := x.r.VerifyUnread(u, func() {}); err == nil || len(damaged) != 1 {
+			t.Errorf("damaged are %v, %v", damaged, err)
+		}
+	})
+}
+
 // A base that a warm takeover adopted unread may be damaged behind its first lines.
 // What a cold takeover falls back on then is there, whenever the power went.
 func TestWarmTakeoverKeepsWhatAColdOneFallsBackOn(t *testing.T) {
