@@ -511,6 +511,32 @@ func TestGrantIsAnsweredAfterEarlierAppendsToItsFiles(t *testing.T) {
 	}
 }
 
+// So is one behind a takeover: what the reign before committed and did not write comes first.
+func TestGrantIsAnsweredAfterWhatATakeoverRedoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.host.SetHook(on(volumetest.OpWriteAt, "files/f", volumetest.FailBefore(syscall.EIO)))
+		x.later(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
+		time.Sleep(100 * time.Millisecond)
+		x.kill()
+		h, gate := d.Host(2, volumetest.ProfileLocal()), volumetest.NewGate()
+		h.SetHook(on(volumetest.OpWriteAt, "files/f", volumetest.Pause(gate)))
+		y := claimOn(t, h, 2, small(), primary.Options{MaxBatch: 8 << 10}).serving()
+		defer y.end() //nolint:errcheck // it is stopped
+		y.ok(release("c1", 4, "l", g.Token))
+		grant := y.later(acquire("c2", 1, "l", 0))
+		time.Sleep(100 * time.Millisecond)
+		y.unanswered(grant, "before the file has what was committed under the lock")
+		gate.Resume()
+		if out := <-grant; out.Status != cluster.StatusOK || content(d, "f") != "one\ntwo\n" {
+			t.Errorf("%v, and the file has %q", out.Status, content(d, "f"))
+		}
+	})
+}
+
 func TestForeignWriteInABurstIsFound(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -554,17 +580,18 @@ func TestForeignFileIsRefusedBeforeAnythingIsDecided(t *testing.T) {
 		defer x.end() //nolint:errcheck // it is stopped
 		g := x.ok(acquire("c1", 1, "l", 0))
 		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
-		time.Sleep(3 * time.Second) // it rests
-		if err := errors.Join(d.Write("files/f", 4, []byte("foreign\n")), d.Mkdir("files/g")); err != nil {
+		x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n")) // the file is verified
+		time.Sleep(3 * time.Second)                         // it rests
+		if err := errors.Join(d.Write("files/f", 8, []byte("foreign\n")), d.Mkdir("files/g")); err != nil {
 			t.Fatal(err)
 		}
-		if out := x.sees(appendTo("c1", 3, "l", g.Token, "f", "two\n"), cluster.StatusFileQuarantined); out.Committed || out.LSN != 0 {
+		if out := x.sees(appendTo("c1", 4, "l", g.Token, "f", "three\n"), cluster.StatusFileQuarantined); out.Committed || out.LSN != 0 {
 			t.Errorf("it was decided: %+v", out)
 		}
-		if state, _ := x.file("f"); !state.Quarantined || state.End != 4 {
+		if state, _ := x.file("f"); !state.Quarantined || state.End != 8 {
 			t.Errorf("the bound file is %+v", state)
 		}
-		x.sees(appendTo("c1", 4, "l", g.Token, "g", "two\n"), cluster.StatusInvalidArgument)
+		x.sees(appendTo("c1", 5, "l", g.Token, "g", "one\n"), cluster.StatusInvalidArgument)
 		if _, bound := x.file("g"); bound {
 			t.Error("a directory was bound")
 		}

@@ -280,6 +280,17 @@ var sweepPrimaryMutants = []Mutant{
 		By: unit("primary", "^TestWordForARotationAdmitsNoAppend$"), Dies: `rotation_test.go`,
 	},
 	{
+		Name: "grant-passes-a-redo",
+		Rule: "a grant's answer waits for what a takeover writes to the lock's files (DESIGN 4)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `		w.pending.Add(1)
+	}
+	if state`, `	}
+	if state`},
+		},
+		By: unit("primary", "^TestGrantIsAnsweredAfterWhatATakeoverRedoes$"), Dies: `before the file has what was committed`,
+	},
+	{
 		Name: "parked-calls-unbounded",
 		Rule: "so many calls wait for the word on a file and no more (package primary, parked)",
 		Edits: []Edit{
