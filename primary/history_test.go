@@ -153,6 +153,57 @@ func TestTheNextPrimaryCompletesTheHistory(t *testing.T) {
 	}
 }
 
+// One record may end many grants. Where a crash left the lines of some, the next primary tells the
+// others, or says that it does not know them.
+func TestTheNextPrimaryCompletesARecord(t *testing.T) {
+	for name, known := range map[string]bool{"the log has it": true, "nobody knows it": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDisk(t)
+				x := serve(t, d, 1, primary.Options{})
+				for i := range cluster.RequestID(3) {
+					x.ok(acquire("c1", i+1, cluster.LockName(fmt.Sprint("l", i)), 0))
+				}
+				x.kill()
+				timing := cluster.DefaultTiming()
+				timing.Policy = cluster.PolicyClear
+				y := serve(t, d, 2, primary.Options{Timing: timing})
+				time.Sleep(3 * time.Second)
+				all := chronicle(t, d)
+				if len(all) != 3 {
+					t.Fatalf("the history says %q", all)
+				}
+				s, err := y.p.Snapshot(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				y.kill()
+				names := slices.Sorted(maps.Keys(d.Files("history/")))
+				last := names[len(names)-1]
+				text := string(d.Files("history/")[last])
+				first := strings.Index(text, `{"kind":"end"`)
+				if err := d.Truncate(last, int64(first+strings.Index(text[first:], "\n")+1)); err != nil {
+					t.Fatal(err)
+				}
+				wantChronicle(t, d, all[0])
+				opt, want := primary.Options{}, all
+				if !known {
+					opt.Warm = &volume.Warm{At: s.At, Table: s.Table}
+					line, err := history.ParseLine([]byte(strings.SplitN(text[first:], "\n", 2)[0]))
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = []string{all[0], fmt.Sprintf("gap %d-%d", line.End.LSN, s.At.LSN)}
+				}
+				z := serve(t, d, 3, opt)
+				defer z.end() //nolint:errcheck // it is stopped
+				time.Sleep(3 * time.Second)
+				wantChronicle(t, d, want...)
+			})
+		})
+	}
+}
+
 func TestTheHistorySaysWhatNobodyKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -291,6 +291,30 @@ var sweepPrimaryMutants = []Mutant{
 		By: unit("primary", "^TestGrantIsAnsweredAfterWhatATakeoverRedoes$"), Dies: `before the file has what was committed`,
 	},
 	{
+		Name: "history-record-half-told",
+		Rule: "of several ends by one record the last may be missing: what nobody knows is said of that record, too (package primary, historian)",
+		Edits: []Edit{
+			{"primary/history.go", `		if len(tail.Tokens) > 0 { // of`, `		if len(tail.Tokens) > 1<<30 { // of`},
+		},
+		By: unit("primary", "^TestTheNextPrimaryCompletesARecord$"), Dies: `nobody_knows_it`,
+	},
+	{
+		Name: "history-record-told-by-half",
+		Rule: "of several ends by one record those that are missing are told (package primary, historian)",
+		Edits: []Edit{
+			{"primary/history.go", `e.LSN > tail.UpTo || e.LSN == tail.UpTo && !slices.Contains(tail.Tokens, e.Token) && len(tail.Tokens) > 0 {`, `e.LSN > tail.UpTo {`},
+		},
+		By: unit("primary", "^TestTheNextPrimaryCompletesARecord$"), Dies: `the_log_has_it`,
+	},
+	{
+		Name: "index-of-this-reign-only",
+		Rule: "the index of the reign before may lack the last appends: they are told again (package primary, indexer)",
+		Edits: []Edit{
+			{"primary/fileindex.go", `range slices.Chunk(p.index.adopted, indexEntries) {`, `range slices.Chunk(p.index.adopted[:0], indexEntries) {`},
+		},
+		By: unit("primary", "^TestIndexIsCompletedByTheNextReign$"), Dies: `fileindex_test.go`,
+	},
+	{
 		Name: "parked-calls-unbounded",
 		Rule: "so many calls wait for the word on a file and no more (package primary, parked)",
 		Edits: []Edit{
