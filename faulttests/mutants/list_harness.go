@@ -7,6 +7,11 @@ func volumesMadeAnew() Killer {
 	return Killer{Pkg: simulation, Run: "^TestVolumeMadeAnew$", Flags: "-sim.anews 6"}
 }
 
+// volumesSetBack are volumes that are restored from a backup under servers that know better.
+func volumesSetBack() Killer {
+	return Killer{Pkg: simulation, Run: "^TestVolumeSetBack$", Flags: "-sim.setbacks 6"}
+}
+
 // harnessMutants break rules that units hold, too: here the simulation must notice.
 var harnessMutants = []Mutant{
 	{
@@ -113,5 +118,35 @@ var harnessMutants = []Mutant{
 		},
 		By:   clusters(),
 		Dies: `some primary that was well was deposed`,
+	},
+	{
+		Name: "set-back-for-all-it-knows",
+		Rule: "nobody reigns on a log that ends before what this server knows to be committed (package primary, ErrSetBack)",
+		Edits: []Edit{
+			{"cmd/holdfast/node/node.go", `told = max(told, n.knows().LSN); err`, `told = max(told, 0*n.knows().LSN); err`},
+			{"cmd/holdfast/node/node.go", `Known: n.knows().LSN,`, `Known: 0 * n.knows().LSN,`},
+		},
+		By:   volumesSetBack(),
+		Dies: `silently lost: server \[\d\] reigns`,
+	},
+	{
+		Name: "data-directory-unread",
+		Rule: "what a server knew outlives its process, where it has a data directory (package node, readKnown)",
+		Edits: []Edit{
+			{"cmd/holdfast/node/node.go", `	n.mu.known = knew
+`, `	n.mu.known.Cluster = knew.Cluster
+`},
+		},
+		By:   volumesSetBack(),
+		Dies: `silently lost: server \[\d\] reigns`,
+	},
+	{
+		Name: "recover-loses-in-silence",
+		Rule: "a recovery says what may be lost, and asks whether that is agreed to (package volume, Recover)",
+		Edits: []Edit{
+			{"shared/volume/recover.go", `	source.complete = source.complete && len(missing) == 0`, `	source.complete = source.complete || len(missing) > 0`},
+		},
+		By:   volumesSetBack(),
+		Dies: `silently lost: \d+ operations behind`,
 	},
 }

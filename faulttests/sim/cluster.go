@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,8 +31,8 @@ type Cluster struct {
 	// Copies are the disks of servers that have a copy of the volume.
 	Copies map[cluster.ServerID]*volumetest.Disk
 
-	// DataDir is where the servers have their data directories; "" for none.
-	DataDir string
+	// DataDirs are where servers keep what they know, on disks of their own.
+	DataDirs map[cluster.ServerID]string
 
 	servers map[cluster.ServerID]*server
 	// Failovers are how long the cluster was without a serving primary, each time.
@@ -115,14 +113,11 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	}
 	x := &server{host: disk.Host(int(id), c.Profile), audit: newAudit(&c.book), front: func() {}, done: make(chan struct{}), stuck: make(chan error, 1)}
 	x.host.SetWatch(x.audit.Watch)
-	data, err := c.dataDir(id)
-	if err != nil {
-		return err
-	}
+	var err error
 	x.node, err = node.New(node.Options{
-		Server: id, FS: x.host, Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
+		Server: id, FS: x.host, DataDir: c.DataDirs[id], Timing: c.Timing, Peers: auditedPeers{c.Net.Peers(id), x.audit}, Log: c.Log,
 		Random: c.Random, Rand: rand.New(rand.NewPCG(c.Rand.Uint64(), uint64(id))),
-		DataDir: data, Stuck: x.giveUp, TimeOfDay: c.timeOfDay(id),
+		Stuck: x.giveUp, TimeOfDay: c.timeOfDay(id),
 		FirstSegment: firstSegment, Segment: segment, MaxBatch: maxBatch, CheckpointBytes: checkpointBytes, History: historyOptions(),
 	})
 	if err != nil {
@@ -145,15 +140,6 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 	}()
 	go c.witness.watch(ctx, id, x.node.Hub(), x.audit)
 	return nil
-}
-
-// dataDir is that of a server.
-func (c *Cluster) dataDir(id cluster.ServerID) (string, error) {
-	if c.DataDir == "" {
-		return "", nil
-	}
-	dir := filepath.Join(c.DataDir, fmt.Sprint(id))
-	return dir, os.MkdirAll(dir, 0o700)
 }
 
 var errKilled = errors.New("killed")

@@ -204,12 +204,27 @@ func TestBeatFromElsewhereIsNoneOfThePrimary(t *testing.T) {
 	})
 }
 
+// keepBelow gives all servers data directories below dir, or none if that is "".
+func (c *Cluster) keepBelow(t *testing.T, dir string) {
+	t.Helper()
+	c.DataDirs = map[cluster.ServerID]string{}
+	for _, m := range Members() {
+		if dir == "" {
+			return
+		}
+		c.DataDirs[m.ID] = filepath.Join(dir, fmt.Sprint(m.ID))
+		if err := os.MkdirAll(c.DataDirs[m.ID], 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A replica that nobody but the volume told how far the log was notices that a backup is in its
 // place: it says so beside servers that know nothing, and does not take over.
 func TestReplicaNoticesABackup(t *testing.T) {
 	dir := t.TempDir()
 	quiet(t, func(t *testing.T, c *Cluster) {
-		c.DataDir = dir
+		c.keepBelow(t, dir)
 		c.restartAll(t)
 		c.grant(t, "a")
 		backup := c.Disk.Clone()
@@ -226,8 +241,8 @@ func TestReplicaNoticesABackup(t *testing.T) {
 		}
 		c.Shutdown()
 		c.Disk = backup
-		forgetful := c.DataDir + "-new"
-		c.DataDir = forgetful
+		forgetful := dir + "-new"
+		c.keepBelow(t, forgetful)
 		defer os.RemoveAll(forgetful) //nolint:errcheck // a test
 		third := 6 - first - other
 		for _, id := range []cluster.ServerID{first, third} {
@@ -236,7 +251,7 @@ func TestReplicaNoticesABackup(t *testing.T) {
 			}
 		}
 		c.one(t, "servers that know nothing")
-		c.DataDir = dir
+		c.keepBelow(t, dir)
 		if err := c.Start(other); err != nil {
 			t.Fatal(err)
 		}

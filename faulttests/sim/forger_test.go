@@ -25,7 +25,7 @@ func forged(t *testing.T, play func(*testing.T, *Cluster, *Forger)) {
 	t.Helper()
 	dir := t.TempDir()
 	quiet(t, func(t *testing.T, c *Cluster) {
-		c.DataDir = dir
+		c.keepBelow(t, dir)
 		c.restartAll(t)
 		c.grant(t, "before")
 		play(t, c, c.NewForger(rand.New(rand.NewPCG(1, 17))))
@@ -103,7 +103,7 @@ func TestPushOfAFormerReignChangesNothing(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 		other := c.Primaries()[0]%3 + 1
 		c.Kill(other)
-		c.DataDir = ""
+		c.keepBelow(t, "")
 		if err := c.Start(other); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,8 @@ func TestForgedMessagesCostNothing(t *testing.T) {
 					profile = volumetest.ProfileNetwork()
 				}
 				c := newClusterOn(t, profile, seed, rounds)
-				c.DataDir, c.Outages = dir, true
+				c.Outages = true
+				c.keepBelow(t, dir)
 				c.restartAll(t)
 				f := c.NewForger(rand.New(rand.NewPCG(seed, 17)))
 				over, done := make(chan struct{}), make(chan struct{})
