@@ -156,4 +156,12 @@ var leftoverMutants = []Mutant{
 		By:   unit(simulation, "TestStatusTellsTheFreeSpace"),
 		Dies: "tells of 0 free bytes",
 	},
+	{
+		Name: "left-table-not-taken-back", Also: "",
+		Rule: "a replica goes on with the table that its own reign left (package node)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go",
+			"p.Warm(), p.LSN() > 0)", "nil, p.LSN() > 0)"}},
+		By:   unit(simulation, "TestAServerThatHandedOverGoesOnWithItsTable"),
+		Dies: "pieces of a snapshot",
+	},
 }

@@ -24,6 +24,7 @@ type Net struct {
 	cut   map[route]bool                                // packets of this direction vanish
 	late  func(from, to cluster.ServerID) time.Duration // of each question, nil: all are in time
 	older map[cluster.ServerID]bool                     // they tell no feature level
+	whole map[cluster.ServerID]int                      // pieces of snapshots that were sent to them
 }
 
 // route is one direction between two servers.
@@ -31,7 +32,7 @@ type route struct{ from, to cluster.ServerID }
 
 // NewNet makes a network without faults.
 func NewNet(delay time.Duration) *Net {
-	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}, older: map[cluster.ServerID]bool{}}
+	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}, older: map[cluster.ServerID]bool{}, whole: map[cluster.ServerID]int{}}
 }
 
 // Listen lets others reach a node; nil takes it away, and connections are refused.
@@ -152,6 +153,13 @@ func (n *Net) Older(id cluster.ServerID, older bool) {
 	n.older[id] = older
 }
 
+// Whole is how many pieces of snapshots were sent to a server.
+func (n *Net) Whole(to cluster.ServerID) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.whole[to]
+}
+
 // said is what arrives of what a server says of itself.
 func (n *Net) said(from cluster.ServerID, s election.Status) election.Status {
 	n.mu.Lock()
@@ -184,6 +192,11 @@ func (p peers) PreVote(ctx context.Context, to cluster.ServerID, m election.Ask)
 }
 
 func (p peers) Push(ctx context.Context, to cluster.ServerID, m push.Push) (push.Ack, error) {
+	if m.Chunk != nil {
+		p.net.mu.Lock()
+		p.net.whole[to]++
+		p.net.mu.Unlock()
+	}
 	return call(ctx, p.net, p.self, to, func(x *node.Node) (push.Ack, error) { return x.HandlePush(m) })
 }
 

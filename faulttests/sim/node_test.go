@@ -4,6 +4,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -218,6 +219,34 @@ func TestStatusTellsTheFreeSpace(t *testing.T) {
 			if s := c.tells(id); s.FreeBytes <= 0 {
 				t.Errorf("server %d tells of %d free bytes", id, s.FreeBytes)
 			}
+		}
+	})
+}
+
+// TestAServerThatHandedOverGoesOnWithItsTable: it is sent what it lacks, and no snapshot.
+func TestAServerThatHandedOverGoesOnWithItsTable(t *testing.T) {
+	quiet(t, func(t *testing.T, c *Cluster) {
+		acquire := func(at cluster.ServerID, id cluster.RequestID) {
+			t.Helper()
+			lock := cluster.LockName(fmt.Sprint("l", id))
+			out, err := c.server(at).node.Do(t.Context(), &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: id, Lock: lock, TTL: time.Minute})
+			if err != nil || out.Status != cluster.StatusOK {
+				t.Fatalf("acquire at server %d: %v, %v", at, out.Status, err)
+			}
+		}
+		acquire(1, 1)
+		before := c.Net.Whole(1)
+		if to, err := c.server(1).node.Handover(t.Context(), 2); err != nil || to != 2 {
+			t.Fatalf("handed over to server %d: %v", to, err)
+		}
+		poll(func() bool { return c.server(2).node.Role() == election.RolePrimary })
+		acquire(2, 2)
+		time.Sleep(3 * time.Second)
+		if n := c.Net.Whole(1) - before; n > 0 {
+			t.Errorf("server 1 was sent %d pieces of a snapshot", n)
+		}
+		if own, other := c.tells(1).LSN, c.tells(2).LSN; own != other || own == 0 {
+			t.Errorf("server 1 stands at LSN %d, the primary at %d", own, other)
 		}
 	})
 }
