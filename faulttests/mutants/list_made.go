@@ -63,4 +63,18 @@ var madeMutants = []Mutant{
 		By:    unit("primary", "^TestNoFileIsMadeForAnAppendThatIsRefusedAnyway$"),
 		Dies:  `of two together: OFFSET_MISMATCH`,
 	},
+	{
+		Name:  "older-recovery-not-named",
+		Rule:  "who is refused for a flag of no claim is told that an older recovery may have set it (package volume, claimedBy)",
+		Edits: []Edit{{"shared/volume/fence.go", "%s is of another claim: the directory of that epoch was removed, and its number taken again; %s\", ErrDamaged, name, olderRecovery)", "%s is of another claim: the directory of that epoch was removed, and its number taken again\", ErrDamaged, name)"}},
+		By:    unit("shared/volume", "^TestAnInterruptedOlderRecoveryIsNamed$"),
+		Dies:  `take over: .*its number taken again`,
+	},
+	{
+		Name:  "older-recovery-not-in-the-plan",
+		Rule:  "a plan of a recovery names the older one that may have been interrupted (package volume, takenTwice)",
+		Edits: []Edit{{"shared/volume/survey.go", "taken again; %s\", epochDir(e.epoch), epochDir(e.by), olderRecovery))", "taken again\", epochDir(e.epoch), epochDir(e.by)))"}},
+		By:    unit("shared/volume", "^TestAnInterruptedOlderRecoveryIsNamed$"),
+		Dies:  `a recovery says: .*taken again`,
+	},
 }

@@ -308,6 +308,10 @@ func fenceReign(ctx context.Context, fsys FS, d, by cluster.Epoch, nonce Nonce) 
 	return readProvenStart(ctx, fsys, f, d)
 }
 
+// olderRecovery is the other way to a flag of no claim that is there. Which of the two it was cannot
+// be told for certain: what tells it is lost with the next fence that is set.
+const olderRecovery = "or an older version of holdfast recover was interrupted: if you know of one, repeat it with that version"
+
 // claimedBy refuses a flag whose claim is not there any more. What cannot be read of it is
 // not known, and no reason.
 func claimedBy(fsys FS, x flag) error {
@@ -318,7 +322,7 @@ func claimedBy(fsys FS, x flag) error {
 		err = json.Unmarshal(b, &c)
 	}
 	if err == nil && c.Nonce != hex.EncodeToString(x.nonce[:]) {
-		return fmt.Errorf("%w: %s is of another claim: the directory of that epoch was removed, and its number taken again", ErrDamaged, name)
+		return fmt.Errorf("%w: %s is of another claim: the directory of that epoch was removed, and its number taken again; %s", ErrDamaged, name, olderRecovery)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = fsys.Lstat(epochDir(x.by)); errors.Is(err, fs.ErrNotExist) {

@@ -3,9 +3,13 @@
 package volume_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"slices"
 	"strings"
@@ -605,6 +609,52 @@ func TestARecoveryThatServersPassedIsNotRepeated(t *testing.T) {
 		}
 		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
 			t.Errorf("%+v, %v", plan, err)
+		}
+	})
+}
+
+// asOlderRecovery rewrites a flag that a recovery has set as binaries before wrote it: in the name
+// of the last epoch, with the nonce of the recovery, which is in no claim.json.
+func asOlderRecovery(t *testing.T, d *volumetest.Disk, e, by cluster.Epoch) {
+	t.Helper()
+	name := fmt.Sprintf("epochs/%010d/fence", uint64(e))
+	b := bytes.Clone(d.Files(name)[name][:512])
+	if binary.LittleEndian.Uint64(b[8:]) != uint64(by) {
+		t.Fatalf("%s was set by %d", name, binary.LittleEndian.Uint64(b[8:]))
+	}
+	copy(b[16:32], "an older nonce!!")
+	binary.LittleEndian.PutUint32(b[508:], crc32.Checksum(b[:508], crc32.MakeTable(crc32.Castagnoli)))
+	if err := d.Write(name, 0, b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnInterruptedOlderRecoveryIsNamed: what an older binary's recovery left when it was interrupted
+// behind its first fences looks like an epoch that is gone. Who is refused for it is told of both.
+func TestAnInterruptedOlderRecoveryIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, _ := locksOnly(t)
+		for range 2 {
+			s := start(t, d, 1)
+			s.claim()
+			s.host.Kill()
+		}
+		opt := recovery()
+		opt.Restored = true
+		h := host(d, 9)
+		h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
+		if _, err := volume.Recover(t.Context(), h, opt); err == nil {
+			t.Fatal("the recovery was not interrupted")
+		}
+		asOlderRecovery(t, d, 5, 6)
+		asOlderRecovery(t, d, 4, 6)
+		const advice = "older version of holdfast recover was interrupted"
+		if plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery()); err != nil || plan.Complete || !strings.Contains(strings.Join(plan.Reasons, "\n"), advice) {
+			t.Errorf("a recovery says: %v %q complete %t", err, plan.Reasons, plan.Complete)
+		}
+		s := start(t, d, 1)
+		if _, err := s.takeOver(s.claim(), nil); !errors.Is(err, volume.ErrDamaged) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("take over: %v", err)
 		}
 	})
 }

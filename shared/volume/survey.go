@@ -113,7 +113,7 @@ func takenTwice(epochs []epochState) (twice []string) {
 		byNumber[e.epoch] = e
 		other := byNumber[e.by]
 		if e.by > e.epoch && other != nil && other.claimErr == nil && other.claimNonce() != e.flag.nonce {
-			twice = append(twice, fmt.Sprintf("the fence of %s was set by another %s than the one that is there: that one is gone, and its number was taken again", epochDir(e.epoch), epochDir(e.by)))
+			twice = append(twice, fmt.Sprintf("the fence of %s was set by another %s than the one that is there: that one is gone, and its number was taken again; %s", epochDir(e.epoch), epochDir(e.by), olderRecovery))
 		}
 		if e.start != nil {
 			break
