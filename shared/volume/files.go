@@ -116,7 +116,7 @@ func (r *Reign) durable(name cluster.FileName, f File) (*ProtectedFile, error) {
 	}
 	p, err := r.opened(name, f)
 	if err == nil {
-		p.made = r.made.has(p.info.Inode)
+		p.made = p.info.Size == 0 && r.made.has(p.info.Inode)
 	}
 	return p, err
 }
@@ -218,7 +218,7 @@ func (p *ProtectedFile) openReader() error {
 // Inode is the identity of the open file.
 func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
 
-// Made says that AdoptProtected made the file in this reign, and that its inode was not bound
+// Made says that AdoptProtected made the file in this reign, empty, and that its inode was not bound
 // since: whatever had the number before is gone.
 func (p *ProtectedFile) Made() bool { return p.made }
 
