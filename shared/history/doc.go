@@ -9,7 +9,8 @@
 // A file history/<epoch, 10 digits>-<n, 6 digits>.jsonl is written by the primary of
 // that epoch and by nobody else: text in UTF-8, one JSON object a line, in the order of
 // LSNs. The word under "kind" says what a line is; a reader passes over kinds and
-// fields that it does not know.
+// fields that it does not know. Each line ends with the CRC-32C of what stands before it, under
+// "crc"; older binaries wrote none.
 //
 //	head     the first line: format, cluster_id, epoch, n, after, time. What ended up
 //	         to LSN after stands in earlier files
@@ -21,7 +22,7 @@
 //
 // A file says what its primary had committed and checked, a little later. It is told
 // by nobody else, and no state is made from it. But a takeover is refused where it tells of
-// more than the log, and a recovery takes its numbers for given. Lines that are
+// more than the log, and a recovery takes its numbers for given: see Reach. Lines that are
 // damaged or cut off are passed over. One end may be told twice, by a primary and by
 // the next one, which completes what the first had no time for: LSN and token tell.
 //

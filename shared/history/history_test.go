@@ -3,8 +3,10 @@
 package history_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -76,13 +78,70 @@ func TestLines(t *testing.T) {
 // The form of the files is for ever: what older binaries wrote is read.
 func TestFormat(t *testing.T) {
 	e := sample()
-	const want = `{"kind":"end","lsn":120,"epoch":3,"ended":"2023-11-14T22:13:20.500Z","why":"broken","lock":"a/\"b\"","token":100,"grant_epoch":2,"since":"2023-11-14T22:13:20.000Z","client_id":"@9","request_id":4,"host":"h1","pid":99,"command":"backup \\ \n\u0009 all","metadata":"{\"k\": \"ü\u0001\"}","actor":"ann@h9","reason":"it hangs","file":"log","offset":0,"length":6,"append_lsn":110,"successor":121}` + "\n"
+	const want = `{"kind":"end","lsn":120,"epoch":3,"ended":"2023-11-14T22:13:20.500Z","why":"broken","lock":"a/\"b\"","token":100,"grant_epoch":2,"since":"2023-11-14T22:13:20.000Z","client_id":"@9","request_id":4,"host":"h1","pid":99,"command":"backup \\ \n\u0009 all","metadata":"{\"k\": \"ü\u0001\"}","actor":"ann@h9","reason":"it hangs","file":"log","offset":0,"length":6,"append_lsn":110,"successor":121,"crc":"cc8a03bc"}` + "\n"
 	if got := string(e.AppendLine(nil)); got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
 	head := history.AppendHead(nil, history.Head{File: history.File{Epoch: 7, N: 1}, Cluster: id, After: 0, Time: 1_700_000_000_000})
-	if want := `{"kind":"head","format":1,"cluster_id":"0123","epoch":7,"n":1,"after":0,"time":"2023-11-14T22:13:20.000Z"}` + "\n"; string(head) != want {
+	if want := `{"kind":"head","format":1,"cluster_id":"0123","epoch":7,"n":1,"after":0,"time":"2023-11-14T22:13:20.000Z","crc":"23a8bd66"}` + "\n"; string(head) != want {
 		t.Errorf("got  %swant %s", head, want)
+	}
+}
+
+// TestALineThatDoesNotFitItsChecksumIsDamaged: JSON has no checksum of its own, and a digit that flips in a
+// number leaves a number. Lines of older binaries have none.
+func TestALineThatDoesNotFitItsChecksumIsDamaged(t *testing.T) {
+	e := sample()
+	e.Metadata = `{"a":1,"crc":"00000000"}`
+	line := string(bytes.TrimSpace(e.AppendLine(nil)))
+	for what, x := range map[string]struct {
+		line string
+		ok   bool
+	}{
+		"whole":           {line, true},
+		"of before":       {older(line), true},
+		"a digit flipped": {strings.Replace(line, `"lsn":120`, `"lsn":920`, 1), false},
+		"the sum flipped": {strings.Replace(line, `,"crc":"`, `,"crc":"x`, 1), false},
+		"the sum cut off": {strings.TrimSuffix(line, `"}`), false},
+	} {
+		if l, err := history.ParseLine([]byte(x.line)); (err == nil) != x.ok || x.ok && l.End != e {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// older is what a binary wrote that knew no checksums.
+func older(lines string) string {
+	return regexp.MustCompile(`,"crc":"[0-9a-f]{8}"}`).ReplaceAllString(lines, "}")
+}
+
+// TestReachOfAFile: a line that tells of more than the next one is damaged, and does not count.
+func TestReachOfAFile(t *testing.T) {
+	for name, x := range map[string]struct {
+		file  string
+		reach cluster.LSN
+		odd   int
+	}{
+		"a mark":                     {file(1, 0, end(10, "a", 1, 2), 30), 30, 0},
+		"an end":                     {file(1, 0, end(10, "a", 1, 2), end(20, "a", 1, 2)), 20, 0},
+		"head only":                  {file(1, 25), 25, 0},
+		"skipped":                    {file(1, 5, history.Skip{Range: history.Range{From: 6, To: 9}, Count: 2}, 10), 10, 0},
+		"too high among others":      {older(file(1, 0, end(10, "a", 1, 2), end(920, "a", 1, 2), end(30, "a", 1, 2))), 30, 1},
+		"too high, then a mark":      {older(file(1, 0, end(10, "a", 1, 2), end(920, "a", 1, 2), 30, 40)), 40, 1},
+		"too low at the end":         {older(file(1, 0, end(10, "a", 1, 2), end(20, "a", 1, 2), end(3, "a", 1, 2))), 10, 1},
+		"two too high, side by side": {older(file(1, 0, 10, 920, 910, 30)), 30, 2},
+		"does not parse":             {file(1, 0, 10, "\x00", 30), 30, 1},
+		"a digit of the last one":    {file(1, 0, 10) + strings.Replace(string(history.AppendMark(nil, 20)), "20", "90", 1), 10, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r history.Reach
+			for line := range strings.Lines(x.file) {
+				r.Line([]byte(strings.TrimSuffix(line, "\n")))
+			}
+			if r.LSN() != x.reach || r.Odd() != x.odd {
+				t.Errorf("LSN %d, %d odd; want %d, %d", r.LSN(), r.Odd(), x.reach, x.odd)
+			}
+		})
 	}
 }
 
@@ -281,7 +340,7 @@ func TestSelectTellsWhatIsMissing(t *testing.T) {
 		"a line is damaged":       {[]string{good, file(2, 30, "\x00\x00\x00", end(40, "a", 1, 2), 100)}, "a@40 a@10 from 0 gap 31-39 damaged 1"},
 		"damage before a mark":    {[]string{good, file(2, 30, end(40, "b", 1, 2), `{"kind":"end","lsn":4`, 100)}, "a@10 from 0 gap 41-100 damaged 1"},
 		"old files are removed":   {[]string{file(2, 30, end(40, "a", 1, 2), 100)}, "a@40 from 30"},
-		"a file of another share": {[]string{good, strings.ReplaceAll(file(2, 30, end(40, "a", 1, 2), 100), id, "9999")}, "a@10 from 0 gap 31-100"},
+		"a file of another share": {[]string{good, strings.ReplaceAll(older(file(2, 30, end(40, "a", 1, 2), 100)), id, "9999")}, "a@10 from 0 gap 31-100"},
 		"no file at all":          {nil, "from 100"},
 		"a file without a head":   {[]string{good, "\n"}, "a@10 from 0 gap 31-100"},
 	} {
@@ -337,6 +396,9 @@ func TestTail(t *testing.T) {
 		"cut off":            {file(1, 0, end(10, "a", 1, 2), `{"kind":"end","ls`), true, 10, []cluster.Token{9}},
 		"damage before ends": {file(1, 0, end(10, "a", 1, 2), "\x00", end(20, "a", 1, 2), 30), true, 10, []cluster.Token{9}},
 		"nothing":            {"", false, 0, nil},
+		"too high an end":    {older(file(1, 0, 10, end(920, "a", 1, 2), 30, end(40, "a", 1, 2))), true, 10, nil},
+		"too high a mark":    {older(file(1, 0, end(10, "a", 1, 2), 920, end(30, "a", 1, 2))), true, 10, nil},
+		"too low an end":     {older(file(1, 0, 10, 20, end(3, "a", 1, 2), 40)), true, 3, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scan := history.NewTail(id)

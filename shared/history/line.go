@@ -3,9 +3,11 @@
 package history
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"strconv"
 	"strings"
@@ -85,6 +87,7 @@ type Line struct {
 
 // AppendHead appends the line.
 func AppendHead(b []byte, h Head) []byte {
+	from := len(b)
 	b = append(b, `{"kind":"head"`...)
 	b = appendNumber(b, "format", Format)
 	b = appendText(b, "cluster_id", h.Cluster)
@@ -92,37 +95,41 @@ func AppendHead(b []byte, h Head) []byte {
 	b = appendNumber(b, "n", uint64(h.N))
 	b = appendNumber(b, "after", uint64(h.After))
 	b = appendTime(b, "time", h.Time)
-	return append(b, "}\n"...)
+	return sum(b, from)
 }
 
 // AppendSkip appends the line of ends that were left out.
 func AppendSkip(b []byte, s Skip) []byte {
+	from := len(b)
 	b = append(b, `{"kind":"skipped"`...)
 	b = appendNumber(b, "from", uint64(s.From))
 	b = appendNumber(b, "to", uint64(s.To))
 	b = appendNumber(b, "count", s.Count)
-	return append(b, "}\n"...)
+	return sum(b, from)
 }
 
 // AppendGap appends the line of a piece of the log of which nothing is known.
 func AppendGap(b []byte, r Range) []byte {
+	from := len(b)
 	b = append(b, `{"kind":"gap"`...)
 	b = appendNumber(b, "from", uint64(r.From))
 	b = appendNumber(b, "to", uint64(r.To))
-	return append(b, "}\n"...)
+	return sum(b, from)
 }
 
 // AppendMark appends the line that says up to where everything stands above.
 func AppendMark(b []byte, upTo cluster.LSN) []byte {
+	from := len(b)
 	b = append(b, `{"kind":"mark"`...)
 	b = appendNumber(b, "upto", uint64(upTo))
-	return append(b, "}\n"...)
+	return sum(b, from)
 }
 
 const modeShared = "shared"
 
 // AppendLine appends the line of an end.
 func (e *End) AppendLine(b []byte) []byte {
+	from := len(b)
 	b = append(b, `{"kind":"end"`...)
 	b = appendNumber(b, "lsn", uint64(e.LSN))
 	b = appendNumber(b, "epoch", uint64(e.Epoch))
@@ -152,7 +159,24 @@ func (e *End) AppendLine(b []byte) []byte {
 		b = appendNumber(b, "append_lsn", uint64(a.LSN))
 	}
 	b = appendNumber(b, "successor", uint64(e.Successor))
-	return append(b, "}\n"...)
+	return sum(b, from)
+}
+
+const (
+	sumBegin = `,"crc":"`
+	sumEnd   = `"}`
+)
+
+// sum ends the line that begins at from with its checksum: the CRC-32C of all that stands before.
+func sum(b []byte, from int) []byte {
+	crc := crc32.Checksum(b[from:], crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(b, "%s%08x%s\n", sumBegin, crc, sumEnd)
+}
+
+// sumFits says that a line has no checksum, as older binaries wrote it, or the right one.
+func sumFits(b []byte) bool {
+	i := bytes.LastIndex(b, []byte(sumBegin)) // in a text it would have backslashes
+	return i < 0 || string(b[i:])+"\n" == string(sum(b[:i:i], 0)[i:])
 }
 
 func appendNumber(b []byte, name string, n uint64) []byte {
@@ -272,6 +296,9 @@ var errLine = errors.New("no line of a history")
 // ParseLine reads one line, without its end. An error is a line that was cut off or damaged, or
 // ErrNewer.
 func ParseLine(b []byte) (Line, error) {
+	if !sumFits(b) {
+		return Line{}, fmt.Errorf("%w: its checksum does not fit", errLine)
+	}
 	var x wireLine
 	if err := json.Unmarshal(b, &x); err != nil {
 		return Line{}, fmt.Errorf("%w: %w", errLine, err)

@@ -23,6 +23,7 @@ type Scan struct {
 	damaged int
 	newer   error
 	tokens  []cluster.Token // of the ends with the LSN upTo
+	before  cluster.LSN     // upTo, before the last line that raised it
 }
 
 // Scan begins with a file that is older than those before.
@@ -42,8 +43,9 @@ func (c *Scan) Line(b []byte) {
 		c.last = append(c.last[:0], b...)
 		return
 	}
-	c.catchUp()
-	c.parse(b)
+	if c.catchUp(); !c.over {
+		c.parse(b)
+	}
 }
 
 // whole says that a line looks like an end. A power loss leaves zeros.
@@ -89,6 +91,10 @@ func (c *Scan) parse(b []byte) {
 		return
 	}
 	covers := l.Covers()
+	if c.s == nil && covers > 0 && covers < c.upTo { // one of the two is damaged
+		c.upTo, c.tokens, c.over = min(c.before, covers), nil, true
+		return
+	}
 	if c.broken && covers > c.upTo {
 		to := covers
 		if l.Kind == KindEnd {
@@ -98,7 +104,7 @@ func (c *Scan) parse(b []byte) {
 		c.broken = false
 	}
 	if covers > c.upTo {
-		c.upTo, c.tokens = covers, c.tokens[:0]
+		c.before, c.upTo, c.tokens = c.upTo, covers, c.tokens[:0]
 	}
 	switch l.Kind {
 	case KindHead:
@@ -148,6 +154,37 @@ func (c *Scan) Close() error {
 	s.newer = c.head
 	return nil
 }
+
+// Reach is the highest LSN of which the end of a file tells, so that it must have been committed. A
+// line that tells of more than the next one is damaged, and counts for nothing.
+type Reach struct {
+	borne, last cluster.LSN
+	odd         int
+}
+
+// Line takes one line, without its end.
+func (r *Reach) Line(b []byte) {
+	l, err := ParseLine(b)
+	covers := l.Covers()
+	switch {
+	case err != nil:
+		r.odd++
+		return
+	case covers == 0:
+		return
+	case covers < r.last:
+		r.odd++
+	default:
+		r.borne = max(r.borne, r.last)
+	}
+	r.last = covers
+}
+
+// LSN is the highest one that counts.
+func (r *Reach) LSN() cluster.LSN { return max(r.borne, r.last) }
+
+// Odd counts the lines that are damaged.
+func (r *Reach) Odd() int { return r.odd }
 
 // Tail is up to where the files of a volume tell what ended.
 type Tail struct {

@@ -124,6 +124,9 @@ func (k *fsck) checkViews() {
 // checkHistory compares the end of the history with that of the log.
 func (k *fsck) checkHistory() {
 	for _, w := range k.tell {
+		if w.odd > 0 {
+			k.warn("history-damaged", w.path, adviceLeave, "%d lines near its end are damaged, and count for nothing", w.odd)
+		}
 		if w.lsn > k.adoption.End.LSN && !k.epochs[len(k.epochs)-1].unknown() { // else it may be that one's
 			k.add(Finding{
 				Severity: SeverityError, Code: "history-ahead", Path: w.path, LSN: w.lsn, Advice: adviceRecover,

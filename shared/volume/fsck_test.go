@@ -5,6 +5,7 @@ package volume_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -511,6 +512,48 @@ func TestFsckSeesAHistoryThatIsAhead(t *testing.T) {
 			}
 			if r := fsck(t, l.disk); strings.Contains(worst(r), "error history-ahead history/0000000004-000001.jsonl") != ahead {
 				t.Errorf("LSN %d of %d: fsck finds %q", at, l.end, worst(r))
+			}
+		}
+	})
+}
+
+// TestFsckSaysOfTheHistoryWhatServersSay: a line that is damaged ends nothing, and one that tells of
+// more than the next one is damaged. fsck, a recovery and a takeover agree.
+func TestFsckSaysOfTheHistoryWhatServersSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t)
+		c, err := volume.ReadCluster(host(l.disk, 7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark := func(at cluster.LSN) string { return fmt.Sprintf(`{"kind":"mark","upto":%d}`+"\n", at) } // as older binaries wrote it
+		head := string(history.AppendHead(nil, history.Head{File: history.File{Epoch: 4, N: 1}, Cluster: c.ID.String()}))
+		const name = "history/0000000004-000001.jsonl"
+		for what, x := range map[string]struct {
+			lines string
+			ahead bool
+		}{
+			"ahead behind a damaged line": {mark(1) + "\x00\n" + mark(l.end+1), true},
+			"a lone line too high":        {mark(1) + mark(l.end+900) + mark(2), false},
+			"a digit flipped":             {mark(1) + strings.Replace(string(history.AppendMark(nil, 1)), ":1,", ":91,", 1), false},
+		} {
+			if err := errors.Join(l.disk.Write(name, 0, []byte(head+x.lines)), l.disk.Truncate(name, int64(len(head+x.lines)))); err != nil {
+				t.Fatal(err)
+			}
+			r := fsck(t, l.disk)
+			if strings.Contains(worst(r), "error history-ahead "+name) != x.ahead {
+				t.Errorf("%s: fsck finds %q", what, worst(r))
+			}
+			if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "history-damaged" && f.Path == name }) {
+				t.Errorf("%s: fsck does not tell of a damaged line: %+v", what, r.Findings)
+			}
+			end, told, err := start(t, l.disk.Clone(), 3).vol.Look(t.Context())
+			if err != nil || (told > end) != x.ahead {
+				t.Errorf("%s: a server finds LSN %d, and told of %d: %v", what, end, told, err)
+			}
+			plan, err := volume.PlanRecovery(t.Context(), host(l.disk.Clone(), 9), recovery())
+			if !errors.Is(err, volume.ErrServersRun) && (err != nil || plan.Needed != x.ahead) {
+				t.Errorf("%s: a recovery says %+v, %v", what, plan, err)
 			}
 		}
 	})

@@ -185,37 +185,37 @@ func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err 
 
 // HistoryTail says up to where the newest of these files tell what ended.
 func (r *Reign) HistoryTail(files []history.File) (history.Tail, error) {
-	tail, f, ok, err := historyTail(r.life, r.v.fs, r.v.cluster.ID, files)
-	if err == nil && ok {
-		// Whoever wrote it may have had no time to: what follows rests on it.
-		err = r.syncHistory(f)
-	}
-	return tail, err
-}
-
-// historyTail reads the newest of these files that is of this cluster; false where none is.
-func historyTail(ctx context.Context, fsys FS, id ClusterID, files []history.File) (tail history.Tail, f history.File, ok bool, err error) {
 	for _, f := range slices.Backward(files) {
-		scan := history.NewTail(id.String())
-		err := readHistory(ctx, fsys, f, func(b []byte) bool { scan.Line(b); return true })
+		scan := history.NewTail(r.v.cluster.ID.String())
+		err := readHistory(r.life, r.v.fs, f, func(b []byte) bool { scan.Line(b); return true })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return tail, f, false, err
+			return history.Tail{}, err
 		}
 		if tail, ok := scan.Tail(); ok {
-			return tail, f, true, nil
+			// Whoever wrote it may have had no time to sync it: what follows rests on it.
+			return tail, r.syncHistory(f)
 		}
 	}
-	return tail, f, false, nil
+	return history.Tail{}, nil
 }
 
 // HistoryReach is the highest LSN of which the end of the history tells, 0 where nobody knows
 // one. It was committed and checked: a log that ends before it has lost something.
 func (r *Reign) HistoryReach(ctx context.Context) cluster.LSN { return r.v.historyReach(ctx) }
 
-func (v *Volume) historyReach(ctx context.Context) (reach cluster.LSN) {
+func (v *Volume) historyReach(ctx context.Context) cluster.LSN {
+	w, _ := v.historyWitness(ctx, 0)
+	return w.lsn
+}
+
+// historyWitness is what the newest file of an epoch from from on tells; false where none does.
+func (v *Volume) historyWitness(ctx context.Context, from cluster.Epoch) (w witness, ok bool) {
 	files, err := listHistory(v.fs)
 	if err != nil {
-		return 0
+		return w, false
+	}
+	for len(files) > 0 && files[0].Epoch < from {
+		files = files[1:]
 	}
 	for _, f := range slices.Backward(files) {
 		head, ok, err := historyHead(ctx, v.fs, f, v.cluster.ID)
@@ -225,19 +225,19 @@ func (v *Volume) historyReach(ctx context.Context) (reach cluster.LSN) {
 		}
 		off := max(0, info.Size-historyLine) / BlockSize * BlockSize
 		whole := off == 0
-		reach = head.After
+		var reach history.Reach
 		err = readHistoryFrom(ctx, v.fs, f, off, func(b []byte) bool {
-			if l, err := history.ParseLine(b); whole && err == nil {
-				reach = max(reach, l.Covers())
+			if whole {
+				reach.Line(b)
 			}
 			whole = true // the first one may be the end of a line
 			return true
 		})
 		if err == nil {
-			return reach
+			return witness{path: HistoryPath(f), epoch: f.Epoch, lsn: max(head.After, reach.LSN()), odd: reach.Odd()}, true
 		}
 	}
-	return 0
+	return w, false
 }
 
 func (r *Reign) syncHistory(f history.File) error {

@@ -20,18 +20,14 @@ type witness struct {
 	path  string
 	epoch cluster.Epoch
 	lsn   cluster.LSN // 0 where it tells of none
+	odd   int         // lines of it that are damaged
 }
 
 // witnesses asks the history, the index and the canaries for the newest epoch of each, where
 // it is not below from.
 func (v *Volume) witnesses(ctx context.Context, from cluster.Epoch) (all []witness) {
-	if files, err := listHistory(v.fs); err == nil {
-		for len(files) > 0 && files[0].Epoch < from {
-			files = files[1:]
-		}
-		if tail, f, ok, err := historyTail(ctx, v.fs, v.cluster.ID, files); err == nil && ok {
-			all = append(all, witness{HistoryPath(f), f.Epoch, tail.UpTo})
-		}
+	if w, ok := v.historyWitness(ctx, from); ok {
+		all = append(all, w)
 	}
 	if entries, err := v.fs.ReadDir(indexDir); err == nil {
 		newest := witness{}
