@@ -3,11 +3,13 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -60,4 +62,55 @@ func dataDir(named string, id volume.ClusterID, server cluster.ServerID, log zer
 	}
 	log.Warn().Err(err).Msg("no data directory: a backup that is put in the place of the volume will not be noticed by this server; give it one with --data-dir")
 	return "", nil
+}
+
+// ErrDataDirUsed refuses a data directory that another process uses.
+var ErrDataDirUsed = errors.New("another process uses the data directory")
+
+// lockName is the file in a data directory whose flock the server holds that uses it. It says
+// which one that is.
+const lockName = "lock"
+
+// lock takes the data directory for this process, which keeps it while it opens the volume again.
+// Two servers in one directory, such as those of a volume and of a copy of it, would each take
+// what the other one kept for what itself had committed. Where no lock can be taken it says so
+// and goes on: what is there is checked as before.
+func (p *process) lock(opt *Options) error {
+	if opt.DataDir == "" || p.locked != nil && filepath.Dir(p.locked.Path()) == opt.DataDir {
+		return nil
+	}
+	p.unlock()
+	l := flock.New(filepath.Join(opt.DataDir, lockName), flock.SetPermissions(0o600))
+	got, err := l.TryLock()
+	switch {
+	case err != nil:
+		opt.Log.Warn().Err(err).Str("data_dir", opt.DataDir).Msg("the data directory cannot be locked: see that no other server uses it")
+		return nil
+	case !got:
+		return fmt.Errorf("%w %s: it is of %s. End that one if it is to be replaced; a server of another volume, or of a copy of this one, needs a --data-dir of its own", ErrDataDirUsed, opt.DataDir, holder(l.Path()))
+	}
+	p.locked = l
+	host, _ := os.Hostname() // for people only
+	who := fmt.Sprintf("process %d on %s, server %d of volume %s\n", os.Getpid(), host, opt.Server, opt.Volume)
+	if err := os.WriteFile(l.Path(), []byte(who), 0o600); err != nil {
+		opt.Log.Warn().Err(err).Msg("data directory")
+	}
+	return nil
+}
+
+// unlock leaves the data directory to others.
+func (p *process) unlock() {
+	if p.locked != nil {
+		p.locked.Unlock() //nolint:errcheck // the lock ends with its descriptor
+	}
+	p.locked = nil
+}
+
+// holder is what the holder of a lock says of itself.
+func holder(lock string) string {
+	b, err := os.ReadFile(lock)
+	if who := strings.TrimSpace(string(b)); err == nil && who != "" {
+		return who
+	}
+	return "a process that has not said which it is"
 }

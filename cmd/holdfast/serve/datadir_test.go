@@ -4,13 +4,19 @@ package serve
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
@@ -58,4 +64,67 @@ func TestDataDir(t *testing.T) {
 	if dir, err := DefaultDataDir(id, 2); err != nil || dir != want {
 		t.Errorf("without systemd: %q, %v, want %q", dir, err, want)
 	}
+}
+
+// TestDataDirIsOfOneServer: a volume and its copy have one cluster ID, so their servers of one ID
+// have one default data directory on one host. The second one is refused, and told by whom it is
+// used; the one that has it keeps it while it opens its volume again, and leaves it at its end.
+func TestDataDirIsOfOneServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var first, second process
+	of := func(volume string) *Options {
+		return &Options{Server: 1, Volume: volume, DataDir: dir, Log: zerolog.New(t.Output())}
+	}
+	for range 2 {
+		if err := first.lock(of("/mnt/main")); err != nil {
+			t.Fatalf("the first, and as it opens its volume again: %v", err)
+		}
+	}
+	err := second.lock(of("/mnt/staging"))
+	if !errors.Is(err, ErrDataDirUsed) {
+		t.Fatalf("the second one: %v", err)
+	}
+	for _, want := range []string{dir, fmt.Sprintf("process %d on ", os.Getpid()), "server 1 of volume /mnt/main", "--data-dir"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it is told %q, want %q in it", err, want)
+		}
+	}
+	if err := second.lock(&Options{Server: 1, Volume: "/mnt/staging"}); err != nil {
+		t.Errorf("without a data directory: %v", err)
+	}
+	first.unlock()
+	if err := second.lock(of("/mnt/staging")); err != nil {
+		t.Errorf("after the end of the first: %v", err)
+	}
+	second.unlock()
+}
+
+// TestSecondServerInADataDirIsRefused is the same with whole servers.
+func TestSecondServerInADataDirIsRefused(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "volume")
+	m := makeVolume(t, dir)
+	var other process
+	opt := Options{Server: 1, Volume: dir, DataDir: filepath.Join(base, "data"), Timing: cluster.DefaultTiming(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)}
+	if err := os.Mkdir(opt.DataDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.lock(&Options{Server: 1, Volume: "/mnt/main", DataDir: opt.DataDir}); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a server that is not refused serves
+	defer cancel()
+	if err := Run(short, opt); !errors.Is(err, ErrDataDirUsed) {
+		t.Fatalf("the second server: %v", err)
+	}
+	other.unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, opt); close(ended) }()
+	defer func() { stop(); <-ended }()
+	defer http.DefaultClient.CloseIdleConnections()
+	await(t, m, 0, ended)
 }

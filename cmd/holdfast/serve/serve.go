@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
@@ -63,9 +64,10 @@ func Run(ctx context.Context, opt Options) error {
 	if opt.open == nil {
 		opt.open = osfs.Open
 	}
-	var known replica.Known
+	var p process
+	defer p.unlock()
 	for {
-		err := serveOnce(ctx, opt, &known)
+		err := serveOnce(ctx, opt, &p)
 		if !errors.Is(err, node.ErrReopen) || ctx.Err() != nil {
 			return err
 		}
@@ -73,9 +75,16 @@ func Run(ctx context.Context, opt Options) error {
 	}
 }
 
-// serveOnce serves a volume until it is to be opened again. Known is what the process knew of
-// it, and is kept up: what the path leads to then may be an old copy.
-func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err error) {
+// process is what outlives the opening of the volume. The zero value is ready.
+type process struct {
+	// known is what is known of the volume: what the path leads to next may be an old copy.
+	known replica.Known
+	// locked is the lock of the data directory, or nil.
+	locked *flock.Flock
+}
+
+// serveOnce serves a volume until it is to be opened again.
+func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	fsys, err := atVolume(ctx, &opt, func() (*osfs.FS, error) {
 		f, err := opt.open(opt.Volume)
 		if err != nil {
@@ -107,6 +116,9 @@ func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err erro
 	if opt.DataDir, err = dataDir(opt.DataDir, c.ID, opt.Server, opt.Log); err != nil {
 		return err
 	}
+	if err := p.lock(&opt); err != nil {
+		return err
+	}
 	for _, d := range opt.Doors {
 		opt.Log.Info().Str("front_end", d.Name).Str("address", d.Addr).Msg("listening")
 	}
@@ -117,7 +129,7 @@ func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err erro
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
-		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: *known,
+		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
 	n, err := atVolume(ctx, &opt, func() (*node.Node, error) { return node.New(nodeOpt) })
 	if err != nil {
@@ -126,7 +138,7 @@ func serveOnce(ctx context.Context, opt Options, known *replica.Known) (err erro
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, newFronts(n, c, opt.Doors, opt.Log), ports, opt.Log)
-	*known = n.Known()
+	p.known = n.Known()
 	return errors.Join(err, peers.Close())
 }
 
