@@ -230,7 +230,7 @@ var coreMutants = []Mutant{
 		Name: "clock-ahead-removes", Also: "",
 		Rule: "nothing is removed for its age by a clock that has not gone evenly for long (package primary, evenClock)",
 		Edits: []Edit{
-			{"primary/historykeep.go", `	if !h.clock.believed(now) {`, `	if !h.clock.believed(now) && oldest < 0 {`},
+			{"primary/historykeep.go", `	if !h.clock.believed(now, day) {`, `	if !h.clock.believed(now, day) && oldest < 0 {`},
 		},
 		By: unit("primary", "TestHistoryIsRemovedOnlyByAClockThatIsBelieved"), Dies: `the history says \["new`,
 	},

@@ -123,7 +123,7 @@ var harnessMutants = []Mutant{
 		Name: "set-back-for-all-it-knows",
 		Rule: "nobody reigns on a log that ends before what this server knows to be committed (package primary, ErrSetBack)",
 		Edits: []Edit{
-			{"cmd/holdfast/node/node.go", `told = max(told, n.knows().LSN); err`, `told = max(told, 0*n.knows().LSN); err`},
+			{"cmd/holdfast/node/node.go", `told = max(told, known); err`, `told = max(told, 0*known); err`},
 			{"cmd/holdfast/node/node.go", `Known: n.knows().LSN,`, `Known: 0 * n.knows().LSN,`},
 		},
 		By:   volumesSetBack(),
@@ -133,9 +133,7 @@ var harnessMutants = []Mutant{
 		Name: "data-directory-unread",
 		Rule: "what a server knew outlives its process, where it has a data directory (package node, readKnown)",
 		Edits: []Edit{
-			{"cmd/holdfast/node/node.go", `	n.mu.known = knew
-`, `	n.mu.known.Cluster = knew.Cluster
-`},
+			{"cmd/holdfast/node/node.go", `	n.mu.known, n.mu.signs = knew, map`, `	n.mu.known.Cluster, n.mu.signs = knew.Cluster, map`},
 		},
 		By:   volumesSetBack(),
 		Dies: `silently lost: server \[\d\] reigns`,

@@ -96,7 +96,7 @@ var smallMutants = []Mutant{
 		Name: "data-dir-of-two", Also: "",
 		Rule: "a data directory that another process uses is refused (package serve, lock)",
 		Edits: []Edit{{"cmd/holdfast/serve/datadir.go",
-			"	case !got:", "	case false:"}},
+			"	case !got:", "	case !got && opt == nil:"}},
 		By:   unit("cmd/holdfast/serve", "^TestDataDirIsOfOneServer$"),
 		Dies: `the second one: <nil>`,
 	},

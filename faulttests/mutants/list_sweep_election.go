@@ -25,7 +25,7 @@ var sweepElectionMutants = []Mutant{
 		By: unit("election", "^TestDecide$"), Dies: `2. A voter without storage does not count`,
 	},
 	{
-		Name: "stranger-votes",
+		Name: "non-member-votes",
 		Rule: "2. a vote counts when its voter is a member (package election, Decide)",
 		Edits: []Edit{
 			{"election/rule.go", `v.Answer == Voted && member && v`, `v.Answer == Voted && (member || v.ID != 0) && v`},
@@ -301,7 +301,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "overtaken-ping-heard",
 		Rule: "pings are numbered; one that was overtaken counts for nothing (DESIGN 2)",
 		Edits: []Edit{
-			{"election/heartbeat.go", `	if p == e.mu.self || in.Seq <= p.heard {`, `	if p == e.mu.self {`},
+			{"election/heartbeat.go", `	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {`, `	if !counts {`},
 		},
 		By: unit("election", "^TestWhatAPrimaryAsks$"), Dies: `a ping that was overtaken`,
 	},
@@ -317,7 +317,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "any-answer",
 		Rule: "an answer is that to the ping (package election)",
 		Edits: []Edit{
-			{"election/heartbeat.go", ` || pong.Seq != p.Seq:`, `:`},
+			{"election/heartbeat.go", ` || pong.Seq != p.Seq || `, ` || `},
 		},
 		By: unit("election", "^TestOnlyTheAnswerToAPingCounts$"), Dies: `another_ping.*the primary is`,
 	},

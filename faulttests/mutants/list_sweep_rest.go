@@ -8,7 +8,7 @@ var sweepRestMutants = []Mutant{
 		Name: "replica-hears-older-reigns",
 		Rule: "a push of an older epoch changes nothing (package replica, Push)",
 		Edits: []Edit{
-			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch < r.mu.claimed {`, `	if p.Epoch < r.mu.claimed {`},
+			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch <= r.mu.claimed {`, `	if p.Epoch <= r.mu.claimed {`},
 		},
 		By: unit("replica", "^TestReplicaIgnoresOlderEpochs$"), Dies: `replica_test.go`,
 	},
@@ -16,7 +16,7 @@ var sweepRestMutants = []Mutant{
 		Name: "replica-hears-beside-its-own-reign",
 		Rule: "while this server reigns it hears no older reign (package replica, HandOver)",
 		Edits: []Edit{
-			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch < r.mu.claimed {`, `	if p.Epoch < r.mu.epoch {`},
+			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch <= r.mu.claimed {`, `	if p.Epoch < r.mu.epoch {`},
 		},
 		By: unit("replica", "^TestNoOlderReignIsHeardBesideTheOwn$"), Dies: `replica_test.go`,
 	},
@@ -47,12 +47,12 @@ var sweepRestMutants = []Mutant{
 		By: unit("replica", "^TestPiecesMakeNothingNew$"), Dies: `replica_test.go`,
 	},
 	{
-		Name: "replica-told-falls",
-		Rule: "what a server was told is committed does not fall (package replica, Told)",
+		Name: "known-falls",
+		Rule: "what a server knows to be committed does not fall (package node, know)",
 		Edits: []Edit{
-			{"replica/replica.go", `	r.told.Store(max(r.told.Load(), uint64(at)))`, `	r.told.Store(uint64(at))`},
+			{"cmd/holdfast/node/known.go", `= max(n.mu.known.LSN, lsn), max(`, `= lsn, max(`},
 		},
-		By: unit("replica", "^TestToldNeverFalls$"), Dies: `replica_test.go`,
+		By: unit("cmd/holdfast/node", "^TestWhatIsKnownDoesNotFall$"), Dies: `knows LSN 7, knew 9`,
 	},
 	{
 		Name: "replica-keeps-what-it-gave",

@@ -48,7 +48,7 @@ var toldMutants = []Mutant{
 		Name: "unheard-reign-unseen", Also: "",
 		Rule: "a reign whose primary does not answer is seen in the listing (package node, showsReign)",
 		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
-			"		if listed, err := n.vol.Listed(e); err != nil || !listed {\n			return false\n		}", "		return false"}},
+			"		if listed, err := n.vol.Listed(e); err != nil || !listed {\n			return false, false\n		}", "		return false, false"}},
 		By:   unit(simulation, "TestNewReignIsSeenInTheListing"),
 		Dies: "when its caches show the reign",
 	},
