@@ -194,11 +194,6 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 	if err != nil {
 		return nil, err
 	}
-	if wait != 0 {
-		if r, err := a.within(ctx, c, lock, l, id); r != nil || err != nil {
-			return r, l.conflicts(err)
-		}
-	}
 	q := &pb.AcquireRequest{
 		ClientId: id.client, RequestId: id.request, Lock: lock, TtlMs: wire.FloorMillis(l.ttl), Holder: holder(""), Metadata: l.metadata, Mode: l.mode(),
 	}

@@ -44,7 +44,10 @@ under a lock, use holdfast run.
 					who = taker()
 				}
 				a.request = id
-				r, err := a.acquire(ctx, c, args[0], &l, who)
+				r, err := a.within(ctx, c, args[0], &l, who)
+				if r == nil && err == nil {
+					r, err = a.acquire(ctx, c, args[0], &l, who)
+				}
 				if err != nil {
 					return err
 				}

@@ -100,6 +100,10 @@ func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, t
 // a *withinError, or gets the lock at once beside a run that shares it. Neither says that the
 // command may wait.
 func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
+	wait, err := l.waitFor()
+	if err != nil || wait == 0 {
+		return nil, err
+	}
 	token, err := a.above(lock)
 	if err != nil || token == 0 {
 		return nil, err
@@ -109,7 +113,7 @@ func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *leas
 	if err != nil {
 		return nil, nil // it has ended, or nobody knows: the request itself will tell
 	}
-	held := &withinError{cluster.LockName(lock), token, wire.Err(cluster.StatusHeld)}
+	held := l.conflicts(&withinError{cluster.LockName(lock), token, wire.Err(cluster.StatusHeld)})
 	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {
 		return nil, held
 	}
