@@ -104,12 +104,14 @@ func TestPushOfAFormerReignChangesNothing(t *testing.T) {
 		other := c.Primaries()[0]%3 + 1
 		c.Kill(other)
 		c.keepBelow(t, "")
+		c.Net.Isolate(other, true) // else the primary's push may come first
 		if err := c.Start(other); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Snapshot(other, 1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
 			t.Errorf("a push of epoch 1, of %d: %v", c.epoch(), err)
 		}
+		c.Net.Heal()
 		time.Sleep(2 * time.Second)
 		c.shows(t, "two seconds later", "before")
 	})
