@@ -169,7 +169,7 @@ var sweepVolumeMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/recover_publish.go", `if e.start != nil || e.unknown() ||`, `if e.start != nil ||`},
 		},
-		By: unit("shared/volume", "^TestRecoverDoesNotBeginWhereSomebodyMayHave$"), Dies: `START_torn.*Done:true`,
+		By: unit("shared/volume", "^TestRecoverDoesNotBeginWhereSomebodyMayHave$"), Dies: `SomebodyMayHave.*Done:true`,
 	},
 	{
 		Name: "recover-passes-who-is-gone",
