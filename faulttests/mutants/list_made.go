@@ -112,4 +112,11 @@ var madeMutants = []Mutant{
 		By:    unit("shared/volume", "^TestFsckSaysOfTheHistoryWhatServersSay$"),
 		Dies:  `ahead behind a damaged line: fsck finds`,
 	},
+	{
+		Name:  "space-overflows",
+		Rule:  "a filesystem that reports more room than fits has much room (package osfs, Space)",
+		Edits: []Edit{{"shared/volume/osfs/osfs.go", "int64(min(blocks, math.MaxInt64/uint64(unit)) * uint64(unit))", "int64(min(blocks, math.MaxUint64) * uint64(unit))"}},
+		By:    unit("shared/volume/osfs", "^TestSpaceOfAFilesystemWithoutABound$"),
+		Dies:  `2251799813685248 blocks of 4096 bytes: -`,
+	},
 }

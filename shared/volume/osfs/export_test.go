@@ -15,3 +15,6 @@ func OpenNetwork(root string) (*FS, error) {
 
 // KindByMagic is the table of filesystems.
 func KindByMagic(magic uint32) volume.Kind { return kindByMagic(magic) }
+
+// BytesOf is bytesOf.
+var BytesOf = bytesOf

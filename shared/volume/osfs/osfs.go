@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -89,7 +90,17 @@ func (f *FS) Space() (volume.Space, error) {
 	if unit == 0 {
 		unit = st.Bsize
 	}
-	return volume.Space{Free: int64(st.Bavail) * unit, Left: int64(st.Bfree) * unit}, nil
+	left := bytesOf(st.Bfree, unit)
+	return volume.Space{Free: min(bytesOf(st.Bavail, unit), left), Left: left}, nil // some count what is kept for root below zero
+}
+
+// bytesOf is how many bytes so many blocks have, at most what fits: a filesystem that has no bound
+// may say the most that there is.
+func bytesOf(blocks uint64, unit int64) int64 {
+	if unit <= 0 {
+		return 0
+	}
+	return int64(min(blocks, math.MaxInt64/uint64(unit)) * uint64(unit))
 }
 
 // Same reports whether both are open on one directory, which is still there.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -405,5 +406,27 @@ func TestUnchangedSinceItWasMade(t *testing.T) {
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Unchanged {
 		t.Errorf("on a network filesystem: %+v, %v", info, err)
+	}
+}
+
+// TestSpaceOfAFilesystemWithoutABound: the bytes of so many blocks may be more than an int64 holds. That
+// is much room, and not none.
+func TestSpaceOfAFilesystemWithoutABound(t *testing.T) {
+	for _, x := range []struct {
+		blocks uint64
+		unit   int64
+		want   int64
+	}{
+		{0, 4096, 0},
+		{3, 4096, 12288},
+		{1 << 51, 4096, (math.MaxInt64 / 4096) * 4096},
+		{1<<52 - 1, 4096, (math.MaxInt64 / 4096) * 4096},
+		{math.MaxUint64, 1 << 20, (math.MaxInt64 >> 20) << 20},
+		{math.MaxUint64, 1, math.MaxInt64},
+		{7, 0, 0},
+	} {
+		if got := osfs.BytesOf(x.blocks, x.unit); got != x.want {
+			t.Errorf("%d blocks of %d bytes: %d, want %d", x.blocks, x.unit, got, x.want)
+		}
 	}
 }
