@@ -303,6 +303,44 @@ func TestTakeoverSetsFewFencesOfBurnedNumbers(t *testing.T) {
 	})
 }
 
+// TestLookSkipsWhatATakeoverSkips: a look reads no fence that a takeover would not set, however many
+// numbers were burned, and is refused for none of them.
+func TestLookSkipsWhatATakeoverSkips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		x.fill(3)
+		x.kill()
+		for range 40 {
+			s := start(t, d, 2)
+			if _, err := s.claim().FenceOlder(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.host.Kill()
+		}
+		if err := d.Remove("epochs/0000000005"); err != nil { // a takeover passes it over, too
+			t.Fatal(err)
+		}
+		s := start(t, d, 3)
+		looked := map[string]bool{}
+		s.host.SetHook(func(c volumetest.Call) volumetest.Action {
+			if c.Op == volumetest.OpOpen && strings.HasSuffix(c.Name, "/fence") {
+				looked[c.Name] = true
+			}
+			return volumetest.Proceed()
+		})
+		if end, _, err := s.vol.Look(t.Context()); err != nil || end != x.table.LSN() {
+			t.Errorf("it finds the end at LSN %d: %v", end, err)
+		}
+		if len(looked) > 20 {
+			t.Errorf("%d fences were read", len(looked))
+		}
+		if y, err := s.takeOver(s.claim(), nil); err != nil || y.table.LSN() != x.table.LSN() {
+			t.Errorf("a takeover: %v", err)
+		}
+	})
+}
+
 // A claimant that is paused before its last fence has noted nothing.
 func TestFencesAreNotedWhenAllAreSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,8 @@ func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	for i, number := range slices.Backward(taken) {
+	for i := len(taken) - 1; i >= 0; {
+		number := taken[i]
 		e := epochState{epoch: number}
 		if err := e.read(ctx, v.fs); err != nil {
 			return 0, 0, err
@@ -51,11 +52,24 @@ func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
 			}
 			return a.End.LSN, told, nil
 		}
-		if i == 0 || taken[i-1] < e.before() {
-			break
-		}
+		i = lookBelow(v.fs, taken[:i], &e)
 	}
 	return 0, 0, fmt.Errorf("%w: what lies below the epochs without a START is missing", ErrDamaged)
+}
+
+// lookBelow is where among these epochs, which are below e, a claimant would go on from e, which has
+// not begun; -1 where that one is missing. See fenceWalk.down.
+func lookBelow(fsys FS, below []cluster.Epoch, e *epochState) int {
+	if began, ok := readFencedNote(fsys, e.epoch); ok {
+		if i, ok := slices.BinarySearch(below, began); ok {
+			return i
+		}
+		return -1
+	}
+	if len(below) == 0 || below[len(below)-1] < e.before() {
+		return -1
+	}
+	return len(below) - 1
 }
 
 // ReignState reads past the caches whether the reign of epoch e has begun, and whether a later
