@@ -4,7 +4,6 @@ package primary
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -69,7 +68,7 @@ func (p *Primary) removeOlder() {
 	if err := p.reign.Check(); err != nil {
 		return
 	}
-	if err := errors.Join(p.reign.RemoveOlder(p.source), p.reign.RemoveTemporaries()); err != nil && p.reign.Err() == nil {
+	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
 	}
 }

@@ -33,8 +33,15 @@ type viewer struct {
 	backoff time.Duration
 }
 
-// writeViews is the viewer's goroutine.
+// writeViews is the viewer's goroutine. It removes what others left before it writes, so that it
+// removes nothing of its own.
 func (p *Primary) writeViews() {
+	if p.reign.Check() != nil {
+		return
+	}
+	if err := p.reign.RemoveTemporaries(); err != nil && p.reign.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("remove what earlier primaries left of the views") // it only takes space
+	}
 	v := viewer{p: p}
 	t := time.NewTimer(0)
 	defer t.Stop()

@@ -240,6 +240,36 @@ func TestViewsThatAreNotTheReignsAreWrittenAgain(t *testing.T) {
 	}
 }
 
+// TestNoPrimaryRemovesAViewThatItWrites: what it removes was left by others.
+func TestNoPrimaryRemovesAViewThatItWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		h := d.Host(1, volumetest.ProfileLocal())
+		list, view := volumetest.NewGate(), volumetest.NewGate()
+		var removed atomic.Int32
+		h.SetHook(volumetest.Script(
+			volumetest.AtOp(volumetest.OpReadDir, ".", 1, volumetest.Pause(list)),
+			volumetest.AtOp(volumetest.OpReplaceRename, ".", 1, volumetest.Pause(view)),
+			func(c volumetest.Call) volumetest.Action {
+				if c.Op == volumetest.OpRemove && strings.HasPrefix(c.Name, ".") {
+					removed.Add(1)
+				}
+				return volumetest.Proceed()
+			}))
+		x := serveLarge(t, h, 1, primary.Options{})
+		defer x.end() //nolint:errcheck // it is stopped
+		time.Sleep(time.Second)
+		list.Resume()
+		time.Sleep(time.Second)
+		view.Resume()
+		time.Sleep(10 * time.Second)
+		if n := removed.Load(); n > 0 {
+			t.Errorf("it removed %d of its own", n)
+		}
+		readView(t, d)
+	})
+}
+
 // What primaries and servers leave that are killed while they replace a file is removed, and
 // nothing else is.
 func TestTemporariesOfKilledProcessesAreRemoved(t *testing.T) {

@@ -246,7 +246,7 @@ var coreMutants = []Mutant{
 		Name: "view-temporaries-stay", Also: "",
 		Rule: "the primary removes what killed ones left of views (DESIGN 3.1)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `, p.reign.RemoveTemporaries())`, `)`},
+			{"primary/views.go", `p.reign.RemoveTemporaries(); err`, `error(nil); err`},
 		},
 		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `lock_state.json\d+ stays for ever`,
 	},

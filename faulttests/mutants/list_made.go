@@ -119,4 +119,21 @@ var madeMutants = []Mutant{
 		By:    unit("shared/volume/osfs", "^TestSpaceOfAFilesystemWithoutABound$"),
 		Dies:  `2251799813685248 blocks of 4096 bytes: -`,
 	},
+	{
+		Name:  "look-reads-every-fence",
+		Rule:  "a look passes over what a claimant passes over (package volume, Look)",
+		Edits: []Edit{{"shared/volume/look.go", "if began, ok := readFencedNote(fsys, e.epoch); ok {", "if began, ok := readFencedNote(fsys, e.epoch); ok && began > e.epoch {"}},
+		By:    unit("shared/volume", "^TestLookSkipsWhatATakeoverSkips$"),
+		Dies:  `it finds the end at LSN 0: .*missing|fences were read`,
+	},
+	{
+		Name: "own-view-removed",
+		Rule: "a primary removes temporaries of views while it writes none (package primary, writeViews)",
+		Edits: []Edit{
+			{"primary/views.go", "	if p.reign.Check() != nil {\n		return\n	}\n	if err := p.reign.RemoveTemporaries(); err != nil && p.reign.Err() == nil {\n		p.opt.Log.Warn().Err(err).Msg(\"remove what earlier primaries left of the views\") // it only takes space\n	}\n", ""},
+			{"primary/housekeeper.go", "	if err := p.reign.RemoveOlder(p.source); err != nil", "	if p.reign.RemoveTemporaries() != nil {\n		return\n	}\n	if err := p.reign.RemoveOlder(p.source); err != nil"},
+		},
+		By:   unit("primary", "^TestNoPrimaryRemovesAViewThatItWrites$"),
+		Dies: `it removed 1 of its own`,
+	},
 }

@@ -170,7 +170,7 @@ func (r *Reign) publishView(name string, write func(io.Writer) error) error {
 }
 
 // RemoveTemporaries removes what processes left that died while they replaced a view. The
-// caller has checked; done an hour late, it makes a view of the present primary's fail,
+// caller has checked, and writes no view meanwhile; done an hour late, it makes a view of the present primary's fail,
 // which that writes again.
 func (r *Reign) RemoveTemporaries() error {
 	entries, err := r.v.fs.ReadDir(".")
