@@ -68,7 +68,7 @@ var bindingMutants = []Mutant{
 		Name: "used-inode-bound-by-another-name",
 		Rule: "an inode counts, and not the name that it has now (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `facts.Size < used && !facts.fresh(used) {`, `facts.Size < used && !facts.fresh(used) && t.past.generation == 1 && q.Op == OpAppend {`},
+			{"shared/locktable/decide_file.go", `facts.Size < used && !t.fresh(&facts, used) {`, `facts.Size < used && !t.fresh(&facts, used) && t.past.generation == 1 && q.Op == OpAppend {`},
 		},
 		By:   unit("shared/locktable", "TestOffsetsOfAnInodeAreGivenOnce"),
 		Dies: `got OK`,

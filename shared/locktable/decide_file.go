@@ -21,15 +21,29 @@ type FileFacts struct {
 	// whatever had the inode's number before is gone, and so are those who could write to it.
 	Made bool
 	// Unchanged says that the file is empty and was not written, cut or moved since it was made,
-	// by whomever. A file whose binding has ended was: it had what was appended, or it was moved away.
+	// by whomever. A file whose binding has ended was written, unless it was quarantined.
 	Unchanged bool
 }
 
 // fresh says that no server that was paused has to be expected to write to the file, although
-// one may to the file that had its inode's number when that was used up to there. What a recovery
-// could not know, an unchanged file does not tell either: it may have been bound in what was lost.
-func (f *FileFacts) fresh(used int64) bool {
-	return f.Made || f.Unchanged && f.Size == 0 && used < math.MaxInt64
+// one may to the file that had its inode's number when that was used up to there. An unchanged
+// file does not tell so where its binding may have ended before anything was written: in what a
+// recovery could not know, or in a quarantine.
+func (t *Table) fresh(f *FileFacts, used int64) bool {
+	return f.Made || f.Unchanged && f.Size == 0 && used < math.MaxInt64 && !t.mayLack()
+}
+
+// mayLack says that there are appends of which nobody knows whether they were written.
+func (t *Table) mayLack() bool {
+	if len(t.past.lost) > 0 {
+		return true
+	}
+	for _, f := range t.files {
+		if !f.Lost[0].none() {
+			return true
+		}
+	}
+	return false
 }
 
 // decideFile decides the operations that need the live, exclusive token of the file's lock.
@@ -215,7 +229,7 @@ func (t *Table) checkFacts(q *Request, facts FileFacts, generation cluster.Gener
 			fmt.Sprintf("file %q has the inode of file %q, which is bound: it is a link to that file, or that file is gone and its inode was given to this one. Move %q away and try again",
 				q.File, other, q.File)), false
 	}
-	if used := t.past.usedUpTo(facts.Inode); facts.Size < used && !facts.fresh(used) {
+	if used := t.past.usedUpTo(facts.Inode); facts.Size < used && !t.fresh(&facts, used) {
 		return refuse(q, cluster.StatusInvalidArgument,
 			fmt.Sprintf("file %q has %d bytes, and under a binding that ended its inode was written up to offset %d, or may have been: a server that was paused may still write there. Move the file away or remove it, so that the service makes a new one, or put a copy of it in its place under the same name",
 				q.File, facts.Size, used)), false

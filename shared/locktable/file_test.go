@@ -393,6 +393,17 @@ func TestAnUnchangedFileIsAnotherOne(t *testing.T) {
 	}
 	h.wantFacts(invalid, q, locktable.FileFacts{Inode: 2, Unchanged: true})
 	h.wantFacts(ok, q, locktable.FileFacts{Inode: 1, Unchanged: true})
+	// A file that was quarantined may be as it was made, and wait for its first write.
+	first := fileOp(locktable.OpBind, 5, "db", token, "other")
+	h.wantFacts(ok, first, locktable.FileFacts{Inode: 3})
+	h.want(ok, appendTo("c", 6, "db", token, "other", "unwritten"))
+	h.apply(h.table.DecideQuarantine("other", "moved away", 1, nil))
+	h.wantFacts(ok, fileOp(locktable.OpRotate, 7, "db", token, "other"), locktable.FileFacts{Inode: 4, Generation: 3})
+	back := fileOp(locktable.OpBind, 8, "db", token, "back")
+	h.wantFacts(invalid, back, locktable.FileFacts{Inode: 3, Unchanged: true})
+	h.want(ok, fileOp(locktable.OpUnbind, 9, "db", token, "other"))
+	h.wantFacts(invalid, back, locktable.FileFacts{Inode: 3, Unchanged: true})
+	h.wantFacts(ok, back, locktable.FileFacts{Inode: 3, Made: true})
 }
 
 // TestForgottenInodesCountAsUsed: of very many inodes the least used are forgotten, and any that is
