@@ -21,11 +21,13 @@ func Watch(ctx context.Context, b Backend, q *pb.WatchRequest, send func(*pb.Wat
 	return newService(b).watch(ctx, q, nil, send)
 }
 
-// RegisterImpatient is RegisterGRPC with another bound on what a client leaves of a reset.
-func RegisterImpatient(g *grpc.Server, b Backend, wait time.Duration) {
+// RegisterImpatient is RegisterGRPC with another bound on what a client leaves of a reset. It
+// returns how many watches are served now.
+func RegisterImpatient(g *grpc.Server, b Backend, wait time.Duration) (watchers func() int) {
 	s := newService(b)
 	s.resetWait = wait
 	pb.RegisterLockServiceServer(g, &grpcServer{s: s})
+	return func() int { return int(s.watchers.Load()) }
 }
 
 // Paths lists what is served: a method and a path each.

@@ -3,8 +3,10 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -56,6 +59,17 @@ func TestNoResetToAnEarlierState(t *testing.T) {
 	}
 }
 
+// noted counts how often the table was read.
+type noted struct {
+	api.Backend
+	times atomic.Int64
+}
+
+func (b *noted) Read(ctx context.Context, read func(primary.View)) (api.Reading, error) {
+	b.times.Add(1)
+	return b.Backend.Read(ctx, read)
+}
+
 // A client that leaves its reset has the server keep a table: its watch is ended.
 func TestNobodyKeepsAResetForADeafClient(t *testing.T) {
 	b := serving(t)
@@ -64,16 +78,34 @@ func TestNobodyKeepsAResetForADeafClient(t *testing.T) {
 	for i := range n {
 		h.ok("/v1/acquire", fmt.Sprintf(`{"lock":"l/%d","ttl":"60s","metadata":%q}`, i, strings.Repeat("m", 4000)))
 	}
-	c := dialRegistered(t, func(s *grpc.Server) { api.RegisterImpatient(s, b, 50*time.Millisecond) })
+	read := &noted{Backend: b}
+	var watchers func() int
+	c := dialRegistered(t, func(s *grpc.Server) { watchers = api.RegisterImpatient(s, read, 50*time.Millisecond) })
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	// leftAlone waits until the one watch that is served has begun its reset and was ended: its
+	// client has read nothing by then.
+	leftAlone := func(before int64) {
+		for over := time.After(30 * time.Second); read.times.Load() == before || watchers() > 0; {
+			select {
+			case <-tick.C:
+			case <-over:
+				t.Error("half a minute after its reset began a watch that nobody reads goes on")
+				return
+			}
+		}
+	}
 	w, err := c.Watch(t.Context(), &pb.WatchRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	leftAlone(0)
 	s := welcomed(t, c, "c1")
+	before := read.times.Load()
 	if err := s.Send(&pb.SessionRequest{Watches: []*pb.SessionWatch{{WatchId: 5, Request: &pb.WatchRequest{}}}}); err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(time.Second)
+	leftAlone(before)
 	for {
 		if r, err := w.Recv(); status.Code(err) == codes.ResourceExhausted {
 			break
