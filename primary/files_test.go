@@ -4,7 +4,9 @@ package primary_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -594,6 +596,62 @@ func TestForeignFileIsRefusedBeforeAnythingIsDecided(t *testing.T) {
 		x.sees(appendTo("c1", 5, "l", g.Token, "g", "one\n"), cluster.StatusInvalidArgument)
 		if _, bound := x.file("g"); bound {
 			t.Error("a directory was bound")
+		}
+	})
+}
+
+// TestFewUnusedFilesStayOpen: a server that appends to many files keeps few of them open, those
+// that it used last, and appends to the others as before.
+func TestFewUnusedFilesStayOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{OpenFiles: 8})
+		defer x.end()
+		var mu sync.Mutex
+		open := map[string]int{}
+		x.host.SetHook(func(c volumetest.Call) volumetest.Action {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.HasPrefix(c.Name, "files/") && c.Op == volumetest.OpOpen {
+				open[c.Name]++
+			}
+			if strings.HasPrefix(c.Name, "files/") && c.Op == volumetest.OpClose {
+				open[c.Name]--
+			}
+			return volumetest.Proceed()
+		})
+		g, id := x.ok(acquire("c1", 1, "l", 0)), cluster.RequestID(1)
+		name := func(i int) cluster.FileName { return cluster.FileName(fmt.Sprintf("f%02d", i)) }
+		add := func(i int) {
+			id++
+			x.ok(appendTo("c1", id, "l", g.Token, name(i), "x"))
+		}
+		for i := range 40 {
+			add(i)
+			time.Sleep(10 * time.Millisecond)
+		}
+		add(5) // it was opened early, and is used again
+		time.Sleep(4 * time.Second)
+		mu.Lock()
+		for i := range 40 {
+			want := 0
+			if i == 5 || i >= 33 {
+				want = 1
+			}
+			if got := open["files/"+string(name(i))]; got != want {
+				t.Errorf("4 s after the last append file %d is open %d times, want %d", i, got, want)
+			}
+		}
+		mu.Unlock()
+		for i := range 40 {
+			add(i)
+			want := "xx"
+			if i == 5 {
+				want = "xxx"
+			}
+			if got := content(d, name(i)); got != want {
+				t.Errorf("file %d holds %q", i, got)
+			}
 		}
 	})
 }

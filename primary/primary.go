@@ -49,6 +49,9 @@ type Options struct {
 	// CheckpointBytes is how much log makes a checkpoint worth its while, in
 	// bytes; 0 means 64 MiB. A large table asks for twice its own size.
 	CheckpointBytes int64
+	// OpenFiles is how many protected files may be open while nobody uses them; 0 means a share
+	// of the descriptors that the process may have, 512 at most.
+	OpenFiles int
 	// ViewInterval is how old the views for people are at most while the table is not large;
 	// 0 means 1 s.
 	ViewInterval time.Duration
@@ -128,6 +131,9 @@ func New(reign *volume.Reign, opt Options) *Primary {
 	}
 	if opt.TimeOfDay == nil {
 		opt.TimeOfDay = func(now time.Time) time.Time { return now.Round(0) }
+	}
+	if opt.OpenFiles == 0 {
+		opt.OpenFiles = openFiles()
 	}
 	if opt.CheckpointBytes == 0 {
 		opt.CheckpointBytes = 64 << 20

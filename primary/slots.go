@@ -3,8 +3,11 @@
 package primary
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -17,6 +20,8 @@ const (
 	verifiedFor = time.Second
 	// openFor is how long an unused file keeps its descriptor.
 	openFor = 30 * time.Second
+	// mostOpen is how many unused files keep their descriptors at most.
+	mostOpen = 512
 )
 
 // slot is a protected file as the core loop sees it.
@@ -230,17 +235,42 @@ func (c *core) writingUnder(lock cluster.LockName) []*fileWriter {
 	return all
 }
 
-// restSlots lets files that are not used be verified again before the next
-// append, and closes those that are not used for long.
+// restSlots lets files that are not used be verified again before the next append, and closes
+// those that are not used for long. Where more are open than may be, it closes the ones that
+// were used longest ago.
 func (c *core) restSlots() {
+	more := len(c.slots) - c.p.opt.OpenFiles
+	var resting []*slot
 	for name, s := range c.slots { // any order: it changes no record
 		idle := c.now - s.used
 		if idle < verifiedFor || s.verifying || s.writer.pending.Load() > 0 {
 			continue
 		}
 		s.verified = false
-		if idle >= openFor && s.writer.clean() {
+		switch {
+		case idle < openFor && more <= 0, !s.writer.clean():
+		case idle < openFor:
+			resting = append(resting, s)
+		default:
 			c.dropSlot(name)
+			more--
 		}
 	}
+	if more <= 0 {
+		return
+	}
+	slices.SortFunc(resting, func(a, b *slot) int { return cmp.Compare(a.used, b.used) })
+	for _, s := range resting[:min(more, len(resting))] {
+		c.dropSlot(s.writer.name)
+	}
+}
+
+// openFiles is the default of Options.OpenFiles: half of what a server leaves to the volume
+// where descriptors are few.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return mostOpen
+	}
+	return int(min(limit.Cur/8, mostOpen))
 }

@@ -118,4 +118,20 @@ var smallMutants = []Mutant{
 		By:   unit("cmd/holdfast/serve", "^TestDataDirIsOfOneServer$"),
 		Dies: `the first, and as it opens its volume again: another process uses`,
 	},
+	{
+		Name: "unused-files-without-bound", Also: "",
+		Rule: "few protected files are open while nobody uses them (package primary, restSlots)",
+		Edits: []Edit{{"primary/slots.go",
+			"	more := len(c.slots) - c.p.opt.OpenFiles\n", "	more := 0\n"}},
+		By:   unit("primary", "^TestFewUnusedFilesStayOpen$"),
+		Dies: `file 0 is open 1 times, want 0`,
+	},
+	{
+		Name: "files-used-last-are-closed", Also: "",
+		Rule: "of too many unused files those are closed that were used longest ago (package primary, restSlots)",
+		Edits: []Edit{{"primary/slots.go",
+			"cmp.Compare(a.used, b.used)", "cmp.Compare(b.used, a.used)"}},
+		By:   unit("primary", "^TestFewUnusedFilesStayOpen$"),
+		Dies: `file 5 is open 0 times, want 1`,
+	},
 }
