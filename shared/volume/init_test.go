@@ -51,7 +51,6 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 		{"a protected file without CLUSTER", "files/audit.log", false},
 		{"history without CLUSTER", "history/1-1.jsonl", false},
 		{"a server's file without CLUSTER", "servers/1.lock", false},
-		{"a primary's canary without CLUSTER", "servers/1.canary", false},
 		{"a fresh filesystem", "lost+found/x", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -67,6 +66,23 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 				t.Errorf("the file is %q, %v", b, err)
 			}
 		})
+	}
+}
+
+// A canary that a primary wrote to is of a volume, whatever else of it is gone.
+func TestInitTakesNoCanaryThatWasWritten(t *testing.T) {
+	d := newDisk(t)
+	s := start(t, d, 1)
+	if err := s.vol.WriteCanary(1, 7); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"servers/1.lock", "CLUSTER"} {
+		if err := d.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := initialise(host(d, 9)); !errors.Is(err, volume.ErrDamaged) || !strings.Contains(err.Error(), "servers/1.canary") {
+		t.Errorf("got %v", err)
 	}
 }
 
