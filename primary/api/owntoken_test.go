@@ -74,6 +74,37 @@ func TestTokenIsItsClientsOverGRPC(t *testing.T) {
 	}
 }
 
+// On a session, which only the client library speaks, whoever has the token may use it: the
+// library uses another client's only where its program has attached it, and an older one, which
+// cannot say so, must not lose a lock because the server was upgraded. Today's library gets the
+// same answer for a call, which it marks.
+func TestTokenOnASessionMayBePassedOn(t *testing.T) {
+	c := dialGRPC(t, serving(t))
+	s := welcomed(t, c, "b")
+	for i, release := range []func(lock string, token uint64) pb.Status{
+		func(lock string, token uint64) pb.Status {
+			ask(t, s, operation(1, &pb.ReleaseRequest{RequestId: 1, Lock: lock, Token: token}))
+			return answers(t, s, 1)[1].GetStatus()
+		},
+		func(lock string, token uint64) pb.Status {
+			a, err := c.Release(wire.PassedOn(t.Context()), &pb.ReleaseRequest{ClientId: "b", RequestId: 2, Lock: lock, Token: token})
+			if err != nil {
+				t.Errorf("a call: %v", err)
+			}
+			return a.GetStatus()
+		},
+	} {
+		lock := fmt.Sprint("l", i)
+		held, err := c.Acquire(t.Context(), &pb.AcquireRequest{ClientId: "a", RequestId: uint64(i + 1), Lock: lock, TtlMs: 30_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := release(lock, held.GetToken()); got != pb.Status_STATUS_OK {
+			t.Errorf("way %d: %v", i, got)
+		}
+	}
+}
+
 func TestForgetClient(t *testing.T) {
 	b := serving(t)
 	c := dialGRPC(t, b)

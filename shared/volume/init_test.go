@@ -73,7 +73,7 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 func TestInitTakesNoCanaryThatWasWritten(t *testing.T) {
 	d := newDisk(t)
 	s := start(t, d, 1)
-	if err := s.vol.WriteCanary(1, 7); err != nil {
+	if err := s.vol.WriteCanary(volume.Canary{Epoch: 1, Value: 7}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"servers/1.lock", "CLUSTER"} {
