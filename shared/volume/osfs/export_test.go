@@ -16,5 +16,5 @@ func OpenNetwork(root string) (*FS, error) {
 // KindByMagic is the table of filesystems.
 func KindByMagic(magic uint32) volume.Kind { return kindByMagic(magic) }
 
-// BytesOf is bytesOf.
-var BytesOf = bytesOf
+// BytesOf is how many bytes so many blocks have.
+func BytesOf(blocks uint64, unit int64) int64 { return bytesOf(blocks, unit) }
