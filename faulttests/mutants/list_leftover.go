@@ -109,7 +109,7 @@ var leftoverMutants = []Mutant{
 		Dies: "elect.*got .code:124.*want code 1 and a word of the run above",
 	},
 	{
-		Name: "command-goes-to-another-cluster", Also: "B1",
+		Name: "command-goes-to-another-cluster", Also: "",
 		Rule: "a command stays with the cluster that answered it first (package remote)",
 		Edits: []Edit{{"cmd/holdfast/remote/meant.go",
 			"	if m.id != id {\n", "	if m.id == \"\" {\n"}},
@@ -117,7 +117,7 @@ var leftoverMutants = []Mutant{
 		Dies: "another cluster executed it",
 	},
 	{
-		Name: "http-serves-another-cluster", Also: "B1",
+		Name: "http-serves-another-cluster", Also: "",
 		Rule: "a request over HTTP that is meant for another cluster does nothing (docs/http.md)",
 		Edits: []Edit{{"primary/api/http.go",
 			"	if meant == \"\" || meant == h.s.cluster {", "	if meant != h.s.cluster {"}},

@@ -79,7 +79,7 @@ var nodeMutants = []Mutant{
 		Dies: "0 said to be dropped",
 	},
 	{
-		Name: "hung-end-waited-for", Also: "C12",
+		Name: "hung-end-waited-for", Also: "",
 		Rule: "a server that is told to stop gives its process up where its volume hangs (DESIGN 3.6)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
 			"	go n.watchEnd(inner, ended)\n", ""}},
@@ -87,7 +87,7 @@ var nodeMutants = []Mutant{
 		Dies: "after it was told to stop a replica still waits",
 	},
 	{
-		Name: "late-handover-heeded", Also: "B8",
+		Name: "late-handover-heeded", Also: "",
 		Rule: "a handover that comes when a later reign is healthy does not end that (DESIGN 2)",
 		Edits: []Edit{{"election/poll.go",
 			"p != nil && p.answer.status.Epoch > by || st.Role.reigns()", "p == nil && st.Role.reigns()"}},
@@ -119,7 +119,7 @@ var nodeMutants = []Mutant{
 		Dies: "the time of day went by",
 	},
 	{
-		Name: "hung-takeover-forbids", Also: "B6",
+		Name: "hung-takeover-forbids", Also: "",
 		Rule: "a takeover in which a call does not come back for the storage timeout is no reason to yield (DESIGN 2)",
 		Edits: []Edit{{"election/rule.go",
 			"		return st.Progress > t.StorageTimeout && own", "		return false && own"}},
@@ -127,7 +127,7 @@ var nodeMutants = []Mutant{
 		Dies: "A takeover that hangs does not forbid",
 	},
 	{
-		Name: "hung-takeover-untold", Also: "B6",
+		Name: "hung-takeover-untold", Also: "",
 		Rule: "a takeover tells for how long it has waited for the volume (DESIGN 2)",
 		Edits: []Edit{
 			{"shared/volume/claim.go", "v: v.watched(), epoch", "v: v, epoch"},
@@ -137,7 +137,7 @@ var nodeMutants = []Mutant{
 		Dies: "with the hang: primaries after",
 	},
 	{
-		Name: "hung-check-unseen", Also: "B6",
+		Name: "hung-check-unseen", Also: "",
 		Rule: "a check that does not come back is as old as its beginning, whatever other checks say (DESIGN 2)",
 		Edits: []Edit{{"primary/primary.go",
 			"max(age-time.Duration(p.checked.Load()), p.reign.Unchecked(now))", "age - time.Duration(p.checked.Load())"}},

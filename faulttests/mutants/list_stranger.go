@@ -5,7 +5,7 @@ package mutants
 // strangerMutants break rules of processes that use a server's ID and serve a copy of its volume.
 var strangerMutants = []Mutant{
 	{
-		Name: "copy-in-conflict", Also: "D5",
+		Name: "copy-in-conflict", Also: "",
 		Rule: "of two processes under one ID, one seen to write to the volume and the other not, the other is no conflict (package election)",
 		Edits: []Edit{{"election/process.go",
 			"	case cur.proven && !x.proven && cur.heard.After(x.since):\n		x.stranger = true\n		return false\n	case cur.proven && !x.proven && p.refused == 0 && now.Sub(cur.heard) <= aliveWithin:\n		return false //", "	case cur.proven && !x.proven && p.refused == 0 && now.Sub(cur.heard) <= aliveWithin:\n		p.clash(now) //"}},
@@ -13,7 +13,7 @@ var strangerMutants = []Mutant{
 		Dies: "primary was 1 and is",
 	},
 	{
-		Name: "restart-believed-at-once", Also: "D5",
+		Name: "restart-believed-at-once", Also: "",
 		Rule: "while the process that was proven lives, a new one counts for nothing (package election)",
 		Edits: []Edit{{"election/process.go",
 			"p.refused == 0 && now.Sub(cur.heard) <= aliveWithin:", "p.refused == 0 && now.Sub(cur.heard) < 0:"}},
@@ -29,7 +29,7 @@ var strangerMutants = []Mutant{
 		Dies: "and_listens_no_more.*messages count is 7.* want 8",
 	},
 	{
-		Name: "stranger-heard", Also: "D5",
+		Name: "stranger-heard", Also: "",
 		Rule: "a ping of a stranger counts for nothing (package election)",
 		Edits: []Edit{{"election/heartbeat.go",
 			"	if !counts || !p.inOrder(",
@@ -38,7 +38,7 @@ var strangerMutants = []Mutant{
 		Dies: "messages count is [0-9]+.* want [789],",
 	},
 	{
-		Name: "stranger-answers-for-a-server", Also: "D5",
+		Name: "stranger-answers-for-a-server", Also: "",
 		Rule: "an answer of a stranger at a server's address is none of that server (package election)",
 		Edits: []Edit{{"election/heartbeat.go",
 			"pong.Seq != p.Seq || !e.identifyLocked(peer, sender{nonce: pong.Nonce, answers: true}, now):", "pong.Seq != p.Seq || !e.identifyLocked(peer, sender{nonce: pong.Nonce, answers: true}, now) && peer == e.mu.self:"}},
@@ -46,7 +46,7 @@ var strangerMutants = []Mutant{
 		Dies: "a stranger is taken for server 3|made a majority|is believed",
 	},
 	{
-		Name: "stranger-votes", Also: "D5",
+		Name: "stranger-votes", Also: "",
 		Rule: "a vote of a stranger is none of the server whose ID it uses (package election)",
 		Edits: []Edit{{"election/poll.go",
 			"		v.Answer = Silent // it is not that server that answers there\n		return\n", ""}},
@@ -54,7 +54,7 @@ var strangerMutants = []Mutant{
 		Dies: "the vote of a stranger made a majority",
 	},
 	{
-		Name: "stranger-gets-votes", Also: "D5",
+		Name: "stranger-gets-votes", Also: "",
 		Rule: "a stranger gets no vote, and what it asks teaches nothing (package election)",
 		Edits: []Edit{{"election/poll.go",
 			"		e.mu.Unlock()\n		return Vote{} // no server's\n", ""}},
@@ -102,7 +102,7 @@ var strangerMutants = []Mutant{
 		Dies: "one_ended_before_the_other_spoke.*conflict true",
 	},
 	{
-		Name: "conflict-before-the-volume-shows", Also: "D5",
+		Name: "conflict-before-the-volume-shows", Also: "",
 		Rule: "two processes that were not seen on the volume are a conflict only once both had the time to be (package election)",
 		Edits: []Edit{{"election/process.go",
 			"	case !x.proven && !(x.elsewhere(now) && cur.elsewhere(now)):\n		// The volume may soon show which of the two is the server.\n", ""}},
@@ -142,7 +142,7 @@ var strangerMutants = []Mutant{
 		Dies: "a_conflict,_a_silent_one_proven",
 	},
 	{
-		Name: "namesake-on-a-copy-disables", Also: "D5",
+		Name: "namesake-on-a-copy-disables", Also: "",
 		Rule: "a process on a copy makes the server whose ID it uses not unable (package election)",
 		Edits: []Edit{{"election/process.go",
 			"	if x.real(now) || x.elsewhere(now) && p.current.elsewhere(now) {", "	if x.real(now) || x.elsewhere(now) {"}},
@@ -166,7 +166,7 @@ var strangerMutants = []Mutant{
 		Dies: "(the_other_has_the_address|and_this_one_is_proven).*able: true, want false",
 	},
 	{
-		Name: "stranger-untold", Also: "D5",
+		Name: "stranger-untold", Also: "",
 		Rule: "a stranger is told, with what it says of itself and where it speaks from (package election)",
 		Edits: []Edit{{"election/process.go",
 			"		if x.stranger && !x.told && x.recent(now) && x.elsewhere(now) {", "		if x.stranger && x.told && x.recent(now) && x.elsewhere(now) {"}},
@@ -190,7 +190,7 @@ var strangerMutants = []Mutant{
 		Dies: "many_beside_a_silent_server",
 	},
 	{
-		Name: "signs-unread", Also: "D5",
+		Name: "signs-unread", Also: "",
 		Rule: "a server looks on the volume for the processes that send messages and were not seen there (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"		for _, id := range n.elector.Unproven() {", "		for _, id := range n.elector.Unproven()[:0] {"}},
@@ -198,7 +198,7 @@ var strangerMutants = []Mutant{
 		Dies: "reign beside the copy, want 1",
 	},
 	{
-		Name: "primary-leaves-no-sign", Also: "D5",
+		Name: "primary-leaves-no-sign", Also: "",
 		Rule: "a process leaves its sign of life in all roles, also while it serves (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"		me.Count++\n		err := n.vol.WriteProcess(me)\n", "		me.Count++\n		var err error\n		if n.current() == nil {\n			err = n.vol.WriteProcess(me)\n		}\n"}},
@@ -206,7 +206,7 @@ var strangerMutants = []Mutant{
 		Dies: "says that server 1 is in conflict",
 	},
 	{
-		Name: "copied-sign-proves", Also: "D5",
+		Name: "copied-sign-proves", Also: "",
 		Rule: "a sign of life proves that its process writes to this volume only when it rises (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"	return known && p.Count > was", "	return known"}},
@@ -214,7 +214,7 @@ var strangerMutants = []Mutant{
 		Dies: "row 1: proves true, want false",
 	},
 	{
-		Name: "first-sign-proves", Also: "D5",
+		Name: "first-sign-proves", Also: "",
 		Rule: "a sign of life that was read once may be older than a copy (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"	return known && p.Count > was", "	return p.Count > was"}},
@@ -230,7 +230,7 @@ var strangerMutants = []Mutant{
 		Dies: "server [23]: able false|server 1 is dead, beside a copy",
 	},
 	{
-		Name: "stranger-not-in-status", Also: "D5",
+		Name: "stranger-not-in-status", Also: "",
 		Rule: "status names a process that uses a server's ID and has a copy of the volume (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
 			"		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))\n", "		_ = x\n"}},
