@@ -515,7 +515,7 @@ func (d hostDisk) rename(`},
 		Edits: []Edit{
 			{"primary/watch/watcher.go", `	if after > h.mu.end.LSN && h.own() {`, `	if after > h.mu.end.LSN && !h.own() {`},
 		},
-		By:   unit("primary/watch", "TestAClientThatIsAhead"),
+		By:   unit("primary/watch", "^TestAClientThatIsAheadOfThePrimaryBeginsAnew$"),
 		Dies: "it is taken for one that was told all",
 	},
 	{

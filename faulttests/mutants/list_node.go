@@ -111,7 +111,7 @@ var nodeMutants = []Mutant{
 		Dies: "three seconds after LSN",
 	},
 	{
-		Name: "ages-by-the-time-of-day", Also: "B10, D3",
+		Name: "ages-by-the-time-of-day", Also: "",
 		Rule: "ages are monotonic: a step of the time of day neither deposes a primary nor hides a hang (DESIGN 2)",
 		Edits: []Edit{{"primary/primary.go",
 			"	age := now.Sub(p.began)", "	age := now.Round(0).Sub(p.began)"}},
