@@ -325,11 +325,10 @@ func (f *fronts) makeAnew(t *testing.T, x *hosts, all []*guest) {
 func (f *fronts) troubles(t *testing.T, n int, all []*guest) (story []string) {
 	for range n {
 		time.Sleep(time.Duration(f.c.Rand.IntN(5000)) * time.Millisecond)
-		name, heal := "cut a machine off", func() {}
-		if f.c.Rand.IntN(4) == 0 {
-			g := all[f.c.Rand.IntN(len(all))]
+		g, cut := all[f.c.Rand.IntN(len(all))], f.c.Rand.IntN(4) == 0
+		name, heal := "cut a machine off", g.net.Mend
+		if cut {
 			g.net.Cut()
-			heal = g.net.Mend
 		} else {
 			name, heal = f.c.draw(t)
 		}
