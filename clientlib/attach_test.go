@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -21,6 +22,41 @@ func TestAttachedLockIsReleased(t *testing.T) {
 		}
 		if s := l.State(); s.Phase != PhaseReleased || len(w.c.keep.mu.attached)+len(w.c.keep.mu.expecting) != 0 {
 			t.Errorf("it is %s, and %d locks are attached", s.Phase, len(w.c.keep.mu.attached))
+		}
+	})
+}
+
+// Calls for an attached lock say that its token was passed on, a release that goes on in the
+// background, too: without that a server refuses the token to a client that has named itself, and
+// the lock would be lost. Calls for the client's own locks do not say so.
+func TestAttachedLockSaysThatItWasPassedOn(t *testing.T) {
+	bubble(t, Options{ClientID: "me"}, false, func(t *testing.T, w *world) {
+		w.others("a")
+		_, token := w.holder("a")
+		attached, own := w.c.Attach("a", tokenOf(token)), w.acquire("b", AcquireOptions{TTL: ttl})
+		for _, l := range []*Lock{attached, own} {
+			if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			resume := w.servers[0].pause()
+			ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer leave()
+			if err := l.Release(ctx); err == nil {
+				t.Fatal("released by a server that is stopped")
+			}
+			resume()
+			time.Sleep(time.Second)
+		}
+		for _, op := range []string{"append", "release"} {
+			all := w.attempts(op)
+			if len(all) < 2 {
+				t.Errorf("%d attempts to %s", len(all), op)
+			}
+			for _, x := range all {
+				if of := x.token == token; x.passed != of {
+					t.Errorf("%s under the attached token %v says that it was passed on: %v", op, of, x.passed)
+				}
+			}
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -119,6 +120,7 @@ type seen struct {
 	token    uint64
 	executed bool
 	mode     pb.Mode
+	passed   bool // the call says that its token was passed on
 }
 
 func newFakeCluster() *fakeCluster {
@@ -487,6 +489,8 @@ func (s *fakeServer) change(ctx context.Context, op string, key fakeKey, low uin
 	}
 	s.f.mu.Lock()
 	n := seen{op: op, client: key.client, id: key.id, low: low, token: token}
+	said, _ := metadata.FromOutgoingContext(ctx) // of a stub without a network
+	n.passed = len(said.Get(wire.PassedOnKey)) > 0
 	a := s.f.repeat(key, low)
 	switch {
 	case a != nil:

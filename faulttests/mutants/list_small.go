@@ -134,4 +134,20 @@ var smallMutants = []Mutant{
 		By:   unit("primary", "^TestFewUnusedFilesStayOpen$"),
 		Dies: `file 30 is open 1 times, want 0.*file 33 is open 0 times, want 1`,
 	},
+	{
+		Name: "attached-token-unmarked", Also: "",
+		Rule: "a call for an attached lock says that its token was passed on (package clientlib, passed)",
+		Edits: []Edit{{"clientlib/lock.go",
+			"l.c.change(l.passed(ctx), order{", "l.c.change(ctx, order{"}},
+		By:   unit("clientlib", "^TestAttachedLockSaysThatItWasPassedOn$"),
+		Dies: `release under the attached token true says that it was passed on: false`,
+	},
+	{
+		Name: "session-refuses-a-passed-token", Also: "",
+		Rule: "a session takes a token that was passed on: older libraries cannot mark it (package api, session)",
+		Edits: []Edit{{"primary/api/session.go",
+			"	if convert.Anonymous(&o.Request) {", "	o.Request.Own = true\n	if convert.Anonymous(&o.Request) {"}},
+		By:   unit("primary/api", "^TestTokenOnASessionMayBePassedOn$"),
+		Dies: `way 0: STATUS_INVALID_TOKEN`,
+	},
 }
