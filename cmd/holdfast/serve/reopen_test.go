@@ -244,6 +244,7 @@ func TestSignalEndsAServerWhoseVolumeHangs(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- Run(ctx, opt) }()
 		time.Sleep(25 * time.Second)
+		synctest.Wait()
 		if n := strings.Count(said.String(), "the volume does not answer"); n != 2 {
 			t.Errorf("it said so %d times in 25 s: %s", n, &said)
 		}
