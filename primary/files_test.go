@@ -573,6 +573,45 @@ func TestForeignWriteInABurstIsFound(t *testing.T) {
 	}
 }
 
+// Between the word of a file's writer that an append is in no file and its record in the table
+// a repeat is not told that the append is done, and nobody that the file holds it.
+func TestALostAppendIsNotToldAsDoneBeforeTheTableKnowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		defer x.end()
+		g := x.ok(acquire("c1", 1, "l", 0))
+		x.ok(appendTo("c1", 2, "l", g.Token, "f", "one\n"))
+		x.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n")) // verified for a second
+		if err := d.Write("files/f", 8, []byte("foreign\n")); err != nil {
+			t.Fatal(err)
+		}
+		lost := *appendTo("c1", 4, "l", g.Token, "f", "three\n")
+		first, again, end := make(chan locktable.Outcome, 1), make(chan locktable.Outcome, 1), make(chan int64, 1)
+		x.p.Submit([]*primary.Order{{Request: lost, Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
+			q := lost
+			go func() { again <- x.do(&q) }()
+			go func() {
+				if f, _, out, err := x.p.File(t.Context(), "f"); err == nil && out.Status == cluster.StatusOK && !f.Quarantined {
+					end <- f.End
+				}
+				close(end)
+			}()
+			time.Sleep(time.Second) // the writer says nothing more meanwhile
+			first <- out
+		})}})
+		if out := <-first; out.Status != cluster.StatusFileQuarantined || !out.Committed {
+			t.Fatalf("the append that is in no file: %+v", out)
+		}
+		if out := <-again; out.Status != cluster.StatusFileQuarantined || !out.Committed {
+			t.Errorf("its repeat was told %v at LSN %d, offset %d", out.Status, out.LSN, out.Offset)
+		}
+		if n, told := <-end; told && n > 8 {
+			t.Errorf("the file was told to end at %d", n)
+		}
+	})
+}
+
 // A file that is no longer what the log says refuses the next append before that is decided: one
 // that is bound is quarantined, and one that never was cannot be.
 func TestForeignFileIsRefusedBeforeAnythingIsDecided(t *testing.T) {

@@ -46,6 +46,9 @@ type fileWriter struct {
 	// pending counts appends that were decided and not yet answered: the core
 	// loop adds, the writer subtracts.
 	pending atomic.Int32
+	// condemned says that the file was found to be foreign. It is set before what is pending is
+	// told so; the core loop hears of it later.
+	condemned atomic.Bool
 	// failing says why the file cannot be written now; nil when it can.
 	failing atomic.Pointer[fault]
 	// busy is when the work on the file that is under way began, one or more calls, in
@@ -393,6 +396,7 @@ func (w *fileWriter) failed(err error, kept []keptAppend) error {
 		return checkErr
 	}
 	w.foreign = err
+	w.condemned.Store(true)
 	w.tellForeign(kept)
 	w.p.queue.put(&call{kind: callQuarantine, req: &locktable.Request{File: w.name, Reason: err.Error()}})
 	w.log.Error().Err(err).Msg("protected file quarantined")

@@ -215,10 +215,20 @@ func (c *core) refuseFull(q *locktable.Request) (locktable.Outcome, bool) {
 	return out, false
 }
 
-// writing lists the writer of a file with appends under way.
+// writing lists the writer of a file with appends under way, or with ones that it knows to be in
+// no file while the table does not know it yet.
 func (c *core) writing(name cluster.FileName) []*fileWriter {
-	if s, ok := c.slots[name]; ok && s.writer.pending.Load() > 0 {
+	s, ok := c.slots[name]
+	if !ok {
+		return nil
+	}
+	if s.writer.pending.Load() > 0 {
 		return []*fileWriter{s.writer}
+	}
+	if s.writer.condemned.Load() { // asked behind pending, as it is set before
+		if f, bound := c.table.File(name); bound && !f.Quarantined {
+			return []*fileWriter{s.writer}
+		}
 	}
 	return nil
 }
