@@ -14,7 +14,8 @@ var askMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("primary", "LongGrace"),
+		By:   unit("primary", "LongGrace"),
+		Dies: `broken within the grace`,
 	},
 	{
 		Name: "grace-not-counted-afresh",
@@ -22,7 +23,8 @@ var askMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/core.go", `		c.countAsk(a.Lock, a.Token, a.Grace)`, `		c.countAsk(a.Lock, a.Token, 0)`},
 		},
-		By: unit("primary", "AnAskIsCountedAfresh"),
+		By:   unit("primary", "AnAskIsCountedAfresh"),
+		Dies: `asked: \[\]`,
 	},
 	{
 		Name: "ask-outlives-its-grant",
@@ -34,7 +36,8 @@ var askMutants = []Mutant{
 		t.tidyRow(l)
 	}`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By:   unit("shared/locktable", "TestRandomRequests"),
+		Dies: `invariant 1: free, but remembers a holder`,
 	},
 	{
 		Name: "metadata-of-the-one-before",
@@ -46,7 +49,8 @@ var askMutants = []Mutant{
 		t.extraOf(g).metadata = "of another"
 	}`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By:   unit("shared/locktable", "TestRandomRequests"),
+		Dies: `Metadata:of another`,
 	},
 	{
 		Name: "metadata-changed-while-exported",
@@ -54,7 +58,8 @@ var askMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/export.go", `		at = max(at, l.grant.changed)`, ``},
 		},
-		By: unit("shared/locktable", "TestExportIsTheStateAtItsBeginning"),
+		By:   unit("shared/locktable", "TestExportIsTheStateAtItsBeginning"),
+		Dies: `restore an export of LSN \d+: .*: bad table state|another hash than the table had`,
 	},
 	{
 		Name: "hung-holder-kept-alive",
@@ -64,7 +69,8 @@ var askMutants = []Mutant{
 		heard, _`, `	if l.TTL() > 0 {
 		heard, _`},
 		},
-		By: unit("primary", "TestOnlyHeartbeatsRenew"),
+		By:   unit("primary", "TestOnlyHeartbeatsRenew"),
+		Dies: `keep-alives renewed it`,
 	},
 	{
 		Name: "held-for-ever",
@@ -72,7 +78,8 @@ var askMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/leases.go", `	return min(from+l.TTL(), c.limit(l))`, `	return from + l.TTL()`},
 		},
-		By: unit("primary", "TestHeldNoLongerThanItMay"),
+		By:   unit("primary", "TestHeldNoLongerThanItMay"),
+		Dies: `a renewal near the end: .* of the most it may`,
 	},
 	{
 		Name: "answers-before-the-replicas",
@@ -80,7 +87,8 @@ var askMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/acks.go", `	if len(b.answers) == 0 || a.shown(lsn) {`, `	if len(b.answers) == 0 || a.shown(lsn) || lsn > 0 {`},
 		},
-		By: unit("primary", "TestAnswersWaitForAllReplicas"),
+		By:   unit("primary", "TestAnswersWaitForAllReplicas"),
+		Dies: `answered OK +before a replica shows it`,
 	},
 	{
 		Name: "appends-before-the-replicas",
@@ -91,7 +99,8 @@ var askMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("primary", "TestAppendsWaitToo"),
+		By:   unit("primary", "TestAppendsWaitToo"),
+		Dies: `answered OK +before a replica shows it`,
 	},
 	{
 		Name: "silent-replica-waited-for",
@@ -100,7 +109,8 @@ var askMutants = []Mutant{
 			{"primary/acks.go", `		case now := <-t.C:
 			a.dropSilent(now)`, `		case <-t.C:`},
 		},
-		By: unit("primary", "TestASilentReplicaIsDropped"),
+		By:   unit("primary", "TestASilentReplicaIsDropped"),
+		Dies: `acquire: context deadline exceeded`,
 	},
 	{
 		Name: "replica-back-too-early",
@@ -108,7 +118,8 @@ var askMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/acks.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
 		},
-		By: unit("primary", "TestAReplicaIsBackWhenItHasEverything"),
+		By:   unit("primary", "TestAReplicaIsBackWhenItHasEverything"),
+		Dies: `of 3 pushes it counted before`,
 	},
 	{
 		Name: "fenced-token-not-durable",
@@ -122,7 +133,8 @@ var askMutants = []Mutant{
 	}
 	return g.admit(e, key, token)`},
 		},
-		By: unit("clientlib/fencing", "TestDurableBeforeDone"),
+		By:   unit("clientlib/fencing", "TestDurableBeforeDone"),
+		Dies: `after a crash: <nil>`,
 	},
 	{
 		Name: "fenced-old-still-under-way",
@@ -132,6 +144,7 @@ var askMutants = []Mutant{
 	defer e.Unlock()
 	if err := g.admit`, `	if err := g.admit`},
 		},
-		By: unit("clientlib/fencing", "TestNothingOldIsUnderWay"),
+		By:   unit("clientlib/fencing", "TestNothingOldIsUnderWay"),
+		Dies: `begins while the old one's is under way`,
 	},
 }
