@@ -51,7 +51,8 @@ var commitMutants = []Mutant{
 	}
 	if _, err := p.f.WriteAt`, `	if _, err := p.f.WriteAt`},
 		},
-		By: unit("shared/volume", "TestProtectedFile"),
+		By:   unit("shared/volume", "TestProtectedFile"),
+		Dies: `write in the name of an ended reign: <nil>`,
 	},
 	{
 		Name: "fence-unseen", Also: "",
@@ -85,6 +86,7 @@ var commitMutants = []Mutant{
 		return r.Depose(fmt.Errorf("check: %w: the fence's name`, `	if info.Inode == 0 {
 		return r.Depose(fmt.Errorf("check: %w: the fence's name`},
 		},
-		By: unit("shared/volume", "TestCheckEndsAReign"),
+		By:   unit("shared/volume", "TestCheckEndsAReign"),
+		Dies: `the reign goes on: <nil>`,
 	},
 }
