@@ -11,7 +11,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/decide_file.go", `	if q.At != nil && *q.At != offset {`, `	if q.At != nil && *q.At > offset {`},
 		},
-		By: unit("shared/locktable", "TestExpectedOffset"),
+		By:   unit("shared/locktable", "TestExpectedOffset"),
+		Dies: `got OK .* want OFFSET_MISMATCH`,
 	},
 	{
 		Name: "offset-unhashed",
@@ -22,7 +23,8 @@ var contentMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("shared/locktable", "TestExpectedOffset"),
+		By:   unit("shared/locktable", "TestExpectedOffset"),
+		Dies: `got OK .* want INVALID_ARGUMENT`,
 	},
 	{
 		Name: "seal-unchecked",
@@ -33,7 +35,8 @@ var contentMutants = []Mutant{
 		dec := refuse`},
 			{"shared/locktable/legal.go", `f.Quarantined || f.Sealed || r.Generation`, `f.Quarantined || f.Sealed && r.Kind == KindSeal || r.Generation`},
 		},
-		By: unit("shared/locktable", "TestSeal"),
+		By:   unit("shared/locktable", "TestSeal"),
+		Dies: `got OK .* want FILE_SEALED`,
 	},
 	{
 		Name: "seal-forgotten",
@@ -41,7 +44,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/state.go", `Reason: s.Reason, Since: s.Since, Sealed: s.Sealed,`, `Reason: s.Reason, Since: s.Since,`},
 		},
-		By: unit("shared/locktable", "TestSeal"),
+		By:   unit("shared/locktable", "TestSeal"),
+		Dies: `restored table: hash`,
 	},
 	{
 		Name: "seal-unsynced",
@@ -49,7 +53,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/verify.go", `(v.op == locktable.OpUnbind || v.op == locktable.OpSeal)`, `v.op == locktable.OpUnbind`},
 		},
-		By: unit("primary", "TestSealIsDurable"),
+		By:   unit("primary", "TestSealIsDurable"),
+		Dies: `power loss \d+ left .* of a sealed file`,
 	},
 	{
 		Name: "index-before-check",
@@ -63,7 +68,8 @@ var contentMutants = []Mutant{
 `, `	p.index.add(b.appends)
 `},
 		},
-		By: unit("primary", "TestIndexIsWrittenBehindTheCheck"),
+		By:   unit("primary", "TestIndexIsWrittenBehindTheCheck"),
+		Dies: `block \d+: \[\{File:f`,
 	},
 	{
 		Name: "index-not-completed",
@@ -72,7 +78,8 @@ var contentMutants = []Mutant{
 			{"primary/takeover.go", `	c.p.index.adopted = a.Redo // maybe not indexed by their own reign
 `, ``},
 		},
-		By: unit("primary", "TestIndexIsCompletedByTheNextReign"),
+		By:   unit("primary", "TestIndexIsCompletedByTheNextReign"),
+		Dies: `a gap from 0 to|left \d+ appends in the index`,
 	},
 	{
 		Name: "index-unread",
@@ -80,7 +87,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/fsck_index.go", `!= e.CRC {`, `!= e.CRC && e.LSN == 0 {`},
 		},
-		By: unit("primary", "TestIndexFindsForeignBytesAnywhere"),
+		By:   unit("primary", "TestIndexFindsForeignBytesAnywhere"),
+		Dies: `one byte was changed: \[\]`,
 	},
 	{
 		Name: "index-gap-trusted",
@@ -88,7 +96,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/fsck_index.go", `gap > 0 && c.state.LastLength > 0`, `gap > 1<<60`},
 		},
-		By: unit("primary", "TestIndexOfAGapSaysNothing"),
+		By:   unit("primary", "TestIndexOfAGapSaysNothing"),
+		Dies: `with a gap: \[\]`,
 	},
 	{
 		Name: "receipt-of-any-binding",
@@ -96,15 +105,19 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/filecheck.go", ` && rc.LSN > c.state.Since`, ``},
 		},
-		By: unit("shared/volume", "TestAFileBoundAnewIsJudgedByItsOwnAppends"),
+		By:   unit("shared/volume", "TestAFileBoundAnewIsJudgedByItsOwnAppends"),
+		Dies: `the append of LSN 3, .*its receipt says`,
 	},
 	{
 		Name: "index-of-any-binding",
 		Rule: "the index of an earlier binding says nothing of a later one (package volume)",
 		Edits: []Edit{
 			{"shared/volume/fsck_index.go", ` || e.LSN <= c.state.Since`, ``},
+			{"shared/locktable/past.go", `{ return t.past.generation + 1 }`, `{ return 1 }`},
+			{"shared/locktable/legal.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
 		},
-		By: unit("primary", "TestIndexSaysNothingOfAnotherBinding"),
+		By:   unit("primary", "TestIndexSaysNothingOfAnotherBinding"),
+		Dies: `told \{Severity:error Code:file-foreign`,
 	},
 	{
 		Name: "read-unwritten",
@@ -112,7 +125,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/fileread.go", `after: c.writing(name), inFile: true`, `inFile: true`},
 		},
-		By: unit("primary", "TestFileIsToldWhenItIsWritten"),
+		By:   unit("primary", "TestFileIsToldWhenItIsWritten"),
+		Dies: `when its end at \d+ was told, the file held`,
 	},
 	{
 		Name: "read-unchecked",
@@ -124,7 +138,8 @@ var contentMutants = []Mutant{
 	x.done = func(locktable.Outcome) {}
 	c.cur.answers`},
 		},
-		By: unit("primary", "TestFencedReignTellsNoFile"),
+		By:   unit("primary", "TestFencedReignTellsNoFile"),
+		Dies: `a reign that was fenced told \{Status:OK`,
 	},
 	{
 		Name: "read-behind-the-end",
@@ -132,7 +147,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/files.go", `	n := min(limit, maxPiece, state.End-off)`, `	n := min(limit, maxPiece, state.End+4-off)`},
 		},
-		By: unit("primary/api", "TestReadFile"),
+		By:   unit("primary/api", "TestReadFile"),
+		Dies: `one\\ntwo\\nfore|two\\nfore`,
 	},
 	{
 		Name: "read-any-inode",
@@ -140,7 +156,8 @@ var contentMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/files.go", `	if f.Inode() != state.Inode {`, `	if f.Inode() == 0 {`},
 		},
-		By: unit("primary/api", "TestReadRefusesWrongBytes"),
+		By:   unit("primary/api", "TestReadRefusesWrongBytes"),
+		Dies: `files_test.go:\d+: told "one\\ntwo\\n", STATUS_OK`,
 	},
 	{
 		Name: "follow-any-binding",
@@ -150,7 +167,8 @@ var contentMutants = []Mutant{
 			{"shared/locktable/past.go", `{ return t.past.generation + 1 }`, `{ return 1 }`},
 			{"shared/locktable/legal.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
 		},
-		By: unit("primary/api", "TestFollowOfAFileBoundAnew"),
+		By:   unit("primary/api", "TestFollowOfAFileBoundAnew"),
+		Dies: `STORAGE_UNAVAILABLE .*generation:1 .*want "two\\n" at 4`,
 	},
 	{
 		Name: "follow-without-the-rest",
@@ -161,6 +179,7 @@ var contentMutants = []Mutant{
 	}
 	now, err`, `	now, err`},
 		},
-		By: unit("primary/api", "TestFollowFile"),
+		By:   unit("primary/api", "TestFollowFile"),
+		Dies: `generation:2 .*want "two\\nthree\\n" at 8 of generation 1`,
 	},
 }
