@@ -17,7 +17,8 @@ var electionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) }`},
 		},
-		By: unit(electing, "^TestContextEndsBeforeTheLeaseCan$"),
+		By:   unit(electing, "^TestContextEndsBeforeTheLeaseCan$"),
+		Dies: `the context ended 0s before the deadline`,
 	},
 	{
 		Name: "leads-beyond-the-end", Also: "",
@@ -38,7 +39,8 @@ var electionMutants = []Mutant{
 			why`, `		case <-context.Background().Done():
 			why`},
 		},
-		By: unit(electing, "^TestBrokenLeadershipEndsAtOnce$"),
+		By:   unit(electing, "^TestBrokenLeadershipEndsAtOnce$"),
+		Dies: `the context ended after .* could not be renewed in time`,
 	},
 	{
 		Name: "ask-unheard", Also: "",
@@ -47,7 +49,8 @@ var electionMutants = []Mutant{
 			{"clientlib/election/leadership.go", `	go l.listen()
 `, ``},
 		},
-		By: unit(electing, "^TestLeaderThatIsAskedLetsGo$"),
+		By:   unit(electing, "^TestLeaderThatIsAskedLetsGo$"),
+		Dies: `the lock was taken`,
 	},
 	{
 		Name: "work-outlives-leadership", Also: "",
@@ -55,7 +58,8 @@ var electionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/election/run.go", `	err = f(l.ctx, l)`, `	err = f(context.WithoutCancel(l.ctx), l)`},
 		},
-		By: unit(electing, "^TestRunGoesOnAfterALoss$"),
+		By:   unit(electing, "^TestRunGoesOnAfterALoss$"),
+		Dies: `the context lives for an hour|ended behind the deadline`,
 	},
 	{
 		Name: "overrun-tolerated", Also: "",
@@ -65,7 +69,8 @@ var electionMutants = []Mutant{
 		// The lock`, `	if l.isRunning() && l.lock.Context().Err() == nil {
 		// The lock`},
 		},
-		By: unit(electing, "^TestOverrun$"),
+		By:   unit(electing, "^TestOverrun$"),
+		Dies: `it overran 0 times`,
 	},
 	{
 		Name: "lease-for-nobody", Also: "",
@@ -74,7 +79,8 @@ var electionMutants = []Mutant{
 			{"clientlib/election/leadership.go", `	l.letGo(context.Background())
 `, ``},
 		},
-		By: unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
+		By:   unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
+		Dies: `kept alive for nobody`,
 	},
 	{
 		Name: "released-before-stopped", Also: "",
@@ -85,7 +91,8 @@ var electionMutants = []Mutant{
 	context.AfterFunc(l.ctx, func() { l.letGo(l.ctx) })
 	l.e.o`},
 		},
-		By: unit(electing, "^TestWorkMayTakeItsTimeToStop$"),
+		By:   unit(electing, "^TestWorkMayTakeItsTimeToStop$"),
+		Dies: `leads when the work has stopped since 0001-01-01`,
 	},
 	{
 		Name: "place-given-up", Also: "",
@@ -93,7 +100,8 @@ var electionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/election/election.go", `	for errors.Is(err, wire.ErrWaitTimeout) {`, `	for e.name == "" && errors.Is(err, wire.ErrWaitTimeout) {`},
 		},
-		By: unit(electing, "^TestCandidateThatWasCutOff$"),
+		By:   unit(electing, "^TestCandidateThatWasCutOff$"),
+		Dies: `the wait ended before the lock came`,
 	},
 	{
 		Name: "observe-skips-ends", Also: "",
@@ -103,7 +111,8 @@ var electionMutants = []Mutant{
 `, `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventDowngrade:
 `},
 		},
-		By: unit(electing, "^TestObserver$"),
+		By:   unit(electing, "^TestObserver$"),
+		Dies: `grants and ends: \[`,
 	},
 	{
 		Name: "observe-skips-values", Also: "",
@@ -112,7 +121,8 @@ var electionMutants = []Mutant{
 			{"clientlib/election/observe.go", `		now.Value = e.Metadata
 `, ``},
 		},
-		By: unit(electing, "^TestObserver$"),
+		By:   unit(electing, "^TestObserver$"),
+		Dies: `: a value: \[`,
 	},
 	{
 		Name: "observe-misses-the-latest", Also: "",
@@ -122,7 +132,8 @@ var electionMutants = []Mutant{
 			o.event(&ev)`, `		} else if len(o.changed) == 0 {
 			o.event(&ev)`},
 		},
-		By: unit(electing, "^TestObserveTellsTheLatest$"),
+		By:   unit(electing, "^TestObserveTellsTheLatest$"),
+		Dies: `told \[0 \d+\], want \[0 2000\]`,
 	},
 	{
 		Name: "reset-by-pieces", Also: "",
@@ -130,6 +141,7 @@ var electionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/election/observe.go", `	if r.Last {`, `	if r.Last || r.Part == 0 {`},
 		},
-		By: unit(electing, "^TestObserver$"),
+		By:   unit(electing, "^TestObserver$"),
+		Dies: `a reset (counts when it is complete|that is begun anew): \[`,
 	},
 }
