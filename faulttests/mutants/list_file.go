@@ -30,7 +30,8 @@ var fileMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("primary", "TestFencedReignJudgesNoFile"),
+		By:   unit("primary", "TestFencedReignJudgesNoFile"),
+		Dies: `the fenced reign answered FILE_QUARANTINED`,
 	},
 	{
 		Name: "file-by-name", Also: "protected file opened after the check",
@@ -51,7 +52,8 @@ var fileMutants = []Mutant{
 	// fenced this reign when the file was the one that was verified.
 	return w.p.check()`, `	return nil`},
 		},
-		By: unit("primary", "TestForeign|TestStaleName"),
+		By:   unit("primary", "TestForeign|TestStaleName"),
+		Dies: `appended to a foreign file`,
 	},
 	{
 		Name: "buffered-files", Also: "M20",
@@ -71,7 +73,8 @@ var fileMutants = []Mutant{
 		w.closeFile()
 		return err`, `		return err`},
 		},
-		By: unit("primary", "TestAppendSurvivesAFailedSyncOfItsFile"),
+		By:   unit("primary", "TestAppendSurvivesAFailedSyncOfItsFile"),
+		Dies: `power loss \d+: file holds`,
 	},
 	{
 		Name: "names-undurable", Also: "M18",
@@ -79,7 +82,8 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/files.go", `	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {`, `	if err := f.Sync(); err != nil {`},
 		},
-		By: unit("shared/volume", "TestProtectedFileIsMadeDurable"),
+		By:   unit("shared/volume", "TestProtectedFileIsMadeDurable"),
+		Dies: `after a power loss: read files/deep|after a power loss it holds`,
 	},
 	{
 		Name: "unbound-unsynced", Also: "",
@@ -98,7 +102,8 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/filewriter.go", `	if err := w.fits(kept[:n], last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.fits(nil, 1<<60); err != nil || last == nil {`},
 		},
-		By: unit("primary", "TestForeign"),
+		By:   unit("primary", "TestForeign"),
+		Dies: `OK , want FILE_QUARANTINED`,
 	},
 	{
 		Name: "grant-passes-appends", Also: "",
@@ -110,7 +115,8 @@ var fileMutants = []Mutant{
 		return nil
 	}`},
 		},
-		By: unit("primary", "TestGrantIsAnsweredAfterEarlierAppendsToItsFiles"),
+		By:   unit("primary", "TestGrantIsAnsweredAfterEarlierAppendsToItsFiles"),
+		Dies: `before the append of the holder before was written`,
 	},
 	{
 		Name: "cached-verification", Also: "",
@@ -124,7 +130,8 @@ var fileMutants = []Mutant{
 
 // openReader opens`},
 		},
-		By: unit("shared/volume", "TestProtectedFileIsReadPastCaches"),
+		By:   unit("shared/volume", "TestProtectedFileIsReadPastCaches"),
+		Dies: `the protected file was changed from outside: it ends at 5, before 16|read "", EOF`,
 	},
 	{
 		Name: "lost-append-found", Also: "",
@@ -134,7 +141,8 @@ var fileMutants = []Mutant{
 		lost.push(`, `	if f.Generation == 0 {
 		lost.push(`},
 		},
-		By: unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
+		By:   unit("primary", "TestLostAppendIsNotFoundAfterARotation"),
+		Dies: `OK , want FILE_QUARANTINED`,
 	},
 	{
 		Name: "kept-overwritten", Also: "",
@@ -142,6 +150,7 @@ var fileMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/keep.go", `aside := to + "." + rand.Text()[:6]`, `aside := to + rand.Text()[:0]`},
 		},
-		By: unit("shared/volume", "TestKeepGeneration"),
+		By:   unit("shared/volume", "TestKeepGeneration"),
+		Dies: `is kept as files/a/log\.g3\s`,
 	},
 }
