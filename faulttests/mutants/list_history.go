@@ -16,14 +16,16 @@ var historyMutants = []Mutant{
 			{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	p.publish(b)"},
 			{"primary/commit.go", "	// A crash here loses no answer that was given; the next reign adopts the frame.\n", "	p.history.take(b)\n"},
 		},
-		By: unit("primary", "TestNoHistoryBeforeTheCheck"),
+		By:   unit("primary", "TestNoHistoryBeforeTheCheck"),
+		Dies: `the history says \["l:2 released"\], want \[\]`,
 	},
 	{
 		Name: "successor-as-own", Also: "",
 		Rule: "an end names the token that ended, and that of its successor beside it (package history)",
 		Edits: []Edit{{"shared/history/record.go",
 			"		e.Successor = r.LSN.Token()", "		e.Token, e.Successor = r.LSN.Token(), e.Token"}},
-		By: unit("shared/history", "TestObserve"),
+		By:   unit("shared/history", "TestObserve"),
+		Dies: `handed 6 released|successor 3 of`,
 	},
 	{
 		Name: "reason-confused", Also: "",
@@ -51,20 +53,23 @@ var historyMutants = []Mutant{
 		Rule: "what is left out of the history is counted (package history)",
 		Edits: []Edit{{"primary/history.go",
 			"	for _, k := range b.ended.Skips {\n", "	for _, k := range b.ended.Skips[:0] {\n"}},
-		By: unit("primary", "TestManyReleasesAreCounted"),
+		By:   unit("primary", "TestManyReleasesAreCounted"),
+		Dies: `the history says \["l:2 released".*want \["skipped 3`,
 	},
 	{
 		Name: "history-torn-in-the-middle", Also: "",
 		Rule: "what follows a damaged line was not told for sure: it is told again (package history)",
 		Edits: []Edit{{"shared/history/scan.go",
 			" && bytes.IndexByte(b, 0) < 0", ""}},
-		By: unit("primary", "TestHistoryAfterAPowerLoss"),
+		By:   unit("primary", "TestHistoryAfterAPowerLoss"),
+		Dies: `loss \d+: \d+ of 10 are told`,
 	},
 	{
 		Name: "history-behind-the-reading", Also: "",
 		Rule:  "the table is read before memory and files: what it says to have ended is in them (package api, history)",
 		Edits: []Edit{{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	defer p.history.take(b)\n	p.publish(b)"}},
 		By:    unit("primary", "TestWhatWasAnsweredIsInMemory"),
+		Dies:  `0 ends are known when the release is answered`,
 	},
 	{
 		Name: "history-of-half-a-file",
@@ -72,7 +77,8 @@ var historyMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/history.go", "			s.GiveUp()\n			h.Stopped = true\n", "			h.Stopped = true\n"},
 		},
-		By: unit("shared/volume", "TestASearchThatStopsTellsWhatItReached"),
+		By:   unit("shared/volume", "TestASearchThatStopsTellsWhatItReached"),
+		Dies: `what lies between is missed|stopped true, from \d+, more true, kept from 0`,
 	},
 	{
 		Name: "history-behind-the-limit",
@@ -81,6 +87,7 @@ var historyMutants = []Mutant{
 			{"shared/history/select.go", `if e.LSN > s.upTo || !s.q`, `if !s.q`},
 			{"shared/history/select.go", "	p := Past{Ends: s.found", "	s.found = slices.DeleteFunc(s.found, func(e End) bool { return e.LSN > s.upTo })\n	p := Past{Ends: s.found"},
 		},
-		By: unit("shared/history", "TestSelect"),
+		By:   unit("shared/history", "TestSelect"),
+		Dies: `got "from 75 more" of 0 files`,
 	},
 }
