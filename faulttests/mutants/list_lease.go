@@ -12,7 +12,8 @@ var leaseMutants = []Mutant{
 		c.leases.add`, `	if at := l.Granted + l.TTL(); at > c.now && l.TTL() > 24*time.Hour {
 		c.leases.add`},
 		},
-		By: unit("primary", "TestLeases|TestLeaseLives"),
+		By:   unit("primary", "TestLeases|TestLeaseLives"),
+		Dies: `leases_test.go:\d+: live: false`,
 	},
 	{
 		Name: "lease-of-the-reign", Also: "",
@@ -21,7 +22,8 @@ var leaseMutants = []Mutant{
 			{"primary/leases.go", `	l.Granted = c.now
 	if d`, `	if d`},
 		},
-		By: unit("primary", "TestLeaseStarts"),
+		By:   unit("primary", "TestLeaseStarts"),
+		Dies: `ended before its TTL was over`,
 	},
 	{
 		Name: "wheel-place-stale", Also: "",
@@ -30,7 +32,8 @@ var leaseMutants = []Mutant{
 			{"primary/wheel.go", `		*w.place((*slot)[at]) = p
 `, ``},
 		},
-		By: unit("primary", "TestWheel"),
+		By:   unit("primary", "TestWheel"),
+		Dies: `an entry was taken that is not in the wheel`,
 	},
 	{
 		Name: "wheel-slot-passed", Also: "",
@@ -41,7 +44,8 @@ var leaseMutants = []Mutant{
 			w.next++
 			return e, true`},
 		},
-		By: unit("primary", "TestWheel|TestLeases"),
+		By:   unit("primary", "TestWheel|TestLeases"),
+		Dies: `was not taken by`,
 	},
 	{
 		Name: "wheel-too-far", Also: "",
@@ -49,7 +53,8 @@ var leaseMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/wheel.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
 		},
-		By: unit("primary", "TestWheel|TestLeases"),
+		By:   unit("primary", "TestWheel|TestLeases"),
+		Dies: `is taken again and again at`,
 	},
 	{
 		Name: "ended-lease-counted", Also: "",
@@ -59,7 +64,8 @@ var leaseMutants = []Mutant{
 		if l`, `	case locktable.KindExpire, locktable.KindBreak:
 		if l`},
 		},
-		By: unit("primary", "TestNothingGrows"),
+		By:   unit("primary", "TestNothingGrows"),
+		Dies: `\d{5,} leases, \d+ clients and 0 places are counted`,
 	},
 	{
 		Name: "expiry-before-renewal", Also: "",
@@ -76,6 +82,7 @@ var leaseMutants = []Mutant{
 	}
 	for _, x`},
 		},
-		By: unit("primary", "TestQueuedRenewals"),
+		By:   unit("primary", "TestQueuedRenewals"),
+		Dies: `ended with its renewal in the queue`,
 	},
 }
