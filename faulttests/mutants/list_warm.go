@@ -15,7 +15,7 @@ var warmMutants = []Mutant{
 		}
 `},
 		},
-		By: unit("shared/volume", "TestWarmTakeoverKeeps"),
+		By: unit("shared/volume", "TestWarmTakeoverKeeps"), Dies: `no segment begins at or before LSN \d+, of`,
 	},
 	{
 		Name: "fallback-log-left", Also: "",
@@ -29,7 +29,7 @@ var warmMutants = []Mutant{
 	}
 `},
 		},
-		By: unit("shared/volume", "TestWarmTakeoverKeeps"),
+		By: unit("shared/volume", "TestWarmTakeoverKeeps"), Dies: `no segment begins at or before LSN \d+, of`,
 	},
 	{
 		Name: "unread-unverified", Also: "",
@@ -41,7 +41,8 @@ var warmMutants = []Mutant{
 		return true
 	}`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By:   unit("primary", "TestWhatAWarmTakeover"),
+		Dies: `is kept for the base before.* older reigns were removed when there were 1 bases`,
 	},
 	{
 		Name: "unread-log-unverified", Also: "",
@@ -52,7 +53,7 @@ var warmMutants = []Mutant{
 	}
 	return damaged, err`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `a_closed_segment.* older reigns were removed when there were 1 bases`,
 	},
 	{
 		Name: "unread-base-unverified", Also: "",
@@ -62,7 +63,7 @@ var warmMutants = []Mutant{
 		if cerr`, `	for _, at := range u.Bases[len(u.Bases):] {
 		if cerr`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `the_base.* is kept for the base before`,
 	},
 	{
 		Name: "unread-log-read-short", Also: "",
@@ -74,7 +75,7 @@ var warmMutants = []Mutant{
 `, ``},
 			{"shared/volume/unread.go", `From: u.From, UpTo: u.UpTo,`, `From: u.From, UpTo: u.From.LSN + 1,`},
 		},
-		By: unit("shared/volume", "TestWarmTakeoverReadsTheTail"),
+		By: unit("shared/volume", "TestWarmTakeoverReadsTheTail"), Dies: `the damage of \S+ was not found: <nil>`,
 	},
 	{
 		Name: "older-removed-unread", Also: "",
@@ -86,7 +87,7 @@ var warmMutants = []Mutant{
 	}`, `	p.removeOlder()
 	sound := p.verifyUnread()`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older reigns were removed when there were 1 bases`,
 	},
 	{
 		Name: "older-removed-unsound", Also: "",
@@ -96,7 +97,7 @@ var warmMutants = []Mutant{
 		p.removeOlder()
 	}`, `	p.removeOlder()`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older reigns were removed when there were 1 bases`,
 	},
 	{
 		Name: "damage-not-replaced", Also: "",
@@ -104,7 +105,7 @@ var warmMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/housekeeper.go", `(!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {`, `p.logBytes.Load() > p.logLimit.Load() && now.After(after) {`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `there is still no removal`,
 	},
 	{
 		Name: "damaged-base-kept", Also: "",
@@ -112,7 +113,7 @@ var warmMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/housekeeper.go", `	if err := p.reign.RemoveCheckpoints(p.damaged...); err != nil {`, `	if err := p.reign.RemoveCheckpoints(); err != nil {`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"),
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `is kept for the base before`,
 	},
 	{
 		Name: "export-unstamped", Also: "",
@@ -123,7 +124,7 @@ var warmMutants = []Mutant{
 	}
 	return t.lsn + 1`, `	return 0`},
 		},
-		By: unit("shared/locktable", "Export"),
+		By: unit("shared/locktable", "Export"), Dies: `restore an export of LSN \d+: .* comes twice|has another hash than the table had`,
 	},
 	{
 		Name: "export-with-later-grants", Also: "",
@@ -131,7 +132,8 @@ var warmMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/export.go", `		if l.sharing == nil && l.token != 0 && l.changedAt() <= x.at {`, `		if l.sharing == nil && l.token != 0 {`},
 		},
-		By: unit("shared/locktable", "Export"),
+		By:   unit("shared/locktable", "Export"),
+		Dies: `restore an export of LSN \d+: .* lock "\w+": unknown client|has another hash than the table had`,
 	},
 	{
 		Name: "export-with-later-receipts", Also: "",
@@ -141,7 +143,8 @@ var warmMutants = []Mutant{
 			to = append`, `		if c.receipts[i].lsn > 0 {
 			to = append`},
 		},
-		By: unit("shared/locktable", "Export"),
+		By:   unit("shared/locktable", "Export"),
+		Dies: `restore an export of LSN \d+: .* receipt \d+ of unknown client|has another hash than the table had`,
 	},
 	{
 		Name: "export-unsaved", Also: "",
@@ -149,7 +152,7 @@ var warmMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/export.go", `		if !passed && l.changedAt() <= x.at {`, `		if !passed && l.changedAt() <= x.at && l.name == "" {`},
 		},
-		By: unit("shared/locktable", "Export"),
+		By: unit("shared/locktable", "Export"), Dies: `the export of LSN \d+ has another hash than the table had`,
 	},
 	{
 		Name: "export-loses-its-place", Also: "",
@@ -160,6 +163,6 @@ var warmMutants = []Mutant{
 		}
 `, ``},
 		},
-		By: unit("shared/locktable", "TestExportStandsAt"),
+		By: unit("shared/locktable", "TestExportStandsAt"), Dies: `restore an export of LSN \d+: .* waits twice`,
 	},
 }
