@@ -16,7 +16,7 @@ var orderMutants = []Mutant{
 	if x.done != nil {
 		c.cur.answers`},
 		},
-		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"),
+		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"), Dies: `told \[.*\] while \w+ hangs`,
 	},
 	{
 		Name: "order-flushed-unchecked", Also: "",
@@ -31,7 +31,7 @@ var orderMutants = []Mutant{
 	}
 `},
 		},
-		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"),
+		By: unit("primary", "TestNoOrder|TestOrdersOfAFenced"), Dies: `told \[.*\] while readat hangs`,
 	},
 	{
 		Name: "order-answered-twice", Also: "",
@@ -42,7 +42,7 @@ var orderMutants = []Mutant{
 `, `			o.answer(locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
 `},
 		},
-		By: unit("primary", "TestOrdersAreAnswered"),
+		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush .* 3:OK `,
 	},
 	{
 		Name: "order-unflushed", Also: "",
@@ -55,7 +55,7 @@ var orderMutants = []Mutant{
 	}`, `		to.Answer(a.order, a.out)
 	}`},
 		},
-		By: unit("primary", "TestOrdersAreAnswered"),
+		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[[^\]]* 6:HELD\], want`,
 	},
 	{
 		Name: "orders-turned", Also: "",
@@ -65,7 +65,7 @@ var orderMutants = []Mutant{
 `, `		calls = append([]*call{&o.c}, calls...)
 `},
 		},
-		By: unit("primary", "TestOrdersAreAnswered"),
+		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush 6:OK 5:HELD 4:OK`,
 	},
 	{
 		Name: "unlogged-unchecked", Also: "",
@@ -85,7 +85,7 @@ var orderMutants = []Mutant{
 	}
 	// The check began`},
 		},
-		By: unit("primary", "TestFencedReignTells"),
+		By: unit("primary", "^TestFencedReignTellsNothing$"), Dies: `answered (OK|HELD) <nil>`,
 	},
 	{
 		Name: "keep-alive-unchecked", Also: "",
@@ -94,7 +94,7 @@ var orderMutants = []Mutant{
 			{"primary/leases.go", `	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`,
 				`	x.done(locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`},
 		},
-		By: unit("primary", "TestFencedReignTells"),
+		By: unit("primary", "TestFencedReignTells"), Dies: `a_keep-alive.* answered OK <nil>`,
 	},
 	{
 		Name: "refused-in-flight", Also: "",
@@ -106,7 +106,7 @@ var orderMutants = []Mutant{
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 `},
 		},
-		By: unit("primary", "TestFencedReignTells|TestOrdersOfAFenced"),
+		By: unit("primary", "TestFencedReignTells|TestOrdersOfAFenced"), Dies: `answered \[?[^\n]*SECONDARY_MODE`,
 	},
 	{
 		Name: "living-token-lost", Also: "",
@@ -116,7 +116,7 @@ var orderMutants = []Mutant{
 	default:`, `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk, locktable.KindAppend:
 	default:`},
 		},
-		By: unit("primary", "TestHoldersAreTold"),
+		By: unit("primary", "TestHoldersAreTold"), Dies: `losses: \[lock:"own"`,
 	},
 	{
 		Name: "loss-unchecked", Also: "",
@@ -133,7 +133,7 @@ var orderMutants = []Mutant{
 	}
 	if b.resigns {`},
 		},
-		By: unit("primary", "TestNoLoss"),
+		By: unit("primary", "TestNoLoss"), Dies: `told \[lock:"l".*\] while readat hangs`,
 	},
 }
 
@@ -147,7 +147,7 @@ var sessionMutants = []Mutant{
 			over = true
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionEndsWithTheReign"),
+		By: unit("primary/api", "TestSessionEndsWithTheReign"), Dies: `no word of the end: .* deadline exceeded`,
 	},
 	{
 		Name: "session-shares-orders", Also: "",
@@ -156,7 +156,7 @@ var sessionMutants = []Mutant{
 			{"primary/api/session.go", `		in.slab = in.slab[1:]
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionCarries"),
+		By: unit("primary/api", "TestSessionCarries"), Dies: `operation \d+ is answered twice`,
 	},
 	{
 		Name: "session-asks-for-itself", Also: "",
@@ -165,7 +165,8 @@ var sessionMutants = []Mutant{
 			{"shared/wire/convert/frame.go", `	if named := len(o.Client) > 0; named && string(o.Client) != string(client) || !named && o.RequestID == 0 {`,
 				`	if named := len(o.Client) > 0; !named && o.RequestID == 0 {`},
 		},
-		By: unit("primary/api", "TestSessionCarries"),
+		By:   unit("primary/api", "TestSessionCarries"),
+		Dies: `operation 5: .*was used for another request|an operation may have a client of its own`,
 	},
 	{
 		Name: "session-keeps-dead-places", Also: "",
@@ -174,7 +175,7 @@ var sessionMutants = []Mutant{
 			{"primary/api/session.go", `	x.gone.Store(true)
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionPlaceEnds"),
+		By: unit("primary/api", "TestSessionPlaceEnds"), Dies: `never: nobody waits`,
 	},
 	{
 		Name: "end-is-a-refusal", Also: "",
@@ -183,7 +184,7 @@ var sessionMutants = []Mutant{
 			{"clientlib/session.go", `		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
 `, ``},
 		},
-		By: unit("clientlib", "TestEndOfASession"),
+		By: unit("clientlib", "TestEndOfASession"), Dies: `the append was executed: append "a": no primary answered`,
 	},
 	{
 		Name: "break-is-unsent", Also: "",
@@ -194,7 +195,7 @@ var sessionMutants = []Mutant{
 	}
 	s.fail(err)`},
 		},
-		By: unit("clientlib", "TestEndOfASession"),
+		By: unit("clientlib", "TestEndOfASession"), Dies: `the append was executed: append "a": no primary answered`,
 	},
 	{
 		Name: "repeat-under-another-id", Also: "",
@@ -208,7 +209,7 @@ var sessionMutants = []Mutant{
 		}
 		return send(ctx, s, requester`},
 		},
-		By: unit("clientlib", "TestBrokenSession"),
+		By: unit("clientlib", "TestBrokenSession"), Dies: `lock "a" is held by client @101 on elsewhere`,
 	},
 	{
 		Name: "late-answer-lands", Also: "",
@@ -216,7 +217,7 @@ var sessionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/session.go", `		s.end(all[place], number, l)`, `		s.end(all[place], all[place].number.Load(), l)`},
 		},
-		By: unit("clientlib", "TestLateAnswer|TestNumber"),
+		By: unit("clientlib", "TestLateAnswer|TestNumber"), Dies: `a late answer to another operation was taken for its own`,
 	},
 	{
 		Name: "cause-is-an-answer", Also: "",
@@ -224,7 +225,7 @@ var sessionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/session.go", `landing{err: ctx.Err()}) // its cause may look like an answer`, `landing{err: context.Cause(ctx)})`},
 		},
-		By: unit("clientlib", "TestCauseIsNoAnswer"),
+		By: unit("clientlib", "TestCauseIsNoAnswer"), Dies: `the append may have been executed: |the lock was taken for lost: `,
 	},
 	{
 		Name: "loss-by-name", Also: "",
@@ -240,7 +241,7 @@ var sessionMutants = []Mutant{
 	}
 `},
 		},
-		By: unit("clientlib", "TestLoss"),
+		By: unit("clientlib", "TestLoss"), Dies: `the other lock was lost too`,
 	},
 	{
 		Name: "clear-ends-later-grants", Also: "",
@@ -248,7 +249,7 @@ var sessionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/handles.go", `		if cluster.LSN(l.token) < at {`, `		if l.token != 0 && at != 0 {`},
 		},
-		By: unit("clientlib", "TestClearThat"),
+		By: unit("clientlib", "TestClearThat"), Dies: `what was granted after it: "force_cleared"`,
 	},
 	{
 		Name: "two-handles", Also: "",
@@ -256,7 +257,7 @@ var sessionMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/handles.go", `is.name == l.name && is.ctx.Err() == nil {`, `is.name != l.name && is.ctx.Err() == nil {`},
 		},
-		By: unit("clientlib", "TestTokenHasOneHandle"),
+		By: unit("clientlib", "TestTokenHasOneHandle"), Dies: `the handles ended with`,
 	},
 	{
 		Name: "lease-from-answer", Also: "",
@@ -266,7 +267,7 @@ var sessionMutants = []Mutant{
 		l.grant(ttl, sent, ttl, cluster.LSN(r.GetLsn()))`, `		ttl := l.TTL()
 		l.grant(ttl, max(sent, k.c.opt.Clock.Now()), ttl, cluster.LSN(r.GetLsn()))`},
 		},
-		By: unit("clientlib", "TestLateRenewal"),
+		By: unit("clientlib", "TestLateRenewal"), Dies: `ended after .*, want a lease from`,
 	},
 }
 
@@ -280,7 +281,7 @@ var frameMutants = []Mutant{
 	q = appendNumber(q, tagAnswerToken, a.Token)`, `	q = appendNumber(q, tagLSN, a.Token)
 	q = appendNumber(q, tagAnswerToken, a.LSN)`},
 		},
-		By: unit("shared/wire/convert", "TestAnswerFrames"),
+		By: unit("shared/wire/convert", "TestAnswerFrames"), Dies: `got .*lsn:9\s+token:\d{4}.*want .*token:9`,
 	},
 	{
 		Name: "receipt-field-swapped", Also: "",
@@ -294,7 +295,7 @@ var frameMutants = []Mutant{
 		case tagLength:
 			r.Offset = int64(v)`},
 		},
-		By: unit("shared/wire/convert", "TestAnswerFrames"),
+		By: unit("shared/wire/convert", "TestAnswerFrames"), Dies: `got .*offset:100\s+length:1099511627776`,
 	},
 	{
 		Name: "request-tags-swapped", Also: "",
@@ -304,7 +305,7 @@ var frameMutants = []Mutant{
 	tagLowWater    = 3 << 3`, `	tagRequestID   = 3 << 3
 	tagLowWater    = 2 << 3`},
 		},
-		By: unit("shared/wire/convert", "TestOperationFrames"),
+		By: unit("shared/wire/convert", "TestOperationFrames"), Dies: `written by hand: .*request_id:1\s+low_water:1\s+lock:"a"`,
 	},
 	{
 		Name: "token-is-a-ttl", Also: "",
@@ -312,7 +313,7 @@ var frameMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/wire/frame.go", `		case tag == tagTTLOrToken && o.Kind == OperationAcquire:`, `		case tag == tagTTLOrToken && o.Kind != OperationRelease:`},
 		},
-		By: unit("shared/wire/convert", "TestOperationFrames"),
+		By: unit("shared/wire/convert", "TestOperationFrames"), Dies: `operation 9:.*got  [^\n]* Token:0 .*want [^\n]* Token:3 `,
 	},
 	{
 		Name: "zero-sum-left-out", Also: "",
@@ -320,6 +321,6 @@ var frameMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/wire/frame.go", `	if q.Crc32C != nil { // present, 0 or not`, `	if q.GetCrc32C() != 0 {`},
 		},
-		By: unit("shared/wire/convert", "TestOperationFrames"),
+		By: unit("shared/wire/convert", "TestOperationFrames"), Dies: `written by hand: .*data:"data"\s+adopt_existing:true`,
 	},
 }
