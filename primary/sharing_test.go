@@ -237,6 +237,7 @@ func TestAReaderBehindADowngradeFindsWhatWasWritten(t *testing.T) {
 		x.ok(appendTo("w", 2, "l", w.Token, "f", "one\n"))
 		reads := x.later(share("r", 1, "l", locktable.WaitForever))
 		gate := volumetest.NewGate()
+		defer gate.Resume() // the end waits for the writer
 		x.host.SetHook(on(volumetest.OpWriteAt, "files/", volumetest.Pause(gate)))
 		writes := x.later(appendTo("w", 3, "l", w.Token, "f", "two\n"))
 		x.ok(downgrade("w", 4, "l", w.Token))

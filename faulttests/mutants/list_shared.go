@@ -10,7 +10,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/sharing.go", `	return mode == ModeShared && !l.exclusive() && l.head == nil`, `	return mode == ModeShared && !l.exclusive()`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By: unit("shared/locktable", "TestRandomRequests"), Dies: `Op:acquire .*Mode:1 .*Status:OK .*, but the oracle has`,
 	},
 	{
 		Name: "writer-among-readers",
@@ -20,7 +20,7 @@ var sharedMutants = []Mutant{
 `, ``},
 			{"shared/locktable/sharing.go", `	return s.phase != 0 || l.head != nil && l.holders() == 0`, `	return s.phase != 0 || l.head != nil`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By: unit("shared/locktable", "TestRandomRequests"), Dies: `invariant 3: owed a grant: true, known as such: false`,
 	},
 	{
 		Name: "phase-of-one",
@@ -31,7 +31,7 @@ var sharedMutants = []Mutant{
 		d.grantAll(s.waiters)`, `	case g.mode == ModeExclusive && len(s.waiters) > 0:
 		d.grantAll(s.waiters[:1])`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By: unit("shared/locktable", "TestRandomRequests"), Dies: `invariant 3: \d+ wait in shared mode, for nobody`,
 	},
 	{
 		Name: "downgrade-wakes-nobody",
@@ -44,7 +44,7 @@ var sharedMutants = []Mutant{
 	}
 	return dec`, `	return dec`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By: unit("shared/locktable", "TestRandomRequests"), Dies: `\(downgrade\): .*invariant 3: \d+ wait in shared mode, for nobody`,
 	},
 	{
 		Name: "left-behind-nobody",
@@ -57,7 +57,8 @@ var sharedMutants = []Mutant{
 `},
 			{"shared/locktable/sharing.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing == nil {`},
 		},
-		By: unit("shared/locktable", "TestRandomRequests"),
+		By:   unit("shared/locktable", "TestRandomRequests"),
+		Dies: `\((wait_timeout|cancel)\): .*invariant 3: \d+ wait in shared mode, for nobody`,
 	},
 	{
 		Name: "late-reader-joins",
@@ -66,7 +67,7 @@ var sharedMutants = []Mutant{
 			{"shared/locktable/sharing.go", `	return s.waiters[:n]`, `	_ = n
 	return s.waiters`},
 		},
-		By: unit("shared/locktable", "TestALongPhase"),
+		By: unit("shared/locktable", "TestALongPhase"), Dies: `it is not the turn of request \d+ of client late`,
 	},
 	{
 		Name: "shared-token-appends",
@@ -76,7 +77,7 @@ var sharedMutants = []Mutant{
 			{"shared/locktable/legal.go", `g == nil || g.mode != ModeExclusive {`, `g == nil {`},
 			{"primary/slots.go", `!live || g.Mode != locktable.ModeExclusive {`, `!live || g.Token == 0 {`},
 		},
-		By: unit("primary", "TestOnlyAnExclusiveTokenAppends"),
+		By: unit("primary", "TestOnlyAnExclusiveTokenAppends"), Dies: `append by c1/2: OK `,
 	},
 	{
 		Name: "phase-lost-at-the-end-of-the-log",
@@ -88,7 +89,7 @@ var sharedMutants = []Mutant{
 	}
 	return d.recs`},
 		},
-		By: unit("shared/locktable", "TestACutPhaseIsCompleted"),
+		By: unit("shared/locktable", "TestACutPhaseIsCompleted"), Dies: `behind \d+ records: a grant is still owed`,
 	},
 	{
 		Name: "phase-not-in-checkpoint",
@@ -97,7 +98,7 @@ var sharedMutants = []Mutant{
 			{"shared/locktable/export.go", `				s.Phase = sh.phase
 `, ``},
 		},
-		By: unit("shared/locktable", "TestACutPhaseIsCompleted"),
+		By: unit("shared/locktable", "TestACutPhaseIsCompleted"), Dies: `restored table: hash \S+ at LSN \d+, want`,
 	},
 	{
 		Name: "phase-ends-with-its-frame",
@@ -105,7 +106,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/owed.go", `func (c *core) owes() bool { return !c.resigning && c.table.Owes() }`, `func (c *core) owes() bool { return false }`},
 		},
-		By: unit("primary", "TestAPhaseOfManyOutlivesACrash"),
+		By: unit("primary", "TestAPhaseOfManyOutlivesACrash"), Dies: `\d+ of 300 readers hold the lock after a crash`,
 	},
 	{
 		Name: "one-lease-for-all-sharers",
@@ -113,7 +114,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/lease.go", `				if !yield(&g.Lease) {`, `				if g == l && !yield(&g.Lease) {`},
 		},
-		By: unit("primary", "TestEachSharerHasALeaseOfItsOwn"),
+		By: unit("primary", "TestEachSharerHasALeaseOfItsOwn"), Dies: `after the failover the one that is heard must hold`,
 	},
 	{
 		Name: "clear-waits-for-the-oldest",
@@ -123,7 +124,7 @@ var sharedMutants = []Mutant{
 			longest`, `		if l.Token() != 0 && longest == 0 {
 			longest`},
 		},
-		By: unit("primary", "TestClearWaitsForEverySharer"),
+		By: unit("primary", "TestClearWaitsForEverySharer"), Dies: `a lease of a minute may be alive`,
 	},
 	{
 		Name: "phases-add-up",
@@ -131,7 +132,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/sharing.go", `l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue`, `l.sharedWaiting() >= MaxHolders+MaxQueue`},
 		},
-		By: unit("shared/locktable", "TestPhasesDoNotAddUp"),
+		By: unit("shared/locktable", "TestPhasesDoNotAddUp"), Dies: `round \d+: \d+ holders`,
 	},
 	{
 		Name: "downgrade-while-exported",
@@ -139,7 +140,8 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/sharing.go", `	if at := t.stamp(); at != 0 {`, `	if at := t.stamp(); at == 1 {`},
 		},
-		By: unit("shared/locktable", "Export|TestRandomRequests"),
+		By:   unit("shared/locktable", "Export|TestRandomRequests"),
+		Dies: `restore an export of LSN \d+: .* comes twice, or with others and not in shared mode|has another hash than the table had`,
 	},
 	{
 		Name: "reader-before-the-bytes",
@@ -148,7 +150,7 @@ var sharedMutants = []Mutant{
 			{"primary/core.go", `		after = c.writingUnder(r.Lock)
 `, ``},
 		},
-		By: unit("primary", "TestAReaderBehindADowngrade"),
+		By: unit("primary", "TestAReaderBehindADowngrade"), Dies: `answered OK  while an append before the downgrade is not written`,
 	},
 	{
 		Name: "clear-told-to-nobody",
@@ -158,7 +160,8 @@ var sharedMutants = []Mutant{
 `, `			_ = c.loseAll
 `},
 		},
-		By: unit("primary", "TestEveryHolderIsToldOfAClear"),
+		By:   unit("primary", "TestEveryHolderIsToldOfAClear"),
+		Dies: `who held token \d+, is told \[reason:LOSS_REASON_FORCE_CLEARED [^\]]*\]`,
 	},
 	{
 		Name: "one-loss-a-lock",
@@ -166,7 +169,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/loss.go", `open[told.Lock] = append(open[told.Lock], told)`, `open[told.Lock] = []*pb.Loss{told}`},
 		},
-		By: unit("primary/watch", "TestSeveralLoseALockAtOnce"),
+		By: unit("primary/watch", "TestSeveralLoseALockAtOnce"), Dies: `told \[1 then 0 2 then 0 3 then 7\]`,
 	},
 	{
 		Name: "reset-shows-nobody",
@@ -176,7 +179,7 @@ var sharedMutants = []Mutant{
 `, `	return true
 `},
 		},
-		By: unit("primary/api", "TestAResetOfManySharersLosesNoLock"),
+		By: unit("primary/api", "TestAResetOfManySharersLosesNoLock"), Dies: `\d reads, told <nil>`,
 	},
 	{
 		Name: "history-of-the-oldest",
@@ -184,7 +187,8 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/history.go", `	if l.Holders < 2 {`, `	if l.Holders >= 0 {`},
 		},
-		By: unit("primary/api", "TestHistoryTellsEverySharer"),
+		By:   unit("primary/api", "TestHistoryTellsEverySharer"),
+		Dies: `a/b:2 held, want a/b:2 held, a/b:3 held, a/b:4 held|token=3: , want a/b:3 held`,
 	},
 	{
 		Name: "history-without-mode",
@@ -192,7 +196,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/history/record.go", `Mode: g.Mode, Holder`, `Holder`},
 		},
-		By: unit("primary/api", "TestHistoryTellsTheMode"),
+		By: unit("primary/api", "TestHistoryTellsTheMode"), Dies: `(downgraded|shared) was held as \[\S* ?.*Mode:exclusive`,
 	},
 	{
 		Name: "verify-takes-readers-for-writers",
@@ -200,7 +204,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/service.go", `mode = pb.Mode(g.Mode).Enum()`, `mode = pb.Mode_MODE_EXCLUSIVE.Enum()`},
 		},
-		By: unit("primary/api", "TestVerifyTellsTheMode"),
+		By: unit("primary/api", "TestVerifyTellsTheMode"), Dies: `token \d of \w: [^\n]*mode:MODE_EXCLUSIVE <nil>, want "shared"`,
 	},
 	{
 		Name: "unheard-counts-the-oldest",
@@ -208,7 +212,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/status.go", `	for i := range x.others {`, `	for i := range x.others[:0] {`},
 		},
-		By: unit("primary/api", "TestEverySharerCountsAsUnheard"),
+		By: unit("primary/api", "TestEverySharerCountsAsUnheard"), Dies: `Unheard:1\}`,
 	},
 	{
 		Name: "loss-of-the-oldest",
@@ -216,7 +220,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/loss.go", `s.live || info.holds(l.token)`, `s.live || info.Holder != nil && info.Holder.Token == l.token`},
 		},
-		By: unit("clientlib", "TestLossOfOneOfManySharers"),
+		By: unit("clientlib", "TestLossOfOneOfManySharers"), Dies: `/listed,_forgotten_.* got .*after 0s`,
 	},
 	{
 		Name: "loss-without-asking",
@@ -224,7 +228,7 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/loss.go", `!info.holds(l.token) && !info.listsAll() {`, `!info.holds(l.token) && info.Holders < 0 {`},
 		},
-		By: unit("clientlib", "TestLossOfOneOfManySharers"),
+		By: unit("clientlib", "TestLossOfOneOfManySharers"), Dies: `more_than_are_listed,_forgotten_.* got .*after 0s`,
 	},
 	{
 		Name: "why-names-the-first-to-end",
@@ -232,7 +236,8 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"cmd/holdfast/cli/why.go", `left > stuck.GetRemainingMs()`, `left < stuck.GetRemainingMs()`},
 		},
-		By: unit("cmd/holdfast/cli", "TestWhyAdvice"),
+		By:   unit("cmd/holdfast/cli", "TestWhyAdvice"),
+		Dies: `the youngest sharer is unheard: .* that of token 8, the last to end.*want .* that of token 9, the last to end`,
 	},
 	{
 		Name: "sharer-leads",
@@ -240,6 +245,6 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/election/observe.go", `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)`, `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)+"?"`},
 		},
-		By: unit("clientlib/election", "TestObserver$"),
+		By: unit("clientlib/election", "TestObserver$"), Dies: `who shares the lock leads nobody: \["5 v5"`,
 	},
 }
