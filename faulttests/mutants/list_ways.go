@@ -14,7 +14,7 @@ var wayMutants = []Mutant{
 		return nil
 	}`},
 		},
-		By: unit("primary/api/ws", "^TestOrigins$"),
+		By: unit("primary/api/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-handshake-is-a-get", Also: "",
@@ -23,7 +23,7 @@ var wayMutants = []Mutant{
 			{"primary/api/ws/origin.go", `	post.Method = http.MethodPost
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestOrigins$"),
+		By: unit("primary/api/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-origin-by-prefix", Also: "",
@@ -31,7 +31,8 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/origin.go", `path.Match(strings.ToLower(pattern), origin)`, `path.Match(strings.ToLower(pattern)+"*", origin)`},
 		},
-		By: unit("primary/api/ws", "^TestOrigins$"),
+		By:   unit("primary/api/ws", "^TestOrigins$"),
+		Dies: `origin:https://app\.example\.com\.evil\.org site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-unread-unbounded", Also: "",
@@ -39,7 +40,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/outbox.go", `	case b.mu.bytes+b.counts(len(m)) > b.limit:`, `	case b.mu.bytes+b.counts(len(m)) > 1000*b.limit:`},
 		},
-		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"),
+		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: half a frame|never: it is cut`,
 	},
 	{
 		Name: "ws-large-is-unread", Also: "",
@@ -47,7 +48,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/outbox.go", `return min(n, b.limit/2) }`, `return n }`},
 		},
-		By: unit("primary/api/ws", "^TestALargeMessageIsTold$"),
+		By: unit("primary/api/ws", "^TestTheOutboxTakesWhatIsLarge$"), Dies: `one: it ends: true`,
 	},
 	{
 		Name: "ws-cut-listens-to-contexts", Also: "",
@@ -56,7 +57,7 @@ var wayMutants = []Mutant{
 			{"primary/api/ws/ws.go", `		h.conn.Close() //nolint:errcheck // it may have ended
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestAMessageInsteadOfAClose$"),
+		By: unit("primary/api/ws", "^TestAMessageInsteadOfAClose$"), Dies: `never: the end`,
 	},
 	{
 		Name: "ws-only-data-counts", Also: "",
@@ -64,7 +65,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/conn.go", `id, size := bytes.Clone(m.id), m.size`, `id, size := bytes.Clone(m.id), 0`},
 		},
-		By: unit("primary/api/ws", "^TestWhatWaitsIsCounted$"),
+		By: unit("primary/api/ws", "^TestWhatWaitsIsCounted$"), Dies: `answer 2: failed to get reader`,
 	},
 	{
 		Name: "ws-white-space-is-kept", Also: "",
@@ -74,7 +75,7 @@ var wayMutants = []Mutant{
 			b.Write(f.raw) // whoever decodes it will say what is wrong
 		}`, `		b.Write(f.raw)`},
 		},
-		By: unit("primary/api/ws", "^TestAnAcquireThatWaitsKeepsLittle$"),
+		By: unit("primary/api/ws", "^TestAnAcquireThatWaitsKeepsLittle$"), Dies: `\d{5} bytes are kept for each`,
 	},
 	{
 		Name: "ws-hello-again-is-deaf", Also: "",
@@ -87,7 +88,7 @@ var wayMutants = []Mutant{
 	}
 `},
 		},
-		By: unit("primary/api/ws", "^TestHelloAgain$"),
+		By: unit("primary/api/ws", "^TestHelloAgain$"), Dies: `told \[\]`,
 	},
 	{
 		Name: "replica-forwards-what-is-wrong", Also: "",
@@ -95,7 +96,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/forward.go", `	if x, wrong := h.wrong(o); wrong {`, `	if x, wrong := h.wrong(o); wrong && h.s.self == 0 {`},
 		},
-		By: unit("primary/api", "^TestReplicaRefusesWhatIsWrong$"),
+		By: unit("primary/api", "^TestReplicaRefusesWhatIsWrong$"), Dies: `the primary was asked \d+ times`,
 	},
 	{
 		Name: "ws-cut-without-a-word", Also: "",
@@ -103,7 +104,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/outbox.go", `			return x.c.Close(last.Code, last.Reason)`, `			return x.c.CloseNow()`},
 		},
-		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"),
+		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: (EOF|half a frame)`,
 	},
 	{
 		Name: "ws-watch-does-not-wait", Also: "",
@@ -111,7 +112,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/watch.go", `	if err := t.x.out.room(ctx, len(m)); err != nil {`, `	if err := t.x.out.room(ctx, -len(m)<<20); err != nil {`},
 		},
-		By: unit("primary/api/ws", "^TestAWatchThatIsNotReadWaits$"),
+		By: unit("primary/api/ws", "^TestAWatchThatIsNotReadWaits$"), Dies: `after \d+ events: opcode 8 .*were not read`,
 	},
 	{
 		Name: "ws-waiting-takes-room", Also: "",
@@ -119,7 +120,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/flight.go", `	if m.op == "acquire" && m.has("wait") {`, `	if m.op == "acquire" && m.has("waits") {`},
 		},
-		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"),
+		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"), Dies: `the connection has 2 operations in flight`,
 	},
 	{
 		Name: "ws-room-is-not-given-back", Also: "",
@@ -128,7 +129,7 @@ var wayMutants = []Mutant{
 			{"primary/api/ws/flight.go", `	f.mu.bytes -= int64(bytes)
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"),
+		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"), Dies: `"op":"append".*bytes in flight`,
 	},
 	{
 		Name: "ws-connections-unbounded", Also: "",
@@ -138,7 +139,7 @@ var wayMutants = []Mutant{
 `, `	_ = x
 `},
 		},
-		By: unit("primary/api/ws", "^TestConnectionsAreBounded$"),
+		By: unit("primary/api/ws", "^TestConnectionsAreBounded$"), Dies: `never: room for one`,
 	},
 	{
 		Name: "ws-message-unbounded", Also: "",
@@ -148,7 +149,7 @@ var wayMutants = []Mutant{
 `, `	c.SetReadLimit(64 << 20)
 `},
 		},
-		By: unit("primary/api/ws", "^TestMessagesAreBounded$"),
+		By: unit("primary/api/ws", "^TestMessagesAreBounded$"), Dies: `ended with .*, want StatusMessageTooBig`,
 	},
 	{
 		Name: "ws-silence-is-life", Also: "",
@@ -158,7 +159,7 @@ var wayMutants = []Mutant{
 			return err
 		}`, `		go x.pong(ctx, every) //nolint:errcheck // a mutant`},
 		},
-		By: unit("primary/api/ws", "^TestSilenceIsBounded$"),
+		By: unit("primary/api/ws", "^TestSilenceIsBounded$"), Dies: `who answers no ping is not cut`,
 	},
 	{
 		Name: "ws-connection-is-life", Also: "",
@@ -171,7 +172,8 @@ var wayMutants = []Mutant{
 		}
 		x.s.door.Call(ctx, "keepalive", []byte("{\"client_id\":\"c\"}"))`},
 		},
-		By: unit("primary/api/ws", "^TestAConnectionRenewsNothing$"),
+		By:   unit("primary/api/ws", "^TestAConnectionRenewsNothing$"),
+		Dies: `TestAConnectionRenewsNothing .* failed to get reader: context deadline exceeded`,
 	},
 	{
 		Name: "ws-place-outlives-its-caller", Also: "",
@@ -179,7 +181,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/conn.go", `return x.s.door.Call(ctx, op, body).Body })`, `return x.s.door.Call(context.WithoutCancel(ctx), op, body).Body })`},
 		},
-		By: unit("primary/api/ws", "^TestPlacesInTheQueue$"),
+		By: unit("primary/api/ws", "^TestPlacesInTheQueue$"), Dies: `never: one waits`,
 	},
 	{
 		Name: "ws-request-of-a-stranger", Also: "",
@@ -189,7 +191,7 @@ var wayMutants = []Mutant{
 `, `		m.fields = append(m.fields, field{"client_id", encode(client + m.op)})
 `},
 		},
-		By: unit("primary/api/ws", "^TestReconnect$"),
+		By: unit("primary/api/ws", "^TestReconnect$"), Dies: `the append again: .* is of client cacquire, not of c`,
 	},
 	{
 		Name: "ws-stops-at-once", Also: "",
@@ -201,7 +203,7 @@ var wayMutants = []Mutant{
 				_ = told
 			}`},
 		},
-		By: unit("primary/api/ws", "^TestStop$"),
+		By: unit("primary/api/ws", "^TestStop$"), Dies: `answer 2: failed to get reader: received close frame: .*this server stops`,
 	},
 	{
 		Name: "ws-half-a-character", Also: "",
@@ -210,7 +212,7 @@ var wayMutants = []Mutant{
 			{"primary/api/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
 			{"primary/api/ws/message.go", `&& !wire.WholeText(f.raw):`, `&& !wire.WholeText(f.raw[:2]):`},
 		},
-		By: unit("primary/api/ws", "^TestAppendings$"),
+		By: unit("primary/api/ws", "^TestAppendings$"), Dies: `ude00": .*, <nil>, want "error"`,
 	},
 	{
 		Name: "ws-half-a-name", Also: "",
@@ -227,7 +229,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"replica/replica.go", `	r.feed.Frames(p.Before, r.mu.at, p.Epoch, p.Frames, taken)`, `	r.feed.Frames(p.Before, r.mu.at, p.Epoch, p.Frames, taken[:0])`},
 		},
-		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"),
+		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"), Dies: `heard \[frames from 4 to 5 alive frames from 5 to 6 alive .*want `,
 	},
 	{
 		Name: "release-is-a-loss", Also: "",
@@ -235,7 +237,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"replica/replica.go", `rec.Kind == locktable.KindRelease && rec.Client == g.Client`, `rec.Kind == locktable.KindRelease && rec.Client == ""`},
 		},
-		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"),
+		By: unit("replica", "^TestTheFeedHearsWhatIsTaken$"), Dies: `heard \[frames from 4 to 5 release takes "a" of "a"`,
 	},
 	{
 		Name: "missed-losses-unsaid", Also: "",
@@ -245,7 +247,7 @@ var wayMutants = []Mutant{
 		h.tellGap()
 	}`, ``},
 		},
-		By: unit("primary/watch", "^TestLossesOfAll$"),
+		By: unit("primary/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \[missed\]`,
 	},
 	{
 		Name: "clear-untold", Also: "",
@@ -253,7 +255,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/hub.go", `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch != nil {`, `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch == nil {`},
 		},
-		By: unit("primary", "^TestAClearIsToldToAll$"),
+		By: unit("primary", "^TestAClearIsToldToAll$"), Dies: `told of \[\]`,
 	},
 	{
 		Name: "clear-is-no-loss", Also: "",
@@ -263,6 +265,6 @@ var wayMutants = []Mutant{
 			for client`, `		if l.Client == "*" {
 			for client`},
 		},
-		By: unit("primary/watch", "^TestLossesOfAll$"),
+		By: unit("primary/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \["" LOSS_REASON_FORCE_CLEARED\]`,
 	},
 }

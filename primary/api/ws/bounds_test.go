@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -335,10 +336,14 @@ func TestSilenceIsBounded(t *testing.T) {
 		_, _, err := alive.c.Read(ctx)
 		read <- err
 	}()
-	_, r := s.raw()
+	c, r := s.raw()
+	c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // it is open
 	pinged := false
 	for {
 		opcode, _, err := frame(r)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("who answers no ping is not cut")
+		}
 		if err != nil {
 			break
 		}
