@@ -3,6 +3,7 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -358,6 +359,32 @@ func TestMarkOnlyWhereNeeded(t *testing.T) {
 	s.must(s.append(0, 0, 0))
 	if got := s.d.calls - calls; got != 4 {
 		t.Errorf("%d calls for one append and one mark, want 4", got)
+	}
+}
+
+// TestDroppedSegmentKeepsItsBytes: another reign may have linked it, so only its name goes, and the
+// file is used for nothing else.
+func TestDroppedSegmentKeepsItsBytes(t *testing.T) {
+	s := started(t, tiny)
+	other, was := newMemDir(), map[string][]byte{}
+	for range 80 {
+		if !s.log.NextReady() {
+			s.must(s.log.PrepareNext(t.Context()))
+		}
+		s.must(s.append(1, 100, 0))
+		for _, name := range s.log.Removable(1 << 60) {
+			other.link(s.d, name)
+			was[name] = bytes.Clone(other.bytes(name))
+			s.must(s.log.Drop(name))
+		}
+	}
+	if len(was) < 3 {
+		t.Fatalf("only %d segments were dropped", len(was))
+	}
+	for name, want := range was {
+		if !bytes.Equal(other.bytes(name), want) {
+			t.Errorf("%s was written to after it was dropped", name)
+		}
 	}
 }
 
