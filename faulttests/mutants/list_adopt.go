@@ -44,7 +44,8 @@ var adoptMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	if s.warm.At != s.at || s.warm.Table.LSN() != s.at.LSN {`, `	if s.warm.Table.LSN() != s.at.LSN {`},
 		},
-		By: schedules(),
+		By:   unit("shared/volume", "^TestWarmTableIs$"),
+		Dies: `refused_with_another_chain_value.*used: true, want false`,
 	},
 	{
 		Name: "adopted-end-ignored", Also: "",
@@ -52,7 +53,8 @@ var adoptMutants = []Mutant{
 		Edits: []Edit{
 			{"wal/scan.go", `	if s.pos.LSN < opt.AtLeast.LSN {`, `	if false {`},
 		},
-		By: unit("wal", "TestScan"),
+		By:   unit("wal", "TestScan"),
+		Dies: `adopted_end_beyond_the_end|adopted_end_at_the_base|adopted end`,
 	},
 	{
 		Name: "close-is-the-end", Also: "hidden last segment read as the end, M10",
@@ -62,7 +64,8 @@ var adoptMutants = []Mutant{
 			next :=`, `		if closed && g.Size == 0 {
 			next :=`},
 		},
-		By: staleClusters(),
+		By:   staleClusters(),
+		Dies: `I1: a token of|I3: .* was acknowledged and is lost|I9: .* was first sent after LSN`,
 	},
 	{
 		Name: "link-by-close", Also: "LINK_BY_CLOSE",
@@ -76,8 +79,15 @@ var adoptMutants = []Mutant{
 		return true, nil
 	case !closed:
 		// The owner`},
+			{"shared/volume/adopt.go", `	linked := a.log.Segments[:a.log.Linkable]
+`, `	linked := a.log.Segments[:a.log.Linkable]
+	if a.log.Relog == a.End {
+		a.relog, a.frames = nil, nil
+	}
+`},
 		},
-		By: everyCall(),
+		By:   unit("wal", "^TestScanOfAnUnfinishedRotation$"),
+		Dies: `CLOSE and no header behind: got`,
 	},
 	{
 		Name: "link-open", Also: "LINK_OPEN",
@@ -85,10 +95,11 @@ var adoptMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	linked := a.log.Segments[:a.log.Linkable]
 `, `	linked := a.log.Segments[:min(a.log.Linkable+1, len(a.log.Segments))]
-	a.log.Relog, a.relog = a.End, nil
+	a.log.Relog, a.relog, a.frames = a.End, nil, nil
 `},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `no CLOSE, but \S+ has a header`,
 	},
 	{
 		Name: "nothing-relogged", Also: "M5",
@@ -99,7 +110,8 @@ var adoptMutants = []Mutant{
 		if errors.Is(err, wal.ErrFull) {`},
 			{"shared/volume/adopt.go", `	if got := log.Position(); got != a.End {`, `	if got := log.Position(); got != a.End && len(a.relog) == 0 {`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `batch follows LSN \d+ .*, the log ends at`,
 	},
 	{
 		Name: "adoption-unsynced", Also: "ADOPT_NOSYNC, M18",
@@ -114,7 +126,8 @@ var adoptMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: calls("power"),
+		By:   calls("power"),
+		Dies: `power loss at call \d+: .*log has a gap`,
 	},
 	{
 		Name: "source-removed-early", Also: "REMOVE_SOURCE_EARLY",
@@ -133,7 +146,8 @@ var adoptMutants = []Mutant{
 	}
 	opt :=`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I8: \d+ remove epochs/\d+/wal-\S+ .* came without a check|house rule: .* did \d+ remove epochs/\d+/wal-`,
 	},
 	{
 		Name: "tail-cleaned", Also: "M11",
@@ -150,7 +164,8 @@ var adoptMutants = []Mutant{
 	opt := r.v.logOptions(r.dir(), r.epoch)
 `},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `house rule: epoch epochs/\d+ did \d+ writeat epochs/\d+/wal-`,
 	},
 	{
 		Name: "redo-forgotten", Also: "",
@@ -159,7 +174,8 @@ var adoptMutants = []Mutant{
 			{"shared/volume/adopt.go", `		s.a.Redo = append(s.a.Redo, *rec)
 `, ``},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I5: .* which are not there|I5: \S+ has \d+ bytes, the table says`,
 	},
 	{
 		Name: "receipt-not-replayed", Also: "M12",
@@ -168,10 +184,11 @@ var adoptMutants = []Mutant{
 			{"shared/volume/adopt.go", `	s.redo(&rec)
 	if s.warm == nil {`, `	s.redo(&rec)
 	if rec.Kind == locktable.KindRelease {
-		rec.Request, rec.Client, rec.LowWater, rec.Hash = 0, rec.Client, 0, 0
+		rec.Request += 1 << 20
 	}
 	if s.warm == nil {`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I3: \S+ release was acknowledged and is lost|I13: replayed to LSN \d+ the table has hash`,
 	},
 }
