@@ -11,6 +11,7 @@ var commitMutants = []Mutant{
 			"	if err := p.check(); err != nil {\n		b.fail()\n		return\n	}\n	// The check began",
 			"	// The check began"}},
 		By: everyCall(), Fast: true,
+		Dies: `I8: .* came without a check`,
 	},
 	{
 		Name: "check-first", Also: "M2, CHECK_FIRST",
@@ -22,7 +23,8 @@ var commitMutants = []Mutant{
 				"	if err := p.persist(b); err != nil {",
 				"	if err := p.check(); err != nil {\n		b.fail()\n		return\n	}\n	if err := p.persist(b); err != nil {"},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I8: .* came without a check`,
 	},
 	{
 		Name: "shared-check", Also: "M3",
@@ -31,13 +33,15 @@ var commitMutants = []Mutant{
 			"	if err := p.reign.Check(); err != nil {\n		return err\n	}\n	p.checked",
 			"	if time.Since(p.began)-time.Duration(p.checked.Load()) < 5*time.Millisecond {\n		return p.reign.Err()\n	}\n	if err := p.reign.Check(); err != nil {\n		return err\n	}\n	p.checked"}},
 		By: everyCall(), Fast: true,
+		Dies: `I8: .* came without a check`,
 	},
 	{
 		Name: "early-answer", Also: "READ_EARLY, answer without basis",
 		Rule: "refusals and reads leave with the batch too, when it is durable and checked (DESIGN 4, basis)",
 		Edits: []Edit{{"primary/core.go",
 			"	if x.done != nil {\n		c.cur.answers", "	if x.done != nil && (x.kind == callRead || out.Status == cluster.StatusHeld) {\n		x.done(out)\n		return\n	}\n	if x.done != nil {\n		c.cur.answers"}},
-		By: schedules(),
+		By:   schedules(),
+		Dies: `I8: the answer (HELD|OK) to (a read|\S+ acquire), .* came without a check`,
 	},
 	{
 		Name: "writes-when-deposed", Also: "old reign's goroutine writing after deposition",
@@ -60,7 +64,8 @@ var commitMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/reign.go", `	if !allZero(*buf) {`, `	if !allZero((*buf)[sectorSize:]) {`},
 		},
-		By: calls("resume"),
+		By:   calls("resume"),
+		Dies: `I10: .* after the reign was over|I8: .* came without a check`,
 	},
 	{
 		Name: "cached-check", Also: "",
@@ -68,7 +73,8 @@ var commitMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/fence.go", `	f, err := fsys.Open(name, flag|FlagDirect)`, `	f, err := fsys.Open(name, flag)`},
 		},
-		By: staleCaches(),
+		By:   staleCaches(),
+		Dies: `I3: .* was acknowledged and is lost|I5: .* quarantined true|I8: .* came without a check|I9: .* was first sent after LSN|I10: .* after the reign was over`,
 	},
 	{
 		Name: "cached-scan", Also: "",
@@ -76,7 +82,8 @@ var commitMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/dir.go", `	f, err := d.fs.Open(d.name(n), FlagDirect)`, `	f, err := d.fs.Open(d.name(n), FlagRead)`},
 		},
-		By: staleClusters(),
+		By:   staleClusters(),
+		Dies: `I1: a token of|I3: .* was acknowledged and is lost|I9: .* was first sent after LSN|mirror: two states at LSN`,
 	},
 	{
 		Name: "path-unchecked", Also: "",
