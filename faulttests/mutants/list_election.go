@@ -25,11 +25,16 @@ var electionMutants = []Mutant{
 		Rule: "at most one Context of an election is alive at any moment (package clientlib/election)",
 		Edits: []Edit{
 			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) + l.e.o.Grace }`},
-			{"clientlib/election/leadership.go", `		case <-l.lock.Context().Done():
-			why`, `		case <-context.Background().Done():
-			why`},
+			{"clientlib/election/leadership.go", `			l.lose(why)
+`, `			if l.isRunning() {
+				<-t.C
+				continue
+			}
+			l.lose(why)
+`},
 		},
-		By: elections(),
+		By:   elections(),
+		Dies: `token \d+ leads and token \d+, since \S+, does too`,
 	},
 	{
 		Name: "loss-unheard", Also: "",
