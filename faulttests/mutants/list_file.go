@@ -19,7 +19,8 @@ var fileMutants = []Mutant{
 	b.appends = b.appends[:0]
 	if err := p.persist(b); err != nil {`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I8: \d+ writeat files/\S+ .* was not durable`,
 	},
 	{
 		Name: "foreign-unchecked", Also: "verification that answers after being fenced",
@@ -62,7 +63,8 @@ var fileMutants = []Mutant{
 			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagWrite|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagWrite)`},
 			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagCreate)`},
 		},
-		By: staleCaches(),
+		By:   staleCaches(),
+		Dies: `I5: .*, which are not there`,
 	},
 	{
 		Name: "file-sync-retried", Also: "M17",
@@ -94,7 +96,8 @@ var fileMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: schedules(),
+		By:   schedules(),
+		Dies: `I5: \S+ has a zero byte at|I5: \S+ receipt of .* overlaps or lies outside of`,
 	},
 	{
 		Name: "unverified-write", Also: "",
