@@ -14,6 +14,7 @@ var logMutants = []Mutant{
 `, ``},
 		},
 		By: everyCall(), Fast: true,
+		Dies: `I8: .* was not durable`,
 	},
 	{
 		Name: "sync-retried", Also: "M17",
@@ -23,7 +24,8 @@ var logMutants = []Mutant{
 		return`, `	if err := l.seg.file.Datasync(); err != nil && l.seg.file.Datasync() != nil {
 		return`},
 		},
-		By: everyCall(),
+		By:   everyOne("ESTALE,"),
+		Dies: `I10: .* after the reign was over`,
 	},
 	{
 		Name: "close-first", Also: "CLOSE_FIRST",
@@ -44,7 +46,8 @@ var logMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("wal", "TestEveryFailurePoint"),
+		By:   unit("wal", "TestEveryFailurePoint"),
+		Dies: `CLOSE without its successor`,
 	},
 	{
 		Name: "successor-unsynced", Also: "M18",
@@ -55,7 +58,8 @@ var logMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: calls("power"),
+		By:   calls("power"),
+		Dies: `power loss at call \d+: .*(no such file or directory|log has a gap)`,
 	},
 	{
 		Name: "header-before-close", Also: "",
@@ -79,7 +83,8 @@ var logMutants = []Mutant{
 	old, l.seg = l.seg, begun
 `},
 		},
-		By: unit("wal", "TestEveryFailurePoint"),
+		By:   unit("wal", "TestEveryFailurePoint"),
+		Dies: `no CLOSE, but \S+ has a header`,
 	},
 	{
 		Name: "recycled-segment", Also: "recycled segment",
@@ -100,7 +105,8 @@ var logMutants = []Mutant{
 `},
 			{"wal/log.go", `	if !allZero(l.block) {`, `	if l.block == nil {`},
 		},
-		By: unit("wal", "TestStartRefuses|TestRemovable"),
+		By:   unit("wal", "^TestDroppedSegmentKeepsItsBytes$"),
+		Dies: `was written to after it was dropped`,
 	},
 	{
 		Name: "newest-closed-removed", Also: "",
@@ -109,7 +115,8 @@ var logMutants = []Mutant{
 			{"wal/rotate.go", `		if s.Last > upto || i == len(l.mu.closed)-1 {`, `		if s.Last > upto || i == len(l.mu.closed) {`},
 			{"wal/rotate.go", `	oldest := len(l.mu.closed) > 1 &&`, `	oldest := len(l.mu.closed) > 0 &&`},
 		},
-		By: unit("wal", "TestRemovable"),
+		By:   unit("wal", "TestRemovable"),
+		Dies: `dropped the newest closed segment`,
 	},
 	{
 		Name: "tail-is-never-damage", Also: "I17",
@@ -117,7 +124,8 @@ var logMutants = []Mutant{
 		Edits: []Edit{
 			{"wal/scanframes.go", `		if err == nil && f.Ordinal > ordinal || errors.Is(err, ErrFeatureLevel) {`, `		if f.Ordinal > ordinal && errors.Is(err, ErrFeatureLevel) {`},
 		},
-		By: unit("wal", "TestBitFlips|TestDamagedMark"),
+		By:   unit("wal", "TestBitFlips|TestDamagedMark"),
+		Dies: `flip at \d+, marked (true|false): got .*want ErrCorrupt`,
 	},
 	{
 		Name: "unbound-frames", Also: "",
@@ -125,7 +133,8 @@ var logMutants = []Mutant{
 		Edits: []Edit{
 			{"wal/scanframes.go", `		case err != nil || f.Binding != g.binding:`, `		case err != nil || f.Binding != g.binding && g.binding == 0:`},
 		},
-		By: unit("wal", "TestForeignFrame|TestScanRefuses|TestFrameMustFit"),
+		By:   unit("wal", "TestForeignFrame|TestScanRefuses|TestFrameMustFit"),
+		Dies: `foreign frame behind the end: got`,
 	},
 	{
 		Name: "chain-ignored", Also: "",
@@ -134,7 +143,8 @@ var logMutants = []Mutant{
 			{"wal/scanframes.go", `		if s.pos.Chain != f.Chain {`, `		if s.pos.Chain != f.Chain && s.pos.LSN == 0 {`},
 			{"wal/scanframes.go", `	case next.headed && next.Header.Chain != s.pos.Chain:`, `	case next.headed && next.Header.Chain != s.pos.Chain && s.pos.LSN == 0:`},
 		},
-		By: unit("wal", "TestScan"),
+		By:   unit("wal", "TestScan"),
+		Dies: `of_other_records`,
 	},
 	{
 		Name: "unlink-first", Also: "UNLINK_FIRST, M9",
@@ -149,7 +159,8 @@ var logMutants = []Mutant{
 	size, err := p.reign.WriteCheckpoint(s)
 `},
 		},
-		By: calls("crash"),
+		By:   calls("after"),
+		Dies: `no segment begins at or before LSN`,
 	},
 	{
 		Name: "unlink-unchecked", Also: "M9",
@@ -160,7 +171,8 @@ var logMutants = []Mutant{
 	}
 	p.opt.Log.Info().Uint64("lsn"`, `	p.opt.Log.Info().Uint64("lsn"`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I8: \d+ remove .* came without a check`,
 	},
 	{
 		Name: "checkpoint-unsynced", Also: "M18",
@@ -170,7 +182,8 @@ var logMutants = []Mutant{
 }`, `	return size, nil
 }`},
 		},
-		By: everyCall(),
+		By:   everyCall(),
+		Dies: `I8: \d+ remove .* was not durable`,
 	},
 	{
 		Name: "unchecked-snapshot", Also: "M7",
@@ -185,7 +198,8 @@ var logMutants = []Mutant{
 		x.read(c.view())
 		x.done(locktable.Outcome{Status: cluster.StatusOK})`},
 		},
-		By: calls("slow"),
+		By:   calls("slow"),
+		Dies: `I8: (\d+ replace-rename|a push of LSN) .* was not durable`,
 	},
 	{
 		Name: "pending-not-carried", Also: "",
@@ -195,6 +209,7 @@ var logMutants = []Mutant{
 `, `		_ = w.keptUpTo(s.At.LSN)
 `},
 		},
-		By: schedules(),
+		By:   unit("primary", "TestWarmTakeoverWritesWhatTheBaseCarries"),
+		Dies: `the file holds "one\\n"`,
 	},
 }
