@@ -24,7 +24,7 @@ var watchMutants = []Mutant{
 		p.drain`, `	if b.resigns {
 		p.drain`},
 		},
-		By: unit("primary", "^TestNoEventLeavesBeforeTheCheck$"),
+		By: unit("primary", "^TestNoEventLeavesBeforeTheCheck$"), Dies: `told grant:l while readat hangs`,
 	},
 	{
 		Name: "event-behind-answers", Also: "",
@@ -36,7 +36,7 @@ var watchMutants = []Mutant{
 	if b.resigns {
 		p.drain`},
 		},
-		By: unit("primary", "^TestTheHubHearsBeforeTheAnswer$"),
+		By: unit("primary", "^TestTheHubHearsBeforeTheAnswer$"), Dies: `when the answer left: OK, up to 1 of 2, 0 events`,
 	},
 	{
 		Name: "resume-skips-one", Also: "",
@@ -44,7 +44,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/watcher.go", `			if e.lsn <= after || `, `			if e.lsn <= after+1 || `},
 		},
-		By: unit("primary/watch", "^TestWhoIsToldWhat$"),
+		By: unit("primary/watch", "^TestWhoIsToldWhat$"), Dies: `resumed: .*, want  ?\d:`,
 	},
 	{
 		Name: "resume-tells-twice", Also: "",
@@ -52,7 +52,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/watcher.go", `	case w.mu.end != nil || cluster.LSN(e.GetLsn()) <= w.mu.after:`, `	case w.mu.end != nil:`},
 		},
-		By: unit("primary/watch", "^TestAClientThatIsAheadIsToldNothingTwice$"),
+		By: unit("primary/watch", "^TestAClientThatIsAheadIsToldNothingTwice$"), Dies: `up to LSN 3, told 2:grant:b`,
 	},
 	{
 		Name: "too-old-resumes", Also: "",
@@ -64,7 +64,7 @@ var watchMutants = []Mutant{
 		after = oldest
 	}`},
 		},
-		By: unit("primary/watch", "^TestTheRingIsBounded$"),
+		By: unit("primary/watch", "^TestTheRingIsBounded$"), Dies: `resume before what is kept: <nil>`,
 	},
 	{
 		Name: "leap-untold", Also: "",
@@ -74,7 +74,7 @@ var watchMutants = []Mutant{
 		h.leap(at)
 	}`, `	h.in.end = at`},
 		},
-		By: clusters(),
+		By: clusters(), Dies: `watch: server \d+ told \d+ of \d+ events`,
 	},
 	{
 		Name: "gap-by-number", Also: "",
@@ -84,7 +84,7 @@ var watchMutants = []Mutant{
 		h.leap(at)`, `	if at.LSN != h.in.end.LSN {
 		h.leap(at)`},
 		},
-		By: unit("primary/watch", "^TestAnotherLogIsAGap$"),
+		By: unit("primary/watch", "^TestAnotherLogIsAGap$"), Dies: `another log:  1:grant:a`,
 	},
 	{
 		Name: "missed-untold", Also: "",
@@ -94,7 +94,7 @@ var watchMutants = []Mutant{
 		h.endAll`, `	if missed && len(h.mu.chunks) == 0 {
 		h.endAll`},
 		},
-		By: unit("primary/watch", "^TestAHubThatIsTooSlowIsAGap$"),
+		By: unit("primary/watch", "^TestAHubThatIsTooSlowIsAGap$"), Dies: `the end: .* End:<nil>`,
 	},
 	{
 		Name: "slow-drops", Also: "",
@@ -104,7 +104,7 @@ var watchMutants = []Mutant{
 		w.mu.endLSN, w.mu.events = w.mu.told, nil
 		w.h.mu.cut = append(w.h.mu.cut, w)`, `		_ = message`},
 		},
-		By: unit("primary/watch", "^TestASlowWatcherIsCut$"),
+		By: unit("primary/watch", "^TestASlowWatcherIsCut$"), Dies: `the slow one: .* End:<nil>`,
 	},
 	{
 		Name: "stale-replica-serves", Also: "",
@@ -112,7 +112,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/hub.go", `	case h.in.feed.pushed && time.Since(h.in.fed) > h.stale:`, `	case h.in.feed.pushed && time.Since(h.in.fed) > 1000*h.stale:`},
 		},
-		By: unit("primary/watch", "^TestASilentReplicaServesNobody$"),
+		By: unit("primary/watch", "^TestASilentReplicaServesNobody$"), Dies: `(silent|a new watch): <nil>`,
 	},
 	{
 		Name: "reset-claims-more", Also: "",
@@ -120,7 +120,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/watcher.go", `		case cluster.LSN(e.GetLsn()) <= at:`, `		case cluster.LSN(e.GetLsn()) <= h.mu.end.LSN:`},
 		},
-		By: unit("primary/watch", "^TestSettle$"),
+		By: unit("primary/watch", "^TestSettle$"), Dies: `changed:  3:expire:a 4:grant:a/b 6:reign: 7:expire:a/b true`,
 	},
 	{
 		Name: "reset-of-many-moments", Also: "",
@@ -133,7 +133,7 @@ var watchMutants = []Mutant{
 	}
 	return true`, `	return true`},
 		},
-		By: unit("primary/api", "^TestResetOfALargeTable$"),
+		By: unit("primary/api", "^TestResetOfALargeTable$"), Dies: `lock \d+ is name:"p/\d+".*, want `,
 	},
 	{
 		Name: "reset-goes-back", Also: "",
@@ -141,7 +141,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/reset.go", `	case reading.Local && reading.LSN < x.told:`, `	case reading.Local && reading.LSN+1000 < x.told:`},
 		},
-		By: unit("primary/api", "^TestNoResetToAnEarlierState$"),
+		By: unit("primary/api", "^TestNoResetToAnEarlierState$"), Dies: `told \{"kind":"reset","lsn":15`,
 	},
 	{
 		Name: "half-reset-resumes", Also: "",
@@ -149,7 +149,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/sse.go", `		return x.write(encodeEvent(fromReset, &b))`, `		return x.write(encodeEvent("", &b))`},
 		},
-		By: unit("primary/api", "^TestResetThatWasCutBeginsAnew$"),
+		By: unit("primary/api", "^TestResetThatWasCutBeginsAnew$"), Dies: `first piece: \{"kind":"reset","lsn":0`,
 	},
 	{
 		Name: "deaf-client-stays", Also: "",
@@ -157,7 +157,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/sse.go", `			_ = x.c.SetWriteDeadline(time.Now().Add(sseWait)) // not`, `			_ = time.Now().Add(sseWait) // not`},
 		},
-		By: unit("primary/api", "^TestClientThatNeverReadsIsCut$"),
+		By: unit("primary/api", "^TestClientThatNeverReadsIsCut$"), Dies: `\d+ watches after 10s`,
 	},
 	{
 		Name: "watch-taken-back", Also: "",
@@ -165,7 +165,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"clientlib/watch.go", `r.GetReset_() != nil && at < w.seen {`, `r.GetReset_() != nil && at < w.seen/2 {`},
 		},
-		By: unit("clientlib", "^TestNoWatchGoesBack$"),
+		By: unit("clientlib", "^TestNoWatchGoesBack$"), Dies: `got "reset .*", want "grant 3 c"`,
 	},
 	{
 		Name: "mirror-builds-on-half", Also: "",
@@ -175,7 +175,7 @@ var watchMutants = []Mutant{
 			m.coming, m.part,`, `		if m.part = e.Reset.Part; m.coming == nil {
 			m.coming, m.part,`},
 		},
-		By: unit("clientlib", "^TestAMirrorShowsNoHalfReset$"),
+		By: unit("clientlib", "^TestAMirrorShowsNoHalfReset$"), Dies: `\.go:\d+: 3 locks`,
 	},
 	{
 		Name: "mirror-keeps-half", Also: "",
@@ -184,7 +184,7 @@ var watchMutants = []Mutant{
 			{"clientlib/mirror.go", `			x.undo()
 			return false`, `			return false`},
 		},
-		By: unit("clientlib", "^TestAMirrorTakesBackWhatDoesNotFit$"),
+		By: unit("clientlib", "^TestAMirrorTakesBackWhatDoesNotFit$"), Dies: `got 1 \[d:0\+1\], want 1 \[a:1 b:0\+1\]`,
 	},
 	{
 		Name: "mirror-forgets-queue", Also: "",
@@ -195,7 +195,7 @@ var watchMutants = []Mutant{
 		}
 `, ``},
 		},
-		By: unit("clientlib", "^TestAMirrorIsTheTable$"),
+		By: unit("clientlib", "^TestAMirrorIsTheTable$"), Dies: `at LSN \d+ the (changes make|mirror shows)`,
 	},
 	{
 		Name: "watch-begins-asleep", Also: "",
@@ -203,7 +203,8 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/watch/hub.go", `waiting && (h.in.watched || h.in.losing) {`, `waiting && h.mu.closed {`},
 		},
-		By: unit("primary/watch", "^TestWhatIsLostWhileALossWatchBeginsIsHandedOut$"),
+		By:   unit("primary/watch", "^TestWhatIsLostWhileALossWatchBeginsIsHandedOut$"),
+		Dies: `there is a loss to tell, and nobody was woken for it`,
 	},
 	{
 		Name: "idle-stream-ends", Also: "",
@@ -211,7 +212,7 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/http.go", `	if r.ProtoMajor > 1 {`, `	if r.ProtoMajor > 2 {`},
 		},
-		By: unit("primary/api", "^TestWatchThatIsIdleStaysOpen$"),
+		By: unit("primary/api", "^TestWatchThatIsIdleStaysOpen$"), Dies: `the stream has ended before "event: grant"`,
 	},
 	{
 		Name: "message-too-large", Also: "",
@@ -219,6 +220,6 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/watch.go", `n < maxTold && size < maxToldBytes; n++`, `n < maxTold && size < 1000*maxToldBytes; n++`},
 		},
-		By: unit("primary/api", "^TestAWatchFitsIntoMessages$"),
+		By: unit("primary/api", "^TestAWatchFitsIntoMessages$"), Dies: `received message larger than max`,
 	},
 }
