@@ -17,7 +17,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", `	if holder != clientID(l.client, l.lock) || l.token`, `	if holder == "" || l.token`},
 		},
-		By: turns(),
+		By: turns(), Dies: `\w+ has the lock, and \w+ for another \S+ too`,
 	},
 	{
 		Name: "line-any-token",
@@ -25,7 +25,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", ` || l.token != 0 && l.token != token {`, ` {`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `UNLOCK,db,alice,1\s+a < SUCCESS`,
 	},
 	{
 		Name: "line-unlock-follows-the-name",
@@ -33,7 +33,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", `		case asked != 0 && token != asked:`, `		case asked != 0 && token == 0:`},
 		},
-		By: unit(textPkg, "TestUnlockNeverEndsALaterGrant"),
+		By: unit(textPkg, "TestUnlockNeverEndsALaterGrant"), Dies: `the later grant has token NONE`,
 	},
 	{
 		Name: "line-lost-release-is-fail",
@@ -43,7 +43,7 @@ var textMutants = []Mutant{
 		default:`, `			return fail
 		default:`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `lose release\s+\S+ a > UNLOCK,db,alice\s+a < FAIL`,
 	},
 	{
 		Name: "line-unknown-is-fail",
@@ -57,7 +57,7 @@ var textMutants = []Mutant{
 
 // call asks`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `lose acquire\s+\S+ a > LOCK,db,alice\s+a < FAIL`,
 	},
 	{
 		Name: "line-shorter-lease",
@@ -65,7 +65,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", `	case ttl < l.ttl:`, `	case ttl < 0:`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `LOCK,db,alice,11s\s+a < SUCCESS`,
 	},
 	{
 		Name: "line-one-client-for-all-locks",
@@ -73,7 +73,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/names.go", `xxhash.Sum64String(string(lock))))`, `xxhash.Sum64String("")))`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `RENEW,two,alice\s+a < SUCCESS`,
 	},
 	{
 		Name: "line-stranger-shown-as-client",
@@ -81,7 +81,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/names.go", `	return "=" + s`, `	return s`},
 		},
-		By: unit(textPkg, "TestNamesOfClients"),
+		By: unit(textPkg, "TestNamesOfClients"), Dies: `(c1|NONE|text/me/0) is shown as (c1|NONE|text/me/0), want =`,
 	},
 	{
 		Name: "line-called-like-an-answer",
@@ -89,7 +89,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/line.go", `	case success, fail, none, failed,`, `	case success, fail, failed,`},
 		},
-		By: unit(textPkg, "TestParse"),
+		By: unit(textPkg, "TestParse"), Dies: `"LOCK,a,NONE": got .*, want INVALID_FORMAT`,
 	},
 	{
 		Name: "line-repeat-lines-up-anew",
@@ -97,7 +97,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/names.go", `fmt.Sprintf("%s,%d,%d", lock, ttl, wait)`, `fmt.Sprintf("%s,%d,%d,%v", lock, ttl, wait, new(int))`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `show db\s+alice bob bob\s`,
 	},
 	{
 		Name: "line-place-left-behind",
@@ -105,7 +105,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/lock.go", `			return c.giveUp(ctx, l, wait)`, `			return timeout`},
 		},
-		By: unit(textPkg, "TestWhoLeavesLeavesNoPlace"),
+		By: unit(textPkg, "TestWhoLeavesLeavesNoPlace"), Dies: `never: no place`,
 	},
 	{
 		Name: "line-told-grant-released",
@@ -117,7 +117,7 @@ var textMutants = []Mutant{
 		return c.unlock(ctx, l)
 	case cluster.StatusCancelled:`},
 		},
-		By: unit(textPkg, "TestGrantOfTheLastMoment"),
+		By: unit(textPkg, "TestGrantOfTheLastMoment"), Dies: `the other: NONE FAIL`,
 	},
 	{
 		Name: "line-leaves-with-another",
@@ -125,7 +125,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/lock.go", `			// The same line waited on another connection, and its client left.`, `			return timeout`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `b is closed\s+d < TIMEOUT`,
 	},
 	{
 		Name: "line-wait-forgets-who-has-it",
@@ -133,7 +133,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/lock.go", `			return c.late(ctx, l)`, `			return timeout`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `d < SUCCESS\s+\S+ advance 5s\s+c < TIMEOUT`,
 	},
 	{
 		Name: "line-own-goes-back",
@@ -141,7 +141,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", `MinLsn: c.seen}`, `MinLsn: min(c.seen, 0)}`},
 		},
-		By: unit(textPkg, "TestOwnIsNotBehindItsConnection"),
+		By: unit(textPkg, "TestOwnIsNotBehindItsConnection"), Dies: `behind: "a < SUCCESS\S+ < NONE`,
 	},
 	{
 		Name: "line-own-of-what-has-ended",
@@ -150,7 +150,7 @@ var textMutants = []Mutant{
 			{textPkg + "/caller.go", `		_, refusal := c.held(ctx, l) // has an LSN, so that OWN knows of the end
 		return cmp.Or(refusal, fail), refusal == ""`, `		return fail, true`},
 		},
-		By: unit(textPkg, "TestOwnIsNotBehindAnEnd"),
+		By: unit(textPkg, "TestOwnIsNotBehindAnEnd"), Dies: `OWN wants the table of LSN 1, want 2`,
 	},
 	{
 		Name: "line-own-of-long-ago",
@@ -158,7 +158,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/caller.go", `> maxAge:`, `> 1000*maxAge:`},
 		},
-		By: unit(textPkg, "TestOwnIsNotBehindItsConnection"),
+		By: unit(textPkg, "TestOwnIsNotBehindItsConnection"), Dies: `too old: "a < NONE`,
 	},
 	{
 		Name: "line-cut-off-is-a-line",
@@ -171,7 +171,7 @@ var textMutants = []Mutant{
 	if err != nil {
 		if late(err) && c.stopping() {`},
 		},
-		By: unit(textPkg, "TestHalfAConnection"),
+		By: unit(textPkg, "TestHalfAConnection"), Dies: `got "SUCCESS\S+SUCCESS\\nNONE\\n", <nil>`,
 	},
 	{
 		Name: "line-lock-for-nobody",
@@ -179,7 +179,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `		case (x.command == "LOCK" || x.anyGrant()) &&`, `		case x.anyGrant() &&`},
 		},
-		By: unit(textPkg, "TestNobodyListens$"),
+		By: unit(textPkg, "TestNobodyListens$"), Dies: `b and c are held by me me`,
 	},
 	{
 		Name: "line-unlock-for-nobody",
@@ -187,7 +187,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `		case (x.command == "LOCK" || x.anyGrant()) &&`, `		case x.command == "LOCK" &&`},
 		},
-		By: unit(textPkg, "TestNobodyListens$"),
+		By: unit(textPkg, "TestNobodyListens$"), Dies: `b and c are held by NONE NONE`,
 	},
 	{
 		Name: "line-unlock-long-ago",
@@ -195,7 +195,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `time.Since(x.read) > unlockWait:`, `time.Since(x.read) > 100*unlockWait:`},
 		},
-		By: unit(textPkg, "TestTranscript"),
+		By: unit(textPkg, "TestTranscript"), Dies: `b < TIMEOUT\s+b < SUCCESS\s+\S+ b > LOCK,db,bob,30s,5001ms`,
 	},
 	{
 		Name: "line-first-cause-only",
@@ -204,7 +204,7 @@ var textMutants = []Mutant{
 			{textPkg + "/conn.go", `			deaf = true
 `, ``},
 		},
-		By: unit(textPkg, "TestNobodyListensToTheRest"),
+		By: unit(textPkg, "TestNobodyListensToTheRest"), Dies: `one NONE, two NONE, three me`,
 	},
 	{
 		Name: "line-vanished-is-late",
@@ -212,7 +212,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `return ok && e.Timeout() && !system`, `return ok && (e.Timeout() || system)`},
 		},
-		By: unit(textPkg, "TestHostThatVanished"),
+		By: unit(textPkg, "TestHostThatVanished"), Dies: `left behind: =c1 me, NONE`,
 	},
 	{
 		Name: "line-begun-behind-the-end",
@@ -220,7 +220,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `		case ctx.Err() != nil, x.any`, `		case x.any`},
 		},
-		By: unit(textPkg, "TestStopBeginsNothing"),
+		By: unit(textPkg, "TestStopBeginsNothing"), Dies: `acquire is called`,
 	},
 	{
 		Name: "line-slowly",
@@ -231,7 +231,7 @@ var textMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit(textPkg, "TestBounds"),
+		By: unit(textPkg, "TestBounds"), Dies: `half_a_line.* 1 connections behind the time`,
 	},
 	{
 		Name: "line-waits-without-end-ahead",
@@ -240,7 +240,7 @@ var textMutants = []Mutant{
 			{textPkg + "/conn.go", `	case <-over.C:
 `, ``},
 		},
-		By: unit(textPkg, "TestBounds"),
+		By: unit(textPkg, "TestBounds"), Dies: `too_far_ahead_of_one_that_waits.* 1 connections behind the time`,
 	},
 	{
 		Name: "line-from-a-browser",
@@ -250,7 +250,8 @@ var textMutants = []Mutant{
 	return`, `
 	return`},
 		},
-		By: unit(textPkg, "TestLineEnds"),
+		By:   unit(textPkg, "TestLineEnds"),
+		Dies: `"POST / HTTP/1\.1\S* .*: got "INVALID_COMMAND\\r\\nINVALID_COMMAND|"POST / HTTP/1\.1.*: a is held by me`,
 	},
 	{
 		Name: "line-too-long-goes-on",
@@ -258,7 +259,7 @@ var textMutants = []Mutant{
 		Edits: []Edit{
 			{textPkg + "/conn.go", `		x.refusal, x.last = invalidFormat, true`, `		x.refusal = invalidFormat`},
 		},
-		By: unit(textPkg, "TestLineEnds"),
+		By: unit(textPkg, "TestLineEnds"), Dies: `"OWN,n+": got "INVALID_FORMAT\\nSUCCESS`,
 	},
 	{
 		Name: "line-stop-drops-answers",
@@ -271,6 +272,6 @@ var textMutants = []Mutant{
 	s.cancel()
 	s.mu.Unlock()`},
 		},
-		By: unit(textPkg, "TestStop"),
+		By: unit(textPkg, "TestStop"), Dies: `who waits: "ERROR\\n", false`,
 	},
 }
