@@ -10,7 +10,7 @@ var takeoverMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/volume/claim.go", `	return json.Unmarshal(b, &c) == nil && c.Nonce == hex.EncodeToString(nonce[:])`, `	return json.Unmarshal(b, &c) == nil && c.Nonce != ""`},
 		},
-		By: everyOne("late"),
+		By: everyOne("late"), Dies: `I9: two processes had epoch`,
 	},
 	{
 		Name: "epochs-unsynced", Also: "NO_EPOCHS_FSYNC, M18",
@@ -21,7 +21,7 @@ var takeoverMutants = []Mutant{
 	}
 	if !v.holdsNonce`, `	if !v.holdsNonce`},
 		},
-		By: calls("power"),
+		By: calls("power"), Dies: `I3: no reign can begin on what is left|epoch-missing: epochs/\d+ `,
 	},
 	{
 		Name: "free-name", Also: "FREE_NAME",
@@ -43,7 +43,7 @@ var takeoverMutants = []Mutant{
 	return r.v.fs.Remove(epochDir(e))
 }`},
 		},
-		By: everyCall(),
+		By: everyCall(), Dies: `did \d+ remove epochs/\d+/(fence|claim\.json)|a claimant that slept for long might take its name`,
 	},
 	{
 		Name: "start-before-fence", Also: "M4, READ_BEFORE_FENCE",
@@ -66,7 +66,7 @@ var takeoverMutants = []Mutant{
 `},
 			{"primary/takeover.go", `known := max(p.opt.Known, p.reign.HistoryReach(ctx))`, `known := p.opt.Known`},
 		},
-		By: calls("claimed"), Fast: true,
+		By: calls("claimed"), Dies: `I3: \S+ \w+ was acknowledged and is lost|I1: a token of \S+ was granted twice`, Fast: true,
 	},
 	{
 		Name: "scan-before-fence", Also: "M4",
@@ -104,7 +104,8 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 
 // WritersEnded says`},
 		},
-		By: calls("claimed"),
+		By:   calls("claimed"),
+		Dies: `I3: \S+ \w+ was acknowledged and is lost|I7: \S+ \w+: was told .*, now |I5: \S+ has \d+ bytes, the table says`,
 	},
 	{
 		Name: "flock-is-death", Also: "M16",
@@ -123,7 +124,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 
 // pause waits,`},
 		},
-		By: calls("expire"),
+		By: calls("expire"), Dies: `unfenced: \S+ at \d+: epoch \d+ is not fenced|I3: \S+ \w+ was acknowledged and is lost`,
 	},
 	{
 		Name: "missing-fence", Also: "M10",
@@ -131,7 +132,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Edits: []Edit{
 			{"shared/volume/walk.go", `			return w.across(ctx, d+1, err)`, `			continue`},
 		},
-		By: unit("shared/volume", "TestOlderReignIs"),
+		By: unit("shared/volume", "TestOlderReignIs"), Dies: `refused_without_a_fence.* adopts from \d+: <nil>`,
 	},
 	{
 		Name: "begin-from-nothing", Also: "",
@@ -139,7 +140,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Edits: []Edit{
 			{"shared/volume/walk.go", `	return 0, nil, fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, top)`, `	return 0, &start{}, nil`},
 		},
-		By: unit("shared/volume", "TestNothingIsAdoptedWhereNoReignStarted"),
+		By: unit("shared/volume", "TestNothingIsAdoptedWhereNoReignStarted"), Dies: `got <nil>`,
 	},
 	{
 		Name: "recover-sleeps-on", Also: "",
@@ -147,7 +148,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Edits: []Edit{
 			{"shared/volume/recover_publish.go", `		if e.start != nil || e.unknown() ||`, `		if e.unknown() ||`},
 		},
-		By: unit("shared/volume", "TestRecoverWakesLate"),
+		By: unit("shared/volume", "TestRecoverWakesLate"), Dies: `epoch \d+ lost what epoch \d+ acknowledged`,
 	},
 	{
 		Name: "recover-fences-what-it-saw", Also: "",
@@ -161,7 +162,8 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		}
 		last =`},
 		},
-		By: unit("shared/volume", "TestRecoverWakesLate|TestRecoverFences"),
+		By:   unit("shared/volume", "TestRecoverWakesLate|TestRecoverFences"),
+		Dies: `epoch \d+ begins below a recovery: <nil>|lost what epoch \d+ acknowledged`,
 	},
 	{
 		Name: "recover-forgets-flags", Also: "",
@@ -169,7 +171,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Edits: []Edit{
 			{"shared/volume/recover_publish.go", `other.by > by.by || !allZero(block) && by.by < r.plan.Epoch {`, `other.by > maxNumber {`},
 		},
-		By: unit("shared/volume", "TestRecoverAsksAgain"),
+		By: unit("shared/volume", "TestRecoverAsksAgain"), Dies: `a_flag_tells.* the volume changed meanwhile`,
 	},
 	{
 		Name: "bad-start-is-none", Also: "",
@@ -177,7 +179,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		Edits: []Edit{
 			{"shared/volume/fence.go", `		return nil, fmt.Errorf("START is neither absent nor valid")`, `		return nil, nil`},
 		},
-		By: unit("shared/volume", "TestOlderReignIs|TestStart"),
+		By: unit("shared/volume", "TestOlderReignIs|TestStart"), Dies: `refused_with_\S* \(.* adopts from \d+: <nil>`,
 	},
 	{
 		Name: "clear-ends-early", Also: "flock shortening the clear policy",
@@ -188,7 +190,8 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 	}
 	return waitFor(ctx, p.reign.Done(), longest+t.ClearBuffer-time.Since(fenced))`},
 		},
-		By: schedules(),
+		By:   unit("primary", "TestClearWaitsForEverySharer|TestClearPolicy"),
+		Dies: `a lease of a minute may be alive|the takeover took .*, want the longest TTL`,
 	},
 	{
 		Name: "start-unsynced", Also: "START_NOSYNC",
@@ -199,7 +202,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 	}
 	if err = errors.Join`, `	if err = errors.Join`},
 		},
-		By: everyCall(), Fast: true,
+		By: everyCall(), Dies: `I8: \d+ (writeat|remove|rename) .* was not durable`, Fast: true,
 	},
 	{
 		Name: "start-unchecked", Also: "",
@@ -218,7 +221,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 	}
 	return nil`},
 		},
-		By: everyCall(),
+		By: everyCall(), Dies: `I8: \d+ (remove|writeat|rename) .* came without a check`,
 	},
 	{
 		Name: "redo-first", Also: "M23, REDO_FIRST",
@@ -236,7 +239,7 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 	}
 `},
 		},
-		By: everyCall(),
+		By: everyCall(), Dies: `I8: \d+ writeat files/\S+ \S+ at step \d+ came without a check`,
 	},
 	{
 		Name: "deaf-pre-vote", Also: "",
@@ -247,6 +250,6 @@ func (r *Reign) Peek(ctx context.Context, warm *Warm) (*Adoption, error) {
 		}
 `, ``},
 		},
-		By: Killer{Pkg: simulation, Run: "^TestPermanentFaults$"},
+		By: Killer{Pkg: simulation, Run: "^TestPermanentFaults$"}, Dies: `reigns alternate: epoch \d+ became \d+`,
 	},
 }
