@@ -11,7 +11,7 @@ var tableMutants = []Mutant{
 			{"shared/locktable/outcome.go", `	out.Status = cluster.StatusLeaseExpired
 `, ``},
 		},
-		By: schedules(),
+		By: unit("shared/locktable", "^TestRepeats$"), Dies: `got OK "the grant of this request has ended" .*want LEASE_EXPIRED`,
 	},
 	{
 		Name: "stale-executes", Also: "delayed duplicate executing after its refusal",
@@ -19,7 +19,7 @@ var tableMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/client.go", `func (c *client) stale(id cluster.RequestID) bool { return id < c.lowWater || id < c.dropped }`, `func (c *client) stale(id cluster.RequestID) bool { return id < c.dropped }`},
 		},
-		By: schedules(),
+		By: unit("shared/locktable", "^TestLowWaterMark$"), Dies: `got HELD .*want STALE_REQUEST`,
 	},
 	{
 		Name: "repeat-executes", Also: "M12",
@@ -30,7 +30,7 @@ var tableMutants = []Mutant{
 		if rc.kind`},
 			{"shared/locktable/legal.go", `	if c.receipt(r.Request) != nil || c.waiter(r.Request) != nil {`, `	if c.receipt(r.Request) != nil && r.Kind != KindAppend || c.waiter(r.Request) != nil {`},
 		},
-		By: everyCall(),
+		By: everyCall(), Dies: `I5: \S+ holds "c\d round \d+ part \d+\\n" \d+ times`,
 	},
 	{
 		Name: "queue-turned", Also: "M21",
@@ -41,7 +41,7 @@ var tableMutants = []Mutant{
 	for w != nil && w.mode`, `	w := l.tail
 	for w != nil && w.mode`},
 		},
-		By: unit("shared/locktable", "FIFO|TestRandomRequests"),
+		By: unit("shared/locktable", "FIFO|TestRandomRequests"), Dies: `want a grant for b`,
 	},
 	{
 		Name: "tokens-restart", Also: "M22",
@@ -49,7 +49,7 @@ var tableMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/locktable/client.go", `		rc.token = cluster.Token(r.LSN)`, `		rc.token = cluster.Token(r.LSN & 63)`},
 		},
-		By: everyCall(),
+		By: unit("shared/locktable", "TestRandomRequests"), Dies: `invariant 7: receipt \d+ has token \d+ of record \d+`,
 	},
 	{
 		Name: "token-unchecked", Also: "",
@@ -59,7 +59,7 @@ var tableMutants = []Mutant{
 		return l`, `	if l.token >= token {
 		return l`},
 		},
-		By: schedules(),
+		By: unit("shared/locktable", "^TestOwnershipIsLockAndToken$"), Dies: `release of a/2: got OK .*want INVALID_TOKEN`,
 	},
 	{
 		Name: "renewal-unchecked", Also: "M15",
@@ -71,7 +71,7 @@ var tableMutants = []Mutant{
 	}
 	x.done(out)`},
 		},
-		By: schedules(),
+		By: unit("primary", "^TestFencedReignTellsNothing$"), Dies: `a_renewal.* answered OK <nil>`,
 	},
 	{
 		Name: "lease-from-claim", Also: "M14",
@@ -82,7 +82,7 @@ var tableMutants = []Mutant{
 	c.clock.elapsed = 2 * time.Second
 	for {`},
 		},
-		By: schedules(),
+		By: unit("primary", "^TestNewReignCountsLeasesAndPlacesAfresh$"), Dies: `live true, \d+\.\d+s left of 30 s`,
 	},
 	{
 		Name: "clock-runs-asleep", Also: "M14",
@@ -90,7 +90,7 @@ var tableMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/clock.go", `		c.elapsed += tick // the loop was asleep for the rest`, `		c.elapsed += step`},
 		},
-		By: unit("primary", "TestServingClock"),
+		By: unit("primary", "TestServingClock"), Dies: `asleep.* counted 1h0m0s of 1h0m0s`,
 	},
 	{
 		Name: "clear-keeps-holders", Also: "",
@@ -100,7 +100,7 @@ var tableMutants = []Mutant{
 		c.apply`, `	if c.p.opt.Timing.Policy != cluster.PolicyClear && len(c.slots) > 1<<20 {
 		c.apply`},
 		},
-		By: unit("primary", "TestClearPolicy"),
+		By: unit("primary", "TestClearPolicy"), Dies: `the adopted grant is alive`,
 	},
 	{
 		Name: "replica-without-chain", Also: "",
@@ -108,6 +108,6 @@ var tableMutants = []Mutant{
 		Edits: []Edit{
 			{"replica/replica.go", `	if wal.VerifyChain(r.mu.at.Chain, entries) != f.Chain {`, `	if wal.VerifyChain(r.mu.at.Chain, entries) != f.Chain && len(entries) == 0 {`},
 		},
-		By: unit("replica", "TestReplica"),
+		By: unit("replica", "TestReplica"), Dies: `a frame whose chain value does not follow was taken`,
 	},
 }
