@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -62,16 +61,8 @@ func (v *Volume) WriteCanary(c Canary) error {
 // ReadCanary reads a server's canary: with FlagDirect as fences and logs are read, with FlagRead
 // as people's programs read, through the caches.
 func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (c Canary, err error) {
-	f, err := v.fs.Open(canaryPath(id), flag&FlagDirect)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
-	}
+	b, err := readBlockFile(v.fs, canaryPath(id), flag)
 	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b := AlignedBuffer(BlockSize)
-	if err := readBlock(f, b, 0); err != nil {
 		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
 	if allZero(b) {

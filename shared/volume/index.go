@@ -17,8 +17,8 @@ import (
 
 // The index says of each append to a protected file where it went, its sum, and whose it
 // was. It is derived: a primary writes it behind the check, in files of its own, and
-// no state is made from it; the epochs in its names are witnesses (witness.go). What a crash took of it is written again by the next primary from
-// the log that it adopts; where that was removed already there is a gap. So the index may lack
+// no state is made from it; the epochs in its names are witnesses (witness.go). What a crash
+// took of it is written again by the next primary from the log that it adopts; where that was removed already there is a gap. So the index may lack
 // appends, and what it does not tell says nothing. Servers never remove it; anybody may.
 
 const (

@@ -122,7 +122,7 @@ func (n *Node) readReign(e cluster.Epoch) (began, fenced bool) {
 	return err == nil && began, fenced
 }
 
-// hasBegun is showsReign, of one that may be over.
+// hasBegun reads on the volume whether the reign of epoch e began. It may be over.
 func (n *Node) hasBegun(e cluster.Epoch) bool {
 	began, _ := n.readReign(e)
 	return began
