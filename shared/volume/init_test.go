@@ -193,30 +193,40 @@ func twoInits(t *testing.T, n, m int, second cluster.Members) (reachedN, reached
 	return hostA.Calls() >= n, hostB.Calls() >= m
 }
 
+// sleepingInit has an Init pause before its nth call and another one make the volume meanwhile. Wake
+// lets the first one go on to its end; it is nil where that has fewer calls.
+func sleepingInit(t *testing.T, n int) (d *volumetest.Disk, wake func()) {
+	t.Helper()
+	d = volumetest.New(1)
+	h, gate := host(d, 8), volumetest.NewGate()
+	h.SetHook(volumetest.At(n, volumetest.Pause(gate)))
+	done := make(chan error, 1)
+	go func() {
+		_, err := initialise(h)
+		done <- err
+	}()
+	synctest.Wait()
+	if h.Calls() < n {
+		return d, nil
+	}
+	if _, err := initialise(host(d, 9)); err != nil && !errors.Is(err, volume.ErrExists) {
+		t.Fatalf("call %d: %v", n, err)
+	}
+	return d, func() { gate.Resume(); <-done }
+}
+
 func TestInitThatSleptThroughReignsHarmsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := 1; ; n++ {
-			d := volumetest.New(1)
-			h, gate := host(d, 8), volumetest.NewGate()
-			h.SetHook(volumetest.At(n, volumetest.Pause(gate)))
-			done := make(chan error, 1)
-			go func() {
-				_, err := initialise(h)
-				done <- err
-			}()
-			synctest.Wait()
-			if h.Calls() < n {
+			d, wake := sleepingInit(t, n)
+			if wake == nil {
 				return
-			}
-			if _, err := initialise(host(d, 9)); err != nil && !errors.Is(err, volume.ErrExists) {
-				t.Fatalf("call %d: %v", n, err)
 			}
 			x := begin(t, d, 1)
 			x.fill(3)
 			hash := x.table.Hash()
 			x.kill()
-			gate.Resume()
-			<-done // whether it was told yes or no: see the test above
+			wake() // whether it was told yes or no: see the test above
 			usable(t, d, hash)
 		}
 	})
@@ -226,27 +236,15 @@ func TestInitThatSleptThroughReignsHarmsNothing(t *testing.T) {
 func TestInitThatSleptLeavesTheCanaries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := 1; ; n++ {
-			d := volumetest.New(1)
-			h, gate := host(d, 8), volumetest.NewGate()
-			h.SetHook(volumetest.At(n, volumetest.Pause(gate)))
-			done := make(chan error, 1)
-			go func() {
-				_, err := initialise(h)
-				done <- err
-			}()
-			synctest.Wait()
-			if h.Calls() < n {
+			d, wake := sleepingInit(t, n)
+			if wake == nil {
 				return
-			}
-			if _, err := initialise(host(d, 9)); err != nil && !errors.Is(err, volume.ErrExists) {
-				t.Fatalf("call %d: %v", n, err)
 			}
 			s := start(t, d, 1)
 			if err := s.vol.WriteCanary(volume.Canary{Epoch: 1, Value: 7}); err != nil {
 				t.Fatal(err)
 			}
-			gate.Resume()
-			<-done
+			wake()
 			if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got.Value != 7 {
 				t.Errorf("call %d: the canary reads %d, %v", n, got.Value, err)
 			}

@@ -41,23 +41,30 @@ func TestNewestEpochThatIsGoneIsMissed(t *testing.T) {
 	})
 }
 
+// interruptRecovery burns two numbers and interrupts a recovery that has set its fences and has
+// no number yet.
+func interruptRecovery(t *testing.T, d *volumetest.Disk) {
+	t.Helper()
+	for range 2 {
+		s := start(t, d, 1)
+		s.claim()
+		s.host.Kill()
+	}
+	opt := recovery()
+	opt.Restored = true
+	h := host(d, 9)
+	h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
+	if _, err := volume.Recover(t.Context(), h, opt); err == nil {
+		t.Fatal("the recovery was not interrupted")
+	}
+}
+
 // A recovery sets fences before it has a number. Where it ends there, servers go on, below a
 // number that nobody began as well.
 func TestFencesOfAnInterruptedRecoveryStopNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, end, _ := locksOnly(t)
-		for range 2 {
-			s := start(t, d, 1)
-			s.claim()
-			s.host.Kill()
-		}
-		opt := recovery()
-		opt.Restored = true
-		h := host(d, 9)
-		h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
-		if _, err := volume.Recover(t.Context(), h, opt); err == nil {
-			t.Fatal("the recovery was not interrupted")
-		}
+		interruptRecovery(t, d)
 		if x := begin(t, d, 1); x.src.Epoch != 4 || x.table.LSN() != end {
 			t.Errorf("adopted LSN %d of epoch %d", x.table.LSN(), x.src.Epoch)
 		}

@@ -634,18 +634,7 @@ func asOlderRecovery(t *testing.T, d *volumetest.Disk, e, by cluster.Epoch) {
 func TestAnInterruptedOlderRecoveryIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _, _ := locksOnly(t)
-		for range 2 {
-			s := start(t, d, 1)
-			s.claim()
-			s.host.Kill()
-		}
-		opt := recovery()
-		opt.Restored = true
-		h := host(d, 9)
-		h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
-		if _, err := volume.Recover(t.Context(), h, opt); err == nil {
-			t.Fatal("the recovery was not interrupted")
-		}
+		interruptRecovery(t, d)
 		asOlderRecovery(t, d, 5, 6)
 		asOlderRecovery(t, d, 4, 6)
 		const advice = "older version of holdfast recover was interrupted"
