@@ -114,6 +114,9 @@ func (x *reign) serving() *reign {
 	if x.p.State() != primary.StateServing {
 		x.t.Fatalf("the takeover failed: %v", x.end())
 	}
+	// Time passes once everybody waits: what begins with serving, and looks at the
+	// fence, has begun before the test does anything to it.
+	time.Sleep(time.Millisecond)
 	return x
 }
 
