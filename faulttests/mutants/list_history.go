@@ -60,6 +60,14 @@ var historyMutants = []Mutant{
 		Dies: `the history says \["l:2 released".*want \["skipped 3`,
 	},
 	{
+		Name: "one-count-until-the-old-time", Also: "",
+		Rule: "a clock that was set back begins a new count of what is left out (package history)",
+		Edits: []Edit{{"shared/history/end.go",
+			"0 <= passed && passed < skipRun", "passed < skipRun"}},
+		By:   unit("shared/history", "TestLimiter"),
+		Dies: `later 16 told, .*Count:7 `,
+	},
+	{
 		Name: "history-torn-in-the-middle", Also: "",
 		Rule: "what follows a damaged line was not told for sure: it is told again (package history)",
 		Edits: []Edit{{"shared/history/scan.go",

@@ -11,13 +11,8 @@ import (
 
 // timeOfDay is what the clock on the wall of a story's machine shows: each few seconds somebody
 // sets it by hours, forth or back, or it goes too fast or too slow. It is a function of the moment
-// alone, so that a schedule is the same however often it is asked. See primary.Options. Without
-// a seed all clocks are right: where one is set between two reigns, the count of the releases that
-// the history leaves out can be wrong by one, or is judged so.
+// alone, so that a schedule is the same however often it is asked. See primary.Options.
 func (s *Story) timeOfDay(host cluster.ServerID) func(time.Time) time.Time {
-	if s.Clocks == 0 {
-		return nil
-	}
 	return func(now time.Time) time.Time {
 		at := time.Duration(now.UnixNano())
 		rng := rand.New(rand.NewPCG(s.Clocks, uint64(host)<<32|uint64(at/wallSet)))

@@ -137,7 +137,8 @@ func (b *Batch) Seal() {
 	}
 }
 
-// skipRun is how much time one Skip covers at most, in milliseconds.
+// skipRun is how much time one Skip covers at most, in milliseconds. A clock that was set back
+// begins a new one: else one Skip would cover all that follows, until the old time is reached.
 const skipRun = 1000
 
 // Skip counts an end that is left out.
@@ -147,10 +148,12 @@ func (b *Batch) Skip(lsn cluster.LSN, at int64) {
 
 // Count adds a Skip that comes behind all others.
 func (b *Batch) Count(k Skip) {
-	if n := len(b.Skips) - 1; n >= 0 && k.began-b.Skips[n].began < skipRun {
-		b.Skips[n].To = k.To
-		b.Skips[n].Count += k.Count
-		return
+	if n := len(b.Skips) - 1; n >= 0 {
+		if passed := k.began - b.Skips[n].began; 0 <= passed && passed < skipRun {
+			b.Skips[n].To = k.To
+			b.Skips[n].Count += k.Count
+			return
+		}
 	}
 	b.Skips = append(b.Skips, k)
 }

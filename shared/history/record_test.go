@@ -176,7 +176,7 @@ func TestLimiter(t *testing.T) {
 	}
 	s.now -= 5000 // a clock that was set back
 	s.release("c1", "l", s.acquire("c1", "l", 0))
-	if len(s.batch.Ends) != 16 || s.batch.Skips[0].Count != 7 {
+	if len(s.batch.Ends) != 16 || len(s.batch.Skips) != 2 || s.batch.Skips[0].Count != 6 || s.batch.Skips[1].Count != 1 {
 		t.Errorf("later %d told, %+v", len(s.batch.Ends), s.batch.Skips)
 	}
 	none := newScribe(t, -1)
