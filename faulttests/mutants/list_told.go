@@ -61,6 +61,22 @@ var toldMutants = []Mutant{
 		Dies: "100 ms after LSN",
 	},
 	{
+		Name: "hung-look-hides-reigns", Also: "",
+		Rule: "a look at the volume that never comes back keeps no server from believing a later reign (package node, reigns)",
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			"(time.Since(r.mu.since) < lookWait || r.mu.looks == lookMany)", "(time.Since(r.mu.since) >= 0 || r.mu.looks == lookMany)"}},
+		By:   unit("cmd/holdfast/node", "TestALookThatNeverEndsHidesNoReign"),
+		Dies: "the reign after it is not seen",
+	},
+	{
+		Name: "hung-looks-unbounded", Also: "",
+		Rule: "few looks at a share that hangs are under way (package node, reigns)",
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			" || r.mu.looks == lookMany", ""}},
+		By:   unit("cmd/holdfast/node", "TestALookThatNeverEndsHidesNoReign"),
+		Dies: `\d+ looks are under way beside the first one`,
+	},
+	{
 		Name: "known-by-push", Also: "",
 		Rule: "what a server knows to be committed comes from its reigns and the volume, never from a push (package node, knows)",
 		Edits: []Edit{{"cmd/holdfast/node/known.go",

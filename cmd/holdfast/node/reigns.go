@@ -19,19 +19,25 @@ const (
 	reignWait = time.Second
 	// reignPoll is how often it sees whether that answer has come.
 	reignPoll = 5 * time.Millisecond
+	// lookWait is how long others wait for a look before one begins beside it: a call on a share
+	// may never come back. At most lookMany are under way.
+	lookWait = 5 * time.Second
+	lookMany = 8
 )
 
 // ErrUnseenReign refuses a push of a reign that the volume does not show here: nobody but its
 // primary can have sent it, or somebody who has no business here.
 var ErrUnseenReign = errors.New("the volume does not show that this reign began")
 
-// reigns is the newest reign of which this server has read on the volume that it began. One look
-// is under way at a time. The zero value is ready.
+// reigns is the newest reign of which this server has read on the volume that it began. Who comes
+// while a look is under way waits for its end. The zero value is ready.
 type reigns struct {
 	mu struct {
 		sync.Mutex
 		began cluster.Epoch
-		look  chan struct{} // closed at the end of the look under way; nil without one
+		looks int           // under way
+		look  chan struct{} // closed at the end of the newest of them; nil without one
+		since time.Time     // the newest began
 	}
 	handover sync.Mutex // held while one is looked into
 }
@@ -63,15 +69,17 @@ func (r *reigns) newest() cluster.Epoch {
 	return r.mu.began
 }
 
-// join begins a look of the caller's own, unless one is under way; done is closed at its end.
+// join begins a look of the caller's own, unless it may wait for one that is under way; done is
+// closed at the end of that look.
 func (r *reigns) join(e cluster.Epoch, look func(cluster.Epoch) bool) (seen bool, done chan struct{}, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.began == e || r.mu.look != nil {
+	if r.mu.began == e || r.mu.look != nil && (time.Since(r.mu.since) < lookWait || r.mu.looks == lookMany) {
 		return r.mu.began == e, r.mu.look, false
 	}
 	done = make(chan struct{})
-	r.mu.look = done
+	r.mu.look, r.mu.since = done, time.Now()
+	r.mu.looks++
 	go func() {
 		seen := look(e)
 		r.mu.Lock()
@@ -79,7 +87,10 @@ func (r *reigns) join(e cluster.Epoch, look func(cluster.Epoch) bool) (seen bool
 		if seen {
 			r.mu.began = max(r.mu.began, e)
 		}
-		r.mu.look = nil
+		r.mu.looks--
+		if r.mu.look == done {
+			r.mu.look = nil
+		}
 		close(done)
 	}()
 	return false, done, true
