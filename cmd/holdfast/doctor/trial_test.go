@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -170,6 +171,25 @@ func answers(o op, change func(*reply)) func(context.Context, hand, call) (reply
 	}
 }
 
+// second comes second in a race, and says that it won.
+func second(o op, dir string) func(context.Context, hand, call) (reply, error) {
+	return func(ctx context.Context, h hand, c call) (reply, error) {
+		target := cmp.Or(c.To, c.Name)
+		if c.Op == o && strings.HasPrefix(target, dir) {
+			for ctx.Err() == nil {
+				if r, err := h.do(ctx, call{Op: opStat, Name: target}); err != nil || r.Outcome != missing {
+					break
+				}
+			}
+		}
+		r, err := h.do(ctx, c)
+		if c.Op == o {
+			r.Outcome = done
+		}
+		return r, err
+	}
+}
+
 // after the first n calls of an operation the fault begins.
 func laterThan(n int, o op, lie func(context.Context, hand, call) (reply, error)) func(context.Context, hand, call) (reply, error) {
 	return func(ctx context.Context, h hand, c call) (reply, error) {
@@ -196,11 +216,11 @@ func TestLiars(t *testing.T) {
 		{"inode numbers of its own", "inode numbers", Refuse, answers(opStat, func(r *reply) { r.Inode++ })},
 		{"a name stays missing", "new names", Refuse, answers(opGet, func(r *reply) { r.Outcome, r.Data = missing, nil })},
 		{"an empty file", "new names", Refuse, answers(opGet, func(r *reply) { r.Data = nil })},
-		{"both renames succeed", "rename race", Refuse, answers(opRename, says(done))},
+		{"both renames succeed", "rename race", Refuse, second(opRename, "race/")},
 		{"no rename succeeds", "rename race", Refuse, answers(opRename, says(exists))},
 		{"the loser's directory is gone", "rename race", Refuse, loses},
-		{"both creations succeed", "create race", Refuse, answers(opPut, says(done))},
-		{"both links succeed", "link race", Refuse, answers(opLink, says(done))},
+		{"both creations succeed", "create race", Refuse, second(opPut, "create/")},
+		{"both links succeed", "link race", Refuse, second(opLink, "link/")},
 		{"writes bring their whole page", "false sharing", Refuse, wholePages()},
 		{"locks of the mount's own", "flock between mounts", Refuse, ownLocks()},
 		{"locks that stay", "flock between mounts", Refuse, keepsLocks},
