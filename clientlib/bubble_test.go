@@ -420,6 +420,12 @@ func TestWhatMayBeExecutedIsNotMadeAnew(t *testing.T) {
 // An attempt whose answer is lost may have been executed, whatever a server says to those
 // that follow: it would do nothing for them, it says, and it did nothing for none of them.
 func TestDoubtOutlivesLaterRefusals(t *testing.T) {
+	for range 8 { // where the budget ends before the last answer, the doubt is of that attempt
+		testDoubtOutlivesLaterRefusals(t)
+	}
+}
+
+func testDoubtOutlivesLaterRefusals(t *testing.T) {
 	inBubble(t, Options{Budget: 2 * time.Second}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
 		lost := false

@@ -258,15 +258,15 @@ func (e *Elector) Done(err error, served time.Duration) {
 	e.poke()
 }
 
-// Nominate says that the primary of an epoch, which has resigned, named this server to follow
-// it: it claims without a pre-vote, once, if it can. False says that the word comes too late:
-// a later reign is healthy. A higher epoch alone says nothing, for it may be one that never began.
-func (e *Elector) Nominate(by cluster.Epoch) bool {
+// Nominate says that the primary, which has resigned, named this server to follow it: it claims
+// without a pre-vote, once, if it can. The caller has found on the volume that no later reign has
+// begun. False says that this server reigns itself by now.
+func (e *Elector) Nominate() bool {
 	now := time.Now()
 	st := e.status(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p := e.healthyLocked(now, st.Storage); p != nil && p.answer.status.Epoch > by || st.Role.reigns() {
+	if st.Role.reigns() {
 		return false
 	}
 	e.mu.nominated = now

@@ -390,7 +390,7 @@ func TestOneReignAtATime(t *testing.T) {
 	s := &script{ping: quiet}
 	s.vote = func(to cluster.ServerID) election.Vote {
 		if s.asks.Load() <= 2 {
-			s.e.Nominate(1) // while a poll is under way
+			s.e.Nominate() // while a poll is under way
 		}
 		wait(50 * time.Millisecond)
 		return election.Vote{From: to, Nonce: uint64(to)}

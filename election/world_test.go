@@ -240,10 +240,7 @@ func (w *world) claims() int {
 
 // nominate has the primary of the newest epoch name a server.
 func (w *world) nominate(id cluster.ServerID) bool {
-	w.mu.Lock()
-	epoch := w.mu.epoch
-	w.mu.Unlock()
-	return w.server(id).e.Nominate(epoch)
+	return w.server(id).e.Nominate()
 }
 
 // primary is the one server that serves and is not fenced.

@@ -88,19 +88,19 @@ var nodeMutants = []Mutant{
 	},
 	{
 		Name: "late-handover-heeded", Also: "",
-		Rule: "a handover that comes when a later reign is healthy does not end that (DESIGN 2)",
-		Edits: []Edit{{"election/poll.go",
-			"p != nil && p.answer.status.Epoch > by || st.Role.reigns()", "p == nil && st.Role.reigns()"}},
+		Rule: "a handover that comes when a later reign has begun does not end that (package node, resigned)",
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			"	case fenced:\n		return ErrLateHandover\n", "	case fenced && !began:\n		return ErrLateHandover\n"}},
 		By:   unit(simulation, "TestLateNominationEndsNoHealthyReign"),
-		Dies: "a healthy reign of server 2 was ended",
+		Dies: "answers .* to the word of epoch",
 	},
 	{
 		Name: "burned-number-is-a-reign", Also: "",
 		Rule: "a number that was claimed and never began is no later reign: a handover goes on (DESIGN 2)",
-		Edits: []Edit{{"election/poll.go",
-			"p != nil && p.answer.status.Epoch > by || st.Role.reigns()", "p != nil && p.answer.status.Epoch > by || st.Role.reigns() || e.mu.highest > by"}},
+		Edits: []Edit{{"cmd/holdfast/node/reigns.go",
+			"	case fenced:\n", "	case fenced || n.highestKnown() > e:\n"}},
 		By:   unit(simulation, "TestHandoverBelowABurnedNumber"),
-		Dies: "handover",
+		Dies: "handover below a burned number",
 	},
 	{
 		Name: "reign-that-never-began-counts", Also: "",
@@ -158,7 +158,7 @@ var nodeMutants = []Mutant{
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
 			"			n.setRole(election.RoleReplica, nil) // what is left of the reign speaks to nobody\n", ""}},
 		By:   unit(simulation, "TestStuckReignGivesItsProcessUp"),
-		Dies: "server 1 hangs, .1 2. reign",
+		Dies: "sends its clients to itself",
 	},
 	{
 		Name: "no-quorum-untold", Also: "",
@@ -190,7 +190,7 @@ var nodeMutants = []Mutant{
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
 			"time.Now().UTC().Format(time.RFC3339))); err != nil {\n		return err\n	}", "time.Now().UTC().Format(time.RFC3339))); err != nil {\n		_ = err\n	}"}},
 		By:   unit(simulation, "TestServerThatCannotWriteIsNoSuccessor"),
-		Dies: "named to follow, it says <nil>",
+		Dies: "named to follow, it says the reign",
 	},
 	{
 		Name: "nominee-without-storage", Also: "",
@@ -198,7 +198,7 @@ var nodeMutants = []Mutant{
 		Edits: []Edit{{"cmd/holdfast/node/peer.go",
 			"	if !s.Able || s.Storage > n.opt.Timing.StorageTimeout {", "	if !s.Able {"}},
 		By:   unit(simulation, "TestServerThatCannotWriteIsNoSuccessor"),
-		Dies: "named to follow, it says <nil>",
+		Dies: "named to follow, it says the reign",
 	},
 	{
 		Name: "handover-to-whoever", Also: "",

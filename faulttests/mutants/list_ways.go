@@ -104,7 +104,7 @@ var wayMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/api/ws/outbox.go", `			return x.c.Close(last.Code, last.Reason)`, `			return x.c.CloseNow()`},
 		},
-		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: (EOF|half a frame)`,
+		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: (EOF|half a frame|read tcp .*reset)`,
 	},
 	{
 		Name: "ws-watch-does-not-wait", Also: "",

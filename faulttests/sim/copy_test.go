@@ -189,10 +189,11 @@ func TestTwoProcessesOnOneVolumeAreAConflict(t *testing.T) {
 // What somebody sends in a server's name, from elsewhere, makes nobody think that it has a copy.
 func TestBeatFromElsewhereIsNoneOfThePrimary(t *testing.T) {
 	quiet(t, func(t *testing.T, c *Cluster) {
-		c.Net.Cut(2, 3) // nor does the server itself say anything for a while
+		nonce := (&Forger{c: c}).nonce(2) // that of the server, which everybody can hear
+		c.Net.Cut(2, 3)                   // nor does the server itself say anything for a while
 		for seq := range uint64(10) {
 			c.server(3).node.HandlePing(election.Ping{
-				From: 2, Nonce: 4711, Seq: seq + 1, Status: election.Status{Role: election.RolePrimary, Epoch: 99, Beat: 1 << 62},
+				From: 2, Nonce: nonce, Seq: seq + 1, Status: election.Status{Role: election.RolePrimary, Epoch: 99, Beat: 1 << 62},
 			})
 			time.Sleep(c.Timing.Heartbeat)
 		}

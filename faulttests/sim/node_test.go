@@ -56,6 +56,9 @@ func TestStuckReignGivesItsProcessUp(t *testing.T) {
 		if role := x.node.Role(); role != election.RoleReplica {
 			t.Errorf("a reign that is over, and stuck, is %v", role)
 		}
+		if m, _, ok := x.node.Primary(); ok && m.ID == 1 {
+			t.Errorf("server 1, stuck in a reign that is over, sends its clients to itself, and not to server %d", id)
+		}
 		gate.Resume()
 	})
 }

@@ -58,7 +58,7 @@ func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 		n.opt.Log.Warn().Err(err).Uint64("from_epoch", uint64(epoch)).Msg("handover refused")
 		return err
 	}
-	if !n.elector.Nominate(epoch) {
+	if !n.elector.Nominate() {
 		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server reigns")
 		return ErrLateHandover
 	}
