@@ -140,6 +140,8 @@ type inode struct {
 	gone   bool   // of directories: removed
 	lock   *flock // the holder, if any
 
+	delegations []delegation
+
 	changed bool // written, cut or moved since it was made
 
 	// Of files. What is not in history is durable.

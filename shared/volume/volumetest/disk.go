@@ -27,11 +27,14 @@ type Disk struct {
 	capacity  int64 // 0 is endless
 	readOnly  bool
 	hosts     []*Host // the living ones
+
+	delegations Delegations
+	dark        map[int]bool // machines that lost their power, and were not started again
 }
 
 // New makes an empty disk. The seed feeds the disk's own random source (Rand).
 func New(seed uint64) *Disk {
-	d := &Disk{seed: seed, rng: rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15))}
+	d := &Disk{seed: seed, dark: make(map[int]bool), rng: rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15))}
 	d.root = d.newInode(volume.TypeDir)
 	return d
 }
@@ -56,6 +59,7 @@ func (d *Disk) Host(id int, profile Profile) *Host {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hosts = append(d.hosts, h)
+	delete(d.dark, id)
 	return h
 }
 

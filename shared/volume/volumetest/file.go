@@ -15,16 +15,24 @@ import (
 type file struct {
 	host *Host
 	node *inode
-	name string
 	flag volume.Flag
 
-	closed bool // guarded by disk.mu
+	// guarded by disk.mu
+	name   string
+	closed bool
+}
+
+// called is the name it was opened by, or that its host gave it since.
+func (f *file) called() string {
+	f.host.disk.mu.Lock()
+	defer f.host.disk.mu.Unlock()
+	return f.name
 }
 
 // ReadAt reads from the server, or through the page cache of a network host.
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	n := 0
-	call := Call{Op: OpReadAt, Name: f.name, Offset: off, Length: len(p)}
+	call := Call{Op: OpReadAt, Name: f.called(), Offset: off, Length: len(p)}
 	err := f.host.do(step{call: call, data: func() []byte { return p[:n] }, run: func() (err error) {
 		n, err = f.read(p, off)
 		return err
@@ -80,7 +88,7 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) { return f.writeStep(Op
 func (f *file) writeStep(op string, p []byte, off int64) (int, error) {
 	n := 0
 	err := f.host.do(step{
-		call: Call{Op: op, Name: f.name, Offset: off, Length: len(p)},
+		call: Call{Op: op, Name: f.called(), Offset: off, Length: len(p)},
 		data: func() []byte { return p },
 		run: func() (err error) {
 			n, err = f.write(p, off)
@@ -132,7 +140,7 @@ func (f *file) Datasync() error { return f.syncStep(OpDatasync) }
 
 func (f *file) syncStep(op string) error {
 	return f.host.do(step{
-		call: Call{Op: op, Name: f.name},
+		call: Call{Op: op, Name: f.called()},
 		run: func() error {
 			if f.closed {
 				return fs.ErrClosed
@@ -150,7 +158,7 @@ func (f *file) syncStep(op string) error {
 // Stat describes the file as the server sees it, and the host's own unflushed size.
 func (f *file) Stat() (volume.Info, error) {
 	var out volume.Info
-	err := f.host.do(step{call: Call{Op: OpStat, Name: f.name}, run: func() error {
+	err := f.host.do(step{call: Call{Op: OpStat, Name: f.called()}, run: func() error {
 		if f.closed {
 			return fs.ErrClosed
 		}
@@ -166,7 +174,7 @@ func (f *file) Stat() (volume.Info, error) {
 
 // Close flushes the page cache of a network host; it makes nothing durable.
 func (f *file) Close() error {
-	return f.host.do(step{call: Call{Op: OpClose, Name: f.name}, run: func() error {
+	return f.host.do(step{call: Call{Op: OpClose, Name: f.called()}, run: func() error {
 		if f.closed {
 			return fs.ErrClosed
 		}

@@ -29,7 +29,7 @@ func (h *Host) Open(name string, flag volume.Flag) (volume.File, error) {
 // openStep gives the handle back if the call fails after all.
 func (h *Host) openStep(op, name string, flag volume.Flag) (*file, error) {
 	var f *file
-	err := h.do(step{call: Call{Op: op, Name: name}, run: func() (err error) {
+	err := h.do(step{call: Call{Op: op, Name: name}, conflicts: h.opening(name, flag), run: func() (err error) {
 		f, err = h.open(name, flag)
 		return err
 	}})
@@ -127,7 +127,7 @@ func (h *Host) Rename(oldName, newName string) error {
 }
 
 func (h *Host) renameStep(op, oldName, newName string) error {
-	return h.do(step{call: Call{Op: op, Name: oldName, NewName: newName}, run: func() error {
+	return h.do(step{call: Call{Op: op, Name: oldName, NewName: newName}, conflicts: h.changing(oldName, newName), run: func() error {
 		from, to, err := h.pair(oldName, newName)
 		if err != nil {
 			return err
@@ -142,6 +142,11 @@ func (h *Host) renameStep(op, oldName, newName string) error {
 			h.learn(from, nil)
 		}
 		h.learn(to, n)
+		for f := range h.files {
+			if f.node == n {
+				f.name = newName
+			}
+		}
 		return nil
 	}})
 }
@@ -156,7 +161,7 @@ func (h *Host) pair(oldName, newName string) (from, to place, err error) {
 
 // Link makes a hard link, always at the server.
 func (h *Host) Link(oldName, newName string) error {
-	return h.do(step{call: Call{Op: OpLink, Name: oldName, NewName: newName}, run: func() error {
+	return h.do(step{call: Call{Op: OpLink, Name: oldName, NewName: newName}, conflicts: h.changing(oldName), run: func() error {
 		from, to, err := h.pair(oldName, newName)
 		if err != nil {
 			return err
@@ -177,7 +182,7 @@ func (h *Host) Link(oldName, newName string) error {
 func (h *Host) Remove(name string) error { return h.removeStep(OpRemove, name) }
 
 func (h *Host) removeStep(op, name string) error {
-	return h.do(step{call: Call{Op: op, Name: name}, run: func() error {
+	return h.do(step{call: Call{Op: op, Name: name}, conflicts: h.changing(name), run: func() error {
 		at, err := h.parent(name)
 		if err != nil {
 			return err
@@ -219,7 +224,7 @@ func (h *Host) ReadDir(name string) ([]volume.Entry, error) {
 // Lstat describes a name; on a network host name and attributes may be old.
 func (h *Host) Lstat(name string) (volume.Info, error) {
 	var out volume.Info
-	err := h.do(step{call: Call{Op: OpLstat, Name: name}, run: func() error {
+	err := h.do(step{call: Call{Op: OpLstat, Name: name}, conflicts: h.opening(name, volume.FlagRead), run: func() error {
 		n, err := walk(h.disk.root, name, h.child)
 		if err != nil {
 			return err
@@ -270,6 +275,9 @@ func (h *Host) Replace(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
+	h.disk.mu.Lock()
+	h.delegate(f.node, volume.FlagCreate)
+	h.disk.mu.Unlock()
 	if err := h.fill(f, name, write); err != nil {
 		f.discard()
 		// The first error is the one to tell; a temporary that stays is harmless.
@@ -292,13 +300,13 @@ func (h *Host) fill(f *file, name string, write func(io.Writer) error) error {
 		return err
 	}
 	f.discard()
-	return h.renameStep(OpReplaceRename, f.name, name)
+	return h.renameStep(OpReplaceRename, f.called(), name)
 }
 
 // TryLock takes a file's flock at the server.
 func (h *Host) TryLock(name string) (volume.Lock, error) {
 	var l *flock
-	err := h.do(step{call: Call{Op: OpTryLock, Name: name}, run: func() error {
+	err := h.do(step{call: Call{Op: OpTryLock, Name: name}, conflicts: h.changing(name), run: func() error {
 		n, err := h.openInode(name, volume.FlagWrite)
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ const (
 type Call struct {
 	Index   int // counts a host's calls from 1
 	Op      string
-	Name    string // of a file, the name it was opened by
+	Name    string // of a file, the name it was opened by, or that this host gave it since
 	NewName string // of rename and link
 	Offset  int64  // of reads and writes
 	Length  int

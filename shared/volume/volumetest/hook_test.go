@@ -55,7 +55,7 @@ func TestTrace(t *testing.T) {
 	for _, call := range h.Trace() {
 		got = append(got, call.String())
 	}
-	want := "1 open f|2 writeat f [1:+2]|3 rename f -> g|4 datasync f"
+	want := "1 open f|2 writeat f [1:+2]|3 rename f -> g|4 datasync g"
 	if strings.Join(got, "|") != want {
 		t.Errorf("Trace = %q", got)
 	}

@@ -50,7 +50,10 @@ type Host struct {
 	paused []*waiter
 	files  map[*file]struct{}
 	locks  map[*flock]struct{}
-	cache  *cache // nil where the filesystem is coherent
+	cache  *cache    // nil where the filesystem is coherent
+	lost   time.Time // when the machine lost its power
+	// waiting are calls behind a delegation.
+	waiting []string
 }
 
 // ID is the number the host was made with.
@@ -154,7 +157,9 @@ func (h *Host) die(how ending) {
 			_ = h.flush(n)
 		}
 	}
-	if how != keepLocks {
+	if how == keepLocks {
+		h.lost, h.disk.dark[h.id] = time.Now(), true
+	} else {
 		for l := range h.locks {
 			l.release()
 		}
@@ -175,6 +180,9 @@ type step struct {
 	data func() []byte // of reads and writes: what was read, or is to be written
 	torn func(n int)   // of writes: does the first n bytes
 	lose func()        // of syncs: what a failed one leaves
+	// conflicts are the files of which the server first takes back what others got; whether the call
+	// changes something, or looks only. With disk.mu held.
+	conflicts func() (_ []*inode, changes bool)
 }
 
 // do carries a step out as the hook decides. Errors get the call's name here.
@@ -197,6 +205,7 @@ func (h *Host) decide(s step) (err error) {
 	if action.kind == pauseBefore {
 		h.wait(action.gate)
 	}
+	h.recall(s)
 	err = h.act(s, action)
 	if action.kind == pauseAfter {
 		h.wait(action.gate)
