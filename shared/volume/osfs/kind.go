@@ -48,10 +48,13 @@ func kindByMagic(magic uint32) volume.Kind {
 	}
 }
 
+// nfs is the kind of NFS, of all versions.
+const nfs = "nfs"
+
 func networkName(magic uint32) string {
 	switch magic {
 	case unix.NFS_SUPER_MAGIC:
-		return "nfs"
+		return nfs
 	case unix.CEPH_SUPER_MAGIC:
 		return "ceph"
 	case unix.FUSE_SUPER_MAGIC:

@@ -24,7 +24,7 @@ func (f *FS) TryLock(name string) (volume.Lock, error) {
 	}
 	// Without O_CREATE: a lock file that is gone must not come back. With
 	// O_RDWR: NFS grants an exclusive lock to writers only.
-	lock := flock.New(filepath.Join(f.path, filepath.FromSlash(name)), flock.SetFlag(os.O_RDWR))
+	lock := flock.New(filepath.Join(f.path, filepath.FromSlash(name)), flock.SetFlag(os.O_RDWR|f.noDelegation()))
 	switch got, err := lock.TryLock(); {
 	case err != nil:
 		return nil, pathError("lock", name, err)
