@@ -73,6 +73,8 @@ type Log struct {
 		sync.Mutex
 		poison error
 		next   nextState
+		// nextFile is open where next is nextReady. It was written past the caches and synced.
+		nextFile File
 		// closed segments, oldest first, adopted ones included.
 		closed []SegmentInfo
 		// room and empty describe the open segment after the last write, for Room.
@@ -114,7 +116,11 @@ func Start(o Options, at Position, base cluster.LSN) (*Log, error) {
 	if err := o.Dir.Sync(); err != nil {
 		return nil, fmt.Errorf("start log: sync directory: %w", err)
 	}
-	seg, err := l.openPrepared(name)
+	file, err := o.Dir.OpenWrite(name)
+	if err != nil {
+		return nil, fmt.Errorf("start log: %w", err)
+	}
+	seg, err := l.prepared(name, file)
 	if err != nil {
 		return nil, fmt.Errorf("start log: %w", err)
 	}
@@ -124,12 +130,8 @@ func Start(o Options, at Position, base cluster.LSN) (*Log, error) {
 	return l, nil
 }
 
-// openPrepared opens a segment that has its name but no header yet.
-func (l *Log) openPrepared(name string) (segment, error) {
-	file, err := l.opt.Dir.OpenWrite(name)
-	if err != nil {
-		return segment{}, err
-	}
+// prepared is a segment that has its name but no header yet.
+func (l *Log) prepared(name string, file File) (segment, error) {
 	size, err := l.inspectPrepared(file)
 	if err != nil {
 		return segment{}, errors.Join(fmt.Errorf("prepared segment %s: %w", name, err), file.Close())
@@ -279,12 +281,16 @@ func (l *Log) Err() error {
 // and what was acknowledged is durable already. The log is poisoned afterwards.
 // It must not run beside Append or Mark.
 func (l *Log) Close() error {
+	var err error
 	if file := l.seg.file; file != nil {
 		l.seg.file = nil
 		_ = l.poison("use", errors.New("closed"))
-		return file.Close()
+		err = file.Close()
 	}
-	return nil
+	if next := l.takeNext(); next != nil {
+		err = errors.Join(err, next.Close())
+	}
+	return err
 }
 
 // poison makes err the log's last word. The first error stays.

@@ -38,13 +38,12 @@ func (l *Log) rotate() error {
 	if err := l.opt.Dir.Rename(NextName, name); err != nil {
 		return fmt.Errorf("name successor %s: %w", name, err)
 	}
-	l.setNext(nextNone)
 	// Here: a segment without CLOSE and perhaps a file without header behind it
 	// that begins at its end. The former is the open one, the latter is ignored.
 	if err := l.opt.Dir.Sync(); err != nil {
 		return fmt.Errorf("name successor %s: sync directory: %w", name, err)
 	}
-	next, err := l.openPrepared(name)
+	next, err := l.prepared(name, l.takeNext())
 	if err != nil {
 		return err
 	}
@@ -88,6 +87,15 @@ func (l *Log) setNext(s nextState) {
 	l.mu.next = s
 }
 
+// takeNext is the prepared segment, which has its name now.
+func (l *Log) takeNext() File {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.mu.nextFile
+	l.mu.next, l.mu.nextFile = nextNone, nil
+	return f
+}
+
 // PrepareNext makes the next segment: SegmentSize zeros under NextName, written
 // and synced piece by piece, then the directory. It runs on the caller's
 // background goroutine beside Append, and does nothing if one is ready.
@@ -111,7 +119,8 @@ func (l *Log) PrepareNext(ctx context.Context) error {
 			return fmt.Errorf("remove failed %s: %w", NextName, err)
 		}
 	}
-	if err := l.fillNext(ctx); err != nil {
+	file, err := l.fillNext(ctx)
+	if err != nil {
 		err = fmt.Errorf("prepare %s: %w", NextName, err)
 		l.setNext(nextPartial)
 		switch {
@@ -131,9 +140,14 @@ func (l *Log) PrepareNext(ctx context.Context) error {
 	// little to do. If this one fails, a second success would prove nothing.
 	if err := dir.Sync(); err != nil {
 		l.setNext(nextPartial)
-		return l.poison("prepare", fmt.Errorf("sync directory: %w", err))
+		return l.poison("prepare", errors.Join(fmt.Errorf("sync directory: %w", err), file.Close()))
 	}
-	l.setNext(nextReady)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.poison != nil { // closed meanwhile: nobody takes it any more
+		return errors.Join(l.mu.poison, file.Close())
+	}
+	l.mu.next, l.mu.nextFile = nextReady, file
 	return nil
 }
 
@@ -155,32 +169,37 @@ func (l *Log) beginPrepare() (leftover bool, err error) {
 	return leftover, nil
 }
 
-// fillNext makes NextName and fills it with durable zeros.
-func (l *Log) fillNext(ctx context.Context) (err error) {
+// fillNext makes NextName and fills it with durable zeros. It stays open until it is used: an NFS
+// server then gives nobody a delegation of it, behind which rotate would wait if that machine dies.
+func (l *Log) fillNext(ctx context.Context) (_ File, err error) {
 	file, err := l.opt.Dir.Create(NextName, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// A network filesystem may keep an error back until close.
-	defer func() { err = errors.Join(err, file.Close()) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
 	zeros := alignedBuffer(int(min(prepareChunk, l.opt.SegmentSize)))
+	clear(zeros) // or its pages are one page of the kernel's, of which the NFS client joins no writes
 	for off := int64(0); off < l.opt.SegmentSize; {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 		if err := l.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		n := min(int64(len(zeros)), l.opt.SegmentSize-off)
 		if _, err := file.WriteAt(zeros[:n], off); err != nil {
-			return err
+			return nil, err
 		}
 		if err := file.Datasync(); err != nil {
-			return err
+			return nil, err
 		}
 		off += n
 	}
-	return file.Sync()
+	return file, file.Sync()
 }
 
 // Removable lists, oldest first, the closed segments that lie wholly at or

@@ -34,13 +34,13 @@ var logMutants = []Mutant{
 			{"wal/rotate.go", `	if err := l.opt.Dir.Rename(NextName, name); err != nil {
 		return fmt.Errorf("name successor %s: %w", name, err)
 	}
-	l.setNext(nextNone)`, `	if err := l.writeEmpty(FrameClose); err != nil {
+`, `	if err := l.writeEmpty(FrameClose); err != nil {
 		return err
 	}
 	if err := l.opt.Dir.Rename(NextName, name); err != nil {
 		return fmt.Errorf("name successor %s: %w", name, err)
 	}
-	l.setNext(nextNone)`},
+`},
 			{"wal/rotate.go", `	if err := l.writeEmpty(FrameClose); err != nil {
 		return errors.Join(err, next.file.Close())
 	}
