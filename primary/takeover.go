@@ -125,13 +125,15 @@ func group(redo []locktable.Record) map[cluster.FileName][]locktable.Record {
 }
 
 // waitFenced waits the fencing period, counted from the last fence. Under
-// preserve, on a filesystem that shows nothing stale, the wait is courtesy: it ends when
-// the flock of every fenced reign is free, and is short where no other host has caches.
+// preserve, on a filesystem of one host that shows nothing stale, the wait is courtesy: it is
+// short, and ends when the flock of every fenced reign is free. A network filesystem is not
+// asked for flocks: where the host of a fenced reign is dead, a NFS server answers that only
+// when it has given up its delegations, a whole lease later.
 func (p *Primary) waitFenced(ctx context.Context, fenced time.Time) error {
 	t := p.opt.Timing
-	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0
+	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0 && !p.reign.Kind().Network
 	period := t.FencingPeriod
-	if short && !p.reign.Kind().Network {
+	if short {
 		period = min(period, courtesy)
 	}
 	for {
