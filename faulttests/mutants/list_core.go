@@ -252,11 +252,9 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "probe-temporaries-stay", Also: "",
-		Rule: "a server removes what its killed processes left of its probe (package volume, fsck)",
+		Rule: "a server removes what killed processes of older versions left of their probes (package volume, fsck)",
 		Edits: []Edit{
-			{"shared/volume/claim.go", `		case isTemporary(x, serverPrefix(v.opt.Server)+"probe"):
-			errs = append(errs, v.fs.Remove(name))
-`, ``},
+			{"shared/volume/claim.go", `, isTemporary(x, serverPrefix(v.opt.Server)+"probe")`, ``},
 		},
 		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `probe\d+ stays for ever`,
 	},

@@ -109,7 +109,7 @@ func TestShareThatStallsEndsNoReign(t *testing.T) {
 func TestServerThatCannotWriteIsNoSuccessor(t *testing.T) {
 	quiet(t, func(t *testing.T, c *Cluster) {
 		c.server(2).host.SetHook(func(k volumetest.Call) volumetest.Action {
-			if strings.Contains(k.Name, "probe") {
+			if strings.HasSuffix(k.Name, ".process") {
 				return volumetest.FailBefore(syscall.EIO)
 			}
 			return volumetest.Proceed()

@@ -325,6 +325,9 @@ func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.prepared.letGo(); err != nil { // the log holds its segment, and the reign its fence
+		return nil, errors.Join(err, log.Close())
+	}
 	var b wal.Batch
 	for i := 0; i < len(a.relog); {
 		b.Reset(log.Position())

@@ -52,7 +52,7 @@ func (v *Volume) WriteCanary(c Canary) error {
 		binary.LittleEndian.PutUint64(b[8+8*i:], x)
 	}
 	sealSector(b)
-	if err := writeBlockFile(v.fs, canaryPath(v.opt.Server), b); err != nil {
+	if err := v.own.canary.write(b); err != nil {
 		return fmt.Errorf("canary: %w", err)
 	}
 	return nil

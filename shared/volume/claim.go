@@ -28,6 +28,10 @@ type Prepared struct {
 	nonce Nonce
 	path  string
 	lock  Lock
+	// held are the fence and the segment, open for writing until the reign has opened them: an NFS
+	// server then gives nobody a delegation of them, behind which a claimant would wait if that
+	// machine dies. claim.json is held by its lock.
+	held []File
 }
 
 // claimFile is the content of claim.json.
@@ -94,9 +98,11 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 			err = errors.Join(err, p.Discard())
 		}
 	}()
-	if err := prepareFence(v.fs, p.path, nil, nil); err != nil {
+	fence, err := prepareFence(v.fs, p.path, nil, nil)
+	if err != nil {
 		return nil, err
 	}
+	p.held = append(p.held, fence)
 	content, err := json.Marshal(claimFile{
 		Cluster: v.cluster.ID, Server: v.opt.Server, Nonce: hex.EncodeToString(p.nonce[:]),
 		Address: v.opt.Address, Prepared: time.Now().UTC(),
@@ -114,9 +120,7 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := next.Close(); err != nil {
-		return nil, err
-	}
+	p.held = append(p.held, next)
 	if err := v.fs.SyncDir(p.path); err != nil {
 		return nil, err
 	}
@@ -126,14 +130,28 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 // Discard removes a prepared claim that will not be used. It is renamed away
 // first, so that no half-removed directory is ever called a claim.
 func (p *Prepared) Discard() error {
+	err := p.letGo()
 	trash := strings.TrimSuffix(p.path, claimSuffix) + trashSuffix
-	err := p.v.fs.Rename(p.path, trash)
-	if err == nil {
-		err = removeTree(p.v.fs, trash)
+	if renameErr := p.v.fs.Rename(p.path, trash); renameErr != nil {
+		err = errors.Join(err, renameErr)
+	} else {
+		err = errors.Join(err, removeTree(p.v.fs, trash))
 	}
 	if p.lock != nil {
 		err = errors.Join(err, p.lock.Unlock())
 	}
+	return err
+}
+
+// letGo closes what is held.
+func (p *Prepared) letGo() (err error) {
+	if p == nil {
+		return nil // a recovery's
+	}
+	for _, f := range p.held {
+		err = errors.Join(err, f.Close())
+	}
+	p.held = nil
 	return err
 }
 
@@ -149,7 +167,7 @@ func (v *Volume) RemoveLeftovers() error {
 	for _, x := range entries {
 		name := serversDir + "/" + x.Name
 		switch {
-		case isTemporary(x, serverPrefix(v.opt.Server)+"probe"):
+		case x.Name == serverPrefix(v.opt.Server)+"probe", isTemporary(x, serverPrefix(v.opt.Server)+"probe"): // an older version's
 			errs = append(errs, v.fs.Remove(name))
 		case !strings.HasPrefix(x.Name, serverPrefix(v.opt.Server)) || x.Type != TypeDir:
 		case strings.HasSuffix(x.Name, claimSuffix):
@@ -171,9 +189,9 @@ func (v *Volume) RemoveLeftovers() error {
 func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Reign, error) {
 	e, err := v.takeNumber(p)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.lock.Unlock())
+		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.letGo(), p.lock.Unlock())
 	}
-	r := &Reign{v: v.watched(), epoch: e, nonce: p.nonce, path: epochDir(e), lock: p.lock}
+	r := &Reign{v: v.watched(), epoch: e, nonce: p.nonce, path: epochDir(e), lock: p.lock, prepared: p}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	if err := r.v.confirmClaim(r); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim epoch %d: %w", e, err), r.Release())
@@ -234,7 +252,8 @@ func (v *Volume) confirmClaim(r *Reign) (err error) {
 		return fmt.Errorf("%w: epoch %d", ErrOvertaken, last)
 	}
 	var info Info
-	r.fence, info, err = openFence(v.fs, r.epoch, FlagRead)
+	// For writing, though a check only reads: see Prepared.held.
+	r.fence, info, err = openFence(v.fs, r.epoch, FlagWrite)
 	r.fenceInode = info.Inode
 	return err
 }

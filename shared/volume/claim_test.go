@@ -287,8 +287,8 @@ func TestSecondProcessWithTheSameIDIsRefused(t *testing.T) {
 	if _, err := open(host(d, 1), 1); !errors.Is(err, volume.ErrSameID) {
 		t.Errorf("got %v", err)
 	}
-	if err := s.vol.Probe("alive"); err != nil {
-		t.Errorf("probe: %v", err)
+	if err := s.vol.WriteProcess(volume.Process{Count: 1}); err != nil {
+		t.Errorf("the first one writes: %v", err)
 	}
 	s.host.Kill()
 	if _, err := open(host(d, 1), 1); err != nil {

@@ -16,7 +16,7 @@
 //	processed_requests.log       view for people, derived
 //	files/<path>                 protected files
 //	history/                     who held what
-//	servers/<id>.*               guard, reserve, probe and prepared claims of one server,
+//	servers/<id>.*               guard, reserve and prepared claims of one server,
 //	                             its canary and its process's sign of life: see canary.go,
 //	                             witness.go and process.go
 //

@@ -142,7 +142,11 @@ func fillEpochZero(fsys FS, tmp string, c Cluster) error {
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
 	}
-	if err := prepareFence(fsys, tmp, encodeStart(start{}), encodeFlag(0, Nonce{})); err != nil {
+	fence, err := prepareFence(fsys, tmp, encodeStart(start{}), encodeFlag(0, Nonce{}))
+	if err == nil {
+		err = fence.Close()
+	}
+	if err != nil {
 		return err
 	}
 	dir := &dir{fs: fsys, path: tmp}
@@ -174,10 +178,10 @@ func fillEpochZero(fsys FS, tmp string, c Cluster) error {
 // prepareFence makes a fence with the given blocks; nil is zeros. Its two blocks are written, so
 // that they have their room on a full disk, and the last one of the file; what lies between
 // is a hole, for fences stay for ever.
-func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) error {
+func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) (File, error) {
 	f, err := fsys.Open(dir+"/"+fenceName, FlagCreate|FlagDirect)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	zeros := AlignedBuffer(BlockSize)
 	for _, x := range []struct {
@@ -194,7 +198,10 @@ func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // linkCanaries makes the canary of each server, empty, before there is a CLUSTER: nobody can look

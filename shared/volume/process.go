@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -59,7 +58,7 @@ func (v *Volume) WriteProcess(p Process) error {
 	b := AlignedBuffer(BlockSize)
 	b[copy(b, text)] = '\n'
 	binary.LittleEndian.PutUint32(b[BlockSize-4:], blockSum(b))
-	if err := writeBlockFile(v.fs, processPath(v.opt.Server), b); err != nil {
+	if err := v.own.process.write(b); err != nil {
 		return fmt.Errorf("sign of life: %w", err)
 	}
 	return nil
@@ -80,29 +79,4 @@ func (v *Volume) ReadProcess(id cluster.ServerID) (p Process, err error) {
 
 func blockSum(b []byte) uint32 {
 	return crc32.Checksum(b[:BlockSize-4], crc32.MakeTable(crc32.Castagnoli))
-}
-
-// writeBlockFile writes a file of one block in place, past the caches; the first write makes it.
-func writeBlockFile(fsys FS, name string, b []byte) (err error) {
-	f, err := fsys.Open(name, FlagWrite|FlagDirect)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = createZeros(fsys, name, BlockSize)
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	_, err = f.WriteAt(b, 0)
-	return err
-}
-
-// readBlockFile reads a file of one block.
-func readBlockFile(fsys FS, name string, flag Flag) (b []byte, err error) {
-	f, err := fsys.Open(name, flag&FlagDirect)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b = AlignedBuffer(BlockSize)
-	return b, readBlock(f, b, 0)
 }

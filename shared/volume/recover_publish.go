@@ -188,7 +188,11 @@ func (r *recovery) fill(tmp string, s Snapshot) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	if err := prepareFence(r.fs, tmp, nil, nil); err != nil {
+	fence, err := prepareFence(r.fs, tmp, nil, nil)
+	if err == nil {
+		err = fence.Close()
+	}
+	if err != nil {
 		return err
 	}
 	return errors.Join(r.fs.SyncDir(tmp), r.fs.SyncDir(serversDir))

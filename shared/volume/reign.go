@@ -26,6 +26,7 @@ type Reign struct {
 	nonce      Nonce
 	path       string
 	lock       Lock
+	prepared   *Prepared // what became of it; it holds files until the log has begun
 	fence      File
 	fenceInode uint64
 
@@ -89,13 +90,16 @@ func (r *Reign) Release() error {
 	if r.fence != nil {
 		err = r.fence.Close()
 	}
-	return errors.Join(err, r.lock.Unlock())
+	return errors.Join(err, r.prepared.letGo(), r.lock.Unlock())
 }
 
 // DropLog gives the room of the prepared log back, for a reign that failed before
 // WriteStart and so has no log that anybody will read. Servers that try again and
 // again must not fill the share that somebody has to mend.
-func (r *Reign) DropLog() error { return ignoreMissing(r.v.fs.Remove(r.path + "/" + wal.NextName)) }
+func (r *Reign) DropLog() error {
+	err := r.prepared.letGo() // or NFS keeps the room under another name
+	return errors.Join(err, ignoreMissing(r.v.fs.Remove(r.path+"/"+wal.NextName)))
+}
 
 // Check proves that no later claimant had set this reign's fence when the check
 // began. Anything but a whole block of zeros in a file that still has its name
@@ -190,7 +194,8 @@ func (r *Reign) giveUp(cause error) error {
 
 // WritersEnded says whether the flock of every fenced reign is free, which
 // means that those processes have ended or lost their lock on the network. It
-// shortens a courtesy wait; nothing rests on it.
+// shortens a courtesy wait; nothing rests on it. Where a host of theirs is dead, a network
+// filesystem may hold the answer back for as long as it keeps what that host had opened.
 func (r *Reign) WritersEnded(src Source) bool {
 	for _, d := range src.Fenced {
 		l, err := r.v.fs.TryLock(epochDir(d) + "/" + claimName)

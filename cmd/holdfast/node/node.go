@@ -104,7 +104,7 @@ type Node struct {
 	prepare chan struct{} // wakes the keeper
 }
 
-// probeEvery is how often a replica proves that it can write to the volume.
+// probeEvery is how often a server proves that it can write to the volume.
 const probeEvery = time.Second
 
 // New opens the volume and takes the guard of the server's ID.
@@ -424,18 +424,14 @@ func (n *Node) watchSpace(ctx context.Context) error {
 	}
 }
 
-// keeper keeps a prepared claim and proves every second that the volume takes writes.
+// keeper keeps a prepared claim.
 func (n *Node) keeper(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
 	for {
-		err := n.keep(ctx)
-		if err != nil && ctx.Err() == nil {
-			n.opt.Log.Warn().Err(err).Msg("the volume takes no writes")
+		if err := n.keep(ctx); err != nil && ctx.Err() == nil {
+			n.opt.Log.Warn().Err(err).Msg("this server cannot take over until a claim is prepared")
 		}
-		n.mu.Lock()
-		n.mu.probeErr = err
-		n.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -447,30 +443,18 @@ func (n *Node) keeper(ctx context.Context) error {
 
 func (n *Node) keep(ctx context.Context) error {
 	n.mu.Lock()
-	reigning, ready, p := n.mu.reigning, n.mu.prepared != nil, n.mu.primary
+	needed := n.mu.prepared == nil && !n.mu.reigning
 	n.mu.Unlock()
-	if p != nil && p.State() == primary.StateServing {
-		return nil // the reign's own checks are the proof that the volume takes writes
+	if !needed {
+		return nil
 	}
-	// A takeover may take long; meanwhile the probe shows that the volume is fine.
-	if err := n.vol.CheckIdentity(); err != nil {
-		return err
-	}
-	if !ready && !reigning {
-		p, err := n.vol.Prepare(ctx)
-		if err != nil {
-			return err
-		}
-		n.mu.Lock()
-		n.mu.prepared = p
-		n.mu.Unlock()
-	}
-	if err := n.vol.Probe(fmt.Sprintf("server %d at %s\n", n.opt.Server, time.Now().UTC().Format(time.RFC3339))); err != nil {
+	p, err := n.vol.Prepare(ctx)
+	if err != nil {
 		return err
 	}
 	n.mu.Lock()
-	n.mu.probed = time.Now()
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	n.mu.prepared = p
 	return nil
 }
 

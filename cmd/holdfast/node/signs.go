@@ -41,8 +41,8 @@ func about(opt *Options) string {
 }
 
 // showSigns leaves a sign of life of this process on the volume every second, in all roles, on
-// a goroutine of its own: a call that hangs holds up nothing else. Before each it looks whether
-// another process leaves its own in the same place.
+// a goroutine of its own: a call that hangs holds up nothing else. That also proves that the volume
+// takes writes. Before each it looks whether another process leaves its own in the same place.
 func (n *Node) showSigns(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -50,9 +50,9 @@ func (n *Node) showSigns(ctx context.Context) error {
 	for {
 		n.lookForSign(n.opt.Server, seen)
 		me.Count++
-		err := n.vol.WriteProcess(me)
+		err := n.showSign(me)
 		if err != nil && !mute && ctx.Err() == nil {
-			n.opt.Log.Warn().Err(err).Msg("the sign of life cannot be written: other servers cannot tell this process from one that serves a copy of the volume")
+			n.opt.Log.Warn().Err(err).Msg("the volume takes no writes")
 		}
 		mute = err != nil
 		select {
@@ -61,6 +61,19 @@ func (n *Node) showSigns(ctx context.Context) error {
 		case <-t.C:
 		}
 	}
+}
+
+func (n *Node) showSign(me volume.Process) error {
+	err := n.vol.CheckIdentity()
+	if err == nil {
+		err = n.vol.WriteProcess(me)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.probeErr = err; err == nil {
+		n.mu.probed = time.Now()
+	}
+	return err
 }
 
 // watchSigns looks on the volume for the processes of which the elector wants to know whether

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"io/fs"
+	"sync"
+)
+
+// blockFile is a file of one block that one process writes in place, past the caches. It stays
+// open for writing as long as its name leads to it: an NFS server gives nobody a delegation of
+// such a file, behind which each write would have to wait if the machine of a reader dies.
+type blockFile struct {
+	fs   FS
+	name string
+
+	mu   sync.Mutex // held while it is written
+	file File       // nil before the first write, and behind an error
+	info Info
+}
+
+// write writes the block. The first write makes the file.
+func (b *blockFile) write(block []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open(); err != nil {
+		return err
+	}
+	if _, err := b.file.WriteAt(block, 0); err != nil {
+		return errors.Join(err, b.drop())
+	}
+	return nil
+}
+
+// open opens the file that has the name now.
+func (b *blockFile) open() error {
+	if b.file != nil {
+		if now, err := b.fs.Lstat(b.name); err == nil && now.Inode == b.info.Inode {
+			return nil
+		}
+		if err := b.drop(); err != nil {
+			return err
+		}
+	}
+	f, err := b.fs.Open(b.name, FlagWrite|FlagDirect)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = createZeros(b.fs, b.name, BlockSize)
+	}
+	if err != nil {
+		return err
+	}
+	return b.keep(f)
+}
+
+func (b *blockFile) keep(f File) (err error) {
+	if b.info, err = f.Stat(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	b.file = f
+	return nil
+}
+
+func (b *blockFile) drop() error {
+	f := b.file
+	b.file = nil
+	return f.Close()
+}
+
+// hold opens the file before it is written, if it is there.
+func (b *blockFile) hold() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, err := b.fs.Open(b.name, FlagWrite|FlagDirect)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	return b.keep(f)
+}
+
+// close gives the file back; another write opens it again.
+func (b *blockFile) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file == nil {
+		return nil
+	}
+	return b.drop()
+}
+
+// readBlockFile reads a file of one block.
+func readBlockFile(fsys FS, name string, flag Flag) (b []byte, err error) {
+	f, err := fsys.Open(name, flag&FlagDirect)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b = AlignedBuffer(BlockSize)
+	return b, readBlock(f, b, 0)
+}
