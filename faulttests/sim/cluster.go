@@ -145,14 +145,19 @@ func (c *Cluster) Start(id cluster.ServerID) error {
 var errKilled = errors.New("killed")
 
 // Kill ends a server as kill -9 does.
-func (c *Cluster) Kill(id cluster.ServerID) {
+func (c *Cluster) Kill(id cluster.ServerID) { c.lose(id, (*volumetest.Host).Kill) }
+
+// PowerOff ends a server's machine.
+func (c *Cluster) PowerOff(id cluster.ServerID) { c.lose(id, (*volumetest.Host).PowerOff) }
+
+func (c *Cluster) lose(id cluster.ServerID, end func(*volumetest.Host)) {
 	x := c.server(id)
 	if x == nil {
 		return
 	}
 	c.Net.Listen(id, nil)
 	x.front()
-	x.host.Kill()
+	end(x.host)
 	x.stop(errKilled)
 	windUp(x.done)
 	c.forget(id, x)
