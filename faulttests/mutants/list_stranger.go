@@ -201,7 +201,7 @@ var strangerMutants = []Mutant{
 		Name: "primary-leaves-no-sign", Also: "",
 		Rule: "a process leaves its sign of life in all roles, also while it serves (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/signs.go",
-			"	if err == nil {\n		err = n.vol.WriteProcess(me)\n", "	if err == nil && n.current() == nil {\n		err = n.vol.WriteProcess(me)\n"}},
+			"	err := n.vol.WriteProcess(me)\n", "	var err error\n	if n.current() == nil {\n		err = n.vol.WriteProcess(me)\n	}\n"}},
 		By:   unit(simulation, "TestServersOnACopyCountForNothing"),
 		Dies: "says that server 1 is in conflict",
 	},

@@ -12,8 +12,9 @@ import (
 // open for writing as long as its name leads to it: an NFS server gives nobody a delegation of
 // such a file, behind which each write would have to wait if the machine of a reader dies.
 type blockFile struct {
-	fs   FS
-	name string
+	fs    FS
+	name  string
+	check func() error // that the name is still of this volume, before it is opened anew
 
 	mu   sync.Mutex // held while it is written
 	file File       // nil before the first write, and behind an error
@@ -33,6 +34,17 @@ func (b *blockFile) write(block []byte) error {
 	return nil
 }
 
+// read reads the block of the file that is open.
+func (b *blockFile) read() ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.file == nil {
+		return nil, fs.ErrNotExist
+	}
+	block := AlignedBuffer(BlockSize)
+	return block, readBlock(b.file, block, 0)
+}
+
 // open opens the file that has the name now.
 func (b *blockFile) open() error {
 	if b.file != nil {
@@ -42,6 +54,9 @@ func (b *blockFile) open() error {
 		if err := b.drop(); err != nil {
 			return err
 		}
+	}
+	if err := b.check(); err != nil {
+		return err
 	}
 	f, err := b.fs.Open(b.name, FlagWrite|FlagDirect)
 	if errors.Is(err, fs.ErrNotExist) {

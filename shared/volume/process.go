@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -64,9 +65,16 @@ func (v *Volume) WriteProcess(p Process) error {
 	return nil
 }
 
-// ReadProcess reads the sign of life of a server's process past the caches.
+// ReadProcess reads the sign of life of a server's process past the caches. That of this server
+// is read where this process wrote it last.
 func (v *Volume) ReadProcess(id cluster.ServerID) (p Process, err error) {
-	b, err := readBlockFile(v.fs, processPath(id), FlagDirect)
+	var b []byte
+	if err = fs.ErrNotExist; id == v.opt.Server {
+		b, err = v.own.process.read()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = readBlockFile(v.fs, processPath(id), FlagDirect)
+	}
 	if err != nil {
 		return p, fmt.Errorf("%w of server %d: %w", ErrNoProcess, id, err)
 	}

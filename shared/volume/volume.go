@@ -167,7 +167,10 @@ func Open(fsys FS, opt Options) (*Volume, error) {
 		opt.Segment = SegmentSize
 	}
 	v := &Volume{fs: fsys, opt: opt, cluster: c, space: new(atomic.Pointer[spaceSample])}
-	v.own = &ownFiles{blockFile{fs: fsys, name: canaryPath(opt.Server)}, blockFile{fs: fsys, name: processPath(opt.Server)}}
+	v.own = &ownFiles{
+		canary:  blockFile{fs: fsys, name: canaryPath(opt.Server), check: v.CheckIdentity},
+		process: blockFile{fs: fsys, name: processPath(opt.Server), check: v.CheckIdentity},
+	}
 	if v.guard, err = takeGuard(fsys, opt.Server); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // canaryLook is how often a replica looks whether there is something to compare.
-// It reads only when the primary has told a new value, or while plain reads lag.
+// It reads only when the primary has told a new value, or while reads past the caches lag.
 const canaryLook = 200 * time.Millisecond
 
 // beats raises this server's canary every second while it reigns, on a goroutine of
@@ -216,12 +216,13 @@ func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now
 		m.from, m.told, m.plain, m.direct, m.alarmed = from, 0, nil, nil, false
 	}
 	m.id = id
-	if value > m.told {
+	risen := value > m.told
+	if risen {
 		m.told = value
 		m.plain.add(value, now)
 		m.direct.add(value, at)
 	}
-	return len(m.plain) > 0 || len(m.direct) > 0
+	return risen || len(m.direct) > 0
 }
 
 // last is what was told last, and by whom.

@@ -64,10 +64,7 @@ func (n *Node) showSigns(ctx context.Context) error {
 }
 
 func (n *Node) showSign(me volume.Process) error {
-	err := n.vol.CheckIdentity()
-	if err == nil {
-		err = n.vol.WriteProcess(me)
-	}
+	err := n.vol.WriteProcess(me)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mu.probeErr = err; err == nil {
