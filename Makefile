@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults gluster smoke mutants torture fuzz bench compare
+.PHONY: build test race lint faults gluster vmlab smoke mutants torture fuzz bench compare
 
 # A failure in the middle of a pipe is a failure.
 SHELL := /bin/bash
@@ -28,6 +28,11 @@ faults:
 # What GlusterFS shows to its clients, and what the doctor says of it.
 gluster:
 	go test ./faulttests/gluster -count=1 -timeout 30m -faults -v
+
+# Servers on virtual machines that mount real NFS, whose hosts die, freeze and are cut off; a
+# quarter of an hour. Needs root, QEMU and an apt that brings Debian's kernel.
+vmlab:
+	go test ./faulttests/vmlab -count=1 -timeout 60m -vmlab -v
 
 # Every fault of the campaigns once, under load.
 smoke:

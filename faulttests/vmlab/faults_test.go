@@ -170,7 +170,7 @@ func build(t *testing.T, dir string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build holdfast: %v: %s", err, out)
 	}
-	if err := Build(dir, binaryIn(dir)); err != nil {
+	if err := Build(dir, binaryIn(dir), os.DirFS("guest")); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,7 +6,6 @@ package vmlab
 
 import (
 	"bytes"
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,9 +15,6 @@ import (
 	"slices"
 	"strings"
 )
-
-//go:embed guest
-var guest embed.FS
 
 // Image is what every machine boots.
 type Image struct {
@@ -47,9 +43,9 @@ func ImageIn(dir string) Image {
 }
 
 // Build makes an image with this holdfast binary, which must need no libraries. The kernel is
-// downloaded once, into the user's cache directory.
-func Build(dir, holdfast string) error {
-	b := builder{dir: dir, root: filepath.Join(dir, "root")}
+// downloaded once, into the user's cache directory. What machines do when they boot is in guest.
+func Build(dir, holdfast string, guest fs.FS) error {
+	b := builder{dir: dir, guest: guest, root: filepath.Join(dir, "root")}
 	i := ImageIn(dir)
 	for _, step := range []func() error{
 		b.fetch,
@@ -71,6 +67,7 @@ func Build(dir, holdfast string) error {
 
 type builder struct {
 	dir, root string
+	guest     fs.FS
 	kernel    string // what the kernel's package holds
 	version   string
 	insmods   []string // module files that were brought already
@@ -146,14 +143,10 @@ func (b *builder) skeleton() error {
 			return err
 		}
 	}
-	files, err := fs.Sub(guest, "guest")
-	if err == nil {
-		err = os.CopyFS(b.root, files)
+	if err := os.CopyFS(b.root, b.guest); err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Chmod(filepath.Join(b.root, "init"), 0o755)
-	}
-	return err
+	return os.Chmod(filepath.Join(b.root, "init"), 0o755)
 }
 
 // programs brings what runs in the machines.
