@@ -129,7 +129,7 @@ func TestMountTable(t *testing.T) {
 	}{
 		{"good NFS", nfs + "vers=4.2,hard,lookupcache=none,local_lock=none", 3, OK, ""},
 		{"cached names", nfs + "vers=4.2,hard,local_lock=none", 3, Warn, "lookupcache=none"},
-		{"soft NFS", nfs + "vers=4.2,soft,lookupcache=none", 3, Refuse, "mount -t nfs4 -o hard,vers=4.2,lookupcache=none,noalignwrite srv:/export /mnt/share"},
+		{"soft NFS", nfs + "vers=4.2,soft,lookupcache=none", 3, Refuse, "mount -t nfs4 -o hard,vers=4.2,lookupcache=none srv:/export /mnt/share"},
 		{"local locks", nfs + "vers=4.2,hard,lookupcache=none,local_lock=flock", 3, Refuse, "exclude nobody"},
 		{"NFSv3", nfs + "vers=3,hard,lookupcache=none", 3, Refuse, "never freed"},
 		{"EFS", strings.Replace(nfs, "srv:", "fs-1.efs.eu-west-1.amazonaws.com:", 1) + "vers=4.1,hard,lookupcache=none", 3, Warn, "EFS"},
