@@ -66,4 +66,28 @@ var delegationMutants = []Mutant{
 		By:   delegations(),
 		Dies: `wal-next|/fence`,
 	},
+	{
+		Name: "close-waits-for-a-hung-write", Also: "",
+		Rule: "who closes a volume waits for no write that hangs (package volume, blockFile)",
+		Edits: []Edit{{"shared/volume/blockfile.go",
+			"	if !b.mu.TryLock() {\n		return nil\n	}\n", "	b.mu.Lock()\n"}},
+		By:   unit("shared/volume", "^TestCloseWaitsForNoWriteThatHangs$"),
+		Dies: "cannot be closed while a write hangs",
+	},
+	{
+		Name: "block-of-another-volume", Also: "",
+		Rule: "a block is opened anew only below the volume that was opened (package volume, blockFile)",
+		Edits: []Edit{{"shared/volume/blockfile.go",
+			"	if err := b.check(); err != nil {\n		return err\n	}\n", ""}},
+		By:   unit("shared/volume", "^TestBlockIsWrittenWhereItsNameLeads$"),
+		Dies: "no volume of this cluster any more",
+	},
+	{
+		Name: "block-where-its-name-led", Also: "",
+		Rule: "a block is written where its name leads now (package volume, blockFile)",
+		Edits: []Edit{{"shared/volume/blockfile.go",
+			"err == nil && now.Inode == b.info.Inode {", "err == nil && now.Inode != 0 || err != nil {"}},
+		By:   unit("shared/volume", "^TestBlockIsWrittenWhereItsNameLeads$"),
+		Dies: "by its name it says|cannot be opened|no such file",
+	},
 }

@@ -93,9 +93,12 @@ func (b *blockFile) hold() error {
 	return b.keep(f)
 }
 
-// close gives the file back; another write opens it again.
+// close gives the file back; another write opens it again. While a write hangs nothing can be
+// given back, and who closes does not wait for it.
 func (b *blockFile) close() error {
-	b.mu.Lock()
+	if !b.mu.TryLock() {
+		return nil
+	}
 	defer b.mu.Unlock()
 	if b.file == nil {
 		return nil
