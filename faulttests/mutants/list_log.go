@@ -101,7 +101,13 @@ var logMutants = []Mutant{
 	if err := l.opt.Dir.Rename(name, NextName); err != nil {
 		return fmt.Errorf("drop segment: %w", err)
 	}
-	l.setNext(nextReady)
+	again, err := l.opt.Dir.OpenWrite(NextName)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.mu.next, l.mu.nextFile = nextReady, again
+	l.mu.Unlock()
 `},
 			{"wal/log.go", `	if !allZero(l.block) {`, `	if l.block == nil {`},
 		},
