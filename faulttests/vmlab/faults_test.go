@@ -118,16 +118,7 @@ func (s *scenario) revive(ctx context.Context, id int) error {
 // TestFaults lets clients append while the machines of servers fail, and compares what they were
 // told with what is there.
 func TestFaults(t *testing.T) {
-	if !*run {
-		t.Skip("boots virtual machines: see make vmlab")
-	}
-	if err := Missing(); err != nil {
-		t.Skip(err)
-	}
-	if *made == "" { // outside: the kernel's package has to be downloaded
-		*made = t.TempDir()
-		build(t, *made)
-	}
+	prepareImage(t)
 	if !cluster.Inside(t, "-vmlab.image="+*made) {
 		return
 	}
@@ -160,6 +151,23 @@ func TestFaults(t *testing.T) {
 	}
 	end()
 	s.judge(ctx)
+}
+
+// prepareImage skips the test where the lab is not wanted, or cannot run, and builds the image
+// outside of every namespace, because the kernel has to be downloaded.
+func prepareImage(t *testing.T) {
+	t.Helper()
+	if !*run {
+		t.Skip("boots virtual machines: see make vmlab")
+	}
+	if err := Missing(); err != nil {
+		t.Skip(err)
+	}
+	if *made == "" {
+		*made = t.TempDir()
+		t.Cleanup(func() { *made = "" })
+		build(t, *made)
+	}
 }
 
 // build makes the image and the binary.
