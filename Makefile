@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-.PHONY: build test race lint faults gluster vmlab smoke mutants torture fuzz bench compare
+.PHONY: build test race lint faults gluster vmlab smoke mutants torture fuzz model bench compare
 
 # A failure in the middle of a pipe is a failure.
 SHELL := /bin/bash
@@ -10,15 +10,15 @@ build: ## the one binary, in bin/
 	go build -o bin/holdfast ./cmd/holdfast
 
 test:
-	go test ./...
+	go test work
 
 race:
-	go test -race -short ./...
+	go test -race -short work
 
 lint:
 	gofmt -l .
-	go vet ./...
-	go tool staticcheck ./...
+	go vet work
+	go tool staticcheck work
 
 # Real processes: killed, paused, cut off, struck at single system calls, on a
 # broken disk; some minutes. What cannot run here says so and skips.
@@ -30,9 +30,9 @@ gluster:
 	go test ./faulttests/gluster -count=1 -timeout 30m -faults -v
 
 # Servers on virtual machines that mount real NFS, whose hosts die, freeze and are cut off; a
-# quarter of an hour. Needs root, QEMU and an apt that brings Debian's kernel.
+# half an hour. Needs root, QEMU and an apt that brings Debian's kernel.
 vmlab:
-	go test ./faulttests/vmlab -count=1 -timeout 60m -vmlab -v
+	go test ./faulttests/vmlab -count=1 -timeout 90m -vmlab -v
 
 # Every fault of the campaigns once, under load.
 smoke:
@@ -63,8 +63,12 @@ bench: build
 ETCD ?= etcd
 compare: build
 	go build -o bin/holdfast-bench ./cmd/holdfast-bench
-	go build -C cmd/holdfast-bench/compare -o $(CURDIR)/bin/holdfast-bench-compare
+	go build -o bin/holdfast-bench-compare ./cmd/holdfast-bench/compare
 	bin/holdfast-bench compare --etcd $(ETCD)
+
+# The models of the protocol and their mutants: two minutes and 2.5 GB. Needs spin and a C compiler, or says so.
+model:
+	docs/model/run.sh
 
 fuzz:
 	go test ./wal -fuzz FuzzDecodeFrame -fuzztime 30s

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package holdfast_test is the house checking itself: who may import whom, and
-// the manners of every file. The rules stand in the design, section 7, and in the style, section 3.
+// the manners of every file. docs/ARCHITECTURE.md says why, in section 2.
 package holdfast_test
 
 import (
@@ -84,7 +84,7 @@ func parse(name string) (*source, error) {
 	return s, nil
 }
 
-// own says that an import is of this module.
+// own reports whether an import is of this module.
 func (s *source) own(imp string) bool {
 	for _, x := range s.file.Imports {
 		if x.Path.Value == strconv.Quote(module+"/"+imp) {
@@ -94,13 +94,13 @@ func (s *source) own(imp string) bool {
 	return false
 }
 
-// standard says that an import is of the standard library.
+// standard reports whether an import is of the standard library.
 func standard(imp string) bool {
 	first, _, _ := strings.Cut(imp, "/")
 	return !strings.Contains(first, ".")
 }
 
-// within says that a package is one of these or below one.
+// within reports whether a package is one of these or below one.
 func within(dir string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 }
@@ -131,7 +131,8 @@ func importRules() []importRule {
 	bans := func(dirs ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
-	doubles := []string{"shared/volume/volumetest", "shared/nettest"}
+	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/internal/inspect"}
+	doubles := []string{"shared/volume/volumetest", "shared/nettest", "clientlib/internal/watchtest"}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
 	}
@@ -144,15 +145,23 @@ func importRules() []importRule {
 			return !standard(imp) && imp != "github.com/cespare/xxhash/v2" && imp != "shared/cluster"
 		}},
 		{"shared knows only shared and wal", below("shared"), func(s *source, imp string) bool { return s.own(imp) && !within(imp, "shared", "wal") }},
+		{"front ends know no role", below("shared/frontend", "shared/serving", "shared/watch"), bans("primary", "replica", "election", "cmd", "clientlib")},
+		{"neither roles nor the rest of shared know front ends", func(s *source) bool {
+			return !s.test() && within(s.dir, "primary", "replica", "election", "wal", "shared") && !within(s.dir, "shared/frontend")
+		}, bans("shared/frontend")},
 		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
 		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
 		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
 		{"clientlib knows wire and cluster only", below("clientlib"), only("shared/wire", "shared/wire/pb", "shared/cluster", "clientlib")},
+		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch"), only("clientlib")},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
 		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},
-		{"the volume is reached through volume.FS", below("primary", "election", "wal", "shared"), func(s *source, imp string) bool {
+		{"the volume is reached through vfs.FS", below("primary", "election", "wal", "shared"), func(s *source, imp string) bool {
 			return within(imp, "os", "io/ioutil", "github.com/google/renameio/v2", "github.com/gofrs/flock") && s.dir != "shared/volume/osfs"
 		}},
+		{"servers and the kernel do not import offline tools", func(s *source) bool {
+			return !s.test() && within(s.dir, "shared/volume", "primary", "replica", "election") && !within(s.dir, tools...)
+		}, bans(tools...)},
 		{"who opens the volume is osfs, for cmd", product, func(s *source, imp string) bool {
 			return s.own(imp) && imp == "shared/volume/osfs" && !within(s.dir, "cmd")
 		}},
@@ -175,7 +184,10 @@ func TestHouse(t *testing.T) {
 		{"nothing happens at init", nothingHappensAtInit},
 		{"no state is global", noStateIsGlobal},
 		{"no table is changed", noTableIsChanged},
+		{"users' programs need clientlib only", programsNeedClientlibOnly},
+		{"clientlib names the servers' packages in one place", clientlibHasItsOwnWords},
 		{"folders are known", foldersAreKnown},
+		{"the product depends on few", productDependsOnFew},
 	} {
 		t.Run(rule.name, func(t *testing.T) { rule.check(t, all) })
 	}
@@ -369,7 +381,7 @@ func (s *source) checkVars(t *testing.T, v *ast.ValueSpec) {
 	}
 }
 
-// constant says that a package-level value stands for a constant that the
+// constant reports whether a package-level value stands for a constant that the
 // language cannot write: a table, or in a test a command-line flag.
 func (s *source) constant(value ast.Expr) bool {
 	switch value := value.(type) {
@@ -454,6 +466,167 @@ func declared(f *ast.FuncDecl) map[string]bool {
 		return true
 	})
 	return own
+}
+
+// usersFile reports whether a file shows users what a program of theirs looks like.
+func usersFile(s *source) bool {
+	return within(s.dir, "cmd/examples", "cmd/holdfast-bench") || within(s.dir, "clientlib") && strings.HasSuffix(s.name, "example_test.go")
+}
+
+// programsNeedClientlibOnly refuses examples, and code in documents, that import what the
+// servers share: the aliases of clientlib have to be enough.
+func programsNeedClientlibOnly(t *testing.T, all []*source) {
+	found := false
+	for _, s := range all {
+		if !usersFile(s) {
+			continue
+		}
+		found = true
+		for _, imp := range s.imports {
+			if s.own(imp) && within(imp, "shared") {
+				t.Errorf("%s imports %s: take the name from clientlib", s.name, imp)
+			}
+		}
+	}
+	if !found {
+		t.Error("there are no examples")
+	}
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(docs, "README.md") {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(string(b), "\n") {
+			if strings.Contains(line, module+"/shared/") {
+				t.Errorf("%s:%d imports a package of the servers: take the name from clientlib", name, i+1)
+			}
+		}
+	}
+}
+
+// clientlibHasItsOwnWords refuses exported declarations of clientlib and the packages below it
+// that mention a package of shared. The aliases for users stand in one file; a package that
+// does not import clientlib may have one of its own.
+func clientlibHasItsOwnWords(t *testing.T, all []*source) {
+	const place = "clientlib/names.go"
+	aliases := 0
+	for _, s := range all {
+		if s.test() || !within(s.dir, "clientlib") || within(s.dir, "clientlib/internal") {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			for _, n := range exported(d) {
+				spec, ok := n.(*ast.TypeSpec)
+				alias := ok && spec.Assign.IsValid() && !slices.Contains(s.imports, "clientlib")
+				ast.Inspect(n, func(n ast.Node) bool {
+					imp := s.mentioned(n)
+					switch {
+					case !within(imp, "shared"):
+					case within(imp, "shared/wire/pb"):
+						t.Errorf("%s: the exported API mentions a message of the protocol", s.at(n))
+					case s.name == place:
+						aliases++
+					case !alias || s.dir == "clientlib":
+						t.Errorf("%s: the exported API mentions %s: use or add an alias in %s", s.at(n), imp, place)
+					}
+					return true
+				})
+			}
+		}
+	}
+	if aliases == 0 {
+		t.Errorf("%s has no aliases: look where they are now", place)
+	}
+}
+
+// mentioned is the package of the module whose name an expression uses, "" for any other node.
+func (s *source) mentioned(n ast.Node) string {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	if !ok {
+		return ""
+	}
+	for _, imp := range s.imports {
+		if s.own(imp) && path.Base(imp) == pkg.Name {
+			return imp
+		}
+	}
+	return ""
+}
+
+// exported lists what a declaration shows to other packages: the types of functions, methods and
+// fields, and constants and variables with their values.
+func exported(d ast.Decl) (all []ast.Node) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && (d.Recv == nil || receiverIsExported(d)) {
+			return []ast.Node{d.Type}
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				if slices.ContainsFunc(spec.Names, (*ast.Ident).IsExported) {
+					all = append(all, spec)
+				}
+			case *ast.TypeSpec:
+				if x, ok := spec.Type.(*ast.StructType); ok && spec.Name.IsExported() {
+					all = append(all, exportedFields(x)...)
+				} else if spec.Name.IsExported() {
+					all = append(all, spec)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func receiverIsExported(d *ast.FuncDecl) bool {
+	t := d.Recv.List[0].Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	id, ok := t.(*ast.Ident)
+	return ok && id.IsExported()
+}
+
+func exportedFields(x *ast.StructType) (all []ast.Node) {
+	for _, f := range x.Fields.List {
+		if len(f.Names) == 0 || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+			all = append(all, f.Type)
+		}
+	}
+	return all
+}
+
+// productDependsOnFew lists what the product's module requires, since every program that uses
+// clientlib takes part in that. Test tools and the clients of peers are required elsewhere.
+func productDependsOnFew(t *testing.T, _ []*source) {
+	allowed := []string{
+		"github.com/cespare/xxhash/v2", "github.com/coder/websocket", "github.com/gofrs/flock", "github.com/google/renameio/v2",
+		"github.com/rs/zerolog", "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sync", "golang.org/x/sys",
+		"google.golang.org/grpc", "google.golang.org/protobuf",
+	}
+	b, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 0 && (words[0] == "tool" || words[0] == "replace"):
+			t.Errorf("go.mod has a %s directive: it belongs into the module of faulttests", words[0])
+		case len(words) == 2 && strings.HasPrefix(words[1], "v") && !slices.Contains(allowed, words[0]):
+			t.Errorf("go.mod requires %s", words[0])
+		}
+	}
 }
 
 func foldersAreKnown(t *testing.T, all []*source) {

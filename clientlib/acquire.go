@@ -17,10 +17,11 @@ import (
 // lateRenewals is how often a grant is renewed that came, or was renewed, too late.
 const lateRenewals = 5
 
-// Acquire gets a lock. With Wait 0, a lock that somebody holds is a *HeldError; a
-// wait that ended is wire.ErrWaitTimeout. When the context ends first, the request
-// is cancelled.
-func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
+// Acquire gets a lock. If others hold it or wait for it and Wait is 0, the error is a *HeldError;
+// a wait that ends without a grant is ErrWaitTimeout. It is ErrLeaseExpired if the lock was
+// granted and its lease ended before the answer came. When the context ends first, the request is
+// cancelled.
+func (c *Client) Acquire(ctx context.Context, lock LockName, o AcquireOptions) (*Lock, error) {
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL
 	}
@@ -36,24 +37,24 @@ func (c *Client) Acquire(ctx context.Context, lock cluster.LockName, o AcquireOp
 	if o.Wait != 0 {
 		place = o.TTL // a place in the queue lives by keep-alives
 	}
-	from := c.seatFor(o)
+	from := c.registrationFor(o)
 	defer from.leave()
-	c.keep.expect(lock, from, place)
-	defer c.keep.unexpect(lock, from, place)
+	c.renewer.expect(lock, from, place)
+	defer c.renewer.unexpect(lock, from, place)
 	var began time.Time // of what is left of the wait, or of the second try
 	if o.Wait > 0 {
 		began = time.Now()
 	}
 	for {
 		l, err := c.acquire(ctx, from, lock, o)
-		if err == nil || !errors.Is(err, wire.ErrLeaseExpired) {
+		if err == nil || !errors.Is(err, ErrLeaseExpired) {
 			return l, err
 		}
 		if began.IsZero() {
 			began = time.Now()
 		}
-		// It was granted while we could not hear it, and has ended: nobody had it
-		// in hand. Stand in line again with what is left of the wait.
+		// It was granted while no answer reached us, and has ended: no caller has had
+		// it. Wait again, for what is left of the wait.
 		if o.Wait > 0 {
 			if o.Wait -= time.Since(began).Truncate(time.Millisecond); o.Wait <= 0 {
 				return nil, err
@@ -72,7 +73,7 @@ func modeOf(shared bool) pb.Mode {
 	return pb.Mode_MODE_EXCLUSIVE
 }
 
-func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
+func checkAcquire(lock LockName, o AcquireOptions) error {
 	if err := lock.Validate(); err != nil {
 		return wire.Invalid(err.Error())
 	}
@@ -88,7 +89,8 @@ func checkAcquire(lock cluster.LockName, o AcquireOptions) error {
 	return checkText(o.Metadata)
 }
 
-// checkText refuses what no connection carries: it would be tried until the budget is used up.
+// checkText refuses texts that are not UTF-8: no message could carry them, and they would be
+// tried until the budget is used up.
 func checkText(texts ...string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {
@@ -98,14 +100,14 @@ func checkText(texts ...string) error {
 	return nil
 }
 
-// acquire asks once for the lock, under one request ID.
-func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName, o AcquireOptions) (*Lock, error) {
+// acquire sends one request for the lock, under one ID.
+func (c *Client) acquire(ctx context.Context, from *registration, lock LockName, o AcquireOptions) (*Lock, error) {
 	// The wait is the same in every retry: it is part of what the request is.
 	wait := int64(-1)
 	if o.Wait != Forever {
 		wait = o.Wait.Milliseconds()
 	}
-	var sent time.Duration // of the latest attempt; only the answered one is last
+	var sent time.Duration // of the latest attempt, which is the answered one
 	var who string
 	ask := order{op: "acquire", lock: lock, from: from}
 	if o.Wait != 0 {
@@ -123,11 +125,11 @@ func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName,
 	defer finish()
 	if err != nil {
 		err = heldError(lock, err)
-		c.beware(ctx, from, err)
+		c.releaseUnknown(ctx, from, err)
 		return nil, err
 	}
-	l := newLock(c, lock, cluster.Token(a.GetToken()), cluster.Epoch(a.GetEpoch()))
-	l.from, l.owner, l.heartbeat = from, cluster.ClientID(who), o.Heartbeat
+	l := newLock(c, lock, Token(a.GetToken()), Epoch(a.GetEpoch()))
+	l.from, l.owner, l.heartbeat = from, ClientID(who), o.Heartbeat
 	l.grant(o.TTL, sent, min(o.TTL, wire.Millis(a.GetTtlMs())), 0)
 	if err := c.takeOver(ctx, l, a.GetRepeat() || o.MaxHold > 0 || c.opt.Clock.Now()-sent > o.TTL/4); err != nil {
 		return nil, c.drop(ctx, l, err)
@@ -135,10 +137,10 @@ func (c *Client) acquire(ctx context.Context, from *seat, lock cluster.LockName,
 	return l, nil
 }
 
-// takeOver hands a grant to the keeper. How long it may be held is told by a
-// renewal, which counts from its sending and not from that of a long wait. An old one may be older than it looks: a
-// renewal tells whether it lives, and counts its time from now. If that takes as long
-// as the lease, the grant lives on at the service, and is renewed once more.
+// takeOver hands a grant to the renewer. A grant that may be old is renewed first: that shows
+// whether it lives, counts its lease from now and not from the beginning of a long wait, and
+// tells what is left of a max hold. If the renewal takes as long as the lease, the grant lives on
+// at the service, and is renewed once more.
 func (c *Client) takeOver(ctx context.Context, l *Lock, old bool) error {
 	for range lateRenewals {
 		if old {
@@ -146,9 +148,9 @@ func (c *Client) takeOver(ctx context.Context, l *Lock, old bool) error {
 				return err
 			}
 		}
-		if c.keep.add(l) {
-			c.keep.tellEarly(l)
-			c.keep.introduce(l.from)
+		if c.renewer.add(l) {
+			c.renewer.deliverEarly(l)
+			c.renewer.subscribeLosses(l.from)
 			return nil
 		}
 		old = true
@@ -156,14 +158,14 @@ func (c *Client) takeOver(ctx context.Context, l *Lock, old bool) error {
 	return l.notRenewed()
 }
 
-// drop gives back a grant that cannot be handed out, and says why.
+// drop releases a grant that cannot be returned to the caller, and returns why.
 func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	l.end(ErrReleased)
 	gone := make(chan struct{})
 	if who := l.from.current(); who != nil && who.id == l.owner && !refused(why) {
-		c.keep.released(l)
+		c.renewer.released(l)
 		l.from.stay()
-		left := c.keep.leave(l.token)
+		left := c.renewer.leave(l.token)
 		c.detach(ctx, func(ctx context.Context) {
 			defer close(gone)
 			defer l.from.leave()
@@ -176,33 +178,34 @@ func (c *Client) drop(ctx context.Context, l *Lock, why error) error {
 	if !refused(why) && !errors.Is(why, ErrLost) {
 		return why
 	}
-	// Who asks again must not meet this very grant.
+	// The next request for the lock must not meet this very grant.
 	select {
 	case <-gone:
 	case <-ctx.Done():
 	}
-	return fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(wire.ErrLeaseExpired, why))
+	return fmt.Errorf("lock %q was granted and the lease ended before it could be used: %w", l.name, errors.Join(ErrLeaseExpired, why))
 }
 
-// beware looks, when this very client is in its own way, whether anybody here knows that
-// grant: it may be left over from a process of the same name, or a release that came to
-// nothing. Then it is let go.
-func (c *Client) beware(ctx context.Context, from *seat, err error) {
+// releaseUnknown handles a refusal because this very client holds the lock, without a handle: the grant
+// may be left over from a process of the same name, or from a release that failed. A keep-alive
+// finds such strays and releases them.
+func (c *Client) releaseUnknown(ctx context.Context, from *registration, err error) {
 	held, ok := errors.AsType[*HeldError](err)
 	who := from.current()
-	if !ok || held.Holder == nil || who == nil || held.Holder.Client != who.id || len(c.keep.held(held.Lock, held.Holder.Token)) > 0 {
+	if !ok || held.Holder == nil || who == nil || held.Holder.Client != who.id || len(c.renewer.held(held.Lock, held.Holder.Token)) > 0 {
 		return
 	}
 	c.detach(ctx, func(context.Context) {
-		if err := c.keep.keepAlive(from, who); err != nil {
+		if err := c.renewer.keepAlive(from, who); err != nil {
 			c.opt.Log.Warn("a lock that this client holds without knowing it ends with its lease", "lock", held.Lock, "token", held.Holder.Token, "error", err)
 		}
 	})
 }
 
-// heldError makes a refusal a *HeldError if that is what it is.
-func heldError(lock cluster.LockName, err error) error {
-	if e, ok := errors.AsType[*wire.Error](err); ok && e.Status == cluster.StatusHeld {
+// heldError makes a *HeldError of a refusal with StatusHeld, and returns any other error as it
+// is.
+func heldError(lock LockName, err error) error {
+	if e, ok := errors.AsType[*ServiceError](err); ok && e.Status == cluster.StatusHeld {
 		return &HeldError{Lock: lock, Holder: e.Holder, QueueLength: e.QueueLength}
 	}
 	return err

@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Get tells what the primary knows of a lock. One that nobody holds, waits for
-// or bound a file to is free.
-func (c *Client) Get(ctx context.Context, lock cluster.LockName) (LockInfo, error) {
+// Get returns what the primary knows of a lock. A lock that has no holder, waiters and files is
+// free, and is no error.
+func (c *Client) Get(ctx context.Context, lock LockName) (LockInfo, error) {
 	k := &call{op: "get", lock: lock}
 	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.GetLockResponse, error) {
 		return s.GetLock(ctx, &pb.GetLockRequest{Lock: string(lock), PrimaryOnly: true})
@@ -53,21 +53,20 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[LockInfo, er
 	}
 }
 
-// Verified is what the service says of a live token.
+// Verified is what the service knows of a live token.
 type Verified struct {
 	// Remaining is what is left of the lease.
 	Remaining time.Duration
-	// Shared says that others may hold the lock, too: what only a holder alone may do,
+	// Shared reports whether others may hold the lock, too: what only a holder alone may do,
 	// this one must not.
 	Shared bool
 }
 
-// Verify says whether a token is the live one of its lock, or one of those that share
-// it, for somebody who is to act on its holder's word. An error that is
-// wire.ErrInvalidToken says that it is not. The answer was true at the service
-// between the call and its return; it may have ended since. A resource that must never
-// take an old holder's word keeps the highest token that it has seen: see package fencing.
-func (c *Client) Verify(ctx context.Context, lock cluster.LockName, token cluster.Token) (Verified, error) {
+// Verify checks that a token is the live one of its lock, or one of those that share it, before
+// acting for its holder. It returns ErrInvalidToken if it is not. The answer was true at the
+// service between the call and its return; the lease may have ended since. A resource that must
+// never accept an old holder keeps the highest token that it has seen: see package fencing.
+func (c *Client) Verify(ctx context.Context, lock LockName, token Token) (Verified, error) {
 	k := &call{op: "verify", lock: lock}
 	a, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 		return s.Verify(ctx, &pb.VerifyRequest{Lock: string(lock), Token: uint64(token)})
@@ -78,13 +77,14 @@ func (c *Client) Verify(ctx context.Context, lock cluster.LockName, token cluste
 	return Verified{Remaining: wire.Millis(a.GetTtlMs()), Shared: a.GetMode() == pb.Mode_MODE_SHARED}, nil
 }
 
-// Outcome tells what became of a request of any client. It changes nothing.
-func (c *Client) Outcome(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
+// Outcome returns what became of a request of any client. It changes nothing. For a request that
+// the service does not know the state is "not_seen", which is no error.
+func (c *Client) Outcome(ctx context.Context, client ClientID, request RequestID) (OutcomeInfo, error) {
 	r, err := question(ctx, c, &call{op: "outcome"}, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
 		r, err := s.Outcome(ctx, &pb.OutcomeRequest{ClientId: string(client), RequestId: uint64(request)})
 		if err == nil && r.GetAgeMs() > 0 {
-			// A replica's word may be old, and "not seen" is a word to act upon.
-			return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: wire.PrimaryOf(r.GetPrimary())}
+			// A replica may be late, and callers act upon "not_seen".
+			return nil, &ServiceError{Status: cluster.StatusSecondaryMode, Primary: wire.PrimaryOf(r.GetPrimary())}
 		}
 		return r, err
 	})
@@ -96,9 +96,9 @@ func (c *Client) Outcome(ctx context.Context, client cluster.ClientID, request c
 	return info, nil
 }
 
-// Cancel ends a request of any client: it leaves the queue, or never executes.
-// One that was executed already is not undone; the answer says so.
-func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cluster.RequestID) (OutcomeInfo, error) {
+// Cancel ends a request of any client: it leaves the queue, or never executes. A request that was
+// executed already is not undone; the outcome shows it.
+func (c *Client) Cancel(ctx context.Context, client ClientID, request RequestID) (OutcomeInfo, error) {
 	k := &call{op: "cancel"}
 	if err := client.Validate(); err != nil {
 		return OutcomeInfo{}, k.fail(wire.Invalid(err.Error()))
@@ -128,10 +128,11 @@ func (c *Client) Cancel(ctx context.Context, client cluster.ClientID, request cl
 	return info, nil
 }
 
-// Break ends a grant on an operator's word. When it has ended its token is dead. With a
-// grace the call returns when the holder is asked, and the service breaks the grant
-// later, unless it ends by itself.
-func (c *Client) Break(ctx context.Context, lock cluster.LockName, o BreakOptions) error {
+// Break ends a grant for an operator. Without a grace its token is dead when Break returns. With
+// one, Break returns when the holder is asked to release the lock, and the service ends the grant
+// when the grace is over, unless it has ended before. It returns ErrInvalidToken if there is no
+// such grant.
+func (c *Client) Break(ctx context.Context, lock LockName, o BreakOptions) error {
 	if err := checkText(o.Actor, o.Reason); err != nil {
 		return (&call{op: "break", lock: lock}).fail(err)
 	}
@@ -149,8 +150,8 @@ func (c *Client) Break(ctx context.Context, lock cluster.LockName, o BreakOption
 	return err
 }
 
-// Status describes the cluster as the primary sees it, or as whoever answers
-// does if there is no primary.
+// Status returns the state of the cluster as the primary sees it, or as any server does if there
+// is no primary.
 func (c *Client) Status(ctx context.Context) (StatusInfo, error) {
 	k := &call{op: "status"}
 	ctx, end, err := c.begin(ctx)
@@ -177,8 +178,8 @@ func (c *Client) statusOf(ctx context.Context, v *server) (*pb.StatusResponse, e
 	return r, wire.Err(wire.FromStatus(r.GetStatus()))
 }
 
-// statusOfAny takes the first answer. Somebody who asks for the status wants to
-// know now that there is none, so it asks once.
+// statusOfAny returns the first answer of any server. It asks each once: a caller of Status wants
+// to know now that there is none.
 func (c *Client) statusOfAny(ctx context.Context, k *call) (StatusInfo, error) {
 	type answer struct {
 		r   *pb.StatusResponse
@@ -205,9 +206,9 @@ func (c *Client) statusOfAny(ctx context.Context, k *call) (StatusInfo, error) {
 	return StatusInfo{}, k.fail(errors.Join(errs...))
 }
 
-// Handover asks the primary to hand the reign over, to a server or with 0 to the
-// lowest able one, and returns which one it is.
-func (c *Client) Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error) {
+// Handover asks the primary to hand its role over, to a server or with 0 to the lowest able one,
+// and returns the next primary.
+func (c *Client) Handover(ctx context.Context, to ServerID) (ServerID, error) {
 	k := &call{op: "hand over"}
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
@@ -220,16 +221,16 @@ func (c *Client) Handover(ctx context.Context, to cluster.ServerID) (cluster.Ser
 	}
 	if p := a.GetPrimary(); p != nil {
 		if next, err := c.servers.add(p.Grpc); err == nil {
-			c.servers.believe(next, cluster.Epoch(a.GetEpoch()))
+			c.servers.believe(next, Epoch(a.GetEpoch()))
 		}
-		return cluster.ServerID(p.Id), nil
+		return ServerID(p.Id), nil
 	}
 	return to, nil
 }
 
-// handover asks until somebody took the request. It has no ID, so a lost answer
+// handover sends the request until a primary has got it. The request has no ID, so a lost answer
 // ends it: the next primary would hand over once more.
-func (c *Client) handover(ctx context.Context, to cluster.ServerID) (*pb.Answer, error) {
+func (c *Client) handover(ctx context.Context, to ServerID) (*pb.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Budget)
 	defer cancel()
 	for pause := (pauses{random: c.opt.Rand}); ; {
@@ -252,7 +253,7 @@ func (c *Client) handover(ctx context.Context, to cluster.ServerID) (*pb.Answer,
 	}
 }
 
-// question asks the primary something that changes nothing.
+// question sends the primary a request that changes nothing.
 func question[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	var none R
 	ctx, end, err := c.begin(ctx)

@@ -20,8 +20,8 @@ func TestAttachedLockIsReleased(t *testing.T) {
 		if c, _ := w.holder("a"); c != "" {
 			t.Errorf("%s still holds the lock", c)
 		}
-		if s := l.State(); s.Phase != PhaseReleased || len(w.c.keep.mu.attached)+len(w.c.keep.mu.expecting) != 0 {
-			t.Errorf("it is %s, and %d locks are attached", s.Phase, len(w.c.keep.mu.attached))
+		if s := l.State(); s.Phase != PhaseReleased || len(w.c.renewer.mu.attached)+len(w.c.renewer.mu.expecting) != 0 {
+			t.Errorf("it is %s, and %d locks are attached", s.Phase, len(w.c.renewer.mu.attached))
 		}
 	})
 }
@@ -62,7 +62,7 @@ func TestAttachedLockSaysThatItWasPassedOn(t *testing.T) {
 }
 
 // A token has one handle in a client, whoever wants it: each would otherwise hide the
-// one before from the keeper, which would neither end it with the client nor in time.
+// one before from the renewer, which would neither end it with the client nor in time.
 func TestTokenHasOneHandle(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		w.others("a")
@@ -105,7 +105,7 @@ func TestShortRenewalLeavesNothingToCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		k := w.c.keep
+		k := w.c.renewer
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if len(k.mu.ttls) != 0 || k.mu.running {

@@ -103,10 +103,10 @@ func TestFailoverKeepsTheRequest(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
 		w.servers[0].set(func() { w.servers[0].mu.down = true })
-		w.reign(nil)
+		w.setPrimary(nil)
 		go func() {
 			time.Sleep(200 * time.Millisecond)
-			w.reign(w.servers[2])
+			w.setPrimary(w.servers[2])
 		}()
 		began := time.Now()
 		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
@@ -121,7 +121,7 @@ func TestFailoverKeepsTheRequest(t *testing.T) {
 func TestFollowsTheHint(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
-		w.reign(w.servers[1])
+		w.setPrimary(w.servers[1])
 		began := time.Now()
 		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func TestPausedPrimaryDoesNotHoldACall(t *testing.T) {
 		resume := w.servers[0].pause()
 		go func() {
 			time.Sleep(450 * time.Millisecond)
-			w.reign(w.servers[1])
+			w.setPrimary(w.servers[1])
 		}()
 		began := time.Now()
 		if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
@@ -255,7 +255,7 @@ func TestWaitingKeepsItsPlaceOverAFailover(t *testing.T) {
 		go func() {
 			time.Sleep(12 * time.Second) // far beyond the budget
 			w.servers[0].set(func() { w.servers[0].mu.down = true })
-			w.reign(w.servers[1])
+			w.setPrimary(w.servers[1])
 			time.Sleep(20 * time.Second)
 			w.end("a")
 		}()
@@ -306,7 +306,7 @@ func TestEndedCallIsCancelled(t *testing.T) {
 		if client, _ := w.holder("a"); client != "" {
 			t.Errorf("%s got the lock", client)
 		}
-		if n := len(w.c.keep.mu.expecting); n != 0 {
+		if n := len(w.c.renewer.mu.expecting); n != 0 {
 			t.Errorf("%d locks are still expected", n)
 		}
 	})
@@ -487,7 +487,7 @@ func TestOutcomeIsNotBelievedOfAReplica(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := cluster.RequestID(w.attempts("append")[0].id)
-		w.reign(w.servers[1]) // and the client takes servers[0] for the primary
+		w.setPrimary(w.servers[1]) // and the client takes servers[0] for the primary
 		info, err := w.c.Outcome(t.Context(), l.owner, request)
 		if err != nil || info.State != "executed" || info.LSN != r.LSN {
 			t.Errorf("told %+v, %v of an append that is done", info, err)
@@ -602,10 +602,10 @@ func TestWaitGoesOnWithWhatIsLeft(t *testing.T) {
 	})
 }
 
-// A server that is about to reign is not asked as the primary before it says that it is.
+// A server that is about to be primary is not asked as the primary before it says that it is.
 func TestFencingServerIsNoPrimary(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
-		w.reign(nil)
+		w.setPrimary(nil)
 		w.servers[1].set(func() { w.servers[1].mu.role = pb.Role_ROLE_FENCING })
 		if f := w.c.servers.locate(t.Context()); !f.takeover || f.to == nil || w.c.servers.primary() != nil {
 			t.Errorf("found %+v, and believes %+v", f, w.c.servers.primary())
@@ -651,7 +651,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 		if len(executed) != 320 {
 			t.Errorf("%d appends, want 320", len(executed))
 		}
-		if s := &w.c.current().seq; s.lowWater() != 16*20+1 { // the releases go from the seats that waited
+		if s := &w.c.current().seq; s.lowWater() != 16*20+1 { // the releases go from the registrations that waited
 			t.Errorf("low water is %d when all is answered", s.lowWater())
 		}
 	})
@@ -679,11 +679,11 @@ func TestFencingServerIsFoundSoon(t *testing.T) {
 		l := w.acquire("a", AcquireOptions{})
 		w.servers[0].set(func() { w.servers[0].mu.down = true })
 		w.servers[1].set(func() { w.servers[1].mu.role = pb.Role_ROLE_FENCING })
-		w.reign(nil)
+		w.setPrimary(nil)
 		began := time.Now()
 		go func() {
 			time.Sleep(800 * time.Millisecond)
-			w.reign(w.servers[1])
+			w.setPrimary(w.servers[1])
 		}()
 		if _, err := l.Append(t.Context(), "f", []byte("x")); err != nil {
 			t.Fatal(err)

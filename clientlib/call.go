@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// suspicion is how long an attempt may go unanswered before others are asked
-	// whether there is a newer primary: a paused server must not hold a call.
+	// suspicion is how long an attempt may go unanswered before other servers are asked
+	// whether there is a newer primary: a paused server must not hold up a call.
 	suspicion = 200 * time.Millisecond
 	// inquiry is the interval of those questions.
 	inquiry = 100 * time.Millisecond
@@ -28,35 +28,36 @@ const (
 	waitingAttempt = 5 * time.Second
 	// waitingInquiry is the interval of the questions while an Acquire waits.
 	waitingInquiry = time.Second
-	// storagePatience is how long a call goes on that a primary refuses because of its
-	// storage: a full disk is to be told and not waited for.
+	// storagePatience is how long a call goes on that a primary refuses because of its storage: a
+	// full disk is reported and not waited for.
 	storagePatience = time.Second
 )
 
-// errNoPrimary says why an attempt was none.
+// errNoPrimary is the error of an attempt that had no server to go to.
 var errNoPrimary = errors.New("no server is known to be primary")
 
 // errMoved ends an attempt because another server is primary now.
 var errMoved = errors.New("another server is primary now")
 
-// reply is what every answer has.
+// reply is what all responses have in common.
 type reply interface{ GetStatus() pb.Status }
 
-// call is one operation on its way to the cluster, with what is known of it.
+// call is one operation on its way to the cluster, and what is known of it.
 type call struct {
 	op   string
-	lock cluster.LockName
-	who  *identity         // nil for what has no request ID
-	id   cluster.RequestID // 0 likewise
-	// waits says that no answer for long is normal.
+	lock LockName
+	who  *identity // nil for what has no request ID
+	id   RequestID // 0 likewise
+	// waits is set where the answer may come late, as that to a wait in a queue does.
 	waits bool
-	// unknown says that some attempt may have been executed, or may be yet.
+	// unknown is set where some attempt may have been executed, or may be yet.
 	unknown bool
 	tries   int
-	// failed is told why each attempt failed that is not the last; nil = nobody wants to know.
+	// failed is called with the error of each attempt but the last; nil = do nothing.
 	failed func(error)
 }
 
+// fail makes the error of the call, which ends with err.
 func (k *call) fail(err error) *CallError {
 	e := &CallError{Op: k.op, Lock: k.lock, Unknown: k.unknown && k.id != 0, Tries: k.tries, Err: err}
 	if k.who != nil {
@@ -65,18 +66,18 @@ func (k *call) fail(err error) *CallError {
 	return e
 }
 
-// verdict is what to make of one attempt.
+// verdict is what follows from the result of one attempt.
 type verdict struct {
-	final      bool // the answer is the operation's
+	final      bool // it is the result of the call
 	unsent     bool // this attempt did nothing and never will
-	moved      bool // go on at once: another primary is known already
-	over       bool // the server reigns no more, or never did
+	moved      bool // try again at once: another primary is known already
+	over       bool // the server is no longer primary, or never was
 	err        error
-	primary    *wire.Primary
+	primary    *PrimaryInfo
 	retryAfter time.Duration
 }
 
-// judge looks at what an attempt brought.
+// judge decides what follows from the result of an attempt.
 func judge[R reply](r R, err error) verdict {
 	if err == nil {
 		s := wire.FromStatus(r.GetStatus())
@@ -87,14 +88,14 @@ func judge[R reply](r R, err error) verdict {
 		err = valueError(s, r)
 	}
 	err = wire.FromGRPC(err)
-	if e, ok := errors.AsType[*wire.Error](err); ok {
+	if e, ok := errors.AsType[*ServiceError](err); ok {
 		return verdict{
 			final: !tryAgain(e.Status), unsent: e.Status != cluster.StatusUnknown,
 			over: e.Status == cluster.StatusSecondaryMode || e.Status == cluster.StatusUnknown && e.RetryAfter == 0,
 			err:  e, primary: e.Primary, retryAfter: e.RetryAfter,
 		}
 	}
-	if other, ok := estranged(err); ok {
+	if other, ok := otherCluster(err); ok {
 		return verdict{unsent: true, over: true, err: other}
 	}
 	switch status.Code(err) {
@@ -109,9 +110,9 @@ func judge[R reply](r R, err error) verdict {
 	return verdict{err: err}
 }
 
-// valueError is the error of a refusal that came as a value.
+// valueError makes an error of a refusal that came as a value.
 func valueError(s cluster.Status, r any) error {
-	e := &wire.Error{Status: s}
+	e := &ServiceError{Status: s}
 	if m, ok := r.(interface{ GetMessage() string }); ok {
 		e.Message = m.GetMessage()
 	}
@@ -124,7 +125,7 @@ func valueError(s cluster.Status, r any) error {
 	return e
 }
 
-// tryAgain says that the same request may be answered better elsewhere or later.
+// tryAgain reports whether the same request may be answered better elsewhere or later.
 func tryAgain(s cluster.Status) bool {
 	switch s {
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum,
@@ -146,7 +147,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 	case tried != nil && first.final:
 		return r, nil
 	}
-	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastWord{tell: k.failed}
+	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastError{report: k.failed}
 	jumped, asked, refused := false, false, refusals{}
 	for last := errNoPrimary; ; {
 		began := time.Now()
@@ -155,7 +156,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 		to := tried
 		if tried != nil {
 			v, tried = first, nil
-			refused.enough(v.err, began) // its patience begins here
+			refused.enough(v.err, began) // storagePatience is counted from here
 		} else {
 			if to = c.servers.primary(); to == nil {
 				f := c.servers.locate(ctx)
@@ -193,7 +194,7 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 			jumped = v.moved
 			continue
 		}
-		if v.over { // somebody else knows who reigns now, or is about to
+		if v.over { // other servers know which one is primary now, or will soon
 			if v.retryAfter, takeover = 0, true; !asked {
 				asked = true
 				continue
@@ -221,9 +222,10 @@ func (k *call) waited(c *Client, to *server, spent time.Duration) (alone time.Du
 // refusals are those of one call because of the primary's storage, and since when.
 type refusals struct{ since time.Time }
 
-// enough says that an attempt was refused so, and that this has gone on for long enough.
+// enough notes the error of an attempt, and reports whether the storage has been the reason for
+// storagePatience.
 func (r *refusals) enough(err error, began time.Time) bool {
-	if !errors.Is(err, wire.ErrStorageUnavailable) {
+	if !errors.Is(err, ErrStorageUnavailable) {
 		return false
 	}
 	if r.since.IsZero() {
@@ -232,9 +234,8 @@ func (r *refusals) enough(err error, began time.Time) bool {
 	return time.Since(r.since) >= storagePatience
 }
 
-// quick is a first attempt at the primary that is known, over the session that there
-// is. Nearly every request is answered so: what else may be needed is not prepared for
-// it. Without either nobody is tried.
+// quick is a first attempt over the session with the primary, where both are known. Nearly every
+// request is answered so, and nothing else is prepared for it. Without either, tried is nil.
 func quick[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (r R, v verdict, tried *server) {
 	to := c.servers.primary()
 	if to == nil || ctx.Err() != nil {
@@ -244,16 +245,15 @@ func quick[R reply](ctx context.Context, c *Client, k *call, send func(context.C
 	if s == nil {
 		return r, v, nil
 	}
-	r, v, ok := fly(ctx, c, k, s, send)
+	r, v, ok := roundTrip(ctx, c, k, s, send)
 	if !ok {
 		return r, v, nil
 	}
 	return r, v, to
 }
 
-// ended says why the context of a call ended. Its cause may be an error of this
-// package, say that of another lock that was lost; then it is told as text, for it is
-// no answer to this call.
+// ended returns why the context of a call ended. A cause that is an error of this package, say
+// that of another lock that was lost, is turned into text, for it is no answer to this call.
 func ended(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	looksLike := func(s cluster.Status) bool { return errors.Is(cause, wire.Err(s)) }
@@ -263,30 +263,31 @@ func ended(ctx context.Context) error {
 	return cause
 }
 
-// lastWord remembers what a server said last, so that a time-out can tell it. It
-// is told as text: the attempts after it may have been executed.
-type lastWord struct {
-	text string
-	tell func(error) // of each attempt that failed; nil = nobody wants to know
+// lastError remembers the last refusal by a server, so that the error of a time-out can name it.
+// It keeps the text only: the attempts after it may have been executed.
+type lastError struct {
+	text   string
+	report func(error) // is called with the error of each attempt; nil = do nothing
 }
 
-func (r *lastWord) note(err error) {
-	if r.tell != nil {
-		r.tell(err)
+func (r *lastError) note(err error) {
+	if r.report != nil {
+		r.report(err)
 	}
-	if e, ok := errors.AsType[*wire.Error](err); ok {
+	if e, ok := errors.AsType[*ServiceError](err); ok {
 		r.text = e.Error()
 	}
 }
 
-func (r *lastWord) beside(err error) error {
+// beside adds the last refusal to the error that ends a call.
+func (r *lastError) beside(err error) error {
 	if r.text == "" {
 		return err
 	}
 	return fmt.Errorf("%w (a server said: %s)", err, r.text)
 }
 
-// rest pauses and says whether the context is still alive.
+// rest pauses for d, and reports whether the context is still alive.
 func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -298,14 +299,14 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attempt sends the request once, over the session with the server if there is one.
-// waited says that the attempt ended because
-// it had waited for long, at a server that is well: that uses up no budget.
+// attempt sends the request once, over the session with the server if there is one. It reports as
+// waited that it ended after a long wait at a server that answers questions: that uses up no
+// budget.
 func attempt[R reply](
 	ctx context.Context, c *Client, k *call, to *server, left time.Duration, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, waited bool) {
 	if s := c.session(ctx, to); s != nil {
-		if r, v, ok := fly(ctx, c, k, s, send); ok {
+		if r, v, ok := roundTrip(ctx, c, k, s, send); ok {
 			return r, v, false
 		}
 	}
@@ -325,7 +326,7 @@ func attempt[R reply](
 	k.unknown = true // until an answer says otherwise
 	k.tries++
 	r, err := send(mctx, to.stub)
-	v = judge(r, to.met(r, err))
+	v = judge(r, to.checkCluster(r, err))
 	if v.final || v.unsent {
 		to.heard.Store(int64(c.opt.Clock.Now()))
 	}
@@ -348,9 +349,9 @@ func attempt[R reply](
 	return r, v, false
 }
 
-// fly is an attempt over a session, which itself looks for a newer primary while
-// there is no answer. False means that it was no attempt: the server has no sessions.
-func fly[R reply](
+// roundTrip is an attempt over a session, which itself asks for a newer primary while there is no
+// answer. It returns false if it was no attempt: the server has no sessions.
+func roundTrip[R reply](
 	ctx context.Context, c *Client, k *call, s *session, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, ok bool) {
 	before := k.unknown
@@ -361,7 +362,7 @@ func fly[R reply](
 		return r, v, false
 	}
 	k.tries++
-	v = judge(r, s.to.met(r, err))
+	v = judge(r, s.to.checkCluster(r, err))
 	if v.final && v.err == nil {
 		c.settled(k, s.to, r, before)
 		return r, v, true
@@ -375,8 +376,8 @@ func fly[R reply](
 	return r, v, true
 }
 
-// lately reports whether a server was heard so lately that nothing is wrong with it because a
-// caller left without an answer. The cancel of the request goes there, and so do all other calls.
+// lately reports whether a server was heard so lately that a call which ended without an answer
+// gives no reason to doubt it. The cancel of the request goes there, and so do all other calls.
 func (c *Client) lately(to *server, waits bool) bool {
 	patience := suspicion
 	if waits {
@@ -385,11 +386,11 @@ func (c *Client) lately(to *server, waits bool) bool {
 	return time.Duration(to.heard.Load()) > c.opt.Clock.Now()-patience
 }
 
-// settled notes what an answer tells about the primary and about the call.
+// settled notes what an answer shows of the primary and of the call.
 func (c *Client) settled(k *call, from *server, r any, before bool) {
-	epoch := cluster.Epoch(0)
+	epoch := Epoch(0)
 	if e, ok := r.(interface{ GetEpoch() uint64 }); ok {
-		epoch = cluster.Epoch(e.GetEpoch())
+		epoch = Epoch(e.GetEpoch())
 	}
 	c.servers.believe(from, epoch)
 	a, ok := r.(*pb.Answer)
@@ -398,9 +399,9 @@ func (c *Client) settled(k *call, from *server, r any, before bool) {
 	k.unknown = before && ok && !wire.Decided(wire.FromStatus(a.GetStatus()), a.GetCommitted(), k.op != "break")
 }
 
-// follow decides where to go after an attempt that failed at to.
+// follow decides where the next attempt goes after one at to that failed.
 func (c *Client) follow(to *server, v *verdict, moved bool) {
-	if moved { // the watch has found the new primary
+	if moved { // watch has found the new primary
 		v.moved, v.err = true, errMoved
 		return
 	}
@@ -412,8 +413,8 @@ func (c *Client) follow(to *server, v *verdict, moved bool) {
 	if err != nil {
 		return // the others will be asked
 	}
-	epoch := cluster.Epoch(0)
-	if e, ok := errors.AsType[*wire.Error](v.err); ok {
+	epoch := Epoch(0)
+	if e, ok := errors.AsType[*ServiceError](v.err); ok {
 		epoch = e.Epoch
 	}
 	c.servers.believe(next, epoch)
@@ -428,7 +429,7 @@ func (c *Client) watch(ctx context.Context, waits bool, to *server, move context
 		every = waitingInquiry
 	}
 	for ctx.Err() == nil {
-		if !waits || !c.well(ctx, to) {
+		if !waits || !c.probeHealthy(ctx, to) {
 			f := c.servers.locate(ctx)
 			if f.to != nil && f.to != to && f.rank >= rankNamed && c.servers.primary() == f.to {
 				move(errMoved)
@@ -441,12 +442,67 @@ func (c *Client) watch(ctx context.Context, waits bool, to *server, move context
 	}
 }
 
-// well says that a server was heard in the last second or answers now, as primary.
-func (c *Client) well(ctx context.Context, v *server) bool {
+// probeHealthy reports whether a server was heard in the last second or answers now, as primary.
+func (c *Client) probeHealthy(ctx context.Context, v *server) bool {
 	if heard := time.Duration(v.heard.Load()); heard > c.opt.Clock.Now()-waitingInquiry/2 {
 		return c.servers.primary() == v
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	return c.servers.ask(ctx, v).rank == rankPrimary
+}
+
+const (
+	backoffBase = 10 * time.Millisecond
+	backoffCap  = 250 * time.Millisecond
+	// takeoverCap bounds the pause while a takeover is known to be under way: it
+	// will be over soon, and the next grant should not wait for us.
+	takeoverCap = 12 * time.Millisecond
+	// earlyCap bounds the pauses of the first second: most takeovers are over by then.
+	earlyCap = 60 * time.Millisecond
+	early    = time.Second
+	// maxRetryAfter bounds what a server may ask for.
+	maxRetryAfter = 5 * time.Second
+)
+
+// pauses computes the pause before the next attempt: full jitter, so that clients which failed
+// together do not come back together.
+type pauses struct {
+	failures int
+	paused   time.Duration // so far
+	random   func() uint64
+}
+
+// next is the pause after one more failure. A server that said when to come back is not asked
+// before; the jitter comes on top of that.
+func (p *pauses) next(retryAfter time.Duration, takeover bool) time.Duration {
+	limit := backoffCap
+	switch {
+	case takeover:
+		limit = takeoverCap
+	case p.paused < early:
+		limit = earlyCap
+	}
+	if retryAfter > 0 {
+		return min(retryAfter, maxRetryAfter) + p.jitter(min(retryAfter, takeoverCap))
+	}
+	p.failures++
+	// Past this the shift would overflow, and the cap has long been reached.
+	d := p.jitter(min(limit, backoffBase<<min(p.failures-1, 16)))
+	p.paused += d
+	return d
+}
+
+// jitter is a random duration in (0, d].
+func (p *pauses) jitter(d time.Duration) time.Duration {
+	return 1 + time.Duration(p.random()%uint64(d))
+}
+
+// budget is what a call may still spend on looking for a primary that answers.
+type budget struct{ left time.Duration }
+
+// spend takes d off and reports whether something is left.
+func (b *budget) spend(d time.Duration) bool {
+	b.left -= d
+	return b.left > 0
 }

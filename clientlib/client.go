@@ -15,50 +15,51 @@ import (
 )
 
 const (
-	// settleTime bounds how long a request that was given up is followed.
+	// settleTime bounds how long the client cares for a request that was given up.
 	settleTime = 5 * time.Second
 	// closeGrace is how long Close waits for that.
 	closeGrace = time.Second
-	// forgetTime bounds what Close does for tidiness.
+	// forgetTime bounds how long Close waits for servers to forget its identities.
 	forgetTime = 100 * time.Millisecond
 )
 
-// Client is a connection to a cluster and the one who asks there. Make it with
-// New and end it with Close.
+// Client is one client identity and its connections to a cluster. Make it with New and end it
+// with Close.
 type Client struct {
 	opt     Options
 	servers *servers
-	keep    *keeper
+	renewer *leaseRenewer
 	holder  *pb.Holder // of Options, as it is sent; never changed
 
 	// life ends with Close: calls and renewals end with it.
 	life context.Context
 	end  context.CancelCauseFunc
-	// calls are what users wait for; background is what goes on after they left.
+	// calls are those that users wait for; background is what goes on after they returned.
 	calls, background sync.WaitGroup
-	// cut ends what is in the background, after the grace of Close; gone is closed when
-	// nothing is left of the client.
+	// cut is closed to end what is in the background, after the grace of Close; gone is
+	// closed when Close has ended.
 	cut, gone chan struct{}
-	// main is where all requests come from that do not wait.
-	main *seat
+	// main has the identity of all requests that do not wait.
+	main *registration
 
 	mu struct {
 		sync.Mutex
 		closed bool
-		free   []*seat // for waits
+		free   []*registration // for waits; in use are those that are not here
 	}
 }
 
-// New makes a client. It does not use the network: the first call does.
+// New makes a client. It returns an error if the options are wrong. It does not use the network:
+// the first call does.
 func New(o Options) (*Client, error) {
 	o, err := o.complete()
 	if err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
 	c := &Client{opt: o, cut: make(chan struct{}), gone: make(chan struct{}), holder: o.Holder.proto()}
-	c.main = newSeat(c)
-	c.keep = newKeeper(c)
-	if c.servers, err = newServers(o, c.keep.estranged); err != nil {
+	c.main = newRegistration(c)
+	c.renewer = newLeaseRenewer(c)
+	if c.servers, err = newServers(o, c.renewer.loseAll); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
@@ -68,12 +69,12 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends calls and keep-alives and then the connections. It releases
-// nothing: the Contexts of locks end, and their leases run out at the service
-// unless somebody else with the token renews them. Requests that were given up
-// get a second to be cancelled. A client that holds nothing, and of which no request ended
-// without a certain answer, is forgotten by the service: Outcome knows nothing of it then.
-// It is safe to call Close again, and it returns when all that is done.
+// Close ends calls and keep-alives and then the connections. It releases nothing: the Contexts of
+// locks end with a *LostError, and their leases run out at the service unless another process
+// that has the token renews them. Requests that were given up get a second to be cancelled. A
+// client that holds nothing, and of which no request ended without a certain answer, is forgotten
+// by the service: Outcome does not know its requests any more. Close may be called again, and
+// returns when all that is done; its error is nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	first := !c.mu.closed
@@ -86,8 +87,8 @@ func (c *Client) Close() error {
 	defer close(c.gone)
 	c.end(ErrClosed)
 	c.calls.Wait() // from here on nothing new goes to the background
-	holding := c.keep.holders()
-	c.keep.close()
+	holding := c.renewer.holders()
+	c.renewer.close()
 	grace := time.AfterFunc(closeGrace, func() { close(c.cut) })
 	c.background.Wait()
 	grace.Stop()
@@ -96,10 +97,10 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// forget has the primary forget the identities that nobody asks about again. It asks once:
-// what it does not reach is forgotten in time all the same. A request that arrives late finds
-// a client that nobody knows, and is refused.
-func (c *Client) forget(holding map[cluster.ClientID]bool) {
+// forget has the primary forget the identities whose requests no caller asks about again. It
+// tries once: what it does not reach is forgotten in time all the same. A request that arrives
+// late is then refused, as its client is not known.
+func (c *Client) forget(holding map[ClientID]bool) {
 	p := c.servers.primary()
 	if p == nil {
 		return
@@ -107,10 +108,10 @@ func (c *Client) forget(holding map[cluster.ClientID]bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
 	defer cancel()
 	c.mu.Lock()
-	seats := append(slices.Clip(c.mu.free), c.main)
+	registrations := append(slices.Clip(c.mu.free), c.main)
 	c.mu.Unlock()
 	var all []func() error
-	for _, s := range seats {
+	for _, s := range registrations {
 		who := s.current()
 		if who == nil || holding[who.id] || !who.settled() {
 			continue
@@ -120,12 +121,13 @@ func (c *Client) forget(holding map[cluster.ClientID]bool) {
 			return err
 		})
 	}
-	if err := several(all); err != nil {
+	if err := runParallel(all); err != nil {
 		c.opt.Log.Debug("the service remembers this client for a while", "error", err)
 	}
 }
 
-// begin admits a call. The context it returns ends with Close, too.
+// begin admits a call and returns a context for it, which ends with Close, too. The caller calls
+// the function when the call has ended. It returns ErrClosed after Close.
 func (c *Client) begin(ctx context.Context) (context.Context, func(), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,15 +135,15 @@ func (c *Client) begin(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, ErrClosed
 	}
 	c.calls.Add(1)
-	j := &joined{Context: ctx, life: c.life}
+	j := &mergedContext{Context: ctx, life: c.life}
 	return j, func() {
 		j.end()
 		c.calls.Done()
 	}, nil
 }
 
-// detach runs f after its caller has left, for settleTime at most. It is called
-// only during a call or by the keeper, so never after Close has let go of both.
+// detach runs f after its caller has returned, for settleTime at most. It is called only during a
+// call or by the renewer, so never after Close has waited for both.
 func (c *Client) detach(ctx context.Context, f func(context.Context)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	c.background.Go(func() {
@@ -159,10 +161,10 @@ func (c *Client) detach(ctx context.Context, f func(context.Context)) {
 	})
 }
 
-// ID is the name under which the service knows this client. The first use of the
-// client opens it. What it waits for, and got so, is under further names, unless
-// the ID is self-chosen; errors tell the name of their request.
-func (c *Client) ID(ctx context.Context) (cluster.ClientID, error) {
+// ID returns the name under which the service knows this client. The first use of the client
+// opens it. Unless the ID is self-chosen, requests that wait, and grants that they got, are under
+// further names; errors name that of their request.
+func (c *Client) ID(ctx context.Context) (ClientID, error) {
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
 		return "", err
@@ -175,36 +177,42 @@ func (c *Client) ID(ctx context.Context) (cluster.ClientID, error) {
 	return who.id, nil
 }
 
-// current is who we are, nil before the main seat is open.
+// Clock returns the clock on which the client counts leases: Options.Clock, or the one that is
+// used where that is nil.
+func (c *Client) Clock() Clock { return c.opt.Clock }
+
+// current is the main identity, nil before it is open.
 func (c *Client) current() *identity { return c.main.current() }
 
-// requester is what goes into every request that changes something.
+// requester is what every request that changes something carries: its client, its ID and the
+// low-water mark of the client.
 type requester struct {
 	client       string
 	id, lowWater uint64
 }
 
+// sender sends a request to a server, or over a session, and returns the answer.
 type sender func(context.Context, pb.LockServiceClient, requester) (*pb.Answer, error)
 
-// giveUp is what to do with a request that ended without a word that holds for
-// all its attempts.
-type giveUp int
+// cancelMode is what to do with a request that ended without an answer that holds for all its
+// attempts.
+type cancelMode int
 
 const (
-	// giveUpCancel: it must not be executed any more.
-	giveUpCancel giveUp = iota
-	// giveUpFinish: it is wanted all the same, so it is asked a while longer.
-	giveUpFinish
+	// cancelRequest: cancel it, so that it is not executed any more.
+	cancelRequest cancelMode = iota
+	// finishRequest: try it a while longer.
+	finishRequest
 )
 
-// order is a request that changes something, before it has an ID.
+// order describes a request that changes something, before it has an ID.
 type order struct {
 	op    string
-	lock  cluster.LockName
-	from  *seat
-	wait  patience
-	after giveUp
-	token cluster.Token // that it gives back; 0 = none
+	lock  LockName
+	from  *registration
+	wait  waitClass
+	after cancelMode
+	token Token // that it releases; 0 = none
 }
 
 // change does a request that changes something. A refusal is an error.
@@ -214,8 +222,9 @@ func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, 
 	return a, err
 }
 
-// begun is change for who still has to see to what the request got: until finish it is
-// open. The request's ID is chosen here, once.
+// begun is change for a caller that has to handle what the request got, such as a grant: the
+// request stays open until the caller calls finish, which is never nil. The request gets its ID
+// here, once.
 func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer, finish func(), err error) {
 	finish = func() {}
 	for {
@@ -236,7 +245,7 @@ func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer,
 			o.from.forget(who)
 			continue
 		}
-		goesOn := err != nil && o.after == giveUpFinish
+		goesOn := err != nil && o.after == finishRequest
 		if err == nil {
 			if refusal := wire.AnswerError(a); refusal != nil {
 				err = k.fail(refusal)
@@ -251,30 +260,29 @@ func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer,
 	}
 }
 
-// send asks until there is an answer, under the ID that k has.
+// send sends a request under the ID that k has, until there is an answer.
 func (c *Client) send(ctx context.Context, k *call, send sender) (*pb.Answer, error) {
 	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 		return send(ctx, s, requester{client: string(k.who.id), id: uint64(k.id), lowWater: uint64(k.who.seq.lowWater())})
 	})
 }
 
-// settle sees in the background to it that a request which was given up does not
-// execute, or does, and that a lock it got goes back. The low-water mark then
-// passes it, which ends it, with the next request, also where nobody could be asked; a grant
-// that came before that is a stray.
+// settle ends a request that was given up, in the background: it cancels or finishes it, and
+// releases a lock that it got. The low-water mark then passes it with the next request, which
+// ends it also where no server could be reached; a grant that came before that is a stray.
 func (c *Client) settle(ctx context.Context, k *call, o order, send sender) {
 	k.who.doubted.Store(true)
 	lock := k.lock
 	o.from.stay()
-	c.keep.expect(lock, o.from, 0)
-	left := c.keep.leave(o.token)
+	c.renewer.expect(lock, o.from, 0)
+	left := c.renewer.leave(o.token)
 	c.detach(ctx, func(ctx context.Context) {
 		defer o.from.leave()
 		defer left()
-		defer c.keep.unexpect(lock, o.from, 0)
+		defer c.renewer.unexpect(lock, o.from, 0)
 		defer k.who.seq.done(k.id)
 		again := &call{op: k.op, lock: lock, who: k.who, id: k.id}
-		if o.after != giveUpCancel {
+		if o.after != cancelRequest {
 			if _, err := c.send(ctx, again, send); err != nil {
 				c.opt.Log.Warn("request was given up and could not be finished", "request", k.id, "error", err)
 			}
@@ -288,14 +296,14 @@ func (c *Client) settle(ctx context.Context, k *call, o order, send sender) {
 			c.opt.Log.Warn("request was given up and could not be cancelled", "operation", k.op, "lock", lock, "request", k.id, "error", err)
 			return
 		}
-		if token := cluster.Token(a.GetToken()); k.op == "acquire" && token != 0 && wire.FromStatus(a.GetStatus()) == cluster.StatusOK {
+		if token := Token(a.GetToken()); k.op == "acquire" && token != 0 && wire.FromStatus(a.GetStatus()) == cluster.StatusOK {
 			c.letGo(ctx, k.who, lock, token)
 		}
 	})
 }
 
-// letGo releases a grant that nobody here wants.
-func (c *Client) letGo(ctx context.Context, who *identity, lock cluster.LockName, token cluster.Token) {
+// letGo releases a grant that no caller wants.
+func (c *Client) letGo(ctx context.Context, who *identity, lock LockName, token Token) {
 	id, err := who.take(ctx, prompt)
 	if err == nil {
 		defer who.seq.done(id)
@@ -305,11 +313,11 @@ func (c *Client) letGo(ctx context.Context, who *identity, lock cluster.LockName
 		}
 	}
 	if err != nil {
-		c.opt.Log.Warn("lock that nobody wants could not be released", "lock", lock, "token", token, "error", err)
+		c.opt.Log.Warn("a lock that no caller wants could not be released and ends with its lease", "lock", lock, "token", token, "error", err)
 	}
 }
 
-func releaseOf(lock cluster.LockName, token cluster.Token) sender {
+func releaseOf(lock LockName, token Token) sender {
 	return func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.Release(ctx, &pb.ReleaseRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(lock), Token: uint64(token),

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// monotonicClock serves where there is no better clock. Go's monotonic time may
-// stand still while the machine sleeps, so the time of day is asked too, and
-// between two readings whichever went further is believed: a lease may then end
-// too early, but not too late.
+// monotonicClock is used where there is no better clock. Go's monotonic time may stand still
+// while the machine sleeps, so it reads the time of day too, and between two readings believes
+// the one that went further: a lease may then end too early, but not too late.
 type monotonicClock struct {
 	mu struct {
 		sync.Mutex
@@ -34,7 +33,7 @@ func (c *monotonicClock) Now() time.Duration {
 	return c.mu.elapsed
 }
 
-// fresh reads the clock itself, also where a reading is kept for a moment.
+// fresh reads the clock itself, also where Now returns a reading of a moment ago.
 func fresh(c Clock) time.Duration {
 	if f, ok := c.(interface{ fresh() time.Duration }); ok {
 		return f.fresh()
@@ -42,10 +41,11 @@ func fresh(c Clock) time.Duration {
 	return c.Now()
 }
 
-// driftMargin is what the two clocks of a lease may differ by: 1 % and 10 ms.
+// driftMargin is by how much the clocks of client and service may differ over a lease: 1 % and 10
+// ms.
 func driftMargin(ttl time.Duration) time.Duration { return ttl/100 + 10*time.Millisecond }
 
-// A lease counts how long a lock is certainly ours. The zero value counts nothing.
+// A lease counts for how long a lock is certainly held. The zero value counts nothing.
 type lease struct {
 	ttl      time.Duration
 	deadline time.Duration // on the Clock
@@ -54,15 +54,15 @@ type lease struct {
 	counted  bool
 }
 
-// bound notes that at sent, hold was left of the time that no renewal prolongs. Each answer
-// tells of the same end, and the latest by the smallest margin: the limit never falls.
+// bound notes that at sent, hold was left of the time that no renewal extends. Each answer gives
+// the same end, and the latest has the smallest margin: the limit never falls.
 func (l *lease) bound(sent, hold time.Duration) {
 	l.limit = max(l.limit, sent+hold-driftMargin(hold))
 }
 
-// extend counts left from sent, when the question was sent that was answered
-// with it. The answer to an older question never shortens the lease. The limit does, also
-// where more was counted before: a service of before tells a repeated Acquire a whole TTL.
+// extend counts left from sent, when the question was sent that was answered with it. The answer
+// to an older question never shortens the lease. The limit does, also where more was counted
+// before: an older service answers a repeated Acquire with a whole TTL.
 func (l *lease) extend(sent, left time.Duration) {
 	at := sent + left - driftMargin(left)
 	if l.limit > 0 {
@@ -81,5 +81,5 @@ func (l *lease) extend(sent, left time.Duration) {
 // TTL, has passed without another one.
 func (l lease) danger() time.Duration { return l.half }
 
-// over says that the lease can no longer be relied on.
+// over reports whether the lease can no longer be relied on.
 func (l lease) over(now time.Duration) bool { return l.counted && now >= l.deadline }

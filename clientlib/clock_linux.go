@@ -12,11 +12,11 @@ import (
 // bootFresh is for how long the lead of one clock over the other is believed.
 const bootFresh = time.Millisecond
 
-// bootClock is CLOCK_BOOTTIME: unlike the monotonic time of package time it runs
-// while the machine is suspended. Reading it is a system call, reading the other is
-// not; so only the lead of the one over the other, which nothing but a suspension
-// changes, is looked at every bootFresh. Nothing can be done within a millisecond
-// of waking up that could not have been done just before falling asleep.
+// bootClock is CLOCK_BOOTTIME: unlike the monotonic time of package time it runs while the
+// machine is suspended. Reading it is a system call, reading the other is not; so only the lead
+// of the one over the other, which nothing but a suspension changes, is read every bootFresh.
+// Nothing can be done within a millisecond of waking up that could not have been done just before
+// falling asleep.
 type bootClock struct {
 	start    time.Time
 	fallback *monotonicClock
@@ -39,7 +39,7 @@ func (c *bootClock) Now() time.Duration {
 	return c.fresh()
 }
 
-// fresh looks at the lead now.
+// fresh reads the lead now.
 func (c *bootClock) fresh() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

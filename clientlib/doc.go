@@ -8,13 +8,31 @@
 //	receipt, err := lock.Append(ctx, "billing/log", line)
 //	err = lock.Release(ctx)
 //
+// A worker that does its work under a lock, for as long as it has the lock, and acquires it
+// again after a loss:
+//
+//	for ctx.Err() == nil {
+//		lock, err := c.Acquire(ctx, "billing/job", clientlib.AcquireOptions{Wait: clientlib.Forever})
+//		if err != nil {
+//			return err // no server answered for Options.Budget, or the request was refused
+//		}
+//		err = work(lock.Context(), lock.Token()) // returns when its context ends
+//		if lock.Context().Err() == nil {
+//			return errors.Join(err, lock.Release(ctx))
+//		}
+//		log.Print(context.Cause(lock.Context())) // a *LostError: why, and what is known of the end
+//	}
+//
+// Packages below this one build on it: leader elects one of many processes, watch keeps a
+// copy of locks up to date, fencing remembers tokens where a resource is.
+//
 // # What is protected, and what is advisory
 //
 // Append is protected: the service writes, and only under the live token. A
 // holder that was paused for an hour and wakes up changes nothing. Any other
 // resource is protected only if it checks Token itself: let it remember the
 // highest token it has seen and refuse lower ones. Everything else is advisory.
-// A program can be stopped between looking at Context and acting on it, and no
+// A program can be stopped between checking Context and acting on it, and no
 // lock service can prevent what it does when it goes on.
 //
 // # Loss
@@ -26,12 +44,12 @@
 // *LostError as its cause. A token is never revived: acquire again for a new one.
 //
 // Before that the lock is in jeopardy: when half a TTL has passed since an answered
-// renewal was sent, State says so, with the deadline and why renewals fail, and States
-// yields it; then the lock is valid again, or lost. A program that can write down
-// where it is does so now.
+// renewal was sent, State reports it, with the deadline and why renewals fail, and States
+// yields it; then the lock is valid again, or lost. A program that can save its work
+// does so now.
 //
-// A session brings the service's word on a loss at once: why, at which LSN and who comes
-// next. What a side that was cut off could not hear, and which append was the last, Loss
+// The service reports a loss on a session at once: why, at which LSN, and the next holder's
+// token. What a client that was cut off could not hear, and which append was the last, Loss
 // asks for as soon as the service can be reached.
 //
 // # At most once
@@ -39,36 +57,36 @@
 // A call that changes something has a request ID before its first try and keeps
 // it for every retry, over lost answers and failovers: it is executed at most
 // once. When the context of a call ends first, the call returns, and the client
-// sees to it in the background that the request never executes; a lock granted
+// cancels the request in the background, so that it never executes; a lock granted
 // meanwhile is released. Close gives that a moment. If a call ends and it is not
 // known whether it was executed, the error is a *CallError that wraps
-// wire.ErrUnknown and names the request, for Outcome.
+// ErrUnknown and names the request, for Outcome.
 //
 // The service remembers the answers to 65,536 requests of a client, from the
 // oldest one that is open. A wait may be open for days, so each Acquire that waits
-// goes under an identity of its own, of a few that the Client keeps for that.
+// has a client ID of its own, of a few that the Client keeps for that.
 //
 // # Sessions
 //
-// Behind its first calls a Client opens a session with the primary: one stream that
-// carries its operations, many in one message, its keep-alives and the word that a
-// lock is lost. When the session breaks or the reign ends, whatever was under way is
-// asked again, under the same request IDs, over another one; a Client that does nothing but
+// After its first calls a Client opens a session with the primary: one stream that
+// carries its operations, many in one message, its keep-alives and reports of lost locks.
+// When the session breaks or the term ends, whatever was under way is
+// sent again, under the same request IDs, over another one; a Client that does nothing but
 // hold locks opens that within two seconds. Where a server has none, each operation is a
 // call of its own.
 //
 // # Watching
 //
 // Watch yields what happens to locks as a sequence of events, from any server that
-// is up, and goes on at another one where it was. It tells what was committed, a
-// moment later: to look at or to act upon, but no proof of who holds a lock now. A
-// Mirror keeps the locks that it tells of as a state that is whole at every moment.
+// is up, and goes on at another one where it was. It yields what was committed, a
+// moment later: good to show or to act upon, but no proof of who holds a lock now. A
+// Mirror of package watch keeps the locks themselves.
 //
 // A Client is safe for use by several goroutines, and so is a Lock.
 //
 // # Locks
 //
-// Held in this order, the next one only where it says so: Client.mu, keeper.mu,
-// Lock.mu. seat.mu, sequence.mu, servers.mu, session.mu and Mirror.mu are held alone. None
-// is held during a call, but Mirror.mu while its users look.
+// Held in this order, the next one only where it says so: Client.mu, leaseRenewer.mu,
+// Lock.mu. registration.mu, sequence.mu, servers.mu and session.mu are held alone. None
+// is held during a call.
 package clientlib

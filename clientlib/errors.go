@@ -8,30 +8,29 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 var (
 	// ErrClosed is the error of calls after Close.
 	ErrClosed = errors.New("the client is closed")
-	// ErrReleased is the cause of a Lock's Context after Release, and the error of
-	// what is asked of the Lock then.
+	// ErrReleased is the cause of a Lock's Context after Release, and the error of its methods
+	// then.
 	ErrReleased = errors.New("the lock was released")
-	// ErrLost is what every *LostError is.
+	// ErrLost is wrapped by every *LostError.
 	ErrLost = errors.New("the lock is lost")
 )
 
-// HeldError says that a lock is held and the caller did not want to wait. It is
-// wire.ErrHeld.
+// HeldError is the error of an Acquire that did not want to wait for a lock which others hold or
+// wait for. It wraps ErrHeld.
 type HeldError struct {
-	Lock cluster.LockName
-	// Holder is nil if only others wait.
-	Holder *wire.Holder
-	// QueueLength is how many wait.
+	Lock LockName
+	// Holder is the holder, the oldest of several; nil if the lock is free and others wait.
+	Holder *HolderInfo
+	// QueueLength is how many requests wait.
 	QueueLength int
 }
 
-// Error tells who holds the lock.
+// Error names the holder and its process.
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lock %q is held", e.Lock)
@@ -49,25 +48,27 @@ func (e *HeldError) Error() string {
 	return b.String()
 }
 
-// Unwrap is wire.ErrHeld.
-func (e *HeldError) Unwrap() error { return wire.ErrHeld }
+// Unwrap returns ErrHeld.
+func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// CallError is a call that did not succeed.
+// CallError is the error of a call that was refused, or got no answer in time.
 type CallError struct {
 	Op   string // "acquire", "append", …
-	Lock cluster.LockName
+	Lock LockName
 	// Client and Request name the request for Outcome; 0 for calls that change nothing.
-	Client  cluster.ClientID
-	Request cluster.RequestID
-	// Unknown says that the request may have been executed. The error is wire.ErrUnknown then.
+	Client  ClientID
+	Request RequestID
+	// Unknown reports whether the request may have been executed; the error then wraps
+	// ErrUnknown.
 	Unknown bool
 	// Tries counts the attempts.
 	Tries int
-	// Err is the refusal (a *wire.Error), the context's error, or the last failure.
+	// Err is the refusal, a *ServiceError, or the cause of the context's end, or the last
+	// failure.
 	Err error
 }
 
-// Error tells what to do.
+// Error says what failed and what to do now.
 func (e *CallError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -86,17 +87,18 @@ func (e *CallError) Error() string {
 	return b.String()
 }
 
-// Unwrap is Err, and wire.ErrUnknown if that is so.
+// Unwrap returns Err, and ErrUnknown if Unknown is set.
 func (e *CallError) Unwrap() []error {
 	if e.Unknown {
-		return []error{e.Err, wire.ErrUnknown}
+		return []error{e.Err, ErrUnknown}
 	}
 	return []error{e.Err}
 }
 
-// advice says what to do about an error of a client's request, where its own text does not.
-func advice(err error, client cluster.ClientID) string {
-	e, ok := errors.AsType[*wire.Error](err)
+// advice returns what to do about an error of a client's request, "" where the text of the error
+// says it.
+func advice(err error, client ClientID) string {
+	e, ok := errors.AsType[*ServiceError](err)
 	if !ok {
 		return ""
 	}
@@ -116,10 +118,57 @@ func advice(err error, client cluster.ClientID) string {
 		}
 		return "open a new client"
 	case cluster.StatusTooLarge:
-		return fmt.Sprintf("append at most %d bytes at a time", cluster.MaxAppend)
+		return fmt.Sprintf("append at most %d bytes at a time", MaxAppend)
 	case cluster.StatusStorageUnavailable:
 		return "look at the volume with status"
 	default:
 		return ""
 	}
+}
+
+// OffsetError is the error of an append with At to a file that does not end there: nothing was
+// appended. It wraps ErrOffsetMismatch.
+type OffsetError struct {
+	File FileName
+	// Expected is the offset of At, and End where the next append goes, in bytes.
+	Expected, End int64
+	// Generation is the one that ends there.
+	Generation Generation
+	// Err is the *CallError with the refusal.
+	Err error
+}
+
+// Error says where the file ends.
+func (e *OffsetError) Error() string {
+	return fmt.Sprintf("append to %q at offset %d: it ends at %d (generation %d), and nothing was appended: read what came in between",
+		e.File, e.Expected, e.End, e.Generation)
+}
+
+// Unwrap returns Err, which wraps ErrOffsetMismatch.
+func (e *OffsetError) Unwrap() error { return e.Err }
+
+// RotatedError is what a Follower's Read returns, once, where a file was rotated: the generation
+// before was read to its end, and the next Read goes on with this one.
+type RotatedError struct {
+	File FileName
+	// Generation begins now, at offset 0.
+	Generation Generation
+}
+
+// Error names the generation that begins.
+func (e *RotatedError) Error() string {
+	return fmt.Sprintf("%q was rotated: generation %d begins", e.File, e.Generation)
+}
+
+// offsetError makes an *OffsetError of the refusal of an append with At. It returns nil for any
+// other error, and where an earlier try may have been executed.
+func offsetError(file FileName, at *int64, err error) *OffsetError {
+	if e, ok := errors.AsType[*CallError](err); ok && e.Unknown {
+		return nil
+	}
+	refusal, ok := errors.AsType[*ServiceError](err)
+	if !ok || refusal.Status != cluster.StatusOffsetMismatch || refusal.Receipt == nil || at == nil {
+		return nil
+	}
+	return &OffsetError{File: file, Expected: *at, End: refusal.Receipt.Offset, Generation: refusal.Receipt.Generation, Err: err}
 }

@@ -5,12 +5,11 @@ package clientlib
 import (
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// EventKind is what happened.
+// EventKind is the kind of an event, the word that stands in JSON.
 type EventKind string
 
 // The kinds of events.
@@ -26,81 +25,85 @@ const (
 	EventUnbind      EventKind = "unbind"
 	EventQuarantine  EventKind = "quarantine"
 	EventRotate      EventKind = "rotate"
-	// EventSeal: nothing is appended to this generation of the file any more.
+	// EventSeal: this generation of the file has ended.
 	EventSeal EventKind = "seal"
 	// EventForceClear: all holders and waiters of all locks are gone.
 	EventForceClear EventKind = "force_clear"
 	// EventBreak: an operator ended the grant; see Actor and Reason.
 	EventBreak EventKind = "break"
-	// EventResigned: a reign ended on purpose.
-	EventResigned EventKind = "resigned"
-	// EventReign: a reign begins, of Server.
-	EventReign EventKind = "reign"
-	// EventMetadata: the holder says something else with its grant.
+	// EventHandedOver: the primary ended its term on purpose.
+	EventHandedOver EventKind = "handed_over"
+	// EventTerm: a term of Server begins.
+	EventTerm EventKind = "term"
+	// EventMetadata: the holder publishes another text with its grant.
 	EventMetadata EventKind = "metadata"
-	// EventAsk: the holder is asked to let go within Wait; see Actor and Reason.
+	// EventAsk: the holder is asked to release the lock within Wait; see Actor and Reason.
 	EventAsk EventKind = "ask"
-	// EventDowngrade: the holder, who had the lock alone, shares it from now on.
+	// EventDowngrade: the holder, which had the lock alone, shares it from now on.
 	EventDowngrade EventKind = "downgrade"
 
-	// EventReset is no record of the log: the state is told from the start, see Reset.
+	// EventReset is no record of the log: it has a piece of the present state, see Reset.
 	EventReset EventKind = "reset"
-	// EventBookmark says only that everything up to its LSN was yielded.
+	// EventBookmark means that everything up to its LSN was yielded.
 	EventBookmark EventKind = "bookmark"
 )
 
-// Event is one thing that happened. Fields that its kind does not use are zero.
+// Event is one thing that happened, or a piece of a reset, or a bookmark. Fields that its kind
+// does not use are zero.
 type Event struct {
 	Kind EventKind
 	// LSN is where to resume: WatchOptions.After. It is 0 within a reset, which
 	// can only be begun again.
-	LSN   cluster.LSN
-	Epoch cluster.Epoch
+	LSN LSN
+	// Epoch is that of the term which recorded it.
+	Epoch Epoch
 
-	Lock cluster.LockName
-	// Token was granted, ended or used.
-	Token   cluster.Token
-	Client  cluster.ClientID
-	Request cluster.RequestID
+	Lock LockName
+	// Token is that of the grant which began, ended or was used.
+	Token   Token
+	Client  ClientID
+	Request RequestID
 	TTL     time.Duration
-	// Wait is how long a waiter waits at most; Forever has no end.
+	// Wait is how long a waiter waits at most, and with EventAsk the grace; Forever has no end.
 	Wait   time.Duration
 	Holder Holder
 
-	File           cluster.FileName
-	Generation     cluster.Generation
+	// Offset and Length are the place of an append in this generation, in bytes.
+	File           FileName
+	Generation     Generation
 	Offset, Length int64
 	CRC32C         uint32
 
 	Actor, Reason string
-	// Shared is of a grant or a place.
+	// Shared reports whether a grant or a wait is for the lock in shared mode.
 	Shared bool
-	// Metadata is of a grant, a place or an EventMetadata.
+	// Metadata is that of a grant or a wait, or the new one.
 	Metadata string
-	Server   cluster.ServerID
+	Server   ServerID
 	// Time is when it was decided, by the clock of the primary of Epoch; for people.
 	Time time.Time
 
 	// Reset is not nil with EventReset.
 	Reset *Reset
 
-	message *pb.WatchResponse // that told it
+	message *pb.WatchResponse // in which it came
 	event   *pb.Event         // nil for what is no record
 }
 
-// Body is the event as it is told in JSON, over HTTP and on the command line.
-func (e *Event) Body() wire.EventBody {
+// Body returns the event as JSON has it, over HTTP and on the command line.
+func (e *Event) Body() EventBody {
 	if e.event != nil {
 		return wire.EventBodyOf(e.event)
 	}
 	return wire.WatchBodyOf(e.message)
 }
 
-// Reset is a piece of the state: forget what you knew, with the first piece. With
-// the last one the state is complete.
+// Reset is a piece of the state. With the first piece, everything that was known before is void;
+// with the last one the state is complete.
 type Reset struct {
 	// Part counts the pieces from 0.
 	Part int
+	// Last reports whether the state is complete.
 	Last bool
 	// Reason is why the watch could not go on where it was; "" if it has just begun.
 	Reason string
@@ -115,14 +118,14 @@ func eventOf(e *pb.Event) Event {
 		wait = wire.Millis(e.GetWaitMs())
 	}
 	return Event{
-		Kind: EventKind(wire.EventWord(e.GetKind())), LSN: cluster.LSN(e.GetLsn()), Epoch: cluster.Epoch(e.GetEpoch()),
-		Lock: cluster.LockName(e.GetLock()), Token: cluster.Token(e.GetToken()),
-		Client: cluster.ClientID(e.GetClientId()), Request: cluster.RequestID(e.GetRequestId()),
+		Kind: EventKind(wire.EventWord(e.GetKind())), LSN: LSN(e.GetLsn()), Epoch: Epoch(e.GetEpoch()),
+		Lock: LockName(e.GetLock()), Token: Token(e.GetToken()),
+		Client: ClientID(e.GetClientId()), Request: RequestID(e.GetRequestId()),
 		TTL: wire.Millis(e.GetTtlMs()), Wait: wait, Shared: e.GetMode() == pb.Mode_MODE_SHARED,
 		Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
-		File:   cluster.FileName(e.GetFile()), Generation: cluster.Generation(e.GetGeneration()),
+		File:   FileName(e.GetFile()), Generation: Generation(e.GetGeneration()),
 		Offset: e.GetOffset(), Length: e.GetLength(), CRC32C: e.GetCrc32C(),
-		Actor: e.GetActor(), Reason: e.GetReason(), Metadata: e.GetMetadata(), Server: cluster.ServerID(e.GetServerId()),
+		Actor: e.GetActor(), Reason: e.GetReason(), Metadata: e.GetMetadata(), Server: ServerID(e.GetServerId()),
 		Time: time.UnixMilli(e.GetUnixMs()), event: e,
 	}
 }

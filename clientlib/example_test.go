@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // An audit log that several machines write, each line exactly once.
@@ -35,13 +34,35 @@ func Example() {
 	fmt.Println(receipt.Offset, receipt.Length)
 }
 
+// A worker that does its work under a lock, for as long as it has the lock, and acquires it again
+// after a loss.
+func Example_worker() {
+	var c *clientlib.Client // see Example
+	work := func(ctx context.Context, token clientlib.Token) error { return nil }
+	ctx := context.Background() // or signal.NotifyContext
+	for ctx.Err() == nil {
+		lock, err := c.Acquire(ctx, "billing/job", clientlib.AcquireOptions{Wait: clientlib.Forever})
+		if err != nil {
+			log.Fatal(err) // no server answered for Options.Budget, or the request was refused
+		}
+		err = work(lock.Context(), lock.Token()) // returns when its context ends
+		if lock.Context().Err() == nil {
+			if err = errors.Join(err, lock.Release(ctx)); err != nil {
+				log.Fatal(err)
+			}
+			return
+		}
+		log.Print(context.Cause(lock.Context())) // a *LostError: why, and what is known of the end
+	}
+}
+
 // Work that is not an append stops when the lock is lost, and hands its token to
 // the resource, which refuses older ones.
 func ExampleLock_Context() {
 	var c *clientlib.Client // see Example
 	lock, err := c.Acquire(context.Background(), "reports/nightly", clientlib.AcquireOptions{})
 	if held := new(clientlib.HeldError); errors.As(err, &held) {
-		fmt.Println("somebody is at it already:", held.Holder)
+		fmt.Println("another process does it:", held.Holder)
 		return
 	}
 	if err != nil {
@@ -49,8 +70,8 @@ func ExampleLock_Context() {
 	}
 	defer lock.Release(context.Background())
 
-	work := func(ctx context.Context, fence uint64) error { return nil }
-	if err := work(lock.Context(), uint64(lock.Token())); err != nil && lock.Context().Err() != nil {
+	work := func(ctx context.Context, fence clientlib.Token) error { return nil }
+	if err := work(lock.Context(), lock.Token()); err != nil && lock.Context().Err() != nil {
 		fmt.Println("stopped:", context.Cause(lock.Context()))
 	}
 }
@@ -61,7 +82,7 @@ func ExampleClient_Outcome() {
 	var lock *clientlib.Lock
 	ctx := context.Background()
 	_, err := lock.Append(ctx, "billing/audit.log", []byte("invoice 18 sent\n"))
-	if call := new(clientlib.CallError); errors.Is(err, wire.ErrUnknown) && errors.As(err, &call) {
+	if call := new(clientlib.CallError); errors.Is(err, clientlib.ErrUnknown) && errors.As(err, &call) {
 		out, err := c.Outcome(ctx, call.Client, call.Request)
 		fmt.Println(out.State, out.Receipt, err)
 	}

@@ -149,8 +149,8 @@ func (f *fakeCluster) server(addr string) *fakeServer {
 	return s
 }
 
-// reign makes s the primary of a new epoch; nil = nobody.
-func (f *fakeCluster) reign(s *fakeServer) {
+// setPrimary makes s the primary of a new epoch; nil = nobody.
+func (f *fakeCluster) setPrimary(s *fakeServer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.primary = s
@@ -570,7 +570,7 @@ func (s *fakeServer) KeepAlive(ctx context.Context, r *pb.KeepAliveRequest) (*pb
 	if lost {
 		return nil, status.Error(codes.Unavailable, "connection reset")
 	}
-	out.Differs = len(out.Grants) != int(r.Held) && r.Held != wire.HeldUnsaid
+	out.Differs = len(out.Grants) != int(r.Held) && r.Held != wire.HeldNotReported
 	if s.older.Load() {
 		for _, g := range out.Grants {
 			g.RequestId = 0

@@ -17,8 +17,8 @@ import (
 
 func fileInfoOf(f *pb.File) FileInfo {
 	return FileInfo{
-		Name: cluster.FileName(f.Name), Lock: cluster.LockName(f.Lock), Generation: cluster.Generation(f.Generation), Start: f.Start, End: f.End,
-		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC32C: f.LastCrc32C, LastLSN: cluster.LSN(f.LastLsn),
+		Name: FileName(f.Name), Lock: LockName(f.Lock), Generation: Generation(f.Generation), Start: f.Start, End: f.End,
+		LastOffset: f.LastOffset, LastLength: f.LastLength, LastCRC32C: f.LastCrc32C, LastLSN: LSN(f.LastLsn),
 		Quarantined: f.Quarantined, Reason: f.Reason, Sealed: f.Sealed,
 	}
 }
@@ -47,37 +47,39 @@ func (c *Client) Files(ctx context.Context, prefix string) iter.Seq2[FileInfo, e
 	}
 }
 
-// ReadOptions say what to read of a protected file.
+// ReadOptions say what to read of a protected file. The zero value is its beginning.
 type ReadOptions struct {
-	// Generation is the one that Offset is of; another one that is present by now is
-	// wire.ErrInvalidArgument. 0 = the present one.
-	Generation cluster.Generation
-	// Offset is where to begin, in bytes; behind the end is wire.ErrOffsetMismatch.
+	// Generation is the one that Offset is of; if the file was rotated since, the error is
+	// ErrInvalidArgument. 0 = the present one.
+	Generation Generation
+	// Offset is where to begin, in bytes; the error is ErrOffsetMismatch if the file ends before
+	// it.
 	Offset int64
-	// Limit is how many bytes to read at most; 0 = cluster.MaxAppend, the most there may be.
+	// Limit is how many bytes to read at most; 0 = MaxAppend, the most there may be.
 	Limit int
 }
 
 // FilePiece is a piece of a protected file.
 type FilePiece struct {
-	Generation cluster.Generation
-	Offset     int64
-	Data       []byte
+	Generation Generation
+	// Offset is where Data begins, in bytes.
+	Offset int64
+	Data   []byte
 	// End is where the generation ended at LSN of Epoch.
 	End   int64
-	Epoch cluster.Epoch
-	LSN   cluster.LSN
-	// Sealed says that nothing comes behind End in this generation.
+	Epoch Epoch
+	LSN   LSN
+	// Sealed reports whether nothing is appended to this generation any more.
 	Sealed bool
 }
 
-// ReadFile reads a piece of a protected file, up to its end: bytes whose appends are
-// committed and written, and which never change. Files are read through the service, so
-// no share needs to be mounted here.
-func (c *Client) ReadFile(ctx context.Context, file cluster.FileName, o ReadOptions) (FilePiece, error) {
+// ReadFile reads a piece of a protected file, up to its end: bytes whose appends are committed
+// and written, and which never change. Files are read through the service, so the volume need not
+// be mounted here.
+func (c *Client) ReadFile(ctx context.Context, file FileName, o ReadOptions) (FilePiece, error) {
 	k := &call{op: "read file"}
-	if o.Limit < 0 || o.Limit > cluster.MaxAppend {
-		return FilePiece{}, k.fail(wire.Invalid(fmt.Sprintf("limit %d: use 0 to %d", o.Limit, cluster.MaxAppend)))
+	if o.Limit < 0 || o.Limit > MaxAppend {
+		return FilePiece{}, k.fail(wire.Invalid(fmt.Sprintf("limit %d: use 0 to %d", o.Limit, MaxAppend)))
 	}
 	r, err := question(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.ReadFileResponse, error) {
 		return s.ReadFile(ctx, &pb.ReadFileRequest{File: string(file), Generation: uint64(o.Generation), Offset: o.Offset, Limit: uint32(o.Limit)})
@@ -90,25 +92,26 @@ func (c *Client) ReadFile(ctx context.Context, file cluster.FileName, o ReadOpti
 
 func filePieceOf(r *pb.ReadFileResponse) FilePiece {
 	return FilePiece{
-		Generation: cluster.Generation(r.GetGeneration()), Offset: r.GetOffset(), Data: r.GetData(), End: r.GetEnd(),
-		Epoch: cluster.Epoch(r.GetEpoch()), LSN: cluster.LSN(r.GetLsn()), Sealed: r.GetSealed(),
+		Generation: Generation(r.GetGeneration()), Offset: r.GetOffset(), Data: r.GetData(), End: r.GetEnd(),
+		Epoch: Epoch(r.GetEpoch()), LSN: LSN(r.GetLsn()), Sealed: r.GetSealed(),
 	}
 }
 
-// FollowOptions say where to begin.
+// FollowOptions say where to begin. The zero value is the beginning of the present generation.
 type FollowOptions struct {
 	// Generation is the one that Offset is of; 0 = the present one.
-	Generation cluster.Generation
+	Generation Generation
 	// Offset is where to begin, in bytes; negative = at the end: only what comes.
 	Offset int64
 }
 
-// Follower reads a protected file as it grows. It is for one goroutine, but for Close.
+// Follower is an io.ReadCloser of a protected file as it grows. Only Close may be called while
+// another goroutine uses it.
 type Follower struct {
 	c    *Client
 	k    *call
-	file cluster.FileName
-	ctx  *joined
+	file FileName
+	ctx  *mergedContext
 	stop context.CancelCauseFunc
 
 	stream fileStream // nil when there is none
@@ -117,7 +120,7 @@ type Follower struct {
 	begun  bool   // the place is known
 	piece  FilePiece
 	rest   []byte // of piece
-	err    error  // the last word
+	err    error  // that ended it
 	left   budget
 	pause  pauses
 }
@@ -126,38 +129,39 @@ type fileStream interface {
 	Recv() (*pb.ReadFileResponse, error)
 }
 
-// Follow reads a protected file from an offset on, and then what is appended to it, for as
-// long as ctx lives. Over broken connections and failovers it goes on where it was. Where
-// the file is rotated, Read returns a *RotatedError once, and goes on with the next
-// generation; one that was rotated away while nobody could follow is an error, because what
-// stood at its end was not read. Close it.
-func (c *Client) Follow(ctx context.Context, file cluster.FileName, o FollowOptions) *Follower {
+// Follow reads a protected file from an offset on, and then what is appended to it, for as long
+// as ctx lives. Over broken connections and failovers it goes on where it was. Where the file is
+// rotated, Read returns a *RotatedError once, and goes on with the next generation; a generation
+// that was rotated away while no server could be followed is an error, because its end was not
+// read. Close it.
+func (c *Client) Follow(ctx context.Context, file FileName, o FollowOptions) *Follower {
 	ctx, stop := context.WithCancelCause(ctx)
-	f := &Follower{c: c, k: &call{op: "follow file"}, file: file, ctx: &joined{Context: ctx, life: c.life}, stop: stop}
+	f := &Follower{c: c, k: &call{op: "follow file"}, file: file, ctx: &mergedContext{Context: ctx, life: c.life}, stop: stop}
 	f.piece.Generation, f.piece.Offset, f.begun = o.Generation, max(o.Offset, 0), o.Offset >= 0
-	f.again()
+	f.renewBudget()
 	return f
 }
 
-func (f *Follower) again() {
+// renewBudget renews the budget, after a server has sent something.
+func (f *Follower) renewBudget() {
 	f.left, f.pause = budget{left: f.c.opt.Budget}, pauses{random: f.c.opt.Rand}
 }
 
-// Place is the generation and the offset of the next byte that Read gives; the generation is 0
-// before the first Read.
-func (f *Follower) Place() (cluster.Generation, int64) {
+// Place returns the generation and the offset of the next byte that Read returns; the generation
+// is 0 before the first Read.
+func (f *Follower) Place() (Generation, int64) {
 	return f.piece.Generation, f.piece.Offset + int64(len(f.piece.Data)-len(f.rest))
 }
 
-// Piece is the last one that came, without its data: where the file ended then.
+// Piece returns the last piece that came, without its data: it has where the file ended then.
 func (f *Follower) Piece() FilePiece {
 	p := f.piece
 	p.Data = nil
 	return p
 }
 
-// Read implements io.Reader. It waits until there is something. An error other than a
-// *RotatedError is the last.
+// Read implements io.Reader. It waits until there is something to read. After a *RotatedError it
+// can be called again; any other error is final.
 func (f *Follower) Read(b []byte) (int, error) {
 	for len(f.rest) == 0 {
 		if f.err != nil {
@@ -175,14 +179,14 @@ func (f *Follower) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the follower. A Read under way ends.
+// Close ends the follower, and a Read that is under way. Its error is nil.
 func (f *Follower) Close() error {
 	f.stop(ErrClosed)
-	f.ctx.end() // nobody may ever read again
+	f.ctx.end() // Read may not be called again
 	return nil
 }
 
-// receive takes the next piece, from whichever server has it.
+// receive gets the next piece, from any server that has it.
 func (f *Follower) receive() error {
 	began := time.Now()
 	err := f.connect()
@@ -196,7 +200,7 @@ func (f *Follower) receive() error {
 		}
 	}
 	if err == nil {
-		f.again()
+		f.renewBudget()
 		return f.take(filePieceOf(r))
 	}
 	return f.failed(err, began)
@@ -216,7 +220,7 @@ func (f *Follower) take(p FilePiece) error {
 	return nil
 }
 
-// end is the last word.
+// end ends the follower with a final error.
 func (f *Follower) end(err error) {
 	f.drop()
 	f.ctx.end()
@@ -255,7 +259,7 @@ func (f *Follower) connect() error {
 	return err
 }
 
-// failed rests before the next try; an error that no try changes is the last word.
+// failed pauses before the next try, and returns the error if trying again does not help.
 func (f *Follower) failed(err error, began time.Time) error {
 	connected := f.stream != nil
 	f.drop()
@@ -264,7 +268,7 @@ func (f *Follower) failed(err error, began time.Time) error {
 		return f.err
 	}
 	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%s ended the stream without a word", f.to.addr)
+		err = fmt.Errorf("%s ended the stream without a reason", f.to.addr)
 	}
 	v := judge((*pb.ReadFileResponse)(nil), err)
 	if v.final {

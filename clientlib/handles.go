@@ -4,22 +4,21 @@ package clientlib
 
 import (
 	"iter"
-
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// grant is what a handle is of. Who attaches says the name as well, and may say a wrong one.
+// grant is the key of a handle. The name is part of it, because a caller of Attach passes one
+// with the token, and may pass a wrong one.
 type grant struct {
-	lock  cluster.LockName
-	token cluster.Token
+	lock  LockName
+	token Token
 }
 
-// A handle stays where it came in until it is removed: what was acquired in locks, what
-// was attached in attached. A token that is attached before its Acquire returns has one
-// in each, and neither hides the other.
+// A handle stays in the map where it was added until it is removed: an acquired one in locks, an
+// attached one in attached. A token that is attached before its Acquire returns has one in each,
+// and neither hides the other.
 
-// handles are all there are, in any order. It is called with mu held.
-func (k *keeper) handles() iter.Seq[*Lock] {
+// handles yields all handles, in any order. It is called with mu held.
+func (k *leaseRenewer) handles() iter.Seq[*Lock] {
 	return func(yield func(*Lock) bool) {
 		for _, l := range k.mu.locks {
 			if !yield(l) {
@@ -34,26 +33,26 @@ func (k *keeper) handles() iter.Seq[*Lock] {
 	}
 }
 
-// holders are the clients that have acquired handles.
-func (k *keeper) holders() map[cluster.ClientID]bool {
+// holders returns the clients that have acquired handles.
+func (k *leaseRenewer) holders() map[ClientID]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	all := map[cluster.ClientID]bool{}
+	all := map[ClientID]bool{}
 	for _, l := range k.mu.locks {
 		all[l.owner] = true
 	}
 	return all
 }
 
-// held are the handles of a grant, the acquired one first.
-func (k *keeper) held(lock cluster.LockName, token cluster.Token) []*Lock {
+// held returns the handles of a grant, the acquired one first.
+func (k *leaseRenewer) held(lock LockName, token Token) []*Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.of(lock, token)
 }
 
-// of is held, with mu held.
-func (k *keeper) of(lock cluster.LockName, token cluster.Token) (all []*Lock) {
+// of is held, called with mu held.
+func (k *leaseRenewer) of(lock LockName, token Token) (all []*Lock) {
 	if l := k.mu.locks[token]; l != nil && l.name == lock {
 		all = append(all, l)
 	}
@@ -63,33 +62,34 @@ func (k *keeper) of(lock cluster.LockName, token cluster.Token) (all []*Lock) {
 	return all
 }
 
-// concerned are the handles of a grant that a notice is of. It is kept for one that is about
-// to come.
-func (k *keeper) concerned(lock cluster.LockName, token cluster.Token, n notice) []*Lock {
+// concerned returns the handles of the grant that a notice is about, and keeps the notice for a
+// handle that is about to be added.
+func (k *leaseRenewer) concerned(lock LockName, token Token, n notice) []*Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keepEarly(lock, n)
 	return k.of(lock, token)
 }
 
-// heldBefore lists the locks that were granted before an LSN: a token is the LSN of its grant.
-// The notice is kept for those that are about to come.
-func (k *keeper) heldBefore(at cluster.LSN, n notice) (all []*Lock) {
+// heldBefore returns the handles of locks that were granted before an LSN: a token is the LSN of
+// its grant. It keeps the notice for handles that are about to be added.
+func (k *leaseRenewer) heldBefore(at LSN, n notice) (all []*Lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for lock := range k.mu.expecting {
 		k.keepEarly(lock, n)
 	}
 	for l := range k.handles() {
-		if cluster.LSN(l.token) < at {
+		if LSN(l.token) < at {
 			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// add takes a lock over. False means that its time is over already.
-func (k *keeper) add(l *Lock) bool {
+// add adds the handle of an acquired lock. It returns false if the lease has ended already, or
+// the client is closed.
+func (k *leaseRenewer) add(l *Lock) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.c.opt.Clock.Now()
@@ -102,9 +102,9 @@ func (k *keeper) add(l *Lock) bool {
 	return true
 }
 
-// attach notes a token that belongs to somebody else, and returns the handle of it that
-// there is from now on. A second one would hide the first from plan and close.
-func (k *keeper) attach(l *Lock) *Lock {
+// attach adds the handle of a token that another client got, and returns the one to use: that
+// which is there already, if any. A second one would hide the first from plan and close.
+func (k *leaseRenewer) attach(l *Lock) *Lock {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.closed {
@@ -121,8 +121,8 @@ func (k *keeper) attach(l *Lock) *Lock {
 	return l
 }
 
-// watch has the lease of an attached lock looked at that was renewed.
-func (k *keeper) watch(l *Lock) {
+// watch starts counting the lease of an attached lock that was renewed.
+func (k *leaseRenewer) watch(l *Lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.attached[grant{l.name, l.token}] == l && !k.mu.closed {
@@ -131,7 +131,7 @@ func (k *keeper) watch(l *Lock) {
 }
 
 // remove forgets a handle.
-func (k *keeper) remove(l *Lock) {
+func (k *leaseRenewer) remove(l *Lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if g := (grant{l.name, l.token}); k.mu.attached[g] == l {
@@ -143,8 +143,8 @@ func (k *keeper) remove(l *Lock) {
 	}
 }
 
-// released ends the other handles of a token that is given back by l.
-func (k *keeper) released(l *Lock) {
+// released ends the other handles of a token that l releases.
+func (k *leaseRenewer) released(l *Lock) {
 	for _, other := range k.held(l.name, l.token) {
 		other.end(ErrReleased)
 		k.remove(other)

@@ -105,7 +105,7 @@ func TestRenewedAttachedHandleHidesNothing(t *testing.T) {
 // forgotten says that nothing is counted nor looked at any more.
 func (w *world) forgotten(t *testing.T) {
 	t.Helper()
-	k := w.c.keep
+	k := w.c.renewer
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.mu.ttls)+len(k.mu.locks)+len(k.mu.attached) != 0 || k.mu.running {

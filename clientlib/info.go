@@ -6,23 +6,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Receipt is what an append left in a protected file.
+// Receipt is what the service recorded of an append, or of another operation on a protected file.
 type Receipt struct {
-	File   cluster.FileName
-	Offset int64
-	Length int64
-	CRC32C uint32
-	LSN    cluster.LSN
-	Token  cluster.Token
-	// Epoch is the reign that executed the append.
-	Epoch      cluster.Epoch
-	Generation cluster.Generation
-	// Repeat says that an earlier try had done it, and the answer was lost.
+	File FileName
+	// Offset and Length are the place of the data in this generation of the file, in bytes, and
+	// CRC32C is its checksum. Length is 0 where nothing was appended.
+	Offset, Length int64
+	CRC32C         uint32
+	// LSN is that of the record, Token that of the grant under which it was written, and Epoch
+	// that of the term which executed it.
+	LSN        LSN
+	Token      Token
+	Epoch      Epoch
+	Generation Generation
+	// Repeat reports whether an earlier try of the same call was executed, whose answer was lost.
 	Repeat bool
 }
 
@@ -34,94 +35,100 @@ func receiptOf(a *pb.Answer) Receipt {
 
 func receiptFrom(r *pb.Receipt) Receipt {
 	return Receipt{
-		File: cluster.FileName(r.GetFile()), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(),
-		LSN: cluster.LSN(r.GetLsn()), Token: cluster.Token(r.GetToken()), Epoch: cluster.Epoch(r.GetEpoch()),
-		Generation: cluster.Generation(r.GetGeneration()),
+		File: FileName(r.GetFile()), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(),
+		LSN: LSN(r.GetLsn()), Token: Token(r.GetToken()), Epoch: Epoch(r.GetEpoch()),
+		Generation: Generation(r.GetGeneration()),
 	}
 }
 
-// LockInfo is what there is to know of a lock.
+// LockInfo describes a lock at one LSN.
 type LockInfo struct {
-	Name cluster.LockName
-	// Holder is nil if the lock is free. Of several who share the lock it is the oldest,
-	// and so are the fields up to Ask.
-	Holder *wire.Holder
-	// TTL of the lease, and what is left of it; Remaining is negative where only the primary knows.
+	Name LockName
+	// Holder is nil if the lock is free. Of several that share the lock it is the oldest,
+	// whose the fields up to Ask are, too.
+	Holder *HolderInfo
+	// TTL is that of the lease, and Remaining what is left of it; negative where a replica,
+	// which does not know, has answered.
 	TTL, Remaining time.Duration
-	// GrantEpoch and Request are of the grant.
-	GrantEpoch cluster.Epoch
-	Request    cluster.RequestID
-	// Heard says that the holder was heard since the present primary serves.
+	// GrantEpoch is the epoch of the term that granted the lock, and Request the request that it
+	// answered.
+	GrantEpoch Epoch
+	Request    RequestID
+	// Heard reports whether the holder was heard since the present primary serves.
 	Heard bool
 	// Since is when the lock was granted, by the clock of the primary of GrantEpoch;
 	// for people. Zero where that is not known.
 	Since time.Time
-	// Metadata is what the holder says.
+	// Metadata is the text that the holder publishes.
 	Metadata string
-	// Ask is not nil when the holder is asked to let go.
+	// Ask is not nil when the holder is asked to release the lock.
 	Ask *Ask
-	// Holders counts who holds the lock, and SharedWith are those beside Holder, the
+	// Holders is how many clients hold the lock, and SharedWith are those beside Holder, the
 	// oldest first: as many as one answer lists.
-	Holders     int
-	SharedWith  []SharerInfo
+	Holders    int
+	SharedWith []SharerInfo
+	// QueueLength is how many requests wait, FileCount how many files are bound to the lock.
 	QueueLength int
 	FileCount   int
-	// Waiters and Files are the first in line and the bound files; List leaves them out.
+	// Waiters are the first in the queue, and Files the bound files; List leaves them out.
 	Waiters []WaiterInfo
 	Files   []FileInfo
 	// Epoch and LSN are of the state that was read, and Age is how old it was.
-	Epoch cluster.Epoch
-	LSN   cluster.LSN
+	Epoch Epoch
+	LSN   LSN
 	Age   time.Duration
 }
 
-// holds says that the token is that of a holder which is listed.
-func (l *LockInfo) holds(token cluster.Token) bool {
+// holds reports whether the token is that of a holder which is listed.
+func (l *LockInfo) holds(token Token) bool {
 	return l.Holder != nil && l.Holder.Token == token ||
 		slices.ContainsFunc(l.SharedWith, func(x SharerInfo) bool { return x.Token == token })
 }
 
-// listsAll says that there are no holders which are not listed.
+// listsAll reports whether there are no holders which are not listed.
 func (l *LockInfo) listsAll() bool { return l.Holders <= 1+len(l.SharedWith) }
 
-// SharerInfo is one of several who hold a lock in shared mode; see LockInfo.
+// SharerInfo is one of several holders of a lock in shared mode; its fields are those of
+// LockInfo.
 type SharerInfo struct {
-	wire.Holder
+	HolderInfo
 	TTL, Remaining time.Duration
-	GrantEpoch     cluster.Epoch
-	Request        cluster.RequestID
+	GrantEpoch     Epoch
+	Request        RequestID
 	Heard          bool
 	Metadata       string
 	Ask            *Ask
 }
 
-// WaiterInfo is one in line.
+// WaiterInfo is a request that waits for a lock.
 type WaiterInfo struct {
-	Client  cluster.ClientID
-	Request cluster.RequestID
-	// LSN is its place: the line is in this order.
-	LSN cluster.LSN
+	Client  ClientID
+	Request RequestID
+	// LSN is its place: the queue is in this order.
+	LSN LSN
 	TTL time.Duration
-	// Wait is as asked for; Forever has no end.
+	// Wait is how long it waits at most; Forever has no end.
 	Wait   time.Duration
 	Holder Holder
-	// Since is when it came, for people.
+	// Since is when it came, by the clock of the primary; for people.
 	Since    time.Time
 	Metadata string
-	// Shared says that it waits to share the lock.
+	// Shared reports whether it waits to share the lock.
 	Shared bool
 }
 
-// Ask is an operator's word to a holder that it let go of its lock.
+// Ask is an operator's request to a holder that it release its lock.
 type Ask struct {
 	Actor, Reason string
 	// Grace is how long the holder was given, counted anew by each primary. When it is
 	// over, the grant is broken.
 	Grace time.Duration
-	// Remaining is what is left of it; negative where only the primary knows.
+	// Remaining is what is left of it; negative where a replica, which does not know, has
+	// answered.
 	Remaining time.Duration
 }
 
+// askOf returns nil for nil.
 func askOf(a *pb.AskToRelease) *Ask {
 	if a == nil {
 		return nil
@@ -137,40 +144,42 @@ func moment(unixMillis int64) time.Time {
 	return time.UnixMilli(unixMillis)
 }
 
-// FileInfo is one protected file.
+// FileInfo describes a protected file and its present generation.
 type FileInfo struct {
-	Name       cluster.FileName
-	Lock       cluster.LockName
-	Generation cluster.Generation
-	// Start is its size when it was bound, End the offset of the next append.
+	Name       FileName
+	Lock       LockName
+	Generation Generation
+	// Start is its size when it was bound, End the offset of the next append, in bytes.
 	Start, End int64
-	// Last append of this generation; Length 0 if there was none.
+	// The last append of this generation; LastLength is 0 if there was none.
 	LastOffset, LastLength int64
 	LastCRC32C             uint32
-	LastLSN                cluster.LSN
-	Quarantined            bool
-	Reason                 string
-	// Sealed says that nothing is appended to this generation any more.
+	LastLSN                LSN
+	// Quarantined reports whether the file was changed from outside, and Reason says how: nothing
+	// is appended until it is rotated.
+	Quarantined bool
+	Reason      string
+	// Sealed reports whether this generation has ended: nothing is appended to it any more.
 	Sealed bool
 }
 
 func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 	g := l.GetGrant()
 	info := LockInfo{
-		Name: cluster.LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()),
-		Epoch: cluster.Epoch(epoch), LSN: cluster.LSN(lsn), Age: wire.Millis(ageMs),
+		Name: LockName(l.GetName()), Holders: int(l.GetHolders()), QueueLength: int(l.GetQueueLength()), FileCount: int(l.GetFileCount()),
+		Epoch: Epoch(epoch), LSN: LSN(lsn), Age: wire.Millis(ageMs),
 	}
 	if g != nil {
 		h := wire.GrantHolder(g, l.GetHolders())
 		info.Holder = &h
 		info.Since, info.Metadata, info.Ask = moment(g.SinceUnixMs), g.Metadata, askOf(g.Ask)
 		info.TTL, info.Remaining = wire.Millis(g.TtlMs), wire.Millis(g.RemainingMs)
-		info.GrantEpoch, info.Request, info.Heard = cluster.Epoch(g.Epoch), cluster.RequestID(g.RequestId), g.Heard
+		info.GrantEpoch, info.Request, info.Heard = Epoch(g.Epoch), RequestID(g.RequestId), g.Heard
 	}
 	for _, g := range l.GetSharedHolders() {
 		info.SharedWith = append(info.SharedWith, SharerInfo{
-			Holder: wire.GrantHolder(g, l.GetHolders()), TTL: wire.Millis(g.TtlMs), Remaining: wire.Millis(g.RemainingMs),
-			GrantEpoch: cluster.Epoch(g.Epoch), Request: cluster.RequestID(g.RequestId), Heard: g.Heard,
+			HolderInfo: wire.GrantHolder(g, l.GetHolders()), TTL: wire.Millis(g.TtlMs), Remaining: wire.Millis(g.RemainingMs),
+			GrantEpoch: Epoch(g.Epoch), Request: RequestID(g.RequestId), Heard: g.Heard,
 			Metadata: g.Metadata, Ask: askOf(g.Ask),
 		})
 	}
@@ -181,7 +190,7 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 		}
 		h := w.GetHolder()
 		info.Waiters = append(info.Waiters, WaiterInfo{
-			Client: cluster.ClientID(w.ClientId), Request: cluster.RequestID(w.RequestId), LSN: cluster.LSN(w.Lsn),
+			Client: ClientID(w.ClientId), Request: RequestID(w.RequestId), LSN: LSN(w.Lsn),
 			TTL: wire.Millis(w.TtlMs), Wait: wait,
 			Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
 			Since:  moment(w.SinceUnixMs), Metadata: w.Metadata, Shared: w.Mode == pb.Mode_MODE_SHARED,
@@ -197,30 +206,30 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 type OutcomeInfo struct {
 	// State is "not_seen", "pending", "executed", "cancelled" or "stale".
 	State   string
-	Client  cluster.ClientID
-	Request cluster.RequestID
-	// Err is how the request was answered, nil for OK and for what has no answer.
-	// The acquire of a grant that has ended is wire.ErrLeaseExpired.
+	Client  ClientID
+	Request RequestID
+	// Err is the refusal of the request, nil if it succeeded or has no answer yet. It is
+	// ErrLeaseExpired for the acquire of a grant that has ended.
 	Err error
-	// Lock, Token and TTL are of an acquire; Token is 0 while it waits. TTL is what is left
+	// Lock, Token and TTL are those of an acquire. Token is 0 while it waits; TTL is what is left
 	// of the lease.
-	Lock  cluster.LockName
-	Token cluster.Token
+	Lock  LockName
+	Token Token
 	TTL   time.Duration
-	// QueueLength is how many wait, for a request that waits.
+	// QueueLength is the length of the queue in which the request waits.
 	QueueLength int
-	// Receipt is of a request that concerned a file.
+	// Receipt is not nil for a request on a file.
 	Receipt *Receipt
-	// Epoch and LSN are of the record that decided the request.
-	Epoch cluster.Epoch
-	LSN   cluster.LSN
+	// Epoch and LSN are those of the record that decided the request.
+	Epoch Epoch
+	LSN   LSN
 }
 
 func outcomeInfoOf(state pb.RequestState, a *pb.Answer) OutcomeInfo {
 	info := OutcomeInfo{
-		State: wire.StateWord(state), Client: cluster.ClientID(a.GetClientId()), Request: cluster.RequestID(a.GetRequestId()),
-		Lock: cluster.LockName(a.GetLock()), Token: cluster.Token(a.GetToken()), TTL: wire.Millis(a.GetTtlMs()),
-		QueueLength: int(a.GetQueueLength()), Epoch: cluster.Epoch(a.GetEpoch()), LSN: cluster.LSN(a.GetLsn()),
+		State: wire.StateWord(state), Client: ClientID(a.GetClientId()), Request: RequestID(a.GetRequestId()),
+		Lock: LockName(a.GetLock()), Token: Token(a.GetToken()), TTL: wire.Millis(a.GetTtlMs()),
+		QueueLength: int(a.GetQueueLength()), Epoch: Epoch(a.GetEpoch()), LSN: LSN(a.GetLsn()),
 	}
 	if state == pb.RequestState_REQUEST_STATE_EXECUTED {
 		info.Err = wire.AnswerError(a)
@@ -232,68 +241,83 @@ func outcomeInfoOf(state pb.RequestState, a *pb.Answer) OutcomeInfo {
 	return info
 }
 
-// StatusInfo is the cluster as one server sees it.
+// StatusInfo is the state of the cluster as one server sees it.
 type StatusInfo struct {
 	ClusterID string
-	// Server is who answers, and Role what it is doing.
-	Server cluster.ServerID
+	// Server is the one that answers, and Role its role, as in ServerInfo.
+	Server ServerID
 	Role   string
-	Epoch  cluster.Epoch
-	LSN    cluster.LSN
-	Age    time.Duration
+	// Epoch and LSN are those of its table, and Age is how old that is.
+	Epoch Epoch
+	LSN   LSN
+	Age   time.Duration
 	// Primary is nil where it is not known.
-	Primary *wire.Primary
+	Primary *PrimaryInfo
 	Servers []ServerInfo
-	// Table is nil where the answering server has none.
+	// Table is nil if the server has none.
 	Table *TableInfo
 }
 
-// ServerInfo is one server. Role is "primary", "replica", "fencing", "candidate"
-// or "unreachable".
+// ServerInfo describes one server of the cluster.
 type ServerInfo struct {
-	Member    cluster.Member
-	Role      string
-	Epoch     cluster.Epoch
-	LSN       cluster.LSN
-	PID       int64
-	Able      bool
+	Member Member
+	// Role is "primary", "replica", "fencing" (it becomes the primary), "candidate" or
+	// "unreachable".
+	Role string
+	// Epoch and LSN are those of its table.
+	Epoch Epoch
+	LSN   LSN
+	PID   int64
+	// Able reports whether it can become the primary.
+	Able bool
+	// Reachable reports whether the answering server hears it, and HeardAgo is when it last did;
+	// negative if it never did.
 	Reachable bool
-	// HeardAgo is negative for one that was never heard.
-	HeardAgo time.Duration
+	HeardAgo  time.Duration
+	// Conflict reports whether another process runs under the same ID.
 	Conflict bool
-	// Unwaited: answers should wait for this replica (push-ack), and do not, because it was silent.
+	// Unwaited reports whether answers should wait for this replica (push-ack) and do not,
+	// because it was silent.
 	Unwaited bool
 	Version  string
-	// FeatureLevel is up to which it can apply records; 0 where it is not known.
+	// FeatureLevel is the newest level of records that it can apply; 0 = not known.
 	FeatureLevel uint32
 	Uptime       time.Duration
 	Volume       VolumeInfo
 }
 
-// VolumeInfo is the volume as one server sees it.
+// VolumeInfo describes the volume as one server sees it.
 type VolumeInfo struct {
+	// Filesystem is the type of the filesystem, Network whether it is one over a network, and
+	// Path where the volume is.
 	Filesystem string
 	Network    bool
 	Path       string
-	CheckAge   time.Duration
-	FreeBytes  int64
-	Full       bool
-	Warnings   []string
-	Canary     CanaryInfo
+	// CheckAge is how long ago a read of the volume last succeeded, as servers check that.
+	CheckAge time.Duration
+	// FreeBytes is 0 where it is not known.
+	FreeBytes int64
+	// Full reports whether the log cannot grow: requests that need space get
+	// ErrStorageUnavailable, releases still work.
+	Full bool
+	// Warnings say what is wrong, for people.
+	Warnings []string
+	Canary   CanaryInfo
 }
 
-// CanaryInfo says how old a replica's reads of the volume are: the primary
-// raises a number there every second and tells it.
+// CanaryInfo shows how old a replica's reads of the volume are: the primary raises a number there
+// every second and sends it to the replicas, which compare.
 type CanaryInfo struct {
-	Looks  uint64
-	Age    time.Duration // of the last look
-	MaxLag time.Duration // of plain reads
-	// StaleReads counts plain reads that were old, StaleDirectReads those past the
+	Looks  uint64        // comparisons so far
+	Age    time.Duration // since the last one
+	MaxLag time.Duration // for how long at most a plain read was old
+	// StaleReads counts plain reads that were old, StaleDirectReads old reads past the
 	// caches, of which there must be none.
 	StaleReads, StaleDirectReads uint64
 }
 
-// TableInfo counts what is in the table.
+// TableInfo counts what is in the table: locks, clients, locks that are held, requests that wait,
+// files, quarantined files, and holders that were not heard since the present primary serves.
 type TableInfo struct {
 	Locks, Clients, Held, Waiting, Files, Quarantined, Unheard uint64
 }
@@ -307,15 +331,15 @@ func canaryInfoOf(c *pb.CanaryStatus) CanaryInfo {
 
 func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 	info := StatusInfo{
-		ClusterID: r.GetClusterId(), Server: cluster.ServerID(r.GetServerId()), Role: wire.RoleWord(r.GetRole()),
-		Epoch: cluster.Epoch(r.GetEpoch()), LSN: cluster.LSN(r.GetLsn()), Age: wire.Millis(r.GetAgeMs()),
+		ClusterID: r.GetClusterId(), Server: ServerID(r.GetServerId()), Role: wire.RoleWord(r.GetRole()),
+		Epoch: Epoch(r.GetEpoch()), LSN: LSN(r.GetLsn()), Age: wire.Millis(r.GetAgeMs()),
 		Primary: wire.PrimaryOf(r.GetPrimary()),
 	}
 	for _, s := range r.GetServers() {
 		v := s.GetVolume()
 		info.Servers = append(info.Servers, ServerInfo{
-			Member: cluster.Member{ID: cluster.ServerID(s.Id), GRPC: s.Grpc, HTTP: s.Http, Peer: s.Peer},
-			Role:   wire.RoleWord(s.Role), Epoch: cluster.Epoch(s.Epoch), LSN: cluster.LSN(s.Lsn), PID: s.Pid,
+			Member: Member{ID: ServerID(s.Id), GRPC: s.Grpc, HTTP: s.Http, Peer: s.Peer},
+			Role:   wire.RoleWord(s.Role), Epoch: Epoch(s.Epoch), LSN: LSN(s.Lsn), PID: s.Pid,
 			Able: s.Able, Reachable: s.Reachable, HeardAgo: wire.Millis(s.HeardAgoMs), Conflict: s.Conflict, Unwaited: s.Unwaited,
 			Version: s.Version, FeatureLevel: s.FeatureLevel, Uptime: wire.Millis(s.UptimeMs),
 			Volume: VolumeInfo{

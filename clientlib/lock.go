@@ -15,17 +15,18 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Lock is a lock that is held, or was.
+// Lock is the handle of a grant: of a lock that is held, or was. It is safe for use by several
+// goroutines.
 type Lock struct {
 	c     *Client
-	name  cluster.LockName
-	token cluster.Token
-	epoch cluster.Epoch
-	// from is whose requests the grant answers, and owner its name; nil and "" for
-	// an attached lock.
-	from  *seat
-	owner cluster.ClientID
-	// heartbeat says that keep-alives do not renew the lock.
+	name  LockName
+	token Token
+	epoch Epoch
+	// from is the registration whose request the grant answered, and owner its client ID;
+	// nil and "" for an attached lock.
+	from  *registration
+	owner ClientID
+	// heartbeat is set where keep-alives do not renew the lock.
 	heartbeat bool
 
 	ctx context.Context
@@ -34,60 +35,59 @@ type Lock struct {
 	mu struct {
 		sync.Mutex
 		lease
-		alive cluster.LSN // the service said that it was live there; 0 = it never did
-		// endangered says that the lock is in jeopardy, changed that somebody waits for the end of that.
+		alive LSN // the latest at which the service confirmed the grant; 0 = it never did
+		// endangered is set while the lock is in jeopardy.
 		endangered bool
-		changed    chan struct{} // closed when that or asked changes; nil if nobody waits
-		asked      *Asked        // never changed; nil if nobody asked
+		changed    chan struct{} // closed when endangered or asked changes; nil if no caller waits
+		asked      *Asked        // never changed; nil if no operator asked
 
 		last      *Receipt
 		releasing chan struct{} // closed when the Release under way has ended
-		released  bool          // the service has said so
+		released  bool          // the service has confirmed it
 	}
 }
 
-func newLock(c *Client, name cluster.LockName, token cluster.Token, epoch cluster.Epoch) *Lock {
+func newLock(c *Client, name LockName, token Token, epoch Epoch) *Lock {
 	l := &Lock{c: c, name: name, token: token, epoch: epoch}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
 	return l
 }
 
-// Attach makes a handle for a token that somebody else got, say the shell script
-// that started this program. It is not kept alive: whoever acquired the lock
-// does that, or Renew. Once Renew has succeeded, the handle counts the lease and
-// ends its Context like any other.
+// Attach makes a handle for a token that another process got, say the shell script that started
+// this program. It is not kept alive: that is left to the process that acquired the lock, or to
+// Renew. Once Renew has succeeded, the handle counts the lease and ends its Context like any
+// other.
 //
-// A Client has one handle of a token, which is returned to whoever attaches it, or has
-// acquired it, and is kept until the lock is lost or released or the Client is closed.
-// Who attached a token that this very Client was about to acquire keeps a handle beside
-// the acquired one.
-func (c *Client) Attach(lock cluster.LockName, token cluster.Token) *Lock {
-	return c.keep.attach(newLock(c, lock, token, 0))
+// A Client has one handle of a token. Attach returns the one that is there, attached or acquired;
+// it is kept until the lock is lost or released or the Client is closed. Only a token that is
+// attached before the Acquire of this very Client has returned has two handles.
+func (c *Client) Attach(lock LockName, token Token) *Lock {
+	return c.renewer.attach(newLock(c, lock, token, 0))
 }
 
-// Name is the name of the lock.
-func (l *Lock) Name() cluster.LockName { return l.name }
+// Name returns the name of the lock.
+func (l *Lock) Name() LockName { return l.name }
 
-// Token is the fencing number of the grant. Pass it to the resources that the lock
-// is for; they refuse any token lower than the highest they have seen.
-func (l *Lock) Token() cluster.Token { return l.token }
+// Token returns the fencing token of the grant. Pass it to the resources that the lock protects;
+// they refuse any token lower than the highest they have seen.
+func (l *Lock) Token() Token { return l.token }
 
-// Epoch is the reign that granted the lock; 0 if attached.
-func (l *Lock) Epoch() cluster.Epoch { return l.epoch }
+// Epoch returns the epoch of the term that granted the lock; 0 if attached.
+func (l *Lock) Epoch() Epoch { return l.epoch }
 
-// TTL is how long the lease lasts after a renewal; 0 if attached and not renewed.
+// TTL returns how long the lease lasts after a renewal; 0 if attached and not renewed.
 func (l *Lock) TTL() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.ttl
 }
 
-// Context ends when the lock is lost or released. context.Cause tells why: a
+// Context returns a context that ends when the lock is lost or released. Its context.Cause is a
 // *LostError or ErrReleased.
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Expires is when the lock is lost if no renewal is answered any more, by this
-// side's cautious count. It is zero for an attached lock that was not renewed.
+// Expires returns when the lock is lost if no renewal is answered any more, by this side's
+// cautious count. It is the zero time for an attached lock that was not renewed.
 func (l *Lock) Expires() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,8 @@ func (l *Lock) Expires() time.Time {
 	return time.Now().Add(l.mu.deadline - fresh(l.c.opt.Clock))
 }
 
-// Renew extends the lease now. Locks that were acquired are renewed without it.
+// Renew extends the lease now. Locks that were acquired without Heartbeat are renewed by the
+// Client. It returns a *LostError if the lock is lost.
 func (l *Lock) Renew(ctx context.Context) error {
 	ctx, end, err := l.begin(ctx, "renew")
 	if err != nil {
@@ -107,20 +108,21 @@ func (l *Lock) Renew(ctx context.Context) error {
 	if err := l.renew(ctx); err != nil {
 		return l.check(err)
 	}
-	l.c.keep.watch(l)
+	l.c.renewer.watch(l)
 	return nil
 }
 
-// Append appends data, at most cluster.MaxAppend bytes, to a protected file. It
-// is executed at most once, and only while the token is live; the first append
-// binds the file to the lock. An error that is wire.ErrFileQuarantined may come
-// with a receipt: then the append is in the log.
-func (l *Lock) Append(ctx context.Context, file cluster.FileName, data []byte, opts ...AppendOption) (Receipt, error) {
+// Append appends data, at most MaxAppend bytes, to a protected file. It is executed at most once,
+// and only while the token is live; the first append binds the file to the lock. It returns a
+// *LostError if the lock is lost, an *OffsetError if the file does not end where At wants,
+// ErrTooLarge, ErrFileSealed or ErrFileQuarantined. With the latter there may be a receipt: then
+// the append is in the log.
+func (l *Lock) Append(ctx context.Context, file FileName, data []byte, opts ...AppendOption) (Receipt, error) {
 	switch {
 	case len(data) == 0:
 		return Receipt{}, l.invalid("append", wire.Invalid("no data to append"))
-	case len(data) > cluster.MaxAppend:
-		return Receipt{}, l.invalid("append", &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("%d bytes", len(data))})
+	case len(data) > MaxAppend:
+		return Receipt{}, l.invalid("append", &ServiceError{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("%d bytes", len(data))})
 	}
 	o := appendOptionsOf(opts)
 	sum := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
@@ -145,8 +147,9 @@ func (l *Lock) Append(ctx context.Context, file cluster.FileName, data []byte, o
 	return r, err
 }
 
-// Bind binds a file to the lock before its first append.
-func (l *Lock) Bind(ctx context.Context, file cluster.FileName, opts ...AppendOption) (Receipt, error) {
+// Bind binds a file to the lock before its first append. A file that is there already and not
+// empty needs AdoptExisting.
+func (l *Lock) Bind(ctx context.Context, file FileName, opts ...AppendOption) (Receipt, error) {
 	o := appendOptionsOf(opts)
 	return l.changeFile(ctx, "bind", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.BindFile(ctx, &pb.BindFileRequest{
@@ -156,8 +159,8 @@ func (l *Lock) Bind(ctx context.Context, file cluster.FileName, opts ...AppendOp
 	})
 }
 
-// Unbind ends the binding: the file stays, and is no longer protected.
-func (l *Lock) Unbind(ctx context.Context, file cluster.FileName) (Receipt, error) {
+// Unbind ends the binding of a file to the lock: the file stays, and is no longer protected.
+func (l *Lock) Unbind(ctx context.Context, file FileName) (Receipt, error) {
 	return l.changeFile(ctx, "unbind", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.UnbindFile(ctx, &pb.UnbindFileRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
@@ -165,8 +168,9 @@ func (l *Lock) Unbind(ctx context.Context, file cluster.FileName) (Receipt, erro
 	})
 }
 
-// Rotate gives the file a new, empty inode; a quarantined file goes on like that.
-func (l *Lock) Rotate(ctx context.Context, file cluster.FileName) (Receipt, error) {
+// Rotate begins a new generation of the file, with a new and empty inode. A quarantined or sealed
+// file can be appended to again.
+func (l *Lock) Rotate(ctx context.Context, file FileName) (Receipt, error) {
 	return l.changeFile(ctx, "rotate", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.RotateFile(ctx, &pb.RotateFileRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
@@ -174,11 +178,11 @@ func (l *Lock) Rotate(ctx context.Context, file cluster.FileName) (Receipt, erro
 	})
 }
 
-// Seal ends the present generation of the file: nothing is appended to it any more, by
-// anybody, ever, and every byte of it is durable when Seal returns. Appends are
-// wire.ErrFileSealed from then on; after a Rotate the file goes on. The receipt's Offset
-// is where the generation ends. To seal what is sealed already is no error.
-func (l *Lock) Seal(ctx context.Context, file cluster.FileName) (Receipt, error) {
+// Seal ends the present generation of the file: nothing is appended to it any more, by any
+// holder, and every byte of it is durable when Seal returns. Appends return ErrFileSealed from
+// then on; after a Rotate the file goes on. The receipt's Offset is where the generation ends. To
+// seal it again is no error.
+func (l *Lock) Seal(ctx context.Context, file FileName) (Receipt, error) {
 	return l.changeFile(ctx, "seal", file, func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
 		return s.SealFile(ctx, &pb.SealFileRequest{
 			ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), File: string(file),
@@ -186,8 +190,8 @@ func (l *Lock) Seal(ctx context.Context, file cluster.FileName) (Receipt, error)
 	})
 }
 
-// SetMetadata replaces what this holder says with its grant, for whoever looks: UTF-8,
-// at most cluster.MaxMetadata bytes. It is executed only while the token is live.
+// SetMetadata replaces the text that this holder publishes with its grant: UTF-8, at most
+// MaxMetadata bytes. It is executed only while the token is live.
 func (l *Lock) SetMetadata(ctx context.Context, metadata string) error {
 	if err := checkText(metadata); err != nil {
 		return l.invalid("set metadata", err)
@@ -206,9 +210,9 @@ func (l *Lock) SetMetadata(ctx context.Context, metadata string) error {
 	return l.check(err)
 }
 
-// Downgrade lets others share the lock that this holder has alone: all who wait for
-// that get it at once. The token stays, and can append nothing more. There is no way
-// back: Release, and Acquire again. To downgrade again is not an error.
+// Downgrade lets others share the lock that this holder has alone: all requests that wait for
+// that are granted at once. The token stays, and can append nothing more. There is no way back:
+// Release, and Acquire again. To downgrade again is not an error.
 func (l *Lock) Downgrade(ctx context.Context) error {
 	ctx, end, err := l.begin(ctx, "downgrade")
 	if err != nil {
@@ -225,7 +229,7 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 }
 
 // changeFile does what the operations on files have in common.
-func (l *Lock) changeFile(ctx context.Context, op string, file cluster.FileName, send sender) (Receipt, error) {
+func (l *Lock) changeFile(ctx context.Context, op string, file FileName, send sender) (Receipt, error) {
 	if err := file.Validate(); err != nil {
 		return Receipt{}, l.invalid(op, wire.Invalid(err.Error()))
 	}
@@ -242,10 +246,9 @@ func (l *Lock) changeFile(ctx context.Context, op string, file cluster.FileName,
 	return r, l.check(err)
 }
 
-// Release gives the lock back. Its Context ends at once. When the context of the
-// call ends first, the release goes on in the background. Releasing again is not
-// an error; releasing a lock that was lost is a *LostError unless the service
-// still had it.
+// Release gives the lock back. Its Context ends at once. When the context of the call ends first,
+// the release goes on in the background. Releasing again is not an error; releasing a lock that
+// was lost returns the *LostError unless the service still had the grant.
 func (l *Lock) Release(ctx context.Context) error {
 	ctx, end, err := l.c.begin(ctx)
 	if err != nil {
@@ -258,11 +261,11 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	l.end(ErrReleased)
 	// Until the service has answered, a keep-alive still lists the grant. It is no
-	// stray: released under another ID, it would make this request look like a loss.
-	defer l.c.keep.leave(l.token)()
-	l.c.keep.remove(l)
-	l.c.keep.released(l)
-	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: giveUpFinish, token: l.token}, releaseOf(l.name, l.token))
+	// stray: released under another ID, it would turn this request into a loss.
+	defer l.c.renewer.leave(l.token)()
+	l.c.renewer.remove(l)
+	l.c.renewer.released(l)
+	_, err = l.c.change(l.passed(ctx), order{op: "release", lock: l.name, from: l.releaser(), after: finishRequest, token: l.token}, releaseOf(l.name, l.token))
 	l.mu.Lock()
 	l.mu.released = err == nil
 	close(l.mu.releasing)
@@ -277,7 +280,8 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.lost(LossRefused, err)
 }
 
-// startRelease waits its turn. done says that nothing is left to do.
+// startRelease waits for another Release that is under way. It returns done if nothing is left to
+// do.
 func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
 	for {
 		l.mu.Lock()
@@ -306,7 +310,7 @@ func (l *Lock) startRelease(ctx context.Context) (done bool, err error) {
 
 // begin admits a call that uses the token. A lost token is not used again.
 func (l *Lock) begin(ctx context.Context, op string) (context.Context, func(), error) {
-	l.c.keep.look(l)
+	l.c.renewer.endIfOver(l)
 	if l.ctx.Err() != nil {
 		return nil, nil, context.Cause(l.ctx)
 	}
@@ -317,7 +321,7 @@ func (l *Lock) begin(ctx context.Context, op string) (context.Context, func(), e
 	return l.passed(ctx), end, nil
 }
 
-// passed marks calls for an attached lock: its token is somebody else's, on purpose.
+// passed marks calls for an attached lock: they bring the token of another client on purpose.
 func (l *Lock) passed(ctx context.Context) context.Context {
 	if l.from != nil {
 		return ctx
@@ -325,22 +329,25 @@ func (l *Lock) passed(ctx context.Context) context.Context {
 	return wire.PassedOn(ctx)
 }
 
-// releaser is the seat that gives the lock back: its own, so that the history says who had it.
-func (l *Lock) releaser() *seat {
+// releaser is the registration that releases the lock: the one that acquired it, so that the
+// history names it.
+func (l *Lock) releaser() *registration {
 	if l.from != nil {
 		return l.from
 	}
 	return l.c.main
 }
 
+// invalid makes the error of a call that was not sent.
 func (l *Lock) invalid(op string, err error) error { return (&call{op: op, lock: l.name}).fail(err) }
 
-// refused says that the service no longer takes the token.
+// refused reports whether the service no longer takes the token.
 func refused(err error) bool {
-	return errors.Is(err, wire.ErrInvalidToken) || errors.Is(err, wire.ErrLeaseExpired)
+	return errors.Is(err, ErrInvalidToken) || errors.Is(err, ErrLeaseExpired)
 }
 
-// check ends the lock if the error says that it is lost.
+// check ends the lock if the service refused its token, and returns the error of the call: a
+// *LostError then.
 func (l *Lock) check(err error) error {
 	if !refused(err) {
 		return err
@@ -349,19 +356,19 @@ func (l *Lock) check(err error) error {
 	return context.Cause(l.ctx)
 }
 
-// lose ends the Context, if it has not ended, and forgets the lock. A token that is
-// refused is refused from any handle.
+// lose ends the Context, if it has not ended, and removes the handle. A token that is refused is
+// refused from any handle.
 func (l *Lock) lose(e *LostError) {
 	if l.ctx.Err() == nil {
-		if by := l.c.keep.oversleptBy(l.TTL()); by > 0 && e.Reason.late() {
+		if by := l.c.renewer.oversleptBy(l.TTL()); by > 0 && e.Reason.late() {
 			e.Cause = &lateError{by.Round(time.Millisecond), e.Cause}
 		}
 		l.c.opt.Log.Warn("lock lost", "lock", l.name, "token", l.token, "reason", e.Reason, "cause", e.Cause)
 	}
 	l.end(e)
-	l.c.keep.remove(l)
+	l.c.renewer.remove(l)
 	if e.Reason == LossRefused {
-		for _, other := range l.c.keep.held(l.name, l.token) {
+		for _, other := range l.c.renewer.held(l.name, l.token) {
 			other.lose(other.lost(LossRefused, e.Cause))
 		}
 	}
@@ -382,11 +389,11 @@ func (l *Lock) renew(ctx context.Context) error {
 	if err := wire.AnswerError(a); err != nil {
 		return k.fail(err)
 	}
-	// Near the end of a max hold less than the TTL is left. The keeper counts the lock under
+	// Near the end of a max hold less than the TTL is left. The renewer counts the lock under
 	// its TTL, so that stays.
 	ttl, left := l.TTL(), wire.Millis(a.GetTtlMs())
 	if l.owner == "" {
-		ttl = max(ttl, left) // nobody told us
+		ttl = max(ttl, left) // it is not known otherwise
 	}
 	if left <= 0 || left > ttl {
 		left = ttl
@@ -396,23 +403,23 @@ func (l *Lock) renew(ctx context.Context) error {
 		l.mu.bound(sent, hold)
 		l.mu.Unlock()
 	}
-	l.grant(ttl, sent, left, cluster.LSN(a.GetLsn()))
-	l.hear(a.GetAsk())
+	l.grant(ttl, sent, left, LSN(a.GetLsn()))
+	l.recordAsk(a.GetAsk())
 	return nil
 }
 
 // grant counts left of a lease of ttl from sent. The answer was of a state at an LSN.
-func (l *Lock) grant(ttl, sent, left time.Duration, at cluster.LSN) {
+func (l *Lock) grant(ttl, sent, left time.Duration, at LSN) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.ttl, l.mu.alive = ttl, max(l.mu.alive, at)
 	l.mu.extend(sent, left)
 	if l.mu.endangered {
-		l.judge(l.c.opt.Clock.Now())
+		l.updatePhase(l.c.opt.Clock.Now())
 	}
 }
 
-// counted is the lease as it stands.
+// counted returns the lease as it is now.
 func (l *Lock) counted() lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()

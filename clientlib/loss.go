@@ -17,7 +17,7 @@ import (
 // LossReason is how a lock was lost.
 type LossReason string
 
-// The reasons of a loss. The first four are the service's word on how the grant ended.
+// The reasons of a loss. The first four are how the grant ended at the service.
 const (
 	// LossExpired: the lease ran out at the service.
 	LossExpired LossReason = "expired"
@@ -25,10 +25,10 @@ const (
 	LossBroken LossReason = "broken"
 	// LossCleared: a failover under failover-policy clear dropped all holders.
 	LossCleared LossReason = "force_cleared"
-	// LossReleased: somebody who had the token released it; that may be this client,
-	// which lets go of what the service still has after this side gave it up.
+	// LossReleased: a client with the token released it; that may be this one, which releases
+	// what the service still has after this side gave it up.
 	LossReleased LossReason = "released"
-	// LossRefused: the service no longer takes the token, and did not say why.
+	// LossRefused: the service refuses the token, for a reason that is not known.
 	LossRefused LossReason = "refused"
 	// LossNotRenewed: no renewal was answered in time, by this side's own count. The
 	// service may not know yet.
@@ -40,11 +40,11 @@ const (
 	// LossOtherCluster: all servers that are known belong to another cluster by now, see
 	// ErrOtherCluster. Nobody there knows the lock.
 	LossOtherCluster LossReason = "other_cluster"
-	// LossClosed: the Client was closed and nobody watches the lease.
+	// LossClosed: the Client was closed, and the lease is not renewed by it any more.
 	LossClosed LossReason = "closed"
 )
 
-// ended says that the service has said that the grant is no more.
+// ended reports whether the service has confirmed that the grant has ended.
 func (r LossReason) ended() bool {
 	switch r {
 	case LossExpired, LossBroken, LossCleared, LossReleased, LossRefused:
@@ -54,7 +54,7 @@ func (r LossReason) ended() bool {
 	}
 }
 
-// late says that a renewal in time would have kept the lock.
+// late reports whether a renewal in time would have kept the lock.
 func (r LossReason) late() bool {
 	switch r {
 	case LossExpired, LossRefused, LossNotRenewed:
@@ -64,7 +64,8 @@ func (r LossReason) late() bool {
 	}
 }
 
-// lateError says that this side is why a lock was lost, or a part of it.
+// lateError is the cause of a loss for which this process is the reason, or a part of it: its
+// timers were late.
 type lateError struct {
 	by    time.Duration
 	cause error // nil if nothing else is known
@@ -79,35 +80,35 @@ func (e *lateError) Error() string {
 	return s
 }
 
-// Unwrap is what else is known.
+// Unwrap returns what else is known, or nil.
 func (e *lateError) Unwrap() error { return e.cause }
 
-// LostError says that a lock is no longer held. It is ErrLost, and what caused it.
+// LostError is the cause of the Context of a Lock that is no longer held. It wraps ErrLost and
+// Cause.
 type LostError struct {
-	Lock   cluster.LockName
-	Token  cluster.Token
+	Lock   LockName
+	Token  Token
 	Reason LossReason
-	// LSN is of the record that ended the grant, and Epoch the reign that wrote it; 0 =
-	// not known.
-	LSN   cluster.LSN
-	Epoch cluster.Epoch
-	// Successor is the token of the grant of the lock that came next; 0 = none yet, or
-	// not known.
-	Successor cluster.Token
-	// Actor broke the lock, and Message says why.
+	// LSN is that of the record that ended the grant, and Epoch that of the term which wrote it;
+	// 0 = not known.
+	LSN   LSN
+	Epoch Epoch
+	// Successor is the token of the next grant of the lock; 0 = none yet, or not known.
+	Successor Token
+	// Actor is the operator who broke the lock, and Message the reason that was given.
 	Actor, Message string
-	// LastAppend is the last append under the token, in any file; nil = none. With
-	// Final it is the service's word on the whole grant: what was sent after it is not
-	// in any file. Without, it is the last that this handle was told of, and what was
-	// sent after it may or may not be in the file: see Lock.Loss, or Client.Outcome for
-	// one request.
+	// LastAppend is the last append under the token, in any file; nil = none. With Final, that is
+	// certain: what was sent after it is not in any file. Without, it is the last of which this
+	// handle got the receipt, and what was sent after it may or may not be in the file: see
+	// Lock.Loss, or Client.Outcome for one request.
 	LastAppend *Receipt
 	Final      bool
-	// Cause is what the service said, or why it could not be reached; nil if neither is known.
+	// Cause is the refusal of the service, or why it could not be reached; nil if neither is
+	// known.
 	Cause error
 }
 
-// Error tells what to do.
+// Error says what happened and what to do now.
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("lock %q is lost (token %d, %s)", e.Lock, e.Token, e.Reason)
 	if e.Cause != nil {
@@ -116,7 +117,7 @@ func (e *LostError) Error() string {
 	return s + ": stop what it protects, then acquire it again"
 }
 
-// Unwrap is ErrLost and the cause.
+// Unwrap returns ErrLost and the cause.
 func (e *LostError) Unwrap() []error {
 	if e.Cause == nil {
 		return []error{ErrLost}
@@ -124,15 +125,15 @@ func (e *LostError) Unwrap() []error {
 	return []error{ErrLost, e.Cause}
 }
 
-// lost is a loss with what this side knows.
+// lost makes the error of a loss from what this side knows.
 func (l *Lock) lost(why LossReason, cause error) *LostError {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &LostError{Lock: l.name, Token: l.token, Reason: why, LastAppend: l.mu.last, Cause: cause}
 }
 
-// notRenewed is the loss of a lock whose time is over. Why renewals failed is told as
-// text: it was no answer to anything that was asked under this token.
+// notRenewed makes the error of a lock whose lease has ended by this side's count. Why renewals
+// failed is its text only: it was no answer to a request under this token.
 func (l *Lock) notRenewed() *LostError {
 	var cause error
 	now := fresh(l.c.opt.Clock)
@@ -145,24 +146,25 @@ func (l *Lock) notRenewed() *LostError {
 	return l.lost(LossNotRenewed, cause)
 }
 
-// told ends the locks that the service says are lost. A loss that names none is of every
-// grant there was: there were too many to name each.
-func (k *keeper) told(losses []*pb.Loss) {
+// applyLosses ends the locks that the service reports as lost. A loss that names no lock is of
+// every grant before its LSN: there were too many to name each.
+func (k *leaseRenewer) applyLosses(losses []*pb.Loss) {
 	for _, loss := range losses {
 		if loss.GetLock() == "" {
-			for _, l := range k.heldBefore(cluster.LSN(loss.GetLsn()), notice{loss: loss}) {
-				l.lose(l.toldLoss(loss))
+			for _, l := range k.heldBefore(LSN(loss.GetLsn()), notice{loss: loss}) {
+				l.lose(l.reportedLoss(loss))
 			}
 			continue
 		}
-		for _, l := range k.concerned(cluster.LockName(loss.GetLock()), cluster.Token(loss.GetToken()), notice{loss: loss}) {
-			l.lose(l.toldLoss(loss))
+		for _, l := range k.concerned(LockName(loss.GetLock()), Token(loss.GetToken()), notice{loss: loss}) {
+			l.lose(l.reportedLoss(loss))
 		}
 	}
 }
 
-// notice is what a session tells of grants. One of a grant whose answer is being handed out
-// finds no handle; without being kept, the next keep-alive would find out.
+// notice is what a session reports of a grant: a loss or a release request. One for a grant whose
+// answer is being handed out finds no handle yet; it is kept, or only the next keep-alive would
+// find out.
 type notice struct {
 	loss *pb.Loss
 	ask  *pb.AskToRelease
@@ -171,9 +173,9 @@ type notice struct {
 // maxEarly is how many notices of a lock are kept. Most are of grants that had their handle.
 const maxEarly = 16
 
-// keepEarly keeps a notice of a lock for a handle that is about to come. It is called with mu
+// keepEarly keeps a notice of a lock for a handle that is about to be added. It is called with mu
 // held.
-func (k *keeper) keepEarly(lock cluster.LockName, n notice) {
+func (k *leaseRenewer) keepEarly(lock LockName, n notice) {
 	if k.mu.expecting[lock] == 0 {
 		return
 	}
@@ -181,26 +183,26 @@ func (k *keeper) keepEarly(lock cluster.LockName, n notice) {
 	k.mu.early[lock] = all[max(0, len(all)-maxEarly):]
 }
 
-// tellEarly gives a handle that has just come the notices of its grant.
-func (k *keeper) tellEarly(l *Lock) {
+// deliverEarly gives a handle that was just added the notices of its grant.
+func (k *leaseRenewer) deliverEarly(l *Lock) {
 	k.mu.Lock()
 	all := slices.Clone(k.mu.early[l.name])
 	k.mu.Unlock()
 	for _, n := range all {
-		ofAll := n.loss.GetLock() == "" && l.token < cluster.Token(n.loss.GetLsn())
-		if ofAll || cluster.Token(n.loss.GetToken()) == l.token {
-			l.lose(l.toldLoss(n.loss))
+		ofAll := n.loss.GetLock() == "" && l.token < Token(n.loss.GetLsn())
+		if ofAll || Token(n.loss.GetToken()) == l.token {
+			l.lose(l.reportedLoss(n.loss))
 		}
-		if cluster.Token(n.ask.GetToken()) == l.token {
-			l.hear(n.ask)
+		if Token(n.ask.GetToken()) == l.token {
+			l.recordAsk(n.ask)
 		}
 	}
 }
 
-// introduce sees to it that the service tells a session of the losses of a seat: it does
-// so for the name in the hello, which is the main seat's, and for those that were kept
-// alive there. Without that, the next keep-alive finds out. It is called during a call.
-func (k *keeper) introduce(from *seat) {
+// subscribeLosses has the service report losses of a registration on the session. It does so for
+// the client ID in the hello, that of the main registration, and for those that were kept alive
+// there. Without that, only the next keep-alive finds out. It is called during a call.
+func (k *leaseRenewer) subscribeLosses(from *registration) {
 	c := k.c
 	to := c.servers.primary()
 	if from == c.main || to == nil || c.opt.Clock.Now() < time.Duration(to.sessionless.Load()) {
@@ -208,12 +210,12 @@ func (k *keeper) introduce(from *seat) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if s := to.session.Load(); k.mu.closed || from.introducing || s != nil && from.known == s {
+	if s := to.session.Load(); k.mu.closed || from.subscribing || s != nil && from.known == s {
 		return
 	}
-	from.introducing = true
+	from.subscribing = true
 	k.loops.Go(func() {
-		// The main seat is needed for the release in any case.
+		// The main registration is needed for the release in any case.
 		_, err := c.main.identify(c.life)
 		if who := from.current(); err == nil && who != nil && c.sessionWithin(c.life, to, c.opt.Attempt) != nil {
 			err = k.keepAlive(from, who)
@@ -223,42 +225,42 @@ func (k *keeper) introduce(from *seat) {
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		from.introducing = false
+		from.subscribing = false
 	})
 }
 
 const (
-	// hurryAfter is how soon the leases are renewed when a session has ended: most takeovers
-	// are over by then. hurrySpread is how far clients spread whose sessions ended together.
-	hurryAfter  = 500 * time.Millisecond
-	hurrySpread = time.Second
+	// renewSoonAfter is how soon the leases are renewed when a session has ended: most takeovers are
+	// over by then. renewSoonSpread is how far the renewals of clients are spread whose sessions
+	// ended together.
+	renewSoonAfter  = 500 * time.Millisecond
+	renewSoonSpread = time.Second
 )
 
-// hurry has the leases renewed soon, because nobody would be told of a loss before: that
-// opens the next session, and names the seats there.
-func (k *keeper) hurry() {
-	k.within(hurryAfter + time.Duration(k.c.opt.Rand()%uint64(hurrySpread)))
+// renewSoon has the leases renewed soon after a session has ended, because no loss would be
+// reported before: that opens the next session, and names the registrations there.
+func (k *leaseRenewer) renewSoon() {
+	k.within(renewSoonAfter + time.Duration(k.c.opt.Rand()%uint64(renewSoonSpread)))
 }
 
-// lossesAfter is an LSN that no loss of a client's held locks lies before, 0 if it
-// holds none: a session that begins there misses nothing that matters, as far as the
-// service remembers.
-func (k *keeper) lossesAfter(client cluster.ClientID) cluster.LSN {
+// lossesAfter returns an LSN before which no held lock of a client was lost, 0 if it holds none:
+// a session that begins there misses no loss that matters, as far as the service remembers.
+func (k *leaseRenewer) lossesAfter(client ClientID) LSN {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	oldest := cluster.Token(0)
+	oldest := Token(0)
 	for token, l := range k.mu.locks {
 		if l.owner == client && (oldest == 0 || token < oldest) {
 			oldest = token
 		}
 	}
-	return cluster.LSN(oldest)
+	return LSN(oldest)
 }
 
-// toldLoss is a loss as the service tells it.
-func (l *Lock) toldLoss(m *pb.Loss) *LostError {
+// reportedLoss makes the error of a loss that the service reports.
+func (l *Lock) reportedLoss(m *pb.Loss) *LostError {
 	e := l.lost(LossRefused, nil)
-	e.LSN, e.Epoch, e.Successor = cluster.LSN(m.GetLsn()), cluster.Epoch(m.GetEpoch()), cluster.Token(m.GetSuccessorToken())
+	e.LSN, e.Epoch, e.Successor = LSN(m.GetLsn()), Epoch(m.GetEpoch()), Token(m.GetSuccessorToken())
 	switch m.GetReason() {
 	case pb.LossReason_LOSS_REASON_EXPIRED:
 		e.Reason = LossExpired
@@ -269,7 +271,7 @@ func (l *Lock) toldLoss(m *pb.Loss) *LostError {
 	case pb.LossReason_LOSS_REASON_RELEASED:
 		e.Reason = LossReleased
 	}
-	// Appends to files that were rotated or unbound since are not in the service's word.
+	// The service does not report appends to files that were rotated or unbound since.
 	if m.GetLastAppend() != nil {
 		switch r := receiptFrom(m.GetLastAppend()); {
 		case e.LastAppend == nil || r.LSN > e.LastAppend.LSN:
@@ -278,13 +280,14 @@ func (l *Lock) toldLoss(m *pb.Loss) *LostError {
 			e.Final = true
 		}
 	}
-	e.Cause = e.said()
+	e.Cause = e.refusal()
 	return e
 }
 
-// said is what a refusal of the token would have said, for how the grant ended.
-func (e *LostError) said() error {
-	w := &wire.Error{Status: cluster.StatusInvalidToken}
+// refusal returns the error with which the service refuses the token, now that the grant has ended
+// so.
+func (e *LostError) refusal() error {
+	w := &ServiceError{Status: cluster.StatusInvalidToken}
 	switch e.Reason {
 	case LossExpired:
 		w.Status, w.Message = cluster.StatusLeaseExpired, "the lease ran out at the service"
@@ -293,37 +296,37 @@ func (e *LostError) said() error {
 	case LossCleared:
 		w.Message = "dropped by a failover under the policy clear"
 	case LossReleased:
-		w.Message = "released by somebody who had the token"
+		w.Message = "released by a client that had the token"
 	default:
 		w.Message = "the service did not say how the grant ended"
 	}
 	return w
 }
 
-// lossBookmark is how soon a server says that nothing more happened.
+// lossBookmark is how soon a server reports that nothing more happened.
 const lossBookmark = 100 * time.Millisecond
 
-// Loss asks the service how the grant of a lock that is lost or released has ended. The
-// cause of Context knows but a part of it, say that no renewal was answered.
+// Loss asks the service how the grant of a lock that is lost or released has ended. The cause of
+// Context knows only a part of it, say that no renewal was answered.
 //
-// The servers tell it from their log of late. If that reaches back to the grant, it is the
-// whole story, Final. If it does not even reach back to the end, LSN is 0, the reason
-// LossRefused, and Successor whoever holds the lock now.
+// The servers answer from the latest part of their log. If that reaches back to the grant, the
+// result is complete, and Final. If it does not even reach back to the end of the grant, LSN is
+// 0, the reason LossRefused, and Successor the token of the present holder.
 //
-// The service may count a lease for a while that this side has given up: Loss waits for
-// its end, and ends with ctx.
+// The service may count a lease for a while that this side has given up: Loss waits for its end,
+// and ends with ctx. It returns ErrInvalidArgument while the lock is held.
 func (l *Lock) Loss(ctx context.Context) (*LostError, error) {
 	if l.ctx.Err() == nil {
 		return nil, l.invalid("ask for the loss", wire.Invalid("the lock is held: wait for the end of its Context"))
 	}
-	s := story{l: l}
-	if err := s.look(ctx); err != nil {
+	s := lossQuery{l: l}
+	if err := s.askPrimary(ctx); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	alive := l.mu.alive
 	l.mu.Unlock()
-	for _, after := range []cluster.LSN{cluster.LSN(l.token), alive} {
+	for _, after := range []LSN{LSN(l.token), alive} {
 		if after == 0 {
 			continue
 		}
@@ -335,36 +338,36 @@ func (l *Lock) Loss(ctx context.Context) (*LostError, error) {
 	if s.now > l.token {
 		e.Successor = s.now
 	}
-	e.Cause = e.said()
+	e.Cause = e.refusal()
 	return e, nil
 }
 
-// story reads from the log how a grant ended.
-type story struct {
+// lossQuery finds out from the log how a grant ended.
+type lossQuery struct {
 	l *Lock
-	// The primary said at upto that the grant was live, or that now was the holder's token,
-	// the oldest of several.
-	upto cluster.LSN
+	// The primary answered at upto that the grant was live, or that now was the token of the
+	// holder, of the oldest of several.
+	upto LSN
 	live bool
-	now  cluster.Token
+	now  Token
 
 	e *LostError
-	// found says that the pieces of a reset so far had the grant.
+	// found is set when one of the pieces of a reset so far had the grant.
 	found bool
 }
 
-// look asks the primary.
-func (s *story) look(ctx context.Context) error {
+// askPrimary asks the primary for the present holders.
+func (s *lossQuery) askPrimary(ctx context.Context) error {
 	l := s.l
 	info, err := l.c.Get(ctx, l.name)
 	if err == nil && !info.holds(l.token) && !info.listsAll() {
 		// So many share the lock that no answer lists them.
 		if _, err = l.c.Verify(ctx, l.name, l.token); err == nil {
 			s.live = true
-		} else if errors.Is(err, wire.ErrInvalidToken) {
+		} else if errors.Is(err, ErrInvalidToken) {
 			err = nil
 		}
-		if err == nil { // behind that, so that what is not live now has ended before upto
+		if err == nil { // after that, so that a grant which is not live has ended before upto
 			info, err = l.c.Get(ctx, l.name)
 		}
 	}
@@ -375,11 +378,11 @@ func (s *story) look(ctx context.Context) error {
 	return err
 }
 
-// read looks at what happened after an LSN at which the grant was live. It returns
-// nil where that is not known any more.
-func (s *story) read(ctx context.Context, after cluster.LSN) (*LostError, error) {
+// read watches what happened after an LSN at which the grant was live. It returns nil if the
+// servers do not remember that any more.
+func (s *lossQuery) read(ctx context.Context, after LSN) (*LostError, error) {
 	s.e = s.l.lost(LossRefused, nil)
-	s.e.Final = after == cluster.LSN(s.l.token) // from there on every append is seen
+	s.e.Final = after == LSN(s.l.token) // from there on every append is seen
 	if s.e.Final {
 		s.e.LastAppend = nil
 	}
@@ -397,12 +400,12 @@ func (s *story) read(ctx context.Context, after cluster.LSN) (*LostError, error)
 	if s.e.LSN == 0 {
 		return nil, nil
 	}
-	s.e.Cause = s.e.said()
+	s.e.Cause = s.e.refusal()
 	return s.e, nil
 }
 
-// event takes what happened. True means that the rest does not matter.
-func (s *story) event(ev Event) bool {
+// event takes in an event, and reports whether the rest does not matter.
+func (s *lossQuery) event(ev Event) bool {
 	own := ev.Token == s.l.token
 	switch {
 	case ev.Kind == EventBookmark:
@@ -434,9 +437,10 @@ func (s *story) event(ev Event) bool {
 	return false
 }
 
-// reset takes the state instead of events: it says only whether the grant lives. What
-// was appended meanwhile is not told. True means that there is nothing to wait for.
-func (s *story) reset(r *Reset) bool {
+// reset takes in a piece of the state, which comes instead of events: it shows only whether the
+// grant is live, and not what was appended meanwhile. It reports whether there is nothing to wait
+// for.
+func (s *lossQuery) reset(r *Reset) bool {
 	if s.e.LSN != 0 {
 		return true
 	}

@@ -176,7 +176,7 @@ func TestLossThatIsForgottenBeforeItEnds(t *testing.T) {
 func TestLossOfForceClear(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{TTL: ttl})
-		w.reign(w.servers[1])
+		w.setPrimary(w.servers[1])
 		w.mu.Lock()
 		w.mu.lsn++
 		w.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_FORCE_CLEAR})

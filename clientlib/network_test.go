@@ -5,6 +5,7 @@ package clientlib
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"runtime/pprof"
@@ -14,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -57,9 +59,9 @@ func TestKilledPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.reign(nil)
+	f.setPrimary(nil)
 	real[0].Stop()
-	time.AfterFunc(150*time.Millisecond, func() { f.reign(fakes[2]) })
+	time.AfterFunc(150*time.Millisecond, func() { f.setPrimary(fakes[2]) })
 	began := time.Now()
 	if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
 		t.Fatal(err)
@@ -89,7 +91,7 @@ func TestKilledPrimaryWhileWaiting(t *testing.T) {
 	for len(f.attempts("acquire")) == 0 {
 		<-time.After(time.Millisecond)
 	}
-	f.reign(fakes[1])
+	f.setPrimary(fakes[1])
 	real[0].Stop()
 	for len(f.attempts("acquire")) == 1 {
 		<-time.After(time.Millisecond)
@@ -115,7 +117,7 @@ func TestPausedPrimaryOnTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fakes[0].pause()()
-	time.AfterFunc(300*time.Millisecond, func() { f.reign(fakes[1]) })
+	time.AfterFunc(300*time.Millisecond, func() { f.setPrimary(fakes[1]) })
 	began := time.Now()
 	if _, err := l.Append(t.Context(), "f", []byte("data")); err != nil {
 		t.Fatal(err)
@@ -141,7 +143,7 @@ func TestKeepAliveMayListMoreThanFourMegabytes(t *testing.T) {
 		f.grant(fakeKey{string(l.owner), uint64(1000 + i)}, fmt.Sprintf("%060d", i), 10_000)
 	}
 	f.mu.Unlock()
-	r, err := p.stub.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: string(l.owner), Held: unsure})
+	r, err := p.stub.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: string(l.owner), Held: heldUnknown})
 	if err != nil || len(r.GetGrants()) != locks+1 {
 		t.Errorf("%d grants, %v", len(r.GetGrants()), err)
 	}
@@ -150,7 +152,7 @@ func TestKeepAliveMayListMoreThanFourMegabytes(t *testing.T) {
 func TestStatusWithoutPrimary(t *testing.T) {
 	f, fakes, real := onLoopback(t)
 	c := dialLoopback(t, fakes, Options{})
-	f.reign(nil)
+	f.setPrimary(nil)
 	real[0].Stop()
 	s, err := c.Status(t.Context())
 	if err != nil || s.Role != "replica" {
@@ -194,7 +196,7 @@ func ours(t *testing.T) string {
 	}
 	var left []string
 	for g := range strings.SplitSeq(all.String(), "\n\n") {
-		for _, name := range []string{"clientlib.(*Client)", "clientlib.(*keeper)", "clientlib.(*servers)", "grpc.(*ccBalancerWrapper)", "transport.(*http2Client)"} {
+		for _, name := range []string{"clientlib.(*Client)", "clientlib.(*leaseRenewer)", "clientlib.(*servers)", "grpc.(*ccBalancerWrapper)", "transport.(*http2Client)"} {
 			if strings.Contains(g, name) {
 				left = append(left, g)
 				break
@@ -202,4 +204,27 @@ func ours(t *testing.T) string {
 		}
 	}
 	return strings.Join(left, "\n\n")
+}
+
+// What no connection carries is refused at once, with a session or without: it is not
+// tried until the budget is used up, and did not happen for sure.
+func TestTextThatNoConnectionCarries(t *testing.T) {
+	const bad = "caf\xe9"
+	_, fakes, _ := onLoopback(t) // without sessions
+	c := dialLoopback(t, fakes, Options{})
+	l, err := c.Acquire(t.Context(), "a", AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, acquired := c.Acquire(t.Context(), "b", AcquireOptions{Metadata: bad})
+	for name, err := range map[string]error{
+		"acquire":      acquired,
+		"set metadata": l.SetMetadata(t.Context(), bad),
+		"break":        c.Break(t.Context(), "a", BreakOptions{Actor: "me", Reason: bad}),
+		"break by":     c.Break(t.Context(), "a", BreakOptions{Actor: bad, Reason: "it hangs"}),
+	} {
+		if e, ok := errors.AsType[*CallError](err); !ok || !errors.Is(err, wire.ErrInvalidArgument) || e.Unknown || e.Tries != 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

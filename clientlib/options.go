@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -31,16 +30,18 @@ const (
 	Forever time.Duration = -1
 )
 
-// Clock is a clock that never goes backwards and runs while the machine sleeps.
+// Clock never goes backwards, and runs while the machine sleeps.
 type Clock interface {
 	// Now is the time since some fixed moment.
 	Now() time.Duration
 }
 
-// Holder describes this process to people who ask who holds a lock.
+// Holder describes the process of a holder, for people who see who holds a lock.
 type Holder struct {
-	Host    string
-	PID     int
+	// Host is the name of its machine, and PID its number there.
+	Host string
+	PID  int
+	// Command is the name of its program.
 	Command string
 }
 
@@ -49,22 +50,22 @@ type Options struct {
 	// Endpoints are gRPC addresses, host:port, of some servers, at least one.
 	// Name all of them: the primary is found through any that answers.
 	Endpoints []string
-	// ClientID is a name of one's own. Leave it empty unless the name must
-	// outlive the process: then the service makes one, which is protected
-	// against repeats for ever and cannot be taken twice. Only one Client at a time
-	// may use a name; it takes over, and lets go, what an earlier one still holds.
-	// Of a name the service remembers only the last 64 requests. So there is a limit
-	// to what is under way: of 24 requests from the oldest open one on, the next
-	// waits its turn, and a 17th Acquire that waits is INVALID_ARGUMENT. A wait whose
-	// answer is lost and that 64 other requests overtake ends with STALE_REQUEST.
-	ClientID cluster.ClientID
-	// FirstRequest is where the request numbers start. The default is 1, and with a
-	// ClientID the time in microseconds, so that a new process does not repeat
-	// the numbers of the one before. Where that one's clock was ahead of this one's, every
-	// request is STALE_REQUEST until this clock has caught up, unless FirstRequest is higher.
-	FirstRequest cluster.RequestID
-	// Budget is how long one call may look for a primary that answers. A waiting
-	// Acquire does not use it up while it is connected and waits. 0 = DefaultBudget.
+	// ClientID is a name that the program chooses. Leave it empty unless the name must outlive
+	// the process: then the service makes one, which no other client gets, and whose requests are
+	// protected against repeats for ever. Only one Client at a time may use a chosen name; it
+	// takes over, and releases, what an earlier one still holds. Of a chosen name the service
+	// remembers only the last 64 requests. So there is a limit to what is under way: of 24
+	// requests from the oldest open one on, the next waits its turn, and a 17th Acquire that
+	// waits is refused with ErrInvalidArgument. A wait whose answer is lost and that 64 other
+	// requests overtake ends with ErrStaleRequest.
+	ClientID ClientID
+	// FirstRequest is where the request numbers start. The default is 1, and with a ClientID the
+	// time in microseconds, so that a new process does not repeat the numbers of the one before.
+	// Where that process ran with a clock that was ahead of this one's, every request is refused
+	// with ErrStaleRequest until this clock has caught up, unless FirstRequest is higher.
+	FirstRequest RequestID
+	// Budget is how long one call may search for a primary that answers. A waiting Acquire does
+	// not use it up while it is connected and waits. 0 = DefaultBudget.
 	Budget time.Duration
 	// Attempt is how long one try may take before the next one, under the same
 	// request ID. 0 = DefaultAttempt.
@@ -73,49 +74,48 @@ type Options struct {
 	// operating system; the command is the program's name without arguments, for
 	// those may be secret.
 	Holder Holder
-	// Log tells of slow renewals, strays and lost locks. nil = silent.
+	// Log gets slow renewals, strays and lost locks. nil = silent.
 	Log *slog.Logger
 	// Clock is the clock of leases. nil = CLOCK_BOOTTIME where there is one.
 	Clock Clock
-	// Rand is a source of random numbers for several goroutines. nil = math/rand/v2.
+	// Rand returns random numbers, to several goroutines at once. nil = math/rand/v2.
 	Rand func() uint64
 	// DialOptions come after the library's own, which are: no TLS, no proxy, no
 	// retries by gRPC, quick reconnects.
 	DialOptions []grpc.DialOption
 }
 
-// AcquireOptions say how a lock is wanted.
+// AcquireOptions say how to acquire a lock. The zero value tries once, for a lock alone.
 type AcquireOptions struct {
 	// TTL is how long the lease lasts without a renewal: how long others wait
 	// when this process dies. 0 = DefaultTTL.
 	TTL time.Duration
-	// Wait is how long to stand in the queue: 0 = try once, Forever = no end. The
-	// service counts it, over failovers too; the context bounds the call.
+	// Wait is how long to wait in the queue: 0 = try once, Forever = no end. The service counts
+	// it, over failovers too; the context bounds the call.
 	Wait time.Duration
 	// MaxHold ends the grant after this time however often it is renewed: a bound for a
 	// holder that hangs. At least TTL; 0 = no end. A failover counts it afresh.
 	MaxHold time.Duration
-	// Heartbeat leaves the renewals to the caller: Lock.Renew, whenever it got on with
-	// what the lock is for, or any other use of the token. Nothing else keeps the lock alive.
+	// Heartbeat leaves the renewals to the caller: it calls Lock.Renew, or uses the token in
+	// another way, whenever its work has got on. Nothing else keeps the lock alive.
 	Heartbeat bool
-	// Metadata is what the holder says with its grant, for whoever looks: UTF-8, at
-	// most cluster.MaxMetadata bytes. See Lock.SetMetadata.
+	// Metadata is a text that the holder publishes with its grant: UTF-8, at most MaxMetadata
+	// bytes. See Lock.SetMetadata.
 	Metadata string
-	// Shared asks to hold the lock together with others who share it. Turns are
-	// phase-fair: it waits for at most one exclusive holder, and keeps nobody from the
-	// lock who wants it alone. Under such a grant nothing can be appended, and there is
-	// no upgrade: Release, and Acquire again.
+	// Shared asks to hold the lock together with others that share it. Turns are phase-fair: it
+	// waits for at most one exclusive holder, and delays no request for the lock alone. Under
+	// such a grant nothing can be appended, and there is no upgrade: Release, and Acquire again.
 	Shared bool
 }
 
-// BreakOptions say how a grant is ended on an operator's word.
+// BreakOptions say how an operator ends a grant.
 type BreakOptions struct {
-	// Token is of the grant to end; 0 = whichever is live, if there is only one.
-	Token cluster.Token
-	// Grace asks the holder first, and gives it that long to let go: see Lock.States.
-	// 0 = at once.
+	// Token is that of the grant to end; 0 = the live one, if there is only one.
+	Token Token
+	// Grace asks the holder first, and gives it that long to release the lock: see Lock.States. 0
+	// = end the grant at once.
 	Grace time.Duration
-	// Actor and Reason are who and why, for the holder and the history.
+	// Actor and Reason say who ends it and why, to the holder and in the history.
 	Actor, Reason string
 }
 
@@ -127,11 +127,11 @@ type appendOptions struct {
 	at            *int64
 }
 
-// AdoptExisting takes a file that is not empty and has no binding as it is.
+// AdoptExisting binds a file that is there already, and not empty, with its content.
 func AdoptExisting() AppendOption { return func(o *appendOptions) { o.adoptExisting = true } }
 
-// At appends only if the data goes to this offset of the file. Else nothing is appended and
-// the error is an *OffsetError that tells where the file ends. Bind does not look at it.
+// At appends only if the file ends at this offset, in bytes. Else nothing is appended and the
+// error is an *OffsetError with the end of the file. Bind ignores it.
 func At(offset int64) AppendOption { return func(o *appendOptions) { o.at = &offset } }
 
 func appendOptionsOf(opts []AppendOption) appendOptions {
@@ -175,7 +175,7 @@ func (o Options) complete() (Options, error) {
 	if o.FirstRequest == 0 {
 		o.FirstRequest = 1
 		if o.ClientID != "" {
-			o.FirstRequest = cluster.RequestID(time.Now().UnixMicro())
+			o.FirstRequest = RequestID(time.Now().UnixMicro())
 		}
 	}
 	if o.Log == nil {
@@ -191,7 +191,8 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// checkEndpoint refuses what would be dialed in vain. Targets with a scheme are gRPC's business.
+// checkEndpoint refuses an address that cannot be dialed. Targets with a scheme of gRPC are left
+// to gRPC.
 func checkEndpoint(e string) error {
 	scheme, rest, found := strings.Cut(e, ":")
 	switch {
@@ -210,6 +211,7 @@ func checkEndpoint(e string) error {
 	return nil
 }
 
+// complete fills empty fields with what the operating system knows of this process.
 func (h Holder) complete() Holder {
 	if h.Host == "" {
 		h.Host, _ = os.Hostname() // for people: unknown will do
@@ -224,11 +226,11 @@ func (h Holder) complete() Holder {
 	return h
 }
 
-// clip makes a text one that the service takes.
+// clip makes a text valid UTF-8 of at most MaxText bytes, which the service accepts.
 func clip(s string) string {
 	s = strings.ToValidUTF8(s, "?")
-	if len(s) > cluster.MaxText {
-		s = strings.ToValidUTF8(s[:cluster.MaxText], "")
+	if len(s) > MaxText {
+		s = strings.ToValidUTF8(s[:MaxText], "")
 	}
 	return s
 }

@@ -27,7 +27,7 @@ func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
 	last := cluster.RequestID(0)
 	for range 10_000 {
 		if rng.IntN(2) == 0 || len(open) == 0 {
-			id, _ := s.take(patience(rng.IntN(2)), false)
+			id, _ := s.take(waitClass(rng.IntN(2)), false)
 			if id != last+1 {
 				t.Fatalf("took %d after %d", id, last)
 			}
@@ -258,5 +258,21 @@ func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 			continue
 		}
 		c.Close() //nolint:errcheck // nothing was asked
+	}
+}
+
+func TestTimeOutTellsWhatAServerSaidLast(t *testing.T) {
+	var said lastError
+	if err := said.beside(context.DeadlineExceeded); err != context.DeadlineExceeded {
+		t.Errorf("nobody said anything: %v", err)
+	}
+	said.note(&wire.Error{Status: cluster.StatusStorageUnavailable, Message: "the volume is full"})
+	said.note(errors.New("connection refused"))
+	err := said.beside(context.DeadlineExceeded)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the volume is full") {
+		t.Errorf("got %v", err)
+	}
+	if errors.Is(err, wire.ErrStorageUnavailable) {
+		t.Error("a time-out passes for a refusal, though a later attempt may have been executed")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -22,33 +21,34 @@ const (
 	chosenWaits = 16
 )
 
-// identity is a client that the service knows us as.
+// identity is a client as the service knows it, and the numbers of its requests.
 type identity struct {
-	id cluster.ClientID
-	// chosen says that the ID is the user's, not one made by OpenClient.
+	id ClientID
+	// chosen is set where the ID is Options.ClientID, not one that the service made.
 	chosen bool
 	seq    sequence
-	// doubted says that a request ended without an answer that holds for all its attempts.
+	// doubted is set when a request has ended without an answer that holds for all its attempts.
 	doubted atomic.Bool
 }
 
-// settled says that every request has its answer, so that nobody asks what became of one. A
-// self-chosen identity may have other processes that ask.
+// settled reports whether every request has its answer, so that no caller needs its outcome. It
+// is false for a self-chosen identity, whose other processes may ask.
 func (i *identity) settled() bool {
 	i.seq.mu.Lock()
 	defer i.seq.mu.Unlock()
 	return !i.chosen && !i.doubted.Load() && i.seq.mu.low == i.seq.mu.next
 }
 
-func newIdentity(id cluster.ClientID, chosen bool, first cluster.RequestID) *identity {
+func newIdentity(id ClientID, chosen bool, first RequestID) *identity {
 	i := &identity{id: id, chosen: chosen}
 	i.seq.mu.next, i.seq.mu.low, i.seq.mu.floor = first, first, first
 	i.seq.low.Store(uint64(first))
 	return i
 }
 
-// take numbers a request. Under a self-chosen ID it waits its turn.
-func (i *identity) take(ctx context.Context, p patience) (cluster.RequestID, error) {
+// take numbers a request. Under a self-chosen ID it waits its turn, and returns
+// ErrInvalidArgument if too many requests wait for locks.
+func (i *identity) take(ctx context.Context, p waitClass) (RequestID, error) {
 	for {
 		id, moved := i.seq.take(p, i.chosen)
 		switch {
@@ -65,38 +65,39 @@ func (i *identity) take(ctx context.Context, p patience) (cluster.RequestID, err
 	}
 }
 
-// patience is how soon a request is answered.
-type patience int
+// waitClass is how soon a request will be answered.
+type waitClass int
 
 const (
-	prompt patience = iota
-	// waiting: it may stand in a queue for hours.
+	prompt waitClass = iota
+	// waiting: it may be in a queue for hours.
 	waiting
 	// answered: its answer is known, and what it got is being handed out.
 	answered
-	// done is that of a request which is open no more.
+	// done: it is not open any more.
 	done
 )
 
 // sequence numbers the requests of one client.
 //
-// Invariant: low is the lowest number that was taken and is not done, or next if
-// there is none. So it never falls, and no request is below it that could still be sent.
-// floor is the same, waits and what was answered left out.
+// Invariant: low is the lowest number that was taken and is not done, or next if there is none.
+// So it never falls, and no request is below it that could still be sent. floor is the same
+// without waits and answered requests.
 type sequence struct {
-	low atomic.Uint64 // a copy of mu.low, which is asked for with every attempt
+	low atomic.Uint64 // a copy of mu.low, which every attempt reads
 	mu  struct {
 		sync.Mutex
-		next, low, floor cluster.RequestID
-		open             []patience    // of the requests from low on
+		next, low, floor RequestID
+		open             []waitClass   // of the requests from low on
 		waits            int           // of those that are open
-		moved            chan struct{} // closed when floor moves; nil if nobody waits for that
+		moved            chan struct{} // closed when floor moves; nil if no call waits for that
 	}
 }
 
-// take returns the next number. It stays open until done. Where the window of a
-// self-chosen identity is full, it returns what to wait for; nil = too many waits.
-func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan struct{}) {
+// take returns the next number, which is open until done. If the window of a self-chosen identity
+// is full, it returns 0 and a channel that is closed when that may have changed; nil = too many
+// waits.
+func (s *sequence) take(p waitClass, windowed bool) (RequestID, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -118,14 +119,14 @@ func (s *sequence) take(p patience, windowed bool) (cluster.RequestID, <-chan st
 	return id, nil
 }
 
-// done says that the request is not sent again and its answer not wanted again.
-func (s *sequence) done(id cluster.RequestID) { s.become(id, done) }
+// done ends a request: it is not sent again, and no caller wants its answer.
+func (s *sequence) done(id RequestID) { s.become(id, done) }
 
-// answered says that too, but what the request got is still to be handed out. It holds up
-// no other request: to give that back takes one.
-func (s *sequence) answered(id cluster.RequestID) { s.become(id, answered) }
+// answered notes that a request has its answer, and that what it got is still to be handed out.
+// It holds up no other request any more: releasing that takes one.
+func (s *sequence) answered(id RequestID) { s.become(id, answered) }
 
-func (s *sequence) become(id cluster.RequestID, now patience) {
+func (s *sequence) become(id RequestID, now waitClass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id < s.mu.low || id >= s.mu.next {
@@ -139,8 +140,8 @@ func (s *sequence) become(id cluster.RequestID, now patience) {
 	s.advance()
 }
 
-// expects says that a request of this client is open: what it gets, somebody wants.
-func (i *identity) expects(id cluster.RequestID) bool {
+// expects reports whether a request of this client is open, so that its grant has a caller.
+func (i *identity) expects(id RequestID) bool {
 	s := &i.seq
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +166,6 @@ func (s *sequence) advance() {
 	}
 }
 
-// lowWater is the lowest number that is still cared about. For a request that
-// is open it is at most that request's number.
-func (s *sequence) lowWater() cluster.RequestID { return cluster.RequestID(s.low.Load()) }
+// lowWater returns the lowest number that is still open. For a request that is open it is at most
+// that request's number.
+func (s *sequence) lowWater() RequestID { return RequestID(s.low.Load()) }

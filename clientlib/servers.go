@@ -17,12 +17,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 const (
-	// probeTime is how long a server may take to say what it is.
+	// probeTime is how long a server may take to report its role.
 	probeTime = 250 * time.Millisecond
 	// silenceTime is how long a round goes on after the first answer.
 	silenceTime = 40 * time.Millisecond
@@ -38,32 +37,32 @@ type server struct {
 	addr  string
 	conn  *grpc.ClientConn
 	stub  pb.LockServiceClient
-	meant *meant // of all servers
+	known *knownCluster // the same of all servers
 	// heard is when it last answered anything, on the client's clock.
-	heard atomic.Int64
-	pulse pulse // of its watches
-	// session is the open one, or nil. While somebody sees to that, opening.done is
-	// not nil; it is closed when it is open or cannot be opened.
+	heard    atomic.Int64
+	liveness livenessTimer // of streams from it
+	// session is the open one, or nil. While one is being opened, opening.done is not nil; it is
+	// closed when that has succeeded or failed.
 	session atomic.Pointer[session]
 	opening struct {
 		sync.Mutex
 		done chan struct{}
 	}
 	sessionless atomic.Int64 // until then it is not asked for one, on the client's clock
-	// longLists says that an answer to a keep-alive was too long: it broke a session.
+	// longLists is set when an answer to a keep-alive was too long and broke a session.
 	longLists atomic.Bool
 }
 
-// servers knows the servers and which one is believed to be primary. The belief
-// costs time when it is wrong, nothing else.
+// servers has the servers of the cluster, and which one is believed to be the primary. A wrong
+// belief costs time, nothing else.
 type servers struct {
-	dial      []grpc.DialOption
-	clock     Clock
-	meant     meant
-	estranged func(error) // is told when every server belongs to another cluster
-	listed    int         // the first so many of mu.all are the user's endpoints
-	rounds    sync.WaitGroup
-	belief    atomic.Pointer[belief] // never nil
+	dial   []grpc.DialOption
+	clock  Clock
+	known  knownCluster
+	lost   func(error) // is called when every server belongs to another cluster
+	listed int         // the first so many of mu.all are the user's endpoints
+	rounds sync.WaitGroup
+	belief atomic.Pointer[belief] // never nil
 
 	mu struct {
 		sync.Mutex
@@ -73,11 +72,11 @@ type servers struct {
 	}
 }
 
-// belief is who is believed to be primary, nil if nobody is, and the highest epoch
-// heard of.
+// belief is the server that is believed to be the primary, nil if none is, and the highest epoch
+// that was heard of.
 type belief struct {
 	primary *server
-	epoch   cluster.Epoch
+	epoch   Epoch
 }
 
 const (
@@ -85,15 +84,15 @@ const (
 	// connection breaks, on Linux by TCP_USER_TIMEOUT. After a partition a new
 	// connection is faster than the old one's retransmissions.
 	unackedWait = 2 * time.Second
-	// quietWait is after how long without a word, while an answer is awaited, gRPC
-	// asks whether the server is there at all.
+	// quietWait is for how long nothing may arrive, while an answer is awaited, before gRPC asks
+	// whether the server is there at all.
 	quietWait = time.Minute
 )
 
-func newServers(o Options, estranged func(error)) (*servers, error) {
-	s := &servers{clock: o.Clock, estranged: estranged}
+func newServers(o Options, lost func(error)) (*servers, error) {
+	s := &servers{clock: o.Clock, lost: lost}
 	s.dial = append([]grpc.DialOption{
-		grpc.WithPerRPCCredentials(&s.meant),
+		grpc.WithPerRPCCredentials(&s.known),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// A proxy for the web is not the way to a lock service.
 		grpc.WithNoProxy(),
@@ -137,7 +136,7 @@ func (s *servers) add(addr string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 	}
-	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), meant: &s.meant, pulse: pulse{asking: make(chan struct{}, 1)}}
+	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
 }
@@ -153,13 +152,13 @@ func (s *servers) close() {
 	s.rounds.Wait()
 }
 
-// primary is who is believed to be primary, nil if nobody is.
+// primary returns the server that is believed to be the primary, nil if none is.
 func (s *servers) primary() *server { return s.belief.Load().primary }
 
-// believe takes v for the primary on the word of an answer from that epoch. Late
-// words from older epochs change nothing.
-func (s *servers) believe(v *server, epoch cluster.Epoch) {
-	s.think(func(b belief) belief {
+// believe takes v for the primary, because of an answer from that epoch. Late answers from older
+// epochs change nothing.
+func (s *servers) believe(v *server, epoch Epoch) {
+	s.change(func(b belief) belief {
 		if epoch >= b.epoch || b.primary == nil {
 			b.primary = v
 		}
@@ -170,7 +169,7 @@ func (s *servers) believe(v *server, epoch cluster.Epoch) {
 
 // doubt ends the belief in v.
 func (s *servers) doubt(v *server) {
-	s.think(func(b belief) belief {
+	s.change(func(b belief) belief {
 		if b.primary == v {
 			b.primary = nil
 		}
@@ -178,24 +177,24 @@ func (s *servers) doubt(v *server) {
 	})
 }
 
-// think changes the belief. Most words only confirm it.
-func (s *servers) think(change func(belief) belief) {
+// change replaces the belief by what to makes of it. Most answers only confirm it.
+func (s *servers) change(to func(belief) belief) {
 	for {
 		old := s.belief.Load()
-		b := change(*old)
+		b := to(*old)
 		if b == *old || s.belief.CompareAndSwap(old, &b) {
 			return
 		}
 	}
 }
 
-func (s *servers) list() ([]*server, cluster.Epoch) {
+func (s *servers) list() ([]*server, Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.mu.all), s.belief.Load().epoch
 }
 
-// addresses are the endpoints that the user gave.
+// addresses returns the endpoints that the user gave.
 func (s *servers) addresses() []string {
 	all, _ := s.list()
 	addrs := make([]string, 0, s.listed)
@@ -205,16 +204,16 @@ func (s *servers) addresses() []string {
 	return addrs
 }
 
-// finding is what a round of questions brought to light.
+// finding is the result of a round of questions, or of one of them.
 type finding struct {
-	// to is whom to ask; nil = nobody is known who could answer.
+	// to is the server to send requests to; nil = none is known.
 	to    *server
-	epoch cluster.Epoch
+	epoch Epoch
 	rank  rank
-	// takeover says that some server is about to become primary.
+	// takeover is set when a server is about to become the primary.
 	takeover bool
 	err      error // why a server did not answer
-	// others counts the servers of other clusters. Where all are, nobody is to be found.
+	// others counts the servers of other clusters; lost is set when all are.
 	others int
 	lost   bool
 }
@@ -224,16 +223,17 @@ type rank int
 
 const (
 	_ rank = iota // nothing is known
-	// rankDumb: it answers but does not say what it is.
-	rankDumb
+	// rankAnswers: it answers without a role.
+	rankAnswers
 	rankFencing
-	// rankNamed: another server says that this one is primary.
+	// rankNamed: another server names it as the primary.
 	rankNamed
-	// rankPrimary: it says so itself.
+	// rankPrimary: it reports so itself.
 	rankPrimary
 )
 
-// better prefers the newer epoch, because an old primary may not know yet that it is deposed.
+// better reports whether f is preferred to g: the newer epoch is, because an old primary may not
+// know yet that its term has ended.
 func (f finding) better(g finding) bool {
 	if (f.to == nil) != (g.to == nil) {
 		return f.to != nil
@@ -263,8 +263,8 @@ type probe struct {
 	found finding // after done
 }
 
-// locate asks all servers at once who is primary. Everybody who asks at the same
-// time shares one round.
+// locate asks all servers at once which one is the primary. Callers at the same time share one
+// round.
 func (s *servers) locate(ctx context.Context) finding {
 	s.mu.Lock()
 	p := s.mu.probe
@@ -275,7 +275,7 @@ func (s *servers) locate(ctx context.Context) finding {
 	case p == nil:
 		p = &probe{done: make(chan struct{})}
 		s.mu.probe = p
-		// The round is everybody's: it does not end with the one who began it.
+		// The round is shared: it does not end with the caller that began it.
 		shared := context.WithoutCancel(ctx)
 		s.rounds.Go(func() { s.run(shared, p) })
 	}
@@ -288,8 +288,8 @@ func (s *servers) locate(ctx context.Context) finding {
 	}
 }
 
-// run is one round. Once somebody has said something, it does not wait for long
-// for those who are silent, for they are dead or paused.
+// run is one round. After the first answer it does not wait for long for servers that are silent,
+// for they are dead or paused.
 func (s *servers) run(ctx context.Context, p *probe) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -310,14 +310,14 @@ func (s *servers) run(ctx context.Context, p *probe) {
 			n = len(all)
 		}
 		if p.found.rank == rankPrimary && p.found.epoch >= known {
-			break // nobody can know better
+			break // no server can know better
 		}
 	}
 	if p.found.rank >= rankNamed {
 		s.believe(p.found.to, p.found.epoch)
 	}
 	if p.found.lost = p.found.others == len(all); p.found.lost {
-		s.estranged(p.found.err)
+		s.lost(p.found.err)
 	}
 	s.mu.Lock()
 	s.mu.probe = nil
@@ -325,7 +325,7 @@ func (s *servers) run(ctx context.Context, p *probe) {
 	close(p.done)
 }
 
-// ask asks one server what it is and whom it believes to be primary.
+// ask asks one server for its role and for the primary that it knows.
 func (s *servers) ask(ctx context.Context, v *server) finding {
 	r, err := v.stub.Status(ctx, &pb.StatusRequest{Local: true})
 	if err != nil {
@@ -333,13 +333,13 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 			return finding{err: fmt.Errorf("%s: %w", v.addr, err)}
 		}
-		return finding{to: v, rank: rankDumb}
+		return finding{to: v, rank: rankAnswers}
 	}
-	if err := v.met(r, nil); err != nil {
+	if err := v.checkCluster(r, nil); err != nil {
 		return finding{err: err, others: 1}
 	}
 	v.heard.Store(int64(s.clock.Now()))
-	f := finding{epoch: cluster.Epoch(r.GetEpoch())}
+	f := finding{epoch: Epoch(r.GetEpoch())}
 	switch r.GetRole() {
 	case pb.Role_ROLE_PRIMARY:
 		f.to, f.rank = v, rankPrimary
@@ -356,4 +356,67 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 		}
 	}
 	return f
+}
+
+const (
+	// watchInquiry is for how long a server may send nothing before a watch asks it whether
+	// it is there, and watchProbe how long the answer may take.
+	watchInquiry = 2 * time.Second
+	watchProbe   = time.Second
+)
+
+// livenessTimer is what all streams from one server share to notice that it is silent.
+type livenessTimer struct {
+	asking chan struct{} // has room for one caller, which asks the server
+	// failed is when the server last gave no answer, on the client's clock; 0 = never.
+	failed atomic.Int64
+}
+
+// guard calls lost, once, when a server is silent for watchInquiry and does not answer a question
+// either, until stop is called. One question serves all streams from the server.
+func (c *Client) guard(ctx context.Context, v *server, lost func()) (stop func()) {
+	began := c.opt.Clock.Now()
+	var t *time.Timer
+	var mu sync.Mutex // t is set before it is used
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(watchInquiry, func() {
+		if !c.answers(ctx, v, began) {
+			lost()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ctx.Err() == nil {
+			t.Reset(watchInquiry)
+		}
+	})
+	return func() { t.Stop() }
+}
+
+// answers reports whether a server was heard lately or answers now.
+func (c *Client) answers(ctx context.Context, v *server, began time.Duration) bool {
+	lately := func(at *atomic.Int64) bool {
+		t := time.Duration(at.Load())
+		return t >= began && t > c.opt.Clock.Now()-watchInquiry
+	}
+	if lately(&v.heard) {
+		return true
+	}
+	select {
+	case v.liveness.asking <- struct{}{}:
+		defer func() { <-v.liveness.asking }()
+	case <-ctx.Done():
+		return true
+	}
+	if lately(&v.heard) || lately(&v.liveness.failed) {
+		return lately(&v.heard)
+	}
+	asked, cancel := context.WithTimeout(ctx, watchProbe)
+	defer cancel()
+	if c.servers.ask(asked, v).err == nil || ctx.Err() != nil {
+		return true // or the caller has ended
+	}
+	v.liveness.failed.Store(int64(c.opt.Clock.Now()))
+	return false
 }

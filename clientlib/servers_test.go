@@ -40,7 +40,7 @@ func TestTheNewerEpochIsBelieved(t *testing.T) {
 		want  *server
 	}{
 		{older, 1, older}, {newer, 2, newer},
-		{older, 1, newer}, // a late answer of the older reign
+		{older, 1, newer}, // a late answer of the older term
 		{older, 2, older},
 	} {
 		if s.believe(step.v, step.epoch); s.primary() != step.want {

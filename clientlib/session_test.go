@@ -131,9 +131,9 @@ func TestBrokenSessionRepeatsTheRequest(t *testing.T) {
 	})
 }
 
-func TestSessionMovesWithTheReign(t *testing.T) {
+func TestSessionMovesWithTheTerm(t *testing.T) {
 	inSession(t, Options{}, func(t *testing.T, w *world) {
-		w.reign(w.servers[1])
+		w.setPrimary(w.servers[1])
 		w.acquire("a", AcquireOptions{})
 		synctest.Wait()
 		w.acquire("b", AcquireOptions{})
@@ -168,8 +168,8 @@ func TestNumberIsUsedOnce(t *testing.T) {
 		l := w.acquire("a", AcquireOptions{})
 		s := w.c.servers.primary().session.Load()
 		var used []uint64
-		for _, f := range *s.flights.Load() {
-			used = append(used, f.last) // all have landed
+		for _, f := range *s.calls.Load() {
+			used = append(used, f.last) // all have ended
 		}
 		resume := w.servers[0].pause()
 		appended := make(chan error, 1)
@@ -178,7 +178,7 @@ func TestNumberIsUsedOnce(t *testing.T) {
 			appended <- err
 		}()
 		synctest.Wait()
-		if n := len(*s.flights.Load()); n != len(used) {
+		if n := len(*s.calls.Load()); n != len(used) {
 			t.Fatalf("%d places, there were %d", n, len(used))
 		}
 		for _, number := range used {
@@ -222,7 +222,7 @@ func TestIdleSessionRests(t *testing.T) {
 		time.Sleep(2 * sessionRest * sessionTick)
 		s := w.c.servers.primary().session.Load()
 		s.mu.Lock()
-		looking := s.mu.looking
+		looking := s.mu.ticking
 		s.mu.Unlock()
 		if looking {
 			t.Error("somebody still looks")
@@ -280,7 +280,7 @@ func TestEndOfASessionIsNoAnswer(t *testing.T) {
 		end  *pb.ErrorDetail // what the server says; nil for nothing
 	}{
 		{"the stream breaks", nil},
-		{"the reign ended", &pb.ErrorDetail{Status: pb.Status_STATUS_SECONDARY_MODE, RetryAfterMs: 50}},
+		{"the term ended", &pb.ErrorDetail{Status: pb.Status_STATUS_SECONDARY_MODE, RetryAfterMs: 50}},
 		{"another server fences", &pb.ErrorDetail{Status: pb.Status_STATUS_SERVER_FENCING}},
 		{"whatever else", &pb.ErrorDetail{Status: pb.Status_STATUS_INVALID_ARGUMENT}},
 	} {
@@ -340,7 +340,7 @@ func TestDeafSessionIsGivenUp(t *testing.T) {
 // that does nothing but wait has no name to tell there.
 func TestSessionIsToldWhoWaited(t *testing.T) {
 	bubble(t, Options{}, true, func(t *testing.T, w *world) {
-		for range 3 { // on the same seat
+		for range 3 { // on the same registration
 			l := w.acquire("a", AcquireOptions{TTL: time.Hour, Wait: Forever}) // renewed long after
 			synctest.Wait()
 			named := 0

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -24,75 +23,78 @@ type Phase string
 const (
 	// PhaseValid: the lock is held, and its renewals are answered.
 	PhaseValid Phase = "valid"
-	// PhaseJeopardy: the lock is held, but the last renewal that was answered was sent
-	// more than half a TTL ago, or half of what a max hold left then. Without another one it is lost at State.Deadline.
+	// PhaseJeopardy: the lock is held, but the last renewal that was answered was sent more than
+	// half a TTL ago, or half of what a max hold left then. Without another one the lock is lost
+	// at State.Deadline. (The word is that of Chubby.)
 	PhaseJeopardy Phase = "jeopardy"
-	// PhaseLost: the lock is not held any more, and its holder had not released it.
+	// PhaseLost: the lock is not held any more, and was not released through this handle.
 	PhaseLost Phase = "lost"
 	// PhaseReleased: Release was called.
 	PhaseReleased Phase = "released"
 )
 
-// over says that no other phase follows.
+// over reports whether no other phase follows.
 func (p Phase) over() bool { return p == PhaseLost || p == PhaseReleased }
 
-// State is how a lock stands.
+// State is the state of a lock at a moment.
 type State struct {
 	Phase Phase
 	// Deadline is when the lock is lost if no renewal is answered any more, by this
 	// side's cautious count. It is zero where nothing is counted: when the lock is lost
 	// or released, and for an attached lock that was not renewed.
 	Deadline time.Time
-	// Final says that the Deadline is, or was, the end of MaxHold, which no renewal moves.
+	// Final reports whether the Deadline is, or was, the end of MaxHold, which no renewal moves.
 	Final bool
-	// Asked is not nil when an operator wants the holder to let go, by Release: when the
-	// time is over, the service breaks the grant.
+	// Asked is not nil when an operator asks the holder to release the lock. When its time is
+	// over, the service ends the grant.
 	Asked *Asked
-	// Err says more: in jeopardy why no renewal was answered, as far as that is known,
-	// then a *LostError or ErrReleased. It is nil for a valid lock.
+	// Err is, in jeopardy, why no renewal was answered, as far as that is known; of a lock that
+	// has ended, a *LostError or ErrReleased; and nil for a valid lock.
 	Err error
 }
 
-// Asked is an operator's word to the holder.
+// Asked is an operator's request to the holder that it release the lock.
 type Asked struct {
+	// Actor is the operator, and Reason what was given as the reason.
 	Actor, Reason string
-	// Until is when the grant is broken, by this side's count from when it was told; a
-	// failover gives the holder more.
+	// Until is when the service ends the grant, counted from when the request came; a failover
+	// gives the holder more.
 	Until time.Time
 
-	lsn cluster.LSN
+	lsn LSN
 }
 
-// asked notes what holders are asked.
-func (k *keeper) asked(asks []*pb.AskToRelease) {
+// asked records release requests sent to holders.
+func (k *leaseRenewer) asked(asks []*pb.AskToRelease) {
 	for _, a := range asks {
-		for _, l := range k.concerned(cluster.LockName(a.GetLock()), cluster.Token(a.GetToken()), notice{ask: a}) {
-			l.hear(a)
+		for _, l := range k.concerned(LockName(a.GetLock()), Token(a.GetToken()), notice{ask: a}) {
+			l.recordAsk(a)
 		}
 	}
 }
 
-// hear notes an ask, and tells who waits for a change if it is a new one.
-func (l *Lock) hear(a *pb.AskToRelease) {
+// recordAsk records a release request, nil for none, and wakes States if it is a new one.
+func (l *Lock) recordAsk(a *pb.AskToRelease) {
 	if a == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lsn := cluster.LSN(a.GetLsn())
+	lsn := LSN(a.GetLsn())
 	if l.mu.asked != nil && l.mu.asked.lsn >= lsn {
 		return
 	}
 	l.mu.asked = &Asked{Actor: a.GetActor(), Reason: a.GetReason(), Until: time.Now().Add(wire.Millis(a.GetRemainingMs())), lsn: lsn}
-	l.tellChange()
+	l.notifyChange()
 }
 
-// errUnanswered stands in where nothing is known but that there was no answer.
+// errUnanswered is the trouble where only the lack of an answer is known.
 var errUnanswered = errors.New("no renewal was answered")
 
-// State is how the lock stands now, by this side's count and what the service has said.
+// State returns the state of the lock now, by this side's count and what the service has
+// reported.
 func (l *Lock) State() State {
-	l.c.keep.look(l)
+	l.c.renewer.endIfOver(l)
 	count := l.counted()
 	final := count.counted && count.limit > 0 && count.deadline >= count.limit
 	if l.ctx.Err() != nil {
@@ -106,7 +108,7 @@ func (l *Lock) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := fresh(l.c.opt.Clock)
-	l.judge(now)
+	l.updatePhase(now)
 	s := State{Phase: PhaseValid, Final: final, Asked: l.mu.asked}
 	if l.mu.counted {
 		s.Deadline = time.Now().Add(l.mu.deadline - now)
@@ -117,20 +119,20 @@ func (l *Lock) State() State {
 	return s
 }
 
-// States yields how the lock stands now, and again each time that its phase
-// changes or that its holder is asked to let go; that a renewal moves the Deadline is no change. Who takes long over one
-// misses those that have passed meanwhile, never the latest. The sequence ends behind a
-// lost or released lock, and with ctx. It costs nothing while nothing changes.
+// States yields the present state of the lock, and again each time that its phase changes or that
+// its holder is asked to release it; that a renewal moves the Deadline is no change. A loop that
+// takes long over one misses states in between, never the latest. The sequence ends after the
+// state of a lost or released lock, and with ctx. It costs nothing while nothing changes.
 func (l *Lock) States(ctx context.Context) iter.Seq[State] {
 	return func(yield func(State) bool) {
 		var asked *Asked
-		for told := Phase(""); ctx.Err() == nil; {
-			changed := l.changes() // before looking, so that no change falls in between
+		for last := Phase(""); ctx.Err() == nil; {
+			changed := l.changes() // before State, so that no change is missed in between
 			s := l.State()
-			if (s.Phase != told || s.Asked != asked) && !yield(s) || s.Phase.over() {
+			if (s.Phase != last || s.Asked != asked) && !yield(s) || s.Phase.over() {
 				return
 			}
-			told, asked = s.Phase, s.Asked
+			last, asked = s.Phase, s.Asked
 			select {
 			case <-changed:
 			case <-l.ctx.Done():
@@ -140,7 +142,8 @@ func (l *Lock) States(ctx context.Context) iter.Seq[State] {
 	}
 }
 
-// changes is closed when the phase changes next, unless the lock's context ends.
+// changes returns a channel that is closed when the phase changes next, unless the context of the
+// lock ends.
 func (l *Lock) changes() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,76 +153,77 @@ func (l *Lock) changes() <-chan struct{} {
 	return l.mu.changed
 }
 
-// judge brings the phase up to date and tells who waits for that. It is called with
-// Lock.mu held, wherever a phase is told or may have changed.
-func (l *Lock) judge(now time.Duration) {
+// updatePhase brings the phase up to date and wakes States if it changes. It is called with Lock.mu
+// held, wherever a phase is read or may have changed.
+func (l *Lock) updatePhase(now time.Duration) {
 	is := l.mu.counted && now > l.mu.danger()
 	if is == l.mu.endangered {
 		return
 	}
 	l.mu.endangered = is
-	l.tellChange()
+	l.notifyChange()
 }
 
-// tellChange is called with Lock.mu held.
-func (l *Lock) tellChange() {
+// notifyChange wakes States. It is called with Lock.mu held.
+func (l *Lock) notifyChange() {
 	if l.mu.changed != nil {
 		close(l.mu.changed)
 		l.mu.changed = nil
 	}
 }
 
-// judged is the lease as it stands, with the phase brought up to date.
-func (l *Lock) judged(now time.Duration) lease {
+// leaseAt returns the lease, at a time that is now, with the phase brought up to date.
+func (l *Lock) leaseAt(now time.Duration) lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.judge(now)
+	l.updatePhase(now)
 	return l.mu.lease
 }
 
 // errNoHeartbeat is the trouble of a lock that only its holder renews.
 var errNoHeartbeat = errors.New("there was no heartbeat")
 
+// trouble returns why the lease was not renewed last.
 func (l *Lock) trouble() error {
 	if l.heartbeat {
 		return errNoHeartbeat
 	}
-	return l.c.keep.trouble(l.from)
+	return l.c.renewer.trouble(l.from)
 }
 
-// trouble is why the last renewal from a seat failed, for a lock in jeopardy.
-func (k *keeper) trouble(from *seat) error {
+// trouble returns why the last renewal from a registration failed, for a lock in jeopardy.
+func (k *leaseRenewer) trouble(from *registration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if from == nil || from.trouble == nil { // nobody keeps an attached lock alive
+	if from == nil || from.trouble == nil { // an attached lock is not kept alive here
 		return errUnanswered
 	}
 	return from.trouble
 }
 
-// troubled notes why an attempt to renew from a seat failed; nil = none did.
-func (k *keeper) troubled(from *seat, err error) {
+// troubled notes why an attempt to renew from a registration failed; nil = it did not.
+func (k *leaseRenewer) troubled(from *registration, err error) {
 	if k.c.life.Err() != nil {
 		return
 	}
 	if call, ok := errors.AsType[*CallError](err); ok {
 		err = call.Err
 	}
-	if _, said := errors.AsType[*wire.Error](err); said || err == nil {
-		// That is for people as it is.
+	if _, said := errors.AsType[*ServiceError](err); said || err == nil {
+		// It can be shown as it is.
 	} else if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
 		err = fmt.Errorf("no answer within %v", k.c.opt.Attempt)
 	} else if s, ok := status.FromError(err); ok {
-		err = errors.New(s.Message()) // without gRPC's words
+		err = errors.New(s.Message()) // without what gRPC puts before it
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	from.trouble = err
 }
 
-// answered notes that a seat was kept alive, on a session or without. Unproven says that
-// the server, which is older, looked at how many locks it holds only.
-func (k *keeper) answered(from *seat, via *session, q *pb.KeepAliveRequest, r *pb.KeepAliveResponse) (unproven bool) {
+// answered notes that a registration was kept alive, on a session or without. It returns unproven
+// if the server, which is older, compared only how many locks are held.
+func (k *leaseRenewer) answered(from *registration, via *session, q *pb.KeepAliveRequest, r *pb.KeepAliveResponse) (unproven bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if from.trouble = nil; via != nil {
@@ -229,5 +233,5 @@ func (k *keeper) answered(from *seat, via *session, q *pb.KeepAliveRequest, r *p
 		return false
 	}
 	k.mu.compared = r.GetCompared()
-	return !k.mu.compared && q.Held != unsure && len(k.mu.locks) > 0
+	return !k.mu.compared && q.Held != heldUnknown && len(k.mu.locks) > 0
 }

@@ -242,7 +242,7 @@ func TestManyLocksCostNothingWhileNothingChanges(t *testing.T) {
 		if n := runtime.NumGoroutine() - before; n > 20 {
 			t.Errorf("%d goroutines for %d locks", n, locks)
 		}
-		if n := testing.AllocsPerRun(10, func() { w.c.keep.plan() }); n > 4 {
+		if n := testing.AllocsPerRun(10, func() { w.c.renewer.plan() }); n > 4 {
 			t.Errorf("a look at %d locks allocates %v times", locks, n)
 		}
 		for _, l := range all {
@@ -331,14 +331,14 @@ func TestNextSessionAsksForLosses(t *testing.T) {
 
 // keepOnly releases all locks but one.
 func (c *Client) keepOnly(ctx context.Context, keep *Lock) (errs []error) {
-	c.keep.mu.Lock()
+	c.renewer.mu.Lock()
 	var all []*Lock
-	for _, l := range c.keep.mu.locks {
+	for _, l := range c.renewer.mu.locks {
 		if l != keep {
 			all = append(all, l)
 		}
 	}
-	c.keep.mu.Unlock()
+	c.renewer.mu.Unlock()
 	for _, l := range all {
 		errs = append(errs, l.Release(ctx))
 	}

@@ -9,8 +9,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -20,79 +18,95 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-const (
-	// watchInquiry is after how long without a word from its server a watch has it
-	// asked whether it is there, and watchProbe how long that may take.
-	watchInquiry = 2 * time.Second
-	watchProbe   = time.Second
-	// anewPause is how long a watch rests that its listener wants to begin anew.
-	anewPause = time.Second
-)
+// anewPause is how long a watch pauses, beside the usual pause, before it starts over.
+const anewPause = time.Second
 
 // WatchOptions say what to watch. The zero value is everything, from now on.
 type WatchOptions struct {
-	// Lock is one lock; without it, Prefix is that of the names of all locks to
-	// watch, "" for all there are.
-	Lock   cluster.LockName
+	// Lock is one lock. If it is empty, Prefix is that of the names of all locks to watch,
+	// "" for all there are.
+	Lock   LockName
 	Prefix string
 	// After resumes a watch: the LSN of the last event that was seen. 0 = begin with a reset.
-	After cluster.LSN
-	// Kinds are those wanted; none means all but appends. What concerns all locks,
-	// EventForceClear, EventResigned and EventReign, and EventReset come in any case.
+	After LSN
+	// Kinds are the kinds of events to yield; none means all but appends. EventForceClear,
+	// EventHandedOver and EventTerm, which concern all locks, and EventReset come in any case.
 	Kinds []EventKind
-	// Bookmark asks for an EventBookmark at least this often, for who keeps the LSN
+	// Bookmark asks for an EventBookmark at least this often, for a caller that keeps the LSN
 	// to resume there. 0 = none.
 	Bookmark time.Duration
 }
 
-// Watch yields what happens to locks, in order and without gaps. It begins with the
-// state as it is, or with the events after WatchOptions.After. Over broken
-// connections and failovers it goes on where it was; where a server cannot do
-// that, the state comes again. Either way an EventReset says so, and everything after it is
-// complete.
+// Watch yields what happens to locks, in order and without gaps. It begins with the state as it
+// is, or with the events after WatchOptions.After. Over broken connections and failovers it goes
+// on where it was; where a server cannot do that, the state comes again. Either way an EventReset
+// says so, and everything after it is complete.
 //
 // Any server that is up serves it, a replica rather than the primary, and a few
-// milliseconds later than the primary would. The sequence ends with an error: that
+// milliseconds later than the primary would. The sequence ends with a *CallError: that
 // of ctx, a refusal, or that no server answered for Options.Budget. To go on, watch
 // after the last LSN. A loop that takes long over its events loses nothing, but may meet a reset.
 func (c *Client) Watch(ctx context.Context, o WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		w := c.watcher(o, func(e Event) bool { return yield(e, nil) })
-		if err := w.follow(ctx); err != nil {
+		err := c.WatchBatches(ctx, o, func(b WatchBatch) error {
+			for _, e := range b.Events {
+				if !yield(e, nil) {
+					return errLeft
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, errLeft) {
 			yield(Event{}, err)
 		}
 	}
 }
 
-// watcher is one watch on its way from server to server.
-type watcher struct {
-	c     *Client
-	o     WatchOptions
-	k     *call
-	after cluster.LSN // up to here everything was yielded; 0 = begin with a reset
-	seen  cluster.LSN // the highest that was yielded: no reset goes behind it
-	yield func(Event) bool
-	told  func(epoch cluster.Epoch) // unless it is nil: everything up to after was yielded
-	over  bool                      // the loop was left
-	anew  bool                      // whoever listens wants a reset
+// WatchBatch is what a server sends a watch in one message.
+type WatchBatch struct {
+	// LSN is up to where everything was delivered: the events, applied to the state before
+	// them, make the state of the service at this LSN. It is 0 within a reset, until its last
+	// piece.
+	LSN LSN
+	// Epoch is that of the term in which the server answers.
+	Epoch Epoch
+	// Events are in the order of their LSNs, or one EventReset, or one EventBookmark. There
+	// are none where events that are not watched moved the LSN.
+	Events []Event
 }
 
-func (c *Client) watcher(o WatchOptions, yield func(Event) bool) *watcher {
-	return &watcher{c: c, o: o, k: &call{op: "watch", lock: o.Lock}, after: o.After, seen: o.After, yield: yield}
-}
+// ErrStartOver is what the function of WatchBatches returns when a batch does not fit what it
+// knows: the watch then begins with a reset.
+var ErrStartOver = errors.New("the watch begins anew")
 
-// follow watches until the loop is left or it has to give up.
-func (w *watcher) follow(ctx context.Context) error {
-	// It ends with Close, but Close does not wait for it: it may be called in the loop.
-	both := &joined{Context: ctx, life: w.c.life}
+// WatchBatches is Watch for a function that builds a state: it is called with everything that one
+// message has. Package watch builds one. When deliver returns ErrStartOver, the watch begins with
+// a reset after about a second, at another server if there is one, and never with an older state
+// than was delivered. Any other error of deliver ends the watch and is returned. Otherwise the
+// error is like that of Watch.
+func (c *Client) WatchBatches(ctx context.Context, o WatchOptions, deliver func(WatchBatch) error) error {
+	// It ends with Close, but Close does not wait for it: deliver may call it.
+	both := &mergedContext{Context: ctx, life: c.life}
 	defer both.end()
+	w := &watcher{c: c, o: o, k: &call{op: "watch", lock: o.Lock}, after: o.After, seen: o.After, deliver: deliver}
 	if err := w.run(both); err != nil {
 		return w.k.fail(err)
 	}
-	return nil
+	return w.stopped
 }
 
-// run watches at one server after the other. It returns nil when the loop was left.
+// watcher is one watch on its way from server to server.
+type watcher struct {
+	c       *Client
+	o       WatchOptions
+	k       *call
+	after   LSN // up to here everything was delivered; 0 = begin with a reset
+	seen    LSN // the highest that was delivered: no reset is older
+	deliver func(WatchBatch) error
+	stopped error // what deliver returned to end the watch
+}
+
+// run watches at one server after the other. It returns nil when deliver has ended the watch.
 func (w *watcher) run(ctx context.Context) error {
 	kinds, err := w.kinds()
 	if err != nil {
@@ -102,11 +116,11 @@ func (w *watcher) run(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	left, pause := budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}
-	failed := map[*server]bool{} // since one served us
+	failed := map[*server]bool{} // since a server served the watch
 	for {
 		to, began := w.choose(failed), time.Now()
 		served, err := w.attempt(ctx, to, w.request(kinds))
-		if w.over {
+		if w.stopped != nil {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -116,7 +130,7 @@ func (w *watcher) run(ctx context.Context) error {
 			left, pause, began = budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}, time.Now()
 			clear(failed)
 		}
-		if _, other := estranged(err); other {
+		if _, other := otherCluster(err); other {
 			if f := w.c.servers.locate(ctx); f.lost {
 				return f.err
 			}
@@ -130,7 +144,7 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 		failed[to] = true
 		d := pause.next(0, false)
-		if errors.Is(err, errAnew) {
+		if errors.Is(err, ErrStartOver) {
 			d += anewPause
 		}
 		if !left.spend(time.Since(began) + d) {
@@ -144,13 +158,13 @@ func (w *watcher) run(ctx context.Context) error {
 
 // statusOf is the status in an error, NONE if there is none.
 func statusOf(err error) pb.Status {
-	if e, ok := errors.AsType[*wire.Error](err); ok {
+	if e, ok := errors.AsType[*ServiceError](err); ok {
 		return pb.Status(e.Status)
 	}
 	return pb.Status_STATUS_NONE
 }
 
-// kinds are the wanted ones as numbers.
+// kinds returns WatchOptions.Kinds as they are on the wire.
 func (w *watcher) kinds() (kinds []pb.EventKind, err error) {
 	for _, k := range w.o.Kinds {
 		n, err := wire.ParseEventWord(string(k))
@@ -208,13 +222,14 @@ func (w *watcher) choose(failed map[*server]bool) *server {
 
 var (
 	errSilent = errors.New("the server does not answer any more")
-	errAnew   = errors.New("the watch begins anew")
+	// errLeft ends the watch of a loop that was left.
+	errLeft = errors.New("the loop was left")
 )
 
-// attempt watches at one server until that ends. It says whether the server served us.
+// attempt watches at one server until that ends, and reports whether the server served the watch.
 func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (served bool, err error) {
 	w.k.tries++
-	if w.c.servers.meant.told.Load() == nil {
+	if w.c.servers.known.metadata.Load() == nil {
 		w.c.servers.locate(ctx) // so that no other cluster ever goes on where this one has ended
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -222,7 +237,7 @@ func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (
 	stop := w.c.guard(ctx, to, func() { cancel(errSilent) })
 	defer stop()
 	stream, err := to.stub.Watch(ctx, q)
-	for err == nil && !w.over {
+	for err == nil {
 		var r *pb.WatchResponse
 		if r, err = stream.Recv(); err != nil {
 			break
@@ -231,113 +246,47 @@ func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (
 		if s := wire.FromStatus(r.GetStatus()); s != cluster.StatusOK {
 			return served, valueError(s, r)
 		}
-		if at := cluster.LSN(r.GetLsn()); r.GetReset_() != nil && at < w.seen {
+		if at := LSN(r.GetLsn()); r.GetReset_() != nil && at < w.seen {
 			return served, fmt.Errorf("%s stands at LSN %d, and LSN %d was seen", to.addr, at, w.seen)
 		}
 		served = true
-		if w.tell(r); w.anew {
-			w.anew, w.after = false, 0
-			return served, errAnew
+		switch err := w.deliver(w.batch(r)); {
+		case errors.Is(err, ErrStartOver):
+			w.after = 0
+			return served, ErrStartOver
+		case err != nil:
+			w.stopped = err
+			return served, err
 		}
 	}
 	switch {
 	case errors.Is(context.Cause(ctx), errSilent):
 		err = fmt.Errorf("%s: %w", to.addr, errSilent)
 	case errors.Is(err, io.EOF):
-		err = fmt.Errorf("%s ended the watch without a word", to.addr)
+		err = fmt.Errorf("%s ended the watch without a reason", to.addr)
 	}
 	return served, err
 }
 
-// tell yields what one message tells.
-func (w *watcher) tell(r *pb.WatchResponse) {
-	at := cluster.LSN(r.GetLsn())
-	give := func(e Event) {
-		w.over = w.over || !w.yield(e)
-	}
+// batch converts one message, and moves the watch on to where it ends.
+func (w *watcher) batch(r *pb.WatchResponse) WatchBatch {
+	at, epoch := LSN(r.GetLsn()), Epoch(r.GetEpoch())
 	if x := r.GetReset_(); x != nil {
-		e := Event{Kind: EventReset, Epoch: cluster.Epoch(r.GetEpoch()), Reset: resetOf(r), message: r}
+		e := Event{Kind: EventReset, Epoch: epoch, Reset: resetOf(r), message: r}
 		if w.after = 0; x.GetLast() {
 			w.after, w.seen, e.LSN = at, at, at
 		}
-		give(e)
-		w.complete(r)
-		return
+		return WatchBatch{LSN: w.after, Epoch: epoch, Events: []Event{e}}
 	}
+	var events []Event
 	for _, e := range r.GetEvents() {
-		if w.over {
-			return
-		}
-		w.after = cluster.LSN(e.GetLsn())
-		give(eventOf(e))
+		w.after = LSN(e.GetLsn())
+		events = append(events, eventOf(e))
 	}
 	w.after = max(w.after, at)
 	w.seen = max(w.seen, w.after)
-	w.complete(r)
-	if w.o.Bookmark > 0 && len(r.GetEvents()) == 0 {
-		give(Event{Kind: EventBookmark, LSN: w.after, Epoch: cluster.Epoch(r.GetEpoch()), message: r})
+	if w.o.Bookmark > 0 && len(events) == 0 {
+		events = []Event{{Kind: EventBookmark, LSN: w.after, Epoch: epoch, message: r}}
 	}
-}
-
-// complete says that a message was yielded.
-func (w *watcher) complete(r *pb.WatchResponse) {
-	if w.told != nil && w.after > 0 && !w.over && !w.anew {
-		w.told(cluster.Epoch(r.GetEpoch()))
-	}
-}
-
-// pulse is what all watches at one server know of its silence.
-type pulse struct {
-	asking chan struct{} // has room for the one who asks
-	// failed is when it was asked for nothing, on the client's clock; 0 = never.
-	failed atomic.Int64
-}
-
-// guard calls lost, once, when a server is silent for long and does not answer a question
-// either. Until stop it looks after itself: one question serves all watches.
-func (c *Client) guard(ctx context.Context, v *server, lost func()) (stop func()) {
-	began := c.opt.Clock.Now()
-	var t *time.Timer
-	var mu sync.Mutex // t is set before it is used
-	mu.Lock()
-	defer mu.Unlock()
-	t = time.AfterFunc(watchInquiry, func() {
-		if !c.answers(ctx, v, began) {
-			lost()
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if ctx.Err() == nil {
-			t.Reset(watchInquiry)
-		}
-	})
-	return func() { t.Stop() }
-}
-
-// answers says whether a server was heard lately or answers now.
-func (c *Client) answers(ctx context.Context, v *server, began time.Duration) bool {
-	lately := func(at *atomic.Int64) bool {
-		t := time.Duration(at.Load())
-		return t >= began && t > c.opt.Clock.Now()-watchInquiry
-	}
-	if lately(&v.heard) {
-		return true
-	}
-	select {
-	case v.pulse.asking <- struct{}{}:
-		defer func() { <-v.pulse.asking }()
-	case <-ctx.Done():
-		return true
-	}
-	if lately(&v.heard) || lately(&v.pulse.failed) {
-		return lately(&v.heard)
-	}
-	asked, cancel := context.WithTimeout(ctx, watchProbe)
-	defer cancel()
-	if c.servers.ask(asked, v).err == nil || ctx.Err() != nil {
-		return true // or nobody needs to know any more
-	}
-	v.pulse.failed.Store(int64(c.opt.Clock.Now()))
-	return false
+	return WatchBatch{LSN: w.after, Epoch: epoch, Events: events}
 }

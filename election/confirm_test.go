@@ -14,7 +14,7 @@ import (
 )
 
 // A claim that took longer than the suspicion time is confirmed before its first fence: by
-// whether somebody reigns, and not by the order of IDs.
+// whether a server is primary, and not by the order of IDs.
 func TestWhatEndsAClaim(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -40,7 +40,7 @@ func TestWhatEndsAClaim(t *testing.T) {
 				return v
 			}
 			run(t, s, func(t *testing.T) {
-				<-s.e.Reign()
+				<-s.e.Elected()
 				claimed.Store(true)
 				s.change(func(st *election.Status) { st.Role, st.Epoch, st.Storage = election.RoleFencing, 5, test.own })
 				wait(2 * cluster.DefaultTiming().Suspicion)

@@ -110,7 +110,7 @@ func TestServerOnACopyIsNoOtherServer(t *testing.T) {
 		}
 		w.advance(20 * time.Second)
 		if role, _ := w.server(1).role(); role == election.RolePrimary {
-			t.Error("server 1 reigns without a majority")
+			t.Error("server 1 is primary without a majority")
 		}
 		w.start(2)
 		w.awaitPrimary(2*time.Second, only(1))
@@ -361,7 +361,7 @@ func TestStrangerAtTheAddressOfAServer(t *testing.T) {
 		for seq := range uint64(200) {
 			s.e.HandlePing(heard(3, seq+2, election.Status{}))
 			select {
-			case <-s.e.Reign():
+			case <-s.e.Elected():
 				t.Error("the votes of a stranger made a majority")
 				return
 			case <-time.After(50 * time.Millisecond):
@@ -379,7 +379,7 @@ func TestStrangerAtTheAddressOfAServer(t *testing.T) {
 
 // TestVoteOfAStranger: a vote counts only from the process that answers pings as that server.
 func TestVoteOfAStranger(t *testing.T) {
-	for voter, reigns := range map[uint64]bool{3: true, 33: false} {
+	for voter, hasTerm := range map[uint64]bool{3: true, 33: false} {
 		s := &script{}
 		s.ping = func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
 			if to == 1 {
@@ -392,12 +392,12 @@ func TestVoteOfAStranger(t *testing.T) {
 			s.e.HandlePing(heard(3, 1, election.Status{}))
 			s.e.Prove(3, 3)
 			select {
-			case <-s.e.Reign():
-				if !reigns {
+			case <-s.e.Elected():
+				if !hasTerm {
 					t.Error("the vote of a stranger made a majority")
 				}
 			case <-time.After(5 * time.Second):
-				if reigns {
+				if hasTerm {
 					t.Error("the vote of server 3 made no majority")
 				}
 			}

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package election decides who should serve: heartbeats, suspicion, pre-votes
+// Package election decides which server should serve: heartbeats, suspicion, pre-votes
 // and the preference for the lowest live ID.
 //
-// It is liveness only. Nothing here is needed for safety: two servers that both
-// believe they should reign hurt each other's reign and nothing else, because
-// who may speak is settled by claims and fences on the volume.
+// It is for liveness only. Nothing here is needed for safety: two servers that both
+// believe they should be primary harm each other's term and nothing else, because
+// claims and fences on the volume decide which of them may answer clients.
 //
-// # Who owns what
+// # Ownership
 //
 // One goroutine, the loop in Run, owns what this server is about to do: when to
-// ping, when to poll, whether a reign is on offer. What was heard from the other
-// servers lies in the table behind Elector.mu: the handlers, the pings in flight
-// and the polls write it, the loop and the questions of the node read it. No
+// ping, when to poll, whether a term is on offer. What was heard from the other
+// servers is in the table that Elector.mu guards: the handlers, the pings in flight
+// and the polls write it, the loop and the methods for the node read it. No
 // callback and no call of the transport is made with the mutex held. Callbacks
 // run on a goroutine of their own, so a slow one delays only later callbacks.
 //
@@ -25,17 +25,17 @@
 //
 // A live primary answers within Suspicion in the role fencing or primary, and
 // is not stalled. Stalled needs proof by one's own storage: its last check is
-// older than StorageTimeout while ours is fresh, or its core loop stands still
-// while our own write went through meanwhile, or a call of its takeover has not
-// come back for StorageTimeout while ours is fresh. When the whole share stalls
-// nobody has that proof and everybody waits.
+// older than StorageTimeout while ours is fresh, or its core loop made no progress
+// while our own write went through, or a call of its takeover has not returned for
+// StorageTimeout while ours is fresh. When the whole share stalls, no server has that
+// proof and all wait.
 //
 // # Two processes with one ID
 //
 // A server that is started again has another nonce. Two nonces that are heard in turn are two
 // processes with one ID: a conflict, in which both are ignored. Unless exactly one of them is seen
-// to write to this server's own volume, which the node looks for: then the other is a stranger.
-// It serves a copy of the volume, with the same addresses in it, and what it sends counts for
-// nothing. It is told the status of this server all the same: by that it can see that it has a copy.
+// to write to this server's own volume, which the node checks: then the other is a stranger.
+// It serves a copy of the volume, with the same addresses in it, and what it sends does not
+// count. It gets the status of this server all the same: by that it can see that it has a copy.
 // A process that is not seen to write, and should be, is not worse off than one without a volume.
 package election

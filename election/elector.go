@@ -10,43 +10,43 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Elector finds out who should serve, from the view of one server. Its methods
+// Elector decides which server should serve, from the view of one server. Its methods
 // may be called from any goroutine at any time.
 type Elector struct {
-	opt   Options
-	slow  time.Duration // between pings to servers that matter less
-	reign chan struct{} // unbuffered: a reign is taken or it is not
-	wake  chan struct{} // one place: something was heard
+	opt     Options
+	slow    time.Duration // between pings to servers that matter less
+	elected chan struct{} // unbuffered: an offer is accepted or it is not
+	wake    chan struct{} // capacity 1: a message came
 
 	mu struct {
 		sync.Mutex
 		peers   []*peer       // the other members, in order of their IDs
 		self    *peer         // other processes that use this ID
-		highest cluster.Epoch // that anybody spoke of lately, when highestAt
+		highest cluster.Epoch // that a message named lately, at highestAt
 		rand    *rand.Rand
 
 		highestAt time.Time
 
-		claiming   bool      // a reign is on offer or was taken and is not done
-		began      time.Time // when the pre-vote began that the reign rests on
+		claiming   bool      // a term is on offer or was accepted and is not done
+		began      time.Time // when the pre-vote began that the term rests on
 		notBefore  time.Time // no poll before this
 		unableTill time.Time // the back-off
-		failures   int       // reigns in a row that came to nothing
+		failures   int       // terms in a row that failed
 		nominated  time.Time // when, or zero
-		asked      bool      // somebody asked for a vote
+		asked      bool      // another server asked for a vote
 	}
 
 	loop loop // owned by Run
 	wg   sync.WaitGroup
 }
 
-// New makes an Elector. Run does the rest.
+// New returns an Elector. Nothing happens before Run.
 func New(opt Options) *Elector {
 	e := &Elector{
-		opt:   opt,
-		slow:  min(10*opt.Timing.Heartbeat, max(opt.Timing.MajorityWindow/3, opt.Timing.Heartbeat)),
-		reign: make(chan struct{}),
-		wake:  make(chan struct{}, 1),
+		opt:     opt,
+		slow:    min(10*opt.Timing.Heartbeat, max(opt.Timing.MajorityWindow/3, opt.Timing.Heartbeat)),
+		elected: make(chan struct{}),
+		wake:    make(chan struct{}, 1),
 	}
 	e.mu.rand = opt.Rand
 	if e.mu.rand == nil {
@@ -63,19 +63,19 @@ func New(opt Options) *Elector {
 	return e
 }
 
-// Reign offers a reign: who receives claims now and answers with Done. An offer
-// that nobody takes is withdrawn.
-func (e *Elector) Reign() <-chan struct{} { return e.reign }
+// Elected returns the channel on which terms are offered: its receiver claims at once and calls
+// Done when the claim or the term has ended. An offer that is not received is withdrawn.
+func (e *Elector) Elected() <-chan struct{} { return e.elected }
 
-// poke wakes the loop.
-func (e *Elector) poke() {
+// notify wakes the loop.
+func (e *Elector) notify() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
 }
 
-// status is what this server says of itself.
+// status returns what this server reports of itself.
 func (e *Elector) status(now time.Time) Status {
 	st := e.opt.Status()
 	e.mu.Lock()
@@ -83,7 +83,7 @@ func (e *Elector) status(now time.Time) Status {
 	if st.Role == RoleReplica && e.mu.claiming {
 		st.Role = RoleCandidate
 	}
-	st.Able = st.Able && !st.Role.reigns() && st.Storage <= e.opt.Timing.StorageTimeout &&
+	st.Able = st.Able && !st.Role.hasTerm() && st.Storage <= e.opt.Timing.StorageTimeout &&
 		!now.Before(e.mu.unableTill) && !e.mu.self.conflicted(now) && e.reachesLocked(now) >= e.opt.Members.Majority()
 	return st
 }
@@ -99,7 +99,8 @@ func (e *Elector) reachesLocked(now time.Time) int {
 	return n
 }
 
-// peerLocked finds another server, or the processes that share this server's ID.
+// peerLocked returns another server, or the processes that share this server's ID; nil for no
+// member.
 func (e *Elector) peerLocked(id cluster.ServerID) *peer {
 	if id == e.opt.Self {
 		return e.mu.self
@@ -115,12 +116,12 @@ func (e *Elector) peerLocked(id cluster.ServerID) *peer {
 // sender is which process sent a message.
 type sender struct {
 	nonce       uint64
-	about, from string // what it said of itself, and where a question came from
+	about, from string // its description, and where a ping or ask came from
 	answers     bool   // it is an answer
 }
 
-// identifyLocked notes which process sent a message under an ID, and reports whether the
-// message counts. Of another process that uses this server's own ID none does.
+// identifyLocked records which process sent a message under an ID, and reports whether the
+// message counts. One of another process that uses this server's own ID does not.
 func (e *Elector) identifyLocked(p *peer, m sender, now time.Time) (counts bool) {
 	switch {
 	case p != e.mu.self:
@@ -129,23 +130,24 @@ func (e *Elector) identifyLocked(p *peer, m sender, now time.Time) (counts bool)
 		p.namesake(m, now)
 	}
 	if p.conflicted(now) && !p.conflictTold || p.untold(now) != nil {
-		e.poke()
+		e.notify()
 	}
 	return counts
 }
 
-// learnLocked notes an epoch that somebody spoke of. Who reigns in it says so again and again.
+// learnLocked records an epoch that a message named. The primary of that epoch names it again and
+// again.
 func (e *Elector) learnLocked(epoch cluster.Epoch, now time.Time) {
 	if epoch >= e.mu.highest {
 		e.mu.highestAt = now
 	}
 	if epoch > e.mu.highest {
 		e.mu.highest = epoch
-		e.poke()
+		e.notify()
 	}
 }
 
-// jitterLocked is a random duration below d.
+// jitterLocked returns a random duration below d.
 func (e *Elector) jitterLocked(d time.Duration) time.Duration {
 	return time.Duration(e.mu.rand.Float64() * float64(d))
 }

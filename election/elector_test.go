@@ -26,7 +26,7 @@ func bubble(t *testing.T, n int, story func(t *testing.T, w *world)) {
 	})
 }
 
-func TestStartGivesOneReignToTheLowest(t *testing.T) {
+func TestStartGivesOneTermToTheLowest(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		bubble(t, n, func(t *testing.T, w *world) {
 			id, took := w.awaitPrimary(time.Second, anybody)
@@ -207,7 +207,7 @@ func TestNonceConflict(t *testing.T) {
 	})
 }
 
-func TestDoubledPrimaryKeepsItsReign(t *testing.T) {
+func TestDoubledPrimaryKeepsItsTerm(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.awaitPrimary(time.Second, only(1))
 		w.advance(time.Second)
@@ -261,7 +261,7 @@ func TestSlowClaimIsConfirmed(t *testing.T) {
 		w.advance(2500 * time.Millisecond)
 		s := w.server(2)
 		if len(s.mu.ends) != 1 || !errors.Is(s.mu.ends[0], election.ErrYield) {
-			t.Errorf("server 2's reigns ended with %v, want ErrYield", s.mu.ends)
+			t.Errorf("server 2's terms ended with %v, want ErrYield", s.mu.ends)
 		}
 		w.staysStable(10 * time.Second)
 		if p, _ := w.primary(); p != 1 {
@@ -270,8 +270,8 @@ func TestSlowClaimIsConfirmed(t *testing.T) {
 	})
 }
 
-// Servers are started one after the other, the lowest last: it reigns all the same.
-func TestLowestReignsThoughItStartsLast(t *testing.T) {
+// Servers are started one after the other, the lowest last: it is primary all the same.
+func TestLowestIsPrimaryThoughItStartsLast(t *testing.T) {
 	for pause := time.Duration(0); pause <= 100*time.Millisecond; pause += 20 * time.Millisecond {
 		t.Run(pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestLowestReignsThoughItStartsLast(t *testing.T) {
 					w.advance(pause)
 				}
 				if id, took := w.awaitPrimary(time.Second, anybody); id != 1 {
-					t.Errorf("server %d reigns, %v after the last start", id, took)
+					t.Errorf("server %d is primary, %v after the last start", id, took)
 				}
 				w.staysStable(5 * time.Second)
 			})
@@ -291,14 +291,14 @@ func TestLowestReignsThoughItStartsLast(t *testing.T) {
 }
 
 // Lower IDs that are down are waited for once, and briefly.
-func TestHigherServersReignWithoutTheLowest(t *testing.T) {
+func TestHigherServersServeWithoutTheLowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 1)
 		defer w.stop()
 		w.start(3)
 		w.start(2)
 		if id, took := w.awaitPrimary(time.Second, only(2)); took < w.timing.Suspicion || took > 2*w.timing.Suspicion {
-			t.Errorf("server %d reigns after %v", id, took)
+			t.Errorf("server %d is primary after %v", id, took)
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestHandoverByNominate(t *testing.T) {
 	})
 }
 
-// The others see that the primary reigns no more before its nominee shows.
+// The others see that the primary is no longer primary before its nominee shows.
 func TestOthersWaitForTheNominee(t *testing.T) {
 	for phase := range 25 {
 		bubble(t, 3, func(t *testing.T, w *world) {
@@ -370,7 +370,7 @@ func TestTwoOfThreeWithOneDeadForEver(t *testing.T) {
 			w.kill(first)
 			w.advance(10 * time.Second)
 			if _, ok := w.primary(); ok {
-				t.Error("one of three servers reigns")
+				t.Error("one of three servers is primary")
 			}
 			w.start(first)
 			w.awaitPrimary(2*time.Second, anybody)
@@ -408,7 +408,7 @@ func TestHigherEpochIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// alone is the only server of a cluster, without a node that takes a reign.
+// alone is the only server of a cluster, without a node that takes a term.
 func alone(ctx context.Context, t *testing.T) *election.Elector {
 	e := election.New(election.Options{
 		Self: 1, Nonce: 1, Members: cluster.Members{{ID: 1}}, Timing: cluster.DefaultTiming(),
@@ -432,7 +432,7 @@ func TestOfferThatNobodyTakesIsRenewed(t *testing.T) {
 		if !seen[election.RoleCandidate] || !seen[election.RoleReplica] {
 			t.Errorf("roles seen are %v: an offer lasts as long as its grounds", seen)
 		}
-		<-e.Reign()
+		<-e.Elected()
 		if err := e.Confirm(t.Context()); err != nil {
 			t.Errorf("a fresh offer is not confirmed: %v", err)
 		}
@@ -444,7 +444,7 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 		e := alone(context.Background(), t)
 		next := func() time.Duration {
 			began := time.Now()
-			<-e.Reign()
+			<-e.Elected()
 			return time.Since(began)
 		}
 		next()
@@ -457,9 +457,9 @@ func TestBackOffGrowsAndEnds(t *testing.T) {
 				t.Errorf("failure %d: unable for %v, want about %v", i+1, last, want)
 			}
 		}
-		e.Done(errFenced, 5*time.Second) // a healthy reign
+		e.Done(errFenced, 5*time.Second) // a healthy term
 		if took := next(); took > 400*time.Millisecond {
-			t.Errorf("after a healthy reign: unable for %v", took)
+			t.Errorf("after a healthy term: unable for %v", took)
 		}
 		e.Done(errFenced, time.Second)
 		if took := next(); took > 400*time.Millisecond {

@@ -11,8 +11,8 @@ import (
 )
 
 // beat sends the pings that are due. A replica pings its primary at every
-// heartbeat, or everybody while it has none. A primary so pings those whose own
-// pings it misses: they may have news of a later reign. All other pings are slow.
+// heartbeat, or all servers while it has none. A primary so pings those whose own
+// pings it misses: they may have news of a later term. All other pings are slow.
 func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cluster.ServerID) {
 	type ping struct {
 		to   cluster.ServerID
@@ -24,14 +24,14 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	for _, p := range e.mu.peers {
 		every := e.slow
 		missed := now.Sub(p.ping.at) > e.opt.Timing.Suspicion
-		if !st.Role.reigns() && (primary == 0 || primary == p.id) || st.Role.reigns() && missed {
+		if !st.Role.hasTerm() && (primary == 0 || primary == p.id) || st.Role.hasTerm() && missed {
 			every = e.opt.Timing.Heartbeat
 		}
 		if e.dueLocked(p, now, every) {
 			due = append(due, ping{p.id, p.send(now), now})
 		}
 	}
-	// Whoever answers on this server's own address should be this process.
+	// The process that answers at this server's own address should be this one.
 	if len(e.mu.peers) > 0 && e.dueLocked(e.mu.self, now, e.slow) {
 		due = append(due, ping{e.opt.Self, e.mu.self.send(now), now})
 	}
@@ -43,7 +43,7 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	}
 }
 
-// Ask pings everybody at once who was not pinged a moment ago.
+// Ask pings at once all servers that were not pinged a moment ago.
 func (e *Elector) Ask() {
 	now := time.Now()
 	e.mu.Lock()
@@ -57,11 +57,11 @@ func (e *Elector) Ask() {
 func (e *Elector) nudgeLocked(p *peer, now time.Time) {
 	if now.Sub(p.sends[p.sent%sendMemory]) >= e.opt.Timing.Heartbeat/4 {
 		p.nudged = true
-		e.poke()
+		e.notify()
 	}
 }
 
-// dueLocked says whether to ping p now. A ping may be a little early: ticks are
+// dueLocked reports whether to ping p now. A ping may be a little early: ticks are
 // not exact, and waiting for the next one would double the interval.
 func (e *Elector) dueLocked(p *peer, now time.Time, every time.Duration) bool {
 	if p.inFlight >= maxInFlight {
@@ -72,8 +72,8 @@ func (e *Elector) dueLocked(p *peer, now time.Time, every time.Duration) bool {
 	return p.sent == 0 || p.nudged || confirm || since >= every-e.opt.Timing.Heartbeat/4
 }
 
-// ping asks once and notes what became of it. An answer later than the time-out
-// would count for nothing.
+// ping sends one ping and records its answer or failure. An answer after the time-out would
+// not count.
 func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent time.Time, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -87,27 +87,27 @@ func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent ti
 	peer.inFlight--
 	if !peer.tried {
 		peer.tried = true
-		e.poke()
+		e.notify()
 	}
 	switch {
 	case refused:
 		if peer.refuse(p.Seq) || peer.gone {
-			e.poke()
+			e.notify()
 		}
 	case err != nil || pong.From != to || pong.Seq != p.Seq || !e.identifyLocked(peer, sender{nonce: pong.Nonce, answers: true}, now):
-		// Silence, or somebody else at that address: no answer.
+		// Silence, or another server at that address: no answer.
 	default:
 		was := peer.answer.status
 		if peer.hear(p.Seq, sent, pong, now, e.opt.Timing.StorageTimeout/2) {
 			e.learnLocked(pong.Status.Epoch, now)
 			if pong.Status.Role != was.Role || pong.Status.Epoch != was.Epoch {
-				e.poke()
+				e.notify()
 			}
 		}
 	}
 }
 
-// HandlePing answers a heartbeat. It never blocks.
+// HandlePing returns the answer to a heartbeat. It never blocks.
 func (e *Elector) HandlePing(p Ping) Pong {
 	now := time.Now()
 	st := e.status(now)
@@ -119,25 +119,25 @@ func (e *Elector) HandlePing(p Ping) Pong {
 	return Pong{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: p.Seq, Status: st, Primary: e.believedLocked(now, st)}
 }
 
-// heardLocked notes a ping. It proves that the way here works, not the way back,
-// so it makes nobody a primary; but it may be a reason to ask at once.
+// heardLocked records a ping. It proves that the link works in this direction only, so it
+// does not make its sender a primary; but it may be a reason to ping at once.
 func (e *Elector) heardLocked(p *peer, in Ping, now time.Time) {
 	counts := e.identifyLocked(p, sender{nonce: in.Nonce, about: in.About, from: in.Address}, now)
 	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {
 		return
 	}
-	p.ping = word{in.Status, now}
+	p.ping = report{in.Status, now}
 	p.freshen(in.Status.Storage, now, e.opt.Timing.StorageTimeout/2)
 	e.learnLocked(in.Status.Epoch, now)
-	news := in.Status.Role.reigns() != p.answer.status.Role.reigns() || in.Status.Role.reigns() && in.Status.Epoch > p.answer.status.Epoch
+	news := in.Status.Role.hasTerm() != p.answer.status.Role.hasTerm() || in.Status.Role.hasTerm() && in.Status.Epoch > p.answer.status.Epoch
 	if news {
 		e.nudgeLocked(p, now)
 	}
 }
 
-// believedLocked is whom this server holds for the primary by its own evidence.
+// believedLocked returns the server that this one believes to be the primary by its own evidence.
 func (e *Elector) believedLocked(now time.Time, self Status) cluster.ServerID {
-	if self.Role.reigns() {
+	if self.Role.hasTerm() {
 		return e.opt.Self
 	}
 	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, e.opt.Timing) }); p != nil {
@@ -146,7 +146,7 @@ func (e *Elector) believedLocked(now time.Time, self Status) cluster.ServerID {
 	return 0
 }
 
-// healthyLocked is the primary that an election would hurt: it serves and is not stalled.
+// healthyLocked returns the primary that an election would harm: it serves and is not stalled.
 func (e *Elector) healthyLocked(now time.Time, own time.Duration) *peer {
 	return newest(e.mu.peers, func(p *peer) bool {
 		return p.serves(now, e.opt.Timing) && !stalled(e.opt.Timing, p.answer.aged(now), own)

@@ -13,10 +13,10 @@ import (
 const (
 	firstBackoff = 200 * time.Millisecond
 	lastBackoff  = 10 * time.Second
-	// operatorBackoff is the longest where somebody has to mend something first.
+	// operatorBackoff is the longest where an operator has to repair something first.
 	operatorBackoff = 2 * time.Minute
-	// healthyReign is how long a reign serves to be no failure.
-	healthyReign = 5 * time.Second
+	// healthyTerm is how long a term serves to be no failure.
+	healthyTerm = 5 * time.Second
 )
 
 // loop is what the goroutine in Run keeps between its rounds.
@@ -27,14 +27,14 @@ type loop struct {
 	fresh    time.Time        // since when this server's own storage has been fresh; zero: it is not
 	primary  cluster.ServerID // the healthy primary of the last round
 	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
-	tried    bool             // everybody was, once
+	tried    bool             // all servers were pinged once
 	polling  bool
 	nextPoll time.Time
 	lastWhy  reason
-	offer    time.Time // the reign on offer is withdrawn then; zero: none is
+	offer    time.Time // the term on offer is withdrawn then; zero: none is
 	told     cluster.Epoch
 	toldAt   time.Time
-	calls    []call // callbacks to be made
+	calls    []call // callbacks to be called
 	results  chan result
 }
 
@@ -45,7 +45,7 @@ type result struct {
 	why     reason
 }
 
-// call is a callback to be made. Of epochs only the newest is of interest.
+// call is a callback to be called. Of epochs only the newest matters.
 type call struct {
 	epoch    cluster.Epoch    // 0: it is about something else
 	conflict cluster.ServerID // 0: it is about something else
@@ -72,7 +72,7 @@ func (e *Elector) Run(ctx context.Context) error {
 	for {
 		var offered chan struct{}
 		if !l.offer.IsZero() {
-			offered = e.reign
+			offered = e.elected
 		}
 		var callC chan call
 		var nextCall call
@@ -111,11 +111,11 @@ func (e *Elector) callBack(c call) {
 	}
 }
 
-// round looks at the world once.
+// round does what is due: callbacks, pings, polls.
 func (e *Elector) round(ctx context.Context, now time.Time) {
 	l := &e.loop
 	if late := now.Sub(l.due); late > 2*e.opt.Timing.Heartbeat {
-		e.sleptIn(now, late)
+		e.handleClockGap(now, late)
 	}
 	if !now.Before(l.due) {
 		l.due = now.Add(e.opt.Timing.Heartbeat)
@@ -139,9 +139,9 @@ func (e *Elector) round(ctx context.Context, now time.Time) {
 	}
 }
 
-// sleptIn forgets what this server believed while it slept: the others may have
-// waited for it, not it for them.
-func (e *Elector) sleptIn(now time.Time, late time.Duration) {
+// handleClockGap forgets what this server believed before it was suspended: the silence since
+// then was its own.
+func (e *Elector) handleClockGap(now time.Time, late time.Duration) {
 	e.opt.Log.Warn().Dur("late", late).Msg("own timer was late, suspicion discarded")
 	e.loop.awake = now
 	e.withdraw()
@@ -150,7 +150,7 @@ func (e *Elector) sleptIn(now time.Time, late time.Duration) {
 	e.mu.Unlock()
 }
 
-// withdraw takes back a reign that nobody has taken.
+// withdraw withdraws an offered term that was not accepted.
 func (e *Elector) withdraw() {
 	if e.loop.offer.IsZero() {
 		return
@@ -168,7 +168,7 @@ func (e *Elector) tell(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now.Sub(e.mu.highestAt) > e.opt.Timing.MajorityWindow {
-		e.mu.highest, l.told = 0, 0 // a word, and nobody stands by it
+		e.mu.highest, l.told = 0, 0 // named once, and not confirmed since
 	}
 	again := e.mu.highest > l.told || now.Sub(l.toldAt) >= 10*e.opt.Timing.Heartbeat
 	if e.mu.highest > own && again {
@@ -183,13 +183,13 @@ func (e *Elector) tell(now time.Time) {
 			l.calls = append(l.calls, call{conflict: p.id})
 		}
 		if x := p.untold(now); x != nil {
-			x.told, p.strangerTold = true, now
+			x.reported, p.strangerTold = true, now
 			l.calls = append(l.calls, call{stranger: p.describe(x, now)})
 		}
 	}
 }
 
-// observe finds the healthy primary, or 0, and notes how the last one was lost.
+// observe finds the healthy primary, or 0, and records how the last one was lost.
 func (e *Elector) observe(now time.Time, st Status) cluster.ServerID {
 	l := &e.loop
 	e.mu.Lock()
@@ -209,12 +209,12 @@ func (e *Elector) observe(now time.Time, st Status) cluster.ServerID {
 	l.primary = id
 	e.opt.Log.Info().Uint32("primary", uint32(id)).Uint32("was", uint32(was)).Str("why", why).Msg("primary changed")
 	if id != 0 {
-		e.withdraw() // somebody was first
+		e.withdraw() // another server was first
 	}
 	return id
 }
 
-// lostLocked says how a primary was lost and gives the cause the time it needs.
+// lostLocked classifies how a primary was lost and waits for as long as the cause needs.
 func (e *Elector) lostLocked(now time.Time, p *peer) string {
 	wait := func(d time.Duration) {
 		if at := now.Add(d); at.After(e.mu.notBefore) {
@@ -224,18 +224,18 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 	switch {
 	case p.gone:
 		return "connection refused"
-	case !p.answer.status.Role.reigns():
+	case !p.answer.status.Role.hasTerm():
 		wait(e.opt.Timing.Heartbeat) // a handover shows by then
-		return "it reigns no more"
+		return "it is no longer primary"
 	case !p.reached(now, e.opt.Timing.Suspicion):
 		return "silent"
 	}
-	// After a stall of the whole share not everybody recovers at once.
+	// After a stall of the whole share not all servers recover at once.
 	wait(max(e.opt.Timing.Suspicion, e.opt.Timing.StorageTimeout/2-now.Sub(e.loop.fresh)))
 	return "stalled"
 }
 
-// nominated offers the reign if the primary named this server a moment ago.
+// nominated offers the term if the primary named this server a moment ago.
 func (e *Elector) nominated(now time.Time) bool {
 	able := e.opt.Status().Able
 	e.mu.Lock()
@@ -245,11 +245,11 @@ func (e *Elector) nominated(now time.Time) bool {
 	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able {
 		return false
 	}
-	e.offerReign(at, "nominated")
+	e.offerTerm(at, "nominated")
 	return true
 }
 
-// ready says whether to ask for votes now.
+// ready reports whether to ask for votes now.
 func (e *Elector) ready(now time.Time, st Status) bool {
 	l := &e.loop
 	e.mu.Lock()
@@ -268,13 +268,13 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 		return false
 	}
 	if asked && l.lastWhy == reasonPrimary {
-		l.nextPoll = time.Time{} // whoever heard that primary hears it no more
+		l.nextPoll = time.Time{} // the servers that heard that primary hear it no more
 	}
 	return !now.Before(l.nextPoll)
 }
 
-// courtesyLocked is how long a server that has just started leaves it to others: those who
-// started with it may not be able yet, and lower IDs that are to reign may not even run.
+// courtesyLocked returns how long a server that has just started waits for others: those that
+// started with it may not be able yet, and lower IDs that are to be primary may not even run.
 func (e *Elector) courtesyLocked() time.Duration {
 	late := func(p *peer) bool { return p.id < e.opt.Self && !p.latest().status.Able }
 	if slices.ContainsFunc(e.mu.peers, late) {
@@ -318,14 +318,14 @@ func (e *Elector) judge(now time.Time, r result) {
 	e.mu.Lock()
 	stale := !r.began.After(l.awake) || now.Sub(r.began) > t.Suspicion || now.Before(e.mu.notBefore) || e.mu.claiming
 	e.mu.Unlock()
-	if r.verdict == Reign && !stale && e.opt.Status().Role == RoleReplica {
-		e.offerReign(r.began, "elected")
+	if r.verdict == Claim && !stale && e.opt.Status().Role == RoleReplica {
+		e.offerTerm(r.began, "elected")
 	}
 }
 
-// offerReign puts a reign on offer for as long as its grounds are fresh.
-func (e *Elector) offerReign(began time.Time, how string) {
-	e.opt.Log.Info().Str("how", how).Msg("this server should reign")
+// offerTerm puts a term on offer for as long as its grounds are fresh.
+func (e *Elector) offerTerm(began time.Time, how string) {
+	e.opt.Log.Info().Str("how", how).Msg("this server should be primary")
 	e.loop.offer = began.Add(e.opt.Timing.Suspicion)
 	e.mu.Lock()
 	e.mu.claiming = true

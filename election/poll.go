@@ -13,14 +13,14 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// poll is one pre-vote in progress. It belongs to the goroutine that takes it.
+// poll is one pre-vote in progress. It belongs to the goroutine that runs it.
 type poll struct {
 	Poll
 	ask   Ask
 	began time.Time
 }
 
-// answer is what came of one question.
+// answer is the result of one Ask.
 type answer struct {
 	from cluster.ServerID
 	vote Vote
@@ -41,7 +41,7 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	}
 	for _, x := range e.mu.peers {
 		v := Voter{ID: x.id}
-		// The one whose silence led here would only cost the time-out.
+		// The primary whose silence led here would only cost the time-out.
 		if x.gone || x.unanswered(now) >= e.opt.Timing.Suspicion/2 {
 			v.Answer = Silent
 		}
@@ -53,8 +53,8 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	return p
 }
 
-// take asks everybody and returns as soon as the verdict is final. The askers
-// belong to wg; they end soon after take has returned.
+// take asks all servers and returns as soon as the verdict is final. The goroutines that
+// ask belong to wg; they end soon after take has returned.
 func (e *Elector) take(ctx context.Context, p *poll, wg *sync.WaitGroup) (Verdict, reason) {
 	ctx, cancel := context.WithTimeout(ctx, e.opt.Timing.Suspicion/2)
 	defer cancel()
@@ -99,7 +99,7 @@ func (e *Elector) record(p *poll, a answer) {
 	defer e.mu.Unlock()
 	peer := e.peerLocked(a.from)
 	if !e.identifyLocked(peer, sender{nonce: a.vote.Nonce, answers: true}, now) {
-		v.Answer = Silent // it is not that server that answers there
+		v.Answer = Silent // another server answers there
 		return
 	}
 	e.learnLocked(a.vote.Status.Epoch, now)
@@ -109,7 +109,7 @@ func (e *Elector) record(p *poll, a answer) {
 	}
 }
 
-// HandlePreVote answers an Ask. It asks the primary it believes in at once, so
+// HandlePreVote returns the answer to an Ask. It pings the primary it believes in first, so
 // that the answer does not rest on what was true some heartbeats ago.
 func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	now := time.Now()
@@ -117,17 +117,17 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	e.mu.Lock()
 	if peer := e.peerLocked(a.From); peer != nil && !e.identifyLocked(peer, sender{nonce: a.Nonce, from: a.Address}, now) {
 		e.mu.Unlock()
-		return Vote{} // no server's
+		return Vote{} // a vote of no server
 	}
 	e.learnLocked(a.Epoch, now)
 	e.mu.asked = true
-	suspect := newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.reigns() })
+	suspect := newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.hasTerm() })
 	e.mu.Unlock()
-	e.poke() // who hears no primary either should poll now
+	e.notify() // if this server hears no primary either, it should poll now
 
 	vote := Vote{From: e.opt.Self, Nonce: e.opt.Nonce}
 	switch {
-	case st.Role.reigns():
+	case st.Role.hasTerm():
 		vote.HearsPrimary, vote.Primary = true, e.opt.Self
 	case suspect != nil && suspect.id != a.From:
 		e.probe(ctx, suspect.id, st)
@@ -136,7 +136,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	vote.Status = e.status(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !vote.Status.Role.reigns() {
+	if !vote.Status.Role.hasTerm() {
 		vote.Primary = e.testifyLocked(now, vote.Status.Storage)
 		vote.HearsPrimary = vote.Primary != 0
 	}
@@ -148,7 +148,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	return vote
 }
 
-// probe pings outside the beat. It waits briefly: the asker waits for us.
+// probe pings outside the beat. It waits briefly: the sender of the Ask waits meanwhile.
 func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	now := time.Now()
 	e.mu.Lock()
@@ -162,8 +162,9 @@ func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	e.ping(ctx, to, Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: seq, Status: st}, now, e.opt.Timing.Suspicion/6)
 }
 
-// Resigned asks a server at its own address whether it reigns no more, for as long as a primary of
-// an older binary takes to say so. False says that it reigns, or does not answer in time.
+// Resigned pings a server at its own address until it answers that it is not primary, for as long
+// as a primary of an older binary takes to resign. It returns false if the server is primary or
+// does not answer in time.
 func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*e.opt.Timing.Heartbeat)
 	defer cancel()
@@ -176,7 +177,7 @@ func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
 	for began := time.Now(); ; {
 		e.probe(ctx, id, e.status(time.Now()))
 		e.mu.Lock()
-		resigned := p.answered > 0 && !p.answeredAt.Before(began) && !p.answer.status.Role.reigns()
+		resigned := p.answered > 0 && !p.answeredAt.Before(began) && !p.answer.status.Role.hasTerm()
 		e.mu.Unlock()
 		if resigned {
 			return true
@@ -191,9 +192,9 @@ func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
 	}
 }
 
-// testifyLocked is the live primary that this server may speak of to others, or
+// testifyLocked returns the live primary that this server may name to others, or
 // 0. Half of Suspicion without an answer, or one refusal, the probe included,
-// is enough here: the asker has the other half of the proof.
+// is enough here: the sender of the Ask has the other half of the proof.
 func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.ServerID {
 	if p := e.healthyLocked(now, own); p != nil && p.refused == 0 && p.reached(now, e.opt.Timing.Suspicion/2) {
 		return p.id
@@ -201,9 +202,10 @@ func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.Server
 	return 0
 }
 
-// Confirm is asked before the first fence is set. When the pre-vote is older
-// than Suspicion it asks again, without regard to the order of IDs: the claim is
-// made. An error wraps ErrYield or is that of ctx.
+// Confirm returns nil if this server should still take over. It is called before the first
+// fence is set. When the pre-vote is older than Suspicion it holds another, without regard to
+// the order of IDs, because the claim is made. It returns an error that wraps ErrYield if
+// another server goes first, or that of ctx.
 func (e *Elector) Confirm(ctx context.Context) error {
 	now := time.Now()
 	e.mu.Lock()
@@ -222,7 +224,7 @@ func (e *Elector) Confirm(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("confirm the claim: %w", err)
 	}
-	if v != Reign {
+	if v != Claim {
 		return fmt.Errorf("confirm the claim: %v: %w", why, ErrYield)
 	}
 	e.mu.Lock()
@@ -231,19 +233,19 @@ func (e *Elector) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// Done says that the claim or the reign has ended, why, and how long it served.
-// A reign that came to nothing makes this server unable for a growing time.
+// Done reports that the claim or the term has ended, why, and how long it served. A term
+// that failed makes this server unable for a growing time.
 func (e *Elector) Done(err error, served time.Duration) {
 	now := time.Now()
 	e.mu.Lock()
 	e.mu.claiming = false
-	// Whoever ended it, or was named to follow, shows within this time.
+	// The server that ended it, or was named to follow, shows within this time.
 	e.mu.notBefore = now.Add(e.opt.Timing.Suspicion)
 	switch {
-	case err == nil || served >= healthyReign:
+	case err == nil || served >= healthyTerm:
 		e.mu.failures = 0
 	case errors.Is(err, ErrYield):
-		// Somebody else was first: no fault of this server, no fence was set.
+		// Another server was first: this one is not at fault, and no fence was set.
 	default:
 		most := lastBackoff
 		if errors.Is(err, ErrNeedsOperator) {
@@ -255,21 +257,21 @@ func (e *Elector) Done(err error, served time.Duration) {
 		e.mu.unableTill = now.Add(pause)
 	}
 	e.mu.Unlock()
-	e.poke()
+	e.notify()
 }
 
-// Nominate says that the primary, which has resigned, named this server to follow it: it claims
-// without a pre-vote, once, if it can. The caller has found on the volume that no later reign has
-// begun. False says that this server reigns itself by now.
+// Nominate has this server claim without a pre-vote, once, if it can: the primary has resigned
+// and named it to follow. The caller has found on the volume that no later term has begun. It
+// returns false if this server is primary itself by now.
 func (e *Elector) Nominate() bool {
 	now := time.Now()
 	st := e.status(now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if st.Role.reigns() {
+	if st.Role.hasTerm() {
 		return false
 	}
 	e.mu.nominated = now
-	e.poke()
+	e.notify()
 	return true
 }

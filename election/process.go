@@ -17,21 +17,21 @@ const (
 	showsWithin = 3 * time.Second
 )
 
-// process is what is known of one process that uses a server ID.
+// process is what this server knows of one process that uses a server ID.
 //
 // Two processes that send messages under one ID are a conflict, unless exactly one of them is
 // seen to write to this server's volume: then the other has a copy of the volume, or what was
-// mounted in its place. It is a stranger, and what it sends counts for nothing. Where neither
-// was seen they are a conflict only once both had the time to be.
+// mounted in its place. It is a stranger, and what it sends does not count. If neither was
+// seen, they are a conflict only once both had the time to be seen.
 type process struct {
 	nonce    uint64
 	proven   bool      // it was seen to write to the volume under this ID
 	stranger bool      // another one was proven while this one was not
-	told     bool      // that it is a stranger was told
+	reported bool      // OnStranger was called
 	since    time.Time // when it sent its first message
 	heard    time.Time // when it sent its last message; zero: it sent none
 	answered time.Time // when it answered at this server's own address
-	// What it said of itself, and where its last question came from.
+	// Its description, and where its last ping or ask came from.
 	about, from string
 }
 
@@ -46,7 +46,7 @@ func (x *process) recent(now time.Time) bool {
 	return !x.heard.IsZero() && now.Sub(x.heard) <= conflictMemory
 }
 
-// speaks notes that it sent a message.
+// speaks records that it sent a message.
 func (x *process) speaks(m sender, now time.Time) {
 	if x.heard.IsZero() {
 		x.since = now
@@ -82,7 +82,7 @@ func (p *peer) forget() {
 	p.processes = slices.DeleteFunc(p.processes, func(x *process) bool { return x == oldest })
 }
 
-// keeps is how much a process is worth to be remembered.
+// keeps ranks how much a process is worth remembering.
 func (p *peer) keeps(x *process) int {
 	switch {
 	case x == p.current:
@@ -93,7 +93,7 @@ func (p *peer) keeps(x *process) int {
 	return 0
 }
 
-// identify notes that a process sent a message, and reports whether the message counts. A new
+// identify records that a process sent a message, and reports whether the message counts. A new
 // nonce is a restart; a return to an earlier one means that both live.
 func (p *peer) identify(m sender, now time.Time) bool {
 	x, known := p.process(m.nonce)
@@ -130,7 +130,7 @@ func (p *peer) become(x *process) {
 	p.heard = 0 // another process numbers from 1
 }
 
-// namesake notes that another process sent a message under this server's own ID. It is a
+// namesake records that another process sent a message under this server's own ID. It is a
 // stranger if this server is seen to write to the volume and the other is not; one that answers
 // at this server's own address is none: this server cannot be reached there.
 func (p *peer) namesake(m sender, now time.Time) {
@@ -145,7 +145,7 @@ func (p *peer) namesake(m sender, now time.Time) {
 	}
 }
 
-// prove notes that the process with this nonce was seen to write to the volume. A conflict ends
+// prove records that the process with this nonce was seen to write to the volume. A conflict ends
 // with it if the other processes that sent messages under this ID had the time to be seen, too.
 func (p *peer) prove(nonce uint64, now time.Time) {
 	x, _ := p.process(nonce)
@@ -168,38 +168,38 @@ func (p *peer) unproven(now time.Time) bool {
 	return slices.ContainsFunc(p.processes, func(x *process) bool { return x.recent(now) && !x.proven })
 }
 
-// Stranger is a process that uses a server's ID and is not the process that writes to this
-// server's volume under that ID.
+// Stranger is a process that uses a server's ID and is not the one that writes to this server's
+// volume under that ID.
 type Stranger struct {
 	ID    cluster.ServerID
 	Nonce uint64
-	// About is what it says of itself, and From where its last question came from; "" if that
-	// is not known.
+	// About is its description, and From where its last ping or ask came from; "" if that is
+	// not known.
 	About, From string
 	// Heard is how long ago it sent its last message.
 	Heard time.Duration
 }
 
-// untold finds a stranger that was not told of yet, or returns nil. One is told of at a time:
-// each message may bring another nonce.
+// untold returns a stranger for which OnStranger was not called yet, or nil. Calls are spaced,
+// because each message may bring another nonce.
 func (p *peer) untold(now time.Time) *process {
 	if !p.strangerTold.IsZero() && now.Sub(p.strangerTold) < conflictMemory {
 		return nil
 	}
 	for _, x := range p.processes {
-		if x.stranger && !x.told && x.recent(now) && x.elsewhere(now) {
+		if x.stranger && !x.reported && x.recent(now) && x.elsewhere(now) {
 			return x
 		}
 	}
 	return nil
 }
 
-// describe is what is told of a stranger.
+// describe returns what is reported of a stranger.
 func (p *peer) describe(x *process, now time.Time) Stranger {
 	return Stranger{ID: p.id, Nonce: x.nonce, About: x.about, From: x.from, Heard: now.Sub(x.heard)}
 }
 
-// speakers says which processes sent a message lately, for people.
+// speakers describes the processes that sent a message lately, for people.
 func (p *peer) speakers(now time.Time) (all []string) {
 	for _, x := range p.processes {
 		if x.recent(now) {
@@ -213,7 +213,7 @@ func (p *peer) speakers(now time.Time) (all []string) {
 	return all
 }
 
-// strangers lists those that sent a message lately.
+// strangers returns the strangers that sent a message lately.
 func (p *peer) strangers(now time.Time) (all []Stranger) {
 	for _, x := range p.processes {
 		if x.stranger && x.recent(now) && x.elsewhere(now) {
@@ -223,8 +223,8 @@ func (p *peer) strangers(now time.Time) (all []Stranger) {
 	return all
 }
 
-// Strangers lists the strangers that sent a message within the last ten seconds, in order of
-// the IDs that they use. Their messages count for nothing.
+// Strangers returns the strangers that sent a message within the last ten seconds, in order of
+// the IDs that they use. Their messages do not count.
 func (e *Elector) Strangers() (all []Stranger) {
 	now := time.Now()
 	e.mu.Lock()
@@ -235,8 +235,8 @@ func (e *Elector) Strangers() (all []Stranger) {
 	return all
 }
 
-// Conflict says which processes use this server's own ID, if they are in conflict: nil if they
-// are not.
+// Conflict describes the processes that use this server's own ID, if they are in conflict; nil
+// if they are not.
 func (e *Elector) Conflict() []string {
 	now := time.Now()
 	e.mu.Lock()
@@ -247,8 +247,8 @@ func (e *Elector) Conflict() []string {
 	return e.mu.self.speakers(now)
 }
 
-// Unproven lists the other servers' IDs under which a process sent messages lately that was not
-// seen to write to the volume: for them the node looks there, and calls Prove.
+// Unproven returns the other servers' IDs under which a process sent messages lately that was
+// not seen to write to the volume: for these the node reads the volume and calls Prove.
 func (e *Elector) Unproven() (ids []cluster.ServerID) {
 	now := time.Now()
 	e.mu.Lock()
@@ -261,7 +261,7 @@ func (e *Elector) Unproven() (ids []cluster.ServerID) {
 	return ids
 }
 
-// Prove notes that the process with this boot nonce was just seen to write to this server's
+// Prove records that the process with this boot nonce was just seen to write to this server's
 // volume under an ID, which may be this server's own.
 func (e *Elector) Prove(id cluster.ServerID, nonce uint64) {
 	now := time.Now()
@@ -280,5 +280,5 @@ func (e *Elector) Prove(id cluster.ServerID, nonce uint64) {
 	default:
 		p.prove(nonce, now)
 	}
-	e.poke()
+	e.notify()
 }

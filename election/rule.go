@@ -14,31 +14,31 @@ type Verdict uint8
 
 // The three verdicts.
 const (
-	// Undecided: too few answered to know, or more may answer.
+	// Undecided: too few servers have answered, or more may answer.
 	Undecided Verdict = iota
-	// Yield: somebody else serves or should.
+	// Yield: another server serves or should.
 	Yield
-	// Reign: this server should claim.
-	Reign
+	// Claim: this server should claim.
+	Claim
 )
 
-// String is the word of the verdict.
+// String returns the name of the verdict.
 func (v Verdict) String() string {
 	switch v {
 	case Undecided:
 		return "undecided"
 	case Yield:
 		return "yield"
-	case Reign:
-		return "reign"
+	case Claim:
+		return "claim"
 	}
 	return "invalid"
 }
 
-// Answer says how far a voter is.
+// Answer is the state of a voter in a pre-vote.
 type Answer uint8
 
-// What a voter did so far.
+// The states of a voter.
 const (
 	// Waiting: its answer may still come and is waited for.
 	Waiting Answer = iota
@@ -46,7 +46,7 @@ const (
 	Voted
 	// Silent: it did not answer, refused, or has been silent too long to be waited for.
 	Silent
-	// Conflicted: two processes use its ID, so its word is nobody's.
+	// Conflicted: two processes use its ID, so no answer counts.
 	Conflicted
 )
 
@@ -57,23 +57,23 @@ type Voter struct {
 	Vote   Vote
 }
 
-// Order says whether the order of IDs matters.
+// Order is whether the order of IDs matters in a pre-vote.
 type Order uint8
 
 // The two orders.
 const (
 	// LowestFirst lets able servers with lower IDs, and those already claiming, go first.
 	LowestFirst Order = iota
-	// AnyOrder is for who has waited long enough.
+	// AnyOrder is for a server that has waited long enough.
 	AnyOrder
 )
 
-// Poll is one pre-vote, at any time from its first question to its last answer.
+// Poll is the state of one pre-vote, at any time from its first Ask to its last answer.
 type Poll struct {
 	Self    cluster.ServerID
 	Members cluster.Members
 	Timing  cluster.Timing
-	// Able says that this server could claim, or already has.
+	// Able is set if this server could claim, or already has.
 	Able bool
 	// Storage is the age of this server's own last probe of the volume.
 	Storage time.Duration
@@ -84,26 +84,26 @@ type Poll struct {
 	Voters []Voter
 }
 
-// Decide judges a pre-vote. A verdict other than Undecided cannot change by
-// further answers.
+// Decide returns the verdict of a pre-vote. Further answers cannot change a verdict other
+// than Undecided.
 //
-//  1. Who is not able yields.
+//  1. A server that is not able yields.
 //  2. A vote counts when its voter is a member, not this server, known by one nonce only, and its storage is not older than StorageTimeout.
-//  3. Somebody who is a live primary makes this server yield; a stalled one does not.
-//  4. Somebody who hears a live primary makes this server yield, unless that primary is this server, or votes itself: then its own word counts.
-//  5. A claim is not stopped by a lower one that is still fencing, for it will be fenced.
+//  3. A voter that is a live primary makes this server yield; a stalled one does not.
+//  4. A voter that hears a live primary makes this server yield, unless that primary is this server, or votes itself: then its own vote counts.
+//  5. A claim is not stopped by a lower one that is still fencing, because that will be fenced.
 //  6. An able server with a lower ID goes first, whether it voted or is silent but heard by a voter.
-//  7. Who is already claiming goes first, whatever its ID.
-//  8. Rules 6 and 7 are preferences: who has waited long enough drops them.
+//  7. A server that is already claiming goes first, whatever its ID.
+//  8. Rules 6 and 7 are preferences: a server that has waited long enough ignores them.
 //  9. Without a majority of counted votes, this server's own included, nothing is decided.
-//  10. Nothing is decided while an answer is waited for that could forbid the reign; who is silent is not waited for.
-//  11. Otherwise this server reigns.
+//  10. Nothing is decided while an answer may come that could forbid the term; a silent server is not waited for.
+//  11. Otherwise this server claims.
 func Decide(in Poll) Verdict {
 	v, _ := in.decide()
 	return v
 }
 
-// reason says which rule gave a verdict.
+// reason is the rule that gave a verdict.
 type reason uint8
 
 const (
@@ -112,11 +112,11 @@ const (
 	reasonPrimary
 	reasonOrder
 	reasonMinority
-	reasonReign
+	reasonClaim
 )
 
 func (r reason) String() string {
-	return [...]string{"waiting for answers", "not able", "a live primary is heard", "another server goes first", "no majority answers", "this server reigns"}[r]
+	return [...]string{"waiting for answers", "not able", "a live primary is heard", "another server goes first", "no majority answers", "this server claims"}[r]
 }
 
 func (in *Poll) decide() (Verdict, reason) {
@@ -144,7 +144,7 @@ func (in *Poll) decide() (Verdict, reason) {
 	case counted < in.Members.Majority():
 		return Undecided, reasonMinority
 	}
-	return Reign, reasonReign
+	return Claim, reasonClaim
 }
 
 func (in *Poll) counts(v *Voter) bool {
@@ -155,15 +155,15 @@ func (in *Poll) counts(v *Voter) bool {
 // hears applies rules 3 to 5 to a counted vote.
 func (in *Poll) hears(v *Voter) bool {
 	st := v.Vote.Status
-	if st.Role.reigns() {
+	if st.Role.hasTerm() {
 		doomed := st.Role == RoleFencing && st.Epoch < in.Claimed
 		return !doomed && !stalled(in.Timing, st, in.Storage)
 	}
 	return v.Vote.HearsPrimary && v.Vote.Primary != in.Self && in.hearsay(v.Vote.Primary)
 }
 
-// hearsay says that what others tell of a server is all there is to know: it has
-// not voted and will not.
+// hearsay reports whether a server is known from the votes of others only: it has not voted and
+// will not.
 func (in *Poll) hearsay(id cluster.ServerID) bool {
 	return !slices.ContainsFunc(in.Voters, func(v Voter) bool {
 		return v.ID == id && (v.Answer == Waiting || in.counts(&v))
@@ -180,8 +180,8 @@ func (in *Poll) goesFirst(v *Voter) bool {
 	})
 }
 
-// stalled says that a primary, serving or not yet, answers but cannot get on, judged by
-// somebody whose own last write to the volume is own old. See the package doc.
+// stalled reports whether a primary, serving or not yet, answers but makes no progress, judged
+// by a server whose own last write to the volume is this old. See the package doc.
 func stalled(t cluster.Timing, st Status, own time.Duration) bool {
 	if st.Storage > t.StorageTimeout && own < t.StorageTimeout/2 {
 		return true

@@ -17,7 +17,7 @@ func voted(id cluster.ServerID, st election.Status) election.Voter {
 	return election.Voter{ID: id, Answer: election.Voted, Vote: election.Vote{From: id, Status: st}}
 }
 
-// hears is a voter that hears another server reign.
+// hears is a voter that hears another primary.
 func hears(id, primary cluster.ServerID) election.Voter {
 	v := voted(id, able())
 	v.Vote.HearsPrimary, v.Vote.Primary = true, primary
@@ -52,7 +52,7 @@ type (
 
 func voters(v ...election.Voter) []election.Voter { return v }
 
-// primaries are the cases of rules 1 to 5: what votes count and who reigns.
+// primaries are the cases of rules 1 to 5: what votes count and which server is primary.
 func primaries() []ruling {
 	unable := election.Status{}
 	primary := election.Status{Role: election.RolePrimary, Epoch: 4}
@@ -65,23 +65,23 @@ func primaries() []ruling {
 		{"1. Who is not able yields", poll{Self: 1, Storage: stale, Voters: voters(voted(2, unable), voted(3, unable))}, election.Yield},
 		{"2. A conflicted voter does not count", poll{Voters: voters(gives(1, election.Conflicted), gives(3, election.Silent))}, election.Undecided},
 		{"2. A voter without storage does not count", poll{Voters: voters(gives(1, election.Silent), voted(3, noVolume))}, election.Undecided},
-		{"2. A voter without storage does not go first", poll{Voters: voters(voted(1, noVolume), voted(3, unable))}, election.Reign},
+		{"2. A voter without storage does not go first", poll{Voters: voters(voted(1, noVolume), voted(3, unable))}, election.Claim},
 		{"2. A stranger does not count", poll{Voters: voters(gives(1, election.Silent), voted(7, unable))}, election.Undecided},
 		{"2. A vote in another's name does not count", poll{Voters: voters(gives(1, election.Silent), election.Voter{ID: 3, Answer: election.Voted, Vote: election.Vote{From: 1}})}, election.Undecided},
 		{"2. This server is no voter", poll{Voters: voters(gives(1, election.Silent), voted(2, unable))}, election.Undecided},
 		{"3. A live primary forbids", poll{Voters: voters(gives(1, election.Waiting), voted(3, primary))}, election.Yield},
 		{"3. A fencing server forbids", poll{Voters: voters(voted(1, fencing), voted(3, unable))}, election.Yield},
 		{"3. A live primary forbids in any order", poll{Order: election.AnyOrder, Voters: voters(voted(1, unable), voted(3, primary))}, election.Yield},
-		{"3. A stuck primary does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, stuck))}, election.Reign},
+		{"3. A stuck primary does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, stuck))}, election.Claim},
 		{"3. A stuck primary forbids without proof that the share works", poll{Storage: 3 * second, Voters: voters(gives(1, election.Silent), voted(3, stuck))}, election.Yield},
 		{"3. A takeover that waits for the volume forbids", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, waiting))}, election.Yield},
-		{"3. A takeover that hangs does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, hanging))}, election.Reign},
+		{"3. A takeover that hangs does not forbid", poll{Storage: second, Voters: voters(gives(1, election.Silent), voted(3, hanging))}, election.Claim},
 		{"3. A takeover that hangs forbids without proof that the share works", poll{Storage: 3 * second, Voters: voters(gives(1, election.Silent), voted(3, hanging))}, election.Yield},
 		{"4. Who hears a live primary forbids", poll{Voters: voters(gives(1, election.Silent), hears(3, 1))}, election.Yield},
-		{"4. A primary that votes has its own word", poll{Voters: voters(voted(1, unable), hears(3, 1))}, election.Reign},
+		{"4. A primary that votes has its own word", poll{Voters: voters(voted(1, unable), hears(3, 1))}, election.Claim},
 		{"4. A primary that may still vote is waited for", poll{Voters: voters(gives(1, election.Waiting), hears(3, 1))}, election.Undecided},
-		{"4. Who hears this server itself does not forbid", poll{Voters: voters(gives(1, election.Silent), hears(3, 2))}, election.Reign},
-		{"5. A lower fencing claim does not stop a claim", poll{Claimed: 5, Order: election.AnyOrder, Voters: voters(voted(1, fencing), voted(3, unable))}, election.Reign},
+		{"4. Who hears this server itself does not forbid", poll{Voters: voters(gives(1, election.Silent), hears(3, 2))}, election.Claim},
+		{"5. A lower fencing claim does not stop a claim", poll{Claimed: 5, Order: election.AnyOrder, Voters: voters(voted(1, fencing), voted(3, unable))}, election.Claim},
 		{"5. A higher fencing claim does", poll{Claimed: 3, Order: election.AnyOrder, Voters: voters(voted(1, fencing), voted(3, unable))}, election.Yield},
 		{"5. A lower primary does", poll{Claimed: 5, Order: election.AnyOrder, Voters: voters(voted(1, primary), voted(3, unable))}, election.Yield},
 	}
@@ -95,21 +95,21 @@ func orders() []ruling {
 	five := cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}, {ID: 4}, {ID: 5}}
 	return []ruling{
 		{"6. An able lower server goes first", poll{Voters: voters(voted(1, able()), gives(3, election.Silent))}, election.Yield},
-		{"6. An unable lower server does not", poll{Voters: voters(voted(1, unable), voted(3, able()))}, election.Reign},
+		{"6. An unable lower server does not", poll{Voters: voters(voted(1, unable), voted(3, able()))}, election.Claim},
 		{"6. A lower server that others hear goes first", poll{Voters: voters(gives(1, election.Silent), sees(3, 1))}, election.Yield},
-		{"6. A lower server that speaks for itself", poll{Voters: voters(voted(1, unable), sees(3, 1))}, election.Reign},
+		{"6. A lower server that speaks for itself", poll{Voters: voters(voted(1, unable), sees(3, 1))}, election.Claim},
 		{"6. A higher server that others hear does not matter", poll{Voters: voters(sees(1), gives(3, election.Silent))}, election.Yield},
-		{"6. Nor does one that is silent", poll{Self: 1, Voters: voters(sees(2, 3), gives(3, election.Silent))}, election.Reign},
+		{"6. Nor does one that is silent", poll{Self: 1, Voters: voters(sees(2, 3), gives(3, election.Silent))}, election.Claim},
 		{"7. Who is claiming goes first", poll{Voters: voters(voted(1, unable), voted(3, candidate))}, election.Yield},
-		{"8. Patience drops the order", poll{Order: election.AnyOrder, Voters: voters(voted(1, able()), voted(3, candidate))}, election.Reign},
+		{"8. Patience drops the order", poll{Order: election.AnyOrder, Voters: voters(voted(1, able()), voted(3, candidate))}, election.Claim},
 		{"9. Without a majority nothing is decided", poll{Voters: voters(gives(1, election.Silent), gives(3, election.Silent))}, election.Undecided},
 		{"9. One of two is no majority", poll{Members: two, Voters: voters(gives(1, election.Silent))}, election.Undecided},
 		{"9. Two of five are no majority", poll{Members: five, Voters: voters(gives(1, election.Silent), voted(3, able()), gives(4, election.Silent), gives(5, election.Silent))}, election.Undecided},
-		{"9. Three of five are", poll{Members: five, Voters: voters(gives(1, election.Silent), voted(3, able()), voted(4, able()), gives(5, election.Silent))}, election.Reign},
-		{"9. One of one is", poll{Members: two[1:], Voters: nil}, election.Reign},
+		{"9. Three of five are", poll{Members: five, Voters: voters(gives(1, election.Silent), voted(3, able()), voted(4, able()), gives(5, election.Silent))}, election.Claim},
+		{"9. One of one is", poll{Members: two[1:], Voters: nil}, election.Claim},
 		{"10. Who may still forbid is waited for", poll{Voters: voters(gives(1, election.Waiting), voted(3, able()))}, election.Undecided},
-		{"10. Who is silent is not", poll{Voters: voters(gives(1, election.Silent), voted(3, able()))}, election.Reign},
-		{"11. Otherwise this server reigns", poll{Voters: voters(voted(1, unable), voted(3, unable))}, election.Reign},
+		{"10. Who is silent is not", poll{Voters: voters(gives(1, election.Silent), voted(3, able()))}, election.Claim},
+		{"11. Otherwise this server claims", poll{Voters: voters(voted(1, unable), voted(3, unable))}, election.Claim},
 	}
 }
 

@@ -171,16 +171,16 @@ func TestNewPrimaryIsAskedAtOnce(t *testing.T) {
 			s.e.HandlePing(heard(3, uint64(before)+1, election.Status{Role: election.RoleFencing, Epoch: 2}))
 			wait(time.Millisecond)
 			if n := s.pings[3].Load(); n != before+1 {
-				t.Errorf("%d pings to a server that says it reigns", n-before)
+				t.Errorf("%d pings to a server that says it is primary", n-before)
 			}
 		}
 	})
 }
 
 func TestOfferIsWithdrawnForAPrimary(t *testing.T) {
-	var reigns atomic.Bool
+	var hasTerm atomic.Bool
 	s := &script{ping: func(ctx context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
-		if reigns.Load() {
+		if hasTerm.Load() {
 			return calm(ctx, to, p)
 		}
 		return quiet(ctx, to, p)
@@ -189,20 +189,20 @@ func TestOfferIsWithdrawnForAPrimary(t *testing.T) {
 		for s.e.HandlePing(heard(3, 1, election.Status{})).Status.Role != election.RoleCandidate {
 			wait(time.Millisecond)
 		}
-		reigns.Store(true)
+		hasTerm.Store(true)
 		wait(60 * time.Millisecond)
 		select {
-		case <-s.e.Reign():
-			t.Error("a reign is on offer beside a primary")
+		case <-s.e.Elected():
+			t.Error("a term is on offer beside a primary")
 		default:
 		}
 	})
 }
 
-func TestNoPollRightAfterAReign(t *testing.T) {
+func TestNoPollRightAfterATerm(t *testing.T) {
 	s := &script{ping: quiet}
 	run(t, s, func(t *testing.T) {
-		<-s.e.Reign()
+		<-s.e.Elected()
 		s.e.Done(nil, time.Minute)
 		before := s.asks.Load()
 		wait(290 * time.Millisecond)
@@ -210,7 +210,7 @@ func TestNoPollRightAfterAReign(t *testing.T) {
 			t.Errorf("%d questions although the successor had no time to show", n-before)
 		}
 		wait(200 * time.Millisecond)
-		<-s.e.Reign()
+		<-s.e.Elected()
 	})
 }
 
@@ -224,8 +224,8 @@ func TestVerdictOutOfDateIsDropped(t *testing.T) {
 	}}
 	run(t, s, func(t *testing.T) {
 		select {
-		case <-s.e.Reign(): // an offer lasts for a moment only
-			t.Error("a reign is on offer to a server that already reigns")
+		case <-s.e.Elected(): // an offer lasts for a moment only
+			t.Error("a term is on offer to a server that is primary already")
 		case <-time.After(2 * time.Second):
 		}
 	})
@@ -360,9 +360,9 @@ func TestPrimaryWithoutStorageIsReplaced(t *testing.T) {
 		}
 		s.change(func(st *election.Status) { st.Storage = 0 })
 		began := time.Now()
-		<-s.e.Reign()
+		<-s.e.Elected()
 		if took := time.Since(began); took < 2*time.Second || took > 3*time.Second {
-			t.Errorf("a reign after %v; the primary should have had half of the storage time-out", took)
+			t.Errorf("a term after %v; the primary should have had half of the storage time-out", took)
 		}
 	})
 }
@@ -386,7 +386,7 @@ func TestSlowFirstAnswerIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestOneReignAtATime(t *testing.T) {
+func TestOneTermAtATime(t *testing.T) {
 	s := &script{ping: quiet}
 	s.vote = func(to cluster.ServerID) election.Vote {
 		if s.asks.Load() <= 2 {
@@ -396,10 +396,10 @@ func TestOneReignAtATime(t *testing.T) {
 		return election.Vote{From: to, Nonce: uint64(to)}
 	}
 	run(t, s, func(t *testing.T) {
-		<-s.e.Reign()
+		<-s.e.Elected()
 		select {
-		case <-s.e.Reign():
-			t.Error("a second reign before the first was done")
+		case <-s.e.Elected():
+			t.Error("a second term before the first was done")
 		case <-time.After(5 * time.Second):
 		}
 	})
@@ -433,8 +433,8 @@ func TestLowestLevel(t *testing.T) {
 	})
 }
 
-// Of two that say that they reign, the one with the higher epoch is the primary.
-func TestTheLaterReignIsThePrimary(t *testing.T) {
+// Of two that say that they are primary, the one with the higher epoch is the primary.
+func TestTheLaterTermIsThePrimary(t *testing.T) {
 	for later, epochs := range map[cluster.ServerID][4]cluster.Epoch{1: {1: 7, 3: 6}, 3: {1: 6, 3: 7}} {
 		s := &script{ping: func(_ context.Context, to cluster.ServerID, p election.Ping) (election.Pong, error) {
 			return election.Pong{From: to, Nonce: uint64(to), Seq: p.Seq, Status: election.Status{Role: election.RolePrimary, Epoch: epochs[to]}}, nil

@@ -38,7 +38,7 @@ type server struct {
 		conflicts []cluster.ServerID
 		strangers []election.Stranger
 		old       bool    // shows nothing on the volume
-		ends      []error // how reigns ended
+		ends      []error // how terms ended
 		resign    chan struct{}
 		asks      int // pre-votes sent
 	}
@@ -149,9 +149,9 @@ func (s *server) serve(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.e.Reign():
+		case <-s.e.Elected():
 		}
-		served, err := s.reign(ctx)
+		served, err := s.serveTerm(ctx)
 		s.mu.Lock()
 		s.mu.role = election.RoleReplica
 		s.mu.ends = append(s.mu.ends, err)
@@ -160,8 +160,8 @@ func (s *server) serve(ctx context.Context) {
 	}
 }
 
-// reign claims, takes over and serves until it is fenced or steps down.
-func (s *server) reign(ctx context.Context) (time.Duration, error) {
+// serveTerm claims, takes over and serves until it is fenced or steps down.
+func (s *server) serveTerm(ctx context.Context) (time.Duration, error) {
 	_, known := s.role()
 	s.set(election.RoleCandidate, known)
 	s.mu.Lock()
@@ -258,7 +258,7 @@ func (w *world) fence(epoch cluster.Epoch) error {
 	return nil
 }
 
-// check says that the epoch is not fenced.
+// check reports whether the epoch is not fenced.
 func (w *world) check(epoch cluster.Epoch) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,21 +21,21 @@ const (
 	sendMemory = 64
 )
 
-// word is what a server said of itself, and when it was heard.
-type word struct {
+// report is the status of a server, and when it was received.
+type report struct {
 	status Status
 	at     time.Time
 }
 
-// aged is the status with its ages as they have grown since.
-func (w word) aged(now time.Time) Status {
+// aged returns the status with its ages as they have grown since.
+func (w report) aged(now time.Time) Status {
 	st, age := w.status, now.Sub(w.at)
 	st.Progress += age
 	st.Storage += age
 	return st
 }
 
-// peer is what is known of one other server (or of other processes with this
+// peer is what this server knows of another one (or of other processes with this
 // server's own ID). All of it is guarded by Elector.mu.
 type peer struct {
 	id cluster.ServerID
@@ -50,7 +50,7 @@ type peer struct {
 	// Its answers. An answer is as old as its ping.
 	answered   uint64    // number of the newest ping that was answered
 	answeredAt time.Time // when that one was sent
-	answer     word
+	answer     report
 	believes   cluster.ServerID
 
 	// freshSince is since when it has reported fresh storage, by ping or answer; zero: it does not.
@@ -62,7 +62,7 @@ type peer struct {
 
 	// Its pings.
 	heard  uint64 // number of the newest
-	ping   word
+	ping   report
 	behind uint64 // of those with lower numbers that came when no newer one did: the highest,
 	rising int    // and how many rose up to it
 
@@ -71,10 +71,10 @@ type peer struct {
 	current       *process // whose messages count; nil before the first
 	conflictUntil time.Time
 	conflictTold  bool
-	strangerTold  time.Time // when one was told of last
+	strangerTold  time.Time // when OnStranger was called last
 }
 
-// clash notes evidence that two processes use the ID.
+// clash records evidence that two processes use the ID.
 func (p *peer) clash(now time.Time) {
 	if !p.conflicted(now) {
 		p.conflictTold = false
@@ -93,13 +93,14 @@ func (p *peer) send(now time.Time) uint64 {
 	return p.sent
 }
 
-// hear notes the answer to ping seq, and whether storage is younger than fresh; false means that a later one was answered before.
+// hear records the answer to ping seq, and whether storage is younger than fresh. It returns false
+// if a later ping was answered before.
 func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time, fresh time.Duration) bool {
 	if seq <= p.answered {
 		return false
 	}
 	p.answered, p.answeredAt = seq, sent
-	p.answer = word{pong.Status, now}
+	p.answer = report{pong.Status, now}
 	p.believes = pong.Primary
 	p.freshen(pong.Status.Storage, now, fresh)
 	if seq > p.refused {
@@ -108,13 +109,13 @@ func (p *peer) hear(seq uint64, sent time.Time, pong Pong, now time.Time, fresh 
 	return true
 }
 
-// freshen notes the age of its storage, of which anything below fresh is fresh.
+// freshen records the age of its storage, which is fresh if it is below fresh.
 func (p *peer) freshen(storage time.Duration, now time.Time, fresh time.Duration) {
 	p.freshSince = since(p.freshSince, storage < fresh, now)
 }
 
-// since is from when on something has been so: the earlier time, or now if it
-// was not so then, or zero if it is not so.
+// since returns since when a condition holds: was, or now if it did not hold before (was is
+// zero), or zero if it does not hold.
 func since(was time.Time, is bool, now time.Time) time.Time {
 	switch {
 	case !is:
@@ -125,7 +126,7 @@ func since(was time.Time, is bool, now time.Time) time.Time {
 	return was
 }
 
-// refuse notes that ping seq was refused; true asks for a second ping at once.
+// refuse records that ping seq was refused. It returns true if a second ping is to be sent at once.
 func (p *peer) refuse(seq uint64) bool {
 	switch {
 	case seq <= p.answered:
@@ -139,12 +140,12 @@ func (p *peer) refuse(seq uint64) bool {
 	return false
 }
 
-// reached says that it answered a ping sent within the window.
+// reached reports whether it answered a ping sent within the window.
 func (p *peer) reached(now time.Time, window time.Duration) bool {
 	return p.answered > 0 && !p.gone && now.Sub(p.answeredAt) <= window
 }
 
-// unanswered is how long ago the oldest ping was sent that no later answer covers.
+// unanswered returns how long ago the oldest ping was sent that no later answer covers.
 func (p *peer) unanswered(now time.Time) time.Duration {
 	if p.sent == p.answered {
 		return 0
@@ -152,9 +153,9 @@ func (p *peer) unanswered(now time.Time) time.Duration {
 	return now.Sub(p.sends[max(p.answered+1, p.sent-min(p.sent, sendMemory)+1)%sendMemory])
 }
 
-// inOrder says that a ping is newer than those before it. One whose number is far ahead of its
-// time, which anybody can send, hides the others only until no newer one has come for that long,
-// and some of them have come in their order.
+// inOrder reports whether a ping is newer than those before it. One with a number far ahead, which
+// any process can send, hides the others only until no newer one has come for that long, and some
+// of them have come in their order.
 func (p *peer) inOrder(seq uint64, now time.Time, silence time.Duration) bool {
 	if seq <= p.heard {
 		if now.Sub(p.ping.at) <= silence || seq <= p.behind {
@@ -169,25 +170,25 @@ func (p *peer) inOrder(seq uint64, now time.Time, silence time.Duration) bool {
 	return true
 }
 
-// latest is its newest word, by ping or by answer.
-func (p *peer) latest() word {
+// latest returns its newest report, by ping or by answer.
+func (p *peer) latest() report {
 	if p.ping.at.After(p.answer.at) {
 		return p.ping
 	}
 	return p.answer
 }
 
-// live says that it answers, is one process and has a volume.
+// live reports whether it answers, is one process and has a volume.
 func (p *peer) live(now time.Time, t cluster.Timing) bool {
 	return p.reached(now, t.MajorityWindow) && !p.conflicted(now) && p.answer.aged(now).Storage <= t.StorageTimeout
 }
 
-// serves says that it answers, freshly, in the role of a primary.
+// serves reports whether it answers, freshly, in the role of a primary.
 func (p *peer) serves(now time.Time, t cluster.Timing) bool {
-	return p.answer.status.Role.reigns() && p.reached(now, t.Suspicion)
+	return p.answer.status.Role.hasTerm() && p.reached(now, t.Suspicion)
 }
 
-// newest is, of the peers that pass, the one with the highest epoch: the later reign.
+// newest returns, of the peers that pass, the one with the highest epoch: the later term.
 func newest(peers []*peer, pass func(*peer) bool) *peer {
 	var best *peer
 	for _, p := range peers {

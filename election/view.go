@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Primary is the live primary, fencing or serving, that callers should be sent
-// to: this server itself, the one that answers its pings, or else the one that
-// another server names.
+// Primary returns the live primary, fencing or serving, to which callers should be
+// directed: this server itself, the one that answers its pings, or else the one that
+// another server names. It returns false if none is known.
 func (e *Elector) Primary() (id cluster.ServerID, epoch cluster.Epoch, ok bool) {
 	now := time.Now()
 	st := e.status(now)
-	if st.Role.reigns() {
+	if st.Role.hasTerm() {
 		return e.opt.Self, st.Epoch, true
 	}
 	e.mu.Lock()
@@ -32,8 +32,8 @@ func (e *Elector) Primary() (id cluster.ServerID, epoch cluster.Epoch, ok bool) 
 	return witness.believes, witness.answer.status.Epoch, true
 }
 
-// Majority says, to a primary, that it received pings within MajorityWindow from
-// so many servers that with itself they are a majority.
+// Majority reports whether this server, a primary, received pings within MajorityWindow
+// from so many servers that they are a majority together with it.
 func (e *Elector) Majority() bool {
 	now := time.Now()
 	e.mu.Lock()
@@ -47,14 +47,14 @@ func (e *Elector) Majority() bool {
 	return n >= e.opt.Members.Majority()
 }
 
-// pingedLocked says that one process of that ID sent a ping within MajorityWindow.
+// pingedLocked reports whether one process of that ID sent a ping within MajorityWindow.
 func (e *Elector) pingedLocked(p *peer, now time.Time) bool {
 	return p.heard > 0 && !p.conflicted(now) && now.Sub(p.ping.at) <= e.opt.Timing.MajorityWindow
 }
 
-// FreshStorageElsewhere says that another live server writes to the volume, and
+// FreshStorageElsewhere reports whether another live server writes to the volume, and
 // has done so for half of StorageTimeout. Then a primary whose own storage
-// stalls should step down. When all stall, everybody waits; when the share comes
+// stalls should step down. When all stall, all wait; when the share comes
 // back, that time lets the primary notice too.
 func (e *Elector) FreshStorageElsewhere() bool {
 	now := time.Now()
@@ -71,8 +71,8 @@ func (e *Elector) FreshStorageElsewhere() bool {
 	return false
 }
 
-// LowestLevel is the lowest feature level of this server's own and those that the servers told
-// whose word is not older than MajorityWindow.
+// LowestLevel returns the lowest feature level of this server and of those that sent a message
+// within MajorityWindow.
 func (e *Elector) LowestLevel() uint32 {
 	now := time.Now()
 	lowest := e.status(now).FeatureLevel
@@ -86,8 +86,8 @@ func (e *Elector) LowestLevel() uint32 {
 	return lowest
 }
 
-// Successor is the lowest live able other server, by the pings it sent: to whom
-// a primary hands over.
+// Successor returns the server to which a primary hands over: the live able one with the
+// lowest ID, by the pings it sent; false if there is none.
 func (e *Elector) Successor() (cluster.ServerID, bool) {
 	now := time.Now()
 	e.mu.Lock()
@@ -100,7 +100,7 @@ func (e *Elector) Successor() (cluster.ServerID, bool) {
 	return 0, false
 }
 
-// Peers tells what is known of the other servers, in order of their IDs.
+// Peers returns what is known of the other servers, in order of their IDs.
 func (e *Elector) Peers() []PeerStatus {
 	now := time.Now()
 	e.mu.Lock()

@@ -19,7 +19,7 @@ var (
 	errFenced  = errors.New("fenced by a later claim")
 	errVolume  = errors.New("the volume does not answer")
 	errLonely  = errors.New("no majority for the quorum timeout")
-	errCannot  = errors.New("cannot read the old reign")
+	errCannot  = errors.New("cannot read the old term")
 )
 
 // world is a cluster of simulated servers, their network and the volume's
@@ -219,7 +219,7 @@ func (w *world) healLinks() {
 	w.mu.delay, w.mu.loss = time.Millisecond, 0
 }
 
-// lost says whether a message from one to the other disappears.
+// lost reports whether a message from one to the other disappears.
 func (w *world) lost(from, to cluster.ServerID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

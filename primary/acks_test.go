@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
 // gated is a follower whose door can be shut: what is pushed waits there.
@@ -40,8 +41,8 @@ func newGated() *gated {
 func (g *gated) shut() { <-g.door }
 func (g *gated) open() { g.door <- struct{}{} }
 
-// waiting is a reign with two replicas whose answers wait for them.
-func waiting(t *testing.T, mode cluster.PushAck) (*reign, *gated, *gated) {
+// waiting is a term with two replicas whose answers wait for them.
+func waiting(t *testing.T, mode cluster.PushAck) (*term, *gated, *gated) {
 	t.Helper()
 	timing := cluster.DefaultTiming()
 	timing.PushAck = mode
@@ -91,7 +92,7 @@ func TestAppendsWaitToo(t *testing.T) {
 		x.unanswered(answer, "before a replica shows it")
 		read := make(chan cluster.Status, 1)
 		go func() {
-			out, _ := x.p.Read(t.Context(), func(primary.View) {})
+			out, _ := x.p.Read(t.Context(), func(serving.View) {})
 			read <- out.Status
 		}()
 		time.Sleep(50 * time.Millisecond)
@@ -259,8 +260,8 @@ func TestAMajorityIsEnough(t *testing.T) {
 	})
 }
 
-// TestHeldBackAnswersEndWithTheReign as UNKNOWN, and the repeat gets the answer.
-func TestHeldBackAnswersEndWithTheReign(t *testing.T) {
+// TestHeldBackAnswersEndWithTheTerm as UNKNOWN, and the repeat gets the answer.
+func TestHeldBackAnswersEndWithTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		timing := cluster.DefaultTiming()
@@ -272,9 +273,9 @@ func TestHeldBackAnswersEndWithTheReign(t *testing.T) {
 		answer := x.later(acquire("c1", 2, "l", 0))
 		time.Sleep(50 * time.Millisecond)
 		x.unanswered(answer, "before a replica shows it")
-		x.p.Depose(errors.New("enough"))
+		x.p.End(errors.New("enough"))
 		if out := <-answer; out.Status != cluster.StatusUnknown {
-			t.Errorf("at the end of the reign: %v", out.Status)
+			t.Errorf("at the end of the term: %v", out.Status)
 		}
 		a.open()
 		x.kill()
@@ -287,7 +288,7 @@ func TestHeldBackAnswersEndWithTheReign(t *testing.T) {
 	})
 }
 
-// An order that is held back for a replica is never told OK by the end of the reign.
+// An order that is held back for a replica is never told OK by the end of the term.
 func TestHeldBackOrdersAreNotToldByTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timing := cluster.DefaultTiming()
@@ -298,7 +299,7 @@ func TestHeldBackOrdersAreNotToldByTheEnd(t *testing.T) {
 		x.ok(appendTo("c1", 2, "first", g.Token, "f", "one\n"))
 		a.shut()
 		to := &outlet{}
-		x.p.Submit([]*primary.Order{
+		x.p.Submit([]*serving.AsyncRequest{
 			{Request: *acquire("c1", 3, "l", 0), To: to, Correlation: 1, Abandoned: new(atomic.Bool)},
 			{Request: *appendTo("c1", 4, "first", g.Token, "f", "two\n"), To: to, Correlation: 2, Abandoned: new(atomic.Bool)},
 		})
@@ -306,11 +307,11 @@ func TestHeldBackOrdersAreNotToldByTheEnd(t *testing.T) {
 		if words := to.told(); len(words) > 0 {
 			t.Errorf("told %q before a replica shows it", words)
 		}
-		x.p.Depose(errors.New("enough"))
+		x.p.End(errors.New("enough"))
 		time.Sleep(50 * time.Millisecond)
 		words := to.told()
 		if slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, ":OK") }) {
-			t.Errorf("at the end of the reign, what no replica shows is told: %q", words)
+			t.Errorf("at the end of the term, what no replica shows is told: %q", words)
 		}
 		a.open()
 		x.end() //nolint:errcheck // it was deposed

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -22,9 +23,9 @@ func ask(id cluster.RequestID, lock cluster.LockName, grace time.Duration) *lock
 }
 
 // kept is what a keep-alive of a client is told that holders are asked.
-func (x *reign) kept(client cluster.ClientID) []locktable.Ask {
+func (x *term) kept(client cluster.ClientID) []locktable.Ask {
 	x.t.Helper()
-	_, asks, out, err := x.p.KeepAlive(x.t.Context(), client, primary.Belief{Held: -1})
+	_, asks, out, err := x.p.KeepAlive(x.t.Context(), client, serving.Belief{Held: -1})
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("keep-alive: %v, %v", out.Status, err)
 	}
@@ -69,10 +70,10 @@ func TestAHolderIsAskedThenBroken(t *testing.T) {
 		successor := <-waits
 		h.Flush()
 		want := &pb.Receipt{File: "f", Length: 4, Lsn: uint64(receipt.LSN), Token: uint64(g.Token)}
-		if len(heard) != 2 || heard[1].Told == nil {
+		if len(heard) != 2 || heard[1].Ended == nil {
 			t.Fatalf("told %v", heard)
 		}
-		loss := heard[1].Told
+		loss := heard[1].Ended
 		if loss.Reason != pb.LossReason_LOSS_REASON_BROKEN || loss.Actor != "me" || loss.SuccessorToken != uint64(successor.Token) ||
 			loss.LastAppend.GetFile() != want.File || loss.LastAppend.GetLsn() != want.Lsn || loss.LastAppend.GetLength() != want.Length || loss.LastAppend.GetEpoch() == 0 {
 			t.Errorf("the loss: %v", loss)
@@ -101,7 +102,7 @@ func TestAnAskEndsWithItsGrant(t *testing.T) {
 	})
 }
 
-// TestAnAskIsCountedAfresh by the next reign, and a later one takes its place.
+// TestAnAskIsCountedAfresh by the next term, and a later one takes its place.
 func TestAnAskIsCountedAfresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -47,7 +47,7 @@ func TestLargeAppendsThatComeTogetherAreAllCommitted(t *testing.T) {
 					t.Errorf("file has %d bytes, want %d", got, want)
 				}
 				if x.p.State() != primary.StateServing {
-					t.Errorf("the reign is over: %v", x.end())
+					t.Errorf("the term is over: %v", x.end())
 				}
 			})
 		})

@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
@@ -96,10 +97,10 @@ func BenchmarkViews(b *testing.B) {
 				p := benchPrimaryAt(b, dir, interval)
 				for i := range locks {
 					id := cluster.RequestID(i + 1)
-					q := &primary.Order{To: nobody{}, Abandoned: new(atomic.Bool), Request: locktable.Request{
+					q := &serving.AsyncRequest{To: nobody{}, Abandoned: new(atomic.Bool), Request: locktable.Request{
 						Op: locktable.OpAcquire, Client: "held", ID: id, LowWater: id, Lock: cluster.LockName(fmt.Sprint("held/", i)), TTL: 10 * time.Minute,
 					}}
-					p.Submit([]*primary.Order{q})
+					p.Submit([]*serving.AsyncRequest{q})
 				}
 				mustDo(b, p, &locktable.Request{Op: locktable.OpAcquire, Client: "last", ID: 1, Lock: "last", TTL: 10 * time.Minute})
 				b.ResetTimer()

@@ -41,7 +41,7 @@ func TestPendingAppendsAreCarriedThroughCheckpoints(t *testing.T) {
 			y := claimOn(t, h, id, small(), opt).serving()
 			y.churn(int(id))
 			if got := content(d, "f"); got != "one\ntwo\n" {
-				t.Errorf("reign %d: file holds %q while it fails", id, got)
+				t.Errorf("term %d: file holds %q while it fails", id, got)
 			}
 			y.kill()
 		}
@@ -57,8 +57,8 @@ func TestPendingAppendsAreCarriedThroughCheckpoints(t *testing.T) {
 	})
 }
 
-// churn works until this reign has written two checkpoints and rotated its log.
-func (x *reign) churn(round int) {
+// churn works until this term has written two checkpoints and rotated its log.
+func (x *term) churn(round int) {
 	x.t.Helper()
 	client := cluster.ClientID(fmt.Sprintf("churn%d", round))
 	g := x.ok(acquire(client, 1, cluster.LockName(client), 0))
@@ -145,7 +145,7 @@ func TestTakeoverIsRefusedWithoutAnyBase(t *testing.T) {
 		y := claimOn(t, d.Host(2, volumetest.ProfileLocal()), 2, volume.Options{}, opt)
 		err := <-y.done
 		if err == nil || y.p.State() != primary.StateEnded {
-			t.Errorf("a reign began on a log without its beginning: %v", err)
+			t.Errorf("a term began on a log without its beginning: %v", err)
 		}
 		y.done <- err
 		y.end()

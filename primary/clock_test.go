@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -50,10 +51,10 @@ func TestClockStandsStillWithoutAQuorum(t *testing.T) {
 		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.Status != cluster.StatusNoQuorum {
 			t.Errorf("renew: %v %v", out.Status, err)
 		}
-		if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 1}); err != nil || out.Status != cluster.StatusNoQuorum {
+		if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", serving.Belief{Held: 1}); err != nil || out.Status != cluster.StatusNoQuorum {
 			t.Errorf("keep-alive: %v %v", out.Status, err)
 		}
-		if out, err := x.p.Read(t.Context(), func(primary.View) {}); err != nil || out.Status != cluster.StatusNoQuorum {
+		if out, err := x.p.Read(t.Context(), func(serving.View) {}); err != nil || out.Status != cluster.StatusNoQuorum {
 			t.Errorf("read: %v %v", out.Status, err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -101,10 +102,10 @@ func TestClockStandsStillWhileStorageStalls(t *testing.T) {
 }
 
 // stallBeside fills a batch, and more, so that it is committed beside the core loop.
-func (x *reign) stallBeside(gate *volumetest.Gate) {
+func (x *term) stallBeside(gate *volumetest.Gate) {
 	release := make(chan struct{})
 	in := make(chan struct{})
-	go x.p.Read(x.t.Context(), func(primary.View) { close(in); <-release }) //nolint:errcheck // it only holds the loop
+	go x.p.Read(x.t.Context(), func(serving.View) { close(in); <-release }) //nolint:errcheck // it only holds the loop
 	<-in
 	for i := range 200 {
 		x.later(acquire("c2", cluster.RequestID(i+1), cluster.LockName("many/"+string(rune('a'+i%26))+string(rune('a'+i/26))), 0))

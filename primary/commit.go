@@ -7,39 +7,40 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// batch is what one round of the core loop decided. It belongs to the core loop
-// until it is dispatched, then to whoever commits it.
+// batch is what one round of the core loop decided. It belongs to the core loop until it is
+// dispatched, then to the goroutine that commits it.
 type batch struct {
 	wal.Batch
 	answers []answer
 	appends []appendJob
-	// For writers, behind the appends, in this order.
-	questions []question
-	stops     []*fileWriter
-	losses    []watch.Loss // handed over with the frame
-	ended     history.Batch
-	resigns   bool
+	// For writers, after the appends, in this order.
+	verifies []pendingVerify
+	stops    []*fileWriter
+	losses   []watch.Loss // published with the frame
+	ended    history.Batch
+	resigns  bool
 }
 
-// question asks a file's writer for its word.
-type question struct {
+// pendingVerify asks a file's writer to verify its file.
+type pendingVerify struct {
 	writer *fileWriter
 	job    verifyJob
 }
 
-// answer is what one call is told when its batch is committed.
+// answer is the answer to one call, delivered when its batch is committed.
 type answer struct {
 	done  func(locktable.Outcome)
-	order *Order // nil for calls of other kinds
+	order *serving.AsyncRequest // nil for calls of other kinds
 	out   locktable.Outcome
 	after []*fileWriter // whose writes under way come first
-	// inFile says that the answer speaks of bytes in the file of after.
+	// inFile is set if the answer promises that bytes are in the file of after.
 	inFile bool
 }
 
@@ -47,25 +48,25 @@ type answer struct {
 type appendJob struct {
 	writer *fileWriter
 	rec    locktable.Record
-	done   func(locktable.Outcome) // nil where nobody asks
+	done   func(locktable.Outcome) // nil if no caller waits
 }
 
 func (b *batch) reset(at wal.Position) {
 	b.Reset(at)
 	clear(b.answers)
 	clear(b.appends)
-	clear(b.questions)
+	clear(b.verifies)
 	clear(b.stops)
 	b.answers, b.appends, b.resigns = b.answers[:0], b.appends[:0], false
-	b.questions, b.stops, b.losses = b.questions[:0], b.stops[:0], nil
+	b.verifies, b.stops, b.losses = b.verifies[:0], b.stops[:0], nil
 	b.ended.Reset()
 }
 
 func (b *batch) empty() bool {
-	return b.Len()+len(b.answers)+len(b.questions)+len(b.stops) == 0
+	return b.Len()+len(b.answers)+len(b.verifies)+len(b.stops) == 0
 }
 
-// fail answers everything in the batch UNKNOWN: the reign ended, and the next
+// fail answers everything in the batch UNKNOWN: the term ended, and the next
 // one may or may not adopt what was in flight.
 func (b *batch) fail() {
 	for i := range b.answers {
@@ -78,34 +79,34 @@ func (b *batch) fail() {
 	}
 }
 
-// commit makes a batch durable, proves that this reign had not ended by then,
+// commit makes a batch durable, proves that this term had not ended by then,
 // and only then lets anything of it leave. This is the one way to clients,
 // replicas and protected files.
 func (p *Primary) commit(b *batch) {
 	if err := p.persist(b); err != nil {
-		p.Depose(err)
+		p.End(err)
 		b.fail()
 		return
 	}
-	// A crash here loses no answer that was given; the next reign adopts the frame.
+	// A crash here loses no answer that was given; the next term adopts the frame.
 	if err := p.check(); err != nil {
 		b.fail()
 		return
 	}
-	// The check began after the sync: no claimant had fenced this reign before the
-	// frame was durable, so whoever fences it now finds the frame when it scans.
+	// The check began after the sync: no claimant had fenced this term before the
+	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
 	p.index.add(b.appends)
-	if p.acks != nil {
-		p.acks.delay(b.appends)
+	if p.barrier != nil {
+		p.barrier.delay(b.appends)
 	}
 	now := time.Now()
 	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i], now)
 	}
-	for i := range b.questions {
-		w := b.questions[i].writer
-		w.verify(b.questions[i].job, func(v verified) { p.queue.put(&call{kind: callVerified, word: &v}) })
+	for i := range b.verifies {
+		w := b.verifies[i].writer
+		w.verify(b.verifies[i].job, func(v verifyResult) { p.queue.put(&call{kind: callVerified, verified: &v}) })
 	}
 	for _, w := range b.stops {
 		p.stopWriter(w)
@@ -115,13 +116,13 @@ func (p *Primary) commit(b *batch) {
 	if b.resigns {
 		p.drain(time.Second)
 	}
-	if p.acks != nil && !b.resigns {
-		p.acks.tell(b)
+	if p.barrier != nil && !b.resigns {
+		p.barrier.tell(b)
 	} else {
-		b.tell()
+		b.deliverAll()
 	}
 	if b.resigns {
-		p.Depose(ErrResigned)
+		p.End(ErrResigned)
 	}
 }
 
@@ -138,27 +139,27 @@ func (p *Primary) persist(b *batch) error {
 		if !errors.Is(err, wal.ErrFull) {
 			return fmt.Errorf("commit LSN %d to %d: %w", b.Start().LSN+1, b.End().LSN, err)
 		}
-		poke(p.wake.segments)
+		notify(p.wake.segments)
 		if !p.sleep(5 * time.Millisecond) {
-			return p.reign.Err()
+			return p.term.Err()
 		}
 	}
 	if !p.log.NextReady() {
-		poke(p.wake.segments)
+		notify(p.wake.segments)
 	}
 	if p.logBytes.Add(int64(b.Size())) > p.logLimit.Load() {
-		poke(p.wake.housekeeper)
+		notify(p.wake.housekeeper)
 	}
 	return nil
 }
 
-// tell gives all answers. Those to one outlet mostly stand together, and leave so.
-func (b *batch) tell() {
-	var to Outlet
+// deliverAll delivers all answers. Adjacent ones to one sink are flushed together.
+func (b *batch) deliverAll() {
+	var to serving.ResultSink
 	for i := range b.answers {
 		a := &b.answers[i]
 		if a.order == nil || len(a.after) > 0 {
-			a.leave()
+			a.deliver()
 			continue
 		}
 		if a.order.To != to && to != nil {
@@ -172,8 +173,8 @@ func (b *batch) tell() {
 	}
 }
 
-// leave gives the answer, after the writes it has to wait for.
-func (a *answer) leave() {
+// deliver delivers the answer, after the writes it has to wait for.
+func (a *answer) deliver() {
 	if len(a.after) == 0 {
 		a.done(a.out)
 		return
@@ -181,12 +182,12 @@ func (a *answer) leave() {
 	a.delay()
 }
 
-// logRecord tells the log what changed. Grants and releases are many: debug.
+// logRecord writes a line of the server's log for a record. Grants and releases are many: debug.
 func (p *Primary) logRecord(r *locktable.Record, s *silence) {
 	e := p.opt.Log.Debug()
 	switch r.Kind {
 	case locktable.KindExpire, locktable.KindBreak, locktable.KindForceClear, locktable.KindQuarantine,
-		locktable.KindReign, locktable.KindResigned, locktable.KindRotate, locktable.KindSeal, locktable.KindAsk:
+		locktable.KindTerm, locktable.KindHandedOver, locktable.KindRotate, locktable.KindSeal, locktable.KindAsk:
 		e = p.opt.Log.Info()
 	}
 	if !e.Enabled() {

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -26,27 +27,27 @@ type core struct {
 	wall      int64         // then, in milliseconds since 1970; for people
 	leases    wheel[locktable.Lease]
 	clients   wheel[locktable.Presence]       // but for anonymous ones
-	limits    map[cluster.Token]time.Duration // of grants of this reign with a MaxHold
-	appended  map[cluster.Token]*pb.Receipt   // the last append of this reign under a live token
-	asks      wheel[ask]
-	asked     map[cluster.Token]*ask
+	limits    map[cluster.Token]time.Duration // of grants of this term with a MaxHold
+	appended  map[cluster.Token]*pb.Receipt   // the last append of this term under a live token
+	asks      wheel[releaseRequest]
+	asked     map[cluster.Token]*releaseRequest
 	waits     map[waitKey]*waiter
 	mostWaits int // there ever were in waits
 	timers    timers
 	ended     int  // timers of waiters that have ended
 	overdue   bool // there may be more to expire
 	adopting  adoption
-	told      history.Limiter
+	limiter   history.Limiter                    // of the history: which ends get a line of their own
 	silent    *silence                           // of the lease that is being ended
-	expired   map[cluster.ClientID]time.Duration // when leases of these ended last that nobody renewed
-	slots     map[cluster.FileName]*slot
-	// parkedBytes is how much data calls have that wait for the word on a file.
+	expired   map[cluster.ClientID]time.Duration // when a lease of these last ended for want of a renewal
+	slots     map[cluster.FileName]*fileSlot
+	// parkedBytes is how much data the calls have that wait for the verification of a file.
 	parkedBytes int
 
 	calls     []*call // taken and not yet handled
 	resumed   []*call // were parked; handled before calls
 	internal  []*call // wait for a batch without records
-	free      []*call // the slice that is given to the queue next
+	free      []*call // the slice that the queue gets next
 	cur       *batch  // being decided
 	spare     *batch  // nil while a batch is in flight
 	since     time.Time
@@ -61,16 +62,16 @@ type core struct {
 
 func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	c := &core{
-		p: p, table: table, mark: cluster.MarkOf(p.reign.Cluster()),
-		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, slots: map[cluster.FileName]*slot{},
+		p: p, table: table, mark: cluster.MarkOf(p.term.Cluster()),
+		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, slots: map[cluster.FileName]*fileSlot{},
 		cur: &batch{}, spare: &batch{},
 		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1), always: make(chan struct{}),
-		adopting: adoption{under: true}, told: history.NewLimiter(p.opt.History.Rate),
+		adopting: adoption{under: true}, limiter: history.NewLimiter(p.opt.History.Rate),
 	}
 	c.clients = newWheel(clientGrain(p.opt.Timing.ClientRetention), clientPlace)
 	c.limits, c.appended = map[cluster.Token]time.Duration{}, map[cluster.Token]*pb.Receipt{}
 	c.expired = map[cluster.ClientID]time.Duration{}
-	c.asks, c.asked = newWheel(leaseGrain, askPlace), map[cluster.Token]*ask{}
+	c.asks, c.asked = newWheel(leaseGrain, askPlace), map[cluster.Token]*releaseRequest{}
 	for a := range table.Asks() { // few, by hand
 		c.countAsk(a.Lock, a.Token, a.Grace)
 	}
@@ -79,7 +80,7 @@ func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	return c
 }
 
-// run decides and commits until the reign ends.
+// run decides and commits until the term ends.
 func (c *core) run() {
 	defer c.stop()
 	t := time.NewTicker(tick)
@@ -92,7 +93,7 @@ func (c *core) run() {
 			continue // what had to wait for the batch to go
 		}
 		select {
-		case <-c.p.reign.Done():
+		case <-c.p.term.Done():
 			return
 		case b := <-c.committed:
 			c.spare = b
@@ -113,18 +114,18 @@ func (c *core) wake() <-chan struct{} {
 	return c.p.queue.wake
 }
 
-// again says at once that there is more to adopt or to expire.
+// again returns a closed channel while there is more to adopt, to grant or to expire, else nil.
 func (c *core) again() <-chan struct{} {
-	if c.adopting.under || (c.overdue || c.owes()) && !c.full() {
+	if c.adopting.under || (c.overdue || c.hasPendingGrants()) && !c.full() {
 		return c.always
 	}
 	return nil
 }
 
-// left says that calls were taken that are not handled yet.
+// left reports whether calls were taken that are not handled yet.
 func (c *core) left() bool { return len(c.calls)+len(c.resumed) > 0 }
 
-// stalled says that the serving clock stands still: without a quorum, or with a
+// stalled reports whether the serving clock stands still: without a quorum, or with a
 // batch in flight for longer than storage should take.
 func (c *core) stalled(now time.Time) bool {
 	return !c.p.quorum.Load() || c.spare == nil && now.Sub(c.since) > lateness
@@ -181,11 +182,11 @@ func (c *core) round() {
 	}
 }
 
-// full says that the batch takes no more.
+// full reports whether the batch takes no more.
 func (c *core) full() bool { return c.cur.Size() >= c.p.opt.MaxBatch }
 
-// dispatch commits the batch: inline when nobody else is waiting to be decided,
-// else in the committer's goroutine, so that the next batch is decided meanwhile.
+// dispatch commits the batch: inline if no other call waits to be decided, else in the
+// committer's goroutine, so that the next batch is decided meanwhile.
 func (c *core) dispatch() {
 	if c.spare == nil || c.cur.empty() {
 		return
@@ -202,7 +203,7 @@ func (c *core) dispatch() {
 	c.toCommit <- b
 }
 
-// commits is the committer: it commits the batches it is handed, in order.
+// commits is the committer: it commits the batches it receives, in order.
 func (c *core) commits() {
 	for b := range c.toCommit {
 		c.p.commit(b)
@@ -210,7 +211,7 @@ func (c *core) commits() {
 	}
 }
 
-// stop answers everything that waits in memory: the reign is over.
+// stop answers UNKNOWN to everything that waits in memory: the term is over.
 func (c *core) stop() {
 	close(c.toCommit)
 	c.cur.fail()
@@ -229,21 +230,21 @@ func (c *core) stop() {
 	}
 }
 
-// leave gives the table away when every goroutine of the reign has ended. It returns nil where
-// a record may be in the table and in no log: what was decided and not committed cannot be
-// taken back.
-func (c *core) leave() *volume.Warm {
+// leave returns the table for the server's next role, when every goroutine of the term has
+// ended. It returns nil if a record may be in the table and in no log: what was decided and
+// not committed cannot be taken back.
+func (c *core) leave() *volume.WarmState {
 	at := c.cur.Start()
 	if c.broken || at.LSN != c.p.LSN() || at.LSN != c.table.LSN() {
 		return nil
 	}
 	c.table.ResetCounts()
-	return &volume.Warm{
-		At: at, Table: c.table, Of: c.p.reign.Cluster(), Ends: history.RingOf(c.p.opt.History.Rate, c.p.history.recent()),
+	return &volume.WarmState{
+		At: at, Table: c.table, Of: c.p.term.Cluster(), Ends: history.RingOf(c.p.opt.History.Rate, c.p.history.recent()),
 	}
 }
 
-// onTick does what idle time is for.
+// onTick does the periodic work of the core loop.
 func (c *core) onTick() {
 	c.sweep()
 	c.watchFiles()
@@ -252,7 +253,7 @@ func (c *core) onTick() {
 		// Proof on disk that the last frame was durable: a bit that flips in it
 		// later is then known to be damage and not a torn write.
 		if err := c.p.log.Mark(); err != nil {
-			c.p.Depose(fmt.Errorf("mark the log: %w", err))
+			c.p.End(fmt.Errorf("mark the log: %w", err))
 		}
 	}
 }
@@ -270,7 +271,7 @@ func (c *core) handle(x *call) {
 		x.read(c.view())
 		x.done(locktable.Outcome{Status: cluster.StatusOK})
 	case x.kind == callVerified:
-		c.onVerified(x.word)
+		c.onVerified(x.verified)
 	case x.kind == callQuarantine:
 		c.apply(c.table.DecideQuarantine(x.req.File, x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
 	case c.resigning:
@@ -282,7 +283,7 @@ func (c *core) handle(x *call) {
 	}
 }
 
-// serve decides a call of a client's.
+// serve decides a call of a client.
 func (c *core) serve(x *call) {
 	switch x.kind {
 	case callRead:
@@ -295,12 +296,12 @@ func (c *core) serve(x *call) {
 	case callKeepAlive:
 		c.keepAlive(x)
 	case callResign:
-		if x.abandoned.Load() { // nobody would tell the successor
+		if x.abandoned.Load() { // the caller would not notify the successor
 			c.answer(x, unknown())
 			return
 		}
 		c.resigning = true
-		c.apply(c.table.DecideResign(x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
+		c.apply(c.table.DecideHandover(x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
 		c.cur.resigns = true
 		c.answer(x, locktable.Outcome{Status: cluster.StatusOK})
 	case callRequest:
@@ -312,8 +313,8 @@ func (c *core) serve(x *call) {
 func (c *core) request(x *call) {
 	q := x.req
 	out, full := c.refuseFull(q)
-	denied := x.word != nil && x.word.err != nil
-	// A request that was seen before gets its answer, whatever holds now.
+	denied := x.verified != nil && x.verified.err != nil
+	// A request that was seen before gets its answer, whatever the state is now.
 	if (full || denied || c.needsFile(x)) && c.unseen(q) {
 		switch {
 		case full:
@@ -326,13 +327,13 @@ func (c *core) request(x *call) {
 		return
 	}
 	var facts locktable.FileFacts
-	if x.word != nil {
-		facts = x.word.facts
+	if x.verified != nil {
+		facts = x.verified.facts
 	}
 	c.decide(x, facts)
 }
 
-// unseen says that a request was neither executed nor waits, is not cancelled and not stale.
+// unseen reports whether a request was neither executed nor waits, is not cancelled and not stale.
 func (c *core) unseen(q *locktable.Request) bool {
 	state, _ := c.table.Lookup(q.Client, q.ID)
 	return state == locktable.RequestNotSeen
@@ -355,17 +356,17 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 		return
 	}
 	if !c.behindItself(q, &d) {
-		c.hear(q.Client)
+		c.touch(q.Client)
 	}
 	if d.Pending {
-		c.joinPlace(x) // first: it may be granted behind what is given up
+		c.joinPlace(x) // first: it may be granted after what is given up
 	}
 	if q.LowWater > 0 {
 		c.dropGivenUp(q.Client)
 	}
 	c.tellLeft(&d.Outcome)
 	switch {
-	case appended != nil, d.Pending: // the file's writer answers, or whatever ends the wait
+	case appended != nil, d.Pending: // the file's writer answers, or the record that ends the wait
 	case q.Op == locktable.OpAppend && d.Outcome.Repeat:
 		c.answerRepeat(x, d.Outcome)
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
@@ -378,17 +379,17 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	}
 }
 
-// estranged says of a client that is not known here where it is, if it can be told.
+// estranged adds a message to the refusal of a client that was opened in another cluster.
 func (c *core) estranged(client cluster.ClientID, out locktable.Outcome) locktable.Outcome {
 	if _, of := client.OpenedBy(); out.Status == cluster.StatusStaleRequest && of != 0 && of != c.mark {
 		out.Message = fmt.Sprintf("client %s belongs to another cluster than the one that is served here, %s: look at the addresses, or open a new client",
-			client, c.p.reign.Cluster())
+			client, c.p.term.Cluster())
 	}
 	return out
 }
 
-// maxJoined is how many calls wait for one place. Whoever asks again mostly does not
-// wait for the first answer any more.
+// maxJoined is how many calls may wait for one request. A caller that repeats a request mostly
+// does not wait for the first answer any more.
 const maxJoined = 16
 
 // joinPlace has a call wait for the place of its request.
@@ -402,24 +403,24 @@ func (c *core) joinPlace(x *call) {
 	c.join(w, x)
 }
 
-// join has a call wait for a place, in that of the oldest where there are too many.
+// join adds a call to those that wait for a place, in place of the oldest if there are too many.
 func (c *core) join(w *waiter, x *call) {
 	w.calls = slices.DeleteFunc(w.calls, func(x *call) bool { return x.abandoned.Load() })
 	if len(w.calls) >= maxJoined {
-		c.answer(w.calls[0], locktable.Outcome{Status: cluster.StatusUnknown, Message: "it was asked for again, too often to answer each"})
+		c.answer(w.calls[0], locktable.Outcome{Status: cluster.StatusUnknown, Message: "this call is not answered: too many repeats of the request wait. Ask again with the same request ID"})
 		w.calls = slices.Delete(w.calls, 0, 1)
 	}
 	w.calls = append(w.calls, x)
 }
 
-// answer puts an answer into the batch; it leaves with it.
+// answer adds an answer to the batch; it is delivered with it.
 func (c *core) answer(x *call, out locktable.Outcome) {
 	if x.done != nil {
 		c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out})
 	}
 }
 
-// answerAfter is answer, and then waits for writes of files that are under way.
+// answerAfter is answer for one that is also to wait for the writes of these files.
 func (c *core) answerAfter(x *call, out locktable.Outcome, after []*fileWriter) {
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after})
 }
@@ -429,8 +430,8 @@ func (c *core) answerRepeat(x *call, out locktable.Outcome) {
 	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(out.File), inFile: true})
 }
 
-// apply applies decided records, and what is owed behind them, as far as the batch has
-// room. The Append among them, if any, answers appended. False means that the reign is over.
+// apply applies decided records, and the grants that are owed after them, as far as the batch
+// has room. The Append among them, if any, answers appended. False means that the term is over.
 func (c *core) apply(recs []locktable.Record, appended *call) bool {
 	return c.applyAll(recs, appended) && c.grantOwed()
 }
@@ -446,7 +447,7 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 			// A record that was decided against this very table cannot fail; if
 			// it does, nothing in memory is to be trusted.
 			c.broken = true
-			c.p.Depose(fmt.Errorf("apply %v at LSN %d: %w", r.Kind, r.LSN, err))
+			c.p.End(fmt.Errorf("apply %v at LSN %d: %w", r.Kind, r.LSN, err))
 			return false
 		}
 		c.head = r.AppendHeader(c.head[:0])
@@ -457,13 +458,13 @@ func (c *core) applyAll(recs []locktable.Record, appended *call) bool {
 	return true
 }
 
-// follow keeps what the core loop counts in step with the table.
+// follow updates what the core loop counts after a record was applied.
 func (c *core) follow(r *locktable.Record, appended *call) {
 	c.p.logRecord(r, c.silent)
 	c.hearOf(r.Client)
 	switch r.Kind {
 	case locktable.KindBind:
-		c.p.reign.Bound(r.Inode)
+		c.p.term.Bound(r.Inode)
 	case locktable.KindGrant:
 		c.addLease(r.Lock, r.LSN.Token())
 		c.endWait(waitKey{r.Client, r.Request}, r)
@@ -483,7 +484,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	case locktable.KindUnbind:
 		c.dropSlot(r.File)
 	case locktable.KindRotate:
-		c.p.reign.Bound(r.Inode)
+		c.p.term.Bound(r.Inode)
 		c.dropSlot(r.File)
 	case locktable.KindForceClear:
 		clear(c.appended)
@@ -493,7 +494,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 	}
 }
 
-// endWait takes a waiter out and answers the calls that wait for it.
+// endWait removes a waiter and answers the calls that wait for it.
 func (c *core) endWait(key waitKey, r *locktable.Record) {
 	w, ok := c.waits[key]
 	if !ok {
@@ -517,15 +518,15 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 	}
 	for _, x := range w.calls {
 		if !x.abandoned.Load() && (r.Kind == locktable.KindGrant || !c.table.Holds(key.client, r.Lock)) {
-			c.hear(key.client) // it has waited up to now, and not behind itself
+			c.touch(key.client) // it has waited up to now, and not for its own grant
 		}
 		c.answerAfter(x, out, after)
 	}
 }
 
-// view shows the table to a read.
-func (c *core) view() View {
-	return View{
+// view returns what a read sees.
+func (c *core) view() serving.View {
+	return serving.View{
 		Table:     c.table,
 		At:        c.cur.End(),
 		Remaining: c.leftOf,
@@ -535,4 +536,18 @@ func (c *core) view() View {
 			return heard
 		},
 	}
+}
+
+// hasPendingGrants reports whether grants of a phase are owed which were too many for one decision.
+func (c *core) hasPendingGrants() bool { return !c.resigning && c.table.HasPendingGrants() }
+
+// grantOwed decides grants that are owed, before anything else is decided. False means that the
+// term is over.
+func (c *core) grantOwed() bool {
+	for c.hasPendingGrants() && !c.full() {
+		if !c.applyAll(c.table.DecideOwed(c.p.Epoch(), c.recs[:0]), nil) {
+			return false
+		}
+	}
+	return true
 }

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package primary is the server that speaks: it takes over from the reign
-// before, keeps the table, commits batches to the log and answers clients.
+// Package primary implements the primary server: it takes over from the previous
+// term, owns the table, commits batches to the log and answers clients.
 //
 // # Commit
 //
 // One goroutine, the core loop, owns the table. Batch by batch:
 //
 //	decide    request + table -> records or a refusal; applied in memory at once
-//	append    one frame; fdatasync. A crash before loses what nobody was told
+//	append    one frame; fdatasync. A crash before loses nothing that was answered
 //	check     a read of the own fence that began after the fdatasync returned
 //	write     appends go to their files' writers
-//	speak     answers, pushes
+//	deliver   answers, pushes
 //
 // While a frame syncs, the next batch is decided. With nothing else in flight
 // the loop does all of it inline.
 //
-// Everything that leaves the process has a basis, the last LSN decided when it
-// was made. Refusals, reads and renewals stand in a batch like everything else,
-// so they leave only when the log is durable to their basis and a check passed
-// that began after that and after they arrived. Batches are committed in order,
-// which makes the rule hold by construction.
+// Every answer depends on an LSN, its basis: the last one decided when it was made.
+// It is sent only after the log is durable up to there and a fence check that began
+// later has passed. Refusals, reads and renewals are part of a batch like everything
+// else, and batches are committed in order, which makes the rule hold by construction.
 //
 // # Protected files
 //
@@ -36,19 +35,20 @@
 //	watch       checks the volume's path once a second
 //	housekeeper verifies what a warm takeover did not read; checkpoints, removal
 //	viewer      writes the views for people
-//	historian   writes down which grants ended, late and in nobody's way
+//	historyWriter  records which grants ended; may lag, never blocks the core loop
+//	indexer     records where appends are in the log, likewise
 //	writers     one per protected file in use; owns the file's descriptor
 //	pushers     one per replica; sends it what is committed
 //
-// The watch hub is not of the reign: it is handed every committed frame and goes
-// on when the reign ends (package watch).
+// The watch hub does not belong to the term: it gets every committed frame and goes
+// on when the term ends (package watch).
 //
-// The primary ends as a whole: a reign that is closed stops every one of them,
+// The primary ends as a whole: a term that is closed stops every one of them,
 // and Run returns when all have ended. What was in flight is answered UNKNOWN.
 //
 // # Locks
 //
-// queue.mu, feed.mu, historian.mu, files.Mutex and each writer's mu are leaves but for one
-// pair: files.Mutex may be held while a writer's mu is taken. None is held
-// during a call to the volume.
+// queue.mu, feed.mu, historyWriter.mu, files.Mutex and each writer's mu are leaves with one
+// exception: a writer's mu may be taken while files.Mutex is held. None is held during a
+// call to the volume.
 package primary

@@ -10,12 +10,13 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 const (
-	// exportChunk is how many entities the core loop hands out at a time: within 100 µs.
+	// exportChunk is how many entities the core loop returns at a time: within 100 µs.
 	exportChunk = 128
 	// restMost bounds one rest of background work. What took longer waited for storage.
 	restMost = 20 * time.Millisecond
@@ -25,14 +26,14 @@ const (
 type export struct {
 	p *Primary
 	// Owned by the reader.
-	pace  *pace
-	ended bool // the last chunk was read
+	throttle *throttle
+	ended    bool // the last chunk was read
 	// Owned by the core loop.
 	x       *locktable.Exporter
 	givenUp bool
 }
 
-// chunk is what one call to the core loop gives. It is read behind the answer only.
+// chunk is what one call to the core loop returns. It is read after the answer only.
 type chunk struct {
 	took     time.Duration // of the core loop's time
 	at       wal.Position
@@ -41,16 +42,17 @@ type chunk struct {
 	more     bool
 }
 
-// Export is the state at the end of a frame. It is read from the core loop in
-// chunks while the table goes on changing, so it takes its time: it rests
-// between them. Whoever does not read it to its end has to stop it.
-func (p *Primary) Export(ctx context.Context) (_ volume.Export, stop func(), err error) {
-	return p.export(ctx, p.newPace())
+// Export returns the state at the end of a frame. Its entities are read from the core loop in
+// chunks, with rests between them, while the table goes on changing. The caller has to call
+// stop if it does not read them to the end; it may always. It returns an error if the term has
+// ended, or the cause of ctx.
+func (p *Primary) Export(ctx context.Context) (_ checkpoint.Export, stop func(), err error) {
+	return p.export(ctx, p.newThrottle())
 }
 
-func (p *Primary) export(ctx context.Context, pace *pace) (_ volume.Export, stop func(), err error) {
-	e := &export{p: p, pace: pace}
-	first, err := e.ask(ctx, callInternal, func(v View, c *chunk) {
+func (p *Primary) export(ctx context.Context, limit *throttle) (_ checkpoint.Export, stop func(), err error) {
+	e := &export{p: p, throttle: limit}
+	first, err := e.ask(ctx, callInternal, func(v serving.View, c *chunk) {
 		if !e.givenUp {
 			e.x = v.Table.BeginExport()
 			c.at, c.hash = v.At, e.x.Hash()
@@ -58,19 +60,19 @@ func (p *Primary) export(ctx context.Context, pace *pace) (_ volume.Export, stop
 	})
 	if err != nil {
 		e.giveUp()
-		return volume.Export{}, nil, err
+		return checkpoint.Export{}, nil, err
 	}
-	return volume.Export{
-		Cluster: p.reign.Cluster(), Epoch: p.reign.Epoch(), At: first.at, Hash: first.hash,
+	return checkpoint.Export{
+		Cluster: p.term.Cluster(), Epoch: p.term.Epoch(), At: first.at, Hash: first.hash,
 		Entities: e.entities(ctx, first),
 	}, e.giveUp, nil
 }
 
-// ask lets the core loop prepare and hand out one chunk.
-func (e *export) ask(ctx context.Context, kind callKind, prepare func(View, *chunk)) (*chunk, error) {
+// ask has the core loop prepare and return one chunk.
+func (e *export) ask(ctx context.Context, kind callKind, prepare func(serving.View, *chunk)) (*chunk, error) {
 	c := &chunk{}
 	asked := time.Now()
-	out, err := e.p.await(ctx, &call{kind: kind, read: func(v View) {
+	out, err := e.p.await(ctx, &call{kind: kind, read: func(v serving.View) {
 		began := time.Now()
 		prepare(v, c)
 		if e.x != nil {
@@ -84,13 +86,13 @@ func (e *export) ask(ctx context.Context, kind callKind, prepare func(View, *chu
 	if err != nil {
 		return nil, err // the core loop may still be writing c
 	}
-	e.pace.idle += time.Since(asked) - c.took
+	e.throttle.idle += time.Since(asked) - c.took
 	e.ended = !c.more
 	return c, nil
 }
 
-// entities yields what the first chunk has and asks for the others. The basis of all of
-// them is the position of the first, which was committed before that was answered.
+// entities yields the first chunk c and asks for the others. The basis of all of them is the
+// position of the first, which was committed before that was answered.
 func (e *export) entities(ctx context.Context, c *chunk) iter.Seq2[locktable.Entity, error] {
 	return func(yield func(locktable.Entity, error) bool) {
 		for {
@@ -102,9 +104,9 @@ func (e *export) entities(ctx context.Context, c *chunk) iter.Seq2[locktable.Ent
 			if !c.more {
 				return
 			}
-			e.pace.rest()
+			e.throttle.rest()
 			var err error
-			if c, err = e.ask(ctx, callExport, func(View, *chunk) {}); err != nil {
+			if c, err = e.ask(ctx, callExport, func(serving.View, *chunk) {}); err != nil {
 				yield(locktable.Entity{}, err)
 				return
 			}
@@ -112,12 +114,12 @@ func (e *export) entities(ctx context.Context, c *chunk) iter.Seq2[locktable.Ent
 	}
 }
 
-// giveUp lets the table forget an export that has not ended.
+// giveUp closes an export that has not ended.
 func (e *export) giveUp() {
 	if e.ended {
 		return
 	}
-	e.p.submit(&call{kind: callExport, done: func(locktable.Outcome) {}, read: func(View) {
+	e.p.submit(&call{kind: callExport, done: func(locktable.Outcome) {}, read: func(serving.View) {
 		e.givenUp = true
 		if e.x != nil {
 			e.x.Close()
@@ -125,29 +127,29 @@ func (e *export) giveUp() {
 	}})
 }
 
-// Snapshot is a table of the caller's own.
-func (p *Primary) Snapshot(ctx context.Context) (volume.Snapshot, error) {
+// Snapshot returns a copy of the table for the caller, at the end of a frame.
+func (p *Primary) Snapshot(ctx context.Context) (checkpoint.Snapshot, error) {
 	x, stop, err := p.Export(ctx)
 	if err != nil {
-		return volume.Snapshot{}, err
+		return checkpoint.Snapshot{}, err
 	}
 	defer stop()
 	t, err := locktable.Restore(x.At.LSN, x.Entities)
-	return volume.Snapshot{Cluster: x.Cluster, Epoch: x.Epoch, At: x.At, Table: t}, err
+	return checkpoint.Snapshot{Cluster: x.Cluster, Epoch: x.Epoch, At: x.At, Table: t}, err
 }
 
-// pace keeps background work to a quarter of a core: behind each piece it rests
+// throttle limits background work to a quarter of a core: after each piece it rests
 // three times as long as that worked.
-type pace struct {
+type throttle struct {
 	sleep func(time.Duration) bool
 	since time.Time
-	idle  time.Duration // since then, of waiting for somebody else
-	hurry func() bool   // says when not to rest; nil for never
+	idle  time.Duration // since then, spent waiting for others
+	hurry func() bool   // reports when not to rest; nil for never
 }
 
-func (p *Primary) newPace() *pace { return &pace{sleep: p.sleep, since: time.Now()} }
+func (p *Primary) newThrottle() *throttle { return &throttle{sleep: p.sleep, since: time.Now()} }
 
-func (x *pace) rest() {
+func (x *throttle) rest() {
 	worked := time.Since(x.since) - x.idle
 	if worked > 0 && (x.hurry == nil || !x.hurry()) {
 		x.sleep(min(3*worked, restMost))

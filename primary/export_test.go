@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -31,8 +32,8 @@ func (c *ServingClock) Advance(now time.Time, stalled bool) time.Duration {
 // Loop is a core loop without a log: what is decided is committed by nobody.
 type Loop struct{ c *core }
 
-// NewLoop makes one of a reign, with an empty table.
-func NewLoop(r *volume.Reign) *Loop {
+// NewLoop makes one of a term, with an empty table.
+func NewLoop(r *volume.Term) *Loop {
 	p := New(r, Options{Timing: cluster.DefaultTiming(), Log: zerolog.Nop()})
 	c := newCore(p, locktable.New(), wal.Position{})
 	c.adoptSome(adoptStep)
@@ -43,7 +44,7 @@ func NewLoop(r *volume.Reign) *Loop {
 func (l *Loop) Do(q *locktable.Request) locktable.Outcome {
 	recs, d := l.c.table.Decide(q, 1, locktable.FileFacts{}, l.c.recs[:0])
 	l.c.apply(recs, nil)
-	l.c.hear(q.Client)
+	l.c.touch(q.Client)
 	l.c.cur.reset(l.c.cur.End())
 	return d.Outcome
 }
@@ -84,19 +85,19 @@ func (l *Loop) Chunk(before, prepare func()) time.Duration {
 	go func() {
 		before()
 		for _, x := range p.queue.take(nil) {
-			x.read(View{})
+			x.read(serving.View{})
 			x.done(locktable.Outcome{Status: cluster.StatusOK})
 		}
 	}()
-	e := &export{p: p, pace: p.newPace()}
-	if _, err := e.ask(p.reign.Context(), callExport, func(View, *chunk) { prepare() }); err != nil {
+	e := &export{p: p, throttle: p.newThrottle()}
+	if _, err := e.ask(p.term.Context(), callExport, func(serving.View, *chunk) { prepare() }); err != nil {
 		panic(err)
 	}
-	return e.pace.idle
+	return e.throttle.idle
 }
 
 // Hear is a keep-alive of the client.
-func (l *Loop) Hear(id cluster.ClientID) { l.c.hear(id) }
+func (l *Loop) Hear(id cluster.ClientID) { l.c.touch(id) }
 
 // At moves the serving clock and expires what is overdue, round by round. It
 // returns how many rounds that took.

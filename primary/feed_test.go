@@ -88,10 +88,10 @@ func TestHowManyReplicasAreEnough(t *testing.T) {
 		{cluster.PushAckMajority, []int{have, out, out, out}, true},
 		{cluster.PushAckMajority, []int{out, out}, true},
 	} {
-		a := &acks{mode: test.mode}
-		a.mu.replicas = map[cluster.ServerID]*standing{}
+		a := &replicationBarrier{mode: test.mode}
+		a.mu.replicas = map[cluster.ServerID]*replicaProgress{}
 		for i, x := range test.replicas {
-			s := &standing{out: x == out}
+			s := &replicaProgress{out: x == out}
 			if x == have {
 				s.lsn = 5
 			}
@@ -106,8 +106,8 @@ func TestHowManyReplicasAreEnough(t *testing.T) {
 // An append is answered when it is written, which may be behind later ones. What is held back for
 // replicas goes in the order of the log.
 func TestHeldBackInTheOrderOfTheLog(t *testing.T) {
-	a := &acks{mode: cluster.PushAckAll, bound: time.Hour}
-	a.mu.replicas = map[cluster.ServerID]*standing{2: {}}
+	a := &replicationBarrier{mode: cluster.PushAckAll, bound: time.Hour}
+	a.mu.replicas = map[cluster.ServerID]*replicaProgress{2: {}}
 	var told []cluster.LSN
 	for _, lsn := range []cluster.LSN{7, 5, 9, 6} {
 		a.hold(lsn, func(bool) { told = append(told, lsn) })

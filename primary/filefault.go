@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 const (
@@ -21,18 +22,18 @@ const (
 	// want of space, which seldom comes back by itself.
 	fileWait = 5 * time.Second
 	fullWait = 1800 * time.Millisecond
-	// lateLook is how often an answer that has waited for fullWait looks whether it goes on.
+	// lateLook is how often an answer that has waited for fullWait is examined again.
 	lateLook = 200 * time.Millisecond
 )
 
-// fault says why a protected file cannot be written now, and since when.
+// fault is why a protected file cannot be written now, and since when.
 type fault struct {
 	text  string
 	full  bool
 	since time.Time
 }
 
-// patience is how long the answer to an append waits for the file.
+// patience returns how long the answer to an append waits for the file.
 func (f *fault) patience() time.Duration {
 	if f.full {
 		return fullWait
@@ -40,10 +41,10 @@ func (f *fault) patience() time.Duration {
 	return fileWait
 }
 
-// begin notes that the next work on the file begins.
+// begin records that the next work on the file begins.
 func (w *fileWriter) begin() { w.busy.Store(int64(time.Since(w.born)) + 1) }
 
-// report tells the core loop whether appends may be admitted.
+// report sets whether appends may be admitted: nil if they may.
 func (w *fileWriter) report(err error) {
 	was := w.failing.Load()
 	if err == nil {
@@ -53,7 +54,7 @@ func (w *fileWriter) report(err error) {
 		}
 		return
 	}
-	f := &fault{text: err.Error(), full: volume.IsFull(err), since: time.Now()}
+	f := &fault{text: err.Error(), full: vfs.IsFull(err), since: time.Now()}
 	if f.full {
 		f.text = "no space left on the volume: " + f.text
 	}
@@ -67,15 +68,15 @@ func (w *fileWriter) report(err error) {
 	}
 }
 
-// watch has a file fail whose call does not come back. It is called by the core loop: the
-// writer is in the call. What the writer tells comes behind the end of the call.
+// watch marks a file as failing whose call does not return. The core loop calls it, because the
+// writer is in that call. What the writer reports comes after the end of the call.
 func (w *fileWriter) watch(now time.Time) {
 	at := w.busy.Load()
 	if at == 0 || w.failing.Load() != nil {
 		return
 	}
-	// What the writer is at may take many calls: on a slow filesystem none of them hangs.
-	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.reign.UnansweredOf(w.name, now))
+	// The work under way may take many calls: on a slow filesystem none of them hangs.
+	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.term.UnansweredOf(w.name, now))
 	if age < hangAfter {
 		return
 	}
@@ -83,7 +84,7 @@ func (w *fileWriter) watch(now time.Time) {
 	if !w.failing.CompareAndSwap(nil, f) {
 		return
 	}
-	if w.busy.Load() != at { // it came back: nobody else would take this back
+	if w.busy.Load() != at { // the call returned, and the writer may not report again
 		w.failing.CompareAndSwap(f, nil)
 		return
 	}
@@ -91,7 +92,7 @@ func (w *fileWriter) watch(now time.Time) {
 	w.log.Error().Msg("protected file hangs; committed appends stay pending")
 }
 
-// takeDone takes out those who wait for the answer to certain appends.
+// takeDone removes and returns the callbacks of the kept appends for which of reports true.
 func (w *fileWriter) takeDone(of func(*keptAppend) bool) (taken []keptAppend) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,24 +118,24 @@ func (w *fileWriter) tellLate(now time.Time) {
 }
 
 // delayed is an answer that waits for writes under way: until they are done, or for a
-// bounded time for files that fail. A file that is only slow is waited for.
+// bounded time for files that fail. For a file that is only slow it waits until it is written.
 type delayed struct {
 	answer
 	since time.Time
 	mu    struct {
 		sync.Mutex
-		told   bool
-		left   []*fileWriter // whose writes are not done
-		status cluster.Status
-		reason string
+		delivered bool
+		left      []*fileWriter // whose writes are not done
+		status    cluster.Status
+		reason    string
 	}
 }
 
-// delay has an answer leave behind the writes that it has to wait for.
+// delay delivers an answer after the writes that it has to wait for.
 func (a *answer) delay() {
 	x := &delayed{answer: *a, since: time.Now()}
 	x.mu.left = slices.Clone(a.after) // the batch is used again
-	if x.look(); x.mu.told {
+	if x.look(); x.mu.delivered {
 		return
 	}
 	for _, w := range a.after {
@@ -142,7 +143,7 @@ func (a *answer) delay() {
 	}
 }
 
-// pass notes that a file's writes are done, or never will be.
+// pass records that a file's writes are done, or never will be.
 func (x *delayed) pass(w *fileWriter, err error) {
 	x.mu.Lock()
 	x.mu.left = slices.DeleteFunc(x.mu.left, func(o *fileWriter) bool { return o == w })
@@ -157,7 +158,7 @@ func (x *delayed) pass(w *fileWriter, err error) {
 	x.tell(len(x.mu.left) == 0)
 }
 
-// look tells the answer when all that it still waits for are files that have failed for long.
+// look delivers the answer if all that it still waits for are files that have failed for long.
 func (x *delayed) look() {
 	x.mu.Lock()
 	now := time.Now()
@@ -172,7 +173,7 @@ func (x *delayed) look() {
 	if late && x.mu.reason == "" {
 		x.mu.reason = why
 	}
-	if !late && !x.mu.told {
+	if !late && !x.mu.delivered {
 		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), x.look)
 	}
 	x.tell(late)
@@ -186,12 +187,12 @@ func (x *delayed) patience(f *fault) time.Duration {
 	return fileWait // a grant that passes an append is worse than one that comes late
 }
 
-// tell gives the answer, if that is to be and was not. It is called with mu held and gives
-// it back.
+// tell delivers the answer if now is set and it was not delivered. It is called with mu held
+// and unlocks it.
 func (x *delayed) tell(now bool) {
 	out, pending := x.out, len(x.mu.left) > 0
-	tell := now && !x.mu.told
-	x.mu.told = x.mu.told || tell
+	tell := now && !x.mu.delivered
+	x.mu.delivered = x.mu.delivered || tell
 	status, reason := x.mu.status, x.mu.reason
 	x.mu.Unlock()
 	switch {
@@ -209,4 +210,32 @@ func (x *delayed) tell(now bool) {
 		out.Message = "appends to a file of this lock that were committed before are not in it yet, and it takes no more until it works: " + reason
 	}
 	x.done(out)
+}
+
+// maxTrouble bounds how many files FileTrouble names.
+const maxTrouble = 3
+
+// FileTrouble returns a message for each protected file that cannot be written now, nil if all
+// can. It is called often, so it visits the files only if one has failed in this term.
+func (p *Primary) FileTrouble() (all []string) {
+	if !p.filesFailed.Load() {
+		return nil
+	}
+	var names []cluster.FileName
+	why := map[cluster.FileName]string{}
+	p.files.Lock()
+	for name, w := range p.files.writers {
+		if f := w.failing.Load(); f != nil {
+			names, why[name] = append(names, name), f.text
+		}
+	}
+	p.files.Unlock()
+	slices.Sort(names)
+	for _, name := range names[:min(len(names), maxTrouble)] {
+		all = append(all, "appends wait: "+why[name])
+	}
+	if more := len(names) - maxTrouble; more > 0 {
+		all = append(all, fmt.Sprintf("appends to %d more files wait", more))
+	}
+	return all
 }

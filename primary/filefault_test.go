@@ -19,7 +19,7 @@ import (
 )
 
 // within asks and waits for the answer for so long.
-func (x *reign) within(limit time.Duration, q *locktable.Request) (locktable.Outcome, error) {
+func (x *term) within(limit time.Duration, q *locktable.Request) (locktable.Outcome, error) {
 	ctx, cancel := context.WithTimeout(x.t.Context(), limit)
 	defer cancel()
 	return x.p.Do(ctx, q)
@@ -239,7 +239,7 @@ func TestParkedCallsAreBounded(t *testing.T) {
 			w := x.later(appendTo("c1", cluster.RequestID(i+2), "l", g.Token, cluster.FileName(fmt.Sprint("f", i%2)), data))
 			select {
 			case out := <-w:
-				if refused++; out.Status != cluster.StatusStorageUnavailable || !strings.Contains(out.Message, "too much waits") {
+				if refused++; out.Status != cluster.StatusStorageUnavailable || !strings.Contains(out.Message, "too many requests wait") {
 					t.Fatalf("append %d: %v %s", i, out.Status, out.Message)
 				}
 			default:
@@ -248,7 +248,7 @@ func TestParkedCallsAreBounded(t *testing.T) {
 		if refused != 140-127 { // and a byte
 			t.Errorf("of 140 appends of 1 MiB %d were refused", refused)
 		}
-		x.p.Depose(context.Canceled)
+		x.p.End(context.Canceled)
 		gate.Resume()
 		x.end() //nolint:errcheck // it is stopped
 	})
@@ -273,11 +273,11 @@ func TestSmallParkedCallsAreBounded(t *testing.T) {
 			t.Errorf("of %d small appends %d were refused", cap(answers), len(answers))
 		}
 		for range len(answers) {
-			if out := <-answers; out.Status != cluster.StatusStorageUnavailable || !strings.Contains(out.Message, "too much waits") {
+			if out := <-answers; out.Status != cluster.StatusStorageUnavailable || !strings.Contains(out.Message, "too many requests wait") {
 				t.Fatalf("%v %s", out.Status, out.Message)
 			}
 		}
-		x.p.Depose(context.Canceled)
+		x.p.End(context.Canceled)
 		gate.Resume()
 		x.end() //nolint:errcheck // it is stopped
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
 )
 
 const (
@@ -17,29 +17,29 @@ const (
 	indexEntries = 4096
 	// indexAfter is how long fewer of them wait.
 	indexAfter = time.Second
-	// indexMost may wait. What comes then is not indexed: the filesystem is behind.
+	// indexMost is how many may wait. Further ones are not indexed: the filesystem is too slow.
 	indexMost = 1 << 18
 	// indexSyncWait bounds how long a checkpoint waits for the index.
 	indexSyncWait = 2 * time.Second
 )
 
-// indexer collects what the index is to tell, from the commit path to its own goroutine. It
-// takes records that were committed and checked, and those that the takeover adopted: the index
-// of the reign before may lack the last ones.
+// indexer passes entries of the index from the commit path to its own goroutine. It takes
+// records that were committed and checked, and those that the takeover adopted: the index of
+// the previous term may lack the last ones.
 type indexer struct {
 	wake chan struct{} // capacity 1
-	// adopted is set by the takeover and then owned by the goroutine, which tells it first.
+	// adopted is set by the takeover and then owned by the goroutine, which writes it first.
 	adopted []locktable.Record
 	mu      struct {
 		sync.Mutex
-		entries []volume.IndexEntry
+		entries []index.Entry
 		lost    int // did not fit
-		spare   []volume.IndexEntry
+		spare   []index.Entry
 		syncs   []chan<- struct{} // closed when what came before is durable, or was given up
 	}
 }
 
-// add takes the appends of a batch.
+// add adds the appends of a batch.
 func (x *indexer) add(jobs []appendJob) {
 	if len(jobs) == 0 {
 		return
@@ -51,16 +51,16 @@ func (x *indexer) add(jobs []appendJob) {
 			x.mu.lost += len(jobs) - i
 			break
 		}
-		x.mu.entries = append(x.mu.entries, volume.IndexEntryOf(&jobs[i].rec))
+		x.mu.entries = append(x.mu.entries, index.EntryOf(&jobs[i].rec))
 	}
 	after := len(x.mu.entries)
 	x.mu.Unlock()
 	if before == 0 || before < indexEntries && after >= indexEntries {
-		poke(x.wake)
+		notify(x.wake)
 	}
 }
 
-// sync has everything so far written and made durable, and waits for that a bounded time.
+// sync has everything so far written and made durable, and waits for that indexSyncWait at most.
 func (x *indexer) sync(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, indexSyncWait)
 	defer cancel()
@@ -68,15 +68,15 @@ func (x *indexer) sync(ctx context.Context) {
 	x.mu.Lock()
 	x.mu.syncs = append(x.mu.syncs, done)
 	x.mu.Unlock()
-	poke(x.wake)
+	notify(x.wake)
 	select {
 	case <-done:
 	case <-ctx.Done():
 	}
 }
 
-// take takes what is to be written; give gives the room back.
-func (x *indexer) take() (entries []volume.IndexEntry, lost int, syncs []chan<- struct{}) {
+// take removes and returns what is to be written; give returns the room for reuse.
+func (x *indexer) take() (entries []index.Entry, lost int, syncs []chan<- struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	entries, lost, syncs = x.mu.entries, x.mu.lost, x.mu.syncs
@@ -85,7 +85,7 @@ func (x *indexer) take() (entries []volume.IndexEntry, lost int, syncs []chan<- 
 	return entries, lost, syncs
 }
 
-func (x *indexer) give(entries []volume.IndexEntry) {
+func (x *indexer) give(entries []index.Entry) {
 	clear(entries)
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -94,27 +94,28 @@ func (x *indexer) give(entries []volume.IndexEntry) {
 	}
 }
 
-// due says that something is to be written without waiting for more.
+// due reports whether something is to be written without waiting for more.
 func (x *indexer) due() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.mu.entries) >= indexEntries || len(x.mu.syncs) > 0
 }
 
-// SyncIndex has the index tell every append that was answered before.
+// SyncIndex makes the index durable up to every append that was answered before, or gives up
+// when ctx ends or after 2 s.
 func (p *Primary) SyncIndex(ctx context.Context) { p.index.sync(ctx) }
 
-// indexFiles is the indexer's goroutine. What fails is a gap: nothing rests on the index.
+// indexFiles is the indexer's goroutine. What fails leaves a gap: no promise depends on the index.
 func (p *Primary) indexFiles() {
-	w := p.reign.IndexWriter()
+	w := p.term.IndexWriter()
 	defer w.Close() //nolint:errcheck // derived
 	timer := time.NewTimer(indexAfter)
 	defer timer.Stop()
 	failing := false
 	for recs := range slices.Chunk(p.index.adopted, indexEntries) {
-		entries := make([]volume.IndexEntry, len(recs))
+		entries := make([]index.Entry, len(recs))
 		for i := range recs {
-			entries[i] = volume.IndexEntryOf(&recs[i])
+			entries[i] = index.EntryOf(&recs[i])
 		}
 		if err := w.Write(entries); err != nil {
 			p.opt.Log.Warn().Err(err).Msg("adopted appends are not indexed once more")
@@ -124,14 +125,14 @@ func (p *Primary) indexFiles() {
 	p.index.adopted = nil
 	for {
 		select {
-		case <-p.reign.Done():
+		case <-p.term.Done():
 			return
 		case <-p.index.wake:
 		}
 		timer.Reset(indexAfter)
 		for waiting := !p.index.due(); waiting; {
 			select {
-			case <-p.reign.Done():
+			case <-p.term.Done():
 				return
 			case <-timer.C:
 				waiting = false
@@ -147,7 +148,7 @@ func (p *Primary) indexFiles() {
 		for _, done := range syncs {
 			close(done)
 		}
-		if (err != nil || lost > 0) && !failing && p.reign.Err() == nil {
+		if (err != nil || lost > 0) && !failing && p.term.Err() == nil {
 			p.opt.Log.Warn().Err(err).Int("appends", len(entries)+lost).Msg("appends are not indexed: fsck cannot check their bytes")
 		}
 		failing = err != nil || lost > 0

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -22,23 +23,23 @@ import (
 func fsckHost(d *volumetest.Disk) *volumetest.Host { return d.Host(9, volumetest.ProfileLocal()) }
 
 // findings are what fsck says of protected files, without what is normal.
-func findings(t *testing.T, d *volumetest.Disk) (all []volume.Finding) {
+func findings(t *testing.T, d *volumetest.Disk) (all []fsck.Finding) {
 	t.Helper()
-	r, err := volume.Fsck(context.Background(), fsckHost(d), volume.FsckOptions{})
+	r, err := fsck.Run(context.Background(), fsckHost(d), fsck.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range r.Findings {
-		if strings.HasPrefix(f.Code, "file-") && f.Code != "file-behind" || f.Severity != volume.SeverityInfo {
+		if strings.HasPrefix(f.Code, "file-") && f.Code != "file-behind" || f.Severity != fsck.SeverityInfo {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-func blame(t *testing.T, d *volumetest.Disk, file cluster.FileName) []volume.IndexEntry {
+func blame(t *testing.T, d *volumetest.Disk, file cluster.FileName) []index.Entry {
 	t.Helper()
-	b, err := volume.ReadBlame(context.Background(), fsckHost(d), volume.BlameQuery{File: file, To: 1 << 62, Limit: 1000})
+	b, err := index.ReadBlame(context.Background(), fsckHost(d), index.Query{File: file, To: 1 << 62, Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func blame(t *testing.T, d *volumetest.Disk, file cluster.FileName) []volume.Ind
 }
 
 // fill appends n pieces to a file and returns the next request ID.
-func (x *reign) fill(file cluster.FileName, token cluster.Token, next cluster.RequestID, n int) cluster.RequestID {
+func (x *term) fill(file cluster.FileName, token cluster.Token, next cluster.RequestID, n int) cluster.RequestID {
 	x.t.Helper()
 	for range n {
 		x.ok(appendTo("c1", next, "l", token, file, fmt.Sprintf("piece %6d %s\n", next, strings.Repeat("x", 500))))
@@ -55,7 +56,7 @@ func (x *reign) fill(file cluster.FileName, token cluster.Token, next cluster.Re
 	return next
 }
 
-// forgetful makes the log of a reign go soon.
+// forgetful makes the log of a term go soon.
 func forgetful() primary.Options {
 	return primary.Options{CheckpointBytes: 20 << 10, ViewInterval: 100 * time.Millisecond}
 }
@@ -81,7 +82,7 @@ func TestIndexFindsForeignBytesAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := findings(t, d)
-		if len(all) != 1 || all[0].Code != "file-foreign" || all[0].Severity != volume.SeverityError || all[0].Path != "files/f" {
+		if len(all) != 1 || all[0].Code != "file-foreign" || all[0].Severity != fsck.SeverityError || all[0].Path != "files/f" {
 			t.Fatalf("one byte was changed: %+v", all)
 		}
 		f := all[0]
@@ -124,11 +125,11 @@ func TestIndexOfAGapSaysNothing(t *testing.T) {
 		}
 		x.end()
 		all := findings(t, d)
-		if len(all) != 1 || all[0].Code != "file-not-indexed" || all[0].Severity != volume.SeverityInfo {
+		if len(all) != 1 || all[0].Code != "file-not-indexed" || all[0].Severity != fsck.SeverityInfo {
 			t.Fatalf("with a gap: %+v", all)
 		}
 		// Without any index nothing is found wrong either.
-		if err := volume.RemoveIndex(fsckHost(d)); err != nil {
+		if err := index.Remove(fsckHost(d)); err != nil {
 			t.Fatal(err)
 		}
 		if all = findings(t, d); len(all) != 1 || all[0].Code != "file-not-indexed" {
@@ -137,8 +138,8 @@ func TestIndexOfAGapSaysNothing(t *testing.T) {
 	})
 }
 
-// TestIndexIsCompletedByTheNextReign: what a crash took of the index is told from the log.
-func TestIndexIsCompletedByTheNextReign(t *testing.T) {
+// TestIndexIsCompletedByTheNextTerm: what a crash took of the index is told from the log.
+func TestIndexIsCompletedByTheNextTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})
@@ -174,7 +175,7 @@ func TestIndexIsCompletedByTheNextReign(t *testing.T) {
 	})
 }
 
-// TestIndexIsWrittenBehindTheCheck: a reign that is fenced before the check of a frame tells
+// TestIndexIsWrittenBehindTheCheck: a term that is fenced before the check of a frame tells
 // nothing of it, whatever the next one makes of the frame.
 func TestIndexIsWrittenBehindTheCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestIndexIsWrittenBehindTheCheck(t *testing.T) {
 		y := serve(t, d, 2, primary.Options{})
 		close(release)
 		if out := <-late; out.Status != cluster.StatusUnknown {
-			t.Errorf("a fenced reign answered %+v", out)
+			t.Errorf("a fenced term answered %+v", out)
 		}
 		time.Sleep(3 * time.Second)
 		x.end()
@@ -205,7 +206,7 @@ func TestIndexIsWrittenBehindTheCheck(t *testing.T) {
 				continue
 			}
 			for n := 0; len(b) > 0; n++ {
-				entries, rest, err := volume.DecodeIndex(b)
+				entries, rest, err := index.Decode(b)
 				if err != nil || n > 0 || len(entries) != 3 {
 					t.Fatalf("%s, block %d: %+v, %v", name, n, entries, err)
 				}
@@ -273,7 +274,7 @@ func TestBlameTellsOneBinding(t *testing.T) {
 		second := x.ok(appendTo("c1", 4, "l", g.Token, "f", "no\n"))
 		x.p.SyncIndex(t.Context())
 		for _, out := range []locktable.Outcome{first, second} {
-			b, err := volume.ReadBlame(t.Context(), d.Host(8, volumetest.ProfileLocal()), volume.BlameQuery{
+			b, err := index.ReadBlame(t.Context(), d.Host(8, volumetest.ProfileLocal()), index.Query{
 				File: "f", Generation: out.Generation, To: 100, Limit: 10,
 			})
 			if err != nil || len(b.Entries) != 1 || b.Entries[0].LSN != out.LSN {

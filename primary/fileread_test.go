@@ -69,8 +69,8 @@ func TestFileThatFailsIsNotTold(t *testing.T) {
 	})
 }
 
-// TestFencedReignTellsNoFile: a read that came before the fence is not answered after it.
-func TestFencedReignTellsNoFile(t *testing.T) {
+// TestFencedTermTellsNoFile: a read that came before the fence is not answered after it.
+func TestFencedTermTellsNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})
@@ -80,7 +80,7 @@ func TestFencedReignTellsNoFile(t *testing.T) {
 		defer y.end()
 		y.ok(appendTo("c1", 3, "l", g.Token, "f", "two\n"))
 		if _, _, out, _ := x.p.File(context.Background(), "f"); out.Status == cluster.StatusOK {
-			t.Errorf("a reign that was fenced told %+v", out)
+			t.Errorf("a term that was fenced told %+v", out)
 		}
 		x.end()
 	})

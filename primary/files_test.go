@@ -3,6 +3,7 @@
 package primary_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -61,7 +63,7 @@ func TestAppendBeforeAnUnbindIsWritten(t *testing.T) {
 
 				y := serve(t, d, 2, primary.Options{})
 				if out := y.ok(second); !out.Repeat || out.Offset != 4 {
-					t.Errorf("repeat in the next reign: %+v", out)
+					t.Errorf("repeat in the next term: %+v", out)
 				}
 				y.end()
 			})
@@ -153,7 +155,7 @@ func TestLateWriteOfTheOldPrimaryIsNoForeignWrite(t *testing.T) {
 		}
 		gate.Resume()
 		if out := <-hanging; out.Status != cluster.StatusUnknown {
-			t.Errorf("the old reign answered %v", out.Status)
+			t.Errorf("the old term answered %v", out.Status)
 		}
 		if got := content(d, "f"); got != "one\ntwo\nthree\n" {
 			t.Errorf("file holds %q", got)
@@ -226,7 +228,7 @@ func TestAFileThatTheServiceMadeIsNew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		y := serve(t, d, 2, primary.Options{Warm: &volume.Warm{At: s.At, Table: used}})
+		y := serve(t, d, 2, primary.Options{Warm: &volume.WarmState{At: s.At, Table: used}})
 		defer y.end() //nolint:errcheck // it is stopped
 		y.ok(appendTo("c1", 2, "l", g.Token, "new", "one\n"))
 		h := d.Host(8, volumetest.ProfileLocal())
@@ -291,6 +293,37 @@ func TestRepeatOfAnAppendToAForeignFileIsNotOK(t *testing.T) {
 			time.Sleep(time.Second)
 			committed(t, y.do(q))
 		})
+	})
+}
+
+// After a takeover thousands of appends may have to be compared with what their file holds: that
+// is done in large pieces, each of which is a round trip on a network.
+func TestRedoReadsAndWritesInLargePieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		g := x.ok(acquire("c1", 1, "l", 0))
+		const many = 300
+		for i := range cluster.RequestID(many) {
+			x.ok(appendTo("c1", 2+i, "l", g.Token, "f", "a line of some length\n"))
+		}
+		before := d.Files("files/")["files/f"]
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end() //nolint:errcheck // it is stopped
+		time.Sleep(3 * time.Second)
+		calls := map[string]int{}
+		for _, c := range y.host.Trace() {
+			if c.Name == "files/f" {
+				calls[c.Op]++
+			}
+		}
+		if calls[volumetest.OpReadAt] > 3 || calls[volumetest.OpWriteAt] > 3 || calls[volumetest.OpWriteAt] == 0 {
+			t.Errorf("the redo of %d appends made %v", many, calls)
+		}
+		if after := d.Files("files/")["files/f"]; !bytes.Equal(before, after) {
+			t.Errorf("%d bytes became %d", len(before), len(after))
+		}
 	})
 }
 
@@ -446,9 +479,9 @@ func TestAppendSurvivesAFailedSyncOfItsFile(t *testing.T) {
 	}
 }
 
-// TestFencedReignJudgesNoFile: a writer that slept finds more in the file than
+// TestFencedTermJudgesNoFile: a writer that slept finds more in the file than
 // its log has. That is its successor's, and not for it to call foreign.
-func TestFencedReignJudgesNoFile(t *testing.T) {
+func TestFencedTermJudgesNoFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})
@@ -460,13 +493,13 @@ func TestFencedReignJudgesNoFile(t *testing.T) {
 		hanging := x.later(appendTo("c1", 4, "l", g.Token, "f", "two\n"))
 		<-gate.Arrived()
 		timing := cluster.DefaultTiming()
-		timing.FencingPeriod = 0 // before the old reign looks at its fence by itself
+		timing.FencingPeriod = 0 // before the old term looks at its fence by itself
 		y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, primary.Options{Timing: timing})
 		y.ok(appendTo("c1", 5, "l", g.Token, "f", "three\n"))
 		x.unanswered(hanging, "its write has not come back")
 		gate.Resume()
 		if out := <-hanging; out.Status != cluster.StatusUnknown {
-			t.Errorf("the fenced reign answered %v: %s", out.Status, out.Message)
+			t.Errorf("the fenced term answered %v: %s", out.Status, out.Message)
 		}
 		y.end()
 		x.end()
@@ -513,7 +546,7 @@ func TestGrantIsAnsweredAfterEarlierAppendsToItsFiles(t *testing.T) {
 	}
 }
 
-// So is one behind a takeover: what the reign before committed and did not write comes first.
+// So is one behind a takeover: what the term before committed and did not write comes first.
 func TestGrantIsAnsweredAfterWhatATakeoverRedoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -588,7 +621,7 @@ func TestALostAppendIsNotToldAsDoneBeforeTheTableKnowsIt(t *testing.T) {
 		}
 		lost := *appendTo("c1", 4, "l", g.Token, "f", "three\n")
 		first, again, end := make(chan locktable.Outcome, 1), make(chan locktable.Outcome, 1), make(chan int64, 1)
-		x.p.Submit([]*primary.Order{{Request: lost, Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
+		x.p.Submit([]*serving.AsyncRequest{{Request: lost, Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
 			q := lost
 			go func() { again <- x.do(&q) }()
 			go func() {

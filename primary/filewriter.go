@@ -3,6 +3,7 @@
 package primary
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 const (
@@ -32,10 +34,10 @@ const (
 
 // fileWriter is the one writer of a protected file. Its goroutine runs write.
 //
-// Committed appends stay in kept until they are known durable in the file. After
-// any error the descriptor is closed, and the file is opened, verified and
-// written again from the first one kept: the same path that a takeover's redo takes. An
-// error of one file concerns that file only.
+// Committed appends stay in kept until they are known to be durable in the file. After any
+// error the descriptor is closed, and the file is opened, verified and written again from the
+// first one kept: the path that the redo of a takeover takes too. An error of one file concerns
+// that file only.
 type fileWriter struct {
 	p    *Primary
 	name cluster.FileName
@@ -46,13 +48,13 @@ type fileWriter struct {
 	// pending counts appends that were decided and not yet answered: the core
 	// loop adds, the writer subtracts.
 	pending atomic.Int32
-	// condemned says that the file was found to be foreign. It is set before what is pending is
-	// told so; the core loop hears of it later.
+	// condemned is set when the file was found to be foreign, before pending appends are
+	// answered so; the core loop learns of it later.
 	condemned atomic.Bool
-	// failing says why the file cannot be written now; nil when it can.
+	// failing is why the file cannot be written now; nil when it can.
 	failing atomic.Pointer[fault]
 	// busy is when the work on the file that is under way began, one or more calls, in
-	// nanoseconds since born and one; 0 while there is none.
+	// nanoseconds since born plus one; 0 while there is none.
 	busy atomic.Int64
 	born time.Time
 
@@ -69,20 +71,20 @@ type fileWriter struct {
 	state    locktable.FileState   // as of the last verification
 	written  int                   // of kept: a prefix
 	unsynced int                   // bytes of it
-	end      int64                 // of what was written
 	foreign  error                 // quarantined: nothing is written any more
 	answers  []keptAppend          // scratch
 	retry    time.Duration
-	// Between which times the file looked foreign, in a row; zero since it did not.
+	// The first and the last time that the file looked foreign in a row; doubtedLast is zero
+	// when it does not.
 	doubted, doubtedLast time.Time
 }
 
 // keptAppend is an append that may have to be written again.
 type keptAppend struct {
-	rec  locktable.Record
-	at   time.Time               // when it was committed
-	done func(locktable.Outcome) // nil once answered or where nobody asks
-	told bool                    // counted off pending
+	rec     locktable.Record
+	at      time.Time               // when it was committed
+	done    func(locktable.Outcome) // nil once answered or if no caller waits
+	settled bool                    // counted off pending
 }
 
 // verifyJob asks for a verification before something is admitted.
@@ -92,13 +94,13 @@ type verifyJob struct {
 	bound bool
 }
 
-// fileJob is one thing for the writer to do, besides what stands in kept. It is
-// done once everything kept before it was written.
+// fileJob is one job for the writer, besides writing what is kept. It is done once everything
+// kept before it was written.
 type fileJob struct {
-	verify *verifyJob
-	word   func(verified)
-	// pass is called when all earlier appends are written, with ErrForeign when
-	// they never will be, or with errEnded when the reign ended first.
+	verify   *verifyJob
+	verified func(verifyResult)
+	// pass is called with nil when all earlier appends are written, with ErrForeign when
+	// they never will be, or with errEnded when the term ended first.
 	pass func(error)
 	// synced is called after an attempt to sync.
 	synced func(error)
@@ -106,7 +108,7 @@ type fileJob struct {
 
 func (p *Primary) newWriter(name cluster.FileName, state locktable.FileState, redo []locktable.Record) *fileWriter {
 	w := &fileWriter{
-		p: p, name: name, state: state, end: state.End,
+		p: p, name: name, state: state,
 		log:  p.opt.Log.With().Str("file", string(name)).Logger(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), retry: firstRetry, born: time.Now(),
 	}
@@ -118,7 +120,7 @@ func (p *Primary) newWriter(name cluster.FileName, state locktable.FileState, re
 		w.foreign = fmt.Errorf("%w: %s", volume.ErrForeign, state.Reason)
 		w.pending.Store(0)
 		for i := range w.mu.kept {
-			w.mu.kept[i].told = true
+			w.mu.kept[i].settled = true
 		}
 	}
 	return w
@@ -152,7 +154,7 @@ func (w *fileWriter) append(j appendJob, now time.Time) {
 		(&call{done: j.done}).answerUnknown()
 		return
 	}
-	poke(w.wake)
+	notify(w.wake)
 }
 
 func (w *fileWriter) put(j fileJob) {
@@ -166,7 +168,7 @@ func (w *fileWriter) put(j fileJob) {
 		w.refuse(j)
 		return
 	}
-	poke(w.wake)
+	notify(w.wake)
 }
 
 var errEnded = errors.New("the writer of this file has ended")
@@ -174,7 +176,7 @@ var errEnded = errors.New("the writer of this file has ended")
 func (w *fileWriter) refuse(j fileJob) {
 	switch {
 	case j.verify != nil:
-		j.word(verified{writer: w, op: j.verify.op, err: errEnded})
+		j.verified(verifyResult{writer: w, op: j.verify.op, err: errEnded})
 	case j.pass != nil:
 		j.pass(errEnded)
 	case j.synced != nil:
@@ -182,15 +184,15 @@ func (w *fileWriter) refuse(j fileJob) {
 	}
 }
 
-func (w *fileWriter) verify(v verifyJob, word func(verified)) {
-	w.put(fileJob{verify: &v, word: word})
+func (w *fileWriter) verify(v verifyJob, verified func(verifyResult)) {
+	w.put(fileJob{verify: &v, verified: verified})
 }
 
 func (w *fileWriter) barrier(pass func(error)) { w.put(fileJob{pass: pass}) }
 
 func (w *fileWriter) sync(synced func(error)) { w.put(fileJob{synced: synced}) }
 
-// clean says that nothing is kept.
+// clean reports whether nothing is kept.
 func (w *fileWriter) clean() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +212,7 @@ func (w *fileWriter) keptUpTo(lsn cluster.LSN) []locktable.Record {
 	return recs
 }
 
-// take looks at what is kept and takes the jobs that came before now.
+// take returns what is kept, and removes and returns the jobs that came so far.
 func (w *fileWriter) take() (kept []keptAppend, jobs []fileJob) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +230,7 @@ func (w *fileWriter) write() {
 		kept, more := w.take()
 		jobs = append(jobs, more...)
 		err := w.flush(kept)
-		if err != nil && w.p.reign.Err() != nil {
+		if err != nil && w.p.term.Err() != nil {
 			w.refuseAll(jobs)
 			return
 		}
@@ -236,11 +238,11 @@ func (w *fileWriter) write() {
 			err = w.datasync()
 		}
 		jobs = w.work(jobs, err)
-		w.busy.Store(0) // before it is told that the file works
+		w.busy.Store(0) // before the report that the file works
 		wait := w.nextWait(err, len(kept))
 		timer.Reset(wait)
 		select {
-		case <-w.p.reign.Done():
+		case <-w.p.term.Done():
 			w.refuseAll(jobs)
 			return
 		case <-w.stop:
@@ -257,13 +259,13 @@ func (w *fileWriter) write() {
 	}
 }
 
-// nextWait is how long the writer may sleep: until its retry, its sync, or for ever.
+// nextWait returns how long the writer may sleep: until its retry, its sync, or for an hour.
 func (w *fileWriter) nextWait(err error, kept int) time.Duration {
 	w.report(err)
 	switch {
 	case err != nil:
 		most := lastRetry
-		if volume.IsFull(err) {
+		if vfs.IsFull(err) {
 			most = fullRetry
 		}
 		wait := min(w.retry, most)
@@ -284,11 +286,11 @@ func (w *fileWriter) work(jobs []fileJob, err error) (left []fileJob) {
 		w.begin()
 		switch {
 		case j.verify != nil:
-			v := verified{writer: w, op: j.verify.op, err: err}
+			v := verifyResult{writer: w, op: j.verify.op, err: err}
 			if err == nil {
-				v.facts, v.err = w.look(*j.verify)
+				v.facts, v.err = w.readFacts(*j.verify)
 			}
-			j.word(v)
+			j.verified(v)
 		case j.synced != nil:
 			if err == nil && w.foreign == nil {
 				err = w.datasync()
@@ -314,7 +316,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 	}
 	w.begin()
 	if w.file == nil {
-		if err := w.reopen(kept); err != nil {
+		if err := w.reopen(); err != nil {
 			return w.failed(err, kept)
 		}
 	}
@@ -324,7 +326,7 @@ func (w *fileWriter) flush(kept []keptAppend) error {
 			return w.failed(err, kept)
 		}
 		w.begin()
-		w.report(nil) // first: who hears that it was written may ask for more at once
+		w.report(nil) // first: a client whose append is answered may append more at once
 		w.answerKept(w.written, w.written+n, locktable.OutcomeOf)
 		w.written += n
 	}
@@ -342,14 +344,13 @@ func (w *fileWriter) writeRun(kept []keptAppend) (n int, err error) {
 			n++
 		}
 	}
-	last := &kept[len(kept)-1].rec
-	if err := w.fits(kept[:n], last.Offset+int64(len(last.Data))); err != nil {
+	first, last := &kept[0].rec, &kept[len(kept)-1].rec
+	if err := w.matchesAppends(data, first.Offset, last.Offset+int64(len(last.Data))); err != nil {
 		return 0, err
 	}
-	if err := w.file.WriteAt(data, kept[0].rec.Offset); err != nil {
+	if err := w.file.WriteAt(data, first.Offset); err != nil {
 		return 0, err
 	}
-	w.end = kept[0].rec.Offset + int64(len(data))
 	w.unsynced += len(data)
 	w.doubtedLast = time.Time{}
 	return n, nil
@@ -362,18 +363,18 @@ func (w *fileWriter) tellForeign(kept []keptAppend) {
 	})
 }
 
-// answerKept answers the appends at [from, to) of kept that nobody has answered.
+// answerKept answers the appends at [from, to) of kept that were not answered yet.
 func (w *fileWriter) answerKept(from, to int, outcome func(*locktable.Record) locktable.Outcome) {
 	w.mu.Lock()
 	w.answers = append(w.answers[:0], w.mu.kept[from:to]...)
 	for i := range w.mu.kept[from:to] {
 		k := &w.mu.kept[from+i]
-		k.done, k.told = nil, true
+		k.done, k.settled = nil, true
 	}
 	w.mu.Unlock()
 	for i := range w.answers {
 		k := &w.answers[i]
-		if !k.told {
+		if !k.settled {
 			w.pending.Add(-1)
 		}
 		if k.done != nil {
@@ -383,15 +384,15 @@ func (w *fileWriter) answerKept(from, to int, outcome func(*locktable.Record) lo
 	clear(w.answers)
 }
 
-// failed takes an error of the file: it closes the descriptor, so that the next try
-// verifies and writes everything kept again. A foreign file is quarantined, if this reign may still say so.
+// failed handles an error of the file: it closes the descriptor, so that the next try verifies
+// and writes everything kept again. A foreign file is quarantined if this term has not ended.
 func (w *fileWriter) failed(err error, kept []keptAppend) error {
 	w.closeFile()
-	err = w.suspect(err)
+	err = w.classifyMismatch(err)
 	if !errors.Is(err, volume.ErrForeign) {
 		return err
 	}
-	// The file may be foreign because a later reign has written to it.
+	// The file may be foreign because a later term has written to it.
 	if checkErr := w.p.check(); checkErr != nil {
 		return checkErr
 	}
@@ -432,7 +433,7 @@ func (w *fileWriter) datasync() error {
 	return nil
 }
 
-// finish answers what is left when the reign or the need for the file ends.
+// finish answers UNKNOWN to what is left when the term ends or the file is needed no more.
 func (w *fileWriter) finish() {
 	w.mu.Lock()
 	w.mu.ended = true
@@ -449,5 +450,37 @@ func (w *fileWriter) finish() {
 func (w *fileWriter) refuseAll(jobs []fileJob) {
 	for _, j := range jobs {
 		w.refuse(j)
+	}
+}
+
+// SyncFiles has every writer make its file durable, and waits a bounded time: what a file could
+// not take goes into the checkpoint.
+func (p *Primary) SyncFiles(ctx context.Context) {
+	p.askWriters(ctx, fileSyncWait, (*fileWriter).sync)
+}
+
+// drain waits a bounded time for the appends under way, so that they are answered before the
+// term ends by Resign.
+func (p *Primary) drain(limit time.Duration) {
+	p.askWriters(context.Background(), limit, (*fileWriter).barrier)
+}
+
+// askWriters gives every writer a job and waits until all have done it or the time is over.
+func (p *Primary) askWriters(ctx context.Context, limit time.Duration, ask func(*fileWriter, func(error))) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	p.files.Lock()
+	n := len(p.files.writers)
+	done := make(chan error, n)
+	for _, w := range p.files.writers {
+		ask(w, func(err error) { done <- err })
+	}
+	p.files.Unlock()
+	for range n {
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+		}
 	}
 }

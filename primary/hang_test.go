@@ -26,7 +26,7 @@ func TestDeposedPrimaryAnswersWhileTheFilesystemHangs(t *testing.T) {
 		flying := x.later(acquire("c1", 1, "l", 0))
 		<-gate.Arrived()
 		x.unanswered(flying, "while its frame was not durable")
-		x.p.Depose(errors.New("the volume stalls"))
+		x.p.End(errors.New("the volume stalls"))
 		if out := <-flying; out.Status != cluster.StatusUnknown {
 			t.Errorf("in flight: %v", out.Status)
 		}

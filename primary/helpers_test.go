@@ -11,18 +11,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
 // together queues the requests in this order for one round of the core loop.
-func (x *reign) together(qs ...*locktable.Request) []locktable.Outcome {
+func (x *term) together(qs ...*locktable.Request) []locktable.Outcome {
 	x.t.Helper()
 	release, in := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { x.p.Read(context.Background(), func(primary.View) { close(in); <-release }) }) //nolint:errcheck // it only holds the loop
+	wg.Go(func() { x.p.Read(context.Background(), func(serving.View) { close(in); <-release }) }) //nolint:errcheck // it only holds the loop
 	<-in
 	outs := make([]locktable.Outcome, len(qs))
 	for i, q := range qs {
@@ -35,7 +35,7 @@ func (x *reign) together(qs ...*locktable.Request) []locktable.Outcome {
 }
 
 // later asks in a goroutine of its own, for as long as it takes.
-func (x *reign) later(q *locktable.Request) <-chan locktable.Outcome {
+func (x *term) later(q *locktable.Request) <-chan locktable.Outcome {
 	answer := make(chan locktable.Outcome, 1)
 	go func() {
 		out, _ := x.p.Do(context.Background(), q)
@@ -46,7 +46,7 @@ func (x *reign) later(q *locktable.Request) <-chan locktable.Outcome {
 }
 
 // unanswered fails the test when there is an answer already.
-func (x *reign) unanswered(answer <-chan locktable.Outcome, why string) {
+func (x *term) unanswered(answer <-chan locktable.Outcome, why string) {
 	x.t.Helper()
 	synctest.Wait()
 	select {
@@ -57,7 +57,7 @@ func (x *reign) unanswered(answer <-chan locktable.Outcome, why string) {
 }
 
 // sees fails the test unless the answer has this status.
-func (x *reign) sees(q *locktable.Request, want cluster.Status) locktable.Outcome {
+func (x *term) sees(q *locktable.Request, want cluster.Status) locktable.Outcome {
 	x.t.Helper()
 	out := x.do(q)
 	if out.Status != want {
@@ -67,13 +67,13 @@ func (x *reign) sees(q *locktable.Request, want cluster.Status) locktable.Outcom
 }
 
 // file is what the table knows of a protected file.
-func (x *reign) file(name cluster.FileName) (state locktable.FileState, bound bool) {
+func (x *term) file(name cluster.FileName) (state locktable.FileState, bound bool) {
 	x.t.Helper()
-	x.read(func(v primary.View) { state, bound = v.Table.File(name) })
+	x.read(func(v serving.View) { state, bound = v.Table.File(name) })
 	return state, bound
 }
 
-func (x *reign) read(f func(primary.View)) {
+func (x *term) read(f func(serving.View)) {
 	x.t.Helper()
 	if out, err := x.p.Read(x.t.Context(), f); err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("read: %v %v", out.Status, err)
@@ -81,9 +81,9 @@ func (x *reign) read(f func(primary.View)) {
 }
 
 // queue lists who waits for a lock.
-func (x *reign) queue(lock cluster.LockName) (ids []cluster.ClientID) {
+func (x *term) queue(lock cluster.LockName) (ids []cluster.ClientID) {
 	x.t.Helper()
-	x.read(func(v primary.View) {
+	x.read(func(v serving.View) {
 		for w := range v.Table.Waiters(lock) {
 			ids = append(ids, w.Client)
 		}
@@ -91,9 +91,9 @@ func (x *reign) queue(lock cluster.LockName) (ids []cluster.ClientID) {
 	return ids
 }
 
-func (x *reign) keepAlive(client cluster.ClientID, held int) []locktable.Grant {
+func (x *term) keepAlive(client cluster.ClientID, held int) []locktable.Grant {
 	x.t.Helper()
-	grants, _, out, err := x.p.KeepAlive(context.Background(), client, primary.Belief{Held: held})
+	grants, _, out, err := x.p.KeepAlive(context.Background(), client, serving.Belief{Held: held})
 	if err != nil || out.Status != cluster.StatusOK {
 		x.t.Fatalf("keep-alive of %s: %v %v", client, out.Status, err)
 	}
@@ -101,9 +101,9 @@ func (x *reign) keepAlive(client cluster.ClientID, held int) []locktable.Grant {
 }
 
 // keepPlaces keeps alive what the client waits for, and nothing else.
-func (x *reign) keepPlaces(client cluster.ClientID) {
+func (x *term) keepPlaces(client cluster.ClientID) {
 	x.t.Helper()
-	grants, _, out, err := x.p.KeepAlive(context.Background(), client, primary.Belief{PlacesOnly: true})
+	grants, _, out, err := x.p.KeepAlive(context.Background(), client, serving.Belief{PlacesOnly: true})
 	if err != nil || out.Status != cluster.StatusOK || grants != nil {
 		x.t.Fatalf("keep-alive of the places of %s: %v, %v %v", client, grants, out.Status, err)
 	}
@@ -133,7 +133,7 @@ func powerLosses(d *volumetest.Disk, n int) (all []*volumetest.Disk) {
 }
 
 // eventually waits, in virtual time, until ok says so.
-func (x *reign) eventually(what string, ok func() bool) {
+func (x *term) eventually(what string, ok func() bool) {
 	x.t.Helper()
 	for range 600 {
 		if ok() {
@@ -145,7 +145,7 @@ func (x *reign) eventually(what string, ok func() bool) {
 }
 
 // slow makes each write of a file take this long.
-func (x *reign) slow(name string, d time.Duration) {
+func (x *term) slow(name string, d time.Duration) {
 	x.host.SetHook(func(c volumetest.Call) volumetest.Action {
 		if c.Op == volumetest.OpWriteAt && c.Name == name {
 			time.Sleep(d)
@@ -154,8 +154,8 @@ func (x *reign) slow(name string, d time.Duration) {
 	})
 }
 
-// fence ends the reign as a later claimant does. It does not know before its next check.
-func (x *reign) fence(d *volumetest.Disk) {
+// fence ends the term as a later claimant does. It does not know before its next check.
+func (x *term) fence(d *volumetest.Disk) {
 	x.t.Helper()
 	if err := d.Write(fmt.Sprintf("epochs/%010d/fence", x.p.Epoch()), 0, []byte("HFFENCE1")); err != nil {
 		x.t.Fatal(err)
@@ -164,9 +164,9 @@ func (x *reign) fence(d *volumetest.Disk) {
 
 // holdLoop keeps the core loop in one call until release is called. What is asked meanwhile
 // is taken together.
-func (x *reign) holdLoop() (release func()) {
+func (x *term) holdLoop() (release func()) {
 	in, out := make(chan struct{}), make(chan struct{})
-	go x.p.Read(context.Background(), func(primary.View) { close(in); <-out }) //nolint:errcheck // it only holds the loop
+	go x.p.Read(context.Background(), func(serving.View) { close(in); <-out }) //nolint:errcheck // it only holds the loop
 	<-in
 	return func() { close(out) }
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // HistoryOptions bound the history of grants that ended. 0 means the default.
 type HistoryOptions struct {
-	// Rate is how many plain releases a second are told one by one; negative for
-	// none. Other ends are always told.
+	// Rate is how many plain releases a second get a line each; negative for none. Other
+	// ends always get one.
 	Rate int
 	// FileBytes is the size at which the next file begins: 16 MiB.
 	FileBytes int64
 	// TotalBytes and Age bound what is kept: 256 MiB, 90 days.
 	TotalBytes int64
 	Age        time.Duration
-	// Interval is how late what ended is written at most: 1 s.
+	// Interval is how late an end is written at most: 1 s.
 	Interval time.Duration
 }
 
@@ -54,22 +55,22 @@ const (
 	historyWrite = 4096
 )
 
-// historian writes down what grants ended, behind their commit and a check, in a
-// goroutine of its own. It is no part of any promise: its errors depose nobody, a crash
-// loses what it had not written, and the next primary completes it.
-type historian struct {
+// historyWriter records which grants ended, after their commit and a check, in a goroutine of
+// its own. No promise depends on it: its errors do not end the term, a crash loses what it had
+// not written, and the next primary completes it.
+type historyWriter struct {
 	p   *Primary
 	opt HistoryOptions
 
 	mu struct {
 		sync.Mutex
-		// batch is what ended behind from and is not written. Its ends are never changed,
-		// only more are put behind them.
+		// batch is what ended after from and is not written. Its ends are never changed,
+		// only more are appended.
 		batch history.Batch
 		size  int
 		from  cluster.LSN // what ended up to here is in the files
 		upTo  cluster.LSN // of the last record that was committed
-		// trouble says why nothing is written, and since when; nil if all is well.
+		// trouble is why nothing is written, since when; nil if all is well.
 		trouble  error
 		since    time.Time
 		failures int
@@ -77,21 +78,22 @@ type historian struct {
 	wake chan struct{}
 
 	// Owned by run.
-	file *volume.HistoryFile
-	n    uint32
-	buf  []byte
-	gap  history.Range // to be told; From 0: none
-	kept map[history.File]keptHistory
-	// clock is asked before anything is removed for its age.
+	file    *volume.HistoryFile
+	n       uint32
+	written int // how many of the batch's ends the file has: the first ones of a record that is not whole in it
+	buf     []byte
+	gap     history.Range // to be written; From 0: none
+	kept    map[history.File]keptHistory
+	// clock is consulted before anything is removed for its age.
 	clock evenClock
 }
 
-func newHistorian(p *Primary) *historian {
-	return &historian{p: p, opt: p.opt.History.complete(), wake: make(chan struct{}, 1), kept: map[history.File]keptHistory{}}
+func newHistoryWriter(p *Primary) *historyWriter {
+	return &historyWriter{p: p, opt: p.opt.History.complete(), wake: make(chan struct{}, 1), kept: map[history.File]keptHistory{}}
 }
 
-// adopt takes over what the takeover knows to have ended. It comes before everything else.
-func (h *historian) adopt(ring *history.Ring, upTo cluster.LSN) {
+// adopt adds what the takeover found to have ended. It is called before everything else.
+func (h *historyWriter) adopt(ring *history.Ring, upTo cluster.LSN) {
 	r := ring.Recent()
 	h.mu.batch = history.Batch{Ends: r.Ends, Skips: r.Skips}
 	h.mu.batch.Seal()
@@ -101,8 +103,8 @@ func (h *historian) adopt(ring *history.Ring, upTo cluster.LSN) {
 	}
 }
 
-// take is handed what a batch ended, when it was committed and checked.
-func (h *historian) take(b *batch) {
+// take adds what a batch ended, when it was committed and checked.
+func (h *historyWriter) take(b *batch) {
 	if b.Len() == 0 {
 		return
 	}
@@ -123,20 +125,20 @@ func (h *historian) take(b *batch) {
 	many := len(h.mu.batch.Ends) >= historyMany
 	h.mu.Unlock()
 	if many {
-		poke(h.wake)
+		notify(h.wake)
 	}
 }
 
-// recent is what is not in the files yet.
-func (h *historian) recent() history.Recent {
+// recent returns what is not in the files yet.
+func (h *historyWriter) recent() history.Recent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.mu.batch.Ends)
 	return history.Recent{From: h.mu.from, Ends: h.mu.batch.Ends[:n:n], Skips: slices.Clone(h.mu.batch.Skips)}
 }
 
-// run writes until the reign ends.
-func (h *historian) run() {
+// run writes until the term ends.
+func (h *historyWriter) run() {
 	defer h.drop()
 	t := time.NewTicker(h.opt.Interval)
 	defer t.Stop()
@@ -145,7 +147,7 @@ func (h *historian) run() {
 	resumed, tidied := false, time.Time{}
 	for {
 		select {
-		case <-h.p.reign.Done():
+		case <-h.p.term.Done():
 			return
 		case <-t.C:
 		case <-h.wake:
@@ -175,8 +177,8 @@ func (h *historian) run() {
 	}
 }
 
-// settle notes how a try ended and says when the next one may come.
-func (h *historian) settle(err error, now time.Time, backoff time.Duration) time.Duration {
+// settle records how a try ended and returns how long to wait before the next.
+func (h *historyWriter) settle(err error, now time.Time, backoff time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -186,7 +188,7 @@ func (h *historian) settle(err error, now time.Time, backoff time.Duration) time
 		}
 		h.mu.trouble, h.mu.failures = nil, 0
 		return 0
-	case h.p.reign.Err() != nil:
+	case h.p.term.Err() != nil:
 		return 0
 	case h.mu.trouble == nil:
 		h.mu.since = now
@@ -197,7 +199,7 @@ func (h *historian) settle(err error, now time.Time, backoff time.Duration) time
 	return min(max(2*backoff, h.opt.Interval), time.Minute)
 }
 
-// HistoryTrouble says why the history of grants is not written, "" if it is.
+// HistoryTrouble returns why the history of grants is not written, "" if it is.
 func (p *Primary) HistoryTrouble() string {
 	h := p.history
 	h.mu.Lock()
@@ -208,49 +210,46 @@ func (p *Primary) HistoryTrouble() string {
 	return fmt.Sprintf("the history of grants was not written for %v, %d tries failed: %v", time.Since(h.mu.since).Round(time.Second), h.mu.failures, h.mu.trouble)
 }
 
-// Recent is what ended and may not be in the files of the history yet.
+// Recent returns the ends of grants that may not be in the files of the history yet.
 func (p *Primary) Recent() history.Recent { return p.history.recent() }
 
-// resume finds out what earlier primaries had no time to write: only that is written,
-// and where nobody knows it, that.
-func (h *historian) resume() error {
-	files, err := h.p.reign.HistoryFiles()
+// resume finds out what earlier primaries had no time to write: only that is written, and a gap
+// for what is not known any more.
+func (h *historyWriter) resume() error {
+	files, err := h.p.term.HistoryFiles()
 	if err != nil {
 		return err
 	}
-	tail, err := h.p.reign.HistoryTail(files)
+	tail, err := h.p.term.HistoryTail(files)
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The history never tells more than the log: a takeover refuses such a volume.
-	if tail.UpTo < h.mu.from {
-		h.gap = history.Range{From: tail.UpTo + 1, To: h.mu.from}
-		if len(tail.Tokens) > 0 { // of several ends by one record the last may be missing
-			h.gap.From = tail.UpTo
-		}
+	// The history never has more than the log: a takeover refuses such a volume.
+	if tail < h.mu.from {
+		h.gap = history.Range{From: tail + 1, To: h.mu.from}
 	}
 	told := 0
 	for _, e := range h.mu.batch.Ends {
-		if e.LSN > tail.UpTo || e.LSN == tail.UpTo && !slices.Contains(tail.Tokens, e.Token) && len(tail.Tokens) > 0 {
+		if e.LSN > tail {
 			break
 		}
 		told++
 		h.mu.size -= e.Size()
 	}
 	h.mu.batch.Ends = h.mu.batch.Ends[told:]
-	for len(h.mu.batch.Skips) > 0 && h.mu.batch.Skips[0].To <= tail.UpTo {
+	for len(h.mu.batch.Skips) > 0 && h.mu.batch.Skips[0].To <= tail {
 		h.mu.batch.Skips = h.mu.batch.Skips[1:]
 	}
 	if h.gap.From == 0 {
-		h.mu.from = tail.UpTo
+		h.mu.from = tail
 	}
 	return nil
 }
 
-// write writes all that waits. It says whether it began a file.
-func (h *historian) write(now time.Time) (rotated bool, err error) {
+// write writes all that waits. rotated reports whether it began a file.
+func (h *historyWriter) write(now time.Time) (rotated bool, err error) {
 	for more := true; more && err == nil; {
 		var began bool
 		began, more, err = h.writeSome(now)
@@ -259,12 +258,15 @@ func (h *historian) write(now time.Time) (rotated bool, err error) {
 	return rotated, err
 }
 
-// writeSome is one write. A crash in the middle of it leaves some of its lines, in order.
-func (h *historian) writeSome(now time.Time) (began, more bool, err error) {
+// writeSome is one write. A crash in the middle of it leaves some of its lines, in order. The
+// ends of one record are in one file, after an error all again in the next one: until then they
+// stay in memory.
+func (h *historyWriter) writeSome(now time.Time) (began, more bool, err error) {
 	h.mu.Lock()
-	n, skips := min(len(h.mu.batch.Ends), historyWrite), len(h.mu.batch.Skips)
-	ends, upTo, from := h.mu.batch.Ends[:n:n], h.mu.upTo, h.mu.from
-	if more = n < len(h.mu.batch.Ends); more {
+	left := h.mu.batch.Ends[h.written:]
+	n, skips := min(len(left), historyWrite), len(h.mu.batch.Skips)
+	ends, upTo, from := left[:n:n], h.mu.upTo, h.mu.from
+	if more = n < len(left); more {
 		upTo = 0
 	}
 	h.mu.batch.Seal()
@@ -276,7 +278,7 @@ func (h *historian) writeSome(now time.Time) (began, more bool, err error) {
 	if h.p.noSpace.Load() {
 		return false, false, errNoSpace
 	}
-	if h.file == nil || h.file.Size >= h.opt.FileBytes {
+	if h.file == nil || h.file.Size >= h.opt.FileBytes && h.written == 0 {
 		if err := h.begin(); err != nil {
 			return false, false, err
 		}
@@ -284,38 +286,49 @@ func (h *historian) writeSome(now time.Time) (began, more bool, err error) {
 	}
 	h.encode(now, from, counted, ends, upTo)
 	if err := h.file.Append(h.buf); err != nil {
-		if !volume.IsFull(err) {
+		if !vfs.IsFull(err) {
 			h.drop()
 		}
 		return began, false, err
 	}
 	h.gap = history.Range{}
+	h.written += n
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range ends {
-		h.mu.size -= ends[i].Size()
-		h.mu.from = ends[i].LSN
-	}
-	h.mu.batch.Ends, h.mu.batch.Skips = h.mu.batch.Ends[n:], h.mu.batch.Skips[skips:]
+	h.mu.batch.Skips = h.mu.batch.Skips[skips:]
+	h.forget(more)
 	if !more {
 		h.mu.from = upTo
 	}
 	return began, more, nil
 }
 
+// forget drops the ends of all records that are whole in the file. It is called with mu held.
+func (h *historyWriter) forget(more bool) {
+	all, whole := h.mu.batch.Ends, h.written
+	for more && whole > 0 && all[whole-1].LSN == all[h.written].LSN {
+		whole--
+	}
+	for i := range all[:whole] {
+		h.mu.size -= all[i].Size()
+		h.mu.from = all[i].LSN
+	}
+	h.mu.batch.Ends, h.written = all[whole:], h.written-whole
+}
+
 // errNoSpace leaves what is left of a full disk to the log.
 var errNoSpace = errors.New("no space is left for the log: the history waits")
 
-// encode makes the lines of one write. What was skipped comes first: a line says that
-// everything before it is told.
-func (h *historian) encode(now time.Time, from cluster.LSN, skips []history.Skip, ends []history.End, upTo cluster.LSN) {
+// encode encodes the lines of one write. What was skipped comes first, because a line implies
+// that everything before it is in the history.
+func (h *historyWriter) encode(now time.Time, from cluster.LSN, skips []history.Skip, ends []history.End, upTo cluster.LSN) {
 	h.buf = h.buf[:0]
 	if h.file.Size == 0 {
 		if h.gap.From > 0 {
 			from = h.gap.From - 1
 		}
 		h.buf = history.AppendHead(h.buf, history.Head{
-			File: history.File{Epoch: h.p.Epoch(), N: h.n}, Cluster: h.p.reign.Cluster().String(), After: from, Time: h.p.opt.TimeOfDay(now).UnixMilli(),
+			File: history.File{Epoch: h.p.Epoch(), N: h.n}, Cluster: h.p.term.Cluster().String(), After: from, Time: h.p.opt.TimeOfDay(now).UnixMilli(),
 		})
 	}
 	if h.gap.From > 0 {
@@ -333,7 +346,7 @@ func (h *historian) encode(now time.Time, from cluster.LSN, skips []history.Skip
 }
 
 // begin begins the next file. The one before is durable then.
-func (h *historian) begin() error {
+func (h *historyWriter) begin() error {
 	if h.file != nil {
 		err := h.file.Close()
 		h.file = nil
@@ -342,7 +355,7 @@ func (h *historian) begin() error {
 		}
 	}
 	h.n++
-	file, err := h.p.reign.CreateHistory(h.n)
+	file, err := h.p.term.CreateHistory(h.n)
 	if err != nil {
 		return err
 	}
@@ -351,9 +364,105 @@ func (h *historian) begin() error {
 }
 
 // drop ends the file; the next write begins another.
-func (h *historian) drop() {
+func (h *historyWriter) drop() {
+	h.written = 0
 	if h.file != nil {
-		h.file.Close() //nolint:errcheck // what it lacks is told again, or lost with the host
+		h.file.Close() //nolint:errcheck // what it lacks is written again, or lost with the host
 		h.file = nil
 	}
+}
+
+// keptHistory is the size and beginning of a file of the history.
+type keptHistory struct {
+	size  int64
+	began int64 // in milliseconds since 1970
+}
+
+const (
+	// clockEven is how long the time of day has to advance evenly before files are removed by
+	// it, clockStep by how much it may deviate then: it may be days ahead for a moment.
+	clockEven = time.Hour
+	clockStep = time.Minute
+)
+
+// evenClock compares the time of day with the monotonic clock.
+type evenClock struct{ since, day time.Time }
+
+// believed reports whether the time of day, which is day now, has advanced evenly for long.
+func (c *evenClock) believed(now, day time.Time) bool {
+	step := day.Sub(c.day) - now.Sub(c.since)
+	if c.since.IsZero() || step.Abs() > clockStep {
+		c.since, c.day = now, day
+	}
+	return now.Sub(c.since) >= clockEven
+}
+
+// retain removes the oldest files when there is too much of them, or when they are too
+// old: what is in a file is older than the beginning of the next.
+func (h *historyWriter) retain(now time.Time) error {
+	files, err := h.p.term.HistoryFiles()
+	if err != nil {
+		return err
+	}
+	kept := make([]keptHistory, len(files))
+	total := int64(0)
+	for i, f := range files {
+		if kept[i], err = h.look(f); err != nil {
+			return err
+		}
+		total += kept[i].size
+	}
+	for i := len(kept) - 2; i >= 0; i-- {
+		if kept[i].began == 0 { // a crash took its first line, or it is of another volume
+			kept[i].began = kept[i+1].began
+		}
+	}
+	day := h.p.opt.TimeOfDay(now)
+	oldest := day.Add(-h.opt.Age).UnixMilli()
+	if !h.clock.believed(now, day) {
+		oldest = 0
+	}
+	gone := 0
+	for i := 0; i+1 < len(files) && !h.mine(files[i]); i++ { // the newest stays
+		if next := kept[i+1].began; total <= h.opt.TotalBytes && (next == 0 || next >= oldest) {
+			break
+		}
+		total -= kept[i].size
+		gone++
+	}
+	if gone == 0 {
+		return nil
+	}
+	if err := h.p.check(); err != nil {
+		return err
+	}
+	for _, f := range files[:gone] {
+		if err := h.p.term.RemoveHistory(f); err != nil {
+			return err
+		}
+		delete(h.kept, f)
+	}
+	h.p.opt.Log.Info().Int("files", gone).Msg("old history removed")
+	return nil
+}
+
+// look reads the edges of a file, once unless it is being written.
+func (h *historyWriter) look(f history.File) (k keptHistory, err error) {
+	if k, ok := h.kept[f]; ok {
+		return k, nil
+	}
+	head, size, err := h.p.term.HistoryHead(f)
+	if err != nil {
+		return k, err
+	}
+	k = keptHistory{size: size, began: head.Time}
+	if !h.mine(f) {
+		h.kept[f] = k
+	}
+	return k, nil
+}
+
+// mine reports whether a file is the one being written.
+func (h *historyWriter) mine(f history.File) bool {
+	return f == history.File{Epoch: h.p.Epoch(), N: h.n}
 }

@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // fileSyncWait bounds how long a checkpoint waits for one protected file.
 const fileSyncWait = 2 * time.Second
 
-// housekeeper writes checkpoints and removes what nobody needs any more. A full disk deposes nobody: it tries again later.
+// housekeeper writes checkpoints and removes what is not needed any more. A full disk does not
+// end the term: it tries again later.
 func (p *Primary) housekeeper() {
-	ctx := p.reign.Context()
+	ctx := p.term.Context()
 	t := time.NewTicker(p.opt.ViewInterval)
 	defer t.Stop()
 	sound := p.verifyUnread()
@@ -40,7 +41,7 @@ func (p *Primary) housekeeper() {
 			}
 		}
 		select {
-		case <-p.reign.Done():
+		case <-p.term.Done():
 			return
 		case <-t.C:
 		case <-p.wake.housekeeper:
@@ -48,44 +49,44 @@ func (p *Primary) housekeeper() {
 	}
 }
 
-// verifyUnread reads what the takeover had no need for. Where that is damaged a
-// checkpoint is written at once, because a later takeover may come to need it.
+// verifyUnread reads what the takeover did not need. sound is false if that is damaged: then a
+// checkpoint is written at once, because a later takeover may need it.
 func (p *Primary) verifyUnread() (sound bool) {
 	if p.unread == nil {
 		return true
 	}
 	var err error
-	if p.damaged, err = p.reign.VerifyUnread(p.unread, p.newPace().rest); err != nil && p.reign.Err() == nil {
+	if p.damaged, err = p.term.VerifyUnread(p.unread, p.newThrottle().rest); err != nil && p.term.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("what was adopted is damaged: writing a checkpoint")
 	}
 	return err == nil
 }
 
-// removeOlder comes when this reign has a base that was read, by itself or its
-// takeover, and the log behind it, or has written one: until then somebody may need
-// what older reigns left.
+// removeOlder removes what older terms left. It is called when this term has a base that was
+// read, by itself or its takeover, and the log after it, or has written one: until then what
+// older terms left may be needed.
 func (p *Primary) removeOlder() {
-	if err := p.reign.Check(); err != nil {
+	if err := p.term.Check(); err != nil {
 		return
 	}
-	if err := p.reign.RemoveOlder(p.source); err != nil && p.reign.Err() == nil {
-		p.opt.Log.Warn().Err(err).Msg("remove what older reigns left") // it only takes space
+	if err := p.term.RemoveOlder(p.source); err != nil && p.term.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("remove what older terms left") // it only takes space
 	}
 }
 
 // settle deals with an error of background work: space may come back, anything
-// else on the reign's own directory ends the reign.
+// else on the term's own directory ends the term.
 func (p *Primary) settle(what string, err error) {
 	switch {
-	case err == nil || p.reign.Err() != nil:
-	case volume.IsFull(err):
+	case err == nil || p.term.Err() != nil:
+	case vfs.IsFull(err):
 		p.opt.Log.Warn().Err(err).Msg(what + ": no space; trying again later")
 	default:
-		p.Depose(fmt.Errorf("%s: %w", what, err))
+		p.End(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
-// checkpoint writes a new base and removes what lies behind the one before.
+// checkpoint writes a new base and removes what the previous one made unnecessary.
 func (p *Primary) checkpoint(ctx context.Context) error {
 	began := time.Now()
 	bytes := p.logBytes.Load()
@@ -99,16 +100,16 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		p.logBytes.Add(-bytes)
 		return nil
 	}
-	// Every append up to s.At was handed to its writer before the snapshot was answered.
+	// Every append up to s.At was given to its writer before the snapshot was answered.
 	p.SyncFiles(ctx)
-	p.index.sync(ctx) // the log that could tell these appends once more may go
+	p.index.sync(ctx) // the log that has these appends may be removed
 	p.files.Lock()
 	for _, w := range p.files.writers {
 		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
 	}
 	p.files.Unlock()
 
-	size, err := p.reign.WriteCheckpoint(s)
+	size, err := p.term.WriteCheckpoint(s)
 	if err != nil {
 		return err
 	}
@@ -116,23 +117,23 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	p.logBytes.Add(-bytes)
 	p.setLogLimit(size)
 	// A crash here leaves one checkpoint and some segments more than needed.
-	if err := p.reign.Check(); err != nil {
+	if err := p.term.Check(); err != nil {
 		return err
 	}
 	p.opt.Log.Info().Uint64("lsn", uint64(s.At.LSN)).Dur("took", time.Since(began)).Int("pending", len(s.Pending)).Msg("checkpoint")
 	return p.removeBehind()
 }
 
-// setLogLimit says how much log makes the next checkpoint worth its while: it
-// costs as much as the base.
+// setLogLimit sets how much log causes the next checkpoint: writing one costs as much as the base.
 func (p *Primary) setLogLimit(base int64) { p.logLimit.Store(max(p.opt.CheckpointBytes, 2*base)) }
 
-// removeBehind removes own checkpoints but two, and own segments wholly behind the older of them.
+// removeBehind removes own checkpoints except the last two, and own segments that are wholly
+// before the older of them.
 func (p *Primary) removeBehind() error {
-	if err := p.reign.RemoveCheckpoints(p.damaged...); err != nil {
+	if err := p.term.RemoveCheckpoints(p.damaged...); err != nil {
 		return err
 	}
-	upTo, err := p.reign.PreviousBase()
+	upTo, err := p.term.PreviousBase()
 	if err != nil {
 		return err
 	}
@@ -142,37 +143,4 @@ func (p *Primary) removeBehind() error {
 		}
 	}
 	return nil
-}
-
-// SyncFiles asks every writer to make its file durable, and waits a bounded
-// time: what a file could not take goes into the checkpoint.
-func (p *Primary) SyncFiles(ctx context.Context) {
-	p.askWriters(ctx, fileSyncWait, (*fileWriter).sync)
-}
-
-// drain waits a bounded time for the appends under way, so that they are
-// answered before the reign resigns.
-func (p *Primary) drain(limit time.Duration) {
-	p.askWriters(context.Background(), limit, (*fileWriter).barrier)
-}
-
-// askWriters asks every writer for something and waits until all have answered
-// or the time is over.
-func (p *Primary) askWriters(ctx context.Context, limit time.Duration, ask func(*fileWriter, func(error))) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	p.files.Lock()
-	n := len(p.files.writers)
-	done := make(chan error, n)
-	for _, w := range p.files.writers {
-		ask(w, func(err error) { done <- err })
-	}
-	p.files.Unlock()
-	for range n {
-		select {
-		case <-ctx.Done():
-			return
-		case <-done:
-		}
-	}
 }

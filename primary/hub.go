@@ -8,25 +8,24 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// startWatch makes the watch hub listen to this reign, until it ends. What was
-// committed is told by publish.
+// startWatch connects the watch hub to this term, until it ends. publish feeds it.
 func (p *Primary) startWatch() {
 	f := p.opt.Watch
 	if f == nil {
 		return
 	}
 	f.Begin(p.feed.position(), p.Epoch())
-	context.AfterFunc(p.reign.Context(), func() { f.End("the reign ended") })
+	context.AfterFunc(p.term.Context(), func() { f.End("the term ended") })
 }
 
-// publish hands a committed batch to the pushers and to the watch hub, which share
-// one copy of its frame: the batch is used again.
+// publish gives a committed batch to the pushers and to the watch hub, which share one copy of
+// its frame: the batch is used again.
 func (p *Primary) publish(b *batch) {
 	replicas, hub := len(p.feed.wakes) > 0, p.opt.Watch
 	if b.Len() == 0 || !replicas && hub == nil {
@@ -41,12 +40,12 @@ func (p *Primary) publish(b *batch) {
 	}
 }
 
-// noteEnds notes what a record ends, for the history, and whom it takes a grant away
-// or asks for it, while the table still knows the grant: the record does not say.
+// noteEnds records which grant a record ends, for the history, and the loss or Ask for its
+// holder, while the table still has the grant: the record does not name the holder.
 func (c *core) noteEnds(r *locktable.Record) {
 	switch r.Kind {
 	case locktable.KindGrant, locktable.KindForceClear:
-		c.told.Observe(c.table, r, &c.cur.ended)
+		c.limiter.Observe(c.table, r, &c.cur.ended)
 		if r.Kind == locktable.KindForceClear && c.p.opt.Watch != nil {
 			c.loseAll(r)
 			c.cur.losses = append(c.cur.losses, watch.ClearedOf(r))
@@ -61,19 +60,19 @@ func (c *core) noteEnds(r *locktable.Record) {
 		return
 	}
 	if r.Kind != locktable.KindAsk {
-		c.told.Ended(c.table, &g, r, &c.cur.ended)
+		c.limiter.Ended(c.table, &g, r, &c.cur.ended)
 	}
 	if c.p.opt.Watch != nil {
 		c.lose(&g, r)
 	}
 }
 
-// maxCleared is how many holders are told each of its own loss by one record that ends all
-// grants. All hear then that everything is lost.
+// maxCleared is how many holders get a loss of their own from one record that ends all grants.
+// All are told that everything is lost.
 const maxCleared = 1 << 14
 
-// loseAll has all holders told that a record ends their grants, but for those whom nobody
-// could tell.
+// loseAll adds a loss for every holder of which a record ends the grant, except anonymous ones,
+// which cannot be reached.
 func (c *core) loseAll(r *locktable.Record) {
 	for l := range c.table.Leases("", 0) {
 		if len(c.cur.losses) >= maxCleared {
@@ -88,8 +87,7 @@ func (c *core) loseAll(r *locktable.Record) {
 	}
 }
 
-// lose has a holder told that its grant ends or is asked for. A holder's own release takes
-// nothing away.
+// lose adds the loss or Ask for the holder of a grant. A holder's own release is no loss.
 func (c *core) lose(g *locktable.Grant, r *locktable.Record) {
 	switch {
 	case r.Kind == locktable.KindRelease && r.Client == g.Client:
@@ -97,12 +95,12 @@ func (c *core) lose(g *locktable.Grant, r *locktable.Record) {
 		c.cur.losses = append(c.cur.losses, watch.AskOf(g, r))
 	default:
 		loss := watch.LossOf(g, r)
-		loss.Told.LastAppend = c.lastAppend(g)
+		loss.Ended.LastAppend = c.lastAppend(g)
 		c.cur.losses = append(c.cur.losses, loss)
 	}
 }
 
-// note keeps the last append under each live token.
+// note records an append as the last one under its token.
 func (c *core) note(r *locktable.Record) {
 	a := c.appended[r.Token]
 	if a == nil {
@@ -113,10 +111,10 @@ func (c *core) note(r *locktable.Record) {
 	a.Lsn, a.Token, a.Epoch, a.Generation = uint64(r.LSN), uint64(r.Token), uint64(r.Epoch), uint64(r.Generation)
 }
 
-// lastAppend is the last append under a live grant, nil if there was none. That of an
-// older reign is found in the files: what was appended to a file of the lock since it
-// was granted was appended under the grant. There its epoch is not known, and an
-// append to a file that was rotated or unbound since is not found.
+// lastAppend returns the last append under a live grant, nil if there was none. One of an older
+// term is found in the files: what was appended to a file of the lock since it was granted was
+// appended under the grant. Then its epoch is not known, and an append to a file that was
+// rotated or unbound since is not found.
 func (c *core) lastAppend(g *locktable.Grant) *pb.Receipt {
 	if last := c.appended[g.Token]; last != nil {
 		return proto.CloneOf(last)

@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// watched begins a reign that feeds a hub, and a watch of everything from its beginning on.
-func watched(t *testing.T, timing cluster.Timing) (*reign, *watch.Hub, *watch.Watcher) {
+// watched begins a term that feeds a hub, and a watch of everything from its beginning on.
+func watched(t *testing.T, timing cluster.Timing) (*term, *watch.Hub, *watch.Watcher) {
 	t.Helper()
 	h := watch.New(time.Second)
 	x := serve(t, newDisk(t), 1, primary.Options{Watch: h.Feed(false), Timing: timing})
@@ -51,10 +52,10 @@ func TestWatchersAreToldWhatIsCommitted(t *testing.T) {
 		if out := <-waits; out.Status != cluster.StatusOK {
 			t.Fatalf("the waiter: %v", out.Status)
 		}
-		if got, want := told(h, w), " reign: grant:l enqueue:l release:l grant:l"; got != want {
+		if got, want := told(h, w), " term: grant:l enqueue:l release:l grant:l"; got != want {
 			t.Errorf("told%s, want%s", got, want)
 		}
-		x.p.Depose(errors.New("enough"))
+		x.p.End(errors.New("enough"))
 		synctest.Wait()
 		h.Flush()
 		if b := w.Take(); b.End == nil || b.End.Status != cluster.StatusSecondaryMode || b.LSN != x.p.LSN() {
@@ -91,7 +92,7 @@ func TestNoEventLeavesBeforeTheCheck(t *testing.T) {
 
 func lossesOf(all []watch.Loss) (losses []*pb.Loss) {
 	for _, l := range all {
-		losses = append(losses, l.Told)
+		losses = append(losses, l.Ended)
 	}
 	return losses
 }
@@ -123,7 +124,7 @@ func TestNoLossIsToldBeforeTheCheck(t *testing.T) {
 	}
 }
 
-// Who listens at a server over the end of a reign is told when the next one clears the
+// Who listens at a server over the end of a term is told when the next one clears the
 // table: it is a loss of everybody's.
 func TestAClearIsToldToAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestAClearIsToldToAll(t *testing.T) {
 		defer h.Losses("c1", 0, func(l []watch.Loss) { losses = append(losses, lossesOf(l)...) })()
 		x.kill()
 		if h.Flush(); len(losses) > 0 {
-			t.Errorf("told %v by the end of a reign", losses)
+			t.Errorf("told %v by the end of a term", losses)
 		}
 		y := serve(t, d, 2, primary.Options{Watch: h.Feed(false), Timing: timing})
 		defer y.end() //nolint:errcheck // it is stopped
@@ -201,7 +202,7 @@ func TestHoldersAreToldTheirLosses(t *testing.T) {
 // lookout looks at the hub when an answer leaves.
 type lookout func(locktable.Outcome)
 
-func (f lookout) Answer(_ *primary.Order, out locktable.Outcome) { f(out) }
+func (f lookout) Answer(_ *serving.AsyncRequest, out locktable.Outcome) { f(out) }
 
 func (lookout) Flush() {}
 
@@ -212,7 +213,7 @@ func TestTheHubHearsBeforeTheAnswer(t *testing.T) {
 		defer x.end() //nolint:errcheck // it is stopped
 		told(h, w)
 		seen := make(chan string, 1)
-		x.p.Submit([]*primary.Order{{Request: *acquire("c1", 1, "l", 0), Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
+		x.p.Submit([]*serving.AsyncRequest{{Request: *acquire("c1", 1, "l", 0), Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
 			h.Flush()
 			b := w.Take()
 			seen <- fmt.Sprintf("%v, up to %d of %d, %d events", out.Status, b.LSN, out.LSN, len(b.Events))
@@ -247,7 +248,7 @@ func TestTheHubIsNeverBehindAReading(t *testing.T) {
 				t.Fatalf("%+v", end)
 			}
 			var at cluster.LSN
-			x.read(func(v primary.View) { at = v.At.LSN })
+			x.read(func(v serving.View) { at = v.At.LSN })
 			if _, ok := w.Settle(at); !ok {
 				t.Errorf("read LSN %d: %+v", at, w.Take().End)
 			}

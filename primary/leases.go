@@ -9,32 +9,78 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
 const (
-	// leaseGrain is how late a lease may be looked at.
+	// tick is how often the core loop runs when nothing happens.
+	tick = 50 * time.Millisecond
+	// lateness is how late the core loop may be before its clock stands still.
+	lateness = 100 * time.Millisecond
+)
+
+// servingClock counts the time in which this term could have served: it is
+// monotonic and stands still while the core loop was late, while storage stalls and
+// without a quorum. All deadlines are counted on it, so no client loses a lease to
+// a pause of the server. Its zero is the moment the term began to serve.
+type servingClock struct {
+	last    time.Time
+	elapsed time.Duration
+}
+
+// advance moves the clock to now and returns it. While stalled it stands still.
+func (c *servingClock) advance(now time.Time, stalled bool) time.Duration {
+	step := now.Sub(c.last)
+	c.last = now
+	switch {
+	case stalled || step < 0:
+	case step > tick+lateness:
+		c.elapsed += tick // the loop was asleep for the rest
+	default:
+		c.elapsed += step
+	}
+	return c.elapsed
+}
+
+const (
+	// leaseGrain is how late a lease may be examined.
 	leaseGrain = 16 * time.Millisecond
 	// adoptStep is how many adopted locks and clients one round begins to count.
 	adoptStep = 2048
 	// maxExpired is how many clients are remembered whose leases ended.
 	maxExpired = 4096
-	// expireStep is how many leases, places and clients one round looks at.
+	// expireStep is how many leases, waiters and clients one round examines.
 	expireStep = 1024
 )
 
-// clientGrain is how late a client may be looked at. The wheel reaches further than the
-// retention, so that a client is never looked at before its time: from when
-// it was counted is known from its place only.
+// clientGrain is how late a client may be examined. The wheel reaches further than the
+// retention, so that a client is never examined before its time: from when it was counted is
+// known from its place only.
 func clientGrain(retention time.Duration) time.Duration {
 	return max(time.Second, 2*retention/wheelSlots)
 }
 
-func leasePlace(l *locktable.Lease) *uint64     { return &l.Place }
+func leasePlace(l *locktable.Lease) *uint64 { return &l.Place }
+
 func clientPlace(p *locktable.Presence) *uint64 { return &p.Place }
 
-// adoption is how far the core loop is with counting what it adopted. The slots of
-// the table begin with zero, so every lease counts as granted at the zero of this
-// reign's serving clock and every client as unheard, whether it was counted yet or not.
+// waitKey identifies a waiter by its request.
+type waitKey struct {
+	client  cluster.ClientID
+	request cluster.RequestID
+}
+
+// waiter is a waiting request as the core loop counts it.
+type waiter struct {
+	ttl      time.Duration
+	since    time.Duration // on the serving clock
+	deadline time.Duration // on the serving clock; negative for none
+	calls    []*call       // open calls that wait for it
+}
+
+// adoption is how far the core loop is with counting what it adopted. The fields of the
+// table's leases and clients begin with zero, so every lease counts as granted at the zero of
+// this term's serving clock and every client as unheard, whether it was counted yet or not.
 type adoption struct {
 	under  bool
 	lock   cluster.LockName
@@ -43,10 +89,10 @@ type adoption struct {
 	client cluster.ClientID
 }
 
-// adoptSome begins to count the next of the leases, places and clients of the adopted
-// table, afresh: each with its full time, from the zero of this reign's serving clock.
-// It goes on between the rounds, so that a reign with many begins to serve at once.
-// Nothing ends too early by it, and it is over long before the first of them is due.
+// adoptSome begins to count the next n of the leases, waiters and clients of the adopted
+// table, afresh: each with its full time, from the zero of this term's serving clock.
+// It goes on between the rounds, so that a term with many begins to serve at once. Nothing
+// ends too early by that, and all are counted long before the first of them is due.
 func (c *core) adoptSome(n int) {
 	if n = c.adoptQueue(n); n <= 0 {
 		return
@@ -78,8 +124,8 @@ func (c *core) adoptSome(n int) {
 	c.adopting = adoption{}
 }
 
-// adoptQueue goes on with the queue of the lock that was begun last, and returns how
-// much more the round may count.
+// adoptQueue goes on with the queue of the lock that was begun last, and returns how many more
+// the round may count.
 func (c *core) adoptQueue(n int) int {
 	a := &c.adopting
 	for w := range c.table.WaitersBehind(a.lock, a.place.client, a.place.request) {
@@ -93,7 +139,7 @@ func (c *core) adoptQueue(n int) int {
 	return n
 }
 
-// adoptWaiter counts a place that is older than this reign, unless that has begun.
+// adoptWaiter begins to count a waiter that is older than this term, unless it is counted.
 func (c *core) adoptWaiter(w *locktable.Waiter) {
 	key := waitKey{w.Client, w.Request}
 	if _, ok := c.waits[key]; !ok {
@@ -101,7 +147,7 @@ func (c *core) adoptWaiter(w *locktable.Waiter) {
 	}
 }
 
-// waiter is the place of a request that waits, nil if it does not.
+// waiter returns the waiter of a request, nil if it does not wait.
 func (c *core) waiter(key waitKey) *waiter {
 	if w := c.waits[key]; w != nil || !c.adopting.under {
 		return w
@@ -126,8 +172,8 @@ func (c *core) addLease(lock cluster.LockName, token cluster.Token) {
 // noLimit is later than any time on a serving clock.
 const noLimit = time.Duration(1<<63 - 1)
 
-// limit is when a grant ends however often it is renewed. One that was adopted has the
-// whole of it again.
+// limit returns when a grant ends however often it is renewed. An adopted one has its whole
+// MaxHold again.
 func (c *core) limit(l *locktable.Lease) time.Duration {
 	if l.MaxHold() == 0 {
 		return noLimit
@@ -138,7 +184,7 @@ func (c *core) limit(l *locktable.Lease) time.Duration {
 	return l.MaxHold()
 }
 
-// countWaiter begins to count a place that was taken at since.
+// countWaiter begins to count a waiter that was enqueued at since.
 func (c *core) countWaiter(key waitKey, ttl, wait, since time.Duration) {
 	w := &waiter{ttl: ttl, since: since, deadline: -1}
 	if wait >= 0 {
@@ -149,7 +195,8 @@ func (c *core) countWaiter(key waitKey, ttl, wait, since time.Duration) {
 	c.timers.add(timer{at: c.nextLook(w, key), key: key})
 }
 
-// heardAt is when a client has spoken, on the serving clock.
+// heardAt returns when a client was heard last, on the serving clock; false if it was not heard
+// in this term.
 func heardAt(p *locktable.Presence) (at time.Duration, heard bool) {
 	if p == nil || p.Heard == 0 {
 		return 0, false
@@ -157,10 +204,9 @@ func heardAt(p *locktable.Presence) (at time.Duration, heard bool) {
 	return p.Heard - 1, true
 }
 
-// deadline is when a lease ends: its TTL after the grant or after its client was
-// last heard, whichever is later. So one keep-alive renews all a client holds, but
-// for what is renewed by heartbeats: there Granted moves with each. See limit for
-// the other end.
+// deadline returns when a lease ends: its TTL after the grant or after its client was last
+// heard, whichever is later, but not after limit. So one keep-alive renews all a client holds,
+// except what is renewed by heartbeats: there Granted moves with each.
 func (c *core) deadline(l *locktable.Lease) time.Duration {
 	from := l.Granted
 	if !l.Heartbeat() {
@@ -170,8 +216,8 @@ func (c *core) deadline(l *locktable.Lease) time.Duration {
 	return min(from+l.TTL(), c.limit(l))
 }
 
-// silentAt is when a waiter is taken out because nobody stands behind it.
-func (c *core) silentAt(w *waiter, key waitKey) time.Duration {
+// waiterDeadline returns when a waiter without a live client is removed.
+func (c *core) waiterDeadline(w *waiter, key waitKey) time.Duration {
 	heard, _ := heardAt(c.table.Presence(key.client))
 	from := max(w.since, heard)
 	for _, x := range w.calls {
@@ -182,16 +228,17 @@ func (c *core) silentAt(w *waiter, key waitKey) time.Duration {
 	return from + w.ttl
 }
 
-// nextLook is when a waiter may have to go.
+// nextLook returns when a waiter has to be examined next.
 func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
-	at := c.silentAt(w, key)
+	at := c.waiterDeadline(w, key)
 	if w.deadline >= 0 {
 		at = min(at, w.deadline)
 	}
 	return at
 }
 
-// heldUntil says for people how long a lock is held at least, unless it is given back.
+// heldUntil returns a message on how long a lock is held unless it is released, "" if it is not
+// held under the token.
 func (c *core) heldUntil(lock cluster.LockName, token cluster.Token) string {
 	l := c.table.Lease(lock, token)
 	if l == nil {
@@ -201,11 +248,11 @@ func (c *core) heldUntil(lock cluster.LockName, token cluster.Token) string {
 	return fmt.Sprintf("the lease of its holder ends in %v, unless it is renewed or given back before", left)
 }
 
-// hear notes that a client of the table has spoken. One that is not in the table
-// is noted with its next words behind its first record.
-func (c *core) hear(id cluster.ClientID) {
+// touch records that a client of the table was heard. One that is not in the table yet is
+// recorded with its next request after its first record.
+func (c *core) touch(id cluster.ClientID) {
 	if p := c.table.Presence(id); p != nil {
-		p.Heard = c.now + 1 // 0 stands for a client that has not spoken in this reign
+		p.Heard = c.now + 1 // 0 stands for a client that was not heard in this term
 	}
 }
 
@@ -222,7 +269,8 @@ func (c *core) countClient(p *locktable.Presence, since time.Duration) {
 	}
 }
 
-// hearHolder notes that a live token was used, by whomever: its lease's client counts as heard.
+// hearHolder records that a live token was used: its lease's client counts as heard, whoever
+// used it. It returns the lease, nil if the token is not live.
 func (c *core) hearHolder(lock cluster.LockName, token cluster.Token) *locktable.Lease {
 	l := c.table.Lease(lock, token)
 	if l != nil {
@@ -279,11 +327,11 @@ func (c *core) keepAlive(x *call) {
 	if x.belief.PlacesOnly {
 		c.hearPlaces(id)
 	} else {
-		c.hear(id)
+		c.touch(id)
 		x.asks = c.asksTo(id)
 		if c.differs(id, x.belief) {
 			c.tellLate(id)
-			x.grants = []locktable.Grant{} // who holds nothing has to be told, too
+			x.grants = []locktable.Grant{} // not nil: a client that holds nothing has to learn that, too
 			for g := range c.table.Held(id) {
 				x.grants = append(x.grants, g)
 			}
@@ -292,16 +340,16 @@ func (c *core) keepAlive(x *call) {
 	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})
 }
 
-// differs says that a client holds something else than it believes. A number says less
-// than a digest: one grant may have ended, and another one come.
-func (c *core) differs(id cluster.ClientID, b Belief) bool {
+// differs reports whether a client holds something else than it believes. A digest shows more
+// than a number: one grant may have ended and another begun.
+func (c *core) differs(id cluster.ClientID, b serving.Belief) bool {
 	if b.Digest != nil {
 		return c.table.DigestOf(id) != *b.Digest
 	}
 	return b.Held >= 0 && c.table.HeldBy(id) != b.Held
 }
 
-// hearPlaces notes that somebody stands behind what a client waits for.
+// hearPlaces renews what a client waits for.
 func (c *core) hearPlaces(id cluster.ClientID) {
 	for x := range c.table.WaitsOf(id) {
 		if w := c.waiter(waitKey{id, x.Request}); w != nil {
@@ -310,8 +358,8 @@ func (c *core) hearPlaces(id cluster.ClientID) {
 	}
 }
 
-// dropGivenUp takes out what a client waits for below its low-water mark, as far as the
-// batch has room: the rest comes with its next request.
+// dropGivenUp removes what a client waits for below its low-water mark, as far as the batch
+// has room: the rest follows with its next request.
 func (c *core) dropGivenUp(id cluster.ClientID) {
 	for !c.full() {
 		recs := c.table.DecideGivenUp(id, c.p.Epoch(), c.recs[:0])
@@ -321,17 +369,17 @@ func (c *core) dropGivenUp(id cluster.ClientID) {
 	}
 }
 
-// behindItself says that a request did not get the lock because its own client holds it.
-// Such a request renews its place and nothing else: it would keep that very grant alive, of
-// which perhaps nobody knows any more, and so never be granted.
+// behindItself reports whether a request did not get the lock because its own client holds it.
+// Such a request renews its place and nothing else: otherwise it would keep alive that very
+// grant, which the client may have forgotten, and so never be granted.
 func (c *core) behindItself(q *locktable.Request, d *locktable.Decision) bool {
 	return q.Op == locktable.OpAcquire && (d.Pending || d.Outcome.Status == cluster.StatusHeld) && c.table.Holds(q.Client, q.Lock)
 }
 
-// expire ends what is overdue, as far as the batch has room. It looks at a bounded
-// number of things, because those that were renewed take time and no room;
-// overdue says that there may be more. Leases, places and clients take turns, so that
-// none of them is late because many of another kind end together.
+// expire ends what is overdue, as far as the batch has room. It examines a bounded number of
+// entries, because those that were renewed take time and no room; overdue is set if there may
+// be more. Leases, waiters and clients take turns, so that none of them is late because many
+// of another kind end together.
 func (c *core) expire() {
 	c.overdue = true
 	for looks := 0; looks < expireStep && !c.full(); {
@@ -404,10 +452,10 @@ func (c *core) lookAtClient(p *locktable.Presence) {
 	c.apply(recs, nil)
 }
 
-// noteExpired remembers for a while that a lease ended for want of a renewal.
+// noteExpired records for a while that a lease ended for want of a renewal.
 func (c *core) noteExpired(id cluster.ClientID) {
 	if id.Anonymous() {
-		return // nobody renews what it got
+		return // its grants are not renewed by keep-alives
 	}
 	if len(c.expired) >= maxExpired {
 		clear(c.expired)
@@ -415,7 +463,7 @@ func (c *core) noteExpired(id cluster.ClientID) {
 	c.expired[id] = c.now
 }
 
-// tellLate says in the log that a client goes on renewing what has ended: its renewal was late.
+// tellLate logs that a client renewed after its lease had ended: its renewal was late.
 func (c *core) tellLate(id cluster.ClientID) {
 	if at, ok := c.expired[id]; ok {
 		delete(c.expired, id)
@@ -423,7 +471,7 @@ func (c *core) tellLate(id cluster.ClientID) {
 	}
 }
 
-// endCounting comes before a record is applied: what the record ends is counted no more.
+// endCounting is called before a record is applied: what the record ends is counted no more.
 func (c *core) endCounting(r *locktable.Record) {
 	switch r.Kind {
 	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
@@ -444,8 +492,8 @@ func (c *core) endCounting(r *locktable.Record) {
 	}
 }
 
-// sweep drops timers of waiters that have ended, once they are most of what is
-// kept, and a map that was far larger. So memory follows what is there now.
+// sweep drops timers of waiters that have ended, once they are most of them, and shrinks a map
+// that was far larger. So memory follows the present number of waiters.
 func (c *core) sweep() {
 	if c.mostWaits > 4096 && len(c.waits) < c.mostWaits/8 {
 		c.waits, c.mostWaits = maps.Collect(maps.All(c.waits)), len(c.waits)
@@ -455,4 +503,76 @@ func (c *core) sweep() {
 	}
 	c.timers.sweep(func(t timer) bool { return c.waits[t.key] != nil })
 	c.ended = 0
+}
+
+// silence is what the server knows of a lease that was not renewed, for the log.
+type silence struct {
+	heardAgo time.Duration // on the serving clock
+	late     time.Duration // of a timer of this process meanwhile
+}
+
+func (c *core) silence(l *locktable.Lease) *silence {
+	s := &silence{heardAgo: c.now - (c.deadline(l) - l.TTL())}
+	if x := c.p.overslept.Load(); x != nil && time.Since(x.at) <= s.heardAgo+x.by {
+		s.late = x.by
+	}
+	return s
+}
+
+// releaseRequest is the grace of a holder that was asked to release. Like a lease it is counted
+// afresh by each term, so that a failover shortens none.
+type releaseRequest struct {
+	lock  cluster.LockName
+	token cluster.Token
+	until time.Duration // on the serving clock
+	place uint64
+}
+
+func askPlace(a *releaseRequest) *uint64 { return &a.place }
+
+// countAsk begins to count a grace, in place of an earlier one for the same token.
+func (c *core) countAsk(lock cluster.LockName, token cluster.Token, until time.Duration) {
+	c.endAsk(token)
+	a := &releaseRequest{lock: lock, token: token, until: until}
+	c.asked[token] = a
+	c.asks.add(a, until)
+}
+
+func (c *core) endAsk(token cluster.Token) {
+	if a := c.asked[token]; a != nil {
+		c.asks.remove(a)
+		delete(c.asked, token)
+	}
+}
+
+// lookAtAsk breaks the grant if the grace is over.
+func (c *core) lookAtAsk(a *releaseRequest) {
+	if a.until > c.now {
+		c.asks.add(a, a.until)
+		return
+	}
+	delete(c.asked, a.token)
+	c.apply(c.table.DecideGrace(a.lock, a.token, c.p.Epoch(), c.recs[:0]), nil)
+}
+
+// grace returns how long the holder that was asked to release has left, 0 if it was not asked.
+func (c *core) grace(token cluster.Token) time.Duration {
+	if a := c.asked[token]; a != nil {
+		return max(0, a.until-c.now)
+	}
+	return 0
+}
+
+// asksTo returns the Asks to holders of a client.
+func (c *core) asksTo(client cluster.ClientID) (asks []locktable.Ask) {
+	if len(c.asked) == 0 {
+		return nil
+	}
+	for a := range c.table.Asks() {
+		if l := c.table.Lease(a.Lock, a.Token); l != nil && l.Client().ID() == client {
+			a.Remaining = c.grace(a.Token)
+			asks = append(asks, a)
+		}
+	}
+	return asks
 }

@@ -12,44 +12,45 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 func TestLeaseLivesBy(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		use  func(x *reign, round int, token cluster.Token)
+		use  func(x *term, round int, token cluster.Token)
 		live bool
 	}{
-		{"nothing", func(*reign, int, cluster.Token) {}, false},
-		{"keep-alives of its client", func(x *reign, _ int, _ cluster.Token) { x.keepAlive("c1", 1) }, true},
-		{"keep-alives of another client", func(x *reign, _ int, _ cluster.Token) { x.keepAlive("c2", 0) }, false},
-		{"renewals of its token", func(x *reign, _ int, token cluster.Token) {
+		{"nothing", func(*term, int, cluster.Token) {}, false},
+		{"keep-alives of its client", func(x *term, _ int, _ cluster.Token) { x.keepAlive("c1", 1) }, true},
+		{"keep-alives of another client", func(x *term, _ int, _ cluster.Token) { x.keepAlive("c2", 0) }, false},
+		{"renewals of its token", func(x *term, _ int, token cluster.Token) {
 			if out, err := x.p.Renew(context.Background(), "l", token); err != nil || out.Status != cluster.StatusOK {
 				x.t.Errorf("renew: %v %v", out.Status, err)
 			}
 		}, true},
-		{"renewals of another token", func(x *reign, _ int, token cluster.Token) {
+		{"renewals of another token", func(x *term, _ int, token cluster.Token) {
 			if out, err := x.p.Renew(context.Background(), "l", token+1); err != nil || out.Status == cluster.StatusOK {
 				x.t.Errorf("renew: %v %v", out.Status, err)
 			}
 		}, false},
-		{"appends under its token by anybody", func(x *reign, round int, token cluster.Token) {
+		{"appends under its token by anybody", func(x *term, round int, token cluster.Token) {
 			x.ok(appendTo("other", cluster.RequestID(round+1), "l", token, "f", "x"))
 		}, true},
-		{"other requests of its client", func(x *reign, round int, _ cluster.Token) {
+		{"other requests of its client", func(x *term, round int, _ cluster.Token) {
 			x.ok(acquire("c1", cluster.RequestID(round+10), cluster.LockName("m/"+string(rune('a'+round))), 0))
 		}, true},
-		{"tries of its client to get that very lock", func(x *reign, round int, _ cluster.Token) {
+		{"tries of its client to get that very lock", func(x *term, round int, _ cluster.Token) {
 			x.sees(acquire("c1", cluster.RequestID(round+10), "l", 0), cluster.StatusHeld)
 		}, false},
-		{"its client's waiting behind it", func(x *reign, round int, _ cluster.Token) {
+		{"its client's waiting behind it", func(x *term, round int, _ cluster.Token) {
 			x.sees(acquire("c1", cluster.RequestID(round+10), "l", 5*time.Second), cluster.StatusWaitTimeout)
 		}, false},
-		{"keep-alives for places only", func(x *reign, _ int, _ cluster.Token) { x.keepPlaces("c1") }, false},
+		{"keep-alives for places only", func(x *term, _ int, _ cluster.Token) { x.keepPlaces("c1") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestLeaseStartsAtItsGrant(t *testing.T) {
 		time.Sleep(28 * time.Second)
 		x.ok(release("c1", 2, "l", held.Token))
 		var next cluster.Token
-		x.read(func(v primary.View) {
+		x.read(func(v serving.View) {
 			l, _ := v.Table.Lock("l")
 			next = l.Grant.Token
 		})
@@ -139,7 +140,7 @@ func TestQueuedRenewalsComeBeforeExpiries(t *testing.T) {
 		left, _ := x.remaining("l", g.Token)
 		time.Sleep(left - 40*time.Millisecond)
 		release, in := make(chan struct{}), make(chan struct{})
-		go x.p.Read(context.Background(), func(primary.View) { close(in); <-release }) //nolint:errcheck // it only holds the loop
+		go x.p.Read(context.Background(), func(serving.View) { close(in); <-release }) //nolint:errcheck // it only holds the loop
 		<-in
 		renewed := make(chan []locktable.Grant, 1)
 		go func() { renewed <- x.keepAlive("c1", 1) }()
@@ -186,7 +187,7 @@ func TestKeepAliveThatDiffersListsGrants(t *testing.T) {
 			for _, token := range is.tokens {
 				digest = digest.With(token)
 			}
-			grants, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 2, Digest: &digest})
+			grants, _, out, err := x.p.KeepAlive(t.Context(), "c1", serving.Belief{Held: 2, Digest: &digest})
 			if err != nil || out.Status != cluster.StatusOK || (grants != nil) != is.listed {
 				t.Errorf("it believes %v: told of %v, %v %v", is.tokens, grants, out.Status, err)
 			}
@@ -211,7 +212,7 @@ func TestForgottenClientIsToldSo(t *testing.T) {
 				t.Fatalf("renew: %v %v", out.Status, err)
 			}
 		}
-		if _, _, out, err := x.p.KeepAlive(t.Context(), opened.Client, primary.Belief{Held: 0}); err != nil || out.Status != cluster.StatusStaleRequest {
+		if _, _, out, err := x.p.KeepAlive(t.Context(), opened.Client, serving.Belief{Held: 0}); err != nil || out.Status != cluster.StatusStaleRequest {
 			t.Errorf("keep-alive of a forgotten client: %v %v", out.Status, err)
 		}
 		x.sees(acquire(opened.Client, 3, "l", 0), cluster.StatusStaleRequest)
@@ -258,7 +259,7 @@ func TestWaiterLeaves(t *testing.T) {
 					t.Errorf("in the queue after %v: %v", test.after, got)
 				}
 				if !test.want {
-					x.read(func(v primary.View) {
+					x.read(func(v serving.View) {
 						if state, out := v.Table.Lookup("c1", 1); state != locktable.RequestExecuted || out.Status != cluster.StatusWaitTimeout {
 							t.Errorf("its request is %v with %v", state, out.Status)
 						}
@@ -319,7 +320,7 @@ func TestPlacesBelowTheMarkEnd(t *testing.T) {
 	})
 }
 
-func TestNewReignCountsLeasesAndPlacesAfresh(t *testing.T) {
+func TestNewTermCountsLeasesAndPlacesAfresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})
@@ -333,13 +334,13 @@ func TestNewReignCountsLeasesAndPlacesAfresh(t *testing.T) {
 		if left, live := y.remaining("l", g.Token); !live || left < 29*time.Second {
 			t.Errorf("live %v, %v left of 30 s", live, left)
 		}
-		y.read(func(v primary.View) {
+		y.read(func(v serving.View) {
 			if v.Heard("c1") {
-				t.Error("a client counts as heard that has not spoken in this reign")
+				t.Error("a client counts as heard that has not spoken in this term")
 			}
 		})
 		y.keepAlive("c1", 1)
-		y.read(func(v primary.View) {
+		y.read(func(v serving.View) {
 			if !v.Heard("c1") {
 				t.Error("a client that kept alive counts as not heard")
 			}
@@ -431,7 +432,7 @@ func TestHeldNoLongerThanItMay(t *testing.T) {
 			t.Errorf("the waiter: %v", out.Status)
 		}
 		h.Flush()
-		if len(losses) != 1 || losses[0].Told.GetReason() != pb.LossReason_LOSS_REASON_EXPIRED || losses[0].Told.GetMessage() != "it was held for 45s, the most it may" {
+		if len(losses) != 1 || losses[0].Ended.GetReason() != pb.LossReason_LOSS_REASON_EXPIRED || losses[0].Ended.GetMessage() != "it was held for 45s, the most it may" {
 			t.Errorf("told %v", losses)
 		}
 	})
@@ -494,7 +495,7 @@ func TestOnlyHeartbeatsRenew(t *testing.T) {
 		q.TTL, q.Heartbeat = 10*time.Second, true
 		works := x.ok(q)
 		plain := x.ok(acquire("c1", 3, "plain", 0))
-		beat := func(x *reign) {
+		beat := func(x *term) {
 			t.Helper()
 			time.Sleep(4 * time.Second)
 			x.keepAlive("c1", -1)
@@ -509,7 +510,7 @@ func TestOnlyHeartbeatsRenew(t *testing.T) {
 		defer y.end()
 		beat(y)
 		if _, live := y.remaining("hung", hung.Token); !live {
-			t.Error("the new reign did not count the lease afresh")
+			t.Error("the new term did not count the lease afresh")
 		}
 		for range 4 {
 			beat(y)
@@ -619,7 +620,7 @@ func TestARequestThatGivesUpThePlaceAheadOfItIsToldItsGrant(t *testing.T) {
 		out := x.do(q)
 		if out.Status != cluster.StatusOK || out.Token == 0 {
 			held := 0
-			x.read(func(v primary.View) { held = v.Table.HeldBy("c") })
+			x.read(func(v serving.View) { held = v.Table.HeldBy("c") })
 			t.Errorf("told %v %q; it holds %d locks", out.Status, out.Message, held)
 		}
 		if o := <-given; o.Status != cluster.StatusCancelled {

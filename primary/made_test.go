@@ -17,7 +17,7 @@ import (
 )
 
 // afterMany serves a volume on which so many bindings have ended that every inode counts as used.
-func afterMany(t *testing.T, d *volumetest.Disk, profile volumetest.Profile) (*reign, cluster.Token) {
+func afterMany(t *testing.T, d *volumetest.Disk, profile volumetest.Profile) (*term, cluster.Token) {
 	t.Helper()
 	x := serve(t, d, 1, primary.Options{})
 	g := x.ok(acquire("c1", 1, "l", 0))
@@ -38,7 +38,7 @@ func afterMany(t *testing.T, d *volumetest.Disk, profile volumetest.Profile) (*r
 		t.Fatal(err)
 	}
 	h := d.Host(2, profile)
-	return serveLarge(t, h, 2, primary.Options{Warm: &volume.Warm{At: s.At, Table: used}}), g.Token
+	return serveLarge(t, h, 2, primary.Options{Warm: &volume.WarmState{At: s.At, Table: used}}), g.Token
 }
 
 // TestAFileThatTheServiceMadeForACallerThatLeftIsNew: the service makes a new file for an append whose caller does not wait for it. The repeat of that
@@ -81,7 +81,7 @@ func TestAFileThatAnEarlierPrimaryMadeIsNew(t *testing.T) {
 		x.host.Kill()
 		gate.Resume()
 		x.end() //nolint:errcheck // it was killed
-		y := serve(t, d, 1, primary.Options{Warm: &volume.Warm{At: s.At, Table: s.Table}})
+		y := serve(t, d, 1, primary.Options{Warm: &volume.WarmState{At: s.At, Table: s.Table}})
 		defer y.end() //nolint:errcheck // it is stopped
 		if out := y.do(q); out.Status != cluster.StatusOK {
 			t.Errorf("the repeat: %v %s", out.Status, out.Message)

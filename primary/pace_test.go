@@ -26,7 +26,7 @@ func TestPaceRestsForItsOwnWorkOnly(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var rested time.Duration
-				x := pace{since: time.Now(), hurry: func() bool { return test.hurry }}
+				x := throttle{since: time.Now(), hurry: func() bool { return test.hurry }}
 				x.sleep = func(d time.Duration) bool { rested = d; return true }
 				time.Sleep(test.took)
 				x.idle = test.idle

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -32,8 +33,8 @@ func newDisk(t *testing.T) *volumetest.Disk {
 	return d
 }
 
-// reign is a primary that runs in the bubble.
-type reign struct {
+// term is a primary that runs in the bubble.
+type term struct {
 	t    *testing.T
 	host *volumetest.Host
 	vol  *volume.Volume
@@ -68,8 +69,8 @@ func (l *logged) having(text string) []string {
 // small is a volume whose log rotates soon.
 func small() volume.Options { return volume.Options{FirstSegment: 32 << 10, Segment: 64 << 10} }
 
-// claim begins a reign of a small server on a local filesystem.
-func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
+// claim begins a term of a small server on a local filesystem.
+func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *term {
 	t.Helper()
 	if opt.MaxBatch == 0 {
 		opt.MaxBatch = 8 << 10
@@ -77,8 +78,8 @@ func claim(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Op
 	return claimOn(t, d.Host(int(id), volumetest.ProfileLocal()), id, small(), opt)
 }
 
-// claimOn begins a reign on this host.
-func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume.Options, opt primary.Options) *reign {
+// claimOn begins a term on this host.
+func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume.Options, opt primary.Options) *term {
 	t.Helper()
 	sizes.Server = id
 	v, r := primarytest.Claim(t, h, sizes)
@@ -89,24 +90,24 @@ func claimOn(t *testing.T, h *volumetest.Host, id cluster.ServerID, sizes volume
 	log := &logged{to: t.Output()}
 	opt.Log = zerolog.New(log).Level(zerolog.InfoLevel)
 	ctx, stop := context.WithCancelCause(context.Background())
-	x := &reign{t: t, host: h, vol: v, p: primary.New(r, opt), log: log, stop: stop, done: make(chan error, 1)}
+	x := &term{t: t, host: h, vol: v, p: primary.New(r, opt), log: log, stop: stop, done: make(chan error, 1)}
 	go func() { x.done <- x.p.Run(ctx) }()
 	return x
 }
 
-// serve begins a reign and waits until it serves.
-func serve(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *reign {
+// serve begins a term and waits until it serves.
+func serve(t *testing.T, d *volumetest.Disk, id cluster.ServerID, opt primary.Options) *term {
 	t.Helper()
 	return claim(t, d, id, opt).serving()
 }
 
-// serveLarge begins a reign with segments and batches of the usual size.
-func serveLarge(t *testing.T, h *volumetest.Host, id cluster.ServerID, opt primary.Options) *reign {
+// serveLarge begins a term with segments and batches of the usual size.
+func serveLarge(t *testing.T, h *volumetest.Host, id cluster.ServerID, opt primary.Options) *term {
 	t.Helper()
 	return claimOn(t, h, id, volume.Options{}, opt).serving()
 }
 
-func (x *reign) serving() *reign {
+func (x *term) serving() *term {
 	x.t.Helper()
 	for x.p.State() == primary.StateFencing {
 		time.Sleep(10 * time.Millisecond)
@@ -121,13 +122,13 @@ func (x *reign) serving() *reign {
 }
 
 // kill ends the process as kill -9 does.
-func (x *reign) kill() {
+func (x *term) kill() {
 	x.host.Kill()
 	x.end() //nolint:errcheck // it was killed
 }
 
-// end stops the reign and returns why it ended.
-func (x *reign) end() error {
+// end stops the term and returns why it ended.
+func (x *term) end() error {
 	x.stop(errors.New("the test is over"))
 	err := <-x.done
 	if cerr := x.vol.Close(); cerr != nil {
@@ -136,7 +137,7 @@ func (x *reign) end() error {
 	return err
 }
 
-func (x *reign) do(q *locktable.Request) locktable.Outcome {
+func (x *term) do(q *locktable.Request) locktable.Outcome {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -147,7 +148,7 @@ func (x *reign) do(q *locktable.Request) locktable.Outcome {
 	return out
 }
 
-func (x *reign) ok(q *locktable.Request) locktable.Outcome {
+func (x *term) ok(q *locktable.Request) locktable.Outcome {
 	x.t.Helper()
 	out := x.do(q)
 	if out.Status != cluster.StatusOK {
@@ -171,7 +172,7 @@ func appendTo(client cluster.ClientID, id cluster.RequestID, lock cluster.LockNa
 	}
 }
 
-func TestReignFollowsReign(t *testing.T) {
+func TestTermFollowsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})
@@ -185,7 +186,7 @@ func TestReignFollowsReign(t *testing.T) {
 			t.Errorf("try of a held lock: %v", out.Status)
 		}
 		x.host.Kill()
-		t.Logf("first reign ended: %v", x.end())
+		t.Logf("first term ended: %v", x.end())
 
 		y := serve(t, d, 2, primary.Options{})
 		again := y.ok(appendTo("c1", 3, "billing/job", got.Token, "logs/a.txt", "two\n"))
@@ -252,7 +253,7 @@ func TestLeaseExpires(t *testing.T) {
 		}
 		for range 4 { // kept alive for longer than the TTL
 			time.Sleep(20 * time.Second)
-			if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", primary.Belief{Held: 1}); err != nil || out.Status != cluster.StatusOK {
+			if _, _, out, err := x.p.KeepAlive(t.Context(), "c1", serving.Belief{Held: 1}); err != nil || out.Status != cluster.StatusOK {
 				t.Fatalf("keep alive: %v %v", out.Status, err)
 			}
 		}
@@ -262,9 +263,9 @@ func TestLeaseExpires(t *testing.T) {
 	})
 }
 
-func (x *reign) remaining(lock cluster.LockName, token cluster.Token) (left time.Duration, live bool) {
+func (x *term) remaining(lock cluster.LockName, token cluster.Token) (left time.Duration, live bool) {
 	x.t.Helper()
-	out, err := x.p.Read(x.t.Context(), func(v primary.View) {
+	out, err := x.p.Read(x.t.Context(), func(v serving.View) {
 		_, live = v.Table.Live(lock, token)
 		left = v.Remaining(lock, token)
 	})

@@ -66,7 +66,7 @@ func (f *follower) stands() (cluster.LSN, int) {
 }
 
 // flood grants locks with long names to n clients.
-func (x *reign) flood(n int) {
+func (x *term) flood(n int) {
 	var wg sync.WaitGroup
 	for i := range n {
 		client := cluster.ClientID(fmt.Sprintf("c%d", i))
@@ -79,7 +79,7 @@ func (x *reign) flood(n int) {
 // only until it has the snapshot.
 func TestWhatFollowsASnapshotIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x *reign
+		var x *term
 		served := make(chan struct{})
 		f := &follower{at: wal.Position{Chain: 1}} // of no log
 		var flooded atomic.Bool
@@ -131,9 +131,9 @@ func (l *laggard) Push(_ context.Context, p push.Push) (push.Ack, error) {
 	return ack, nil
 }
 
-// A replica that lacks the last frames of a reign gets them from the next one, and
+// A replica that lacks the last frames of a term gets them from the next one, and
 // no snapshot: that of a large table takes a minute.
-func TestReplicaThatLagsBehindAnOlderReignGetsItsFrames(t *testing.T) {
+func TestReplicaThatLagsBehindAnOlderTermGetsItsFrames(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		t.Run(fmt.Sprintf("warm %v", warm), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestReplicaThatLagsBehindAnOlderReignGetsItsFrames(t *testing.T) {
 				l.deaf.Store(false)
 				o := primary.Options{Replicas: map[cluster.ServerID]primary.Link{3: l}}
 				if warm {
-					o.Warm = &volume.Warm{At: s.At, Table: s.Table}
+					o.Warm = &volume.WarmState{At: s.At, Table: s.Table}
 				}
 				y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, o)
 				defer y.end()
@@ -172,7 +172,7 @@ func TestReplicaThatLagsBehindAnOlderReignGetsItsFrames(t *testing.T) {
 	}
 }
 
-// A replica whose own reign ended takes its table back while the next primary sends it a snapshot:
+// A replica whose own term ended takes its table back while the next primary sends it a snapshot:
 // the rest of that is not sent, and what follows the table is.
 func TestASnapshotEndsWhereTheReplicaHasItsTableAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestWaitingForTheCoreLoopIsNoWork(t *testing.T) {
 	})
 }
 
-// A replica that has heard of a later reign is a reason to look at once.
+// A replica that has heard of a later term is a reason to look at once.
 func TestReplicaThatKnowsAHigherEpochIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -245,7 +245,7 @@ func TestReplicaThatKnowsAHigherEpochIsHeard(t *testing.T) {
 		}
 		time.Sleep(600 * time.Millisecond)
 		if x.p.State() != primary.StateEnded {
-			t.Error("it serves on: it hears of a later reign and does not look")
+			t.Error("it serves on: it hears of a later term and does not look")
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -89,7 +90,7 @@ func TestLostAppendIsNotFoundAfterARotation(t *testing.T) {
 }
 
 // TestLostAppendIsNotFoundAfterAnUnbind: a quarantined file is rotated before it is unbound, and
-// what was lost in it is known without a binding, too, and to the next reign.
+// what was lost in it is known without a binding, too, and to the next term.
 func TestLostAppendIsNotFoundAfterAnUnbind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -138,7 +139,7 @@ func TestOpenedClientWithoutRecordsIsForgotten(t *testing.T) {
 			x.ok(&locktable.Request{Op: locktable.OpOpenClient, Nonce: uint64(i + 1)})
 		}
 		time.Sleep(5 * time.Minute)
-		x.read(func(v primary.View) {
+		x.read(func(v serving.View) {
 			if n := v.Table.ClientCount(); n != 0 {
 				t.Errorf("%d clients are remembered for ever", n)
 			}

@@ -26,7 +26,7 @@ type crowd struct {
 	tokens []cluster.Token
 }
 
-// newLoop is the core loop of a reign that has only been claimed.
+// newLoop is the core loop of a term that has only been claimed.
 func newLoop(tb testing.TB) *primary.Loop {
 	h := volumetest.New(1).Host(1, volumetest.ProfileLocal())
 	primarytest.Init(tb, h, primarytest.Members())
@@ -199,7 +199,7 @@ func TestAdoptedQueueIsCountedInSteps(t *testing.T) {
 	}
 }
 
-// A silent client is remembered for the whole retention, 24 h, however long the reign
+// A silent client is remembered for the whole retention, 24 h, however long the term
 // lasts and whatever it waited for before.
 func TestClientsAreRememberedLongEnough(t *testing.T) {
 	const late = time.Minute // that a client may be looked at

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSealIsDurable: what was sealed is whole in the file after a power loss, without
-// any redo, and the next reign refuses appends to it.
+// any redo, and the next term refuses appends to it.
 func TestSealIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -40,7 +40,7 @@ func TestSealIsDurable(t *testing.T) {
 		defer y.end()
 		y.sees(appendTo("c1", 4, "l", g.Token, "f", "more\n"), cluster.StatusFileSealed)
 		if out := y.ok(seal); !out.Repeat || out.Offset != 8 {
-			t.Errorf("repeat in the next reign: %+v", out)
+			t.Errorf("repeat in the next term: %+v", out)
 		}
 		if out := y.ok(last); !out.Repeat {
 			t.Errorf("the append is answered anew: %+v", out)

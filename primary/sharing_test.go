@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -31,9 +32,9 @@ func downgrade(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, 
 func reader(i int) cluster.ClientID { return cluster.ClientID(fmt.Sprintf("r%03d", i)) }
 
 // grants lists who holds a lock.
-func (x *reign) grants(lock cluster.LockName) (all []locktable.Grant) {
+func (x *term) grants(lock cluster.LockName) (all []locktable.Grant) {
 	x.t.Helper()
-	x.read(func(v primary.View) {
+	x.read(func(v serving.View) {
 		for g := range v.Table.Grants(lock) {
 			all = append(all, g)
 		}
@@ -111,7 +112,7 @@ func TestEachSharerHasALeaseOfItsOwn(t *testing.T) {
 			x.ok(share(reader(i), 1, "l", 0))
 		}
 		waits := x.later(acquire("w", 1, "l", locktable.WaitForever))
-		keep := func(y *reign, clients ...int) {
+		keep := func(y *term, clients ...int) {
 			y.keepAlive("w", -1)
 			for range 4 {
 				time.Sleep(10 * time.Second) // the TTL is 30 s
@@ -170,7 +171,7 @@ func TestOnlyAnExclusiveTokenAppends(t *testing.T) {
 	})
 }
 
-// TestClearWaitsForEverySharer: under failover-policy clear the next reign outlasts the
+// TestClearWaitsForEverySharer: under failover-policy clear the next term outlasts the
 // longest lease, which need not be that of the oldest holder.
 func TestClearWaitsForEverySharer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // hold lets one client take n locks.
-func (x *reign) hold(client cluster.ClientID, n int) (tokens []cluster.Token) {
+func (x *term) hold(client cluster.ClientID, n int) (tokens []cluster.Token) {
 	x.t.Helper()
 	for i := range n {
 		tokens = append(tokens, x.ok(acquire(client, cluster.RequestID(i+1), cluster.LockName(fmt.Sprintf("%s/%04d", client, i)), 0)).Token)
@@ -60,7 +61,7 @@ func TestExportIsOneStateWhileTheTableChanges(t *testing.T) {
 		if restored.Hash() != e.Hash || restored.LSN() != e.At.LSN || n < 600 {
 			t.Errorf("%d entities make another state than the one of LSN %d", n, e.At.LSN)
 		}
-		x.read(func(v primary.View) {
+		x.read(func(v serving.View) {
 			if v.Table.Exporting() != 0 {
 				t.Error("the export has not ended")
 			}
@@ -80,13 +81,13 @@ func TestExportThatIsGivenUpIsForgotten(t *testing.T) {
 		for range e.Entities {
 			break
 		}
-		x.read(func(v primary.View) {
+		x.read(func(v serving.View) {
 			if v.Table.Exporting() != 1 {
 				t.Error("the export is not under way")
 			}
 		})
 		stop()
-		x.read(func(v primary.View) {
+		x.read(func(v serving.View) {
 			if v.Table.Exporting() != 0 {
 				t.Error("the table still keeps an export that was given up")
 			}
@@ -95,7 +96,7 @@ func TestExportThatIsGivenUpIsForgotten(t *testing.T) {
 }
 
 // A warm takeover reads neither the base nor all of the log. What is damaged is found
-// out and replaced before a cold takeover needs it, and before older reigns are removed.
+// out and replaced before a cold takeover needs it, and before older terms are removed.
 func TestWhatAWarmTakeoverDidNotReadIsVerified(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -132,7 +133,7 @@ func TestWhatAWarmTakeoverDidNotReadIsVerified(t *testing.T) {
 					t.Fatal(err)
 				}
 				opt.CheckpointBytes = 1 << 30
-				opt.Warm = &volume.Warm{At: s.At, Table: s.Table}
+				opt.Warm = &volume.WarmState{At: s.At, Table: s.Table}
 				y := serve(t, d, 2, opt)
 				g := y.ok(acquire("c3", 1, "l", 0))
 				if opt.Warm.Table.LSN() < g.LSN {
@@ -153,7 +154,7 @@ func TestWhatAWarmTakeoverDidNotReadIsVerified(t *testing.T) {
 					t.Errorf("%s is kept for the base before", rotten)
 				}
 				if adopted := len(checkpoints(d, 2)); made != adopted+1 {
-					t.Errorf("older reigns were removed when there were %d bases, want the %d adopted and another", made, adopted)
+					t.Errorf("older terms were removed when there were %d bases, want the %d adopted and another", made, adopted)
 				}
 				y.kill()
 				opt.Warm = nil

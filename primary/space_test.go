@@ -50,7 +50,7 @@ func TestFullVolumeRefusesAdmissionsAndTakesReleases(t *testing.T) {
 		x.eventually("admission", func() bool { return x.do(acquire("c1", 204, "more", 0)).Status == cluster.StatusOK })
 		x.eventually("space", func() bool { return !x.p.Full() })
 		if x.p.State() != primary.StateServing {
-			t.Error("a full disk ended the reign")
+			t.Error("a full disk ended the term")
 		}
 	})
 }
@@ -132,12 +132,12 @@ func TestCheckpointOnAFullDiskIsTriedAgain(t *testing.T) {
 			t.Error("no checkpoint after the space came back")
 		}
 		if x.p.State() != primary.StateServing {
-			t.Error("a full disk ended the reign")
+			t.Error("a full disk ended the term")
 		}
 	})
 }
 
-// checkpoints are the names of a reign's complete checkpoints.
+// checkpoints are the names of a term's complete checkpoints.
 func checkpoints(d *volumetest.Disk, epoch int) (names []string) {
 	dir := fmt.Sprintf("epochs/%010d/checkpoint-", epoch)
 	for name := range d.Files(dir) {
@@ -149,7 +149,7 @@ func checkpoints(d *volumetest.Disk, epoch int) (names []string) {
 	return names
 }
 
-func TestReadOnlyVolumeEndsTheReign(t *testing.T) {
+func TestReadOnlyVolumeEndsTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})

@@ -14,20 +14,21 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
 // witness notes which table belongs to which LSN.
 type witness struct {
-	x      *reign
+	x      *term
 	hashes map[cluster.LSN]uint64
 	last   cluster.LSN
 	id     cluster.RequestID
 }
 
 func (w *witness) look() {
-	w.x.read(func(v primary.View) {
+	w.x.read(func(v serving.View) {
 		w.last = v.At.LSN
 		w.hashes[w.last] = v.Table.Hash()
 	})
@@ -182,7 +183,7 @@ func TestStaleCachesMakeAVolumeOld(t *testing.T) {
 			for range 6 {
 				w.work(15)
 				s, err := volume.ReadState(t.Context(), reader, nil)
-				w.judge(t, fmt.Sprintf("reign %d", id), s, err)
+				w.judge(t, fmt.Sprintf("term %d", id), s, err)
 				time.Sleep(5 * time.Second)
 			}
 			w.x.kill()

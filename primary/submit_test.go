@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -25,14 +26,14 @@ type outlet struct {
 	}
 }
 
-// Answer implements primary.Outlet.
-func (o *outlet) Answer(x *primary.Order, out locktable.Outcome) {
+// Answer implements serving.ResultSink.
+func (o *outlet) Answer(x *serving.AsyncRequest, out locktable.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mu.words = append(o.mu.words, fmt.Sprintf("%d:%v", x.Correlation, out.Status))
 }
 
-// Flush implements primary.Outlet.
+// Flush implements serving.ResultSink.
 func (o *outlet) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,9 +56,9 @@ func answers(words []string) []string {
 }
 
 // orders makes orders of requests, which are correlated with 1, 2 and so on.
-func (o *outlet) orders(qs ...*locktable.Request) (all []*primary.Order) {
+func (o *outlet) orders(qs ...*locktable.Request) (all []*serving.AsyncRequest) {
 	for i, q := range qs {
-		all = append(all, &primary.Order{Request: *q, To: o, Correlation: uint64(i + 1), Abandoned: &atomic.Bool{}})
+		all = append(all, &serving.AsyncRequest{Request: *q, To: o, Correlation: uint64(i + 1), Abandoned: &atomic.Bool{}})
 	}
 	return all
 }
@@ -113,8 +114,8 @@ func TestNoOrderIsAnsweredBeforeTheCheck(t *testing.T) {
 	}
 }
 
-// What is in flight when the reign is fenced is UNKNOWN, once, whatever it would have been.
-func TestOrdersOfAFencedReignAreUnknown(t *testing.T) {
+// What is in flight when the term is fenced is UNKNOWN, once, whatever it would have been.
+func TestOrdersOfAFencedTermAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		x := serve(t, d, 1, primary.Options{})

@@ -14,54 +14,54 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// lockPoll is how often the flocks of fenced reigns are tried during the fencing period.
+// lockPoll is how often the flocks of fenced terms are tried during the fencing period.
 const lockPoll = 10 * time.Millisecond
 
-// courtesy is the most that the fencing period is on a filesystem of one host, under preserve:
-// what an old primary that is alive has under way may come to its end.
+// courtesy is the longest fencing period on a filesystem of one host, under preserve: it only
+// lets an old primary that is alive finish what it has under way.
 const courtesy = 50 * time.Millisecond
 
-// takeOver makes the claimed reign a serving one, in this order and no other.
-// Any error ends the reign; its number stays burned. The core loop is nil before the START.
+// takeOver makes the claimed term a serving one, in this order and no other. Any error ends the
+// term; its number is never used again. The core loop is nil before the START.
 func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	if p.opt.Confirm != nil {
 		if err := p.opt.Confirm(ctx); err != nil {
 			return nil, fmt.Errorf("no longer meant to take over: %w", err)
 		}
 	}
-	// 1. Fences. From here on no older reign can tell anybody anything new.
-	src, err := p.reign.FenceOlder(ctx)
+	// 1. Fences. From here on no older term can answer anything new.
+	src, err := p.term.FenceOlder(ctx)
 	if err != nil {
 		return nil, p.refuse(err)
 	}
 	fenced := time.Now()
 	p.source = src
-	p.opt.Log.Info().Uint64("from_epoch", uint64(src.Epoch)).Int("fenced", len(src.Fenced)).Msg("takeover: older reigns fenced")
+	p.opt.Log.Info().Uint64("from_epoch", uint64(src.Epoch)).Int("fenced", len(src.Fenced)).Msg("takeover: older terms fenced")
 
 	// 2. The wait. A filesystem that shows stale data has shown it by now.
 	if err := p.waitFenced(ctx, fenced); err != nil {
 		return nil, err
 	}
-	// 3. The scan. A crash up to here leaves nothing but a burned number.
-	a, err := p.reign.Scan(ctx, src, p.opt.Warm)
+	// 3. The scan. A crash up to here leaves nothing but a used number.
+	a, err := p.term.Scan(ctx, src, p.opt.Warm)
 	if err != nil {
 		return nil, p.refuse(err)
 	}
 	p.opt.Log.Info().Uint64("lsn", uint64(a.End.LSN)).Uint64("base", uint64(a.Base)).Int("records", a.Records).
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
-	if known := max(p.opt.Known, p.reign.HistoryReach(ctx)); a.End.LSN < known {
-		return nil, p.refuse(p.reign.Depose(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
-			ErrSetBack, known, a.End.LSN, known)))
+	if known := max(p.opt.Known, p.term.HistoryReach(ctx)); a.End.LSN < known {
+		return nil, p.refuse(p.term.End(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
+			ErrVolumeRolledBack, known, a.End.LSN, known)))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
-	if p.log, err = p.reign.Adopt(a); err != nil {
+	if p.log, err = p.term.Adopt(a); err != nil {
 		return nil, err
 	}
-	if err := p.reign.WriteStart(a.End); err != nil {
+	if err := p.term.WriteStart(a.End); err != nil {
 		return nil, err
 	}
-	// From here on this reign is what a later claimant adopts.
+	// From here on this term is what a later claimant adopts.
 	p.setEnd(a.End)
 	p.feed.begin(a.End, a.Tail(feedBytes))
 	p.logBytes.Store(a.LogBytes)
@@ -78,41 +78,41 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		return c, err
 	}
 	c.begin(a)
-	return c, p.reign.Err()
+	return c, p.term.Err()
 }
 
-// Refused says that a reign ended because of the volume itself: nobody can reign
-// until somebody has mended it.
+// Refused reports whether a term ended because of the volume itself: no server can be primary
+// until an operator has repaired it.
 func Refused(err error) bool {
 	_, damaged := errors.AsType[*wal.ScanError](err)
-	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrSetBack)
+	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrVolumeRolledBack)
 }
 
 // refuse ends a takeover that failed before START.
 func (p *Primary) refuse(err error) error {
 	if Refused(err) {
-		err = errors.Join(err, p.reign.DropLog())
+		err = errors.Join(err, p.term.DropLog())
 	}
 	return err
 }
 
-// begin logs the reign's first records and starts redoing what files may lack.
+// begin logs the term's first records and starts redoing what files may lack.
 func (c *core) begin(a *volume.Adoption) {
 	for name, redo := range group(a.Redo) {
 		state, bound := a.Table.File(name)
 		if !bound {
 			continue
 		}
-		s := &slot{writer: c.p.newWriter(name, state, redo)}
+		s := &fileSlot{writer: c.p.newWriter(name, state, redo)}
 		c.slots[name] = s
 		c.p.startWriter(s.writer)
 	}
-	c.p.index.adopted = a.Redo // maybe not indexed by their own reign
+	c.p.index.adopted = a.Redo // maybe not indexed by their own term
 	c.adoptSome(adoptStep)
 	if c.p.opt.Timing.Policy == cluster.PolicyClear {
 		c.apply(c.table.DecideForceClear(c.p.Epoch(), nil), nil)
 	}
-	c.apply(c.table.DecideReign(c.p.opt.Server, c.p.Epoch(), nil), nil)
+	c.apply(c.table.DecideTerm(c.p.opt.Server, c.p.Epoch(), nil), nil)
 }
 
 // group sorts appends by file; each file's stay in order.
@@ -124,27 +124,27 @@ func group(redo []locktable.Record) map[cluster.FileName][]locktable.Record {
 	return by
 }
 
-// waitFenced waits the fencing period, counted from the last fence. Under
-// preserve, on a filesystem of one host that shows nothing stale, the wait is courtesy: it is
-// short, and ends when the flock of every fenced reign is free. A network filesystem is not
-// asked for flocks: where the host of a fenced reign is dead, a NFS server answers that only
-// when it has given up its delegations, a whole lease later.
+// waitFenced waits the fencing period, counted from the last fence. Under preserve, on a
+// filesystem of one host that shows nothing stale, the wait is not needed for safety: it is
+// short, and ends when the flock of every fenced term is free. On a network filesystem flocks
+// are not tried: if the host of a fenced term is dead, an NFS server answers only when it has
+// given up its delegations, a whole lease later.
 func (p *Primary) waitFenced(ctx context.Context, fenced time.Time) error {
 	t := p.opt.Timing
-	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0 && !p.reign.Kind().Network
+	short := t.Policy == cluster.PolicyPreserve && t.Staleness == 0 && !p.term.Kind().Network
 	period := t.FencingPeriod
 	if short {
 		period = min(period, courtesy)
 	}
 	for {
 		left := period - time.Since(fenced)
-		if left <= 0 || short && p.reign.WritersEnded(p.source) {
+		if left <= 0 || short && p.term.WritersEnded(p.source) {
 			return nil
 		}
 		if short {
 			left = min(left, lockPoll)
 		}
-		if err := waitFor(ctx, p.reign.Done(), left); err != nil {
+		if err := waitFor(ctx, p.term.Done(), left); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (p *Primary) waitClear(ctx context.Context, table *locktable.Table, fenced 
 	if longest == 0 {
 		return nil
 	}
-	return waitFor(ctx, p.reign.Done(), longest+t.ClearBuffer-time.Since(fenced))
+	return waitFor(ctx, p.term.Done(), longest+t.ClearBuffer-time.Since(fenced))
 }
 
 func waitFor(ctx context.Context, done <-chan struct{}, d time.Duration) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -33,11 +34,11 @@ func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
 			{"do", func() (locktable.Outcome, error) { return y.p.Do(t.Context(), acquire("c", 1, "l", 0)) }},
 			{"renew", func() (locktable.Outcome, error) { return y.p.Renew(t.Context(), "l", 1) }},
 			{"keep-alive", func() (locktable.Outcome, error) {
-				_, _, out, err := y.p.KeepAlive(t.Context(), "c", primary.Belief{Held: 0})
+				_, _, out, err := y.p.KeepAlive(t.Context(), "c", serving.Belief{Held: 0})
 				return out, err
 			}},
 			{"read", func() (locktable.Outcome, error) {
-				return y.p.Read(t.Context(), func(primary.View) { t.Error("read a table before serving") })
+				return y.p.Read(t.Context(), func(serving.View) { t.Error("read a table before serving") })
 			}},
 		} {
 			if out, err := test.call(); err != nil || out.Status != cluster.StatusServerFencing {
@@ -55,33 +56,33 @@ func TestEveryCallIsAnsweredFencingBeforeServing(t *testing.T) {
 		x.sees(acquire("c", 2, "m", 0), cluster.StatusUnknown)
 		y.end()
 		if err := x.end(); !errors.Is(err, volume.ErrFenced) {
-			t.Errorf("the old reign ended with %v", err)
+			t.Errorf("the old term ended with %v", err)
 		}
 	})
 }
 
-func TestFencedReignTellsNothing(t *testing.T) {
+func TestFencedTermTellsNothing(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		call func(x *reign, token cluster.Token) (locktable.Outcome, error)
+		call func(x *term, token cluster.Token) (locktable.Outcome, error)
 	}{
-		{"a grant", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+		{"a grant", func(x *term, _ cluster.Token) (locktable.Outcome, error) {
 			return x.p.Do(context.Background(), acquire("c2", 1, "free", 0))
 		}},
-		{"a refusal", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+		{"a refusal", func(x *term, _ cluster.Token) (locktable.Outcome, error) {
 			return x.p.Do(context.Background(), acquire("c2", 1, "l", 0))
 		}},
-		{"a repeat", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
+		{"a repeat", func(x *term, _ cluster.Token) (locktable.Outcome, error) {
 			return x.p.Do(context.Background(), acquire("c1", 1, "l", 0))
 		}},
-		{"a read", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
-			return x.p.Read(context.Background(), func(primary.View) {})
+		{"a read", func(x *term, _ cluster.Token) (locktable.Outcome, error) {
+			return x.p.Read(context.Background(), func(serving.View) {})
 		}},
-		{"a renewal", func(x *reign, token cluster.Token) (locktable.Outcome, error) {
+		{"a renewal", func(x *term, token cluster.Token) (locktable.Outcome, error) {
 			return x.p.Renew(context.Background(), "l", token)
 		}},
-		{"a keep-alive", func(x *reign, _ cluster.Token) (locktable.Outcome, error) {
-			_, _, out, err := x.p.KeepAlive(context.Background(), "c1", primary.Belief{Held: 1})
+		{"a keep-alive", func(x *term, _ cluster.Token) (locktable.Outcome, error) {
+			_, _, out, err := x.p.KeepAlive(context.Background(), "c1", serving.Belief{Held: 1})
 			return out, err
 		}},
 	} {
@@ -114,7 +115,7 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 		refused := x.later(acquire("c9", 1, "many/aa", 0)) // its holder's grant is in flight
 		read := make(chan locktable.Outcome, 1)
 		go func() {
-			out, err := x.p.Read(context.Background(), func(primary.View) {})
+			out, err := x.p.Read(context.Background(), func(serving.View) {})
 			if err != nil {
 				t.Error(err)
 			}
@@ -125,9 +126,9 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 			_, stop, err := x.p.Export(context.Background())
 			if err != nil {
 				t.Error(err)
-				return
+			} else {
+				stop()
 			}
-			stop()
 			exported <- locktable.Outcome{}
 		}()
 		time.Sleep(time.Second)
@@ -141,6 +142,7 @@ func TestNothingIsToldBeforeItsBasisIsDurable(t *testing.T) {
 		if out := <-read; out.Status != cluster.StatusOK {
 			t.Errorf("read: %v", out.Status)
 		}
+		<-exported
 	})
 }
 
@@ -164,7 +166,7 @@ func TestFencingPeriodEndsEarlyOnlyWhenTheWritersHaveEnded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk(t)
-				start := func(id int, timing cluster.Timing) *reign {
+				start := func(id int, timing cluster.Timing) *term {
 					return claimOn(t, d.Host(id, test.profile), cluster.ServerID(id), small(), primary.Options{MaxBatch: 8 << 10, Timing: timing}).serving()
 				}
 				x := start(1, cluster.Timing{})
@@ -254,7 +256,7 @@ func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
 		x := serve(t, d, 1, primary.Options{})
 		defer x.end()
 		no := errors.New("the primary is back")
-		warm := &volume.Warm{Table: locktable.New()}
+		warm := &volume.WarmState{Table: locktable.New()}
 		y := claim(t, d, 2, primary.Options{Warm: warm, Confirm: func(context.Context) error { return no }})
 		synctest.Wait() // so that it is not stopped before it asks
 		if err := y.end(); !errors.Is(err, no) {
@@ -279,7 +281,7 @@ func TestClearPolicyWaitsForEveryLeaseAndKeepsReceipts(t *testing.T) {
 		waiting := x.later(acquire("c2", 1, "l", locktable.WaitForever))
 		x.kill()
 		if out := <-waiting; out.Status != cluster.StatusUnknown {
-			t.Errorf("the waiter of the old reign: %v", out.Status)
+			t.Errorf("the waiter of the old term: %v", out.Status)
 		}
 
 		began := time.Now()
@@ -329,12 +331,12 @@ func TestClearPolicyDoesNotWaitForNothing(t *testing.T) {
 func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		spoil func(*volume.Warm)
+		spoil func(*volume.WarmState)
 	}{
-		{"as it was", func(*volume.Warm) {}},
-		{"of another log", func(w *volume.Warm) { w.At.Chain++ }},
-		{"of a later position", func(w *volume.Warm) { w.At.LSN += 1000 }},
-		{"that misses a record", func(w *volume.Warm) { w.At.LSN-- }},
+		{"as it was", func(*volume.WarmState) {}},
+		{"of another log", func(w *volume.WarmState) { w.At.Chain++ }},
+		{"of a later position", func(w *volume.WarmState) { w.At.LSN += 1000 }},
+		{"that misses a record", func(w *volume.WarmState) { w.At.LSN-- }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -347,7 +349,7 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 				}
 				x.ok(acquire("c1", 2, "after", 0))
 				x.kill()
-				warm := &volume.Warm{At: s.At, Table: s.Table}
+				warm := &volume.WarmState{At: s.At, Table: s.Table}
 				test.spoil(warm)
 				y := serve(t, d, 2, primary.Options{Warm: warm})
 				defer func() {
@@ -360,7 +362,7 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 						t.Errorf("the grant of %s is lost", lock)
 					}
 				}
-				y.read(func(v primary.View) {
+				y.read(func(v serving.View) {
 					if err := v.Table.Check(); err != nil {
 						t.Error(err)
 					}
@@ -370,25 +372,25 @@ func TestWarmTableIsUsedOnlyWhereItFits(t *testing.T) {
 	}
 }
 
-// A reign leaves its table to the replica, which would have to be sent a large one as a whole: as
-// the next reign finds it in the log, and with nothing that this one counted.
-func TestAReignLeavesItsTable(t *testing.T) {
-	for name, end := range map[string]func(*reign, *volumetest.Disk){
-		"resigned": func(x *reign, _ *volumetest.Disk) {
+// A term leaves its table to the replica, which would have to be sent a large one as a whole: as
+// the next term finds it in the log, and with nothing that this one counted.
+func TestATermLeavesItsTable(t *testing.T) {
+	for name, end := range map[string]func(*term, *volumetest.Disk){
+		"resigned": func(x *term, _ *volumetest.Disk) {
 			if err := x.p.Resign(x.t.Context(), "test"); err != nil {
 				x.t.Error(err)
 			}
 		},
-		"fenced while idle": (*reign).fence,
-		"without a majority": func(x *reign, _ *volumetest.Disk) {
+		"fenced while idle": (*term).fence,
+		"without a majority": func(x *term, _ *volumetest.Disk) {
 			x.p.SetQuorum(false)
 			x.sees(acquire("c2", 2, "refused", 0), cluster.StatusNoQuorum)
-			x.p.Depose(errors.New("nobody hears it"))
+			x.p.End(errors.New("nobody hears it"))
 		},
-		"with nothing but a read in flight": func(x *reign, d *volumetest.Disk) {
+		"with nothing but a read in flight": func(x *term, d *volumetest.Disk) {
 			gate := volumetest.NewGate()
 			x.host.SetHook(volumetest.AtOp(volumetest.OpReadAt, "epochs/0000000001/fence", 1, volumetest.Pause(gate)))
-			go x.p.Read(context.Background(), func(primary.View) {}) //nolint:errcheck // it fails
+			go x.p.Read(context.Background(), func(serving.View) {}) //nolint:errcheck // it fails
 			<-gate.Arrived()
 			x.fence(d)
 			gate.Resume()
@@ -400,7 +402,7 @@ func TestAReignLeavesItsTable(t *testing.T) {
 	}
 }
 
-func leavesItsTable(t *testing.T, end func(*reign, *volumetest.Disk)) {
+func leavesItsTable(t *testing.T, end func(*term, *volumetest.Disk)) {
 	d := newDisk(t)
 	x := serve(t, d, 1, primary.Options{})
 	g := x.ok(acquire("c1", 1, "l", 0)) // for 30 s
@@ -425,9 +427,9 @@ func leavesItsTable(t *testing.T, end func(*reign, *volumetest.Disk)) {
 	}
 	y := serve(t, d, 2, primary.Options{Warm: w})
 	defer y.end() //nolint:errcheck // it is stopped
-	y.read(func(v primary.View) {
+	y.read(func(v serving.View) {
 		if err := v.Table.Check(); err != nil || v.Table != w.Table || v.Heard("c1") {
-			t.Errorf("the next reign uses it: %v, its client was heard: %v, %v", v.Table == w.Table, v.Heard("c1"), err)
+			t.Errorf("the next term uses it: %v, its client was heard: %v, %v", v.Table == w.Table, v.Heard("c1"), err)
 		}
 	})
 	if left, _ := y.remaining("l", g.Token); left < 29*time.Second {
@@ -440,7 +442,7 @@ func leavesItsTable(t *testing.T, end func(*reign, *volumetest.Disk)) {
 }
 
 // Where a record was decided and may be in no log, the table is of no use to anybody.
-func TestAReignThatMayBeAheadLeavesNoTable(t *testing.T) {
+func TestATermThatMayBeAheadLeavesNoTable(t *testing.T) {
 	const log = "epochs/0000000001/wal-0"
 	for name, hook := range map[string]func(*volumetest.Gate) volumetest.Hook{
 		"its frame is not written": func(*volumetest.Gate) volumetest.Hook {
@@ -495,7 +497,7 @@ func TestWarmTakeoverWritesWhatTheBaseCarries(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.kill()
-		y := serve(t, d, 2, primary.Options{Warm: &volume.Warm{At: s.At, Table: s.Table}})
+		y := serve(t, d, 2, primary.Options{Warm: &volume.WarmState{At: s.At, Table: s.Table}})
 		defer y.end() //nolint:errcheck // it is stopped
 		time.Sleep(3 * time.Second)
 		if got := content(d, "f"); got != "one\ntwo\n" {
@@ -527,7 +529,7 @@ func TestTakeoverRedoesNothingOfARotatedGeneration(t *testing.T) {
 }
 
 // What a server was told is committed outlives the volume. Where that goes back
-// to an older state behind the servers' back, nobody who knows better reigns on it.
+// to an older state behind the servers' back, no server that knows better serves from it.
 func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -537,7 +539,7 @@ func TestVolumeThatWasSetBackIsRefused(t *testing.T) {
 		known := x.ok(acquire("c1", 2, "after", 0)).LSN
 		x.kill()
 		y := claim(t, older, 2, primary.Options{Known: known})
-		if err := <-y.done; !errors.Is(err, primary.ErrSetBack) || !primary.Refused(err) {
+		if err := <-y.done; !errors.Is(err, primary.ErrVolumeRolledBack) || !primary.Refused(err) {
 			t.Errorf("a server that knows of LSN %d on an older volume: %v", known, err)
 		}
 		if _, err := older.ReadFile("epochs/0000000002/wal-next.log"); !errors.Is(err, fs.ErrNotExist) {
@@ -567,7 +569,7 @@ func TestLogThatEndsBeforeItsHistoryIsRefused(t *testing.T) {
 			y := claim(t, older, cluster.ServerID(id+1), primary.Options{})
 			stop := time.AfterFunc(time.Minute, y.kill)
 			err := <-y.done
-			if stop.Stop(); !errors.Is(err, primary.ErrSetBack) || !strings.Contains(err.Error(), fmt.Sprintf("LSN %d was committed", told)) {
+			if stop.Stop(); !errors.Is(err, primary.ErrVolumeRolledBack) || !strings.Contains(err.Error(), fmt.Sprintf("LSN %d was committed", told)) {
 				t.Errorf("the history tells of LSN %d: %v", told, err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 )
 
 const (
@@ -16,30 +16,30 @@ const (
 	// 10,000 locks with a receipt each, and their clients.
 	manyRows = 30_000
 	// viewShare is how many times longer than it took to write the views of a larger one the
-	// pause behind that is: it costs 2 % of a core and of the disk.
+	// pause after that is: it costs 2 % of a core and of the disk.
 	viewShare = 49
-	// viewsOwn is how often it is looked whether the views are this reign's: a primary that
-	// was asleep may have written them.
+	// viewsOwn is how often the viewer checks that the views are this term's: a primary that
+	// was paused may have written them.
 	viewsOwn = 4 * time.Second
 )
 
-// viewer keeps the two views for people current. Nothing rests on them, so what fails is
-// tried again later, deposes nobody and holds up nothing: it has a goroutine of its own.
+// viewer keeps the two views for people current. No promise depends on them, so what fails is
+// tried again later, does not end the term and blocks nothing: it has a goroutine of its own.
 type viewer struct {
 	p       *Primary
 	at      cluster.LSN // of the views
 	rows    int         // they had the last time
-	looked  time.Time   // when it was seen that they are this reign's
+	looked  time.Time   // when it was seen that they are this term's
 	backoff time.Duration
 }
 
-// writeViews is the viewer's goroutine. It removes what others left before it writes, so that it
-// removes nothing of its own.
+// writeViews is the viewer's goroutine. It removes what other terms left before it writes, so
+// that it removes nothing of its own.
 func (p *Primary) writeViews() {
-	if p.reign.Check() != nil {
+	if p.term.Check() != nil {
 		return
 	}
-	if err := p.reign.RemoveTemporaries(); err != nil && p.reign.Err() == nil {
+	if err := p.term.RemoveTemporaries(); err != nil && p.term.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("remove what earlier primaries left of the views") // it only takes space
 	}
 	v := viewer{p: p}
@@ -47,15 +47,15 @@ func (p *Primary) writeViews() {
 	defer t.Stop()
 	for {
 		select {
-		case <-p.reign.Done():
+		case <-p.term.Done():
 			return
 		case <-t.C:
 		}
-		t.Reset(v.step(p.reign.Context()))
+		t.Reset(v.step(p.term.Context()))
 	}
 }
 
-// step writes the views if they are old, and says when to look again.
+// step writes the views if they are stale, and returns how long to wait before the next step.
 func (v *viewer) step(ctx context.Context) time.Duration {
 	began := time.Now()
 	if !v.stale(began) {
@@ -63,7 +63,7 @@ func (v *viewer) step(ctx context.Context) time.Duration {
 	}
 	rows, rested, err := v.write(ctx)
 	took := time.Since(began)
-	if err != nil && v.p.reign.Err() == nil {
+	if err != nil && v.p.term.Err() == nil {
 		if v.backoff == 0 {
 			v.p.opt.Log.Warn().Err(err).Msg("the views lock_state.json and processed_requests.log are not written: trying again")
 		}
@@ -74,9 +74,9 @@ func (v *viewer) step(ctx context.Context) time.Duration {
 	return pauseBehindViews(v.p.opt.ViewInterval, took, took-rested, rows)
 }
 
-// pauseBehindViews is how long the views are left as they are when those of so many rows
-// took so long, and cost so much of that. What changes just behind the beginning of one
-// writing is seen at the end of the next: within the interval, if the rows are few.
+// pauseBehindViews returns how long to wait after views of so many rows were written, which
+// took so long and cost so much of that. What changes just after the beginning of one writing is
+// seen at the end of the next: within the interval, if the rows are few.
 func pauseBehindViews(interval, took, cost time.Duration, rows int) time.Duration {
 	pause := max(interval/10, took, interval-interval/10-2*took)
 	if rows > manyRows {
@@ -85,7 +85,7 @@ func pauseBehindViews(interval, took, cost time.Duration, rows int) time.Duratio
 	return pause
 }
 
-// stale says that the views are worth writing.
+// stale reports whether the views are worth writing.
 func (v *viewer) stale(now time.Time) bool {
 	if v.at != v.p.LSN() {
 		return true
@@ -94,39 +94,39 @@ func (v *viewer) stale(now time.Time) bool {
 		return false
 	}
 	v.looked = now
-	epoch, _ := v.p.reign.ViewEpoch()
+	epoch, _ := v.p.term.ViewEpoch()
 	return epoch != v.p.Epoch()
 }
 
-// write writes both views, and says how many rows they have and how long it rested.
+// write writes both views, and returns how many rows they have and how long it rested.
 func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err error) {
-	pace := v.p.newPace()
-	pace.hurry = func() bool { return 0 < v.rows && v.rows <= manyRows }
-	sleep := pace.sleep
-	pace.sleep = func(d time.Duration) bool {
+	limit := v.p.newThrottle()
+	limit.hurry = func() bool { return 0 < v.rows && v.rows <= manyRows }
+	sleep := limit.sleep
+	limit.sleep = func(d time.Duration) bool {
 		began := time.Now()
 		defer func() { rested += time.Since(began) }()
 		return sleep(d)
 	}
 	asked := time.Now()
-	x, stop, err := v.p.export(ctx, pace)
+	x, stop, err := v.p.export(ctx, limit)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer stop()
-	if err := v.p.reign.Check(); err != nil {
+	if err := v.p.term.Check(); err != nil {
 		return 0, 0, err
 	}
 	x.Entities = counted(x, &rows)
-	if err := v.p.reign.PublishViews(x, asked); err != nil {
+	if err := v.p.term.PublishViews(x, asked); err != nil {
 		return 0, 0, err
 	}
 	v.at = x.At.LSN
 	return rows, rested, nil
 }
 
-// counted counts what an export yields.
-func counted(x volume.Export, rows *int) func(func(locktable.Entity, error) bool) {
+// counted returns the entities of x and counts them in rows.
+func counted(x checkpoint.Export, rows *int) func(func(locktable.Entity, error) bool) {
 	return func(yield func(locktable.Entity, error) bool) {
 		for e, err := range x.Entities {
 			if *rows++; !yield(e, err) {

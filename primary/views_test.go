@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -160,10 +161,10 @@ func TestViewsOfALargeTableAreWritten(t *testing.T) {
 		defer x.end() //nolint:errcheck // it is stopped
 		const n = 6000
 		for i := range n / 100 {
-			var qs []*primary.Order
+			var qs []*serving.AsyncRequest
 			for j := range 100 {
 				q := acquire("c0", cluster.RequestID(100*i+j+1), cluster.LockName(fmt.Sprint("many/", 100*i+j)), 0)
-				qs = append(qs, &primary.Order{Request: *q, To: nobody{}, Abandoned: new(atomic.Bool)})
+				qs = append(qs, &serving.AsyncRequest{Request: *q, To: nobody{}, Abandoned: new(atomic.Bool)})
 			}
 			x.p.Submit(qs)
 		}
@@ -178,8 +179,8 @@ func TestViewsOfALargeTableAreWritten(t *testing.T) {
 // nobody is told outcomes that nobody wants.
 type nobody struct{}
 
-func (nobody) Answer(*primary.Order, locktable.Outcome) {}
-func (nobody) Flush()                                   {}
+func (nobody) Answer(*serving.AsyncRequest, locktable.Outcome) {}
+func (nobody) Flush()                                          {}
 
 // Views that cannot be written depose nobody, and are written again.
 func TestViewsThatCannotBeWrittenAreTriedAgain(t *testing.T) {
@@ -213,7 +214,7 @@ func TestViewsThatCannotBeWrittenAreTriedAgain(t *testing.T) {
 	}
 }
 
-func TestViewsThatAreNotTheReignsAreWrittenAgain(t *testing.T) {
+func TestViewsOfAnotherTermAreWrittenAgain(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(*volumetest.Disk) error

@@ -20,7 +20,7 @@ func (l *listener) Begin(at wal.Position, epoch cluster.Epoch) {
 	l.heard = append(l.heard, fmt.Sprintf("begin at %d of epoch %d", at.LSN, epoch))
 }
 
-func (l *listener) Frames(before, end wal.Position, epoch cluster.Epoch, frames []byte, taken []Taken) {
+func (l *listener) Frames(before, end wal.Position, epoch cluster.Epoch, frames []byte, taken []RevokedGrant) {
 	l.heard = append(l.heard, fmt.Sprintf("frames from %d to %d", before.LSN, end.LSN))
 	for _, x := range taken {
 		l.heard = append(l.heard, fmt.Sprintf("%v takes %q of %q", x.Record.Kind, x.Grant.Lock, x.Grant.Client))

@@ -18,26 +18,27 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 const (
 	// keptName is the copy of the table in a server's own data directory.
 	keptName = "replica.table"
-	// keepEvery is how often the copy is written while the table changes, keepShare
-	// how much longer than the writing the time between is at least.
+	// keepEvery is how often the copy is written while the table changes; the pause between
+	// two writes is at least keepShare times as long as a write.
 	keepEvery = 30 * time.Second
 	keepShare = 10
-	// keepPiece is how many entities are taken from the table at a time, keepRest
-	// how much longer than that and their writing the rest behind them is.
+	// keepPiece is how many entities are read from the table at a time; the rest after them
+	// is keepRest times as long as reading and writing them took.
 	keepPiece = 256
 	keepRest  = 3
 )
 
-// Keep writes the table into a directory of this server's own, now and then and
+// Keep writes the table into a directory of this server's own, from time to time and
 // when ctx ends, so that a restarted replica is warm and a copy survives the
-// volume. Nothing rests on it: a takeover compares chain values, and a failure
+// volume. Nothing depends on it: a takeover compares chain values, and a failure
 // is reported and tried again.
 func (r *Replica) Keep(ctx context.Context, dir string, report func(error)) {
 	t := time.NewTicker(keepEvery)
@@ -59,17 +60,17 @@ func (r *Replica) Keep(ctx context.Context, dir string, report func(error)) {
 	}
 }
 
-// save writes the table unless it is the one written last.
+// save writes the table unless it has not changed since the last time.
 func (r *Replica) save(ctx context.Context, dir string, last wal.Position) (_ wal.Position, err error) {
 	r.mu.Lock()
 	table := r.mu.table
-	if table == nil || r.mu.doubtful || r.mu.at == last {
+	if table == nil || r.mu.unconfirmed || r.mu.at == last {
 		r.mu.Unlock()
 		return last, nil
 	}
 	x := table.BeginExport()
 	r.mu.export = x
-	s := volume.Export{Cluster: r.mu.of, Epoch: r.mu.epoch, At: r.mu.at, Hash: x.Hash(), Entities: r.pieces(ctx, table, x)}
+	s := checkpoint.Export{Cluster: r.mu.of, Epoch: r.mu.epoch, At: r.mu.at, Hash: x.Hash(), Entities: r.pieces(ctx, table, x)}
 	r.mu.Unlock()
 	defer r.endExport(x)
 	f, err := renameio.NewPendingFile(filepath.Join(dir, keptName), renameio.WithPermissions(0o600))
@@ -77,7 +78,7 @@ func (r *Replica) save(ctx context.Context, dir string, last wal.Position) (_ wa
 		return last, err
 	}
 	defer func() { err = errors.Join(err, f.Cleanup()) }()
-	w := bufio.NewWriterSize(volume.InPieces(f, f.Sync), 1<<16)
+	w := bufio.NewWriterSize(vfs.InPieces(f, f.Sync), 1<<16)
 	if err := s.Stream(w); errors.Is(err, errGone) {
 		return last, nil
 	} else if err != nil {
@@ -89,11 +90,11 @@ func (r *Replica) save(ctx context.Context, dir string, last wal.Position) (_ wa
 	return s.At, f.CloseAtomicallyReplace()
 }
 
-// errGone says that the table was handed over or replaced while it was written.
+// errGone means that the table was handed over or replaced while it was written.
 var errGone = errors.New("the table has gone meanwhile")
 
-// pieces yields what x exports. It takes a few entities at a time, so that pushes
-// and reads go on, and rests unless ctx has ended.
+// pieces yields what x exports. It reads a few entities at a time, so that pushes and
+// local reads go on, and rests in between unless ctx has ended.
 func (r *Replica) pieces(ctx context.Context, table *locktable.Table, x *locktable.Exporter) iter.Seq2[locktable.Entity, error] {
 	return func(yield func(locktable.Entity, error) bool) {
 		var buf []locktable.Entity
@@ -131,7 +132,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// endExport lets the table forget an export, unless somebody else has the table.
+// endExport closes an export, unless the table was handed over.
 func (r *Replica) endExport(x *locktable.Exporter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,32 +149,33 @@ func (r *Replica) closeExport() {
 	}
 }
 
-// ReadKept reads the copy that Keep left in dir and verifies it. It fails with
-// fs.ErrNotExist where there is none.
-func ReadKept(dir string) (volume.Snapshot, error) {
+// ReadKept reads the copy that Keep left in dir and verifies it. It returns an error that
+// wraps fs.ErrNotExist if there is none.
+func ReadKept(dir string) (checkpoint.Snapshot, error) {
 	f, err := os.Open(filepath.Join(dir, keptName))
 	if err != nil {
-		return volume.Snapshot{}, fmt.Errorf("read the copy of the table: %w", err)
+		return checkpoint.Snapshot{}, fmt.Errorf("read the copy of the table: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // only read
-	s, err := volume.ReadSnapshot(f)
+	s, err := checkpoint.ReadSnapshot(f)
 	if err != nil {
-		return volume.Snapshot{}, fmt.Errorf("read the copy of the table in %s: %w", filepath.Join(dir, keptName), err)
+		return checkpoint.Snapshot{}, fmt.Errorf("read the copy of the table in %s: %w", filepath.Join(dir, keptName), err)
 	}
 	return s, nil
 }
 
-// ErrUnseenCopy says that the copy in a data directory is of a reign that the volume does not show.
-var ErrUnseenCopy = errors.New("the copy of the table is of a reign that the volume does not show: it is not used, and written anew")
+// ErrUnseenCopy means that the copy in a data directory is of a term that the volume does not show.
+var ErrUnseenCopy = errors.New("the copy of the table is of a term that the volume does not show: it is not used, and written anew")
 
-// ErrForeignCopy says that the copy in a data directory is of another cluster, or
-// does not say of which.
+// ErrForeignCopy means that the copy in a data directory is of another cluster, or
+// does not name its cluster.
 var ErrForeignCopy = errors.New("the copy of the table is of another cluster")
 
-// Load begins with the copy that Keep left, if there is a good one of this
-// cluster: the table, and the epoch below which nobody is listened to any more. Began reports
-// whether the volume shows that the reign of an epoch began.
-func (r *Replica) Load(dir string, id volume.ClusterID, began func(cluster.Epoch) bool) error {
+// Load begins with the copy that Keep left in a data directory: its table, and its epoch, below
+// which pushes are rejected. Without a copy it does nothing. began reports whether the volume
+// shows that the term of an epoch began. Load returns an error that wraps ErrForeignCopy if the
+// copy is of another cluster, ErrUnseenCopy if the volume does not show its term.
+func (r *Replica) Load(dir string, id cluster.ID, began func(cluster.Epoch) bool) error {
 	s, err := ReadKept(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

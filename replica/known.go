@@ -13,23 +13,23 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 // knownName is where a server keeps what it knows, in its data directory.
 const knownName = "known.json"
 
-// Known is what a server knows for certain. It outlives the volume: one that
-// lacks it was set back, say to a backup.
+// Known is what a server knows to be committed, kept outside the volume: a volume that
+// lacks it was rolled back, for example to a backup.
 type Known struct {
-	Cluster volume.ClusterID `json:"cluster_id"`
-	// LSN is the highest that this server committed itself, or read on the volume that it was
-	// committed; Epoch that of its newest reign, or of one that it read of.
+	Cluster cluster.ID `json:"cluster_id"`
+	// LSN is the highest that this server committed itself, or found committed on the volume;
+	// Epoch that of its newest term, or of one that it found there.
 	LSN   cluster.LSN   `json:"lsn"`
 	Epoch cluster.Epoch `json:"epoch"`
 }
 
-// ReadKnown reads what an earlier process kept in dir; the zero Known where there is nothing.
+// ReadKnown reads what an earlier process wrote into dir. It returns the zero Known if there is
+// nothing.
 func ReadKnown(dir string) (k Known, err error) {
 	name := filepath.Join(dir, knownName)
 	b, err := os.ReadFile(name)
@@ -45,7 +45,7 @@ func ReadKnown(dir string) (k Known, err error) {
 	return k, nil
 }
 
-// Write keeps k in dir, durably.
+// Write writes k into dir durably, in place of an earlier one.
 func (k Known) Write(dir string) error {
 	b, err := json.Marshal(k)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -62,14 +63,14 @@ func (s *source) encode(recs []locktable.Record) (wal.Position, []byte) {
 func (s *source) snapshot() []byte {
 	s.t.Helper()
 	var b bytes.Buffer
-	if err := (volume.Snapshot{Cluster: ours(), Epoch: 7, At: s.at, Table: s.table}).Export().Stream(&b); err != nil {
+	if err := (checkpoint.Snapshot{Cluster: ours(), Epoch: 7, At: s.at, Table: s.table}).Export().Stream(&b); err != nil {
 		s.t.Fatal(err)
 	}
 	return b.Bytes()
 }
 
 // ours is the cluster of every source.
-func ours() volume.ClusterID { return volume.ClusterID{1} }
+func ours() cluster.ID { return cluster.ID{1} }
 
 func newSource(t *testing.T) *source { return &source{t: t, table: locktable.New()} }
 
@@ -192,7 +193,7 @@ func TestOnePieceAtATime(t *testing.T) {
 	}
 }
 
-// shown is a volume that shows every reign.
+// shown is a volume that shows every term.
 func shown(cluster.Epoch) bool { return true }
 
 func TestCopySurvivesARestart(t *testing.T) {
@@ -213,7 +214,7 @@ func TestCopySurvivesARestart(t *testing.T) {
 		t.Errorf("no copy: %v", err)
 	}
 	stranger := New()
-	if err := stranger.Load(dir, volume.ClusterID{2}, shown); !errors.Is(err, ErrForeignCopy) || stranger.LSN() != 0 || stranger.Epoch() != 0 {
+	if err := stranger.Load(dir, cluster.ID{2}, shown); !errors.Is(err, ErrForeignCopy) || stranger.LSN() != 0 || stranger.Epoch() != 0 {
 		t.Errorf("the copy of another cluster is taken: LSN %d, %v", stranger.LSN(), err)
 	}
 }
@@ -221,13 +222,13 @@ func TestCopySurvivesARestart(t *testing.T) {
 // A table that is handed over while a copy is written belongs to the takeover alone, also
 // when it comes back before the next piece: a part of it is not kept for the whole.
 func TestHandOverEndsTheCopyUnderWay(t *testing.T) {
-	t.Run("used", func(t *testing.T) { handOverInACopy(t, func(*Replica, *volume.Warm) {}) })
+	t.Run("used", func(t *testing.T) { handOverInACopy(t, func(*Replica, *volume.WarmState) {}) })
 	t.Run("back", func(t *testing.T) {
-		handOverInACopy(t, func(r *Replica, w *volume.Warm) { r.TakeBack(w, false) })
+		handOverInACopy(t, func(r *Replica, w *volume.WarmState) { r.TakeBack(w, false) })
 	})
 }
 
-func handOverInACopy(t *testing.T, then func(*Replica, *volume.Warm)) {
+func handOverInACopy(t *testing.T, then func(*Replica, *volume.WarmState)) {
 	s := newSource(t)
 	for i := range 2 * keepPiece {
 		s.frame(cluster.ClientID(fmt.Sprintf("c%d", i)))
@@ -261,7 +262,7 @@ func TestACopyOfNobodyKnowsWhichClusterIsNotTaken(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	r, dir := fed(t, s), t.TempDir()
-	r.mu.of = volume.ClusterID{}
+	r.mu.of = cluster.ID{}
 	if _, err := r.save(t.Context(), dir, wal.Position{}); err != nil {
 		t.Fatal(err)
 	}
@@ -384,9 +385,9 @@ func TestTableThatStandsNowhereIsDropped(t *testing.T) {
 	}
 }
 
-// While this server takes over or reigns, an older reign tells its replica nothing; behind that
+// While this server takes over or is primary, an older term tells its replica nothing; behind that
 // it does only if the claimed one never began.
-func TestNoOlderReignIsHeardBesideTheOwn(t *testing.T) {
+func TestNoOlderTermIsHeardBesideTheOwn(t *testing.T) {
 	for name, began := range map[string]bool{"it began": true, "it never began": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newSource(t)
@@ -420,7 +421,7 @@ func TestNoOlderReignIsHeardBesideTheOwn(t *testing.T) {
 }
 
 // Nobody pushes the epoch that this server has claimed.
-func TestNobodyPushesTheOwnReign(t *testing.T) {
+func TestNobodyPushesTheOwnTerm(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	r := fed(t, s)
@@ -499,9 +500,9 @@ func TestPushIsAsOldAsItIs(t *testing.T) {
 	}
 }
 
-// The copy of a table that an earlier process kept, of a reign that the volume does not show, is
+// The copy of a table that an earlier process kept, of a term that the volume does not show, is
 // not used: the replica would hear no primary of the volume any more.
-func TestCopyOfAnUnseenReignIsNotUsed(t *testing.T) {
+func TestCopyOfAnUnseenTermIsNotUsed(t *testing.T) {
 	s := newSource(t)
 	s.frame("a")
 	dir := t.TempDir()

@@ -30,7 +30,7 @@ func (b *Batch) Reset(at Position) {
 	b.elided = b.elided[:0]
 }
 
-// Add appends one record, whose LSN is End().LSN afterwards. Both parts are copied.
+// Add appends one record, whose LSN is End().LSN afterwards. It copies both parts.
 func (b *Batch) Add(header, data []byte) {
 	b.grow(2*binary.MaxVarintLen64 + len(header) + len(data))
 	b.buf = binary.AppendUvarint(b.buf, uint64(len(header)))
@@ -44,22 +44,22 @@ func (b *Batch) Add(header, data []byte) {
 	b.sealed = false
 }
 
-// Len is the number of records.
+// Len returns the number of records.
 func (b *Batch) Len() int { return b.count }
 
-// Size is what the frame takes on disk, in bytes: whole blocks.
+// Size returns the size of the frame on disk in bytes: whole blocks.
 func (b *Batch) Size() int { return padded(max(len(b.buf), FrameHeaderSize)) }
 
-// SizeWith is what Size would be after Add(header, data), for whoever has to
+// SizeWith returns what Size would return after Add(header, data), for a caller that has to
 // stay within Log.Room. It may be a block too high.
 func (b *Batch) SizeWith(header, data []byte) int {
 	return padded(max(len(b.buf), FrameHeaderSize) + 2*binary.MaxVarintLen32 + len(header) + len(data))
 }
 
-// Start is the position before the first record, as given to Reset.
+// Start returns the position before the first record, as given to Reset.
 func (b *Batch) Start() Position { return b.at }
 
-// End is the position after the last record.
+// End returns the position after the last record.
 func (b *Batch) End() Position { return b.end }
 
 // seal completes the frame with what only the log knows.
@@ -74,8 +74,8 @@ func (b *Batch) seal(f FrameHeader) {
 	b.elided = b.elided[:0]
 }
 
-// Bytes is the frame as Append wrote it: whole blocks in an aligned buffer,
-// valid until the next Reset. It is nil before Append.
+// Bytes returns the frame as Append wrote it: whole blocks in an aligned buffer,
+// valid until the next Reset. It returns nil before Append.
 func (b *Batch) Bytes() []byte {
 	if !b.sealed {
 		return nil
@@ -83,7 +83,7 @@ func (b *Batch) Bytes() []byte {
 	return b.buf[:padded(len(b.buf))]
 }
 
-// Elided is the frame for pushes: no padding, no append data. It is encoded at
+// Elided returns the frame for pushes: without padding and append data. It is encoded at
 // the first call and valid until the next Reset; nil before Append.
 func (b *Batch) Elided() []byte {
 	switch {
@@ -109,7 +109,7 @@ func (b *Batch) Elided() []byte {
 	return e
 }
 
-// grow makes room for n more bytes and the padding behind them.
+// grow makes room for n more bytes and the padding after them.
 func (b *Batch) grow(n int) {
 	need := padded(len(b.buf) + n)
 	if need <= cap(b.buf) {
@@ -119,7 +119,7 @@ func (b *Batch) grow(n int) {
 	b.buf = bigger[:copy(bigger, b.buf)]
 }
 
-// alignedBuffer is a zeroed buffer of n bytes whose address is a multiple of BlockSize.
+// alignedBuffer returns a zeroed buffer of n bytes whose address is a multiple of BlockSize.
 func alignedBuffer(n int) []byte {
 	raw := make([]byte, n+BlockSize)
 	skip := 0

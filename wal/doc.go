@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wal is the write-ahead log of one reign: the codec of its frames and
-// segments, the writer, and the scan that reads what a fenced reign left.
+// Package wal is the write-ahead log of one term: the codec of its frames and
+// segments, the writer, and the scan that reads what a fenced term left.
 //
 // This comment is the specification of the format. All numbers are little-endian.
 //
@@ -29,7 +29,7 @@
 //	    16   16  cluster ID
 //	    32    8  epoch of the writer
 //	    40    8  first LSN, equal to the one in the name
-//	    48    8  base LSN from which the writer's reign began
+//	    48    8  base LSN from which the writer's term began
 //	    56    8  chain value before the first LSN
 //	    64    8  size of the file in bytes; a shorter file has lost something
 //	    72  436  zero
@@ -114,7 +114,7 @@
 //
 //	frame payload   Options.MaxFrame, 4 MiB by default; always less than a segment
 //	segment         Options.SegmentSize, 64 MiB by default; the first one of a
-//	                reign may be smaller but must hold the largest single record
+//	                term may be smaller but must hold the largest single record
 //	                in one frame (FirstSegmentSize)
 //	data            2^31-1 bytes in the codec; cluster.MaxAppend in practice
 //

@@ -23,7 +23,7 @@ type Entry struct {
 // Chain is a rolling value over the records of the volume's life. It is 0 before the first.
 type Chain uint64
 
-// Next is the value after one more record.
+// Next returns the value after one more record with this header.
 func (c Chain) Next(header []byte) Chain {
 	var buf [256]byte
 	binary.LittleEndian.PutUint64(buf[:], uint64(c))
@@ -39,7 +39,7 @@ func (c Chain) Next(header []byte) Chain {
 	return Chain(d.Sum64())
 }
 
-// VerifyChain is the value after entries. Whoever holds prev compares it with
+// VerifyChain returns the value after entries that follow prev. The caller compares it with
 // the Chain of the frame that carried them.
 func VerifyChain(prev Chain, entries []Entry) Chain {
 	for i := range entries {

@@ -11,27 +11,27 @@ import (
 
 // What can be wrong with a log.
 var (
-	// ErrZero says that there are only zeros: nothing was written here.
+	// ErrZero means that all bytes are zero: nothing was written here.
 	ErrZero = errors.New("all zero")
-	// ErrCorrupt says that there is something, and that it is not what was written.
+	// ErrCorrupt means that the bytes are not what was written.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrGap says that records or files are missing.
+	// ErrGap means that records or files are missing.
 	ErrGap = errors.New("log has a gap")
-	// ErrFeatureLevel says that a newer binary wrote this, which this one must not interpret.
+	// ErrFeatureLevel means that a newer binary wrote something that this one must not interpret.
 	ErrFeatureLevel = errors.New("written by a newer version")
-	// ErrFull says that the batch does not fit and that no prepared segment is
+	// ErrFull means that the batch does not fit and that no prepared segment is
 	// left. Nothing was written and the log stays usable.
 	ErrFull = errors.New("log is full: no prepared segment")
-	// ErrTooLarge says that the batch can never be written as one frame: split it.
+	// ErrTooLarge means that the batch can never be written as one frame: split it.
 	// Nothing was written and the log stays usable.
 	ErrTooLarge = errors.New("batch is too large for one frame")
-	// ErrPoisoned says that a write or sync of this log failed once, or that it
-	// was closed. What is durable is unknown to this process for ever; only a
-	// new reign, which begins with a scan, can find out.
+	// ErrPoisoned means that a write or sync of this log failed once, or that it
+	// was closed. This process can never know what is durable; only a new term,
+	// which begins with a scan, can find out.
 	ErrPoisoned = errors.New("log is poisoned")
 )
 
-// ScanError says where a scan had to give up. It never means that the log is empty.
+// ScanError is why and where a scan gave up. It never means that the log is empty.
 type ScanError struct {
 	// File is the segment, or "" for the directory.
 	File string
@@ -41,8 +41,8 @@ type ScanError struct {
 	Reason string
 	// Err is ErrCorrupt, ErrGap, ErrFeatureLevel or the error of the storage.
 	Err error
-	// Unlisted is the first LSN of a segment that must be there, for a CLOSE
-	// says so, and that the listing of the directory does not show. 0 = none.
+	// Unlisted is the first LSN of a segment that must exist, because a CLOSE names it,
+	// and that the listing of the directory does not show. 0 = none.
 	Unlisted cluster.LSN
 }
 

@@ -28,7 +28,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// FrameKind says what a frame is for. Kinds are numbered for ever.
+// FrameKind is the kind of a frame. Kinds are numbered for ever.
 type FrameKind uint8
 
 // The frame kinds.
@@ -41,7 +41,7 @@ const (
 	FrameClose FrameKind = 3
 )
 
-// FrameHeader is what a frame says about itself. The package doc has the meaning of the fields.
+// FrameHeader is the header of a frame. The package doc has the meaning of the fields.
 type FrameHeader struct {
 	Kind        FrameKind
 	Elided      bool
@@ -55,7 +55,7 @@ type FrameHeader struct {
 	Binding     uint64
 }
 
-// Last is the LSN of the last record, First-1 where there is none.
+// Last returns the LSN of the last record, First-1 if there is none.
 func (f FrameHeader) Last() cluster.LSN { return f.First + cluster.LSN(f.Count) - 1 }
 
 // AppendFrame appends a frame without padding. Length and Count are taken from
@@ -142,7 +142,7 @@ func decodeFrameHeader(b []byte) (FrameHeader, int, error) {
 	if frameCRC(b[:size]) != le.Uint32(b[crcOffset:]) {
 		return FrameHeader{}, 0, fmt.Errorf("frame CRC: %w", ErrCorrupt)
 	}
-	// From here on these are the bytes that somebody wrote on purpose.
+	// From here on the bytes are intact, as a writer encoded them.
 	f := FrameHeader{
 		Kind:        FrameKind(b[4]),
 		Elided:      b[5]&flagElided != 0,

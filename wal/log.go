@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// DefaultSegmentSize is the size of all segments of a reign but the first, in bytes.
+	// DefaultSegmentSize is the size of all segments of a term but the first, in bytes.
 	DefaultSegmentSize = 64 << 20
 	// FirstSegmentSize is what a claim should prepare as the first segment of
-	// its reign, in bytes: the largest single record fits into it as one frame.
+	// its term, in bytes: the largest single record fits into it as one frame.
 	FirstSegmentSize = 2 << 20
 	// DefaultMaxFrame is the largest payload of one frame, in bytes.
 	DefaultMaxFrame = 4 << 20
 
-	// reserve is kept free behind every records frame: a block for a mark and a
+	// reserve is kept free after every records frame: a block for a mark and a
 	// block for CLOSE, so that neither can ever fail for want of room.
 	reserve = 2 * BlockSize
 	// minSegmentSize has room for the header, one small frame and the reserve.
 	minSegmentSize = BlockSize + BlockSize + reserve
 )
 
-// Options say what a Log writes and where.
+// Options configure a Log.
 type Options struct {
 	Dir          Dir
 	Cluster      [16]byte
@@ -40,7 +40,7 @@ type Options struct {
 	Adopted []SegmentInfo
 }
 
-// withDefaults fills in and validates.
+// withDefaults fills in defaults and validates.
 func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = DefaultSegmentSize
@@ -57,7 +57,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Log writes the log of one reign. See the package doc for who may call what.
+// Log writes the log of one term. The package doc names which goroutine may call what.
 type Log struct {
 	opt  Options
 	base cluster.LSN
@@ -66,7 +66,7 @@ type Log struct {
 	seg   segment
 	pos   Position
 	block []byte // one aligned block for marks, CLOSE frames and headers
-	// proven says that what is on disk proves the durability of everything up to pos.
+	// proven is set if what is on disk proves the durability of everything up to pos.
 	proven bool
 
 	mu struct {
@@ -93,12 +93,12 @@ type segment struct {
 	ordinal uint32
 }
 
-// Start begins the log of a reign behind the position at: it makes the prepared
-// NextName its first segment. The reign's records start from the checkpoint at base.
+// Start begins the log of a term after the position at: it makes the prepared
+// NextName its first segment. The term's records start from the checkpoint at base.
 //
-// Nobody relies on the directory before the reign's START is written, which is
+// Nothing relies on the directory before the term's START is written, which is
 // after Start returned and everything was re-logged. So a crash or an error in
-// here burns the epoch and loses nothing.
+// here wastes the epoch and loses nothing.
 func Start(o Options, at Position, base cluster.LSN) (*Log, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -255,10 +255,10 @@ func (l *Log) Mark() error {
 	return nil
 }
 
-// Position is the state after the last durable record.
+// Position returns the state after the last durable record.
 func (l *Log) Position() Position { return l.pos }
 
-// Room is the size of the largest batch (Batch.Size) that Append would take
+// Room returns the size of the largest batch (Batch.Size) that Append would take
 // now, in bytes. It may be called from any goroutine.
 func (l *Log) Room() int {
 	l.mu.Lock()
@@ -270,14 +270,15 @@ func (l *Log) Room() int {
 	return int(min(room, int64(padded(l.opt.MaxFrame+FrameHeaderSize))))
 }
 
-// Err is nil until the log is poisoned or closed, and wraps ErrPoisoned afterwards.
+// Err returns nil until the log is poisoned or closed, and an error that wraps ErrPoisoned
+// afterwards.
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.poison
 }
 
-// Close gives the open file back, and writes nothing: a log has no proper end,
+// Close closes the open file and writes nothing: a log has no proper end,
 // and what was acknowledged is durable already. The log is poisoned afterwards.
 // It must not run beside Append or Mark.
 func (l *Log) Close() error {
@@ -293,7 +294,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// poison makes err the log's last word. The first error stays.
+// poison makes err the log's final error, unless it has one.
 func (l *Log) poison(op string, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -303,7 +304,7 @@ func (l *Log) poison(op string, err error) error {
 	return l.mu.poison
 }
 
-// frameHeader is the header of the next frame but for what its records say.
+// frameHeader returns the header of the next frame without what depends on its records.
 func (l *Log) frameHeader(kind FrameKind) FrameHeader {
 	return FrameHeader{
 		Kind:        kind,
@@ -323,7 +324,7 @@ func (l *Log) writeEmpty(kind FrameKind) error {
 	return l.write(l.block)
 }
 
-// write makes whole blocks durable behind the last frame.
+// write makes whole blocks durable after the last frame.
 func (l *Log) write(frame []byte) error {
 	if _, err := l.seg.file.WriteAt(frame, l.seg.off); err != nil {
 		return fmt.Errorf("write %s at offset %d: %w", l.seg.name, l.seg.off, err)
@@ -336,15 +337,15 @@ func (l *Log) write(frame []byte) error {
 	return nil
 }
 
-// empty says that the open segment holds no record yet.
+// empty reports whether the open segment holds no record yet.
 func (l *Log) empty() bool { return l.pos.LSN < l.seg.header.First }
 
-// noteRoom tells Room about the open segment.
+// noteRoom updates what Room returns.
 func (l *Log) noteRoom() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.room, l.mu.empty = l.seg.room(), l.empty()
 }
 
-// room is the largest records frame that leaves the reserve free.
+// room returns the largest records frame that leaves the reserve free.
 func (s *segment) room() int64 { return s.header.Size - reserve - s.off }

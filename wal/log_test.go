@@ -18,15 +18,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// reign is a whole life of a log: appends of many sizes, marks, rotations,
+// term is a whole life of a log: appends of many sizes, marks, rotations,
 // checkpoints and removals. It stops at the first error.
-type reign struct {
+type term struct {
 	*story
 	base, before int // the newest checkpoint and the one before
 	running      bool
 }
 
-func (r *reign) live(ctx context.Context) error {
+func (r *term) live(ctx context.Context) error {
 	if err := r.start(); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (r *reign) live(ctx context.Context) error {
 // whatever a crash of everything may leave of it, holds exactly what was
 // acknowledged and at most the one batch in flight, and can be adopted.
 func TestEveryFailurePoint(t *testing.T) {
-	whole := &reign{story: newStory(t, prepared(t, tiny), 5)}
+	whole := &term{story: newStory(t, prepared(t, tiny), 5)}
 	if err := whole.live(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestEveryFailurePoint(t *testing.T) {
 		for _, f := range []fault{failedNotDone, failedButDone, failedTorn} {
 			d := prepared(t, tiny)
 			d.failAt, d.fault = at, f
-			r := &reign{story: newStory(t, d, 5)}
+			r := &term{story: newStory(t, d, 5)}
 			if err := r.live(t.Context()); !errors.Is(err, errInjected) {
 				t.Fatalf("call %d: got %v, want the injected error", at, err)
 			}
@@ -86,7 +86,7 @@ func TestEveryFailurePoint(t *testing.T) {
 				t.Fatalf("call %d (%s) failed, and yet: %q", at, d.failed, d.late)
 			}
 			if !r.running {
-				continue // the reign burned before its START, nobody reads this
+				continue // the term burned before its START, nobody reads this
 			}
 			for i := range 4 {
 				image := d.alive()
@@ -105,7 +105,7 @@ func TestEveryFailurePoint(t *testing.T) {
 
 // adoptable recovers an image from both checkpoints, adopts it as a takeover
 // does, goes on, and recovers the result.
-func (r *reign) adoptable(image *memDir) error {
+func (r *term) adoptable(image *memDir) error {
 	for _, base := range []int{r.base, r.before} {
 		res, c, err := r.recovered(image, base)
 		if err != nil {
@@ -126,7 +126,7 @@ func (r *reign) adoptable(image *memDir) error {
 }
 
 // adopt links and re-logs into a directory of its own and appends a little more.
-func (r *reign) adopt(image *memDir, base int, res Result, c *seen) (*story, error) {
+func (r *term) adopt(image *memDir, base int, res Result, c *seen) (*story, error) {
 	h := newStory(r.t, prepared(r.t, 4*tiny), 9)
 	for _, s := range res.Segments[:res.Linkable] {
 		h.d.link(image, s.Name)
@@ -233,13 +233,13 @@ func TestDiskFullWhilePreparing(t *testing.T) {
 func TestLeftoverPieceIsRemovedFirst(t *testing.T) {
 	s := started(t, tiny)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := errors.New("the reign ended")
+	ended := errors.New("the term ended")
 	cancel(ended)
 	if err := s.log.PrepareNext(ctx); !errors.Is(err, ended) || s.log.Err() != nil {
 		t.Fatalf("prepare after the end: got %v", err)
 	}
 	if s.d.visible[NextName] == nil {
-		t.Fatal("a reign that ended removed something")
+		t.Fatal("a term that ended removed something")
 	}
 	s.must(s.log.PrepareNext(t.Context()))
 	s.must(s.log.PrepareNext(t.Context())) // nothing to do
@@ -362,7 +362,7 @@ func TestMarkOnlyWhereNeeded(t *testing.T) {
 	}
 }
 
-// TestDroppedSegmentKeepsItsBytes: another reign may have linked it, so only its name goes, and the
+// TestDroppedSegmentKeepsItsBytes: another term may have linked it, so only its name goes, and the
 // file is used for nothing else.
 func TestDroppedSegmentKeepsItsBytes(t *testing.T) {
 	s := started(t, tiny)
@@ -436,6 +436,37 @@ func TestClose(t *testing.T) {
 	}
 	if _, _, err := s.recovered(s.d.alive(), 0); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A log that is closed keeps no file open: neither the segment that was prepared for it, nor one
+// that is prepared meanwhile.
+func TestCloseGivesEveryFileBack(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(s *story)
+	}{
+		{"prepared before", func(s *story) {
+			s.must(s.log.PrepareNext(t.Context()))
+			s.must(s.log.Close())
+		}},
+		{"prepared meanwhile", func(s *story) {
+			s.d.beforeSync = func() { s.must(s.log.Close()) }
+			if err := s.log.PrepareNext(t.Context()); !errors.Is(err, ErrPoisoned) {
+				t.Errorf("prepared for a log that is closed: %v", err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := prepared(t, tiny)
+			before := d.open
+			s := newStory(t, d, 1)
+			s.must(s.start())
+			test.end(s)
+			if d.open != before {
+				t.Errorf("%d files are still open", d.open-before)
+			}
+		})
 	}
 }
 

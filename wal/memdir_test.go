@@ -34,6 +34,7 @@ type memDir struct {
 	visible map[string]*memFile
 	durable map[string]*memFile
 	pending []func(map[string]*memFile) // name changes since the last Sync
+	open    int                         // handles
 
 	// Every mutating call counts. The call with number failAt fails with failErr.
 	calls   int
@@ -45,6 +46,8 @@ type memDir struct {
 	rng     *rand.Rand
 	// beforeRename, if set, runs before each Rename.
 	beforeRename func()
+	// beforeSync, if set, runs before each Sync.
+	beforeSync func()
 }
 
 // memFile is an inode.
@@ -55,9 +58,10 @@ type memFile struct {
 
 // memHandle is an open memFile.
 type memHandle struct {
-	d    *memDir
-	name string
-	f    *memFile
+	d      *memDir
+	name   string
+	f      *memFile
+	closed bool
 }
 
 func newMemDir() *memDir {
@@ -113,7 +117,7 @@ func (d *memDir) OpenWrite(name string) (File, error) {
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return &memHandle{d, name, f}, nil
+	return d.handle(name, f), nil
 }
 
 func (d *memDir) Create(name string, size int64) (File, error) {
@@ -127,7 +131,13 @@ func (d *memDir) Create(name string, size int64) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &memHandle{d, name, f}, nil
+	return d.handle(name, f), nil
+}
+
+// handle opens a file. It is called with d.mu held.
+func (d *memDir) handle(name string, f *memFile) *memHandle {
+	d.open++
+	return &memHandle{d: d, name: name, f: f}
 }
 
 func (d *memDir) Rename(oldName, newName string) error {
@@ -155,6 +165,9 @@ func (d *memDir) Remove(name string) error {
 }
 
 func (d *memDir) Sync() error {
+	if d.beforeSync != nil {
+		d.beforeSync()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.do("sync directory", nil, func() {
@@ -280,4 +293,13 @@ func (h *memHandle) Size() (int64, error) {
 	return int64(len(h.f.visible)), nil
 }
 
-func (h *memHandle) Close() error { return nil }
+func (h *memHandle) Close() error {
+	h.d.mu.Lock()
+	defer h.d.mu.Unlock()
+	if h.closed {
+		return fs.ErrClosed
+	}
+	h.closed = true
+	h.d.open--
+	return nil
+}

@@ -65,7 +65,7 @@ func TestScanMissesASegmentBeforeItResumes(t *testing.T) {
 func TestScanPassesOverNoSegmentByAnotherClose(t *testing.T) {
 	for name, edit := range map[string]func(*FrameHeader){
 		"of another segment": func(f *FrameHeader) { f.Binding++ },
-		"of another reign":   func(f *FrameHeader) { f.Epoch-- },
+		"of another term":    func(f *FrameHeader) { f.Epoch-- },
 		"at another LSN":     func(f *FrameHeader) { f.First-- },
 		"of other records":   func(f *FrameHeader) { f.Chain++ },
 		"a mark":             func(f *FrameHeader) { f.Kind = FrameMark },

@@ -14,10 +14,10 @@ import (
 )
 
 // prepareChunk is how much PrepareNext writes and syncs at once, in bytes. It
-// bounds how long a commit stands behind it in the disk's queue.
+// bounds how long a commit waits for it in the disk's queue.
 const prepareChunk = 1 << 20
 
-// nextState says what stands under NextName.
+// nextState is the state of the file NextName.
 type nextState uint8
 
 const (
@@ -29,7 +29,7 @@ const (
 
 // rotate closes the open segment and makes the prepared one its successor.
 //
-// After each step it says what a scan finds if everything stops there, or if
+// The comment after each step is what a scan finds if everything stops there, or if
 // the step failed and was done nevertheless.
 func (l *Log) rotate() error {
 	name := SegmentName(l.pos.LSN + 1)
@@ -38,7 +38,7 @@ func (l *Log) rotate() error {
 	if err := l.opt.Dir.Rename(NextName, name); err != nil {
 		return fmt.Errorf("name successor %s: %w", name, err)
 	}
-	// Here: a segment without CLOSE and perhaps a file without header behind it
+	// Here: a segment without CLOSE and perhaps a file without header after it
 	// that begins at its end. The former is the open one, the latter is ignored.
 	if err := l.opt.Dir.Sync(); err != nil {
 		return fmt.Errorf("name successor %s: sync directory: %w", name, err)
@@ -54,7 +54,7 @@ func (l *Log) rotate() error {
 		return errors.Join(err, next.file.Close())
 	}
 	// Here: CLOSE, or a torn one, and a file without header. Either way nothing
-	// was acknowledged behind this point. CLOSE may be visible and never durable,
+	// was acknowledged after this point. CLOSE may be visible and never durable,
 	// so the old segment does not count as closed yet.
 	old := l.seg
 	if err := l.begin(next); err != nil {
@@ -74,7 +74,7 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// NextReady says that a prepared segment waits for the next rotation.
+// NextReady reports whether a prepared segment waits for the next rotation.
 func (l *Log) NextReady() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *Log) setNext(s nextState) {
 	l.mu.next = s
 }
 
-// takeNext is the prepared segment, which has its name now.
+// takeNext returns the prepared segment, which the caller has to close; nil if none is ready.
 func (l *Log) takeNext() File {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,10 +103,10 @@ func (l *Log) takeNext() File {
 // When the disk is full (ENOSPC, EDQUOT) the piece is removed, the log stays
 // usable and the caller tries again later; likewise when an old piece cannot be
 // removed. Any other error poisons the log.
-// When ctx ends, which is when the reign ends, nothing more is written, the
+// When ctx ends, which is when the term ends, nothing more is written, the
 // piece stays where it is, and the cause is returned.
 //
-// A crash in here leaves a NextName that no scan looks at.
+// A crash in here leaves a NextName that no scan reads.
 func (l *Log) PrepareNext(ctx context.Context) error {
 	leftover, err := l.beginPrepare()
 	if err != nil || l.NextReady() {
@@ -144,15 +144,15 @@ func (l *Log) PrepareNext(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.poison != nil { // closed meanwhile: nobody takes it any more
+	if l.mu.poison != nil { // closed meanwhile: it is not needed any more
 		return errors.Join(l.mu.poison, file.Close())
 	}
 	l.mu.next, l.mu.nextFile = nextReady, file
 	return nil
 }
 
-// beginPrepare takes the preparation for this goroutine unless a segment is
-// ready, and says whether something failed is left under NextName.
+// beginPrepare reserves the preparation for this goroutine unless a segment is ready.
+// leftover reports whether a failed preparation is left under NextName.
 func (l *Log) beginPrepare() (leftover bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +170,8 @@ func (l *Log) beginPrepare() (leftover bool, err error) {
 }
 
 // fillNext makes NextName and fills it with durable zeros. It stays open until it is used: an NFS
-// server then gives nobody a delegation of it, behind which rotate would wait if that machine dies.
+// server then gives no other machine a delegation of it, for which rotate would have to wait if
+// that machine dies.
 func (l *Log) fillNext(ctx context.Context) (_ File, err error) {
 	file, err := l.opt.Dir.Create(NextName, 0)
 	if err != nil {
@@ -202,7 +203,7 @@ func (l *Log) fillNext(ctx context.Context) (_ File, err error) {
 	return file, file.Sync()
 }
 
-// Removable lists, oldest first, the closed segments that lie wholly at or
+// Removable returns, oldest first, the names of the closed segments that are wholly at or
 // below upto and may be removed: after the checkpoint that makes them needless
 // is durable, and after a check. The newest closed segment is never among them:
 // its successor's successor has no header yet, so a scan may still need it as

@@ -18,14 +18,14 @@ type SegmentInfo struct {
 	First, Last cluster.LSN
 	// Header is zero for an open segment that has no header yet.
 	Header SegmentHeader
-	// Closed says that the successor has a valid header, hence that everything
-	// in here is durable and nothing will follow: it may be linked.
+	// Closed is set if the successor has a valid header: then everything in this
+	// segment is durable and nothing will follow, so it may be linked.
 	Closed bool
 	// Size of the file in bytes.
 	Size int64
 }
 
-// ScanOptions say what a log must be to be accepted.
+// ScanOptions are the conditions under which a scan accepts a log.
 type ScanOptions struct {
 	Cluster [16]byte
 	// FeatureLevel is the highest that this binary understands.
@@ -35,21 +35,21 @@ type ScanOptions struct {
 	// From is the base: records up to it are checked where they are read, and
 	// not visited. Zero is the beginning.
 	From Position
-	// Resume is a position behind From whose state the caller has already, or zero. Of
+	// Resume is a position after From whose state the caller has already, or zero. Of
 	// closed segments wholly up to it only header and CLOSE are read; no record up to it
 	// is visited. The log must have its chain value there.
 	Resume Position
 	// AtLeast is the adopted end of START: the log must reach it, and have its
 	// chain value there.
 	AtLeast Position
-	// UpTo, unless zero, ends the scan behind the segments that begin at or before it.
+	// UpTo, unless zero, ends the scan after the segments that begin at or before it.
 	// What follows is expected to be there, and not read.
 	UpTo cluster.LSN
 	// Known are the first LSNs of segments that are opened whether the listing
 	// shows them or not: see ScanError.Unlisted.
 	Known []cluster.LSN
 	// Relog, if set, is called after Visit with every record that must be
-	// re-logged: those in the segments behind Result.Linkable.
+	// re-logged: those in the segments after Result.Linkable.
 	Relog Visit
 }
 
@@ -62,29 +62,27 @@ type Result struct {
 	// End is the state after the last record.
 	End Position
 	// Segments from the one that holds From to the open one, in order. Those
-	// before are not looked at: a stale owner may be removing them.
+	// before are not read: a stale owner may be removing them.
 	Segments []SegmentInfo
 	// Linkable counts the closed ones: Segments[:Linkable] may be linked.
 	Linkable int
 	// Relog is the state before the first record that must be re-logged: that
-	// of the first segment which is not linkable, but not before From.
+	// of the first segment which is not linkable, but not before From. It is End
+	// where nothing must be.
 	Relog Position
 	// LastEpoch is the highest epoch that wrote a segment header.
 	LastEpoch cluster.Epoch
 }
 
-// RelogFrom is the LSN of the first record to re-log, End.LSN+1 where there is none.
-func (r Result) RelogFrom() cluster.LSN { return r.Relog.LSN + 1 }
-
-// Scan reads the log in d, which nobody may acknowledge writes to any more: its
-// reign is fenced, though its owner may still write. It visits every record
-// behind opt.From and verifies that LSNs and chain values connect from there to
-// the end, and that nothing which was durable once is missing.
+// Scan reads the log in d, whose term is fenced: its owner may still write, but cannot
+// acknowledge writes any more. It visits every record after opt.From and verifies that
+// LSNs and chain values connect from there to the end, and that nothing which was
+// durable once is missing.
 //
-// A log that cannot be accepted is a *ScanError, never an empty Result, and what
-// was visited before it is void. The
-// owner may rotate, remove and write while Scan reads, so the caller tries
-// again a few times before it believes the error. All files are opened anew.
+// It returns a *ScanError for a log that cannot be accepted, never an empty Result, and
+// what was visited before it is void. The owner may rotate, remove and write while Scan
+// reads, so the caller tries again a few times before it believes the error. All files
+// are opened anew.
 func Scan(d Dir, opt ScanOptions, visit Visit) (Result, error) {
 	s := &scanner{dir: d, opt: opt, visit: visit}
 	defer s.closeAll()
@@ -190,7 +188,7 @@ func (s *scanner) open() error {
 	return s.arrange()
 }
 
-// openSegment opens the segment that begins at first, reads its header and puts it behind the row.
+// openSegment opens the segment that begins at first, reads its header and appends it to the row.
 func (s *scanner) openSegment(first cluster.LSN) error {
 	i := len(s.segs)
 	s.segs = append(s.segs, scanSegment{SegmentInfo: SegmentInfo{Name: SegmentName(first), First: first, Last: first - 1}})
@@ -270,7 +268,7 @@ func (s *scanner) arrange() error {
 	return nil
 }
 
-// reach compares the position with what the caller knows about it.
+// reach compares the end with what the caller knows of it.
 func (s *scanner) reach() error {
 	for _, want := range [...]Position{{}, s.opt.From, s.opt.Resume, s.opt.AtLeast} {
 		if s.pos.LSN == want.LSN && s.pos.Chain != want.Chain {
@@ -288,7 +286,7 @@ func (s *scanner) buffer(n int) []byte {
 	return s.buf[:n]
 }
 
-// closeAll gives the files back. They were only read, so their errors mean nothing.
+// closeAll closes the files. They were only read, so errors do not matter.
 func (s *scanner) closeAll() {
 	for _, g := range s.segs {
 		if g.file != nil {
@@ -307,7 +305,7 @@ func (s *scanner) directory(reason string, err error) error {
 	return &ScanError{Reason: reason, Err: err}
 }
 
-// readFull fills p or says why not. A file that ends early is damaged.
+// readFull fills p or returns why not: ErrCorrupt for a file that ends early.
 func readFull(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	switch {

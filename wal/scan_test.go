@@ -240,7 +240,7 @@ func TestScanFromEveryBase(t *testing.T) {
 		}
 		open := r.Segments[r.Linkable]
 		want := max(open.First, cluster.LSN(base)+1)
-		if r.RelogFrom() != want || r.Relog != s.after[want-1] || r.Linkable != len(r.Segments)-1 || r.LastEpoch != testEpoch {
+		if r.Relog != s.after[want-1] || r.Linkable != len(r.Segments)-1 || r.LastEpoch != testEpoch {
 			t.Fatalf("base %d: got %+v", base, r)
 		}
 		if f := r.Segments[0]; f.First > cluster.LSN(base)+1 || f.Closed && f.Last < cluster.LSN(base)+1 {
@@ -324,10 +324,10 @@ func TestScanRefusesRecordsOfAnotherLog(t *testing.T) {
 		{"open segment of another history", func(d *memDir, _ *ScanOptions) {
 			editHeader(d.bytes(open), func(h *SegmentHeader) { h.Chain++ })
 		}, ErrCorrupt},
-		{"open segment of an older reign", func(d *memDir, _ *ScanOptions) {
+		{"open segment of an older term", func(d *memDir, _ *ScanOptions) {
 			editHeader(d.bytes(open), func(h *SegmentHeader) { h.Epoch-- })
 		}, ErrCorrupt},
-		{"frame of another reign", func(d *memDir, _ *ScanOptions) {
+		{"frame of another term", func(d *memDir, _ *ScanOptions) {
 			b := d.bytes(open)[BlockSize:]
 			_, size, _ := decodeFrameHeader(b)
 			b[24]--
@@ -389,7 +389,7 @@ func TestScanOfAnUnfinishedRotation(t *testing.T) {
 	d := s.d.alive()
 	clear(d.bytes(open))
 	r, _, err := scan(d, scanOptions())
-	if err != nil || r.End != s.after[second.Last] || r.Linkable != 1 || r.RelogFrom() != second.First || len(r.Segments) != 3 {
+	if err != nil || r.End != s.after[second.Last] || r.Linkable != 1 || r.Relog.LSN+1 != second.First || len(r.Segments) != 3 {
 		t.Fatalf("CLOSE and no header behind: got %+v, %v", r, err)
 	}
 	if g := r.Segments[1]; g.Closed || g.Last != second.Last {

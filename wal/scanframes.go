@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// segment reads the frames of segment i, visits their records, and says
-// whether segment i+1 is to be read.
+// segment reads the frames of segment i and visits their records. more reports whether
+// segment i+1 is to be read.
 func (s *scanner) segment(i int) (more bool, err error) {
 	g := &s.segs[i]
 	if s.opt.UpTo != 0 && g.First > s.opt.UpTo {
@@ -53,7 +53,7 @@ func (s *scanner) segment(i int) (more bool, err error) {
 		return false, s.damage(i+1, 0, fmt.Sprintf("header says chain value %#x, the log has %#x", next.Header.Chain, s.pos.Chain), ErrCorrupt)
 	case !closed:
 		// The owner stopped between naming the successor and CLOSE: this is the
-		// open segment, and the file behind it was never used.
+		// open segment, and the file after it was never used.
 		if err := s.unused(i + 1); err != nil {
 			return false, err
 		}
@@ -64,8 +64,8 @@ func (s *scanner) segment(i int) (more bool, err error) {
 	return true, nil
 }
 
-// unusedProof is how much of a segment shows whether it was used: frames lie one behind the
-// other from its beginning. A takeover waits for what is read here, so it is not all of it.
+// unusedProof is how much of a segment shows whether it was used: frames follow each other
+// from its beginning. A takeover waits for what is read here, so it is not all of it.
 const unusedProof = 1 << 20
 
 // unused verifies that segment i, which has no header, begins with nothing but zeros. The
@@ -89,7 +89,7 @@ func (s *scanner) unused(i int) error {
 // closed when the next frame does not fit.
 const closeTail = 2 << 20
 
-// endsBefore says that segment i is closed and ends where the next one begins, by its
+// endsBefore reports whether segment i is closed and ends where the next one begins, by its
 // CLOSE frame alone. So no segment between them is missing. False proves nothing.
 func (s *scanner) endsBefore(i int) bool {
 	g, next := &s.segs[i], &s.segs[i+1]
@@ -176,8 +176,8 @@ func (s *scanner) records(f FrameHeader, entries []Entry) error {
 }
 
 // tail judges an invalid frame at off: nil means that it is a torn tail or the
-// zeros behind the end. One frame is in flight at a time, so any intact frame
-// of this segment behind it, with a higher ordinal, proves that it was durable.
+// zeros after the end. One frame is in flight at a time, so any intact frame
+// of this segment after it, with a higher ordinal, proves that it was durable.
 func (s *scanner) tail(i int, content []byte, off int64, ordinal uint32) error {
 	for at := off + BlockSize; at < int64(len(content)); at += BlockSize {
 		rest := content[at:]

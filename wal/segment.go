@@ -60,9 +60,9 @@ func putSegmentHeader(b []byte, h SegmentHeader) {
 	le.PutUint32(b[segmentCRCOffset:], crc32.Checksum(b[:segmentCRCOffset], castagnoli))
 }
 
-// DecodeSegmentHeader reads the header at the start of b. ErrZero means that
-// none was written yet, ErrFeatureLevel an intact header of another format
-// version, ErrCorrupt anything else. The caller compares FeatureLevel.
+// DecodeSegmentHeader reads the header at the start of b. It returns ErrZero if
+// none was written yet, ErrFeatureLevel for an intact header of another format
+// version, ErrCorrupt for anything else. The caller compares FeatureLevel.
 func DecodeSegmentHeader(b []byte) (SegmentHeader, error) {
 	if len(b) < SegmentHeaderSize {
 		return SegmentHeader{}, fmt.Errorf("segment header has %d of %d bytes: %w", len(b), SegmentHeaderSize, ErrCorrupt)
@@ -105,12 +105,12 @@ const (
 	segmentDigits = 20
 )
 
-// SegmentName is the file name of the segment whose first record has LSN first.
+// SegmentName returns the file name of the segment whose first record has LSN first.
 func SegmentName(first cluster.LSN) string {
 	return fmt.Sprintf("%s%0*d%s", segmentPrefix, segmentDigits, uint64(first), segmentSuffix)
 }
 
-// ParseSegmentName is the inverse of SegmentName. It is false for every other
+// ParseSegmentName is the inverse of SegmentName. It returns false for every other
 // name: NextName, temporaries, an NFS client's .nfsXXXX.
 func ParseSegmentName(name string) (cluster.LSN, bool) {
 	digits, ok := strings.CutPrefix(name, segmentPrefix)

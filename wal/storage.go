@@ -5,8 +5,8 @@ package wal
 import "io"
 
 // File is an open segment. Offsets, lengths and addresses of all reads and
-// writes are multiples of BlockSize, so it may be open for direct I/O. An error
-// says nothing about whether the call took effect.
+// writes are multiples of BlockSize, so it may be open for direct I/O. A call that
+// returns an error may have taken effect or not.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -21,8 +21,8 @@ type File interface {
 
 // Dir is the directory of one epoch. Its methods may be called from several
 // goroutines. Errors wrap the system's, so that errors.Is finds fs.ErrNotExist,
-// syscall.ENOSPC and syscall.EDQUOT. An error says nothing about whether the
-// call took effect.
+// syscall.ENOSPC and syscall.EDQUOT. A call that returns an error may have taken
+// effect or not.
 type Dir interface {
 	// Names lists the names in any order.
 	Names() ([]string, error)

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -39,13 +39,13 @@ func (d hostDisk) mkdir(dir string) (bool, error) {
 func (d hostDisk) syncDir(dir string) error { return d.h.SyncDir(base(dir)) }
 
 func (d hostDisk) lock(name string) (func() error, error) {
-	if f, err := d.h.Open(base(name), volume.FlagCreate); err == nil {
+	if f, err := d.h.Open(base(name), vfs.FlagCreate); err == nil {
 		if err := f.Close(); err != nil {
 			return nil, err
 		}
 	}
 	l, err := d.h.TryLock(base(name))
-	if errors.Is(err, volume.ErrLocked) {
+	if errors.Is(err, vfs.ErrLocked) {
 		return nil, ErrInUse
 	}
 	if err != nil {
@@ -55,7 +55,7 @@ func (d hostDisk) lock(name string) (func() error, error) {
 }
 
 func (d hostDisk) readFile(name string) ([]byte, error) {
-	f, err := d.h.Open(base(name), volume.FlagRead)
+	f, err := d.h.Open(base(name), vfs.FlagRead)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (d hostDisk) create(name string) (file, error) {
 	if err := d.h.Remove(base(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	f, err := d.h.Open(base(name), volume.FlagCreate)
+	f, err := d.h.Open(base(name), vfs.FlagCreate)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (d hostDisk) size(f file, name string) (int64, error) {
 }
 
 // hostFile is open to append.
-type hostFile struct{ volume.File }
+type hostFile struct{ vfs.File }
 
 func (f hostFile) Write(b []byte) (int, error) {
 	info, err := f.Stat()

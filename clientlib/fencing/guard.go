@@ -12,28 +12,33 @@ import (
 )
 
 var (
-	// ErrStale says that a higher token was seen: who brings this one was replaced.
+	// ErrStale is wrapped by every *StaleError.
 	ErrStale = errors.New("the token is older than one that was seen")
-	// ErrClosed says that the guard was closed, or that its file took no more writes, or
-	// another process has written to it. Open it again.
+	// ErrClosed is the error of a guard that was closed, or closed itself because a write to its
+	// file failed or another process has written to it. Open it again.
 	ErrClosed = errors.New("the guard is closed")
-	// ErrInUse says that another process has the guard open.
+	// ErrInUse is the error of Open when another process has the guard open.
 	ErrInUse = errors.New("the guard is open in another process")
 )
 
-// StaleError says which token was seen. It is ErrStale.
+// Token is the fencing token of a lock: clientlib.Lock has it, and every grant has a higher
+// one than those before. 0 is no token.
+type Token = cluster.Token
+
+// StaleError is the error of a token that is lower than one that was seen for the key: its holder
+// was replaced. It wraps ErrStale.
 type StaleError struct {
-	Key   string
-	Token cluster.Token
-	Seen  cluster.Token
+	Key string
+	// Token was refused, because Seen is the highest one that was seen.
+	Token, Seen Token
 }
 
-// Error tells what to do.
+// Error says what to do now.
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("token %d for %q is old, %d was seen: acquire the lock again and begin anew", e.Token, e.Key, e.Seen)
 }
 
-// Unwrap is ErrStale.
+// Unwrap returns ErrStale.
 func (e *StaleError) Unwrap() error { return ErrStale }
 
 // Guard remembers the highest token of each key, over restarts too. It is safe for use
@@ -57,11 +62,12 @@ type Guard struct {
 // is taken before Guard.mu.
 type entry struct {
 	sync.Mutex
-	seen cluster.Token // owned by Guard.mu
+	seen Token // owned by Guard.mu
 }
 
-// Open opens the guard in a directory, which is made if need be. The directory
-// belongs to it. It should be on a local filesystem: see the package documentation.
+// Open opens the guard in a directory, which is made if need be and belongs to the guard. It
+// should be on a local filesystem: see the package documentation. It returns ErrInUse if another
+// process has it open, and ErrDamaged if its file is not what was written.
 func Open(dir string) (*Guard, error) {
 	g, err := open(osDisk{}, dir)
 	if err != nil {
@@ -93,11 +99,11 @@ func open(d disk, dir string) (*Guard, error) {
 	return g, nil
 }
 
-// Do calls f unless a higher token was seen for the key. While f runs nothing else is
-// done for this key, so it should take no longer than it must. A token that is higher
-// than all before is durable before f is called, whatever becomes of f. An error of
-// f is returned as it is.
-func (g *Guard) Do(key string, token cluster.Token, f func() error) error {
+// Do calls f unless a higher token was seen for the key: then it returns a *StaleError. While f
+// runs nothing else is done for this key, so it should take no longer than it must. A token that
+// is higher than all before is durable before f is called, whatever becomes of f. An error of f
+// is returned as it is.
+func (g *Guard) Do(key string, token Token, f func() error) error {
 	e, err := g.begin(key)
 	if err != nil {
 		return err
@@ -111,10 +117,10 @@ func (g *Guard) Do(key string, token cluster.Token, f func() error) error {
 	return f()
 }
 
-// Admit is Do for a resource that is told the token itself and orders by it: when it
-// returns nil, no lower token is admitted any more. What an older holder was admitted to
-// do may still be under way.
-func (g *Guard) Admit(key string, token cluster.Token) error {
+// Admit is Do for a resource that gets the token itself and orders by it: when it returns nil, no
+// lower token is admitted any more. What an older holder was admitted to do may still be under
+// way.
+func (g *Guard) Admit(key string, token Token) error {
 	e, err := g.begin(key)
 	if err != nil {
 		return err
@@ -123,11 +129,11 @@ func (g *Guard) Admit(key string, token cluster.Token) error {
 	return g.admit(e, key, token)
 }
 
-// Dir is where the guard is.
+// Dir returns the directory of the guard.
 func (g *Guard) Dir() string { return g.dir }
 
-// Seen is the highest token seen for a key; 0 for none.
-func (g *Guard) Seen(key string) cluster.Token {
+// Seen returns the highest token seen for a key; 0 for none.
+func (g *Guard) Seen(key string) Token {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if e := g.mu.keys[key]; e != nil {
@@ -153,7 +159,7 @@ func (g *Guard) begin(key string) (*entry, error) {
 }
 
 // admit compares, and makes a new highest token durable.
-func (g *Guard) admit(e *entry, key string, token cluster.Token) error {
+func (g *Guard) admit(e *entry, key string, token Token) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -172,9 +178,9 @@ func (g *Guard) admit(e *entry, key string, token cluster.Token) error {
 	return nil
 }
 
-// note makes a token durable that is not lower than those before it, and sees to it that no
-// other process has admitted a higher one.
-func (g *Guard) note(e *entry, key string, token cluster.Token) error {
+// note makes a token durable that is not lower than those before it, and checks that no other
+// process has admitted a higher one.
+func (g *Guard) note(e *entry, key string, token Token) error {
 	if token > e.seen {
 		if err := g.mu.log.add(key, token); err != nil {
 			return err
@@ -192,7 +198,7 @@ func (g *Guard) note(e *entry, key string, token cluster.Token) error {
 
 // compact writes the file anew.
 func (g *Guard) compact() error {
-	seen := make(map[string]cluster.Token, len(g.mu.keys))
+	seen := make(map[string]Token, len(g.mu.keys))
 	for key, e := range g.mu.keys {
 		if e.seen != 0 {
 			seen[key] = e.seen
@@ -206,9 +212,9 @@ func (g *Guard) compact() error {
 	return nil
 }
 
-// Close lets another process open the guard, when what is under way here has ended: that
-// is done for an older holder than the first who comes there. So no function that Do calls
-// may call it. Calls that come later fail.
+// Close waits for the calls under way, which may act for older holders than the first call of the
+// next process, and lets another process open the guard. So no function that Do calls may call
+// it. Later calls return ErrClosed.
 func (g *Guard) Close() error {
 	g.mu.Lock()
 	if g.mu.closed == nil {

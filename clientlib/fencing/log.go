@@ -13,11 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// ErrDamaged says that the guard's file is not what was written.
+// ErrDamaged is the error of Open when the guard's file is not what was written.
 var ErrDamaged = errors.New("damaged")
 
 // log is the file of a guard. It is used under the guard's mutex.
@@ -29,12 +27,12 @@ type log struct {
 	lines int
 }
 
-// leastWaste is how many lines there may be in any case.
+// leastWaste is how many lines there may be before the file is ever rewritten.
 const leastWaste = 1024
 
 // openLog reads the file and writes it anew. What was read may be in memory only, after a
 // sync that failed in the process before: a further sync of it succeeds and saves nothing.
-func openLog(d disk, path string) (*log, map[string]cluster.Token, error) {
+func openLog(d disk, path string) (*log, map[string]Token, error) {
 	b, err := d.readFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -48,7 +46,7 @@ func openLog(d disk, path string) (*log, map[string]cluster.Token, error) {
 }
 
 // writeLog puts a file with these tokens in the place of the one at path.
-func writeLog(d disk, path string, seen map[string]cluster.Token) (*log, error) {
+func writeLog(d disk, path string, seen map[string]Token) (*log, error) {
 	f, err := d.create(path + ".new")
 	if err != nil {
 		return nil, err
@@ -83,8 +81,8 @@ func (l *log) write(b []byte) error {
 	return l.f.Sync()
 }
 
-// check fails if another process has written here. The lock of the directory keeps others
-// out, but a network filesystem may lose it, and somebody may remove its file.
+// check fails if another process has written here. The lock of the directory keeps others out,
+// but a network filesystem may lose it, and its file may be removed.
 func (l *log) check() error {
 	size, err := l.disk.size(l.f, l.path)
 	if err == nil && size != l.size {
@@ -97,16 +95,16 @@ func (l *log) check() error {
 }
 
 // add writes one line and syncs it.
-func (l *log) add(key string, token cluster.Token) error {
+func (l *log) add(key string, token Token) error {
 	l.lines++
 	return l.write(appendLine(nil, key, token))
 }
 
-// wasteful says that most lines were surpassed.
+// wasteful reports whether most lines were surpassed.
 func (l *log) wasteful(keys int) bool { return l.lines > max(leastWaste, 2*keys) }
 
 // rewrite puts a file with these tokens in the place of this one.
-func (l *log) rewrite(seen map[string]cluster.Token) (*log, error) {
+func (l *log) rewrite(seen map[string]Token) (*log, error) {
 	next, err := writeLog(l.disk, l.path, seen)
 	if err != nil {
 		return nil, err
@@ -116,15 +114,15 @@ func (l *log) rewrite(seen map[string]cluster.Token) (*log, error) {
 
 func (l *log) close() error { return l.f.Close() }
 
-func appendLine(b []byte, key string, token cluster.Token) []byte {
+func appendLine(b []byte, key string, token Token) []byte {
 	text := strconv.FormatUint(uint64(token), 10) + " " + strconv.Quote(key)
 	return fmt.Appendf(b, "%08x %s\n", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)), text)
 }
 
-// parse reads lines. Whole is how many bytes were good; behind them there is
-// nothing, or a last line that was torn.
-func parse(b []byte) (seen map[string]cluster.Token, lines, whole int, err error) {
-	seen = map[string]cluster.Token{}
+// parse reads lines. Whole is how many bytes were good; after them there is nothing, or a last
+// line that was torn.
+func parse(b []byte) (seen map[string]Token, lines, whole int, err error) {
+	seen = map[string]Token{}
 	for whole < len(b) {
 		line, _, ended := bytes.Cut(b[whole:], []byte("\n"))
 		key, token, ok := parseLine(string(line))
@@ -141,7 +139,7 @@ func parse(b []byte) (seen map[string]cluster.Token, lines, whole int, err error
 	return seen, lines, whole, nil
 }
 
-func parseLine(line string) (key string, token cluster.Token, ok bool) {
+func parseLine(line string) (key string, token Token, ok bool) {
 	sum, text, ok := strings.Cut(line, " ")
 	if !ok || fmt.Sprintf("%08x", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli))) != sum {
 		return "", 0, false
@@ -152,5 +150,5 @@ func parseLine(line string) (key string, token cluster.Token, ok bool) {
 		return "", 0, false
 	}
 	key, err = strconv.Unquote(quoted)
-	return key, cluster.Token(n), err == nil
+	return key, Token(n), err == nil
 }

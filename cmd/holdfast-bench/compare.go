@@ -17,7 +17,7 @@ import (
 const comparer = "holdfast-bench-compare"
 
 var errNoComparer = errors.New(comparer + " is neither beside this program nor in PATH: build it in the source with " +
-	"go build -C cmd/holdfast-bench/compare -o ../../../bin/" + comparer)
+	"go build -o bin/" + comparer + " ./cmd/holdfast-bench/compare")
 
 func compareCommand() *cobra.Command {
 	return &cobra.Command{

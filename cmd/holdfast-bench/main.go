@@ -4,24 +4,24 @@
 //
 //	holdfast-bench run                          every workload but churn, against three servers of its own
 //	holdfast-bench run own --workers 256        one workload
-//	holdfast-bench run churn --duration 1h      does something grow?
+//	holdfast-bench run churn --duration 1h      whether memory or disk usage grows
 //	holdfast-bench run watch --watchers 10000 --watch-own
 //	holdfast-bench run holders --holders-kills 5
 //	holdfast-bench run own --endpoints h1:7601,h2:7601,h3:7601
 //	holdfast-bench run -o json > figures.json   for programs
 //	holdfast-bench compare                      the same work against etcd, Redis and PostgreSQL
 //
-// What each workload does is said in package work, how it is measured in package
-// bench. To reproduce figures, build and run on a machine that does nothing else,
+// Package work describes the workloads, package bench how they are measured.
+// To reproduce figures, build and run on a machine that does nothing else,
 // in a directory on the filesystem in question:
 //
 //	make build && go build -o bin/ ./cmd/holdfast-bench
 //	bin/holdfast-bench run --dir /mnt/share/bench
 //
-// compare has the clients of the peers, and is a module of its own so that nobody
-// who uses Holdfast gets them:
+// compare needs the client libraries of the peers. Because of them this directory is a module of
+// its own, so that a program that uses Holdfast does not depend on them:
 //
-//	go build -C cmd/holdfast-bench/compare -o ../../../bin/holdfast-bench-compare
+//	go build -o bin/holdfast-bench-compare ./cmd/holdfast-bench/compare
 //	bin/holdfast-bench compare
 package main
 

@@ -176,7 +176,7 @@ func (w *world) observer() (tokens func() []uint64) {
 func TestElect(t *testing.T) {
 	w := startDev(t)
 	primary, pid := w.primary(0)
-	if r := w.try("", "elect", "web", "--leader"); r.code != 1 || r.out != "web: nobody leads\n" {
+	if r := w.try("", "elect", "web", "--leader"); r.code != 1 || r.out != "web: no leader\n" {
 		t.Errorf("nobody leads: %+v", r)
 	}
 	told := w.observer()

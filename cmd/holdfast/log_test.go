@@ -36,7 +36,7 @@ func TestServersServeWhileNobodyReadsTheirLog(t *testing.T) {
 		}
 	}
 	if s := w.status(); s.Epoch != 1 {
-		t.Errorf("the reign has changed: epoch %d", s.Epoch)
+		t.Errorf("the term has changed: epoch %d", s.Epoch)
 	}
 }
 

@@ -408,7 +408,7 @@ func (w *world) overHTTP() {
 	}
 }
 
-// failover moves the reign, kills its primary, and starts that again.
+// failover moves the primary role, kills its primary, and starts that again.
 func (w *world) failover() {
 	t := w.t
 	old, _ := w.primary(0)

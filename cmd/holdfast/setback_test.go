@@ -33,9 +33,9 @@ func (w *world) alone(data string) (stop func()) {
 	return stop
 }
 
-// TestStatusSaysWhyNobodyReigns: a backup in the place of the volume is noticed without any
+// TestStatusSaysWhyThereIsNoPrimary: a backup in the place of the volume is noticed without any
 // flag, and whoever asks is told so, a monitor by the exit code.
-func TestStatusSaysWhyNobodyReigns(t *testing.T) {
+func TestStatusSaysWhyThereIsNoPrimary(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	base := freeBase(t)
 	w := &world{t: t, dir: filepath.Join(dir, "volume"), endpoints: fmt.Sprintf("127.0.0.1:%d", base), logs: &logs{}}
@@ -50,12 +50,12 @@ func TestStatusSaysWhyNobodyReigns(t *testing.T) {
 		t.Errorf("no server: %+v", r)
 	}
 	stop := w.alone(data)
-	await(t, "the first reign", serves)
+	await(t, "the first term", serves)
 	w.do("", "acquire", "a")
 	stop()
 	copyTo(w.dir, filepath.Join(dir, "backup"))
 	stop = w.alone(data)
-	await(t, "the second reign", serves)
+	await(t, "the second term", serves)
 	for i := range 3 {
 		w.do("", "acquire", fmt.Sprint("b", i))
 	}
@@ -66,11 +66,11 @@ func TestStatusSaysWhyNobodyReigns(t *testing.T) {
 	copyTo(filepath.Join(dir, "backup"), w.dir)
 	w.alone(data)
 	var r result
-	await(t, "a word on why nobody reigns", func() bool {
+	await(t, "a word on why no server is primary", func() bool {
 		r = w.try("", "status", "--timeout", "1s")
 		return strings.Contains(r.out, "older than what this server knows")
 	})
-	if r.code != 2 || !strings.Contains(r.out, "down: no server serves") || !strings.Contains(r.out, "holdfast recover") {
+	if r.code != 2 || !strings.Contains(r.out, "down: no server is primary") || !strings.Contains(r.out, "holdfast recover") {
 		t.Errorf("got %+v", r)
 	}
 	if j := w.try("", "status", "-o", "json").out; !strings.Contains(j, `"health":"down"`) || !strings.Contains(j, "older than what") {

@@ -86,8 +86,8 @@ func (h *heard) follow(t *testing.T, ctx context.Context, servers []devServer) {
 	}
 }
 
-// TestWatchGoesOn has a command and something like a browser watch while the reign is
-// handed over and its primary killed: each is told everything once, in order.
+// TestWatchGoesOn has a command and something like a browser watch while the primary role
+// is handed over and its primary killed: each is told everything once, in order.
 func TestWatchGoesOn(t *testing.T) {
 	w := startDev(t)
 	w.primary(0)

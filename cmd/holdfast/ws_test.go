@@ -172,7 +172,7 @@ func TestWebSocketFailover(t *testing.T) {
 		t.Errorf("the append once more: %+v", x)
 	}
 	equal(t, "file", w.file("mine.log"), "once\n")
-	// The other one's connection outlives the reign, and so does its watch.
+	// The other one's connection outlives the term, and so does its watch.
 	o.ok(fmt.Sprintf(`"op":"release","lock":"theirs","token":%d,"request_id":2`, theirs.Token))
 	granted := c.answer("wait")
 	if granted.Status != "OK" || granted.Token <= theirs.Token {

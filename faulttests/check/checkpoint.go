@@ -27,22 +27,22 @@ const (
 	requestsName     = "processed_requests.log"
 )
 
-// checkpoint is one directory, and what its name says.
+// checkpoint is the directory of one checkpoint, with the epoch and LSN from its name.
 type checkpoint struct {
 	lsn  cluster.LSN
 	path string
 }
 
-// checkpointState is what lock_state.json says, read as any JSON.
+// checkpointState is the content of lock_state.json, decoded as generic JSON.
 type checkpointState struct {
 	LSN      cluster.LSN        `json:"lsn"`
 	Chain    locktable.Hex      `json:"chain"`
 	Entities []locktable.Entity `json:"entities"`
 }
 
-// findCheckpoints lists those of reigns that started, ascending.
-func findCheckpoints(reigns []*reign) (all []checkpoint, err error) {
-	for _, r := range reigns {
+// findCheckpoints lists those of terms that started, ascending.
+func findCheckpoints(terms []*term) (all []checkpoint, err error) {
+	for _, r := range terms {
 		entries, err := os.ReadDir(r.path)
 		if err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func findCheckpoints(reigns []*reign) (all []checkpoint, err error) {
 	return all, nil
 }
 
-// compare holds a checkpoint against the state that the log makes up to there.
+// compare compares a checkpoint with the state that the log produces up to its LSN.
 func (p checkpoint) compare(x *reference, at wal.Position) error {
 	b, err := os.ReadFile(filepath.Join(p.path, viewName))
 	if err != nil {
@@ -145,8 +145,8 @@ func (x *reference) compareFile(s *locktable.FileEntity) error {
 	return nil
 }
 
-// compareReceipts wants each receipt to be of the record that executed its
-// request. Which receipts are kept is the service's own business.
+// compareReceipts checks that each receipt is that of the record that executed its
+// request. The service may choose which receipts it keeps.
 func (x *reference) compareReceipts(lines []byte) (err error) {
 	for line := range bytes.Lines(lines) {
 		var e locktable.Entity

@@ -20,12 +20,11 @@ import (
 // collectEvery is much less than a segment or a checkpoint lives.
 const collectEvery = 100 * time.Millisecond
 
-// Collector keeps what servers remove from a volume while they run: it looks at
-// the volume from outside and gives every segment and checkpoint a second name in
-// an archive. Where there are no hard links to the archive it keeps the file open
-// and copies it when later reigns have been there for a while, because a segment is
-// written for as long as it is the newest. It changes nothing on the volume but link counts, which nobody looks
-// at in segments and checkpoints.
+// Collector archives what servers remove from a volume while they run: it polls the volume from
+// outside and gives every segment and checkpoint a second name in an archive. If hard links to
+// the archive are not possible it keeps the file open, and copies it when later terms have been
+// there for a while, because a segment is written as long as it is the newest. It changes nothing
+// on the volume but link counts, which servers do not read for segments and checkpoints.
 type Collector struct {
 	volume, archive string
 
@@ -45,11 +44,12 @@ type openFile struct {
 	from, epoch string
 }
 
-// settleAfter is how long a later epoch has been there when nobody writes to an
-// older one's segments any more that a claimant would adopt.
+// settleAfter is how long after a later epoch appeared the segments of older ones are final, as
+// far as a claimant would adopt them.
 const settleAfter = 10 * time.Second
 
-// StartCollector begins to collect from a volume into an empty directory outside of it.
+// StartCollector starts to collect from a volume into an empty directory outside of it, until Stop
+// or the end of ctx.
 func StartCollector(ctx context.Context, volumeDir, archive string) *Collector {
 	c := newCollector(volumeDir, archive)
 	ctx, c.stop = context.WithCancel(ctx)
@@ -80,9 +80,9 @@ func (c *Collector) note(err error) {
 	}
 }
 
-// Stop collects once more, the fences too, and completes the archive. Call it
-// when the servers have stopped. An error says that the archive may lack something;
-// what it lacks for another reason, CheckLog notices.
+// Stop collects once more, including the fences, and completes the archive. Call it
+// when the servers have stopped. After an error the archive may lack something;
+// CheckLog notices if it lacks something for another reason.
 func (c *Collector) Stop() error {
 	c.stop()
 	c.running.Wait()
@@ -97,7 +97,7 @@ func (c *Collector) Stop() error {
 	return nil
 }
 
-// collect looks at every epoch's directory.
+// collect archives what is new in every epoch's directory.
 func (c *Collector) collect() error {
 	epochs, err := os.ReadDir(filepath.Join(c.volume, "epochs"))
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *Collector) keep(name string) error {
 	return nil
 }
 
-// fences copies what says how far each reign's log was adopted.
+// fences copies what says how far each term's log was adopted.
 func (c *Collector) fences() error {
 	epochs, err := os.ReadDir(filepath.Join(c.volume, "epochs"))
 	if err != nil {
@@ -225,7 +225,7 @@ func copyOpen(f *os.File, to string) (err error) {
 	return err
 }
 
-// gone takes a name that went away meanwhile for no error.
+// gone returns nil for the error of a name that disappeared meanwhile, else err.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

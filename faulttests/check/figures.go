@@ -12,16 +12,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Strike is one fault that ended a reign.
+// Strike is one fault that ended a term.
 type Strike struct {
 	Kind  string
 	At    time.Time
-	Epoch cluster.Epoch // of the reign that it ended
+	Epoch cluster.Epoch // of the term that it ended
 }
 
-// Failovers are the times from each strike to the first grant or append that a
-// client was told of by a later reign, sorted, by kind of strike. A strike that
-// no later reign's answer followed is left out.
+// Failovers returns, for each kind of strike, the sorted times from a strike to the first grant or
+// append that a later term acknowledged to a client. It leaves out strikes without such an answer.
 func Failovers(strikes []Strike, appends []Append, grants []Grant) map[string][]time.Duration {
 	first := map[cluster.Epoch]time.Time{}
 	note := func(e cluster.Epoch, at time.Time) {
@@ -44,7 +43,7 @@ func Failovers(strikes []Strike, appends []Append, grants []Grant) map[string][]
 		i, _ := slices.BinarySearch(epochs, s.Epoch+1)
 		var least time.Time
 		for _, e := range epochs[i:] {
-			// The first answer of a later reign may repeat what an earlier one decided.
+			// The first answer of a later term may repeat what an earlier one decided.
 			if at := first[e]; least.IsZero() || at.Before(least) {
 				least = at
 			}
@@ -59,7 +58,7 @@ func Failovers(strikes []Strike, appends []Append, grants []Grant) map[string][]
 	return all
 }
 
-// Quantile of sorted durations; 0 for none.
+// Quantile returns the q-quantile of sorted durations; 0 if there are none.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -67,7 +66,7 @@ func Quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// Describe is the median, p99 and maximum of every kind.
+// Describe formats the median, p99 and maximum of every kind.
 func Describe(failovers map[string][]time.Duration) string {
 	var kinds []string
 	for k := range failovers {

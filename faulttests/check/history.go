@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// History is what clients did with locks and were told, for porcupine. It is
+// History records the operations of clients on locks with their answers, for porcupine. It is
 // safe for use by several goroutines.
 type History struct {
 	began time.Time
@@ -29,32 +29,32 @@ type History struct {
 // The operations of a history. Each concerns one lock, and at most one file is
 // appended to under it.
 type (
-	// AcquireCall asks for a lock. A wait that ran into its deadline is answered
+	// AcquireCall requests a lock. A wait that reached its deadline is answered
 	// with Held, like a try.
 	AcquireCall struct {
 		Lock   cluster.LockName
 		Shared bool // with others
 		Try    bool // do not wait
-		// TTL of the lease; 0 says that it cannot end during the history.
+		// TTL is that of the lease; 0 = it cannot end during the history.
 		TTL time.Duration
 	}
-	// ReleaseCall gives a lock back.
+	// ReleaseCall releases a lock.
 	ReleaseCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// RenewCall extends a lease. Renewals that nobody records do no harm: the
-	// model never says that a lease must have ended.
+	// RenewCall extends a lease. Not all renewals need be recorded: the
+	// model never requires that a lease has ended.
 	RenewCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// DowngradeCall lets others share a lock; to do so again is no refusal.
+	// DowngradeCall turns an exclusive lock into a shared one. A repeat succeeds too.
 	DowngradeCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// ShowCall asks the primary who holds a lock, all of them, and how long its file is.
+	// ShowCall asks the primary for all holders of a lock and the length of its file.
 	ShowCall struct{ Lock cluster.LockName }
 	// AppendCall appends to the lock's file. Data is different in each.
 	AppendCall struct {
@@ -63,38 +63,38 @@ type (
 		Data  []byte
 		At    *int64 // append only there; nil = at the end
 	}
-	// BreakCall ends a grant on an operator's word; token 0 = whichever is live, if it is
+	// BreakCall ends a grant on behalf of an operator; token 0 = the live one, if it is
 	// the only one.
 	BreakCall struct {
 		Lock  cluster.LockName
 		Token cluster.Token
 	}
-	// ReadCall reads the lock's whole file: through the service, or from the volume, once
-	// nobody appends any more.
+	// ReadCall reads the lock's whole file: through the service, or from the volume after the last
+	// append.
 	ReadCall struct{ Lock cluster.LockName }
 )
 
-// Reply answers every call. One without an answer may take effect at any later
-// time, or never; an acquire as long as HistoryOptions.Linger says.
+// Reply is the answer of any call. A call without an answer may take effect at any later
+// time, or never; an acquire only as long as HistoryOptions.Linger.
 type Reply struct {
-	// Token is the one granted, or the live one that was shown; 0 = free. Others share the
-	// lock with it, as a ShowCall tells.
+	// Token is the granted one, or the live one that a ShowCall returned; 0 = free. Others are the
+	// further live tokens that a ShowCall returned.
 	Token  cluster.Token
 	Others []cluster.Token
-	// Held says that somebody else holds the lock.
+	// Held is true if another client holds the lock.
 	Held bool
-	// Refused says that the service did not take the token, or found nothing to
-	// break. What a client refuses to ask because it lost its lease is no call.
+	// Refused is true if the service refused the token, or found nothing to
+	// break. A request that a client does not send because it lost its lease is not a call.
 	Refused bool
 	Unknown bool
-	// Shared says that the lock is: of a ShowCall, how it is held; of an append, that its token
-	// writes nothing; of a break without a token, that there are several to choose from.
+	// Shared is true if the lock is shared: a ShowCall found it so; an append was refused because of
+	// that; a break without a token was refused because there are several holders.
 	Shared bool
-	// Mismatch says that the file does not end where an append expected.
+	// Mismatch is true if the file does not end at the offset that an append expected.
 	Mismatch bool
 	// Offset is where an append went, or with Mismatch where the file ends.
 	Offset int64
-	// Length of the file, of ShowCall and ReadCall. A ShowCall that does not tell says -1.
+	// Length is that of the file, for ShowCall and ReadCall; -1 = a ShowCall without it.
 	Length int64
 	// Sum is the CRC-32C of what ReadCall read.
 	Sum uint32
@@ -105,14 +105,14 @@ type Reply struct {
 type timedCall struct {
 	call     any
 	at, back int64
-	// rival says of an acquire that somebody may have waited meanwhile to have the lock alone.
+	// rival is true for an acquire during which an exclusive request may have waited.
 	rival bool
 	// left is when the caller went away, with an answer or not, and over, of an acquire without
 	// one, when nothing can be left of it any more; 0 = never.
 	left, over int64
 }
 
-// tokens are all that a ShowCall told.
+// tokens returns all tokens that a ShowCall returned.
 func (r Reply) tokens() []cluster.Token {
 	if r.Token == 0 {
 		return nil
@@ -123,11 +123,12 @@ func (r Reply) tokens() []cluster.Token {
 // never is a time that does not come.
 const never = int64(math.MaxInt64)
 
-// NewHistory begins now.
+// NewHistory returns an empty history, whose times count from now.
 func NewHistory() *History { return &History{began: time.Now()} }
 
-// Begin notes that a client calls; the returned function notes the answer. A
-// client that got no answer is somebody else from then on, for nobody can call twice at once.
+// Begin records that a client calls; the returned function records the answer. After a call
+// without an answer the client gets another number, because porcupine permits no two calls of one
+// client at the same time.
 func (h *History) Begin(client int, call any) (end func(Reply)) {
 	at := int64(time.Since(h.began))
 	return func(r Reply) {
@@ -141,7 +142,7 @@ func (h *History) Begin(client int, call any) (end func(Reply)) {
 	}
 }
 
-// Violation notes an answer that no client may get.
+// Violation records an answer that no client may get.
 func (h *History) Violation(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +171,7 @@ func operation(client int, call any, at, back int64, r Reply) porcupine.Operatio
 	return porcupine.Operation{ClientId: client, Input: timedCall{call: call, at: at, back: back, left: left}, Call: at, Output: r, Return: back}
 }
 
-// Operations are all so far, and how many of them had no answer.
+// Operations returns all operations so far, and how many of them had no answer.
 func (h *History) Operations() (all []porcupine.Operation, unknown int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Hold is how long a client believed that it holds a lock: from the answer that
-// told it so until it gave the lock back, heard of its loss, or had waited for
+// Hold is the time in which a client believed that it holds a lock: from the answer with the
+// grant until it released the lock, learned of its loss, or had waited for
 // an answered renewal as long as it may. All times are of one machine's clock.
 type Hold struct {
 	Client      int
@@ -30,21 +30,21 @@ func (l *Ledger) Hold(h Hold) {
 	l.mu.holds = append(l.mu.holds, h)
 }
 
-// Holds are copies of all so far.
+// Holds returns copies of all holds so far.
 func (l *Ledger) Holds() []Hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.mu.holds)
 }
 
-// WatchHold notes how long a client believes that it has a lock alone, by a grant that was
-// answered just now. Call the returned function before the release or a downgrade is sent, or
+// WatchHold measures how long a client believes that it holds a lock exclusively, by a grant that
+// was answered just now. Call the returned function before the release or a downgrade is sent, or
 // when the client has given up; it adds the hold to the ledger.
 func (l *Ledger) WatchHold(client int, lock *clientlib.Lock, answered time.Time) (end func()) {
 	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), From: answered}, lock)
 }
 
-// WatchShared is WatchHold for a lock that the client shares, from an answer on that said so.
+// WatchShared is WatchHold for a shared lock, from the answer of the grant or the downgrade on.
 func (l *Ledger) WatchShared(client int, lock *clientlib.Lock, answered time.Time) (end func()) {
 	return l.watch(Hold{Client: client, Lock: lock.Name(), Token: lock.Token(), Shared: true, From: answered}, lock)
 }
@@ -75,8 +75,8 @@ func (l *Ledger) watch(h Hold, lock *clientlib.Lock) (end func()) {
 	}
 }
 
-// CheckHolds wants no two grants of a lock to be believed in at one time, but for those that
-// share it. Grants that an operator broke are not for it: their holders hear of that later.
+// CheckHolds checks that no two holds of a lock overlap, except shared ones. Leave out grants that
+// an operator broke: their holders learn of that later.
 func CheckHolds(holds []Hold, r *Report) {
 	byLock := map[cluster.LockName][]Hold{}
 	for _, h := range holds {

@@ -4,14 +4,14 @@ package check
 
 import "fmt"
 
-// Number is that of an invariant, from 1. Run is not one of them.
+// Number is the number of an invariant, from 1; 0 is Run.
 type Number int
 
-// Run is where findings go that are about the run itself and break no single
-// invariant: calls that failed though nothing was wrong, evidence that is missing.
+// Run stands for findings about the run itself that break no single
+// invariant: calls that failed without a fault, missing evidence.
 const Run Number = 0
 
-// The invariants. Their numbers are those of the test plan and never change.
+// The invariants. Their numbers never change.
 const (
 	I1 Number = 1 + iota
 	I2
@@ -34,7 +34,7 @@ const (
 	invariantCount = int(I17)
 )
 
-// String is "I5", or "run".
+// String returns a text like "I5", or "run".
 func (n Number) String() string {
 	if n == Run {
 		return "run"
@@ -45,12 +45,12 @@ func (n Number) String() string {
 // Invariant is something that must hold in every run.
 type Invariant struct {
 	Number Number
-	// Words say what must hold.
+	// Words state what must hold.
 	Words string
-	// Checker proves it in a run; "" where a run of real processes cannot.
+	// Checker is the checker that proves it in a run; "" if a run of real processes cannot.
 	Checker string
-	// Tests prove it elsewhere, package and name: in virtual time, or by damage
-	// that is made on purpose.
+	// Tests are the tests, package and name, that prove it elsewhere: in virtual time, or by
+	// deliberate damage.
 	Tests []string
 }
 
@@ -67,7 +67,7 @@ const (
 	bySampler  = "sampler of /proc and the volume (Sampler)"
 )
 
-// Invariants lists all of them in order of their numbers.
+// Invariants returns all invariants in order of their numbers.
 func Invariants() []Invariant {
 	return []Invariant{
 		{I1, "at most one grant of a lock is live at any place of the log; tokens strictly increase, per lock and over the volume", byLog, nil},
@@ -79,7 +79,7 @@ func Invariants() []Invariant {
 		{I6, "the tokens of a file's appends never fall", byJudge + ", " + byLog, nil},
 		{I7, "the same request ID has its effect once, and the same answer", byLog, nil},
 		{I8, "nothing is told, pushed or written for which no successful check began after its justification", "",
-			[]string{"primary TestNothingIsToldBeforeItsBasisIsDurable", "primary TestFencedReignTellsNothing", "faulttests/sim TestEveryCall"}},
+			[]string{"primary TestNothingIsToldBeforeItsBasisIsDurable", "primary TestFencedTermTellsNothing", "faulttests/sim TestEveryCall"}},
 		{I9, "what is asked for after an answer comes behind it in the log; epochs never fall along it, and one process serves in each", byJudge + ", " + byLog, nil},
 		{I10, "a primary that wakes up after its successor serves changes nothing but its own epoch's directory and index", byHarmless,
 			[]string{"faulttests/sim TestEveryCall"}},
@@ -88,7 +88,7 @@ func Invariants() []Invariant {
 			[]string{"replica TestReplicaFollowsFrames", "replica TestReplicaIgnoresOlderEpochs", "replica TestReplicaRefusesAnotherChain", "faulttests/sim TestClusterSchedules"}},
 		{I13, "the table in memory equals the table that its log makes, at every checkpoint and takeover", byLog + " at checkpoints",
 			[]string{"primary TestWarmTableIsUsedOnlyWhereItFits", "shared/volume TestWarmTableIs", "faulttests/sim TestRandomSchedules"}},
-		{I14, "lock_state.json always parses, and is the present reign's within seconds", byView, nil},
+		{I14, "lock_state.json always parses, and is the present term's within seconds", byView, nil},
 		{I15, "once faults are mended, or one tolerated fault stays, there is a primary and every operation completes in bounded time", byWatch,
 			[]string{"faulttests/sim TestPermanentFaults"}},
 		{I16, "descriptors, threads, memory, files and log size stay bounded", bySampler, nil},

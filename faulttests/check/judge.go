@@ -11,16 +11,16 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Verdict is what a comparison of files with a ledger came to.
+// Verdict is the result of comparing files with a ledger.
 type Verdict struct {
 	LinesIn, LinesOut        int // acknowledged, found
 	Lost, Duplicate, Foreign int // lines
-	Misordered               int // lines behind a later one of the same client
+	Misordered               int // lines after a later one of the same client
 	Uncertain                int // lines of appends without an answer that are in a file
 	Bad                      []string
 }
 
-// badLimit bounds what is told of one file: the rest is the same again.
+// badLimit bounds the findings about one file: more would repeat the same.
 const badLimit = 20
 
 func (v *Verdict) bad(format string, args ...any) {
@@ -29,7 +29,7 @@ func (v *Verdict) bad(format string, args ...any) {
 	}
 }
 
-// add takes another verdict in.
+// add adds another verdict.
 func (v *Verdict) add(o Verdict) {
 	v.LinesIn += o.LinesIn
 	v.LinesOut += o.LinesOut
@@ -41,8 +41,8 @@ func (v *Verdict) add(o Verdict) {
 	v.Bad = append(v.Bad, o.Bad...)
 }
 
-// Judge compares every file that was appended to with what clients were told.
-// The numbers in its findings are those of the invariants in RELIABILITY.md.
+// Judge compares every file that was appended to with the answers that clients got.
+// Each finding begins with the number of its invariant, see Number.
 func Judge(l *Ledger, read func(cluster.FileName) ([]byte, error)) Verdict {
 	appends, grants, bad := l.Entries()
 	v := Verdict{Bad: bad}
@@ -67,7 +67,7 @@ func Judge(l *Ledger, read func(cluster.FileName) ([]byte, error)) Verdict {
 	return v
 }
 
-// Check is Judge with its findings in a report.
+// Check runs Judge and adds its findings to a report.
 func (l *Ledger) Check(read func(cluster.FileName) ([]byte, error), r *Report) Verdict {
 	v := Judge(l, read)
 	appends, grants, _ := l.Entries()
@@ -81,7 +81,7 @@ func (l *Ledger) Check(read func(cluster.FileName) ([]byte, error), r *Report) V
 	return v
 }
 
-// judgeFile looks at one file twice, in two ways: line by line, and receipt by receipt.
+// judgeFile checks one file in two independent ways: line by line, and receipt by receipt.
 func judgeFile(name cluster.FileName, content []byte, appends []Append) Verdict {
 	v := judgeLines(name, content, appends)
 	if i := bytes.IndexByte(content, 0); i >= 0 {
@@ -91,10 +91,10 @@ func judgeFile(name cluster.FileName, content []byte, appends []Append) Verdict 
 	return v
 }
 
-// line names one line of one client.
+// line identifies one line of one client.
 type line struct{ client, seq int }
 
-// judgeLines wants every acknowledged line once, and each client's in order.
+// judgeLines checks that every acknowledged line is there once, and each client's in order.
 func judgeLines(name cluster.FileName, content []byte, appends []Append) (v Verdict) {
 	want := map[line][]byte{}
 	acked, refused := map[line]bool{}, map[line]bool{}
@@ -148,8 +148,8 @@ func judgeLines(name cluster.FileName, content []byte, appends []Append) (v Verd
 	return v
 }
 
-// judgeReceipts wants every receipt to lead to its bytes, and nothing but whole
-// appends without an answer between them.
+// judgeReceipts checks that the bytes of every receipt are where it says, and that there are only
+// whole appends without an answer between them.
 func judgeReceipts(name cluster.FileName, content []byte, appends []Append) (v Verdict) {
 	var acked, open []Append
 	for _, a := range appends {
@@ -187,8 +187,8 @@ func judgeReceipts(name cluster.FileName, content []byte, appends []Append) (v V
 	return v
 }
 
-// judgeGap wants bytes that no receipt covers to be whole appends without an
-// answer, and returns those that are left.
+// judgeGap checks that bytes which no receipt covers are whole appends without an
+// answer, and returns the appends that it did not find.
 func judgeGap(v *Verdict, name cluster.FileName, gap []byte, at int64, open []Append) []Append {
 	for len(gap) > 0 {
 		i := slices.IndexFunc(open, func(a Append) bool { return bytes.HasPrefix(gap, a.Data) })
@@ -203,8 +203,8 @@ func judgeGap(v *Verdict, name cluster.FileName, gap []byte, at int64, open []Ap
 }
 
 // judgeOrder checks what clients saw in real time. I1: no token is granted twice,
-// and nothing is done under one after the next was granted. I9: what is asked for
-// after an answer comes behind it in the log, and epochs never fall along the log.
+// and nothing is done under one after the next was granted. I9: a request sent
+// after an answer comes after it in the log, and epochs never fall along the log.
 func judgeOrder(appends []Append, grants []Grant) (v Verdict) {
 	tokens := map[cluster.LockName][]cluster.Token{}
 	seen := map[cluster.Token]bool{}

@@ -16,15 +16,15 @@ type openGrant struct {
 }
 
 // leases compares the grants in the log with what their holders believed: no lease ends
-// while its holder counts on it, and none goes on long after its holder has stopped.
-// Times are of one machine's clock; records without one are not compared.
+// while its holder believes to have it, and none lasts long after its holder has stopped.
+// Times are of one machine's clock; records without a time are not compared.
 type leases struct {
 	report *Report
-	// believed is when the holder of a token stopped to count on it.
+	// believed has the time in which the holder of a token believed to hold the lock.
 	believed map[cluster.Token]Hold
 	// open are the believed grants that the log has not ended yet.
 	open map[cluster.Token]openGrant
-	// stuck is how much longer than its lease a grant may go on; 0 = that is not checked.
+	// stuck is how much longer than its lease a grant may last; 0 = not checked.
 	stuck time.Duration
 	last  int64 // time of the last record
 }
@@ -68,7 +68,7 @@ func (x *leases) end(r *locktable.Record) {
 	x.judgeLate(g, h, r.Time)
 }
 
-// judgeLate wants a grant to end within its lease after its holder stopped to count on it.
+// judgeLate checks that a grant ended within its lease after its holder stopped to use it.
 func (x *leases) judgeLate(g openGrant, h Hold, ended int64) {
 	if x.stuck == 0 {
 		return
@@ -80,7 +80,7 @@ func (x *leases) judgeLate(g openGrant, h Hold, ended int64) {
 	}
 }
 
-// atTheEnd judges the grants that the log does not end.
+// atTheEnd judges the grants that are still live at the end of the log.
 func (x *leases) atTheEnd() {
 	for token, g := range x.open {
 		x.judgeLate(g, x.believed[token], x.last)

@@ -11,25 +11,25 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// Append is one append that a client asked for.
+// Append is one append that a client requested.
 type Append struct {
 	Chunk
 	File cluster.FileName
 	Lock cluster.LockName
-	// Acked says that the client was told it is done, with Receipt. Refused says that it was
-	// told that it was not executed and never will be. With neither the append may be
+	// Acked is true if the client got an acknowledgement, with Receipt. Refused is true if the client
+	// was answered that the append was not executed and never will be. With neither, the append may be
 	// in the file or not.
 	Acked, Refused bool
-	// Repeat says that an earlier try had done it, and its answer was lost.
+	// Repeat is true if an earlier attempt had executed it, and its answer was lost.
 	Repeat  bool
 	Receipt wire.Receipt
-	// After is the highest LSN that anybody had been told of when it was sent.
+	// After is the highest LSN in any answer to any client when the append was sent.
 	After cluster.LSN
-	// Sent and Answered are the client's times.
+	// Sent and Answered are times of the client's clock.
 	Sent, Answered time.Time
 }
 
-// Grant is one lock that a client was told it holds.
+// Grant is one grant that a client got as an answer.
 type Grant struct {
 	Client         int
 	Holder         string // the command that the client names as the holder; "" = it names none
@@ -40,7 +40,7 @@ type Grant struct {
 	Sent, Answered time.Time
 }
 
-// Ledger collects what clients asked for and were told. It is safe for use by
+// Ledger collects the requests of clients and their answers. It is safe for use by
 // several goroutines.
 type Ledger struct {
 	mu struct {
@@ -49,13 +49,13 @@ type Ledger struct {
 		grants  []Grant
 		holds   []Hold
 		bad     []string
-		high    cluster.LSN // that anybody was told of
+		high    cluster.LSN // in any answer
 		bytes   int64       // acknowledged
 		unknown int         // operations that ended without an answer
 	}
 }
 
-// High is the highest LSN that anybody was told of.
+// High returns the highest LSN in any answer so far.
 func (l *Ledger) High() cluster.LSN {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *Ledger) Append(a Append) {
 	l.mu.bytes += a.Receipt.Length
 }
 
-// Grant adds a grant that a client was told of.
+// Grant adds a grant that a client got.
 func (l *Ledger) Grant(g Grant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,21 +93,22 @@ func (l *Ledger) Unknown() {
 	l.mu.unknown++
 }
 
-// Violation notes something that must not happen.
+// Violation records something that must not happen.
 func (l *Ledger) Violation(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.bad = append(l.mu.bad, fmt.Sprintf(format, args...))
 }
 
-// Entries are copies of all that was noted.
+// Entries returns copies of all appends, grants and violations.
 func (l *Ledger) Entries() (appends []Append, grants []Grant, bad []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append(appends, l.mu.appends...), append(grants, l.mu.grants...), append(bad, l.mu.bad...)
 }
 
-// Count is for showing progress.
+// Count returns the numbers of appends, grants and operations without an answer, and the
+// acknowledged bytes, to show progress.
 func (l *Ledger) Count() (appends, grants, unknown int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,25 +14,25 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// HistoryOptions say how a history is judged.
+// HistoryOptions control how a history is judged.
 type HistoryOptions struct {
-	// Limit bounds the decision about one window of one lock; 0 = 5 minutes. What is
-	// undecided by then is a failure.
+	// Limit bounds the decision about one window of one lock; 0 = 5 minutes. A window
+	// that is undecided by then is a failure.
 	Limit time.Duration
 	// Window is about how many operations of a lock are judged at once; 0 = 2000. A
-	// history is cut only where nothing was under way.
+	// history is cut only where no operation was in progress.
 	Window int
 	// Pictures is a directory for a page that shows each window that failed; "" = none.
 	Pictures string
-	// Linger is how long after its caller left an acquire without an answer may still be granted,
-	// and that grant be there: what the wait and the lease of nobody may last, failovers included.
-	// 0 = for ever: then it explains a lock that is stuck, or a holder whom nobody knows.
+	// Linger is how long after its caller left an acquire without an answer may still be granted, and
+	// that grant may last: a wait and a lease without a client, failovers included.
+	// 0 = for ever: then it explains a lock that is stuck, or an unknown holder.
 	Linger time.Duration
-	// Landed finds an append without an answer in the file: where, if it is there.
-	// nil = nobody knows; then it may be there or not.
+	// Landed finds an append without an answer in the file: at which offset, if it is there.
+	// nil = that is not known; then it may be there or not.
 	Landed func(AppendCall) (offset int64, there bool)
 	// Least is how many calls of each kind must have been answered, by the names of their
-	// types: a kind that nobody calls is judged by nobody.
+	// types: a kind without calls would not be judged at all.
 	Least map[string]int
 }
 
@@ -43,7 +43,7 @@ const (
 	unansweredShare = 50
 )
 
-// HistoryVerdict is what the judgement of a history came to.
+// HistoryVerdict is the result of judging a history.
 type HistoryVerdict struct {
 	Operations, Indeterminate int
 	Locks, Windows            int
@@ -66,7 +66,7 @@ func (h *History) Check(o HistoryOptions, r *Report) HistoryVerdict {
 	return v
 }
 
-// thin says why a history proves too little.
+// thin returns the reasons why a history proves too little.
 func thin(all []porcupine.Operation, unknown int, least map[string]int) (bad []string) {
 	if unknown > max(mostUnanswered, len(all)/unansweredShare) {
 		bad = append(bad, fmt.Sprintf("%d of %d calls of the history had no answer", unknown, len(all)))
@@ -124,8 +124,8 @@ func checkOperations(all []porcupine.Operation, o HistoryOptions) (v HistoryVerd
 }
 
 // settle decides about appends without an answer from what is in the file, as
-// far as anybody knows: what is not there is left out, and what is there took
-// effect before anything that was told of bytes behind it was answered.
+// far as that is known: an append that is not there is left out, and one that is there took
+// effect before any answer that mentions bytes after it.
 func settle(part []porcupine.Operation, landed func(AppendCall) (int64, bool)) (settled []porcupine.Operation) {
 	for _, op := range part {
 		in, out := op.Input.(timedCall), op.Output.(Reply)
@@ -162,8 +162,8 @@ func bounded(part []porcupine.Operation, linger time.Duration) []porcupine.Opera
 	return part
 }
 
-// rival says that while a call was under way somebody may have been in line who wanted the
-// lock alone: then a lock that is shared is not to be had by others either. Who got no
+// rival reports whether an exclusive request may have been in the queue during a call: then a
+// shared lock is not granted to further readers either. A request that got no
 // answer may have stood there at any later time.
 func rival(op porcupine.Operation, part []porcupine.Operation) bool {
 	if call, is := op.Input.(timedCall).call.(AcquireCall); !is || !call.Shared || !op.Output.(Reply).Held {
@@ -176,8 +176,8 @@ func rival(op porcupine.Operation, part []porcupine.Operation) bool {
 }
 
 // unheard are the grants that an acquire may have had before the one that was
-// answered: where its client does not hear of a grant before that has ended, it
-// stands in line again. Each took a lease or a break meanwhile.
+// answered: if its client does not learn of a grant before that has ended, it
+// waits in the queue again. Each took a lease or a break meanwhile.
 func unheard(op porcupine.Operation, part []porcupine.Operation) (grants []porcupine.Operation) {
 	in, out := op.Input.(timedCall), op.Output.(Reply)
 	call, is := in.call.(AcquireCall)
@@ -200,7 +200,7 @@ func unheard(op porcupine.Operation, part []porcupine.Operation) (grants []porcu
 	return grants
 }
 
-// behind is when somebody first knew of bytes behind the offset.
+// behind returns when a client first knew of bytes after the offset.
 func behind(part []porcupine.Operation, offset int64) int64 {
 	first := never
 	for _, op := range part {

@@ -11,13 +11,13 @@ import (
 
 // hold is a live grant.
 type hold struct {
-	token cluster.Token // 0: of a ghost, a grant whose call had no answer. Nobody knows its token
-	// loose says that the grant may end at any time: an unanswered release
-	// of it is under way, or its client, who got no answer, lets it go.
+	token cluster.Token // 0 = a ghost, a grant whose call had no answer, so that its token is not known
+	// loose is true if the grant may end at any time: an unanswered release
+	// of it is in progress, or its client, which got no answer, releases it.
 	loose bool
-	// ghost says that it is one, its token shown or not.
+	// ghost is true for a ghost, also if its token was shown.
 	ghost bool
-	// opens says that an unanswered downgrade of it is under way.
+	// opens is true if an unanswered downgrade of it is in progress.
 	opens bool
 	// until is when the lease may end by itself at the earliest; ttl is its length.
 	until, ttl int64
@@ -26,10 +26,10 @@ type hold struct {
 // ghost is the grant of a call without an answer.
 func ghost() hold { return hold{loose: true, ghost: true, until: never} }
 
-// ends says that the grant may have ended by now.
+// ends reports whether the grant may have ended by now.
 func (h hold) ends(now int64) bool { return h.loose || h.until != never && now >= h.until }
 
-// covers says that h may be whatever o may be.
+// covers reports whether h may be whatever o may be.
 func (h hold) covers(o hold) bool {
 	return h.token == o.token && h.ghost == o.ghost && h.ttl == o.ttl && (h.loose || !o.loose && h.until <= o.until) && (h.opens || !o.opens)
 }
@@ -51,7 +51,7 @@ func compareBool(a, b bool) int {
 
 func (s lockState) free() bool { return len(s.holds) == 0 }
 
-// alone says that somebody has the lock and shares it with nobody.
+// alone reports whether the lock is held exclusively.
 func (s lockState) alone() bool { return !s.free() && !s.shared }
 
 // find is where the token is among the live ones, -1 if it is not.
@@ -62,7 +62,7 @@ func (s lockState) find(token cluster.Token) int {
 	return slices.IndexFunc(s.holds, func(h hold) bool { return h.token == token })
 }
 
-// ghosts counts the grants that nobody knows the tokens of.
+// ghosts counts the grants whose tokens are not known.
 func (s lockState) ghosts() (n int) {
 	for _, h := range s.holds {
 		if h.token == 0 {
@@ -128,18 +128,18 @@ func (s lockState) used(i int, at int64) lockState {
 	return s.changed(i, func(h *hold) { h.until = max(h.until, at+h.ttl) })
 }
 
-// like says that the states differ in grants and calls that are out, if at all.
+// like reports whether the states differ in grants and calls that are out, if at all.
 func (s lockState) like(o lockState) bool {
 	return s.top == o.top && s.base == o.base && s.length == o.length && s.sum == o.sum
 }
 
-// stands says that s is o, or o with more that may happen by itself.
+// stands reports whether s is o, or o with more that may happen by itself.
 func (s lockState) stands(o lockState) bool {
 	return s.like(o) && s.shared == o.shared && s.acquires[0] >= o.acquires[0] && s.acquires[1] >= o.acquires[1] && s.breaks >= o.breaks &&
 		slices.EqualFunc(s.holds, o.holds, hold.covers)
 }
 
-// covers says that whatever can follow o can follow s as well, where o is what s may come to
+// covers reports whether whatever can follow o can follow s as well, where o is what s may come to
 // by itself until now.
 func (s lockState) covers(o lockState, now int64) bool {
 	if !s.like(o) || s.breaks < o.breaks {

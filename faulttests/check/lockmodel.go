@@ -21,7 +21,7 @@ type lockState struct {
 	// lock, or one.
 	holds  []hold
 	shared bool
-	top    cluster.Token // the highest that was ever granted and told
+	top    cluster.Token // the highest that was ever granted in an answer
 	base   cluster.Token // the highest of those that had the lock alone
 
 	acquires [2]int // without an answer, which may still be granted: alone, and shared
@@ -109,7 +109,7 @@ func step(from knowledge, in timedCall, out Reply) knowledge {
 }
 
 // ghostsOf is how many ghosts an answer may speak of: those that are shown, or two where it
-// only matters whether there is somebody, or more than one.
+// only matters whether there is a holder, or more than one.
 func ghostsOf(out Reply) int { return max(2, len(out.tokens())) }
 
 // meanwhile adds what may have happened by itself until now, with no more ghosts than so many.
@@ -270,7 +270,7 @@ func (s lockState) longer(data []byte) lockState {
 	return s
 }
 
-// shown is what may be if a lock was shown so. A token that nobody was told of is a ghost's.
+// shown returns the states in which a lock can be shown so. A token in no other answer is a ghost's.
 func (s lockState) shown(r Reply) ([]lockState, bool) {
 	told := r.tokens()
 	slices.Sort(told)

@@ -4,32 +4,32 @@ package check
 
 import "slices"
 
-// LockSet is what came of the negative control: clients add elements, each one
+// LockSet is the result of the negative control: clients add elements, each one
 // once, to a set in a plain file that only the lock protects, by reading it and
 // writing all of it again; then they append the element to a protected file
 // under their token. Some are frozen between the two, for longer than their lease.
 type LockSet struct {
-	// Added are the elements whose client wrote the set and believes it is done.
+	// Added are the elements whose client wrote the set without an error.
 	Added []string
-	// Accepted and Refused are those whose append was answered so. The rest of
+	// Accepted and Refused are the elements whose append had that answer. The rest of
 	// Added had no answer and may be in the file once or not.
 	Accepted, Refused []string
 	// Set is the plain file in the end, and File the protected one, in order.
 	Set, File []string
 }
 
-// LockSetVerdict is what the comparison came to.
+// LockSetVerdict is the result of the comparison.
 type LockSetVerdict struct {
-	// Lost are elements that were added to the set and are not there: what a lock
+	// Lost are elements that were added to the set and are not there, which a lock
 	// without tokens does not prevent.
 	Lost []string
 	// Missing, Doubled, Late and Foreign are elements of the protected file that
 	// were accepted and are not there, are there twice, are there though they were
-	// refused, and that nobody appended.
+	// refused, and that no client appended.
 	Missing, Doubled, Late, Foreign []string
 }
 
-// Judge compares.
+// Judge compares the two files with what the clients added.
 func (s LockSet) Judge() (v LockSetVerdict) {
 	for _, e := range s.Added {
 		if !slices.Contains(s.Set, e) {

@@ -15,21 +15,21 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// LogOptions say what a log is compared with.
+// LogOptions are the log and what it is compared with.
 type LogOptions struct {
-	// Dir has the reigns under epochs/: the archive of a Collector, or the volume
+	// Dir has the terms under epochs/: the archive of a Collector, or the volume
 	// of a run in which nothing was removed.
 	Dir string
-	// Ledger is what clients asked for and were told; nil = nothing.
+	// Ledger has the requests and answers of clients; nil = none.
 	Ledger *Ledger
 	// File reads a protected file as it is in the end; nil = files are not compared.
 	File func(cluster.FileName) ([]byte, error)
-	// Stuck is how much longer than its lease a grant may go on after its holder has stopped to
-	// count on it: for takeovers and whatever else the run does to servers; 0 = for ever.
+	// Stuck is how much longer than its lease a grant may last after its holder has stopped to
+	// use it: time for takeovers and other faults of the run; 0 = for ever.
 	Stuck time.Duration
 }
 
-// LogVerdict is what the judgement of a log came to.
+// LogVerdict is the result of judging a log.
 type LogVerdict struct {
 	Records     int
 	End         wal.Position
@@ -41,27 +41,26 @@ type LogVerdict struct {
 	Took        time.Duration
 }
 
-// CheckLog reads the one log that all reigns made and adopted, in time in
-// proportion to its length, and verifies that each record is legal behind those
-// before it, in a model that was written independently of the service's table;
-// that the answer a client was told is that of its record, which is there once; that
-// whoever was answered before another one asked comes before it; that LSNs and chain
-// values connect; and that checkpoints and files are what the log makes. Findings
-// go to the report.
+// CheckLog reads the one log that all terms wrote and adopted, in time proportional to its
+// length. It verifies that each record is legal after the previous ones, in a model that was
+// written independently of the service's table; that each answer to a client is that of its
+// record, which is there once; that a request answered before another was sent comes before it;
+// that LSNs and chain values connect; and that checkpoints and files have the state that the log
+// produces. Findings go to the report. It returns an error only if it could not read.
 func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 	began := time.Now()
-	reigns, err := readReigns(o.Dir)
+	terms, err := readTerms(o.Dir)
 	if err != nil {
 		return v, fmt.Errorf("read the log under %s: %w", o.Dir, err)
 	}
 	c := &logCheck{report: r, leases: newLeases(nil, 0, r), reference: newReference(r.Violation), data: map[uint64]int{}, seed: maphash.MakeSeed()}
-	for _, x := range reigns {
+	for _, x := range terms {
 		v.Epochs++
 		if x.started {
 			v.Started++
 		}
 	}
-	if c.checkpoints, err = findCheckpoints(reigns); err != nil {
+	if c.checkpoints, err = findCheckpoints(terms); err != nil {
 		return v, err
 	}
 	var appends []Append
@@ -71,7 +70,7 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 		c.expect(appends, grants)
 		c.leases = newLeases(o.Ledger.Holds(), o.Stuck, r)
 	}
-	end, bad := readLog(reigns, c.visit)
+	end, bad := readLog(terms, c.visit)
 	r.Findings(bad)
 	c.finish(appends)
 	if o.File != nil {
@@ -79,19 +78,19 @@ func CheckLog(o LogOptions, r *Report) (v LogVerdict, err error) {
 	}
 	v.Records, v.End, v.Told, v.Checkpoints, v.Files = c.records, end, c.told, c.compared, len(c.reference.files)
 	v.Took = time.Since(began)
-	r.Figure("log", "%d records of %d reigns up to LSN %d, %d answers, %d checkpoints and %d files compared, in %v",
+	r.Figure("log", "%d records of %d terms up to LSN %d, %d answers, %d checkpoints and %d files compared, in %v",
 		v.Records, v.Started, v.End.LSN, v.Told, v.Checkpoints, v.Files, v.Took.Round(time.Millisecond))
 	return v, nil
 }
 
-// logCheck is one judgement under way.
+// logCheck is the state of CheckLog.
 type logCheck struct {
 	report    *Report
 	reference *reference
 	leases    *leases
 	records   int
 
-	// answers are what clients were told, in order of LSNs; next is the first that
+	// answers are the answers that clients got, in order of LSNs; next is the first that
 	// no record was found for yet.
 	answers []answer
 	next    int
@@ -104,7 +103,7 @@ type logCheck struct {
 	compared    int
 }
 
-// answer is what a client was told of the record with an LSN.
+// answer is the answer that a client got for the record with an LSN.
 type answer struct {
 	lsn            cluster.LSN
 	append         *Append // or
@@ -131,7 +130,7 @@ func (c *logCheck) expect(appends []Append, grants []Grant) {
 	}
 }
 
-// realTime wants whoever was answered before another one asked to come before it.
+// realTime checks that a request answered before another one was sent comes before it in the log.
 func (c *logCheck) realTime() {
 	asked, heard := slices.Clone(c.answers), slices.Clone(c.answers)
 	slices.SortFunc(asked, func(a, b answer) int { return a.sent.Compare(b.sent) })
@@ -182,7 +181,7 @@ func (c *logCheck) key(file cluster.FileName, data []byte) uint64 {
 	return h.Sum64()
 }
 
-// match compares what was told with the record.
+// match compares an answer with its record.
 func (c *logCheck) match(a answer, r *locktable.Record) {
 	c.told++
 	c.report.Checked(I3, 1)
@@ -212,7 +211,7 @@ func (c *logCheck) missing(a answer) {
 	c.report.Violation(I3, "client %d was told of LSN %d, which is not in the log", a.append.Client, a.lsn)
 }
 
-// finish looks at what only the end of the log tells.
+// finish makes the checks that need the end of the log.
 func (c *logCheck) finish(appends []Append) {
 	for ; c.next < len(c.answers); c.next++ {
 		c.missing(c.answers[c.next])
@@ -249,11 +248,11 @@ func (c *logCheck) finish(appends []Append) {
 }
 
 // files compares what is in the files in the end with what was appended. A
-// server that died may owe the last appends, which nobody was told of.
+// server that died may owe the last appends, which had no answer.
 func (c *logCheck) files(read func(cluster.FileName) ([]byte, error)) {
 	for name, f := range c.reference.files {
 		if f.stopped {
-			continue // somebody else wrote to it, which is why
+			continue // another program wrote to it, which is the reason
 		}
 		c.report.Checked(I5, 1)
 		b, err := read(name)

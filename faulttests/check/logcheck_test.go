@@ -27,11 +27,11 @@ type run struct {
 	records []locktable.Record
 	ledger  *Ledger
 	content []byte
-	// dead are records behind what the second reign adopted from the first.
+	// dead are records behind what the second term adopted from the first.
 	dead []locktable.Record
 	// checkpoint is the table at an LSN.
 	table *locktable.Table
-	// splitAt is the adopted end of the second reign.
+	// splitAt is the adopted end of the second term.
 	splitAt cluster.LSN
 	// stuck is LogOptions.Stuck.
 	stuck time.Duration
@@ -88,12 +88,12 @@ func acquire(c cluster.ClientID, id cluster.RequestID) locktable.Request {
 // command is what all clients of a run call themselves.
 const command = "worker"
 
-// rightRun has two clients, two reigns, a queue over the failover, an expiry.
+// rightRun has two clients, two terms, a queue over the failover, an expiry.
 func rightRun(t *testing.T) *run {
 	t.Helper()
 	r := &run{ledger: &Ledger{}}
 	x := &teller{t: t, r: r, table: locktable.New(), epoch: 1, now: time.Unix(1000, 0)}
-	x.apply(x.table.DecideReign(1, 1, nil))
+	x.apply(x.table.DecideTerm(1, 1, nil))
 	alice := x.do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 11}).Client
 	bob := x.do(locktable.Request{Op: locktable.OpOpenClient, Nonce: 12}).Client
 	first := x.do(acquire(alice, 1)).Token
@@ -109,7 +109,7 @@ func rightRun(t *testing.T) *run {
 	r.dead = recs
 
 	x.epoch = 2
-	x.apply(x.table.DecideReign(2, 2, nil))
+	x.apply(x.table.DecideTerm(2, 2, nil))
 	x.do(locktable.Request{Op: locktable.OpRelease, Client: alice, ID: 4, LowWater: 2, Lock: "a", Token: first})
 	second := x.table.LSN().Token()
 	x.grant("a", second)
@@ -119,11 +119,11 @@ func rightRun(t *testing.T) *run {
 	third := x.do(acquire(alice, 5)).Token
 	x.grant("a", third)
 	x.do(locktable.Request{Op: locktable.OpRelease, Client: alice, ID: 6, LowWater: 3, Lock: "a", Token: third})
-	x.apply(x.table.DecideResign("done", 2, nil))
+	x.apply(x.table.DecideHandover("done", 2, nil))
 	return r
 }
 
-// write lays the run out as a volume: what reign 2 adopted it logged again.
+// write lays the run out as a volume: what term 2 adopted it logged again.
 func (r *run) write(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,9 +134,9 @@ func (r *run) write(t *testing.T) string {
 		}
 	}
 	chain := chainOf(first[:min(len(first), int(r.splitAt))])
-	writeReign(t, dir, 0, wal.Position{}, nil)
-	writeReign(t, dir, 1, wal.Position{}, append(slices.Clone(first), r.dead...))
-	writeReign(t, dir, 2, wal.Position{LSN: r.splitAt, Chain: chain}, r.records)
+	writeTerm(t, dir, 0, wal.Position{}, nil)
+	writeTerm(t, dir, 1, wal.Position{}, append(slices.Clone(first), r.dead...))
+	writeTerm(t, dir, 2, wal.Position{LSN: r.splitAt, Chain: chain}, r.records)
 	return dir
 }
 
@@ -147,9 +147,9 @@ func chainOf(recs []locktable.Record) (c wal.Chain) {
 	return c
 }
 
-// writeReign makes one epoch's directory with one segment of all these records,
+// writeTerm makes one epoch's directory with one segment of all these records,
 // two in a frame.
-func writeReign(t *testing.T, dir string, e cluster.Epoch, end wal.Position, recs []locktable.Record) {
+func writeTerm(t *testing.T, dir string, e cluster.Epoch, end wal.Position, recs []locktable.Record) {
 	t.Helper()
 	path := filepath.Join(dir, "epochs", fmt.Sprintf("%010d", uint64(e)))
 	if err := os.MkdirAll(path, 0o755); err != nil {
@@ -249,29 +249,29 @@ func TestLogThatIsWrong(t *testing.T) {
 			g.LSN, g.Client, g.Request = e.LSN, e.Client, e.Request
 			*e = g
 		}, I1},
-		"a release under an old token":   {func(r *run) { r.find(locktable.KindRelease, 1).Token-- }, I1},
-		"an append under an old token":   {func(r *run) { r.find(locktable.KindAppend, 2).Token = r.find(locktable.KindAppend, 0).Token }, I1},
-		"tokens of appends fall":         {func(r *run) { r.find(locktable.KindAppend, 2).Token = 1 }, I6},
-		"an expiry of nobody's":          {func(r *run) { r.find(locktable.KindExpire, 0).Token++ }, I1},
-		"the second in line goes first":  {func(r *run) { swapRequests(r.find(locktable.KindGrant, 1), r.find(locktable.KindGrant, 2)) }, I11},
-		"a request runs twice":           {func(r *run) { r.find(locktable.KindAppend, 1).Request = r.find(locktable.KindAppend, 0).Request }, I7},
-		"a request below its mark":       {func(r *run) { rec := r.find(locktable.KindRelease, 1); rec.Request, rec.LowWater = 1, 1 }, I7},
-		"a client that is not open":      {func(r *run) { r.find(locktable.KindAppend, 0).Client = "@999" }, I7},
-		"a nonce twice":                  {func(r *run) { r.find(locktable.KindOpenClient, 1).Nonce = 11 }, I7},
-		"an offset too far":              {func(r *run) { r.find(locktable.KindAppend, 1).Offset++ }, I5},
-		"an offset again":                {func(r *run) { r.find(locktable.KindAppend, 1).Offset = 0 }, I5},
-		"data is not what its sum says":  {func(r *run) { r.find(locktable.KindAppend, 1).CRC++ }, I5},
-		"a file of another lock":         {func(r *run) { r.find(locktable.KindAppend, 0).Lock = "b" }, I1},
-		"two servers reign in one epoch": {func(r *run) { *r.find(locktable.KindExpire, 1) = reignAt(r.find(locktable.KindExpire, 1), 3) }, I9},
-		"an epoch falls":                 {func(r *run) { r.find(locktable.KindAppend, 2).Epoch = 1 }, I9},
-		"an answer to a wrong offset":    {func(r *run) { r.ledger.mu.appends[1].Receipt.Offset++ }, I7},
-		"an answer with a wrong token":   {func(r *run) { r.ledger.mu.appends[1].Receipt.Token++ }, I7},
-		"a grant that is none":           {func(r *run) { r.ledger.mu.grants[1].Token++ }, I7},
-		"a grant in another epoch":       {func(r *run) { r.ledger.mu.grants[1].Epoch++ }, I7},
-		"a grant told to another client": {func(r *run) { r.ledger.mu.grants[1].Holder = "somebody else" }, I7},
-		"a refused append is in the log": {func(r *run) { a := &r.ledger.mu.appends[1]; a.Acked, a.Refused = false, true }, I7},
-		"an answer behind the end":       {func(r *run) { r.ledger.mu.appends[2].Receipt.LSN += 100 }, I3},
-		"one LSN for two":                {func(r *run) { r.ledger.mu.appends[1].Receipt.LSN = r.ledger.mu.appends[0].Receipt.LSN }, I7},
+		"a release under an old token":         {func(r *run) { r.find(locktable.KindRelease, 1).Token-- }, I1},
+		"an append under an old token":         {func(r *run) { r.find(locktable.KindAppend, 2).Token = r.find(locktable.KindAppend, 0).Token }, I1},
+		"tokens of appends fall":               {func(r *run) { r.find(locktable.KindAppend, 2).Token = 1 }, I6},
+		"an expiry of nobody's":                {func(r *run) { r.find(locktable.KindExpire, 0).Token++ }, I1},
+		"the second in line goes first":        {func(r *run) { swapRequests(r.find(locktable.KindGrant, 1), r.find(locktable.KindGrant, 2)) }, I11},
+		"a request runs twice":                 {func(r *run) { r.find(locktable.KindAppend, 1).Request = r.find(locktable.KindAppend, 0).Request }, I7},
+		"a request below its mark":             {func(r *run) { rec := r.find(locktable.KindRelease, 1); rec.Request, rec.LowWater = 1, 1 }, I7},
+		"a client that is not open":            {func(r *run) { r.find(locktable.KindAppend, 0).Client = "@999" }, I7},
+		"a nonce twice":                        {func(r *run) { r.find(locktable.KindOpenClient, 1).Nonce = 11 }, I7},
+		"an offset too far":                    {func(r *run) { r.find(locktable.KindAppend, 1).Offset++ }, I5},
+		"an offset again":                      {func(r *run) { r.find(locktable.KindAppend, 1).Offset = 0 }, I5},
+		"data is not what its sum says":        {func(r *run) { r.find(locktable.KindAppend, 1).CRC++ }, I5},
+		"a file of another lock":               {func(r *run) { r.find(locktable.KindAppend, 0).Lock = "b" }, I1},
+		"two servers are primary in one epoch": {func(r *run) { *r.find(locktable.KindExpire, 1) = termAt(r.find(locktable.KindExpire, 1), 3) }, I9},
+		"an epoch falls":                       {func(r *run) { r.find(locktable.KindAppend, 2).Epoch = 1 }, I9},
+		"an answer to a wrong offset":          {func(r *run) { r.ledger.mu.appends[1].Receipt.Offset++ }, I7},
+		"an answer with a wrong token":         {func(r *run) { r.ledger.mu.appends[1].Receipt.Token++ }, I7},
+		"a grant that is none":                 {func(r *run) { r.ledger.mu.grants[1].Token++ }, I7},
+		"a grant in another epoch":             {func(r *run) { r.ledger.mu.grants[1].Epoch++ }, I7},
+		"a grant told to another client":       {func(r *run) { r.ledger.mu.grants[1].Holder = "somebody else" }, I7},
+		"a refused append is in the log":       {func(r *run) { a := &r.ledger.mu.appends[1]; a.Acked, a.Refused = false, true }, I7},
+		"an answer behind the end":             {func(r *run) { r.ledger.mu.appends[2].Receipt.LSN += 100 }, I3},
+		"one LSN for two":                      {func(r *run) { r.ledger.mu.appends[1].Receipt.LSN = r.ledger.mu.appends[0].Receipt.LSN }, I7},
 		"asked after a later answer": {func(r *run) {
 			r.ledger.mu.appends[0].Sent = time.Unix(2000, 0)
 			r.ledger.mu.appends[0].Answered = time.Unix(2001, 0)
@@ -293,7 +293,7 @@ func TestLogThatIsWrong(t *testing.T) {
 		"a waiter is left behind": {func(r *run) {
 			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
 			last := r.records[i]
-			r.records = append(r.records[:i+1], locktable.Record{LSN: last.LSN + 1, Epoch: 2, Kind: locktable.KindResigned, Reason: "done"})
+			r.records = append(r.records[:i+1], locktable.Record{LSN: last.LSN + 1, Epoch: 2, Kind: locktable.KindHandedOver, Reason: "done"})
 		}, I15},
 	} {
 		t.Run(name, func(t *testing.T) { wantDamage(t, c.damage, c.want) })
@@ -327,7 +327,7 @@ func TestLeasesThatAreWrong(t *testing.T) {
 			r.believe(r.lease(0, time.Minute), time.Second)
 			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
 			last := r.records[i]
-			r.records = append(r.records[:i], locktable.Record{LSN: last.LSN, Epoch: 2, Kind: locktable.KindResigned, Time: last.Time + 600_000})
+			r.records = append(r.records[:i], locktable.Record{LSN: last.LSN, Epoch: 2, Kind: locktable.KindHandedOver, Time: last.Time + 600_000})
 		}, I15},
 	} {
 		t.Run(name, func(t *testing.T) { wantDamage(t, c.damage, c.want) })
@@ -376,8 +376,8 @@ func swapRequests(a, b *locktable.Record) {
 	a.Request, b.Request = b.Request, a.Request
 }
 
-func reignAt(r *locktable.Record, server cluster.ServerID) locktable.Record {
-	return locktable.Record{LSN: r.LSN, Epoch: r.Epoch, Kind: locktable.KindReign, Server: server}
+func termAt(r *locktable.Record, server cluster.ServerID) locktable.Record {
+	return locktable.Record{LSN: r.LSN, Epoch: r.Epoch, Kind: locktable.KindTerm, Server: server}
 }
 
 // TestLogThatDoesNotConnect damages files, not records.
@@ -388,10 +388,10 @@ func TestLogThatDoesNotConnect(t *testing.T) {
 		want   string
 	}{
 		"the adopted end was never reached": {func(t *testing.T, dir string) {
-			writeReign(t, dir, 3, wal.Position{LSN: 1000, Chain: 5}, nil)
+			writeTerm(t, dir, 3, wal.Position{LSN: 1000, Chain: 5}, nil)
 		}, "I3: nothing leads from"},
 		"the adopted chain value is another": {func(t *testing.T, dir string) {
-			writeReign(t, dir, 3, wal.Position{LSN: 16, Chain: 5}, nil)
+			writeTerm(t, dir, 3, wal.Position{LSN: 16, Chain: 5}, nil)
 		}, "I3: nothing leads from"},
 		"a flipped bit in the newest log": {func(t *testing.T, dir string) {
 			name := filepath.Join(dir, second, wal.SegmentName(1))

@@ -28,8 +28,8 @@ const (
 	startMagic  = "HFSTART1"
 )
 
-// reign is one epoch's directory, in a volume or an archive of one.
-type reign struct {
+// term is one epoch's directory, in a volume or an archive of one.
+type term struct {
 	epoch   cluster.Epoch
 	path    string
 	started bool
@@ -37,8 +37,8 @@ type reign struct {
 	firsts  []cluster.LSN // of its segments, ascending
 }
 
-// readReigns reads what the directories under epochs/ say, in order of epochs.
-func readReigns(dir string) (all []*reign, err error) {
+// readTerms reads what the directories under epochs/ say, in order of epochs.
+func readTerms(dir string) (all []*term, err error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "epochs"))
 	if err != nil {
 		return nil, err
@@ -48,17 +48,17 @@ func readReigns(dir string) (all []*reign, err error) {
 		if err != nil || !x.IsDir() {
 			continue
 		}
-		r := &reign{epoch: cluster.Epoch(n), path: filepath.Join(dir, "epochs", x.Name())}
+		r := &term{epoch: cluster.Epoch(n), path: filepath.Join(dir, "epochs", x.Name())}
 		if err := r.read(); err != nil {
 			return nil, err
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b *reign) int { return int(int64(a.epoch) - int64(b.epoch)) })
+	slices.SortFunc(all, func(a, b *term) int { return int(int64(a.epoch) - int64(b.epoch)) })
 	return all, nil
 }
 
-func (r *reign) read() error {
+func (r *term) read() error {
 	if err := r.readStart(); err != nil {
 		return fmt.Errorf("START of epoch %d: %w", r.epoch, err)
 	}
@@ -76,8 +76,8 @@ func (r *reign) read() error {
 }
 
 // readStart reads the adopted end. All zero, or no fence in an archive that was
-// cut short, means that the reign did not start.
-func (r *reign) readStart() error {
+// cut short, means that the term did not start.
+func (r *term) readStart() error {
 	f, err := os.Open(filepath.Join(r.path, "fence"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -106,13 +106,13 @@ func (r *reign) readStart() error {
 	return nil
 }
 
-// visitRecord receives a record and the chain value behind it.
+// visitRecord receives a record and the chain value after it.
 type visitRecord func(rec *locktable.Record, chain wal.Chain) error
 
-// walk reads the reign's records behind from, one segment after the other, until
+// walk reads the term's records after from, one segment after the other, until
 // the LSN upto or the end of its frames, and returns where it got to. Nothing is
 // visited where the log does not lead through from with its chain value.
-func (r *reign) walk(from wal.Position, upto cluster.LSN, visit visitRecord) (at wal.Position, err error) {
+func (r *term) walk(from wal.Position, upto cluster.LSN, visit visitRecord) (at wal.Position, err error) {
 	i, there := slices.BinarySearch(r.firsts, from.LSN+1)
 	if !there {
 		i--
@@ -120,7 +120,7 @@ func (r *reign) walk(from wal.Position, upto cluster.LSN, visit visitRecord) (at
 	if i < 0 {
 		return at, fmt.Errorf("epoch %d has no segment that holds LSN %d", r.epoch, from.LSN+1)
 	}
-	w := &walker{reign: r, from: from, upto: upto, visit: visit}
+	w := &walker{term: r, from: from, upto: upto, visit: visit}
 	for ; i < len(r.firsts) && w.at.LSN < upto; i++ {
 		if w.begun && r.firsts[i] != w.at.LSN+1 {
 			break // the log ended in the segment before
@@ -135,18 +135,18 @@ func (r *reign) walk(from wal.Position, upto cluster.LSN, visit visitRecord) (at
 	return w.at, nil
 }
 
-// walker is one walk under way.
+// walker is the state of a walk.
 type walker struct {
-	reign *reign
+	term  *term
 	from  wal.Position
 	upto  cluster.LSN
 	visit visitRecord
-	at    wal.Position // behind the last record read
+	at    wal.Position // after the last record read
 	begun bool
 }
 
 func (w *walker) segment(first cluster.LSN) error {
-	name := filepath.Join(w.reign.path, wal.SegmentName(first))
+	name := filepath.Join(w.term.path, wal.SegmentName(first))
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (w *walker) segment(first cluster.LSN) error {
 	}
 	start := wal.Position{LSN: h.First - 1, Chain: h.Chain}
 	switch {
-	case h.First != first || h.Epoch > w.reign.epoch:
+	case h.First != first || h.Epoch > w.term.epoch:
 		return fmt.Errorf("%s: its header is of LSN %d and epoch %d", name, h.First, h.Epoch)
 	case !w.begun:
 		w.at, w.begun = start, true
@@ -177,7 +177,7 @@ func (w *walker) segment(first cluster.LSN) error {
 	for offset := wal.BlockSize; offset < len(b) && w.at.LSN < w.upto; {
 		f, entries, size, err := wal.DecodeFrame(b[offset:])
 		if err != nil || f.Binding != binding || f.Epoch != h.Epoch || f.Kind == wal.FrameClose {
-			return nil // the end, torn or not: who needs more notices that it is missing
+			return nil // the end, torn or not: a caller that needs more notices that it is missing
 		}
 		if err := w.frame(f, entries); err != nil {
 			return fmt.Errorf("%s, offset %d: %w", name, offset, err)
@@ -214,7 +214,7 @@ func (w *walker) frame(f wal.FrameHeader, entries []wal.Entry) error {
 // meet compares the chain value where the walk was to begin.
 func (w *walker) meet() error {
 	if w.at.LSN == w.from.LSN && w.at.Chain != w.from.Chain {
-		return fmt.Errorf("the chain value of epoch %d at LSN %d is %#x, not %#x", w.reign.epoch, w.at.LSN, w.at.Chain, w.from.Chain)
+		return fmt.Errorf("the chain value of epoch %d at LSN %d is %#x, not %#x", w.term.epoch, w.at.LSN, w.at.Chain, w.from.Chain)
 	}
 	return nil
 }
@@ -235,10 +235,10 @@ func (w *walker) record(e *wal.Entry) error {
 }
 
 // readLog visits the volume's one log from its beginning: up to each adopted end
-// what some reign has that leads there with the right chain value, and behind the
-// last START what the newest reign wrote. It returns the end and every violation.
-func readLog(all []*reign, visit visitRecord) (at wal.Position, bad []string) {
-	var started []*reign
+// what some term has that leads there with the right chain value, and behind the
+// last START what the newest term wrote. It returns the end and every violation.
+func readLog(all []*term, visit visitRecord) (at wal.Position, bad []string) {
+	var started []*term
 	for _, r := range all {
 		if r.started {
 			started = append(started, r)
@@ -274,10 +274,10 @@ func readLog(all []*reign, visit visitRecord) (at wal.Position, bad []string) {
 	return end, bad
 }
 
-// connects finds a reign whose log leads from one position to another: the one
+// connects finds a term whose log leads from one position to another: the one
 // that was adopted from, which is an older one than started[i], or what newer ones
 // took over of it.
-func connects(started []*reign, i int, from, to wal.Position) (*reign, error) {
+func connects(started []*term, i int, from, to wal.Position) (*term, error) {
 	var why error
 	order := slices.Clone(started[:i])
 	slices.Reverse(order)

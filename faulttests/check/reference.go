@@ -12,13 +12,13 @@ import (
 )
 
 // reference is what a log may say, record by record, in its own simple way: it
-// was written from the promises, without a look at how the table keeps them. It
-// goes on after a violation as if the record had been right.
+// was written from the promises, independently of the service's table. It
+// continues after a violation as if the record had been right.
 type reference struct {
 	lsn     cluster.LSN
 	last    locktable.Kind // of the record there
 	epoch   cluster.Epoch
-	server  cluster.ServerID // that reigns in epoch
+	server  cluster.ServerID // that is primary in epoch
 	locks   map[cluster.LockName]*refLock
 	files   map[cluster.FileName]*refFile
 	inodes  map[uint64]cluster.FileName
@@ -87,9 +87,9 @@ func (x *reference) see(r *locktable.Record) {
 	}
 	x.lsn, x.last = r.LSN, r.Kind
 	switch r.Kind {
-	case locktable.KindReign:
+	case locktable.KindTerm:
 		if x.server != 0 {
-			bad(I9, "servers %d and %d both reign", x.server, r.Server)
+			bad(I9, "servers %d and %d are both primary", x.server, r.Server)
 		}
 		x.server = r.Server
 	case locktable.KindGrant:
@@ -108,7 +108,7 @@ func (x *reference) see(r *locktable.Record) {
 		x.open(r, bad)
 	case locktable.KindForgetClient:
 		delete(x.clients, r.Client)
-	case locktable.KindResigned:
+	case locktable.KindHandedOver:
 	default:
 		x.file(r, bad)
 	}
@@ -262,10 +262,10 @@ func (x *reference) append(r *locktable.Record, f *refFile, bad badFunc) {
 	}
 }
 
-// atTheEnd looks at what a reign that ended in good order must not leave. One
+// atTheEnd checks for what a term that ended in good order must not leave. One
 // that died may owe a grant, which the next one gives.
 func (x *reference) atTheEnd() {
-	if x.last != locktable.KindResigned {
+	if x.last != locktable.KindHandedOver {
 		return
 	}
 	for name, l := range x.locks {

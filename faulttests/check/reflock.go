@@ -9,8 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
-// refLock is a lock as its users were promised it: phase-fair turns for those who share
-// it and those who want it alone.
+// refLock is a lock as promised to its users: phase-fair turns for shared and exclusive requests.
 type refLock struct {
 	holds []refHold
 	queue []refPlace
@@ -47,7 +46,7 @@ type refPlace struct {
 	request
 	shared bool
 	turn   bool // one of a phase that has begun
-	passed int  // holders who had the lock alone, and came before this one that shares
+	passed int  // exclusive holders that were granted before this shared request
 }
 
 func (x *reference) lock(name cluster.LockName) *refLock {
@@ -75,7 +74,7 @@ func (l *refLock) hold(token cluster.Token) *refHold {
 	return &l.holds[i]
 }
 
-// alone says that somebody holds the lock and shares it with nobody.
+// alone reports whether the lock is held exclusively.
 func (l *refLock) alone() bool {
 	return slices.ContainsFunc(l.holds, func(h refHold) bool { return !h.shared })
 }
@@ -84,12 +83,12 @@ func (l *refLock) find(who request) int {
 	return slices.IndexFunc(l.queue, func(p refPlace) bool { return p.request == who })
 }
 
-// loner is the first in line who will not share.
+// loner returns the index of the first exclusive request in the queue, -1 if there is none.
 func (l *refLock) loner() int {
 	return slices.IndexFunc(l.queue, func(p refPlace) bool { return !p.shared })
 }
 
-// next is whose turn it is, -1 if it is nobody's.
+// next returns the index of the request whose turn it is, -1 if there is none.
 func (l *refLock) next() int {
 	if i := slices.IndexFunc(l.queue, func(p refPlace) bool { return p.turn }); i >= 0 {
 		return i
@@ -100,14 +99,14 @@ func (l *refLock) next() int {
 	return l.loner()
 }
 
-// opens begins the turn of all who wait to share the lock.
+// opens begins the phase of all waiting shared requests.
 func (l *refLock) opens() {
 	for i := range l.queue {
 		l.queue[i].turn = l.queue[i].shared
 	}
 }
 
-// enters says that a request which has no place need not wait.
+// enters reports whether a request which has no place need not wait.
 func (l *refLock) enters(shared bool) bool {
 	return len(l.queue) == 0 && (len(l.holds) == 0 || shared && !l.alone())
 }
@@ -220,7 +219,7 @@ func (x *reference) leave(r *locktable.Record, bad badFunc) {
 			left := l.queue[i]
 			l.queue = slices.Delete(l.queue, i, i+1)
 			if !left.shared && !l.alone() && l.loner() < 0 {
-				l.opens() // nobody is left to wait for
+				l.opens() // no exclusive request is left
 			}
 		}
 		x.vanish(r.Lock)

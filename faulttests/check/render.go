@@ -21,7 +21,7 @@ func (x Result) verdict() string {
 	return string(x.State)
 }
 
-// proof is who looked at it, or where it is proved.
+// proof returns which checker checked it, or which tests prove it.
 func (x Result) proof() string {
 	switch {
 	case x.State == NotApplicable:

@@ -9,34 +9,34 @@ import (
 	"sync"
 )
 
-// findingLimit bounds what a report keeps of one invariant: the rest is the same again.
+// findingLimit bounds the findings that a report keeps for one invariant: more would repeat the same.
 const findingLimit = 50
 
-// State is what became of an invariant in a run.
+// State is the state of an invariant after a run.
 type State string
 
 // The states.
 const (
-	// Held: it was checked, and nothing was found.
+	// Held means that it was checked, and no violation was found.
 	Held State = "held"
-	// Violated: something was found.
+	// Violated means that a violation was found.
 	Violated State = "violated"
-	// NotApplicable: nothing in this run could have broken it, and the report says why.
+	// NotApplicable means that nothing in this run could have broken it; Why has the reason.
 	NotApplicable State = "not applicable"
-	// Unchecked: no checker looked. That is no proof of anything.
+	// Unchecked means that no checker ran, which proves nothing.
 	Unchecked State = "unchecked"
 )
 
-// Result is what became of one invariant.
+// Result is the result for one invariant.
 type Result struct {
 	Invariant Invariant
 	State     State
-	// Checked is how often it was looked at, over all checkers.
+	// Checked is how often it was checked, by all checkers together.
 	Checked int
 	// Violations is how many findings there were; Findings are the first of them.
 	Violations int
 	Findings   []string
-	// Why it is not applicable.
+	// Why is the reason if it is not applicable.
 	Why string
 }
 
@@ -62,14 +62,14 @@ type counted struct {
 	why                 string
 }
 
-// Checked says that an invariant was looked at n more times.
+// Checked records that an invariant was checked n more times.
 func (r *Report) Checked(i Number, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.results[i].checked += n
 }
 
-// Violation notes that an invariant does not hold.
+// Violation records a violation of an invariant.
 func (r *Report) Violation(i Number, format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +80,8 @@ func (r *Report) Violation(i Number, format string, args ...any) {
 	}
 }
 
-// NotApplicable says that nothing in this run could break an invariant, and why.
-// It counts for nothing once somebody checked.
+// NotApplicable records that nothing in this run could break an invariant, and why.
+// It has no effect if the invariant is also checked.
 func (r *Report) NotApplicable(i Number, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Report) Figure(name, format string, args ...any) {
 	r.mu.figures = append(r.mu.figures, Figure{Name: name, Value: fmt.Sprintf(format, args...)})
 }
 
-// Figures are all so far, in the order in which they came.
+// Figures returns all figures so far, in the order in which they were added.
 func (r *Report) Figures() []Figure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +105,8 @@ func (r *Report) Figures() []Figure {
 // finding reads the number that a finding begins with.
 var finding = regexp.MustCompile(`(?s)^I(\d+): (.*)$`)
 
-// Findings notes violations that name their invariants, like "I5: a zero byte".
-// What names none goes to Run.
+// Findings records violations that begin with their invariants, like "I5: a zero byte".
+// Others are recorded for Run.
 func (r *Report) Findings(all []string) {
 	for _, text := range all {
 		if m := finding.FindStringSubmatch(text); m != nil {
@@ -119,8 +119,8 @@ func (r *Report) Findings(all []string) {
 	}
 }
 
-// Results are those of all invariants in order; Run is the first, where anything
-// was found about the run itself.
+// Results returns the results of all invariants in order; Run is the first, if there are findings
+// about the run itself.
 func (r *Report) Results() (all []Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (c *counted) result(i Invariant) Result {
 	return x
 }
 
-// Violations are the findings of all invariants, each behind its number.
+// Violations returns the findings of all invariants, each with its number in front.
 func (r *Report) Violations() (all []string) {
 	for _, x := range r.Results() {
 		for _, f := range x.Findings {
@@ -161,8 +161,8 @@ func (r *Report) Violations() (all []string) {
 	return all
 }
 
-// Unchecked are the invariants that a run can prove and that nobody looked at
-// or excused in this one.
+// Unchecked returns the invariants that a run can prove, but that were neither checked nor
+// recorded as not applicable in this one.
 func (r *Report) Unchecked() (all []Number) {
 	for _, x := range r.Results() {
 		if x.State == Unchecked && x.Invariant.Checker != "" {
@@ -172,7 +172,7 @@ func (r *Report) Unchecked() (all []Number) {
 	return all
 }
 
-// Add takes over what another report found, as of one more round.
+// Add adds the results and figures of another report, such as that of one more round.
 func (r *Report) Add(o *Report) {
 	o.mu.Lock()
 	results, figures := o.mu.results, append([]Figure(nil), o.mu.figures...)
@@ -189,4 +189,19 @@ func (r *Report) Add(o *Report) {
 		}
 	}
 	r.mu.figures = append(r.mu.figures, figures...)
+}
+
+// AddResults adds results that were saved by another run.
+func (r *Report) AddResults(all []Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range all {
+		c := &r.mu.results[x.Invariant.Number]
+		c.checked += x.Checked
+		c.violations += x.Violations
+		c.findings = append(c.findings, x.Findings[:min(len(x.Findings), findingLimit-len(c.findings))]...)
+		if c.why == "" {
+			c.why = x.Why
+		}
+	}
 }

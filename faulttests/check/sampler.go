@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Usage is what servers use at one moment, or what they may. How many goroutines
-// a process has cannot be seen from outside; threads can.
+// Usage is what servers use at one moment, or the limits of that. The number of goroutines
+// cannot be seen from outside; the number of threads can.
 type Usage struct {
 	Descriptors int   // of one process
 	Threads     int   // of one process
@@ -28,17 +28,17 @@ type Usage struct {
 	Files int
 }
 
-// DefaultLimits are what three servers may use under the load of the tests. The
-// log has two checkpoints' worth of segments, and what the reigns before the last
-// two have left is removed.
+// DefaultLimits returns what three servers may use under the load of the tests: a log of two
+// checkpoints' worth of segments, without the files of terms before the last two, which are
+// removed.
 func DefaultLimits() Usage {
 	return Usage{Descriptors: 512, Threads: 256, Resident: 1 << 30, LogBytes: 512 << 20, Files: 256}
 }
 
-// sampleEvery is how often usage is looked at.
+// sampleEvery is how often usage is measured.
 const sampleEvery = 500 * time.Millisecond
 
-// Sampler looks at processes and their volume from outside.
+// Sampler measures processes and their volume from outside.
 type Sampler struct {
 	volume  string
 	pids    func() []int
@@ -52,8 +52,8 @@ type Sampler struct {
 	samples int
 }
 
-// StartSampler begins to look. pids says which processes to look at now; 0 and
-// those that have ended are passed over. Findings go to the report.
+// StartSampler starts to measure, until Stop or the end of ctx. pids returns the present
+// processes; 0 and ended ones are skipped. Findings go to the report.
 func StartSampler(ctx context.Context, volumeDir string, pids func() []int, limits Usage, r *Report) *Sampler {
 	s := &Sampler{volume: volumeDir, pids: pids, limits: limits, report: r}
 	ctx, s.stop = context.WithCancel(ctx)
@@ -61,7 +61,7 @@ func StartSampler(ctx context.Context, volumeDir string, pids func() []int, limi
 	return s
 }
 
-// Stop ends it, compares the most that was used with the limits, and returns it.
+// Stop ends the sampler, compares the highest usage with the limits, and returns it.
 func (s *Sampler) Stop() Usage {
 	s.stop()
 	s.running.Wait()

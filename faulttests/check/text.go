@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// GoSource is SourceText of the source tree that comes with the Go tools.
+// GoSource returns SourceText of the source tree that comes with the Go tools.
 func GoSource(size int) (lines [][]byte, err error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -21,9 +21,9 @@ func GoSource(size int) (lines [][]byte, err error) {
 	return SourceText(filepath.Join(strings.TrimSpace(string(out)), "src"), size)
 }
 
-// SourceText is the .go files under root, in lexical order, until there are at
-// least size bytes of them, as lines without their ends. Every line is text: files
-// with zero bytes are left out, since a zero byte is what the judge looks for.
+// SourceText returns the lines, without newlines, of the .go files under root, in lexical order,
+// until they have at least size bytes. It leaves out files with zero bytes, since zero bytes in
+// protected files are findings.
 func SourceText(root string, size int) (lines [][]byte, err error) {
 	total := 0
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -52,7 +52,7 @@ func SourceText(root string, size int) (lines [][]byte, err error) {
 	return lines, err
 }
 
-// Tagged is a line as it is appended: who, which of that client's lines, what.
+// Tagged returns a line as it is appended: the client, the number of its line, and the text.
 func Tagged(client, seq int, text []byte) []byte {
 	return fmt.Appendf(nil, "c%d %d %s\n", client, seq, text)
 }
@@ -73,12 +73,12 @@ type Speaker struct {
 	seq     int // number of the last line handed out
 }
 
-// NewSpeaker is for the client with this number, from 0, of so many.
+// NewSpeaker returns the Speaker of one client, with a number from 0, of clients in all.
 func NewSpeaker(lines [][]byte, client, clients int) *Speaker {
 	return &Speaker{lines: lines, client: client, clients: clients, next: client}
 }
 
-// Client is the number of the client it speaks for.
+// Client returns the number of the client.
 func (s *Speaker) Client() int { return s.client }
 
 // Chunk is several whole lines that one append carries.
@@ -88,7 +88,7 @@ type Chunk struct {
 	Data        []byte
 }
 
-// Chunk is the next lines, as many as fit into size, but at least one.
+// Chunk returns the next lines, as many as fit into size bytes, but at least one.
 func (s *Speaker) Chunk(size int) Chunk {
 	c := Chunk{Client: s.client, First: s.seq + 1}
 	for {
@@ -107,5 +107,5 @@ func (s *Speaker) Chunk(size int) Chunk {
 	}
 }
 
-// Through says that the client's share was handed out once.
+// Through reports whether all of the client's lines were handed out once.
 func (s *Speaker) Through() bool { return s.next >= len(s.lines) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -74,19 +74,19 @@ func TestCheckHolds(t *testing.T) {
 }
 
 func TestCheckFsck(t *testing.T) {
-	found := func(s volume.Severity, path string) volume.Report {
-		return volume.Report{Files: 2, Findings: []volume.Finding{{Severity: s, Path: path, Problem: "odd"}}}
+	found := func(s fsck.Severity, path string) fsck.Report {
+		return fsck.Report{Files: 2, Findings: []fsck.Finding{{Severity: s, Path: path, Problem: "odd"}}}
 	}
 	for name, c := range map[string]struct {
-		report volume.Report
+		report fsck.Report
 		err    error
 		want   []Number
 	}{
-		"right":              {volume.Report{}, nil, nil},
-		"a warning":          {found(volume.SeverityWarning, "files/x"), nil, nil},
-		"a file":             {found(volume.SeverityError, "files/x"), errors.New("1 error"), []Number{I5}},
-		"an epoch":           {found(volume.SeverityError, "epochs/0000000001"), errors.New("1 error"), []Number{I3}},
-		"fsck does not work": {volume.Report{}, errors.New("exit 2"), []Number{Run}},
+		"right":              {fsck.Report{}, nil, nil},
+		"a warning":          {found(fsck.SeverityWarning, "files/x"), nil, nil},
+		"a file":             {found(fsck.SeverityError, "files/x"), errors.New("1 error"), []Number{I5}},
+		"an epoch":           {found(fsck.SeverityError, "epochs/0000000001"), errors.New("1 error"), []Number{I3}},
+		"fsck does not work": {fsck.Report{}, errors.New("exit 2"), []Number{Run}},
 	} {
 		r := &Report{}
 		CheckFsck(c.report, c.err, r)
@@ -150,7 +150,7 @@ func TestViewPoller(t *testing.T) {
 	const good = `{"format":1,"epoch":4,"entities":[]}`
 	for name, c := range map[string]struct {
 		contents []string // "" = it is not there
-		reign    hf.Epoch
+		term     hf.Epoch
 		each     time.Duration
 		want     []Number
 	}{
@@ -158,13 +158,13 @@ func TestViewPoller(t *testing.T) {
 		"cut off":             {[]string{good, good[:10]}, 4, time.Second, []Number{I14}},
 		"empty":               {[]string{good, " "}, 4, time.Second, []Number{I14}},
 		"gone":                {[]string{good, ""}, 4, time.Second, []Number{I14}},
-		"of an older reign":   {[]string{good, good, good}, 5, healWithin, []Number{I14}},
+		"of an older term":    {[]string{good, good, good}, 5, healWithin, []Number{I14}},
 		"old for a moment":    {[]string{good, good, good}, 5, time.Second, nil},
-		"of the right reign":  {[]string{good, good, good}, 4, healWithin, nil},
+		"of the right term":   {[]string{good, good, good}, 4, healWithin, nil},
 		"of one to come soon": {[]string{good, good, good}, 3, healWithin, nil},
 	} {
 		dir, r := t.TempDir(), &Report{}
-		p := &ViewPoller{path: filepath.Join(dir, viewName), report: r, present: func() (hf.Epoch, bool) { return c.reign, true }}
+		p := &ViewPoller{path: filepath.Join(dir, viewName), report: r, present: func() (hf.Epoch, bool) { return c.term, true }}
 		for i, content := range c.contents {
 			if content != "" {
 				put(t, p.path, []byte(content))

@@ -17,11 +17,11 @@ import (
 
 const (
 	viewEvery = 20 * time.Millisecond
-	// healWithin is how long the view may be of an older reign than the one that serves.
+	// healWithin is how long the view may be of an older term than the one that serves.
 	healWithin = 15 * time.Second
 )
 
-// ViewPoller reads the view for people over and over, as monitoring would.
+// ViewPoller reads lock_state.json repeatedly, as monitoring would.
 type ViewPoller struct {
 	path    string
 	present func() (cluster.Epoch, bool)
@@ -32,14 +32,14 @@ type ViewPoller struct {
 	reads   int
 	there   bool // it was there once
 	since   time.Time
-	reign   cluster.Epoch // that serves since then
-	longest time.Duration // that the view was an older reign's
+	term    cluster.Epoch // that serves since then
+	longest time.Duration // that the view was an older term's
 	report  *Report
 }
 
-// StartViewPoller begins to read lock_state.json of a volume. present says which
-// reign serves now, if any does; nil = then it is not asked whether the view
-// follows. Findings go to the report.
+// StartViewPoller starts to read lock_state.json of a volume, until Stop or the end of ctx.
+// present returns the epoch that serves now, if one does; nil = do not check that the view
+// follows it. Findings go to the report.
 func StartViewPoller(ctx context.Context, volumeDir string, present func() (cluster.Epoch, bool), r *Report) *ViewPoller {
 	p := &ViewPoller{path: filepath.Join(volumeDir, viewName), present: present, report: r}
 	ctx, p.stop = context.WithCancel(ctx)
@@ -47,11 +47,11 @@ func StartViewPoller(ctx context.Context, volumeDir string, present func() (clus
 	return p
 }
 
-// Stop ends it and adds the figures.
+// Stop ends the poller and adds its figures to the report.
 func (p *ViewPoller) Stop() {
 	p.stop()
 	p.running.Wait()
-	p.report.Figure("lock_state.json", "read %d times; of an older reign than the one that serves for %v at most", p.reads, p.longest.Round(time.Millisecond))
+	p.report.Figure("lock_state.json", "read %d times; of an older term than the one that serves for %v at most", p.reads, p.longest.Round(time.Millisecond))
 }
 
 func (p *ViewPoller) run(ctx context.Context) {
@@ -92,19 +92,19 @@ func (p *ViewPoller) look(now time.Time) {
 	}
 }
 
-// follow wants the view to be the serving reign's soon.
+// follow checks that the view becomes the serving term's soon.
 func (p *ViewPoller) follow(of cluster.Epoch, now time.Time) {
-	reign, serves := p.present()
-	if !serves || reign != p.reign {
-		p.reign, p.since = reign, now
+	term, serves := p.present()
+	if !serves || term != p.term {
+		p.term, p.since = term, now
 		return
 	}
-	if of >= reign {
+	if of >= term {
 		return
 	}
 	late := now.Sub(p.since)
 	if late > healWithin && p.longest <= healWithin {
-		p.report.Violation(I14, "lock_state.json is of epoch %d, %v after epoch %d began to serve", of, late.Round(time.Millisecond), reign)
+		p.report.Violation(I14, "lock_state.json is of epoch %d, %v after epoch %d began to serve", of, late.Round(time.Millisecond), term)
 	}
 	p.longest = max(p.longest, late)
 }

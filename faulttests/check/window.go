@@ -13,7 +13,7 @@ import (
 )
 
 // window is a piece of a lock's history in which nothing from before was still
-// under way, and the states in which it may have begun.
+// in progress, and the states in which it may have begun.
 type window struct {
 	init       knowledge
 	operations []porcupine.Operation
@@ -36,8 +36,8 @@ func windows(all []porcupine.Operation, size int) (cut []window) {
 type fate struct {
 	hold
 	shared   bool // from the beginning
-	answered bool // its client was told of it
-	shown    bool // or somebody else was
+	answered bool // its client got it as an answer
+	shown    bool // or it was in an answer to another client
 	over     bool
 	opened   bool
 }
@@ -54,7 +54,7 @@ func (f fates) of(token cluster.Token) *fate {
 	return x
 }
 
-// granted notes a grant that its client was told of.
+// granted records a grant that its client got as an answer.
 func (f fates) granted(call AcquireCall, at int64, token cluster.Token) {
 	x := f.of(token)
 	x.shared, x.answered, x.loose, x.ghost, x.ttl = call.Shared, true, false, false, int64(call.TTL)
@@ -154,7 +154,7 @@ func summary(all []porcupine.Operation) knowledge {
 	return k
 }
 
-// left adds the grants that may be left. Broken says that some were broken, and nobody noted which.
+// left adds the grants that may be left. broken is true if some were broken, but not known which.
 func (s lockState) left(f fates, broken bool) lockState {
 	for token, x := range f { // any order
 		if s.top = max(s.top, token); !x.shared {
@@ -164,12 +164,12 @@ func (s lockState) left(f fates, broken bool) lockState {
 	var left []*fate
 	for token, x := range f { // any order
 		if token < s.base || x.over {
-			continue // who had the lock alone came behind it, or its end was told
+			continue // an exclusive holder came after it, or its end is known
 		}
 		x.loose = x.loose || broken
 		left = append(left, x)
 	}
-	// The last who had it alone has shared it, if others came since: else it is over.
+	// The last exclusive holder has downgraded, if others came since: else its grant is over.
 	if x := f[s.base]; x != nil && !x.over && !x.shared {
 		if s.top > s.base && !x.opened && !x.opens {
 			left = slices.DeleteFunc(left, func(y *fate) bool { return y == x })

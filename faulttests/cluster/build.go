@@ -21,16 +21,16 @@ func Build(dir string) (string, error) {
 	return binary, nil
 }
 
-// Where ports are looked for: below those that systems give to outgoing connections.
+// The range of ports to use: below those that systems give to outgoing connections.
 const (
 	lowestPort  = 12000
 	highestPort = 30000
 	portTries   = 200
 )
 
-// FreePorts finds a base such that base..base+2, base+100..102 and so on up to
-// base+400..402 are free on loopback: what three servers of dev listen on. Nobody holds them
-// until the servers listen; where somebody else is quicker, the test fails.
+// FreePorts returns a base such that base..base+2, base+100..102 and so on up to
+// base+400..402 are free on loopback, which are the ports of three servers of dev. It does not
+// reserve them: if another process takes one first, the test fails.
 func FreePorts() (int, error) {
 	for range portTries {
 		base := lowestPort + rand.IntN(highestPort-lowestPort)

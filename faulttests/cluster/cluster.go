@@ -2,14 +2,14 @@
 
 // Package cluster runs real servers for tests: three processes of the holdfast
 // binary over one volume in a temporary directory, on loopback, which can be
-// killed, paused, continued and asked.
+// killed, paused, continued and queried.
 //
 // Net puts them on a network of their own, which can be cut in one direction or
-// lose packets. Trace strikes single system calls of a server.
+// lose packets. Trace injects faults into single system calls of a server.
 //
-// It touches only processes that it started, by their process ID. They end
-// with the test, whichever way it ends: by t.Cleanup, also after a panic, and by
-// the parent-death signal should the test process itself be killed. When a test
+// It touches only processes that it started, by their process ID. They always end
+// with the test: by t.Cleanup, also after a panic, and by
+// the parent-death signal if the test process itself is killed. When a test
 // fails, its volume and its servers' logs are copied to t.ArtifactDir().
 package cluster
 
@@ -26,19 +26,20 @@ import (
 
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 )
 
-// Options say how to make a cluster. The zero value of each field but Binary is fine.
+// Options configure a cluster. Only Binary is required.
 type Options struct {
-	// Binary is the holdfast to run, see Build.
+	// Binary is the path of the holdfast binary, see Build.
 	Binary string
-	// Dir is where the volume goes; "" = a temporary directory.
+	// Dir is the directory of the volume; "" = a temporary one.
 	Dir string
-	// Dirs is where a server sees the volume, when not at Dir: a mount of its own.
+	// Dirs has the path of the volume for servers that do not use Dir, but a mount of their own.
 	Dirs map[hf.ServerID]string
-	// Args are given to every server.
+	// Args are further arguments for every server.
 	Args []string
-	// Net is where the servers run; nil = on loopback, all together.
+	// Net is the network in which the servers run; nil = loopback.
 	Net *Net
 }
 
@@ -51,7 +52,7 @@ type Cluster struct {
 	servers []*Server
 }
 
-// New makes a fresh volume. No server runs yet.
+// New makes a cluster with a fresh volume. No server runs yet.
 func New(t testing.TB, opt Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, opt: opt, dir: opt.Dir, logs: t.TempDir()}
@@ -120,10 +121,10 @@ func (c *Cluster) addresses() (all []string, err error) {
 	return all, err
 }
 
-// Dir is the volume.
+// Dir returns the path of the volume.
 func (c *Cluster) Dir() string { return c.dir }
 
-// DirOf is the volume as a server sees it.
+// DirOf returns the path of the volume for a server.
 func (c *Cluster) DirOf(id hf.ServerID) string {
 	if dir, ok := c.opt.Dirs[id]; ok {
 		return dir
@@ -131,18 +132,18 @@ func (c *Cluster) DirOf(id hf.ServerID) string {
 	return c.dir
 }
 
-// File is the path of a protected file.
+// File returns the path of a protected file.
 func (c *Cluster) File(name string) string {
 	return filepath.Join(c.dir, "files", filepath.FromSlash(name))
 }
 
-// Servers are all three, in order of ID.
+// Servers returns all three servers, in order of ID.
 func (c *Cluster) Servers() []*Server { return c.servers }
 
-// Server is one of them, by ID from 1.
+// Server returns the server with an ID from 1 to 3.
 func (c *Cluster) Server(id hf.ServerID) *Server { return c.servers[id-1] }
 
-// Endpoints are the gRPC addresses of all servers.
+// Endpoints returns the gRPC addresses of all servers.
 func (c *Cluster) Endpoints() []string {
 	var all []string
 	for _, s := range c.servers {
@@ -171,7 +172,7 @@ func (c *Cluster) KillAll() {
 	}
 }
 
-// TermAll tells all servers to stop, once, and waits until they have.
+// TermAll sends SIGTERM once to all servers, and waits until they have ended.
 func (c *Cluster) TermAll() {
 	c.t.Helper()
 	for _, s := range c.servers {
@@ -190,7 +191,7 @@ func (c *Cluster) Run(args ...string) (string, error) {
 	return string(out), err
 }
 
-// Command is the binary with the given arguments, not started.
+// Command returns a command of the binary with the given arguments, not started.
 func (c *Cluster) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.opt.Binary, args...)
 	cmd.SysProcAttr = processAttr()
@@ -202,9 +203,9 @@ func (c *Cluster) Command(args ...string) *exec.Cmd {
 }
 
 // Fsck verifies the volume, whose servers should not run, with the binary's own
-// fsck. The error is the findings.
-func (c *Cluster) Fsck() (volume.Report, error) {
-	var r volume.Report
+// fsck. It returns an error if fsck found errors.
+func (c *Cluster) Fsck() (fsck.Report, error) {
+	var r fsck.Report
 	cmd := c.Command("fsck", "--volume", c.dir, "-o", "json")
 	out, err := cmd.Output()
 	if jsonErr := json.Unmarshal(out, &r); jsonErr != nil {

@@ -21,13 +21,13 @@ import (
 )
 
 // Net is a network of its own: a namespace for each of three servers, a bridge,
-// and the test itself, which has two addresses on it. Clients speak from the one
-// and suffer every fault. The harness observes from the other, which is
-// never cut off, so that it can ask a server that nobody else reaches.
+// and the test itself, which has two addresses on it. Clients use one of them
+// and are subject to every fault. The harness observes from the other, which is
+// never cut off, so that it can query a server that nothing else reaches.
 //
-// Everything lies inside the network namespace of the test's process, see
+// Everything is inside the network namespace of the test's process, see
 // Inside. Nothing is connected to the machine's network, and nothing remains
-// when the process ends, whichever way it does.
+// after the end of the process.
 type Net struct {
 	t      testing.TB
 	number int // among those of the process
@@ -44,10 +44,10 @@ const (
 	mostNets     = 250
 )
 
-// Inside says that this process has a network namespace of its own. If it has
-// none, Inside runs the calling test in a process that has, with more
-// arguments for the test binary, takes over how it went, and says false: the
-// caller returns. It skips the test where that is impossible.
+// Inside reports whether this process has a network namespace of its own. If it has
+// none, Inside runs the calling test in a process that has one, with args as further
+// arguments for the test binary, takes over its result, and returns false: the
+// caller then returns. It skips the test if that is impossible.
 func Inside(t *testing.T, args ...string) bool {
 	t.Helper()
 	if os.Getenv(insideNet) != "" {
@@ -111,7 +111,7 @@ func run(name string, args ...string) error {
 }
 
 // NewNet makes a network without faults. The process must be Inside; it may make
-// several. It skips the test where the kernel cannot.
+// several. It skips the test if the kernel does not support it.
 func NewNet(t testing.TB) *Net {
 	t.Helper()
 	if os.Getenv(insideNet) == "" {
@@ -170,7 +170,7 @@ func (n *Net) probe() error {
 	)
 }
 
-// remove is for processes that go on: what it misses ends with the process. The
+// remove is for processes that continue: what it misses ends with the process. The
 // kernel takes its time to end a namespace, so cables go first: the number is free then.
 func (n *Net) remove() {
 	n.MendAll()
@@ -185,8 +185,8 @@ func (n *Net) remove() {
 	}
 }
 
-// Host is a server's address, of the range for benchmarks (RFC 2544), which no
-// real network has.
+// Host returns a server's address, of the range for benchmarks (RFC 2544), which no
+// real network uses.
 func (n *Net) Host(id hf.ServerID) string { return n.host(int(id)) }
 
 func (n *Net) host(last int) string { return fmt.Sprintf("198.18.%d.%d", n.number, last) }
@@ -228,7 +228,7 @@ func (n *Net) strike(id hf.ServerID, rule ...string) (mend func()) {
 }
 
 // Cut drops what one server sends to another. The other direction stays open.
-// Like every fault, it lasts until it is mended, once.
+// Like every fault, it lasts until mend is called, which may be called once.
 func (n *Net) Cut(from, to hf.ServerID) (mend func()) {
 	n.t.Helper()
 	return n.strike(to, "INPUT", "-s", n.Host(from), "-j", "DROP")
@@ -248,7 +248,7 @@ func (n *Net) Isolate(id hf.ServerID) (mend func()) {
 	return n.strikeAll(id, "-j", "DROP")
 }
 
-// Lose drops this share of all packets that a server gets and of those that it
+// Lose drops a share, from 0 to 1, of all packets that a server receives and of those that it
 // sends, at random.
 func (n *Net) Lose(id hf.ServerID, share float64) (mend func()) {
 	n.t.Helper()

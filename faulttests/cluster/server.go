@@ -22,8 +22,8 @@ const (
 	termSignal = syscall.SIGTERM
 )
 
-// Server is one server and the processes that it was, one after the other. Its
-// methods are safe for use by several goroutines, but one should decide.
+// Server is one server, with the processes that run under its ID one after the other. Its
+// methods are safe for use by several goroutines, but only one should start and stop it.
 type Server struct {
 	Member hf.Member
 
@@ -92,8 +92,8 @@ func (s *Server) launch(log string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// Second runs another process under the same ID, with more arguments, until it
-// ends by itself, and returns what it said. It is killed at the limit; then
+// Second runs another process under the same ID, with further arguments, until it
+// ends by itself, and returns its output. It is killed at the limit; then
 // running is true.
 func (s *Server) Second(limit time.Duration, args ...string) (said string, running bool, err error) {
 	log := filepath.Join(s.c.t.TempDir(), "second.log")
@@ -127,14 +127,14 @@ func (s *Server) Stop() {
 	s.signal(syscall.SIGSTOP)
 }
 
-// Cont lets a frozen process go on.
+// Cont continues a frozen process.
 func (s *Server) Cont() {
 	s.signal(syscall.SIGCONT)
 	s.setPaused(false)
 }
 
-// Term tells the process to stop, and waits until it is gone. A process that
-// takes too long fails the test and is killed.
+// Term sends SIGTERM to the process, and waits until it is gone. If that takes too long, it
+// fails the test and kills the process.
 func (s *Server) Term() {
 	s.c.t.Helper()
 	s.signal(termSignal)
@@ -155,7 +155,7 @@ func (s *Server) awaitTerm() {
 	}
 }
 
-// Running says that there is a process, frozen or not.
+// Running reports whether there is a process, frozen or not.
 func (s *Server) Running() bool {
 	p := s.current()
 	if p == nil {
@@ -169,7 +169,7 @@ func (s *Server) Running() bool {
 	}
 }
 
-// PID is that of the newest process.
+// PID returns the process ID of the newest process, 0 before the first.
 func (s *Server) PID() int {
 	if p := s.current(); p != nil {
 		return p.cmd.Process.Pid
@@ -177,7 +177,7 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// Ended waits until the process ends by itself, and says how; false at the limit.
+// Ended waits until the process ends by itself, and returns its error from Wait; false at the limit.
 func (s *Server) Ended(limit time.Duration) (error, bool) {
 	p := s.current()
 	if p == nil {
@@ -191,7 +191,7 @@ func (s *Server) Ended(limit time.Duration) (error, bool) {
 	}
 }
 
-// Log is everything that the server's processes said.
+// Log returns the output of all processes of the server.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(s.log)
 	if err != nil {
@@ -200,13 +200,13 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// Tail is the last n lines of the log.
+// Tail returns the last n lines of the log.
 func (s *Server) Tail(n int) string {
 	lines := strings.Split(strings.TrimRight(s.Log(), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// ResidentBytes is how much memory the process has now.
+// ResidentBytes returns the resident memory of the process now.
 func (s *Server) ResidentBytes() (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *Server) setPaused(paused bool) {
 	s.mu.paused = paused
 }
 
-// answers says that the process runs and is not frozen.
+// answers reports whether the process runs and is not frozen.
 func (s *Server) answers() bool {
 	s.mu.Lock()
 	paused := s.mu.paused

@@ -18,7 +18,7 @@ import (
 // inside it.
 type Snapshot map[string]FileSum
 
-// FileSum is what is compared of one file.
+// FileSum has the checksums by which one file is compared.
 type FileSum struct {
 	Size int64
 	Sum  [sha256.Size]byte
@@ -74,8 +74,8 @@ func sumFile(name string) (s FileSum, err error) {
 	return s, err
 }
 
-// Changes lists what is different in after, one line a file, in order. Files
-// for which allowed says so are left out.
+// Changes lists the files that differ in after, one line each, in order. It leaves out files
+// for which allowed returns true.
 func (before Snapshot) Changes(after Snapshot, allowed func(path string) bool) (changes []string) {
 	for name, old := range before {
 		if allowed(name) {

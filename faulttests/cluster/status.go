@@ -16,11 +16,11 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// Patience is how long a healthy cluster may take for anything. It is far more
-// than it takes, since the machine of a test may be busy.
+// Patience is how long a healthy cluster may take for any step. It is far more
+// than needed, since the machine of a test may be busy.
 const Patience = 30 * time.Second
 
-// pollInterval is how often a condition is looked at.
+// pollInterval is how often a condition is checked.
 const pollInterval = 10 * time.Millisecond
 
 // Await waits until the condition holds, and fails the test at the limit.
@@ -31,7 +31,7 @@ func Await(t testing.TB, limit time.Duration, what string, condition func() bool
 	}
 }
 
-// Poll waits until the condition holds; false at the limit or when ctx ends.
+// Poll waits until the condition holds. It returns false at the limit or when ctx ends.
 func Poll(ctx context.Context, limit time.Duration, condition func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -47,7 +47,7 @@ func Poll(ctx context.Context, limit time.Duration, condition func() bool) bool 
 	return true
 }
 
-// Status asks the server itself, over HTTP.
+// Status asks the server for its own status, over HTTP.
 func (s *Server) Status(ctx context.Context) (wire.StatusBody, error) {
 	var body wire.StatusBody
 	err := s.get(ctx, "/v1/status", &body)
@@ -87,23 +87,23 @@ func (c *Cluster) web() *http.Client {
 	return http.DefaultClient
 }
 
-// Primary is the server that says of itself that it is primary, with its epoch,
-// or nil. Frozen servers are not asked. Of two, and there may be two for a
-// moment, it is the one with the higher epoch.
+// Primary returns the server that reports itself as primary, with its epoch,
+// or nil. Frozen servers are not asked. If there are two, as is possible for a
+// moment, it returns the one with the higher epoch.
 func (c *Cluster) Primary(ctx context.Context) (found *Server, epoch uint64) {
 	for _, s := range c.servers {
 		if !s.answers() {
 			continue
 		}
-		if own, err := s.Reign(ctx); err == nil && own >= max(epoch, 1) {
+		if own, err := s.PrimaryEpoch(ctx); err == nil && own >= max(epoch, 1) {
 			found, epoch = s, own
 		}
 	}
 	return found, epoch
 }
 
-// Reign is the epoch in which the server says that it is primary; 0 = it is not.
-func (s *Server) Reign(ctx context.Context) (uint64, error) {
+// PrimaryEpoch returns the epoch in which the server reports itself as primary; 0 = it does not.
+func (s *Server) PrimaryEpoch(ctx context.Context) (uint64, error) {
 	body, err := s.Status(ctx)
 	if err != nil {
 		return 0, err
@@ -116,14 +116,14 @@ func (s *Server) Reign(ctx context.Context) (uint64, error) {
 	return 0, nil
 }
 
-// AwaitPrimary waits until a server reigns.
+// AwaitPrimary waits until a server is primary.
 func (c *Cluster) AwaitPrimary(limit time.Duration) *Server {
 	c.t.Helper()
-	return c.AwaitReign(limit, 0)
+	return c.AwaitTerm(limit, 0)
 }
 
-// AwaitReign waits until a server reigns in an epoch behind the given one.
-func (c *Cluster) AwaitReign(limit time.Duration, behind uint64) (s *Server) {
+// AwaitTerm waits until a server is primary in a later epoch than behind.
+func (c *Cluster) AwaitTerm(limit time.Duration, behind uint64) (s *Server) {
 	c.t.Helper()
 	Await(c.t, limit, fmt.Sprintf("a primary of an epoch behind %d", behind), func() bool {
 		found, epoch := c.Primary(c.t.Context())
@@ -136,8 +136,8 @@ func (c *Cluster) AwaitReign(limit time.Duration, behind uint64) (s *Server) {
 	return s
 }
 
-// AwaitReplicas waits until every running server says that it is primary or
-// replica and able, and all name the same primary.
+// AwaitReplicas waits until every running server reports itself as primary, or as
+// replica and able, and all report the same primary.
 func (c *Cluster) AwaitReplicas(limit time.Duration) {
 	c.t.Helper()
 	Await(c.t, limit, "a primary with able replicas", func() bool {

@@ -16,29 +16,29 @@ import (
 	"time"
 )
 
-// Held is an Injection.Enter so long that Detach ends it: then the call is made.
+// Held is a value of Injection.Enter so long that only Detach ends it; then the call is made.
 const Held = 10 * time.Minute
 
-// Injection is what befalls one kind of system call of a server, by strace, on
-// the unmodified binary.
+// Injection is a fault in one kind of system call of a server. strace injects it into the
+// unmodified binary.
 type Injection struct {
 	// Call is the name of the system call, like "fdatasync".
 	Call string
-	// Path is the file or the directory that the call must be about, through
-	// whichever descriptor or name. It need not exist yet. "" = any.
+	// Path is the file or directory on which the call must operate, through any
+	// descriptor or name. It need not exist yet. "" = any.
 	Path string
-	// Nth is which call is struck, counted from 1 since the trace began. Each
-	// thread counts for itself, so that the call may be a later one of the process.
+	// Nth is the number of the call to fail, from 1, counted since the trace began. Each
+	// thread counts for itself, so that it may be a later call of the process.
 	Nth int
-	// Always strikes every later call too.
+	// Always injects the fault into every later call too.
 	Always bool
 
 	// Error, like "EIO", is returned instead of making the call.
 	Error string
-	// Signal comes when the call is made. SIGKILL prevents it; SIGSTOP takes
-	// effect as soon as it has been made.
+	// Signal is sent when the call is made. SIGKILL prevents the call; SIGSTOP takes
+	// effect right after it.
 	Signal syscall.Signal
-	// Enter delays the call, Exit its return. The other threads run on.
+	// Enter delays the call, Exit its return. Other threads continue.
 	Enter, Exit time.Duration
 }
 
@@ -74,7 +74,7 @@ type Trace struct {
 	done   chan struct{}
 }
 
-// NeedStrace skips a test that cannot trace processes here.
+// NeedStrace skips the test if processes cannot be traced here.
 func NeedStrace(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
@@ -97,7 +97,7 @@ func (s *Server) Trace(inject Injection) *Trace {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // strace opens it anew
+	defer f.Close() //nolint:errcheck // strace opens it again
 	x := &Trace{s: s, inject: inject, file: f.Name(), done: make(chan struct{})}
 	args := []string{
 		"-f", "-qq", "-ttt", "-y", "-s", "8", "-o", x.file, "-p", fmt.Sprint(s.PID()),
@@ -125,7 +125,7 @@ func (s *Server) Trace(inject Injection) *Trace {
 	return x
 }
 
-// Server is who is traced.
+// Server returns the traced server.
 func (x *Trace) Server() *Server { return x.s }
 
 func (x *Trace) ended() bool {
@@ -137,7 +137,7 @@ func (x *Trace) ended() bool {
 	}
 }
 
-// traced says that every thread of a process has a tracer.
+// traced reports whether every thread of a process has a tracer.
 func traced(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(threads) == 0 {
@@ -159,19 +159,19 @@ func (x *Trace) Detach() {
 	<-x.done
 }
 
-// Call is one system call that a trace has seen.
+// Call is one system call in a trace.
 type Call struct {
 	Name   string
 	Thread int
 	At     time.Time
-	// Text is what strace tells of it.
+	// Text is the line of strace.
 	Text string
 }
 
 // entry is where strace begins to tell of a call.
 var entry = regexp.MustCompile(`(?m)^(\d+) +(\d+)\.(\d{6}) (\w+)\(.*$`)
 
-// Calls are all so far, in order of their beginning.
+// Calls returns all calls so far, in order of their beginning.
 func (x *Trace) Calls() (all []Call) {
 	b, err := os.ReadFile(x.file)
 	if err != nil {
@@ -187,7 +187,7 @@ func (x *Trace) Calls() (all []Call) {
 	return all
 }
 
-// Struck is the first call that the injection befell, and its place among Calls;
+// Struck returns the first call with the injected fault, and its index among Calls;
 // false while there is none.
 func (x *Trace) Struck() (c Call, place int, ok bool) {
 	count := map[int]int{}
@@ -203,7 +203,7 @@ func (x *Trace) Struck() (c Call, place int, ok bool) {
 	return c, 0, false
 }
 
-// Await waits until a call was struck, and fails the test at the limit.
+// Await waits until the fault was injected into a call, and fails the test at the limit.
 func (x *Trace) Await(limit time.Duration) (c Call) {
 	x.s.c.t.Helper()
 	Await(x.s.c.t, limit, fmt.Sprintf("server %d to call %s", x.s.Member.ID, x.inject), func() (ok bool) {

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
-// Log works out from the records of a log what its history has to say. It knows nothing
+// Log derives from the records of a log which grants its history must have. It is independent
 // of the service's table.
 type Log struct {
 	held    map[cluster.Token]*heldGrant
@@ -41,7 +41,7 @@ type endKey struct {
 	token cluster.Token
 }
 
-// New begins at LSN 0.
+// New returns a Log before the first record.
 func New() *Log {
 	return &Log{held: map[cluster.Token]*heldGrant{}, waiting: map[asker]bool{}, want: map[endKey]*history.End{}}
 }
@@ -113,7 +113,7 @@ func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *hi
 	return e
 }
 
-// who is what a client says of itself with the oldest lock that it holds and says so with.
+// who returns the description that a client gave with the oldest lock that it holds.
 func (x *Log) who(id cluster.ClientID) string {
 	name, first := string(id), cluster.Token(0)
 	for token, h := range x.held {
@@ -124,7 +124,7 @@ func (x *Log) who(id cluster.ClientID) string {
 	return name
 }
 
-// Verdict is what a comparison came to.
+// Verdict is the result of a comparison.
 type Verdict struct {
 	Told, Skipped, Unknown int
 	Bad                    []string
@@ -134,9 +134,9 @@ func (v *Verdict) fail(format string, args ...any) {
 	v.Bad = append(v.Bad, fmt.Sprintf("history: "+format, args...))
 }
 
-// Compare reads the files of a history, by name, and wants them to tell what ended, right and
-// nothing else, up to an LSN: save plain releases that are counted, and what a gap or a
-// damaged line hides, which nobody can count.
+// Compare checks that the files of a history, by name, have exactly the grants that ended up to
+// an LSN, correctly, except plain releases that are only counted, and those that a gap or a
+// damaged line hides, whose number is not known.
 func (x *Log) Compare(files map[string][]byte, upTo cluster.LSN) (v Verdict) {
 	s := &told{log: x, v: &v, seen: map[endKey]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -158,16 +158,20 @@ func (x *Log) Compare(files map[string][]byte, upTo cluster.LSN) (v Verdict) {
 	return v
 }
 
-// told is a comparison under way.
+// told is the state of a comparison.
 type told struct {
 	log   *Log
 	v     *Verdict
 	seen  map[endKey]bool
 	skips []history.Skip
 	gaps  []history.Skip
+	// damaged is true if a line after the LSN behind is damaged. In a file that a loss of power left
+	// without a head all lines are, and only the next file shows which LSNs they covered.
+	damaged bool
+	behind  cluster.LSN
 }
 
-// count takes an end from the lines that count some. They overlap where a reign completes what
+// count takes an end from the lines that count some. They overlap where a term completes what
 // the one before did not finish: the line that closes first is taken from first, which finds
 // a place for every end where there is one, when they come in order.
 func (s *told) count(lsn cluster.LSN) bool {
@@ -187,12 +191,11 @@ func (s *told) count(lsn cluster.LSN) bool {
 func (s *told) file(name string, content []byte) {
 	here := map[endKey]bool{}
 	var head history.Head
-	damagedBehind, damaged := cluster.LSN(0), false
 	for line := range strings.Lines(string(content)) {
 		text, whole := strings.CutSuffix(line, "\n")
 		l, err := history.ParseLine([]byte(text))
 		if err != nil || !whole {
-			damaged = true
+			s.damaged = true
 			continue
 		}
 		lsn := cluster.LSN(0)
@@ -211,11 +214,11 @@ func (s *told) file(name string, content []byte) {
 		case history.KindMark:
 			lsn = l.UpTo
 		}
-		if damaged && lsn > 0 {
-			s.gaps = append(s.gaps, history.Skip{Range: history.Range{From: damagedBehind, To: lsn}})
-			damaged = false
+		if s.damaged && lsn > 0 {
+			s.gaps = append(s.gaps, history.Skip{Range: history.Range{From: s.behind, To: lsn}})
+			s.damaged = false
 		}
-		damagedBehind = max(damagedBehind, lsn)
+		s.behind = max(s.behind, lsn)
 	}
 }
 

@@ -30,17 +30,20 @@ func grants() *ends.Log {
 	return log
 }
 
+// end is the line of one of them.
+func end(lsn cluster.LSN) string {
+	e := history.End{LSN: lsn, Epoch: 1, Why: history.WhyReleased, Lock: "l", Token: cluster.Token(lsn - 1), Granted: 1, Client: "c"}
+	if lsn == 10 {
+		e.Why = history.WhyBroken
+	}
+	return string(e.AppendLine(nil))
+}
+
+func skip(from, to cluster.LSN, count uint64) string {
+	return string(history.AppendSkip(nil, history.Skip{Range: history.Range{From: from, To: to}, Count: count}))
+}
+
 func TestCompare(t *testing.T) {
-	end := func(lsn cluster.LSN) string {
-		e := history.End{LSN: lsn, Epoch: 1, Why: history.WhyReleased, Lock: "l", Token: cluster.Token(lsn - 1), Granted: 1, Client: "c"}
-		if lsn == 10 {
-			e.Why = history.WhyBroken
-		}
-		return string(e.AppendLine(nil))
-	}
-	skip := func(from, to cluster.LSN, count uint64) string {
-		return string(history.AppendSkip(nil, history.Skip{Range: history.Range{From: from, To: to}, Count: count}))
-	}
 	gap := func(from, to cluster.LSN) string {
 		return string(history.AppendGap(nil, history.Range{From: from, To: to}))
 	}
@@ -56,7 +59,7 @@ func TestCompare(t *testing.T) {
 		{"one too few", []string{skip(2, 20, 8), end(10)}, "LSN 20 (released) is not told, and not counted"},
 		{"a break is never only counted", []string{skip(2, 20, 10)}, "LSN 10 (broken) is not told"},
 		{"one is outside", []string{skip(2, 18, 9), end(10)}, "LSN 20 (released) is not told"},
-		// The next reign completes what the first one counted and told in part.
+		// The next term completes what the first one counted and told in part.
 		{"lines overlap", []string{skip(2, 12, 2), end(4), end(6), mark(6), skip(8, 20, 5), end(10)}, ""},
 		{"lines overlap, one within the other", []string{skip(2, 20, 6), end(10), skip(6, 12, 3)}, ""},
 		{"lines overlap, and one is missing", []string{skip(2, 12, 2), end(4), end(6), mark(6), skip(8, 20, 4), end(10)}, "LSN 20 (released) is not told"},
@@ -75,6 +78,31 @@ func TestCompare(t *testing.T) {
 				t.Errorf("found %s in\n%s", got, file)
 			case !strings.Contains(got, test.bad):
 				t.Errorf("found %s, want %q in\n%s", got, test.bad, file)
+			}
+		})
+	}
+}
+
+// Of a file that is nothing but zeros the next head says what had been told there.
+func TestCompareFiles(t *testing.T) {
+	head := func(epoch cluster.Epoch, after cluster.LSN) string {
+		return string(history.AppendHead(nil, history.Head{File: history.File{Epoch: epoch, N: 1}, Cluster: "c", After: after, Time: time.Now().UnixMilli()}))
+	}
+	first := head(1, 0) + skip(2, 6, 3) + string(history.AppendMark(nil, 6))
+	const zeros = "\x00\x00\x00\x00"
+	for _, test := range []struct {
+		name               string
+		second, third, bad string
+	}{
+		{"zeros, and the next head says that it was told", zeros, head(3, 14) + skip(16, 20, 3), ""},
+		{"zeros, and the next one tells it again", zeros, head(3, 6) + skip(8, 20, 6) + end(10), ""},
+		{"zeros, and the next one leaves more out", zeros, head(3, 12) + skip(16, 20, 3), "LSN 14 (released) is not told"},
+		{"no damage", head(2, 6), head(3, 14) + skip(16, 20, 3), "LSN 8 (released) is not told"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := grants().Compare(map[string][]byte{"history/1": []byte(first), "history/2": []byte(test.second), "history/3": []byte(test.third)}, 20)
+			if got := fmt.Sprint(v.Bad); test.bad == "" && len(v.Bad) > 0 || !strings.Contains(got, test.bad) {
+				t.Errorf("found %s, want %q", got, test.bad)
 			}
 		})
 	}

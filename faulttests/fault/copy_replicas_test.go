@@ -31,7 +31,7 @@ func onCopy(t *testing.T, s *cluster.Server) bool {
 }
 
 // TestServersOnACopy starts both replicas on a copy of the volume that was made a moment ago. They
-// say so, and when the primary dies they, who are a majority, do not reign on the copy: what was
+// say so, and when the primary dies they, who are a majority, do not serve on the copy: what was
 // acknowledged after it was made would be gone. When the primary is back, it serves again.
 func TestServersOnACopy(t *testing.T) {
 	needFaults(t)
@@ -64,7 +64,7 @@ func TestServersOnACopy(t *testing.T) {
 	}
 	p.Kill()
 	if cluster.Poll(t.Context(), 15*time.Second, func() bool { now, _ := c.Primary(t.Context()); return now != nil }) {
-		t.Errorf("a server reigns on a copy of the volume")
+		t.Errorf("a server is primary on a copy of the volume")
 	}
 	if err := a.append(t.Context(), 3*time.Second); err == nil {
 		t.Errorf("an append was done on a copy of the volume")
@@ -72,7 +72,7 @@ func TestServersOnACopy(t *testing.T) {
 	c.KillAll()
 	clear(opt.Dirs)
 	c.StartAll()
-	c.AwaitReign(cluster.Patience, epoch)
+	c.AwaitTerm(cluster.Patience, epoch)
 	a.mustAppend(t, cluster.Patience)
 	c.AwaitReplicas(cluster.Patience)
 	c.TermAll()

@@ -16,7 +16,7 @@ import (
 )
 
 // TestCopyIsServedBeside serves a copy of the volume on other addresses while the servers of
-// the volume serve: their primary keeps its reign, appends are acknowledged, and each server
+// the volume serve: their primary keeps its term, appends are acknowledged, and each server
 // names the process that uses its ID.
 func TestCopyIsServedBeside(t *testing.T) {
 	needFaults(t)

@@ -24,8 +24,8 @@ func during(t *testing.T, f func(*battle)) *battle {
 	return b
 }
 
-// reign waits for a primary of a later epoch, and returns it and its epoch.
-func (b *battle) reign(t *testing.T, behind hf.Epoch) (*cluster.Server, hf.Epoch) {
+// awaitTerm waits for a primary of a later epoch, and returns it and its epoch.
+func (b *battle) awaitTerm(t *testing.T, behind hf.Epoch) (*cluster.Server, hf.Epoch) {
 	t.Helper()
 	p, epoch, ok := b.nemesis.primary(t.Context(), behind)
 	if !ok {
@@ -45,11 +45,11 @@ func TestCrashPrimary(t *testing.T) {
 		for range 10 {
 			b.c.AwaitReplicas(cluster.Patience)
 			traffic.Rest(t.Context(), 300*time.Millisecond)
-			p, epoch := b.reign(t, 0)
+			p, epoch := b.awaitTerm(t, 0)
 			b.strike(strikePrimary, epoch)
 			b.nemesis.kill(p)
 			b.nemesis.Primaries++
-			b.reign(t, epoch)
+			b.awaitTerm(t, epoch)
 			b.c.StartAll()
 		}
 	})
@@ -61,12 +61,12 @@ func TestCrashEach(t *testing.T) {
 	during(t, func(b *battle) {
 		for range 2 {
 			for _, s := range b.c.Servers() {
-				if p, epoch := b.reign(t, 0); p == s {
+				if p, epoch := b.awaitTerm(t, 0); p == s {
 					b.strike("each in turn", epoch)
 				}
 				b.nemesis.kill(s)
 				traffic.Rest(t.Context(), 500*time.Millisecond)
-				b.reign(t, 0)
+				b.awaitTerm(t, 0)
 				s.Start()
 				b.c.AwaitReplicas(cluster.Patience)
 			}
@@ -79,7 +79,7 @@ func TestCrashAll(t *testing.T) {
 	needFaults(t)
 	during(t, func(b *battle) {
 		for _, order := range [][]hf.ServerID{{1, 2, 3}, {3, 2, 1}, {2, 3, 1}} {
-			_, epoch := b.reign(t, 0)
+			_, epoch := b.awaitTerm(t, 0)
 			b.strike(strikeAll, epoch)
 			b.c.KillAll()
 			b.nemesis.Kills += 3
@@ -87,7 +87,7 @@ func TestCrashAll(t *testing.T) {
 				traffic.Rest(t.Context(), 100*time.Millisecond)
 				b.c.Server(id).Start()
 			}
-			b.reign(t, epoch)
+			b.awaitTerm(t, epoch)
 			traffic.Rest(t.Context(), 500*time.Millisecond)
 		}
 	})
@@ -99,10 +99,10 @@ func TestHandover(t *testing.T) {
 	during(t, func(b *battle) {
 		for range 6 {
 			b.c.AwaitReplicas(cluster.Patience)
-			p, epoch := b.reign(t, 0)
+			p, epoch := b.awaitTerm(t, 0)
 			b.strike("SIGTERM", epoch)
 			p.Term()
-			b.reign(t, epoch)
+			b.awaitTerm(t, epoch)
 			p.Start()
 		}
 	})
@@ -116,7 +116,7 @@ func TestStutters(t *testing.T) {
 	during(t, func(b *battle) {
 		for range 15 {
 			s := b.c.Servers()[random.IntN(3)]
-			if p, _ := b.reign(t, 0); random.IntN(2) == 0 {
+			if p, _ := b.awaitTerm(t, 0); random.IntN(2) == 0 {
 				s = p
 			}
 			s.Stop()

@@ -20,7 +20,7 @@ import (
 )
 
 // TestDamagedLog damages the newest log while no server runs. Then no server may
-// reign: they name file and offset and change nothing. Mended, all is there.
+// term: they name file and offset and change nothing. Mended, all is there.
 func TestDamagedLog(t *testing.T) {
 	needFaults(t)
 	for name, damage := range map[string]func(content []byte, used int) []byte{
@@ -51,7 +51,7 @@ func TestDamagedLog(t *testing.T) {
 	}
 }
 
-// refusing is how long servers are watched while they must not reign.
+// refusing is how long servers are watched while they must not be primary.
 const refusing = 4 * time.Second
 
 func damagedLog(t *testing.T, damage func([]byte, int) []byte) {
@@ -113,7 +113,7 @@ func newestSegment(t *testing.T, c *cluster.Cluster) string {
 // overwrite changes a file in place, or makes it again.
 func overwrite(name string, content []byte) error { return os.WriteFile(name, content, 0o644) }
 
-// refuses starts all servers and wants none of them to reign, a log that says
+// refuses starts all servers and wants none of them to be primary, a log that says
 // where, and nothing changed but what a claim that fails leaves.
 func refuses(t *testing.T, c *cluster.Cluster, where string) {
 	t.Helper()
@@ -125,7 +125,7 @@ func refuses(t *testing.T, c *cluster.Cluster, where string) {
 	ctx, cancel := context.WithTimeout(t.Context(), refusing)
 	defer cancel()
 	if cluster.Poll(ctx, refusing, func() bool { p, _ := c.Primary(ctx); return p != nil }) {
-		t.Errorf("a server reigns on a damaged volume")
+		t.Errorf("a server is primary on a damaged volume")
 	}
 	c.KillAll()
 	var said strings.Builder

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fault puts real servers under faults; package check judges what
-// clients were told against what is in the files.
+// Package fault injects faults into real servers; package check compares the answers of
+// clients with the files.
 //
-// The tests need minutes, so all but a smoke test ask for -faults:
+// The tests need minutes, so all but a smoke test require -faults:
 //
 //	go test ./faulttests/fault -faults
 //	go test ./faulttests/fault -faults -run MainScenario -faults.kills 100 -v

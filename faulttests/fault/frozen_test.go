@@ -27,7 +27,7 @@ func TestFrozenPrimaryIsReplaced(t *testing.T) {
 		}
 		began := time.Now()
 		old.Stop()
-		c.AwaitReign(cluster.Patience, epoch)
+		c.AwaitTerm(cluster.Patience, epoch)
 		took = append(took, time.Since(began))
 		old.Cont()
 		cluster.Await(t, cluster.Patience, "the old primary to be a replica", func() bool {

@@ -21,7 +21,7 @@ const (
 	// checkLimit bounds porcupine; what it cannot decide by then is a failure.
 	checkLimit = 2 * time.Minute
 	// historyLinger bounds what is left of an acquire without an answer: a wait, and a lease that
-	// each reign counts afresh, until a keep-alive of its client finds that nobody knows of it.
+	// each term counts afresh, until a keep-alive of its client finds that nobody knows of it.
 	historyLinger = 2 * (longTTL + cluster.Patience)
 )
 

@@ -18,11 +18,11 @@ import (
 type Nemesis struct {
 	Cluster *cluster.Cluster
 	Rand    *rand.Rand
-	// Every is about how often it strikes.
+	// Every is the average time between two strikes.
 	Every time.Duration
 
 	Strikes []check.Strike
-	// Kills counts processes, Primaries those that reigned.
+	// Kills counts processes, Primaries those that were primary.
 	Kills, Primaries int
 }
 
@@ -54,8 +54,8 @@ func (n *Nemesis) kind() string {
 // startWithin bounds how long a killed server stays down.
 const startWithin = 500 * time.Millisecond
 
-// Strike waits for a primary, does something bad to it, and starts again what it
-// killed. It says false where there is no primary within the cluster's patience.
+// Strike waits for a primary, injects a random fault into it, and restarts the servers that it
+// killed. It returns false if there is no primary within cluster.Patience.
 func (n *Nemesis) Strike(ctx context.Context) bool {
 	p, epoch, ok := n.primary(ctx, 0)
 	if !ok {
@@ -93,7 +93,7 @@ func (n *Nemesis) Strike(ctx context.Context) bool {
 	return true
 }
 
-// Rest waits until about the next strike.
+// Rest waits for a random time of about Every.
 func (n *Nemesis) Rest(ctx context.Context) {
 	traffic.Rest(ctx, n.Every*4/5+time.Duration(n.Rand.Int64N(int64(n.Every*2/5))))
 }

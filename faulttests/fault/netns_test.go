@@ -24,19 +24,19 @@ type partition struct {
 	name string
 	cut  func(n *cluster.Net, primary, one, two hf.ServerID) // the others are replicas
 	last time.Duration
-	// reign is what must become of the primary's.
-	reign outcome
+	// term is what must become of the primary's.
+	term outcome
 	// silent says that clients reach nobody who serves.
 	silent bool
 }
 
-// outcome is what becomes of the reign that a partition befalls, for as long as it lasts.
+// outcome is what becomes of the term that a partition befalls, for as long as it lasts.
 type outcome int
 
 const (
 	stays   outcome = iota // nobody even claims
-	moves                  // another server reigns, after one claim or two
-	ends                   // it ends and nobody reigns
+	moves                  // another server is primary, after one claim or two
+	ends                   // it ends and no server is primary
 	anybody                // whoever it is, clients are served
 )
 
@@ -96,26 +96,26 @@ func (row partition) run(t *testing.T, lines [][]byte) {
 	_, stop := b.work(t.Context())
 	b.c.AwaitReplicas(cluster.Patience)
 	traffic.Rest(t.Context(), time.Second)
-	old, epoch := b.reign(t, 0)
+	old, epoch := b.awaitTerm(t, 0)
 	id := old.Member.ID
 	claimed := lastClaim(t, b.c)
 
-	if row.reign == moves || row.reign == ends {
+	if row.term == moves || row.term == ends {
 		b.strike(row.name, epoch)
 	}
 	began := time.Now()
 	row.cut(opt.Net, id, id%3+1, (id+1)%3+1)
-	if row.reign == moves || row.reign == ends {
+	if row.term == moves || row.term == ends {
 		cluster.Await(t, 5*time.Second, "the old primary to step down by itself or by its fence", func() bool {
-			own, err := old.Reign(t.Context())
+			own, err := old.PrimaryEpoch(t.Context())
 			return err == nil && own != uint64(epoch)
 		})
 		t.Logf("the old primary stepped down after %v", time.Since(began).Round(time.Millisecond))
 	}
-	if row.silent && row.reign == stays {
+	if row.silent && row.term == stays {
 		throughReplica(t, b.c.Server(id%3+1))
 	}
-	reigns := b.watch(t, time.Until(began.Add(row.last)))
+	terms := b.watch(t, time.Until(began.Add(row.last)))
 	ended := time.Now()
 	claims := lastClaim(t, b.c) - claimed
 	opt.Net.MendAll()
@@ -124,18 +124,18 @@ func (row partition) run(t *testing.T, lines [][]byte) {
 	healed := time.Since(ended)
 	traffic.Rest(t.Context(), time.Second)
 	stop()
-	row.judge(t, reigns, claims)
+	row.judge(t, terms, claims)
 	row.judgeService(t, b.ledger, began, ended)
 	t.Logf("claims during the fault: %d; primaries in its second half: %v; one primary with able replicas %v after the mending",
-		claims, reigns, healed.Round(time.Millisecond))
+		claims, terms, healed.Round(time.Millisecond))
 	b.end(t)
 }
 
-// judge compares who reigned with who should have.
-func (row partition) judge(t *testing.T, reigns map[string]int, claims hf.Epoch) {
+// judge compares which servers were primary with which should have been.
+func (row partition) judge(t *testing.T, terms map[string]int, claims hf.Epoch) {
 	t.Helper()
 	want, most, primaries := hf.Epoch(0), hf.Epoch(0), 1
-	switch row.reign {
+	switch row.term {
 	case moves:
 		want, most = 1, 2
 	case ends:
@@ -146,8 +146,8 @@ func (row partition) judge(t *testing.T, reigns map[string]int, claims hf.Epoch)
 	if claims < want || claims > most {
 		t.Errorf("I15: %d claims under a permanent fault, want %d to %d", claims, want, most)
 	}
-	if len(reigns) != primaries {
-		t.Errorf("I15: %d stable primaries wanted: %v", primaries, reigns)
+	if len(terms) != primaries {
+		t.Errorf("I15: %d stable primaries wanted: %v", primaries, terms)
 	}
 }
 
@@ -185,7 +185,7 @@ func (row partition) judgeService(t *testing.T, l *check.Ledger, began, ended ti
 	}
 }
 
-// watch notes who reigns in which epoch during the second half of this time, and
+// watch notes which server is primary in which epoch during the second half of this time, and
 // how often it was seen.
 func (b *battle) watch(t *testing.T, last time.Duration) map[string]int {
 	t.Helper()
@@ -199,7 +199,7 @@ func (b *battle) watch(t *testing.T, last time.Duration) map[string]int {
 	return seen
 }
 
-// lastClaim is the highest epoch that was claimed, whether its reign began or not.
+// lastClaim is the highest epoch that was claimed, whether its term began or not.
 func lastClaim(t *testing.T, c *cluster.Cluster) (last hf.Epoch) {
 	t.Helper()
 	all, err := os.ReadDir(filepath.Join(c.Dir(), "epochs"))

@@ -14,7 +14,7 @@ import (
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// TestDeletedFence removes the fence of the reign that serves. The primary may
+// TestDeletedFence removes the fence of the term that serves. The primary may
 // not speak any more, nobody may begin from nothing, fsck names the file, and
 // recover brings everything back that was acknowledged.
 func TestDeletedFence(t *testing.T) {
@@ -24,7 +24,7 @@ func TestDeletedFence(t *testing.T) {
 	cluster.Await(t, cluster.Patience, "the text to be in", func() bool { return allClosed(through) })
 	stop()
 	b.c.AwaitReplicas(cluster.Patience)
-	_, epoch := b.reign(t, 0)
+	_, epoch := b.awaitTerm(t, 0)
 	fence := fmt.Sprintf("epochs/%010d/fence", epoch)
 	if err := os.Remove(filepath.Join(b.c.Dir(), filepath.FromSlash(fence))); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func pausedPrimary(t *testing.T, seed uint64) {
 	_, stop := b.work(t.Context())
 	traffic.Rest(t.Context(), time.Second)
 
-	old, epoch := b.reign(t, 0)
+	old, epoch := b.awaitTerm(t, 0)
 	p := newPinned(t, old)
 	p.open(t)
 	p.begin(t.Context())
@@ -58,7 +58,7 @@ func pausedPrimary(t *testing.T, seed uint64) {
 	for range 4 {
 		p.ask(t.Context()) // they lie in its socket until it wakes up
 	}
-	fresh, now := b.reign(t, epoch)
+	fresh, now := b.awaitTerm(t, epoch)
 	traffic.Rest(t.Context(), pauseTime)
 	stop()
 	before := settled(t, b.c)
@@ -265,7 +265,7 @@ func (a *answer) word() string {
 func TestSameID(t *testing.T) {
 	needFaults(t)
 	during(t, func(b *battle) {
-		p, epoch := b.reign(t, 0)
+		p, epoch := b.awaitTerm(t, 0)
 		for _, s := range b.c.Servers() {
 			pid := s.PID()
 			for want, args := range map[string][]string{
@@ -281,8 +281,8 @@ func TestSameID(t *testing.T) {
 				t.Errorf("server %d ended when a second one was started", s.Member.ID)
 			}
 		}
-		if now, at := b.reign(t, 0); now != p || at != epoch {
-			t.Errorf("server %d reigns in epoch %d, before it was server %d in epoch %d", now.Member.ID, at, p.Member.ID, epoch)
+		if now, at := b.awaitTerm(t, 0); now != p || at != epoch {
+			t.Errorf("server %d is primary in epoch %d, before it was server %d in epoch %d", now.Member.ID, at, p.Member.ID, epoch)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestGarbageOnAllPorts(t *testing.T) {
 		noise[i] = byte(random.Uint32())
 	}
 	during(t, func(b *battle) {
-		_, epoch := b.reign(t, 0)
+		_, epoch := b.awaitTerm(t, 0)
 		pids := processes(b.c)
 		for _, s := range b.c.Servers() {
 			for _, addr := range []string{s.Member.GRPC, s.Member.HTTP, s.Member.Peer} {
@@ -44,8 +44,8 @@ func TestGarbageOnAllPorts(t *testing.T) {
 				}
 			}
 		}
-		if now, at := b.reign(t, 0); at != epoch {
-			t.Errorf("garbage on the ports ended the reign of epoch %d: now it is %d, of server %d", epoch, at, now.Member.ID)
+		if now, at := b.awaitTerm(t, 0); at != epoch {
+			t.Errorf("garbage on the ports ended the term of epoch %d: now it is %d, of server %d", epoch, at, now.Member.ID)
 		}
 		unharmed(t, b.c, pids)
 	})
@@ -121,14 +121,14 @@ func unharmed(t *testing.T, c *cluster.Cluster, pids []int) {
 func TestOversizedRequests(t *testing.T) {
 	needFaults(t)
 	during(t, func(b *battle) {
-		p, epoch := b.reign(t, 0)
+		p, epoch := b.awaitTerm(t, 0)
 		pids := processes(b.c)
 		oversizedGRPC(t, dial(t, p))
 		for _, s := range b.c.Servers() {
 			oversizedHTTP(t, s)
 		}
-		if _, at := b.reign(t, 0); at != epoch {
-			t.Errorf("oversized requests ended the reign of epoch %d", epoch)
+		if _, at := b.awaitTerm(t, 0); at != epoch {
+			t.Errorf("oversized requests ended the term of epoch %d", epoch)
 		}
 		unharmed(t, b.c, pids)
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/traffic"
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 )
 
 // clients is how many append in the main scenario.
@@ -233,7 +233,7 @@ func (b *battle) end(t *testing.T) *check.Report {
 }
 
 // figures tells what was done and how long failovers took.
-func (b *battle) figures(t *testing.T, report volume.Report, v check.Verdict) {
+func (b *battle) figures(t *testing.T, report fsck.Report, v check.Verdict) {
 	t.Helper()
 	appends, grants, unknown, bytes := b.ledger.Count()
 	all, granted, _ := b.ledger.Entries()
@@ -246,7 +246,7 @@ func (b *battle) figures(t *testing.T, report volume.Report, v check.Verdict) {
 	t.Logf(`%d clients, %v, %d primaries killed (%d processes), last epoch %d, last LSN %d
   lines acknowledged %d, found %d; lost %d, duplicate %d, out of order %d, foreign %d
   appends %d (%.1f/s, %.1f MB), of them told late by a repeat %d; grants %d; without an answer %d, of their lines %d are there
-kill to the first grant or append that a later reign acknowledged:
+kill to the first grant or append that a later term acknowledged:
 %s`,
 		len(b.workers), b.took.Round(time.Second), b.nemesis.Primaries, b.nemesis.Kills, report.Epoch, report.LSN,
 		v.LinesIn, v.LinesOut, v.Lost, v.Duplicate, v.Misordered, v.Foreign,

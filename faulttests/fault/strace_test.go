@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// place is where calls are struck: the volume, and the epoch of the reign that
+// place is where calls are struck: the volume, and the epoch of the term that
 // serves when the trace begins.
 type place struct {
 	c     *cluster.Cluster
@@ -31,18 +31,18 @@ func (p place) epochs() string { return filepath.Join(p.c.Dir(), "epochs") }
 func (p place) dir(e hf.Epoch) string { return filepath.Join(p.epochs(), fmt.Sprintf("%010d", e)) }
 
 func (p place) beginning() string { return p.dir(0) }
-func (p place) reign() string     { return p.dir(p.epoch) }
-func (p place) fence() string     { return filepath.Join(p.reign(), "fence") }
-func (p place) nextLog() string   { return filepath.Join(p.reign(), "wal-next.log") }
+func (p place) term() string      { return p.dir(p.epoch) }
+func (p place) fence() string     { return filepath.Join(p.term(), "fence") }
+func (p place) nextLog() string   { return filepath.Join(p.term(), "wal-next.log") }
 func (p place) file() string      { return p.c.File("own/0.txt") }
 
-// next is the directory of the reign behind the one that serves.
+// next is the directory of the term behind the one that serves.
 func (p place) next() string      { return p.dir(p.epoch + 1) }
 func (p place) nextFence() string { return filepath.Join(p.next(), "fence") }
 
 // segments are the segments in use, in order.
 func (p place) segments() []string {
-	all, err := filepath.Glob(filepath.Join(p.reign(), "wal-[0-9]*.log"))
+	all, err := filepath.Glob(filepath.Join(p.term(), "wal-[0-9]*.log"))
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
@@ -61,17 +61,17 @@ func (p place) tell(t *testing.T, s *cluster.Server, call cluster.Call) {
 	t.Logf("server %d: %s", s.Member.ID, strings.ReplaceAll(call.Text, p.c.Dir()+"/", ""))
 }
 
-// The ways in which a struck call may end a reign, or not.
+// The ways in which a struck call may end a term, or not.
 type ending int
 
 const (
 	goesOn  ending = iota // nobody is deposed
-	deposed               // the primary loses its reign, and its process lives
+	deposed               // the primary loses its term, and its process lives
 	killed                // the process dies with the call
-	late                  // the process stops before the call, which is made after the next reign served
+	late                  // the process stops before the call, which is made after the next term served
 	behind                // the process stops right behind the call
-	refused               // a claimant fails, and another one reigns
-	hung                  // the call hangs: another one reigns, and the process gives itself up
+	refused               // a claimant fails, and another one is primary
+	hung                  // the call hangs: another one is primary, and the process gives itself up
 )
 
 // callFault is one injection and what must come of it.
@@ -98,7 +98,7 @@ func onPrimary() []callFault {
 		{"EIO at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "EIO")},
 		{"ESTALE at the 3rd pread64 of the fence", deposed, place.fence, fails("pread64", 3, "ESTALE")},
 		{"ENOSPC at every pwrite64 of the next segment", goesOn, place.nextLog, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
-		{"EIO at fsync of the directory of the log", deposed, place.reign, fails("fsync", 1, "EIO")},
+		{"EIO at fsync of the directory of the log", deposed, place.term, fails("fsync", 1, "EIO")},
 		{"EIO at a pwrite64 of a protected file", goesOn, place.file, fails("pwrite64", 3, "EIO")},
 		{"ENOSPC at pwrite64s of a protected file", goesOn, place.file, cluster.Injection{Call: "pwrite64", Nth: 1, Always: true, Error: "ENOSPC"}},
 		{"fdatasync of the log hangs", hung, place.log, cluster.Injection{Call: "fdatasync", Nth: 5, Enter: cluster.Held}},
@@ -123,8 +123,8 @@ func onClaimant() []callFault {
 		{"EIO at fsync of the old fence", refused, place.fence, fails("fsync", "EIO")},
 		{"ESTALE at pread64 of the old fence", refused, place.fence, fails("pread64", "ESTALE")},
 		{"EIO at fsync of the own directory", refused, place.next, fails("fsync", "EIO")},
-		{"EIO at linkat of a segment", refused, place.reign, fails("linkat", "EIO")},
-		{"EPERM at linkat of a segment, which is copied", goesOn, place.reign, cluster.Injection{Call: "linkat", Nth: 1, Always: true, Error: "EPERM"}},
+		{"EIO at linkat of a segment", refused, place.term, fails("linkat", "EIO")},
+		{"EPERM at linkat of a segment, which is copied", goesOn, place.term, cluster.Injection{Call: "linkat", Nth: 1, Always: true, Error: "EPERM"}},
 		{"EIO at pwrite64 of START", refused, place.nextFence, fails("pwrite64", "EIO")},
 		{"EIO at fsync of START", refused, place.nextFence, fails("fsync", "EIO")},
 		{"EIO at unlinkat of an old segment", goesOn, place.beginning, fails("unlinkat", "EIO")},
@@ -136,7 +136,7 @@ func onClaimant() []callFault {
 		{"renameat of the claim", "renameat", place.epochs},
 		{"fsync of epochs", "fsync", place.epochs},
 		{"pwrite64 of the old fence", "pwrite64", place.fence},
-		{"linkat of a segment", "linkat", place.reign},
+		{"linkat of a segment", "linkat", place.term},
 		{"pwrite64 of START", "pwrite64", place.nextFence},
 		{"fsync of START", "fsync", place.nextFence},
 		{"unlinkat of an old segment", "unlinkat", place.beginning},
@@ -193,7 +193,7 @@ func (row callFault) begin(t *testing.T, b *battle) (p *cluster.Server, at place
 	}
 	_, stop = b.work(t.Context())
 	b.c.AwaitReplicas(cluster.Patience)
-	p, epoch := b.reign(t, 0)
+	p, epoch := b.awaitTerm(t, 0)
 	at = place{b.c, epoch}
 	if rotates {
 		cluster.Await(t, cluster.Patience, "a second segment", func() bool { return len(at.segments()) > 1 })
@@ -213,17 +213,17 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 		traffic.Rest(t.Context(), 3*time.Second)
 		x.Detach()
 		traffic.Rest(t.Context(), time.Second)
-		if now, epoch := b.reign(t, 0); now != p || epoch != at.epoch {
-			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d still", now.Member.ID, epoch, p.Member.ID, at.epoch)
+		if now, epoch := b.awaitTerm(t, 0); now != p || epoch != at.epoch {
+			t.Errorf("server %d is primary in epoch %d, want server %d in epoch %d still", now.Member.ID, epoch, p.Member.ID, at.epoch)
 		}
 	case deposed:
-		_, now := b.reign(t, at.epoch)
+		_, now := b.awaitTerm(t, at.epoch)
 		traffic.Rest(t.Context(), time.Second)
 		row.neverAgain(t, x)
 		t.Logf("epoch %d follows epoch %d", now, at.epoch)
 	case hung:
-		b.reign(t, at.epoch)
-		cluster.Await(t, cluster.Patience, "the process to give itself up", func() bool { return strings.Contains(p.Log(), "giving the process up") })
+		b.awaitTerm(t, at.epoch)
+		cluster.Await(t, cluster.Patience, "the process to give itself up", func() bool { return strings.Contains(p.Log(), "ending the process") })
 		t.Logf("the process gave itself up %v after the call", time.Since(call.At).Round(time.Millisecond))
 		x.Detach() // strace keeps a thread that it holds
 		awaitEnd(t, x)
@@ -231,12 +231,12 @@ func (row callFault) strikePrimary(t *testing.T, b *battle) {
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 	case killed:
 		awaitEnd(t, x)
-		b.reign(t, at.epoch)
+		b.awaitTerm(t, at.epoch)
 		p.Start()
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 	default:
 		p.Stop()
-		_, now := b.reign(t, at.epoch)
+		_, now := b.awaitTerm(t, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
 		row.wake(t, b, x, now, at.epoch)
@@ -274,29 +274,29 @@ func (row callFault) strikeClaimant(t *testing.T, b *battle) {
 	switch row.ends {
 	case goesOn:
 		p.Start()
-		now, epoch := b.reign(t, at.epoch)
+		now, epoch := b.awaitTerm(t, at.epoch)
 		x.Detach()
 		traffic.Rest(t.Context(), time.Second)
 		if now != x.Server() || epoch != at.epoch+1 {
 			// On a machine that is busy enough a traced takeover looks stalled: nobody is harmed by another.
-			t.Logf("server %d reigns in epoch %d, and not server %d in epoch %d", now.Member.ID, epoch, x.Server().Member.ID, at.epoch+1)
+			t.Logf("server %d is primary in epoch %d, and not server %d in epoch %d", now.Member.ID, epoch, x.Server().Member.ID, at.epoch+1)
 		}
 	case killed:
 		awaitEnd(t, x)
 		p.Start()
 		x.Server().Start()
-		b.reign(t, at.epoch)
+		b.awaitTerm(t, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 	case refused:
 		p.Start()
-		_, epoch := b.reign(t, at.epoch)
+		_, epoch := b.awaitTerm(t, at.epoch)
 		x.Detach()
 		t.Logf("epoch %d follows epoch %d", epoch, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 	default:
 		x.Server().Stop()
 		p.Start()
-		_, now := b.reign(t, at.epoch)
+		_, now := b.awaitTerm(t, at.epoch)
 		traffic.Rest(t.Context(), 500*time.Millisecond)
 		stop()
 		own := at.epoch + 1
@@ -319,7 +319,7 @@ func awaitEnd(t *testing.T, x *cluster.Trace) {
 	}
 }
 
-// wake lets a stopped server go on while a later reign serves and nobody asks for
+// wake lets a stopped server go on while a later term serves and nobody asks for
 // anything. It may change nothing but what belongs to its own epoch, and fence
 // again what it was about to fence.
 func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now, own hf.Epoch) {
@@ -335,8 +335,8 @@ func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now, own hf
 	})
 	if role == "primary" {
 		// It asks the others before it sets a fence. Where the machine is so busy that
-		// nobody answers in time, it reigns, as anybody may; files and log are judged all the same.
-		t.Logf("the server that woke up reigns in its turn")
+		// nobody answers in time, it becomes primary, as anybody may; files and log are judged all the same.
+		t.Logf("the server that woke up becomes primary in its turn")
 		return
 	}
 	traffic.Rest(t.Context(), time.Second) // time to do harm
@@ -350,14 +350,14 @@ func (row callFault) wake(t *testing.T, b *battle, x *cluster.Trace, now, own hf
 	}
 	for _, change := range before.Changes(after, check.AnyonesPath) {
 		switch {
-		case check.ReignsPath(change, own), change == struck+": its flag was set":
+		case check.TermsPath(change, own), change == struck+": its flag was set":
 			t.Logf("the late server did: %s", change)
 		default:
 			t.Errorf("I10: after server %d woke up in epoch %d: %s", x.Server().Member.ID, now, change)
 		}
 	}
-	if s, epoch := b.reign(t, 0); s == x.Server() || epoch != now {
-		t.Errorf("server %d reigns in epoch %d after the waking, before it was epoch %d", s.Member.ID, epoch, now)
+	if s, epoch := b.awaitTerm(t, 0); s == x.Server() || epoch != now {
+		t.Errorf("server %d is primary in epoch %d after the waking, before it was epoch %d", s.Member.ID, epoch, now)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestNoRoomForDirectories(t *testing.T) {
 	needFaults(t)
 	cluster.NeedStrace(t)
 	during(t, func(b *battle) {
-		p, epoch := b.reign(t, 0)
+		p, epoch := b.awaitTerm(t, 0)
 		for _, dir := range []string{"own", "deep/er"} {
 			cluster.Await(t, cluster.Patience, "the directories of the clients", func() bool {
 				_, err := os.Stat(b.c.File(dir))
@@ -412,8 +412,8 @@ func TestNoRoomForDirectories(t *testing.T) {
 		}
 		x.Detach()
 		<-done
-		if now, still := b.reign(t, 0); now != p || still != epoch {
-			t.Errorf("server %d reigns in epoch %d, want server %d in epoch %d still", now.Member.ID, still, p.Member.ID, epoch)
+		if now, still := b.awaitTerm(t, 0); now != p || still != epoch {
+			t.Errorf("server %d is primary in epoch %d, want server %d in epoch %d still", now.Member.ID, still, p.Member.ID, epoch)
 		}
 	})
 }
@@ -425,13 +425,13 @@ func TestNoRoomForClaims(t *testing.T) {
 	cluster.NeedStrace(t)
 	during(t, func(b *battle) {
 		b.c.AwaitReplicas(cluster.Patience)
-		p, epoch := b.reign(t, 0)
+		p, epoch := b.awaitTerm(t, 0)
 		x := p.Trace(cluster.Injection{Call: "mkdirat", Path: filepath.Join(b.c.Dir(), "servers"), Nth: 1, Always: true, Error: "ENOSPC"})
 		b.strike("handover", epoch)
 		if said, err := b.c.Run("handover"); err != nil {
 			t.Fatalf("handover: %v: %s", err, said)
 		}
-		_, now := b.reign(t, epoch)
+		_, now := b.awaitTerm(t, epoch)
 		x.Await(cluster.Patience)
 		traffic.Rest(t.Context(), 2*time.Second)
 		if able(t, p) {
@@ -439,13 +439,13 @@ func TestNoRoomForClaims(t *testing.T) {
 		}
 		x.Detach()
 		cluster.Await(t, cluster.Patience, "the server to be able again", func() bool { return able(t, p) })
-		if _, still := b.reign(t, 0); still != now {
-			t.Errorf("epoch %d reigns, want epoch %d still", still, now)
+		if _, still := b.awaitTerm(t, 0); still != now {
+			t.Errorf("epoch %d is served, want epoch %d still", still, now)
 		}
 	})
 }
 
-// able says that a server says of itself that it could claim.
+// able reports whether a server says of itself that it could claim.
 func able(t *testing.T, s *cluster.Server) bool {
 	t.Helper()
 	body, err := s.Status(t.Context())

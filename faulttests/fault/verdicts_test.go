@@ -84,7 +84,7 @@ func TestLongLog(t *testing.T) {
 	}
 }
 
-// serving is the reign that answers now.
+// serving is the term that answers now.
 func serving(ctx context.Context, c *cluster.Cluster) (hf.Epoch, bool) {
 	p, epoch := c.Primary(ctx)
 	return hf.Epoch(epoch), p != nil

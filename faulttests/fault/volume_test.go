@@ -87,10 +87,10 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("release on a full disk: %v", err)
 	}
 	if now, at := c.Primary(t.Context()); now != p || at != epoch {
-		t.Errorf("a full disk ended the reign")
+		t.Errorf("a full disk ended the term")
 	}
 	p.Kill()
-	next := c.AwaitReign(cluster.Patience, epoch)
+	next := c.AwaitTerm(cluster.Patience, epoch)
 	t.Logf("server %d took over on the full disk", next.Member.ID)
 	p.Start()
 
@@ -207,7 +207,7 @@ func fillDisk(t *testing.T, ballast string) {
 }
 
 // TestReadOnlyVolume makes the filesystem read-only while no server runs (with
-// open files the kernel refuses to). Servers say so and do not reign; writable
+// open files the kernel refuses to). Servers say so and do not serve; writable
 // again, all is there.
 func TestReadOnlyVolume(t *testing.T) {
 	needFaults(t)
@@ -225,7 +225,7 @@ func TestReadOnlyVolume(t *testing.T) {
 	remount(t, mount, unix.MS_RDONLY)
 	c.StartAll()
 	if cluster.Poll(t.Context(), 3*time.Second, func() bool { p, _ := c.Primary(t.Context()); return p != nil }) {
-		t.Errorf("a server reigns on a read-only volume")
+		t.Errorf("a server is primary on a read-only volume")
 	}
 	c.KillAll()
 	if said := afterLastStart(c.Server(1).Log()); !strings.Contains(said, "read-only") {
@@ -273,7 +273,7 @@ func TestReplacedVolume(t *testing.T) {
 		body, err := c.Server(3).Status(t.Context())
 		return err == nil && body.Role == "primary"
 	}) {
-		t.Errorf("a server reigns alone over another volume")
+		t.Errorf("a server is primary alone over another volume")
 	}
 	_, err := quickAppend(t, c, h, "second\n")
 	t.Logf("an append while the volume lies elsewhere: %v", err)

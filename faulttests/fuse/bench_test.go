@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // BenchmarkWrites compares a mount with the disk below it: the appends of a
@@ -17,7 +17,7 @@ func BenchmarkWrites(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
 		bytes int
-	}{{"append 4 KiB", volume.BlockSize}, {"fill 1 MiB", 1 << 20}} {
+	}{{"append 4 KiB", vfs.BlockSize}, {"fill 1 MiB", 1 << 20}} {
 		b.Run(kind.name+", mount", func(b *testing.B) {
 			benchWrites(b, newClientAt(b, mount(b, newShare(b), fuse.Strict()).Dir()), kind.bytes)
 		})

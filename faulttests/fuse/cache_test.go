@@ -15,11 +15,11 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // block is one block of a letter, as O_DIRECT reads want it.
-func block(letter string) string { return strings.Repeat(letter, volume.BlockSize) }
+func block(letter string) string { return strings.Repeat(letter, vfs.BlockSize) }
 
 // seen is what a process on one host saw, and then sees after another changed it.
 type seen struct {
@@ -40,8 +40,8 @@ func look(t *testing.T, naive, other *client) (old seen) {
 	naive.onPath("stat", "d/gone")
 	naive.onPath("stat", "d/short")
 	naive.onPath("list", "d")
-	naive.read(plain, 0, volume.BlockSize)
-	naive.read(direct, 0, volume.BlockSize)
+	naive.read(plain, 0, vfs.BlockSize)
+	naive.read(direct, 0, vfs.BlockSize)
 
 	other.put("d/new", "", true)
 	other.onPath("unlink", "d/gone")
@@ -51,13 +51,13 @@ func look(t *testing.T, naive, other *client) (old seen) {
 	short := other.open("d/short", unix.O_RDWR|unix.O_DSYNC)
 	other.write(short, 0, "longer")
 
-	old.direct = naive.read(direct, 0, volume.BlockSize) == block("a")
+	old.direct = naive.read(direct, 0, vfs.BlockSize) == block("a")
 	old.missing = naive.do(order{Call: "stat", Path: "d/new"}).Errno == unix.ENOENT
 	old.removed = naive.do(order{Call: "stat", Path: "d/gone"}).Errno == 0
 	old.listed = !slices.Contains(naive.ok(order{Call: "list", Path: "d"}).Names, "new")
 	old.size = naive.ok(order{Call: "stat", Path: "d/short"}).Stat.Size == 0
-	old.data = naive.read(plain, 0, volume.BlockSize) == block("a")
-	old.synced = naive.ok(order{Call: "statx", FD: plain}).Stat.Size == volume.BlockSize
+	old.data = naive.read(plain, 0, vfs.BlockSize) == block("a")
+	old.synced = naive.ok(order{Call: "statx", FD: plain}).Stat.Size == vfs.BlockSize
 	return old
 }
 
@@ -94,14 +94,14 @@ func TestCachesEnd(t *testing.T) {
 	other.put("a", block("a"), true)
 	plain, direct := naive.open("a", unix.O_RDONLY), naive.open("a", unix.O_RDONLY|unix.O_DIRECT)
 	naive.fails(order{Call: "stat", Path: "new"}, unix.ENOENT)
-	naive.read(plain, 0, volume.BlockSize)
-	naive.read(direct, 0, volume.BlockSize)
+	naive.read(plain, 0, vfs.BlockSize)
+	naive.read(direct, 0, vfs.BlockSize)
 	other.put("new", "", true)
 	other.write(other.open("a", unix.O_RDWR|unix.O_DSYNC), 0, block("b"))
 	for what, fresh := range map[string]func() bool{
 		"a name":      func() bool { return naive.do(order{Call: "stat", Path: "new"}).Errno == 0 },
-		"data":        func() bool { return naive.read(plain, 0, volume.BlockSize) == block("b") },
-		"direct data": func() bool { return naive.read(direct, 0, volume.BlockSize) == block("b") },
+		"data":        func() bool { return naive.read(plain, 0, vfs.BlockSize) == block("b") },
+		"direct data": func() bool { return naive.read(direct, 0, vfs.BlockSize) == block("b") },
 	} {
 		cluster.Await(t, cluster.Patience, what+" to become fresh", fresh)
 	}

@@ -21,7 +21,7 @@ type call struct {
 
 	// detach copies what the effect needs and the kernel takes back; may be nil.
 	detach func()
-	// unheard tells the effect that nobody waits for what it returns.
+	// unheard is true if no caller waits for the result of the effect.
 	unheard bool
 	// injected says, once the call has come back, that the effect did not
 	// happen and that the error is a fault's.
@@ -88,7 +88,7 @@ func (m *Mount) struck(c *call) (all []*Rule) {
 	return all
 }
 
-// hold makes a call wait as a rule wants.
+// hold makes a call wait as a rule requires.
 func (m *Mount) hold(c *call, r *Rule) syscall.Errno {
 	if d := r.fault.Delay + m.share.luck.upTo(r.fault.Jitter); d > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -127,7 +127,7 @@ func (m *Mount) doLate(c *call, r *Rule, effect func() syscall.Errno) {
 	})
 }
 
-// killPoll is how often an interrupted call looks whether its caller was killed.
+// killPoll is how often an interrupted call checks whether its caller was killed.
 const killPoll = 20 * time.Millisecond
 
 // wait waits for a channel to close. It ends early with EINTR when the caller
@@ -156,7 +156,7 @@ func (m *Mount) wait(c *call, until <-chan struct{}) syscall.Errno {
 	}
 }
 
-// killed says that a thread has SIGKILL before it, or is no more.
+// killed reports whether a thread has SIGKILL before it, or is no more.
 func killed(thread uint32) bool {
 	if thread == 0 {
 		return false

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // order is one system call that a client shall make.
@@ -199,16 +199,16 @@ func carryOut(o *order, a *answer) (err error) {
 	case "close":
 		err = unix.Close(o.FD)
 	case "read":
-		buf := volume.AlignedBuffer(int(o.Size+volume.BlockSize-1) / volume.BlockSize * volume.BlockSize)[:o.Size]
+		buf := vfs.AlignedBuffer(int(o.Size+vfs.BlockSize-1) / vfs.BlockSize * vfs.BlockSize)[:o.Size]
 		var n int
 		n, err = unix.Pread(o.FD, buf, o.Off)
 		a.Data = buf[:max(0, n)]
 	case "write":
-		buf := volume.AlignedBuffer((len(o.Data) + volume.BlockSize - 1) / volume.BlockSize * volume.BlockSize)[:len(o.Data)]
+		buf := vfs.AlignedBuffer((len(o.Data) + vfs.BlockSize - 1) / vfs.BlockSize * vfs.BlockSize)[:len(o.Data)]
 		copy(buf, o.Data)
 		_, err = unix.Pwrite(o.FD, buf, o.Off)
 	case "writes": // Size of them, one behind the other
-		buf := volume.AlignedBuffer(len(o.Data))
+		buf := vfs.AlignedBuffer(len(o.Data))
 		for i := int64(0); i < o.Size && err == nil; i++ {
 			_, err = unix.Pwrite(o.FD, buf, o.Off+i*int64(len(buf)))
 		}

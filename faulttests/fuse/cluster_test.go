@@ -131,9 +131,9 @@ func TestClusterCutOff(t *testing.T) {
 	p, epoch := s.Primary(t.Context())
 	cut := s.hosts[p.Member.ID].Cut()
 	w.lines(50)
-	next := s.AwaitReign(cluster.Patience, epoch)
+	next := s.AwaitTerm(cluster.Patience, epoch)
 	if next == p {
-		t.Errorf("a primary that is cut off reigns again")
+		t.Errorf("a primary that is cut off becomes primary again")
 	}
 	t.Logf("%d calls hung on the old primary's host", cut.Waiting())
 	cut.Release()
@@ -197,7 +197,7 @@ func TestClusterFindsMountsAnew(t *testing.T) {
 	}
 	w.lines(20)
 	if now, e := s.Primary(t.Context()); now != p || e != epoch {
-		t.Errorf("a replica's mount died, and the reign of epoch %d became one of epoch %d", epoch, e)
+		t.Errorf("a replica's mount died, and the term of epoch %d became one of epoch %d", epoch, e)
 	}
 	s.remount(t, p)
 	w.lines(20)

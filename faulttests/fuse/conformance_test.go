@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/faulttests/fuse"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-// TestConformance runs the suite of volume.FS in a child, over the product's
+// TestConformance runs the suite of vfs.FS in a child, over the product's
 // own filesystem code, on a mount of each profile.
 func TestConformance(t *testing.T) {
 	if dir := os.Getenv(envConform); dir != "" {
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 }
 
 func conform(t *testing.T, dir string) {
-	volumetest.Conformance(t, func(t *testing.T) volume.FS {
+	volumetest.Conformance(t, func(t *testing.T) vfs.FS {
 		root, err := os.MkdirTemp(dir, "volume")
 		must(t, err)
 		v, err := osfs.Open(root)

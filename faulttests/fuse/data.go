@@ -20,7 +20,7 @@ const (
 	sectorSize = 512
 )
 
-// fileData is the content of a file. The backing file holds what everybody
+// fileData is the content of a file. The backing file holds what all clients
 // sees; besides, it is remembered what a power loss would leave instead.
 type fileData struct {
 	mu sync.RWMutex
@@ -36,7 +36,7 @@ type fileData struct {
 // oldPage is what is durable of a page that is not.
 type oldPage struct {
 	data []byte // pageSize bytes, nil = zeros
-	// doomed says that a sync failed on this page: no later one helps it, unless
+	// doomed is true if a sync failed on this page: no later sync saves it, unless
 	// it is written again.
 	doomed bool
 }
@@ -79,12 +79,12 @@ func (d *fileData) close() {
 
 func (d *fileData) closeUnused() {
 	if d.opens <= 0 && d.file != nil {
-		_ = d.file.Close() // all errors of writes were told to their writers
+		_ = d.file.Close() // all errors of writes were returned to their writers
 		d.file = nil
 	}
 }
 
-// unsynced says that a power loss would change the content.
+// unsynced reports whether a power loss would change the content.
 func (d *fileData) unsynced(n *node) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -15,33 +15,33 @@
 //	late := two.Inject(fuse.Fault{Ops: fuse.Write, Contains: "/fence", Times: 1, Err: unix.EIO, Effect: fuse.DoneLate})
 //	cut := one.Cut()
 //	…
-//	cut.Release() // what hung goes on, and is done
+//	cut.Release() // hanging calls continue, and are executed
 //	late.Release()
 //	loss, err := share.PowerLoss(0.5)
 //
-// # What is where
+// # The backing directory
 //
-// The backing directory holds what clients see, at any time, with the same
-// inode numbers: a test reads it there directly, and a cluster.Options with Dir
-// = backing and Dirs = the mounts does. Only an un-synced removal looks
-// different from there: the link count still has the removed name.
-// Renaming onto a name, seen from there, may for a moment show the replaced file by the old name.
+// The backing directory always has what clients see, with the same
+// inode numbers: a test can read it there directly, or with a cluster.Options with Dir
+// = backing and Dirs = the mounts. Only an un-synced removal looks
+// different there: the link count still has the removed name.
+// Renaming onto a name may for a moment show the replaced file there under the old name.
 // Files may be put there directly before clients use them; they count as durable.
 //
 // A name is looked up again by the kernel after an error, once, when it was known
-// before: a single fault of a Lookup may go unnoticed. A directory that the share
-// moved behind a kernel's back, as PowerLoss may, can cost one ESTALE in a rename.
+// before: a single fault of a Lookup may have no effect. A directory that the share
+// moved without the kernel's knowledge, as PowerLoss may, can cost one ESTALE in a rename.
 //
-// What the kernel remembers of a share costs this process a descriptor each.
-// From Linux 6.18 on it is told to forget what is not in use, now and then.
+// Each file that the kernel remembers of a share costs this process a descriptor.
+// From Linux 6.18 on the kernel is now and then asked to forget files that are not in use.
 //
 // # What a power loss takes
 //
 // Data is durable after fsync or fdatasync of the file, or when it was written with
-// O_DSYNC or O_SYNC; names are after fsync of their directory. A rename lasts as
-// one, with the directory it leads from or to. A name cannot last
-// without the earlier changes of that name. Without a sync, names become
-// durable after 30 s, as journals do; data never does.
+// O_DSYNC or O_SYNC; names are durable after fsync of their directory. A rename becomes durable
+// as one change, with the directory it leads from or to. A name cannot become durable
+// without its earlier changes. Without a sync, names become
+// durable after 30 s, as in journals; data never does.
 //
 // Everything is in the page cache of this machine only: nothing here survives
 // a power loss of the machine itself, and an fsync costs nothing but its call.

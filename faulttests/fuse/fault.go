@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Fault is what goes wrong, and with which calls. The zero value of each
-// selecting field selects all.
+// Fault describes which calls fail, and how. The zero value of each
+// selecting field selects all calls.
 type Fault struct {
 	// Ops are the kinds of calls; 0 = all.
 	Ops Op
@@ -23,33 +23,33 @@ type Fault struct {
 	// Contains is a part of the path from the share's root, "/wal-". That path
 	// begins with a slash. It is the one by which the file was last looked up.
 	Contains string
-	// Skip lets so many selected calls pass first: the n-th call has Skip n-1.
+	// Skip is how many selected calls pass first: to fail the n-th call use n-1.
 	Skip int
-	// Times is how many calls go wrong; 0 = all until Release.
+	// Times is how many calls fail; 0 = all until Release.
 	Times int
-	// Chance is the probability of each selected call going wrong, by the
-	// share's seed; 0 = certain.
+	// Chance is the probability with which each selected call fails, drawn with the
+	// share's seed; 0 = always.
 	Chance float64
 
 	// Delay is waited before anything else, and a random part of Jitter on top.
 	Delay, Jitter time.Duration
 	// Hang holds the call until Release, as a hard mount does when its server
-	// is silent. The call goes on then, and is done, however late. A caller who
-	// is killed meanwhile dies, and its call is not done.
+	// is silent. Then the call is executed, at any later time. If the caller
+	// is killed meanwhile, its call is not executed.
 	Hang bool
-	// Err is what the caller gets; 0 = what the call itself says.
+	// Err is the error that the caller gets; 0 = the result of the call itself.
 	Err syscall.Errno
-	// Effect says whether the call with an Err is done all the same. It counts
-	// for Changes and Lock; other calls have nothing that could be done.
+	// Effect is whether a call with an Err is executed nevertheless. It applies
+	// to Changes and Lock; other calls have no effect.
 	Effect Effect
 }
 
-// Effect says what becomes of a call that reports an error.
+// Effect is whether a call that reports an error is executed.
 type Effect int
 
 // The effects.
 const (
-	// NotDone: the call changes nothing. An Fsync that is not done loses for
+	// NotDone means that the call changes nothing. An Fsync that is not executed loses for
 	// good what it should have made durable, as in a kernel's page cache: the
 	// next one succeeds and does not bring it back.
 	NotDone Effect = iota
@@ -59,7 +59,7 @@ const (
 	DoneLate
 )
 
-// Rule is a Fault at work. Its methods are safe for use by several goroutines.
+// Rule is an injected Fault. Its methods are safe for use by several goroutines.
 type Rule struct {
 	fault Fault
 	rules *rules
@@ -71,17 +71,17 @@ type Rule struct {
 	late     sync.WaitGroup // effects that wait for released
 }
 
-// Calls is how many calls the fault selected, those that passed included.
+// Calls returns how many calls the fault selected, including those that passed.
 func (r *Rule) Calls() int64 { return r.calls.Load() }
 
-// Hits is how many calls went wrong, those that still wait included.
+// Hits returns how many calls failed, including those that still hang.
 func (r *Rule) Hits() int64 { return r.hits.Load() }
 
-// Waiting is how many calls hang now, and how many effects wait to be done late.
+// Waiting returns how many calls hang now, plus how many late effects are still to come.
 func (r *Rule) Waiting() int64 { return r.waiting.Load() }
 
-// Release ends the fault. Calls that hang go on, and when it returns every
-// late effect is done. A second call does nothing.
+// Release ends the fault. Hanging calls continue, and when Release returns every
+// late effect has happened. A second call does nothing.
 func (r *Rule) Release() {
 	r.rules.remove(r)
 	r.mu.Lock()
@@ -112,7 +112,7 @@ func (r *Rule) afterRelease(do func()) {
 	r.late.Go(do)
 }
 
-// selects says whether the fault strikes a call of which it knows the paths.
+// selects reports whether the fault strikes a call of which it knows the paths.
 func (r *Rule) selects(op Op, paths []string, luck *luck) bool {
 	f := &r.fault
 	if f.Ops != 0 && f.Ops&op == 0 {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock is who holds a file's flock, of all mounts.
+// flock is the state of a file's flock: its holders of all mounts.
 type flock struct {
 	mu      sync.Mutex
 	holders map[holder]uint32 // F_RDLCK or F_WRLCK
-	changed chan struct{}     // closed when somebody lets go; nil while nobody waits
+	changed chan struct{}     // closed at a release; nil while no call waits
 }
 
 // holder is an open file on a mount. The kernel's own number for it is no use:
@@ -24,7 +24,7 @@ type holder struct {
 	fh    uint64
 }
 
-// set takes or lets go; EAGAIN where somebody else is in the way. The channel
+// set takes or releases the lock; EAGAIN if another holder is in the way. The channel
 // closes when it is worth another try.
 func (l *flock) set(h holder, kind uint32) (errno syscall.Errno, again <-chan struct{}) {
 	l.mu.Lock()
@@ -64,7 +64,7 @@ func (l *flock) dropMount(m *Mount) {
 	l.drop(func(h holder) bool { return h.mount == m })
 }
 
-// clear takes the lock from everybody.
+// clear takes the lock from all holders.
 func (l *flock) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

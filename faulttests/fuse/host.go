@@ -24,7 +24,7 @@ func newHost(m *Mount) *host { return &host{gofuse.NewDefaultRawFileSystem(), m}
 // String names the filesystem.
 func (h *host) String() string { return "holdfast-test" }
 
-// node is the node behind a number of the kernel's.
+// node returns the node with a number of the kernel.
 func (h *host) node(id uint64) (*node, syscall.Errno) {
 	if id == gofuse.FUSE_ROOT_ID {
 		return h.share.nodes.root, 0
@@ -104,7 +104,7 @@ func (h *host) give(n *node, out *gofuse.EntryOut) syscall.Errno {
 }
 
 // pruneAfter is how many new nodes a kernel gets before it is asked to forget
-// those that nobody uses. Else it remembers all, and each costs us a descriptor.
+// those that are not in use. Else it remembers all, and each costs this process a descriptor.
 const pruneAfter = 2000
 
 // prune asks the kernel to forget. What it cached of these nodes is lost, stale or not.

@@ -300,7 +300,7 @@ func (h *host) OpenDir(_ <-chan struct{}, in *gofuse.OpenIn, out *gofuse.OpenOut
 	return gofuse.OK
 }
 
-// ReadDir goes on with a listing, or makes one where the reader is at the top.
+// ReadDir continues a listing, or makes one if the reader is at the beginning.
 func (h *host) ReadDir(cancel <-chan struct{}, in *gofuse.ReadIn, out *gofuse.DirEntryList) gofuse.Status {
 	x, errno := h.open(in.Fh)
 	if in.Offset == 0 {

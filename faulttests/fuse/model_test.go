@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -96,9 +96,9 @@ func (w *twins) step(t *testing.T) {
 
 // write writes a random piece: to an old file or a new one, synced or not.
 func (w *twins) write(name string, what int) (syscall.Errno, error) {
-	flag, flags := volume.FlagWrite, unix.O_RDWR
+	flag, flags := vfs.FlagWrite, unix.O_RDWR
 	if what == 6 {
-		flag, flags = volume.FlagCreate, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL
+		flag, flags = vfs.FlagCreate, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL
 	}
 	f, want := w.host.Open(name, flag)
 	a := w.c.do(order{Call: "open", Path: name, Flags: flags})
@@ -121,7 +121,7 @@ func (w *twins) write(name string, what int) (syscall.Errno, error) {
 }
 
 // tree is a volume's files, and its directories as names with a slash.
-func tree(t *testing.T, v volume.FS) map[string]string {
+func tree(t *testing.T, v vfs.FS) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
 	var walk func(dir string)
@@ -130,12 +130,12 @@ func tree(t *testing.T, v volume.FS) map[string]string {
 		must(t, err)
 		for _, e := range entries {
 			name := path.Join(dir, e.Name)
-			if e.Type == volume.TypeDir {
+			if e.Type == vfs.TypeDir {
 				out[name+"/"] = ""
 				walk(name)
 				continue
 			}
-			f, err := v.Open(name, volume.FlagRead)
+			f, err := v.Open(name, vfs.FlagRead)
 			must(t, err)
 			content, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
 			must(t, errors.Join(err, f.Close()))

@@ -17,27 +17,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile says what a client host caches.
+// Profile is what a client host caches.
 type Profile struct {
 	// Cache is how long names, missing names, attributes, listings and data may
 	// be answered without asking the share. Calls that change something, reads
 	// with O_DIRECT and statx with AT_STATX_FORCE_SYNC always ask.
 	Cache time.Duration
 	// DirectStale answers O_DIRECT reads, too, from what was read within Cache,
-	// as GlusterFS does by default. No lock service can live on that.
+	// as GlusterFS does by default. No lock service can work with that.
 	DirectStale bool
 }
 
-// Strict caches nothing.
+// Strict returns a profile that caches nothing.
 func Strict() Profile { return Profile{} }
 
-// Stale caches as NFS and GlusterFS do unless told otherwise.
+// Stale returns a profile that caches like NFS and GlusterFS with their default options.
 func Stale(d time.Duration) Profile { return Profile{Cache: d} }
 
-// StaleDirect is Stale that lies to O_DIRECT reads, too.
+// StaleDirect returns Stale with old data for O_DIRECT reads, too.
 func StaleDirect(d time.Duration) Profile { return Profile{Cache: d, DirectStale: true} }
 
-// Available says why nothing can be mounted here, or nil.
+// Available returns why nothing can be mounted here, nil if it can.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("mounting needs root")
@@ -95,7 +95,7 @@ func (s *Share) Mount(dir string, profile Profile) (*Mount, error) {
 		AllowOther: true, DirectMountStrict: true, EnableLocks: true, DisableXAttrs: true, DisableReadDirPlus: true,
 		MaxWrite: maxWrite, MaxBackground: maxBackground,
 		FsName: "holdfast-test", Name: "holdfast-test",
-		Logger: log.New(io.Discard, "", 0), // what goes wrong, the callers are told
+		Logger: log.New(io.Discard, "", 0), // errors are returned to the callers
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mount at %s: %w", dir, err)
@@ -115,20 +115,20 @@ func (s *Share) Mount(dir string, profile Profile) (*Mount, error) {
 	return m, nil
 }
 
-// Dir is where the mount is.
+// Dir returns the mount point.
 func (m *Mount) Dir() string { return m.dir }
 
-// Inject lets calls of this mount go wrong.
+// Inject injects a fault into calls of this mount, until Release.
 func (m *Mount) Inject(f Fault) *Rule { return m.rules.inject(f) }
 
-// Cut takes the network between this host and the share away, until Release:
+// Cut cuts the network between this host and the share, until Release:
 // every call hangs, as on a hard mount.
 func (m *Mount) Cut() *Rule { return m.Inject(Fault{Hang: true}) }
 
-// CutSoft takes the network away from a soft mount: every call fails with EIO.
+// CutSoft cuts the network of a soft mount: every call fails with EIO.
 func (m *Mount) CutSoft() *Rule { return m.Inject(Fault{Err: unix.EIO}) }
 
-// Calls is how many calls of some kinds the kernel made on this mount.
+// Calls returns how many calls of some kinds the kernel made on this mount.
 func (m *Mount) Calls(ops Op) (n int64) {
 	for i := range m.counts {
 		if ops&(1<<i) != 0 {
@@ -138,8 +138,8 @@ func (m *Mount) Calls(ops Op) (n int64) {
 	return n
 }
 
-// DropLocks takes all flocks from this host without telling it, as a file server
-// does with a client that it has not heard for long.
+// DropLocks ends all flocks of this host without notice, as a file server
+// does with a client that was silent for long.
 func (m *Mount) DropLocks() {
 	for _, n := range m.share.nodes.all() {
 		n.lock.dropMount(m)
@@ -163,7 +163,7 @@ func (m *Mount) Unmount() (err error) {
 }
 
 func (m *Mount) detach() error {
-	// Force ends the connection even where somebody uses the mount, or where
+	// Force ends the connection even if the mount is in use, or if
 	// another mount namespace has a copy of it; detach hides the rest.
 	if err := unix.Unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // node is one inode of the share. Its number is that of the backing inode,
-// which nobody else can get while the descriptor is open.
+// which no other inode can get while the descriptor is open.
 type node struct {
 	ino uint64
 	dir bool
@@ -24,7 +24,7 @@ type node struct {
 	refs  int
 	where place // the name by which it was last looked up, for faults
 
-	hidden atomic.Int32 // its names in the stash, which nobody sees
+	hidden atomic.Int32 // its names in the stash, which clients do not see
 	lost   atomic.Bool  // a power loss took its last name
 
 	data fileData
@@ -37,7 +37,7 @@ type place struct {
 	name string
 }
 
-// nodes are the inodes that somebody may still ask for by number.
+// nodes are the inodes that a kernel may still use by number.
 type nodes struct {
 	root *node
 
@@ -65,7 +65,7 @@ func statFD(fd int) (unix.Stat_t, error) {
 	return st, err
 }
 
-// find returns the node behind a name, with a reference for the caller. The
+// find returns the node with a name, with a reference for the caller. The
 // caller holds the tree's lock, at least for reading.
 func (s *nodes) find(at place) (*node, syscall.Errno) {
 	var st unix.Stat_t

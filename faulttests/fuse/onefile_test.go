@@ -123,10 +123,10 @@ func TestClusterOneFileHangs(t *testing.T) {
 			s.others(t, w, "while it hangs")
 			wantTrouble(t, was)
 			if now, e := s.Primary(t.Context()); now != was || e != epoch {
-				t.Errorf("one file hangs, and the reign of epoch %d became one of epoch %d", epoch, e)
+				t.Errorf("one file hangs, and the term of epoch %d became one of epoch %d", epoch, e)
 			}
 			was.Kill()
-			next := s.AwaitReign(cluster.Patience, epoch)
+			next := s.AwaitTerm(cluster.Patience, epoch)
 			s.others(t, w, "after the failover")
 			if x.everywhere {
 				p.refused("after the failover")

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Op is a set of kinds of calls, as a share's server sees them: what a system
-// call becomes is the kernel's decision. An open by path, for one, is a Lookup
+// Op is a set of kinds of calls, as a share's server sees them. The kernel decides how it
+// translates system calls: an open by path, for example, is a Lookup
 // for each component that is not cached, and then an Open or a Create.
 type Op uint32
 
@@ -42,7 +42,7 @@ const AllOps = opEnd - 1
 // Names are the calls that change directories.
 const Names = Create | Mkdir | Unlink | Rmdir | Rename | Link
 
-// Changes are the calls after which something may be different.
+// Changes are the calls that may change something.
 const Changes = Names | SetAttr | Write | Fsync | FsyncDir | Fallocate
 
 var opNames = [...]string{

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Share is a file server with its disk: a backing directory, which at any time
-// holds what the server's clients see, un-synced changes included. Tests read
-// it there, and change nothing in it while the share is open.
+// Share is a file server with its disk: a backing directory, which always
+// has what the server's clients see, including un-synced changes. Tests may read
+// it, but must not change it while the share is open.
 //
 // All methods are safe for use by several goroutines.
 type Share struct {
@@ -34,16 +34,16 @@ type Share struct {
 	closed bool
 }
 
-// Loss is what a power loss took.
+// Loss counts what a power loss took.
 type Loss struct {
 	Names int // changes of names that were undone
 	Pages int // pages of 4 KiB that hold their durable content again
 	Torn  int // pages that hold both, by sectors of 512 bytes
 }
 
-// NewShare serves an existing directory. All that is in it counts as durable.
-// The seed decides what a power loss takes and whom faults by chance strike.
-// What a power loss can bring back is kept in a directory beside the backing one.
+// NewShare serves an existing directory. Everything in it counts as durable.
+// The seed decides what a power loss takes, and which calls faults with a Chance select.
+// The data that a power loss brings back is kept in a directory beside the backing one.
 func NewShare(backing string, seed uint64) (*Share, error) {
 	backing, err := filepath.Abs(backing)
 	if err != nil {
@@ -81,18 +81,18 @@ func (s *Share) makeStash() (err error) {
 	return nil
 }
 
-// Inject lets calls of all mounts go wrong, those mounted later included.
+// Inject injects a fault into calls of all mounts, also later ones, until Release.
 func (s *Share) Inject(f Fault) *Rule { return s.rules.inject(f) }
 
-// ReadFile reads what clients see of a file, un-synced writes included.
+// ReadFile returns the content of a file as clients see it, including un-synced writes.
 func (s *Share) ReadFile(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(s.backing, filepath.FromSlash(name)))
 }
 
-// Dir is the backing directory.
+// Dir returns the backing directory.
 func (s *Share) Dir() string { return s.backing }
 
-// Unsynced counts what a power loss could take now: changes of names, and files.
+// Unsynced returns how many changes of names, and how many files' data, a power loss could take now.
 func (s *Share) Unsynced() (names, files int) {
 	s.tree.mu.RLock()
 	names = len(s.tree.pending)
@@ -122,7 +122,7 @@ func (s *Share) Sync() error {
 // none); of the other pages some are torn, unless keep is 0. The mounts live on.
 // Their open files are stale then (ESTALE), their flocks are gone.
 //
-// Calls that hang are not lost: they reach the restarted server.
+// Hanging calls are not lost: they reach the restarted server.
 func (s *Share) PowerLoss(keep float64) (Loss, error) {
 	s.power.Lock()
 	defer s.power.Unlock()

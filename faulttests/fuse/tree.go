@@ -27,7 +27,7 @@ type tree struct {
 	stashed int       // counts its names
 }
 
-// lookup returns the node behind a name, with a reference for the caller.
+// lookup returns the node with a name, with a reference for the caller.
 func (t *tree) lookup(at place) (*node, syscall.Errno) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -28,10 +28,10 @@ func (c *change) nodes() []*node {
 	return slices.DeleteFunc(all, func(n *node) bool { return n == nil })
 }
 
-// touches says that a sync of the directory makes the change durable.
+// touches reports whether a sync of the directory makes the change durable.
 func (c *change) touches(dir *node) bool { return c.removes.dir == dir || c.adds.dir == dir }
 
-// needs says that a change cannot last without an earlier one: both are about
+// needs reports whether a change cannot last without an earlier one: both are about
 // one name, or the earlier one is about a name in a directory that is removed.
 func (c *change) needs(earlier *change) bool {
 	for _, at := range []place{c.removes, c.adds} {
@@ -54,7 +54,7 @@ func (t *tree) log(c *change) {
 	}
 	t.pending = append(t.pending, c)
 	if old := time.Now().Add(-commitAfter); t.pending[0].made.Before(old) {
-		// An error leaves something in the stash, where nobody sees it.
+		// An error leaves something in the stash, which clients do not see.
 		_ = t.settle(func(c *change) bool { return c.made.Before(old) })
 	}
 }
@@ -93,7 +93,7 @@ func (t *tree) settle(chosen func(*change) bool) error {
 	return failed
 }
 
-// needed says that one of the later changes needs this one.
+// needed reports whether one of the later changes needs this one.
 func needed(later []*change, c *change) bool {
 	return slices.ContainsFunc(later, func(x *change) bool { return x.needs(c) })
 }

@@ -66,7 +66,7 @@ func (v *Volume) awaitBrick(i int, online bool) error {
 	})
 }
 
-// StopBrick ends the process of a brick as kill -9 does. The volume goes on
+// StopBrick ends the process of a brick as kill -9 does. The volume continues
 // with the two others.
 func (v *Volume) StopBrick(i int) error {
 	b, err := v.status(i)
@@ -82,8 +82,8 @@ func (v *Volume) StopBrick(i int) error {
 	return v.awaitBrick(i, false)
 }
 
-// StartBrick starts a stopped brick. It does not wait until what it missed is
-// healed: AwaitHealed does.
+// StartBrick starts a stopped brick. It does not wait until the brick has got the writes that it
+// missed: AwaitHealed does.
 func (v *Volume) StartBrick(i int) error {
 	if err := v.gluster("volume", "start", Name, "force"); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (v *Volume) StartBrick(i int) error {
 	return v.awaitBrick(i, true)
 }
 
-// AwaitHealed waits until every brick has everything. Before that, another
-// brick that stops may leave the volume without a majority that knows the data.
+// AwaitHealed waits until every brick has all data. Before that, the loss of another
+// brick may leave the volume without a majority that has it.
 func (v *Volume) AwaitHealed() error {
 	return v.await("the bricks to be healed", func() error {
 		// By itself the daemon looks when a brick comes back, else every ten minutes.
@@ -111,7 +111,7 @@ func (v *Volume) AwaitHealed() error {
 }
 
 // CutBrick drops all packets between a client and a brick. The client notices
-// after network.ping-timeout and goes on with the two others.
+// after network.ping-timeout and continues with the two others.
 func (v *Volume) CutBrick(client, brick int) error {
 	b, err := v.status(brick)
 	if err != nil {
@@ -121,8 +121,7 @@ func (v *Volume) CutBrick(client, brick int) error {
 	return v.filter("-I", client, b.Port)
 }
 
-// JoinBrick lets the packets through again and waits until the client is
-// connected to the brick.
+// JoinBrick ends CutBrick and waits until the client is connected to the brick.
 func (v *Volume) JoinBrick(client, brick int) error {
 	at := cut{client, brick}
 	port, is := v.cuts[at]

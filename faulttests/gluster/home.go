@@ -80,7 +80,7 @@ func removeHome(dir string) error {
 	if len(mounted) > 0 {
 		return fmt.Errorf("%v are still mounted", mounted)
 	}
-	// Where mount(8) is told nothing else, a mount's log is named by its path.
+	// Without an option for it, a mount's log is named by its path.
 	logs, err := filepath.Glob("/var/log/glusterfs/" + strings.ReplaceAll(strings.TrimPrefix(dir, "/"), "/", "-") + "-*.log")
 	for _, l := range logs {
 		err = errors.Join(err, os.Remove(l))
@@ -91,7 +91,7 @@ func removeHome(dir string) error {
 // unmount ends the mount of a client.
 func (v *Volume) unmount(client int) error { return unmount(v.Mounts()[client]) }
 
-// unmount ends a mount and the process behind it. A mount that is in use is
+// unmount ends a mount and its process. A mount that is in use is
 // taken out of the tree, and its process killed.
 func unmount(dir string) error {
 	pids, err := processesOf(dir)

@@ -35,7 +35,7 @@ type host struct {
 // storageScript makes the namespaces of the storage host a home for glusterd:
 // nothing that it writes is seen elsewhere, and what it starts ends with the
 // shell, which is the init process there. It also collects the bricks that were
-// killed: glusterd takes one that nobody has waited for to be running still.
+// killed: glusterd takes a process that was not reaped to be still running.
 const storageScript = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc

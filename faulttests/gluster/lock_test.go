@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/gluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // flockAcross wants a lock on one mount to exclude the others, and to be free
@@ -78,7 +78,7 @@ func writeBlock(t *testing.T, f *os.File, b byte) {
 
 // block is one that a byte fills.
 func block(b byte) []byte {
-	all := volume.AlignedBuffer(volume.BlockSize)
+	all := vfs.AlignedBuffer(vfs.BlockSize)
 	for i := range all {
 		all[i] = b
 	}
@@ -88,7 +88,7 @@ func block(b byte) []byte {
 // readBlock is the byte that fills the first block of a file.
 func readBlock(t *testing.T, f *os.File) byte {
 	t.Helper()
-	block := volume.AlignedBuffer(volume.BlockSize)
+	block := vfs.AlignedBuffer(vfs.BlockSize)
 	if _, err := f.ReadAt(block, 0); err != nil {
 		t.Error(err)
 	}

@@ -16,7 +16,7 @@ import (
 type Tuning int
 
 const (
-	// Ours is with the options that Holdfast asks for.
+	// Ours uses the options that Holdfast requires.
 	Ours Tuning = iota
 	// Defaults is as GlusterFS comes.
 	Defaults
@@ -25,10 +25,10 @@ const (
 // Setting is one option of a volume, as in gluster volume set.
 type Setting struct{ Name, Value string }
 
-// Settings are what Holdfast asks for: no client may answer from what it
-// remembers, all read from the same brick, a lock does not outlive the connection
-// of its holder unnoticed, a minority of bricks takes no writes, and a brick that
-// does not answer is given up before anybody gives up the cluster.
+// Settings returns the options that Holdfast requires: clients do not answer from caches,
+// all read from the same brick, a lock does not end unnoticed with the connection
+// of its holder, a minority of bricks takes no writes, and a silent brick is given up
+// before clients give up the cluster.
 func Settings() []Setting {
 	var all []Setting
 	for _, cache := range []string{"quick-read", "io-cache", "read-ahead", "stat-prefetch", "open-behind", "write-behind", "flush-behind", "nl-cache"} {
@@ -39,13 +39,13 @@ func Settings() []Setting {
 		Setting{"cluster.quorum-type", "auto"}, Setting{"network.ping-timeout", "10"})
 }
 
-// MountOptions are what Holdfast asks for when a volume is mounted: the kernel
-// neither remembers names and attributes nor keeps data.
+// MountOptions returns the mount options that Holdfast requires: the kernel
+// caches neither names and attributes nor data.
 func MountOptions() []string {
 	return []string{"attribute-timeout=0", "entry-timeout=0", "negative-timeout=0", "direct-io-mode=enable"}
 }
 
-// Available says what is missing to make volumes here; nil where they can be made.
+// Available returns what is missing to make volumes here; nil if they can be made.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("GlusterFS in namespaces needs root")

@@ -21,7 +21,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/faulttests/gluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // difference is a volume and its mounts with one option that is not ours.
@@ -203,13 +203,13 @@ func (w *watcher) content(how string, flags int) {
 	readBlock(w.t, at)
 	writeBlock(w.t, from, 2)
 	w.old("overwritten, "+how, readBlock(w.t, at) != 2)
-	got := volume.AlignedBuffer(volume.BlockSize)
+	got := vfs.AlignedBuffer(vfs.BlockSize)
 	for i := range int64(3) {
-		_, err := at.ReadAt(got, (i+1)*volume.BlockSize)
+		_, err := at.ReadAt(got, (i+1)*vfs.BlockSize)
 		w.old("nothing there yet, "+how, !errors.Is(err, io.EOF))
-		_, err = from.WriteAt(block(3), (i+1)*volume.BlockSize)
+		_, err = from.WriteAt(block(3), (i+1)*vfs.BlockSize)
 		must(w.t, err)
-		_, err = at.ReadAt(got, (i+1)*volume.BlockSize)
+		_, err = at.ReadAt(got, (i+1)*vfs.BlockSize)
 		w.old("appended, "+how, err != nil || !bytes.Equal(got, block(3)))
 	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// Name is the volume's, as gluster volume set wants it.
+	// Name is the name of the volume, for gluster volume set.
 	Name = "holdfast"
-	// Replicas is how many bricks, and how many clients, there are.
+	// Replicas is the number of bricks, and of clients.
 	Replicas = 3
 
-	// storageAddress is the same in every storage host: nobody else is on its network.
+	// storageAddress is the same in every storage host: each has a network of its own.
 	storageAddress = "10.99.0.1"
 	// patience bounds how long anything takes on a machine that is busy.
 	patience = 60 * time.Second
@@ -27,7 +27,7 @@ const (
 	askInterval = 200 * time.Millisecond
 )
 
-// Options say how to make a volume.
+// Options configure a volume.
 type Options struct {
 	Tuning Tuning
 }
@@ -133,7 +133,7 @@ func (v *Volume) startClient(i int) (err error) {
 // clientNet is the network between a client and the storage host.
 func clientNet(i int) string { return fmt.Sprintf("10.99.%d", i+1) }
 
-// Mounts are the three places where the volume is mounted, one for each client.
+// Mounts returns the three mount points of the volume, one for each client.
 func (v *Volume) Mounts() (all [Replicas]string) {
 	for i := range all {
 		all[i] = filepath.Join(v.dir, fmt.Sprintf("mount-%d", i))
@@ -141,11 +141,11 @@ func (v *Volume) Mounts() (all [Replicas]string) {
 	return all
 }
 
-// Source is what the mounts are of.
+// Source returns the source of the mounts, as for mount(8).
 func (v *Volume) Source() string { return storageAddress + ":/" + Name }
 
-// Tune sets the options that Holdfast asks for and mounts anew. Nobody may use
-// the mounts.
+// Tune sets the options that Holdfast requires and mounts the volume again. The mounts must not be
+// in use.
 func (v *Volume) Tune() error {
 	if err := v.set(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (v *Volume) Tune() error {
 	return v.Remount(MountOptions())
 }
 
-// Remount mounts anew with other options. Nobody may use the mounts.
+// Remount mounts the volume again with other options. The mounts must not be in use.
 func (v *Volume) Remount(options []string) error {
 	v.options = options
 	for i := range v.clients {
@@ -193,8 +193,8 @@ func (v *Volume) mountAll() error {
 	})
 }
 
-// Shell runs an administrator's command line where it belongs: on the storage
-// host when it is for gluster, else on the client's host.
+// Shell runs an administrator's command line: on the storage
+// host if it is a gluster command, else on the client's host.
 func (v *Volume) Shell(client int, line string) (string, error) {
 	if strings.Contains(line, "gluster volume ") {
 		return v.storage.run("sh", "-c", line)
@@ -227,7 +227,7 @@ func (v *Volume) await(what string, ask func() error) error {
 	}
 }
 
-// cleanup ends all that was started. Whoever uses a mount has ended before,
+// cleanup ends all that was started. Users of a mount have ended before,
 // since later cleanups run first.
 func (v *Volume) cleanup() {
 	v.keepLogs()

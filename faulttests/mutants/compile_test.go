@@ -42,7 +42,7 @@ func TestCheckerFindsWhatDoesNotCompile(t *testing.T) {
 		t.Skip("the go command is not there to find the packages")
 	}
 	k := newChecker(t, moduleRoot(t))
-	const file, imports = "shared/cluster/words.go", "\t\"unicode/utf8\"\n"
+	const file, imports = "shared/cluster/identifiers.go", "\t\"unicode/utf8\"\n"
 	for _, x := range []struct{ name, added, want string }{
 		{"nothing", ")\n", ""},
 		{"a variable that is not used", ")\nfunc unused() { x := 1 }\n", "declared and not used"},
@@ -78,7 +78,7 @@ type checker struct {
 
 func newChecker(t *testing.T, root string) *checker {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,Deps,Module", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,Deps,Module", "work")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

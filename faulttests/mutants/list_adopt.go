@@ -2,45 +2,45 @@
 
 package mutants
 
-// adoptMutants break what a reign reads of the one before and makes its own.
+// adoptMutants break what a term reads of the one before and makes its own.
 var adoptMutants = []Mutant{
 	{
-		Name: "view-as-base", Also: "M8",
-		Rule: "recovery trusts checkpoints and the log, never the views for people (DESIGN 3.1)",
+		Name: "view-as-base", Also: "",
+		Rule: "recovery trusts checkpoints and the log, never the views for people (PROTOCOL 3.3)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	for _, lsn := range all {
-		b, err := v.readBase`, `	if state, err := readFile(v.fs, stateName, FlagRead); err == nil {
-		if requests, err := readFile(v.fs, requestsName, FlagRead); err == nil {
-			if b, err := decodeBase(state, requests); err == nil && warm == nil {
-				if b.table, err = b.restore(); err == nil {
+		b, err := checkpoint.Read`, `	if state, err := vfs.ReadFile(v.fs, layout.StateName, vfs.FlagRead); err == nil {
+		if requests, err := vfs.ReadFile(v.fs, layout.RequestsName, vfs.FlagRead); err == nil {
+			if b, err := checkpoint.DecodeBase(state, requests); err == nil && warm == nil {
+				if b.Table, err = b.Restore(); err == nil {
 					return b, nil
 				}
 			}
 		}
 	}
 	for _, lsn := range all {
-		b, err := v.readBase`},
+		b, err := checkpoint.Read`},
 		},
 		By:   unit("shared/volume", "^TestScanDoesNotReadTheViews$"),
 		Dies: "with an old view beside the log nobody takes over|the scan began at LSN",
 	},
 	{
 		Name: "base-from-start", Also: "BASE_FROM_START",
-		Rule: "the base is the newest checkpoint that verifies, not the one that was there at START (DESIGN 1)",
+		Rule: "the base is the newest checkpoint that verifies, not the one that was there at START (PROTOCOL 7.4)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	for _, lsn := range all {
-		b, err := v.readBase`, `	for _, lsn := range all {
-		if lsn > a.Source.start.end.LSN {
+		b, err := checkpoint.Read`, `	for _, lsn := range all {
+		if lsn > a.Source.start.End.LSN {
 			continue
 		}
-		b, err := v.readBase`},
+		b, err := checkpoint.Read`},
 		},
 		By:   unit("shared/volume", "^TestScanBeginsAtTheNewestBaseThatVerifies$"),
 		Dies: "no segment begins at or before LSN",
 	},
 	{
 		Name: "warm-unproven", Also: "warm table used without its chain value",
-		Rule: "a warm table is used only where the log has its chain value (DESIGN 3.3)",
+		Rule: "a warm table is used only where the log has its chain value (PROTOCOL 7.6)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	if s.warm.At != s.at || s.warm.Table.LSN() != s.at.LSN {`, `	if s.warm.Table.LSN() != s.at.LSN {`},
 		},
@@ -49,7 +49,7 @@ var adoptMutants = []Mutant{
 	},
 	{
 		Name: "adopted-end-ignored", Also: "",
-		Rule: "the log must reach START's adopted end (DESIGN 3.3, 4)",
+		Rule: "the log must reach START's adopted end (PROTOCOL 7.2)",
 		Edits: []Edit{
 			{"wal/scan.go", `	if s.pos.LSN < opt.AtLeast.LSN {`, `	if false {`},
 		},
@@ -57,8 +57,8 @@ var adoptMutants = []Mutant{
 		Dies: `adopted_end_beyond_the_end|adopted_end_at_the_base|adopted end`,
 	},
 	{
-		Name: "close-is-the-end", Also: "hidden last segment read as the end, M10",
-		Rule: "a CLOSE without its successor is refused, never the end (DESIGN 3.3, 4)",
+		Name: "close-is-the-end", Also: "hidden last segment read as the end",
+		Rule: "a CLOSE without its successor is refused, never the end (PROTOCOL 7.4)",
 		Edits: []Edit{
 			{"wal/scanframes.go", `		if closed {
 			next :=`, `		if closed && g.Size == 0 {
@@ -69,7 +69,7 @@ var adoptMutants = []Mutant{
 	},
 	{
 		Name: "link-by-close", Also: "LINK_BY_CLOSE",
-		Rule: "closed means: the successor has a header; a CLOSE alone proves nothing (DESIGN 3.4)",
+		Rule: "closed means: the successor has a header; a CLOSE alone proves nothing (PROTOCOL 7.5)",
 		Edits: []Edit{
 			{"wal/scanframes.go", `	case !closed:
 		// The owner`, `	case closed && !next.headed:
@@ -91,7 +91,7 @@ var adoptMutants = []Mutant{
 	},
 	{
 		Name: "link-open", Also: "LINK_OPEN",
-		Rule: "only closed segments are linked, the open one's records are logged again (DESIGN 3.3, 5)",
+		Rule: "only closed segments are linked, the open one's records are logged again (PROTOCOL 7.5)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	linked := a.log.Segments[:a.log.Linkable]
 `, `	linked := a.log.Segments[:min(a.log.Linkable+1, len(a.log.Segments))]
@@ -102,8 +102,8 @@ var adoptMutants = []Mutant{
 		Dies: `no CLOSE, but \S+ has a header`,
 	},
 	{
-		Name: "nothing-relogged", Also: "M5",
-		Rule: "adopted records are written again by their adopter before it serves (DESIGN 3.3, 5; RELIABILITY H3)",
+		Name: "nothing-relogged", Also: "",
+		Rule: "adopted records are written again by their adopter before it serves (PROTOCOL 7.5, H3)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `		err := log.Append(&b)
 		if errors.Is(err, wal.ErrFull) {`, `		var err error
@@ -114,8 +114,8 @@ var adoptMutants = []Mutant{
 		Dies: `batch follows LSN \d+ .*, the log ends at`,
 	},
 	{
-		Name: "adoption-unsynced", Also: "ADOPT_NOSYNC, M18",
-		Rule: "what is adopted is durable before START, names included (DESIGN 3.3, 5)",
+		Name: "adoption-unsynced", Also: "ADOPT_NOSYNC",
+		Rule: "what is adopted is durable before START, names included (PROTOCOL 7.5)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	if err := r.v.fs.SyncDir(r.path); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ var adoptMutants = []Mutant{
 	},
 	{
 		Name: "source-removed-early", Also: "REMOVE_SOURCE_EARLY",
-		Rule: "nothing of the adopted reign is removed before START; and nothing of it by its adopter at all (DESIGN 3.1)",
+		Rule: "nothing of the adopted term is removed before START; and nothing of it by its adopter at all (PROTOCOL 7.5)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	if err := r.v.fs.SyncDir(r.path); err != nil {
 		return nil, err
@@ -150,13 +150,13 @@ var adoptMutants = []Mutant{
 		Dies: `I8: \d+ remove epochs/\d+/wal-\S+ .* came without a check|house rule: .* did \d+ remove epochs/\d+/wal-`,
 	},
 	{
-		Name: "tail-cleaned", Also: "M11",
-		Rule: "nothing is repaired in place: a late repair is a late loss (RELIABILITY H8)",
+		Name: "tail-cleaned", Also: "",
+		Rule: "nothing is repaired in place: a late repair is a late loss (PROTOCOL 3.4, H8)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	opt := r.v.logOptions(r.dir(), r.epoch)
 `, `	open := a.log.Segments[len(a.log.Segments)-1]
-	if f, err := r.v.fs.Open(from+"/"+open.Name, FlagWrite|FlagDirect); err == nil {
-		_, err = f.WriteAt(AlignedBuffer(BlockSize), open.Size-BlockSize)
+	if f, err := r.v.fs.Open(from+"/"+open.Name, vfs.FlagWrite|vfs.FlagDirect); err == nil {
+		_, err = f.WriteAt(vfs.AlignedBuffer(vfs.BlockSize), open.Size-vfs.BlockSize)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ var adoptMutants = []Mutant{
 	},
 	{
 		Name: "redo-forgotten", Also: "",
-		Rule: "the appends that files may lack are written again by the next reign (DESIGN 3.3, 7)",
+		Rule: "the appends that files may lack are written again by the next term (PROTOCOL 7.7)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `		s.a.Redo = append(s.a.Redo, *rec)
 `, ``},
@@ -178,8 +178,8 @@ var adoptMutants = []Mutant{
 		Dies: `I5: .* which are not there|I5: \S+ has \d+ bytes, the table says`,
 	},
 	{
-		Name: "receipt-not-replayed", Also: "M12",
-		Rule: "request ID and outcome are part of the record: replay makes receipts (DESIGN 5.3, RELIABILITY H10)",
+		Name: "receipt-not-replayed", Also: "",
+		Rule: "request ID and outcome are part of the record: replay makes receipts (PROTOCOL 12.2, H10)",
 		Edits: []Edit{
 			{"shared/volume/adopt.go", `	s.redo(&rec)
 	if s.warm == nil {`, `	s.redo(&rec)

@@ -8,7 +8,7 @@ var askMutants = []Mutant{
 		Name: "grace-cut-short",
 		Rule: "an ask's grace is counted to its end, however long (asks)",
 		Edits: []Edit{
-			{"primary/asks.go", `	if a.until > c.now {
+			{"primary/leases.go", `	if a.until > c.now {
 		c.asks.add(a, a.until)
 		return
 	}
@@ -30,10 +30,10 @@ var askMutants = []Mutant{
 		Name: "ask-outlives-its-grant",
 		Rule: "only the grant whose holder was asked is broken (asks)",
 		Edits: []Edit{
-			{"shared/locktable/extra.go", `	l.grant = nil
-	t.tidyRow(l)`, `	if l.grant.ask == nil || l.head == nil {
+			{"shared/locktable/grants.go", `	l.grant = nil
+	t.tidyEntry(l)`, `	if l.grant.ask == nil || l.head == nil {
 		l.grant = nil
-		t.tidyRow(l)
+		t.tidyEntry(l)
 	}`},
 		},
 		By:   unit("shared/locktable", "TestRandomRequests"),
@@ -43,10 +43,10 @@ var askMutants = []Mutant{
 		Name: "metadata-of-the-one-before",
 		Rule: "what a holder says ends with its grant (metadata)",
 		Edits: []Edit{
-			{"shared/locktable/table.go", `	if r.Metadata != "" {
-		t.extraOf(g).metadata = r.Metadata
+			{"shared/locktable/grants.go", `	if r.Metadata != "" {
+		t.extrasOf(g).metadata = r.Metadata
 	}`, `	if r.Metadata != "" {
-		t.extraOf(g).metadata = "of another"
+		t.extrasOf(g).metadata = "of another"
 	}`},
 		},
 		By:   unit("shared/locktable", "TestRandomRequests"),
@@ -85,7 +85,7 @@ var askMutants = []Mutant{
 		Name: "answers-before-the-replicas",
 		Rule: "with push-ack an answer waits until replicas show what it says (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `	if len(b.answers) == 0 || a.shown(lsn) {`, `	if len(b.answers) == 0 || a.shown(lsn) || lsn > 0 {`},
+			{"primary/replication.go", `	if len(b.answers) == 0 || a.shown(lsn) {`, `	if len(b.answers) == 0 || a.shown(lsn) || lsn > 0 {`},
 		},
 		By:   unit("primary", "TestAnswersWaitForAllReplicas"),
 		Dies: `answered OK +before a replica shows it`,
@@ -94,8 +94,8 @@ var askMutants = []Mutant{
 		Name: "appends-before-the-replicas",
 		Rule: "with push-ack an append's answer waits like every other (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/commit.go", `	if p.acks != nil {
-		p.acks.delay(b.appends)
+			{"primary/commit.go", `	if p.barrier != nil {
+		p.barrier.delay(b.appends)
 	}
 `, ``},
 		},
@@ -106,7 +106,7 @@ var askMutants = []Mutant{
 		Name: "silent-replica-waited-for",
 		Rule: "a replica that is silent is dropped from the set after a bound (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `		case now := <-t.C:
+			{"primary/replication.go", `		case now := <-t.C:
 			a.dropSilent(now)`, `		case <-t.C:`},
 		},
 		By:   unit("primary", "TestASilentReplicaIsDropped"),
@@ -116,7 +116,7 @@ var askMutants = []Mutant{
 		Name: "replica-back-too-early",
 		Rule: "a dropped replica counts again when it has everything (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
+			{"primary/replication.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
 		},
 		By:   unit("primary", "TestAReplicaIsBackWhenItHasEverything"),
 		Dies: `of 3 pushes it counted before`,

@@ -8,7 +8,7 @@ var bindingMutants = []Mutant{
 		Name: "already-leaves-no-receipt",
 		Rule: "what was answered OK was executed: a late duplicate of a Bind or Seal that found its file so already does nothing (package locktable, KindAlready)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `	if q.Client.Anonymous() || !t.level2(q) {
+			{"shared/locktable/files.go", `	if q.Client.Anonymous() || !t.level2(q) {
 		dec := decided(&r)`, `	if q.Client != "" {
 		dec := decided(&r)`},
 		},
@@ -17,10 +17,10 @@ var bindingMutants = []Mutant{
 	},
 	{
 		Name: "quarantined-unbound",
-		Rule: "a quarantined file is rotated before it is unbound: without a binding nobody knows that its last appends may be in no file (DESIGN 5.4)",
+		Rule: "a quarantined file is rotated before it is unbound: without a binding nobody knows that its last appends may be in no file (PROTOCOL 13.7)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `		if f.Quarantined { // its last`, `		if f.Quarantined && f.Lock == "" { // its last`},
-			{"shared/locktable/legal.go", `r.Remember && (f.Quarantined || `, `r.Remember && (`},
+			{"shared/locktable/files.go", `		if f.Quarantined { // its last`, `		if f.Quarantined && f.Lock == "" { // its last`},
+			{"shared/locktable/apply.go", `r.Remember && (f.Quarantined || `, `r.Remember && (`},
 		},
 		By:   unit("primary", "TestLostAppendIsNotFoundAfterAnUnbind"),
 		Dies: `unbind by c1/4: OK`,
@@ -29,7 +29,7 @@ var bindingMutants = []Mutant{
 		Name: "lost-appends-unbound",
 		Rule: "what was lost in a quarantined generation is known when its file is unbound, too (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `	return t.past.lostOf(rc)`, `	return ""`},
+			{"shared/locktable/files.go", `	return t.past.lostOf(rc)`, `	return ""`},
 		},
 		By:   unit("shared/locktable", "TestALostAppendOutlivesTheBinding"),
 		Dies: `got OK`,
@@ -38,14 +38,14 @@ var bindingMutants = []Mutant{
 		Name: "fifth-quarantine-forgets",
 		Rule: "however many generations of a file were quarantined, what was lost in one is not told as done (package locktable, lostList)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `remember && !oldest.none()`, `!remember && oldest.none()`},
+			{"shared/locktable/files.go", `remember && !oldest.none()`, `!remember && oldest.none()`},
 		},
 		By:   unit("shared/locktable", "TestEveryQuarantinedGenerationIsKnown"),
 		Dies: `got OK`,
 	},
 	{
 		Name: "unbound-inode-forgotten",
-		Rule: "offsets of an inode are given once: an Unbind remembers where its binding ended (RELIABILITY H16)",
+		Rule: "offsets of an inode are given once: an Unbind remembers where its binding ended (PROTOCOL 13.8, H16)",
 		Edits: []Edit{
 			{"shared/locktable/past.go", `	t.rememberUse(f)
 	t.mark(`, `	t.mark(`},
@@ -55,9 +55,9 @@ var bindingMutants = []Mutant{
 	},
 	{
 		Name: "rotated-inode-forgotten",
-		Rule: "offsets of an inode are given once: a Rotate remembers where the generation before ended (RELIABILITY H16)",
+		Rule: "offsets of an inode are given once: a Rotate remembers where the generation before ended (PROTOCOL 13.8, H16)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `	if r.Remember {
+			{"shared/locktable/files.go", `	if r.Remember {
 		t.rememberUse(f)
 	}`, ``},
 		},
@@ -68,7 +68,7 @@ var bindingMutants = []Mutant{
 		Name: "used-inode-bound-by-another-name",
 		Rule: "an inode counts, and not the name that it has now (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `facts.Size < used && !t.fresh(&facts, used) {`, `facts.Size < used && !t.fresh(&facts, used) && t.past.generation == 1 && q.Op == OpAppend {`},
+			{"shared/locktable/files.go", `facts.Size < used && !t.fresh(&facts, used) {`, `facts.Size < used && !t.fresh(&facts, used) && t.past.generation == 1 && q.Op == OpAppend {`},
 		},
 		By:   unit("shared/locktable", "TestOffsetsOfAnInodeAreGivenOnce"),
 		Dies: `got OK`,
@@ -89,16 +89,16 @@ var bindingMutants = []Mutant{
 		Rule: "a name never has a generation twice: readers name their place by it (package locktable, past)",
 		Edits: []Edit{
 			{"shared/locktable/past.go", `{ return t.past.generation + 1 }`, `{ return 1 }`},
-			{"shared/locktable/legal.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
+			{"shared/locktable/apply.go", `if r.Generation <= t.past.generation {`, `if r.Generation == 0 {`},
 		},
-		By:   unit("primary/api", "TestFollowGoesOnInNoOtherFile"),
+		By:   unit("shared/frontend", "TestFollowGoesOnInNoOtherFile"),
 		Dies: `HER FILE`,
 	},
 	{
 		Name: "older-unbind-remembers",
 		Rule: "records of older binaries make the state that they always made (package locktable, Record.Remember)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `	f := t.files[r.File]
+			{"shared/locktable/files.go", `	f := t.files[r.File]
 	if r.Remember {
 		t.rememberFile(f)
 	}`, `	f := t.files[r.File]
@@ -122,7 +122,7 @@ var bindingMutants = []Mutant{
 		Name: "warm-pending-forgotten",
 		Rule: "appends that the base carries are in no log behind it: a takeover with a warm table reads the base for them (package volume, resume)",
 		Edits: []Edit{
-			{"shared/volume/resume.go", `			if b.pending {
+			{"shared/volume/resume.go", `			if b.Pending {
 				return nil, errCold
 			}
 `, ``},
@@ -134,7 +134,7 @@ var bindingMutants = []Mutant{
 		Name: "recover-pending-of-any-generation",
 		Rule: "a recovery carries on no append to a generation that was rotated away (package volume, recovery.build)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", ` || f.Generation != rec.Generation`, ``},
+			{"shared/volume/recovery/build.go", ` || f.Generation != rec.Generation`, ``},
 		},
 		By:   unit("shared/volume", "TestRecoverWritesNothingOfARotatedGeneration"),
 		Dies: `to be written into generation 2`,
@@ -143,16 +143,16 @@ var bindingMutants = []Mutant{
 		Name: "recover-inode-numbers-collide",
 		Rule: "a file that a recovery keeps may have the inode number that the log has for another file (package volume, builder.checkFiles)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `!kept && b.taken[state.Inode]`, `!kept && state.Inode == 0 && b.taken[state.Inode]`},
+			{"shared/volume/recovery/build.go", `!kept && b.taken[state.Inode]`, `!kept && state.Inode == 0 && b.taken[state.Inode]`},
 		},
 		By:   unit("shared/volume", "TestRecoverTellsInodesApart"),
 		Dies: `comes twice`,
 	},
 	{
 		Name: "recover-frees-old-inodes",
-		Rule: "where the log may have gone on, nobody knows how far an inode was written: a recovery lets none be bound again (RELIABILITY H16)",
+		Rule: "where the log may have gone on, nobody knows how far an inode was written: a recovery lets none be bound again (PROTOCOL 17.3, H16)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `	if b.r.plan.Complete || b.r.source.elsewhere {
+			{"shared/volume/recovery/build.go", `	if b.r.plan.Complete || b.r.source.elsewhere {
 		return`, `	if b.r.plan != nil {
 		return`},
 		},
@@ -163,7 +163,7 @@ var bindingMutants = []Mutant{
 		Name: "log-forgets-a-holder",
 		Rule: "no record forgets a client that holds or waits (package locktable, legal)",
 		Edits: []Edit{
-			{"shared/locktable/legal.go", `c == nil || c.held > 0 || len(c.waits) > 0 {`, `c == nil {`},
+			{"shared/locktable/apply.go", `c == nil || c.held > 0 || len(c.waits) > 0 {`, `c == nil {`},
 		},
 		By:   unit("shared/locktable", "^TestIllegalRecordsChangeNothing$"),
 		Dies: `forgetting a (holder|waiter): got <nil>`,
@@ -173,7 +173,7 @@ var bindingMutants = []Mutant{
 		Rule: "an opened client that was forgotten stays so, and its late requests are refused (package locktable, admit)",
 		Edits: []Edit{
 			{"shared/locktable/decide.go", `		if q.Client.Opened() {`, `		if q.Client == "@" {`},
-			{"shared/locktable/legal.go", `		if r.Client.Opened() {`, `		if r.Client == "@" {`},
+			{"shared/locktable/apply.go", `		if r.Client.Opened() {`, `		if r.Client == "@" {`},
 		},
 		By:   unit("shared/locktable", "^TestForget$"),
 		Dies: `client @\d+: invariant 8`,
@@ -182,7 +182,7 @@ var bindingMutants = []Mutant{
 		Name: "older-checkpoints-excuse-all",
 		Rule: "only a checkpoint of a binary that kept less is excused for it (package volume, sameState)",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `		if f.Since != 0 { // a binary`, `		if f.Since == 0 && f.End < 0 { // a binary`},
+			{"shared/volume/fsck/log.go", `		if f.Since != 0 { // a binary`, `		if f.Since == 0 && f.End < 0 { // a binary`},
 		},
 		By:   unit("shared/volume", "TestFsckOfAnOlderBinarysCheckpoint"),
 		Dies: `TestFsckOfAnOlderBinarysCheckpoint/by_nobody`,
@@ -191,7 +191,7 @@ var bindingMutants = []Mutant{
 		Name: "lost-under-an-earlier-binding",
 		Rule: "what was lost in a generation concerns the appends of its own binding (package locktable, Table.lost)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `f.Generation && rc.lsn > f.Since {`, `f.Generation {`},
+			{"shared/locktable/files.go", `f.Generation && rc.lsn > f.Since {`, `f.Generation {`},
 		},
 		By:   unit("shared/locktable", "TestAnEarlierBindingIsNotLost"),
 		Dies: `got FILE_QUARANTINED`,
@@ -200,7 +200,7 @@ var bindingMutants = []Mutant{
 		Name: "lost-whatever-the-generation",
 		Rule: "of a file whose generation began at an unknown LSN only the appends to that generation are lost (package locktable, LostAppends)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `return g >= l.first() && g <= l.Generation && rc.lsn`, `return g <= l.Generation && rc.lsn`},
+			{"shared/locktable/files.go", `return g >= l.first() && g <= l.Generation && rc.lsn`, `return g <= l.Generation && rc.lsn`},
 		},
 		By:   unit("shared/locktable", "TestLostAppendsOfAnOlderState"),
 		Dies: `got FILE_QUARANTINED`,
@@ -232,7 +232,7 @@ var bindingMutants = []Mutant{
 		Name: "hash-without-merged-generations",
 		Rule: "the state hash sees from which generation on appends are lost (package locktable, Hash)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `		if x.Oldest != 0 {
+			{"shared/locktable/files.go", `		if x.Oldest != 0 {
 			b = appendNumbers`, `		if x.Oldest > x.Generation {
 			b = appendNumbers`},
 		},
@@ -243,7 +243,7 @@ var bindingMutants = []Mutant{
 		Name: "clone-shares-the-past",
 		Rule: "a clone does not see what is remembered later (package locktable, Clone)",
 		Edits: []Edit{
-			{"shared/locktable/clone.go", `maps.Clone(t.inodes), t.past.clone()`, `maps.Clone(t.inodes), t.past`},
+			{"shared/locktable/apply.go", `maps.Clone(t.inodes), t.past.clone()`, `maps.Clone(t.inodes), t.past`},
 		},
 		By:   unit("shared/locktable", "TestThePastIsCopied"),
 		Dies: `the clone has changed`,
@@ -261,7 +261,7 @@ var bindingMutants = []Mutant{
 		Name: "lost-files-without-bound",
 		Rule: "what is remembered of unbound files is bounded: a record for more is illegal (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/legal.go", `(f.Quarantined || t.past.full(f))`, `f.Quarantined`},
+			{"shared/locktable/apply.go", `(f.Quarantined || t.past.full(f))`, `f.Quarantined`},
 		},
 		By:   unit("shared/locktable", "TestLostFilesAreBounded"),
 		Dies: `a record that would remember one more`,
@@ -270,7 +270,7 @@ var bindingMutants = []Mutant{
 		Name: "already-anywhere",
 		Rule: "a record says of a file only what is so (package locktable, legal)",
 		Edits: []Edit{
-			{"shared/locktable/legal.go", `	case KindAlready:
+			{"shared/locktable/apply.go", `	case KindAlready:
 		if r.Generation != f.Generation || r.Offset != f.End {`, `	case KindAlready:
 		if r.Generation == 0 {`},
 		},
@@ -308,7 +308,7 @@ var bindingMutants = []Mutant{
 		Name: "made-file-unknown",
 		Rule: "a file that the service makes for a binding is new, whatever its inode's number (package primary, lookUnbound)",
 		Edits: []Edit{
-			{"primary/verify.go", `return factsOf(file, size), err`, `return locktable.FileFacts{Inode: file.Inode(), Size: size}, err`},
+			{"primary/fileverify.go", `return factsOf(file, size), err`, `return locktable.FileFacts{Inode: file.Inode(), Size: size}, err`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,
@@ -317,7 +317,7 @@ var bindingMutants = []Mutant{
 		Name: "made-generation-unknown",
 		Rule: "a file that the service makes for a rotation is new, whatever its inode's number (package primary, lookRotated)",
 		Edits: []Edit{
-			{"primary/verify.go", `facts := factsOf(file, size)`, `facts := locktable.FileFacts{Inode: file.Inode(), Size: size}`},
+			{"primary/fileverify.go", `facts := factsOf(file, size)`, `facts := locktable.FileFacts{Inode: file.Inode(), Size: size}`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,
@@ -345,7 +345,7 @@ var bindingMutants = []Mutant{
 		Name: "recover-remembers-foreign-inodes",
 		Rule: "inodes of the volume that was lost are not those of the fresh one (package volume, changePast)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `		p.Inode, p.End, p.Forgotten = 0, 0, 0
+			{"shared/volume/recovery/build.go", `		p.Inode, p.End, p.Forgotten = 0, 0, 0
 `, `		p.Forgotten = 0
 `},
 		},
@@ -356,7 +356,7 @@ var bindingMutants = []Mutant{
 		Name: "seal-anywhere",
 		Rule: "a record seals a file where it ends (package locktable, legal)",
 		Edits: []Edit{
-			{"shared/locktable/legal.go", `r.Generation != f.Generation || r.Offset != f.End {
+			{"shared/locktable/apply.go", `r.Generation != f.Generation || r.Offset != f.End {
 			return fmt.Errorf("file %q is at generation %d, offset %d, quar`, `r.Generation != f.Generation || r.Offset != f.End && r.Kind == KindAppend {
 			return fmt.Errorf("file %q is at generation %d, offset %d, quar`},
 		},
@@ -367,7 +367,7 @@ var bindingMutants = []Mutant{
 		Name: "sealed-unbound",
 		Rule: "a record that unbinds a sealed file is illegal: bound anew it would be open again (package locktable, legal)",
 		Edits: []Edit{
-			{"shared/locktable/legal.go", `if f.Sealed || r.Remember`, `if r.Remember`},
+			{"shared/locktable/apply.go", `if f.Sealed || r.Remember`, `if r.Remember`},
 		},
 		By:   unit("shared/locktable", "TestSeal"),
 		Dies: `unbind of a sealed file`,
@@ -376,7 +376,7 @@ var bindingMutants = []Mutant{
 		Name: "recover-again-collides",
 		Rule: "a recovery of what another one left knows the inodes that this one could not speak for (package volume, builder.entities)",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", ` && !known[state.Inode] && `, ` && !known[1<<63] && `},
+			{"shared/volume/recovery/build.go", ` && !known[state.Inode] && `, ` && !known[1<<63] && `},
 		},
 		By:   Killer{Pkg: "shared/volume", Run: "^TestRecoverCrashesAnywhere$", Flags: "-test.short"},
 		Dies: `comes twice`,
@@ -396,7 +396,7 @@ var bindingMutants = []Mutant{
 		Name: "already-for-old-servers",
 		Rule: "what is so already is answered without a record while a server of feature level 1 follows (package locktable, already)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `if q.Client.Anonymous() || !t.level2(q) {`, `if q.Client.Anonymous() {`},
+			{"shared/locktable/files.go", `if q.Client.Anonymous() || !t.level2(q) {`, `if q.Client.Anonymous() {`},
 		},
 		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
 		Dies: `was decided for level 1: LSN \d+ is of kind 25`,
@@ -405,7 +405,7 @@ var bindingMutants = []Mutant{
 		Name: "unbind-remembers-for-old-servers",
 		Rule: "an Unbind has no Remember while a server of feature level 1 follows (package locktable, level2)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `KindUnbind, t.level2(q)`, `KindUnbind, true`},
+			{"shared/locktable/files.go", `KindUnbind, t.level2(q)`, `KindUnbind, true`},
 		},
 		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
 		Dies: `unbind was decided for level 1: LSN \d+: unbind has field 30`,
@@ -414,7 +414,7 @@ var bindingMutants = []Mutant{
 		Name: "rotate-remembers-for-old-servers",
 		Rule: "a Rotate has no Remember while a server of feature level 1 follows (package locktable, level2)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `f.Generation+1, t.level2(q)`, `f.Generation+1, true`},
+			{"shared/locktable/files.go", `f.Generation+1, t.level2(q)`, `f.Generation+1, true`},
 		},
 		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
 		Dies: `rotate was decided for level 1: LSN \d+: rotate has field 30`,
@@ -423,7 +423,7 @@ var bindingMutants = []Mutant{
 		Name: "lost-appends-forgotten-for-old-servers",
 		Rule: "a file that was quarantined stays bound while its lost appends cannot be remembered (package locktable, decideFile)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `if !r.Remember && !f.Lost[0].none() {`, `if !r.Remember && !f.Lost[mostLost-1].none() {`},
+			{"shared/locktable/files.go", `if !r.Remember && !f.Lost[0].none() {`, `if !r.Remember && !f.Lost[mostLost-1].none() {`},
 		},
 		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
 		Dies: `unbind of c/\d+: got OK`,
@@ -432,7 +432,7 @@ var bindingMutants = []Mutant{
 		Name: "oldest-loss-forgotten-for-old-servers",
 		Rule: "a rotation is refused where it would forget a quarantined generation (package locktable, decideFile)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `if !r.Remember && f.Quarantined && !f.Lost[mostLost-1].none() {`, `if !r.Remember && f.Sealed && !f.Lost[mostLost-1].none() {`},
+			{"shared/locktable/files.go", `if !r.Remember && f.Quarantined && !f.Lost[mostLost-1].none() {`, `if !r.Remember && f.Sealed && !f.Lost[mostLost-1].none() {`},
 		},
 		By:   unit("shared/locktable", "TestDecidedForOlderServers"),
 		Dies: `rotate of c/\d+: got OK`,
@@ -479,7 +479,7 @@ var bindingMutants = []Mutant{
 	},
 	{
 		Name: "level-told-once",
-		Rule: "the primary hears of the servers' levels as they change (package node, oversee)",
+		Rule: "the primary hears of the servers' levels as they change (package node, supervise)",
 		Edits: []Edit{
 			{"cmd/holdfast/node/node.go", `		p.SetLevel(n.elector.LowestLevel()) // before it serves, too: not one record may be too new
 `, ``},
@@ -504,7 +504,7 @@ var bindingMutants = []Mutant{
 		SegmentSize:`, `		FeatureLevel: 1,
 		SegmentSize:`},
 		},
-		By:   unit("shared/volume", "TestNobodyReignsOnWhatANewerBinaryWrote"),
+		By:   unit("shared/volume", "TestNoServerServesWhatANewerBinaryWrote"),
 		Dies: `has feature level 1`,
 	},
 	{
@@ -513,7 +513,7 @@ var bindingMutants = []Mutant{
 		Edits: []Edit{
 			{"wal/scan.go", `	case h.FeatureLevel > s.opt.FeatureLevel:`, `	case h.FeatureLevel > s.opt.FeatureLevel+1:`},
 		},
-		By:   unit("shared/volume", "TestNobodyReignsOnWhatANewerBinaryWrote"),
+		By:   unit("shared/volume", "TestNoServerServesWhatANewerBinaryWrote"),
 		Dies: `took over what a newer binary wrote`,
 	},
 }

@@ -371,7 +371,7 @@ var childMutants = []Mutant{
 		Name: "ask-leaves-the-stopped-asleep", Also: "",
 		Rule: "a stopped command hears that it is asked to let go (child, pass)",
 		Edits: []Edit{
-			{"cmd/holdfast/child/child.go", `			r.group.signal(syscall.SIGCONT) // a stopped command would not hear of it
+			{"cmd/holdfast/child/child.go", `			r.group.signal(syscall.SIGCONT) // a stopped command would not handle the signal
 `, ``},
 		},
 		By:   unit(childPkg, "^TestAStoppedCommandHears$"),
@@ -400,7 +400,7 @@ var childMutants = []Mutant{
 	},
 	{
 		Name: "repeat-of-other-data", Also: "",
-		Rule: "a repeat of an append has the same data (cli, append; DESIGN 5.3)",
+		Rule: "a repeat of an append has the same data (cli, append; PROTOCOL 12.2)",
 		Edits: []Edit{
 			{"cmd/holdfast/cli/append.go", `	return crc32.Checksum(data[:n], crc32.MakeTable(crc32.Castagnoli)) == r.GetCrc32C()`, `	return crc32.Checksum(data[:n], crc32.MakeTable(crc32.Castagnoli)) != 1`},
 		},
@@ -586,7 +586,7 @@ var childMutants = []Mutant{
 		Name: "signals-stay-with-run", Also: "",
 		Rule: "signals are the command's while it runs (cli, commandSignals)",
 		Edits: []Edit{
-			{"cmd/holdfast/cli/command.go", `syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP`, `syscall.SIGINT, syscall.SIGHUP`},
+			{"cmd/holdfast/cli/run.go", `syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP`, `syscall.SIGINT, syscall.SIGHUP`},
 		},
 		By:   unit(cliPkg, "^TestRunEndsOtherwise$"),
 		Dies: "want the command.s exit code 9",

@@ -6,7 +6,7 @@ package mutants
 var clientMutants = []Mutant{
 	{
 		Name: "repeat-told-a-whole-ttl", Also: "",
-		Rule: "a repeated Acquire tells what is left of the lease (DESIGN 5.3)",
+		Rule: "a repeated Acquire tells what is left of the lease (PROTOCOL 12.4)",
 		Edits: []Edit{
 			{"primary/core.go", `	c.tellLeft(&d.Outcome)
 `, ``},
@@ -16,11 +16,11 @@ var clientMutants = []Mutant{
 	},
 	{
 		Name: "outcome-told-a-whole-ttl", Also: "",
-		Rule: "the outcome of an acquire tells what is left of the lease (DESIGN 5.3)",
+		Rule: "the outcome of an acquire tells what is left of the lease (PROTOCOL 12.4)",
 		Edits: []Edit{
-			{"primary/api/read.go", `		if out.TTL = 0; v.Remaining != nil { // a`, `		if v.Remaining == nil { // a`},
+			{"shared/frontend/service/read.go", `		if out.TTL = 0; v.Remaining != nil { // a`, `		if v.Remaining == nil { // a`},
 		},
-		By:   unit("primary/api", "^TestOutcomeTellsWhatIsLeft$"),
+		By:   unit("shared/frontend", "^TestOutcomeTellsWhatIsLeft$"),
 		Dies: `want (2s|0s) left`,
 	},
 	{
@@ -31,7 +31,7 @@ var clientMutants = []Mutant{
 			out.HoldLeft`, `		if false {
 			out.HoldLeft`},
 		},
-		By:   unit("clientlib/election", "^TestMaxHoldEndsAlsoForWhoIsCutOff$"),
+		By:   unit("clientlib/leader", "^TestMaxHoldEndsAlsoForWhoIsCutOff$"),
 		Dies: `two holders: token`,
 	},
 	{
@@ -89,8 +89,8 @@ var clientMutants = []Mutant{
 		Rule: "what was sent on a session that was reset before its welcome may have been executed (package clientlib, judgeEnd)",
 		Edits: []Edit{
 			{"clientlib/session.go", `	if !welcomed {
-		c.noSession(to) // what`, `	if !welcomed {
-		return errNoSession // what`},
+		c.noSession(to) // a`, `	if !welcomed {
+		return errNoSession // a`},
 		},
 		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
 		Dies: `the append is in the file, and its caller is told`,
@@ -106,7 +106,7 @@ var clientMutants = []Mutant{
 	},
 	{
 		Name: "unknown-forgotten-at-a-refusal", Also: "",
-		Rule: "a refusal on a session speaks for its own attempt only (package clientlib, fly)",
+		Rule: "a refusal on a session speaks for its own attempt only (package clientlib, roundTrip)",
 		Edits: []Edit{
 			{"clientlib/call.go", `	if v.unsent {
 		k.unknown = before
@@ -156,7 +156,7 @@ var clientMutants = []Mutant{
 		Name: "asks-of-keepalives-ignored", Also: "",
 		Rule: "a holder without a session hears with its keep-alives that it is asked to let go (package clientlib, keepAlive)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `	k.asked(r.GetAsks())
+			{"clientlib/renewer.go", `	k.asked(r.GetAsks())
 `, ``},
 		},
 		By:   unit("clientlib", "^TestAskComesWithAKeepAlive$"),
@@ -164,7 +164,7 @@ var clientMutants = []Mutant{
 	},
 	{
 		Name: "half-reset-resumed-by-the-client", Also: "",
-		Rule: "a watch that was cut off within a reset begins anew (package clientlib, tell)",
+		Rule: "a watch that was cut off within a reset begins anew (package clientlib, batch)",
 		Edits: []Edit{
 			{"clientlib/watch.go", `		if w.after = 0; x.GetLast()`, `		if x.GetLast()`},
 		},
@@ -213,45 +213,45 @@ var clientMutants = []Mutant{
 			{"shared/locktable/decide.go", `		r.Mark = q.Mark
 `, ``},
 		},
-		By:   unit("clientlib/election", "TestAnotherClusterKnowsNoOpenedClient"),
+		By:   unit("clientlib/leader", "TestAnotherClusterKnowsNoOpenedClient"),
 		Dies: "clients of two volumes are both @2|its keep-alive",
 	},
 	{
 		Name: "any-cluster-is-served", Also: "",
-		Rule: "a call that is meant for another cluster does nothing (package api, meantFor)",
+		Rule: "a call that is meant for another cluster does nothing (package grpcapi, meantFor)",
 		Edits: []Edit{
-			{"primary/api/meant.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
+			{"shared/frontend/grpcapi/grpcapi.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
 		},
-		By:   unit("primary/api", "TestCallsMeantForAnotherClusterAreRefused"),
+		By:   unit("shared/frontend", "TestCallsMeantForAnotherClusterAreRefused"),
 		Dies: "acquire: ",
 	},
 	{
 		Name: "any-cluster-is-believed", Also: "",
-		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, meant)",
+		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, knownCluster)",
 		Edits: []Edit{
-			{"clientlib/estranged.go", `	if own == id {`, `	if own != "" {`},
+			{"clientlib/othercluster.go", `	if own == id {`, `	if own != "" {`},
 		},
-		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		By:   unit("clientlib/leader", "TestAnotherClusterAnswers"),
 		Dies: "TWO HOLDERS of job|it was lost by",
 	},
 	{
 		Name: "meant-for-anybody", Also: "",
-		Rule: "a client says with every call for which cluster it is meant (package clientlib, meant)",
+		Rule: "a client says with every call for which cluster it is meant (package clientlib, knownCluster)",
 		Edits: []Edit{
-			{"clientlib/servers.go", `		grpc.WithPerRPCCredentials(&s.meant),
+			{"clientlib/servers.go", `		grpc.WithPerRPCCredentials(&s.known),
 `, ``},
 		},
-		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		By:   unit("clientlib/leader", "TestAnotherClusterAnswers"),
 		Dies: "a watch goes on in the other cluster",
 	},
 	{
 		Name: "estranged-holds-on", Also: "",
 		Rule: "where every server belongs to another cluster, locks end at once, and say why (package clientlib, servers)",
 		Edits: []Edit{
-			{"clientlib/servers.go", `		s.estranged(p.found.err)
+			{"clientlib/servers.go", `		s.lost(p.found.err)
 `, ``},
 		},
-		By:   unit("clientlib/election", "TestAnotherClusterAnswers"),
+		By:   unit("clientlib/leader", "TestAnotherClusterAnswers"),
 		Dies: "it was lost by",
 	},
 	{
@@ -395,7 +395,7 @@ func (d hostDisk) rename(`},
 		Name: "digest-forgets-no-token", Also: "",
 		Rule: "the digest of a client is that of what it holds now (package locktable, client)",
 		Edits: []Edit{
-			{"shared/locktable/client.go", `c.held-1, c.digest.Without(l.token)`, `c.held-1, c.digest`},
+			{"shared/locktable/clients.go", `c.held-1, c.digest.Without(l.token)`, `c.held-1, c.digest`},
 		},
 		By:   unit("shared/locktable", "TestAcquireReleaseIsFIFO|TestRandomRequests"),
 		Dies: "invariant 6: lists",
@@ -404,7 +404,7 @@ func (d hostDisk) rename(`},
 		Name: "library-says-how-many", Also: "",
 		Rule: "a client says which tokens it holds (package clientlib, belief)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `uint32(len(locks)), (*uint64)(&digest)`, `uint32(len(locks)), (*uint64)(nil)`},
+			{"clientlib/renewer.go", `uint32(len(locks)), (*uint64)(&digest)`, `uint32(len(locks)), (*uint64)(nil)`},
 		},
 		By:   unit("clientlib", "TestStrayInThePlaceOfAnEndedGrant"),
 		Dies: "it is valid, of which nothing is left",
@@ -423,29 +423,29 @@ func (d hostDisk) rename(`},
 		Name: "number-believed-once", Also: "",
 		Rule: "a number that an older server compared is not believed even once (package clientlib, answered)",
 		Edits: []Edit{
-			{"clientlib/state.go", `return !k.mu.compared && q.Held != unsure`, `return !k.mu.compared && q.Held > unsure-1 && false`},
+			{"clientlib/state.go", `return !k.mu.compared && q.Held != heldUnknown`, `return !k.mu.compared && q.Held > heldUnknown-1 && false`},
 		},
-		By:   unit("clientlib", "TestReignMovesToAnOlderServer"),
+		By:   unit("clientlib", "TestTermMovesToAnOlderServer"),
 		Dies: "of which nothing is left",
 	},
 	{
 		Name: "losses-of-the-hello-only", Also: "",
-		Rule: "losses from before a session are told to every seat that is kept alive there (package api, session)",
+		Rule: "losses from before a session are told to every registration that is kept alive there (package grpcapi, session)",
 		Edits: []Edit{
-			{"primary/api/session.go", `cluster.LSN(q.GetLossesAfterLsn()))`, `0)`},
+			{"shared/frontend/grpcapi/session.go", `cluster.LSN(q.GetLossesAfterLsn()))`, `0)`},
 		},
-		By:   unit("primary/api", "TestSessionTellsLossesOfEverySeat"),
+		By:   unit("shared/frontend", "TestSessionTellsLossesOfEveryRegistration"),
 		Dies: "told \\[\\]",
 	},
 	{
 		Name: "strays-by-name", Also: "",
 		Rule: "a grant is a stray unless the very request that it answered is open (package clientlib, strays)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `		if g.RequestId != 0 {
+			{"clientlib/renewer.go", `		if g.RequestId != 0 {
 			wanted`, `		if g.RequestId == 0 {
 			wanted`},
 		},
-		By:   unit("clientlib/election", "Itself"),
+		By:   unit("clientlib/leader", "Itself"),
 		Dies: "waits since|waits for its own grant",
 	},
 	{
@@ -483,7 +483,7 @@ func (d hostDisk) rename(`},
 		Rule: "a keep-alive for places renews no grant (package primary, keepAlive)",
 		Edits: []Edit{
 			{"primary/leases.go", `		c.hearPlaces(id)
-	} else {`, `		c.hear(id)
+	} else {`, `		c.touch(id)
 	} else {`},
 		},
 		By:   unit("primary", "TestLeaseLivesBy|TestNobodyWaitsForItself"),
@@ -513,31 +513,31 @@ func (d hostDisk) rename(`},
 		Name: "watch-behind-the-end", Also: "",
 		Rule: "a watch that resumes behind a primary's own end begins anew (package watch, resume)",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `	if after > h.mu.end.LSN && h.own() {`, `	if after > h.mu.end.LSN && !h.own() {`},
+			{"shared/watch/watcher.go", `	if after > h.mu.end.LSN && h.fedByPrimary() {`, `	if after > h.mu.end.LSN && !h.fedByPrimary() {`},
 		},
-		By:   unit("primary/watch", "^TestAClientThatIsAheadOfThePrimaryBeginsAnew$"),
+		By:   unit("shared/watch", "^TestAClientThatIsAheadOfThePrimaryBeginsAnew$"),
 		Dies: "it is taken for one that was told all",
 	},
 	{
-		Name: "stuck-seat-holds-up-all", Also: "",
-		Rule: "a keep-alive that hangs delays those of no other seat (package clientlib, renewAll)",
+		Name: "stuck-registration-holds-up-all", Also: "",
+		Rule: "a keep-alive that hangs delays those of no other registration (package clientlib, renewAll)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `			k.loops.Go(k.renewAll)
+			{"clientlib/renewer.go", `			k.loops.Go(k.renewAll)
 `, `			k.renewAll()
 `},
 		},
-		By:   unit("clientlib", "^TestStuckSeatDelaysNoOther$"),
-		Dies: `a lock of a seat that is answered`,
+		By:   unit("clientlib", "^TestStuckRegistrationDelaysNoOther$"),
+		Dies: `a lock of a registration that is answered`,
 	},
 	{
 		Name: "keep-alives-pile-up", Also: "",
-		Rule: "a seat whose keep-alive is under way is not kept alive once more (package clientlib, keepSeats)",
+		Rule: "a registration whose keep-alive is under way is not kept alive once more (package clientlib, keepRegistrations)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `			s.renewing = true
+			{"clientlib/renewer.go", `			s.renewing = true
 `, ``},
 		},
-		By:   unit("clientlib", "^TestStuckSeatDelaysNoOther$"),
-		Dies: `from the seat that is not answered: one at a time`,
+		By:   unit("clientlib", "^TestStuckRegistrationDelaysNoOther$"),
+		Dies: `from the registration that is not answered: one at a time`,
 	},
 	{
 		Name: "leaving-caller-doubts-the-primary", Also: "",
@@ -559,9 +559,9 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "told-before-the-handle-is-lost", Also: "",
-		Rule: "what a session tells of a grant while its answer is handed out, the handle is told (package clientlib, tellEarly)",
+		Rule: "what a session tells of a grant while its answer is handed out, the handle is told (package clientlib, deliverEarly)",
 		Edits: []Edit{
-			{"clientlib/acquire.go", `			c.keep.tellEarly(l)
+			{"clientlib/acquire.go", `			c.renewer.deliverEarly(l)
 `, ``},
 		},
 		By:   unit("clientlib", "^TestToldBeforeThereIsAHandle$"),
@@ -571,7 +571,7 @@ func (d hostDisk) rename(`},
 		Name: "early-notices-stay", Also: "",
 		Rule: "a notice is kept for as long as a grant of its lock may be handed out (package clientlib, unexpect)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `		delete(k.mu.early, lock)
+			{"clientlib/renewer.go", `		delete(k.mu.early, lock)
 `, ``},
 		},
 		By:   unit("clientlib", "^TestToldBeforeThereIsAHandle$"),
@@ -655,7 +655,7 @@ func (d hostDisk) rename(`},
 		Name: "ask-of-a-renewal-ignored", Also: "",
 		Rule: "a holder hears with its own renewal that it is asked to let go (package clientlib, renew)",
 		Edits: []Edit{
-			{"clientlib/lock.go", `	l.hear(a.GetAsk())
+			{"clientlib/lock.go", `	l.recordAsk(a.GetAsk())
 `, ``},
 		},
 		By:   unit("clientlib", "^TestAskComesWithARenewal$"),
@@ -685,14 +685,14 @@ func (d hostDisk) rename(`},
 		Name: "newer-identity-forgotten", Also: "",
 		Rule: "only the identity that was forgotten is dropped (package clientlib, forget)",
 		Edits: []Edit{
-			{"clientlib/seat.go", `	if s.mu.who == who && !who.chosen {`, `	if !who.chosen {`},
+			{"clientlib/registration.go", `	if s.mu.who == who && !who.chosen {`, `	if !who.chosen {`},
 		},
 		By:   unit("clientlib", "^TestNextIdentityStays$"),
 		Dies: `the next one is gone`,
 	},
 	{
 		Name: "fencing-server-believed", Also: "",
-		Rule: "a server that is about to reign is not taken for the primary (package clientlib, run)",
+		Rule: "a server that is about to be primary is not taken for the primary (package clientlib, run)",
 		Edits: []Edit{
 			{"clientlib/servers.go", `	if p.found.rank >= rankNamed {`, `	if p.found.rank >= rankFencing {`},
 		},
@@ -725,7 +725,7 @@ func (d hostDisk) rename(`},
 		Name: "quarantine-speaks-for-all", Also: "",
 		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (wire, Decided)",
 		Edits: []Edit{
-			{"shared/wire/decided.go", `		return committed //`, `		return committed || s == cluster.StatusFileQuarantined //`},
+			{"shared/wire/calls.go", `		return committed //`, `		return committed || s == cluster.StatusFileQuarantined //`},
 		},
 		By:   unit("shared/wire", "^TestDecided$"),
 		Dies: `FILE_QUARANTINED, committed false`,
@@ -750,7 +750,7 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "older-last-append-told", Also: "",
-		Rule: "what a handle was told of its last append stays where the service knows of an older one (package clientlib, toldLoss)",
+		Rule: "what a handle was told of its last append stays where the service knows of an older one (package clientlib, reportedLoss)",
 		Edits: []Edit{
 			{"clientlib/loss.go", `		case e.LastAppend == nil || r.LSN > e.LastAppend.LSN:`, `		case true:`},
 		},
@@ -759,19 +759,19 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "outage-ends-run", Also: "",
-		Rule: "no outage ends Run: a client that was forgotten campaigns again (package clientlib/election, refused)",
+		Rule: "no outage ends Run: a client that was forgotten campaigns again (package clientlib/leader, refused)",
 		Edits: []Edit{
-			{"clientlib/election/run.go", `			cluster.StatusUnknown, cluster.StatusLeaseExpired, cluster.StatusInvalidToken, cluster.StatusCancelled,
-			cluster.StatusStaleRequest:`, `			cluster.StatusUnknown, cluster.StatusLeaseExpired, cluster.StatusInvalidToken, cluster.StatusCancelled:`},
+			{"clientlib/leader/run.go", `			clientlib.StatusUnknown, clientlib.StatusLeaseExpired, clientlib.StatusInvalidToken, clientlib.StatusCancelled,
+			clientlib.StatusStaleRequest:`, `			clientlib.StatusUnknown, clientlib.StatusLeaseExpired, clientlib.StatusInvalidToken, clientlib.StatusCancelled:`},
 		},
 		By:   unit(electing, "^TestWhatEndsRun$"),
 		Dies: `ends Run: true, want false`,
 	},
 	{
 		Name: "deadline-moves-on-after-the-loss", Also: "",
-		Rule: "the deadline of a leadership that is lost stands still, though the lease be renewed (package clientlib/election, Deadline)",
+		Rule: "the deadline of a leadership that is lost stands still, though the lease be renewed (package clientlib/leader, Deadline)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `	if l.mu.lost != nil {
+			{"clientlib/leader/leadership.go", `	if l.mu.lost != nil {
 		return l.mu.deadline
 	}
 `, ``},

@@ -6,7 +6,7 @@ package mutants
 var coreMutants = []Mutant{
 	{
 		Name: "hang-is-no-failure", Also: "",
-		Rule: "a hang on one file concerns that file: committed appends stay pending, new ones are refused (DESIGN 5.4)",
+		Rule: "a hang on one file concerns that file: committed appends stay pending, new ones are refused (PROTOCOL 13.4)",
 		Edits: []Edit{
 			{"primary/filefault.go", `	if age < hangAfter {`, `	if age < 1000*hangAfter {`},
 		},
@@ -16,7 +16,7 @@ var coreMutants = []Mutant{
 		Name: "hang-outlives-its-end", Also: "",
 		Rule: "a file whose call came back while it was called hanging works (package primary, fileWriter.watch)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `		w.busy.Store(0) // before it is told that the file works
+			{"primary/filewriter.go", `		w.busy.Store(0) // before the report that the file works
 `, ``},
 			{"primary/filewriter.go", `				w.busy.Store(0)
 `, ``},
@@ -27,16 +27,16 @@ var coreMutants = []Mutant{
 		Name: "slow-is-a-hang", Also: "",
 		Rule: "a file hangs when one call does not come back, and not when many are slow (package primary, fileWriter.watch)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.reign.UnansweredOf(w.name, now))`,
+			{"primary/filefault.go", `	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.term.UnansweredOf(w.name, now))`,
 				`	age := now.Sub(w.born.Add(time.Duration(at - 1)))`},
 		},
 		By: unit("primary", "TestASlowFileDoesNotHang"), Dies: `it cannot be appended to`,
 	},
 	{
 		Name: "parked-for-ever", Also: "",
-		Rule: "what waits for the word on a file that hangs is refused (DESIGN 5.4)",
+		Rule: "what waits for the word on a file that hangs is refused (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/parked.go", `		if s.verifying && s.writer.failing.Load() != nil {`, `		if s.verifying && s.writer == nil {`},
+			{"primary/fileslots.go", `		if s.verifying && s.writer.failing.Load() != nil {`, `		if s.verifying && s.writer == nil {`},
 		},
 		By: unit("primary", "TestCallsThatWaitForAHangingFileAreRefused"), Dies: `is not answered`,
 	},
@@ -44,7 +44,7 @@ var coreMutants = []Mutant{
 		Name: "parked-though-abandoned", Also: "",
 		Rule: "a call that nobody waits for is not kept (package primary, parked)",
 		Edits: []Edit{
-			{"primary/parked.go", `	if !slices.ContainsFunc(p.calls, gone) {`, `	if !slices.ContainsFunc(p.calls[:0], gone) {`},
+			{"primary/fileslots.go", `	if !slices.ContainsFunc(p.calls, gone) {`, `	if !slices.ContainsFunc(p.calls[:0], gone) {`},
 		},
 		By: unit("primary", "TestRepeatsOfAParkedAppendDoNotPileUp"), Dies: `have left \d+ MiB`,
 	},
@@ -52,7 +52,7 @@ var coreMutants = []Mutant{
 		Name: "parked-data-unshared", Also: "",
 		Rule: "repeats of a parked append share its data (package primary, parked)",
 		Edits: []Edit{
-			{"primary/parked.go", `		q.Data = first.req.Data
+			{"primary/fileslots.go", `		q.Data = first.req.Data
 `, `		_ = first
 `},
 		},
@@ -62,7 +62,7 @@ var coreMutants = []Mutant{
 		Name: "parked-unbounded", Also: "",
 		Rule: "what waits for the word on files is bounded in bytes (package primary, parked)",
 		Edits: []Edit{
-			{"primary/parked.go", `!shared && *all+len(q.Data) > parkedBytes:`, `!shared && p.bytes+len(q.Data) > parkedBytes:`},
+			{"primary/fileslots.go", `!shared && *all+len(q.Data) > parkedBytes:`, `!shared && p.bytes+len(q.Data) > parkedBytes:`},
 		},
 		By: unit("primary", "TestParkedCallsAreBounded"), Dies: `of 140 appends`,
 	},
@@ -70,22 +70,22 @@ var coreMutants = []Mutant{
 		Name: "parked-repeats-unbounded", Also: "",
 		Rule: "of one request so many calls wait and no more (package primary, parked)",
 		Edits: []Edit{
-			{"primary/parked.go", `p.times[key]+1 >= maxJoined:`, `p.times[key]+1 >= 1000*maxJoined:`},
+			{"primary/fileslots.go", `p.times[key]+1 >= maxJoined:`, `p.times[key]+1 >= 1000*maxJoined:`},
 		},
 		By: unit("primary", "TestParkedCallsAreBounded"), Dies: `repeats of one request wait`,
 	},
 	{
 		Name: "pending-untold", Also: "",
-		Rule: "an append that is committed and not in its file is told so in time (DESIGN 5.4)",
+		Rule: "an append that is committed and not in its file is told so in time (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/parked.go", `		s.writer.tellLate(now)
+			{"primary/fileslots.go", `		s.writer.tellLate(now)
 `, ``},
 		},
 		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `context deadline exceeded`,
 	},
 	{
 		Name: "pending-repeat-untold", Also: "",
-		Rule: "so is its repeat (DESIGN 5.4)",
+		Rule: "so is its repeat (PROTOCOL 13.4)",
 		Edits: []Edit{
 			{"primary/filefault.go", `		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), x.look)
 `, ``},
@@ -95,9 +95,9 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "pending-told-as-refused", Also: "",
-		Rule: "what is committed is told as committed: whoever takes it for refused appends it twice (DESIGN 5.4)",
+		Rule: "what is committed is told as committed: whoever takes it for refused appends it twice (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"shared/locktable/outcome.go", `	out.Status, out.Committed = cluster.StatusUnknown, true
+			{"shared/locktable/request.go", `	out.Status, out.Committed = cluster.StatusUnknown, true
 `, `	out.Status = cluster.StatusStorageUnavailable
 `},
 		},
@@ -105,10 +105,10 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "told-append-forgotten", Also: "",
-		Rule: "an append that was told as not written stays pending (DESIGN 5.4)",
+		Rule: "an append that was told as not written stays pending (PROTOCOL 13.4)",
 		Edits: []Edit{
 			{"primary/filefault.go", `			k.done = nil
-`, `			k.done, k.told = nil, true
+`, `			k.done, k.settled = nil, true
 			w.pending.Add(-1)
 `},
 		},
@@ -116,7 +116,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "grant-waits-for-ever", Also: "",
-		Rule: "a grant waits at most 5 s for a file of its lock that fails (DESIGN, decided since)",
+		Rule: "a grant waits at most 5 s for a file of its lock that fails (PROTOCOL 8.5)",
 		Edits: []Edit{
 			{"primary/filefault.go", `		why = f.text
 `, `		why, late = f.text, x.inFile
@@ -126,7 +126,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "grant-passes-a-slow-file", Also: "",
-		Rule: "a grant's answer waits for earlier appends to the lock's files as long as these work (DESIGN 4)",
+		Rule: "a grant's answer waits for earlier appends to the lock's files as long as these work (PROTOCOL 8.5)",
 		Edits: []Edit{
 			{"primary/filefault.go", `		if late = f != nil && now.Sub(x.since)`, `		if f == nil && now.Sub(x.since) >= fileWait {
 			continue
@@ -137,7 +137,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "grant-silent-on-what-it-passed", Also: "",
-		Rule: "a grant that does not wait says so (DESIGN, decided since)",
+		Rule: "a grant that does not wait says so (PROTOCOL 8.5)",
 		Edits: []Edit{
 			{"primary/filefault.go", `	case pending:
 		out.Message = `, `	case pending && reason == "":
@@ -157,7 +157,7 @@ var coreMutants = []Mutant{
 		Name: "full-volume-unseen", Also: "",
 		Rule: "what there is no room for is refused before it is committed (README)",
 		Edits: []Edit{
-			{"primary/slots.go", `known && s.Left < need {`, `known && s.Left < 0 {`},
+			{"primary/fileslots.go", `known && s.Left < need {`, `known && s.Left < 0 {`},
 		},
 		By: unit("primary", "TestAppendToAFullVolumeIsRefused"), Dies: `want STORAGE_UNAVAILABLE`,
 	},
@@ -187,11 +187,11 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "committed-forwarded-again", Also: "",
-		Rule: "likewise through a replica (package api)",
+		Rule: "likewise through a replica (package httpapi)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `	case x.status == cluster.StatusUnknown && !x.committed:`, `	case x.status == cluster.StatusUnknown:`},
+			{"shared/frontend/httpapi/forward.go", `	case x.status == cluster.StatusUnknown && !x.committed:`, `	case x.status == cluster.StatusUnknown:`},
 		},
-		By: unit("primary/api", "TestCommittedAppendIsAnAnswer"), Dies: `replica, after`,
+		By: unit("shared/frontend", "TestCommittedAppendIsAnAnswer"), Dies: `replica, after`,
 	},
 	{
 		Name: "committed-asked-again-by-hand", Also: "",
@@ -203,17 +203,17 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "replica-out-for-good", Also: "",
-		Rule: "a replica that was dropped counts again when it is less than the bound behind (package primary, acks)",
+		Rule: "a replica that was dropped counts again when it is less than the bound behind (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `(everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `everything`},
+			{"primary/replication.go", `(everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `everything`},
 		},
 		By: unit("primary", "TestAReplicaIsBackUnderLoad"), Dies: `nobody waits for it`,
 	},
 	{
 		Name: "slow-replica-back", Also: "",
-		Rule: "one that shows what was committed later than that does not (package primary, acks)",
+		Rule: "one that shows what was committed later than that does not (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `lsn >= s.goal && now.Sub(s.since) < a.bound)`, `lsn >= s.goal)`},
+			{"primary/replication.go", `lsn >= s.goal && now.Sub(s.since) < a.bound)`, `lsn >= s.goal)`},
 		},
 		By: unit("primary", "TestAReplicaThatIsSlowIsNotBack"), Dies: `is waited for`,
 	},
@@ -230,7 +230,7 @@ var coreMutants = []Mutant{
 		Name: "clock-ahead-removes", Also: "",
 		Rule: "nothing is removed for its age by a clock that has not gone evenly for long (package primary, evenClock)",
 		Edits: []Edit{
-			{"primary/historykeep.go", `	if !h.clock.believed(now, day) {`, `	if !h.clock.believed(now, day) && oldest < 0 {`},
+			{"primary/history.go", `	if !h.clock.believed(now, day) {`, `	if !h.clock.believed(now, day) && oldest < 0 {`},
 		},
 		By: unit("primary", "TestHistoryIsRemovedOnlyByAClockThatIsBelieved"), Dies: `the history says \["new`,
 	},
@@ -238,15 +238,15 @@ var coreMutants = []Mutant{
 		Name: "clock-step-unseen", Also: "",
 		Rule: "a step of the time of day begins that anew (package primary, evenClock)",
 		Edits: []Edit{
-			{"primary/historykeep.go", `c.since.IsZero() || step.Abs() > clockStep`, `c.since.IsZero() || step.Abs() < 0`},
+			{"primary/history.go", `c.since.IsZero() || step.Abs() > clockStep`, `c.since.IsZero() || step.Abs() < 0`},
 		},
 		By: unit("primary", "TestClockThatWasSetIsNotBelieved"), Dies: `7776000 s ahead: true`,
 	},
 	{
 		Name: "view-temporaries-stay", Also: "",
-		Rule: "the primary removes what killed ones left of views (DESIGN 3.1)",
+		Rule: "the primary removes what killed ones left of views (PROTOCOL 3.3)",
 		Edits: []Edit{
-			{"primary/views.go", `p.reign.RemoveTemporaries(); err`, `error(nil); err`},
+			{"primary/views.go", `p.term.RemoveTemporaries(); err`, `error(nil); err`},
 		},
 		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `lock_state.json\d+ stays for ever`,
 	},
@@ -254,13 +254,13 @@ var coreMutants = []Mutant{
 		Name: "probe-temporaries-stay", Also: "",
 		Rule: "a server removes what killed processes of older versions left of their probes (package volume, fsck)",
 		Edits: []Edit{
-			{"shared/volume/claim.go", `, isTemporary(x, serverPrefix(v.opt.Server)+"probe")`, ``},
+			{"shared/volume/claim.go", `, isTemporary(x, layout.ServerPrefix(v.opt.Server)+"probe")`, ``},
 		},
 		By: unit("primary", "TestTemporariesOfKilledProcessesAreRemoved"), Dies: `probe\d+ stays for ever`,
 	},
 	{
 		Name: "what-looks-temporary-goes", Also: "",
-		Rule: "nothing else is removed (DESIGN 3.1)",
+		Rule: "nothing else is removed (PROTOCOL 3.3)",
 		Edits: []Edit{
 			{"shared/volume/checkpoint.go", ` && digits != "" && strings.Trim(digits, "0123456789") == ""`, ` && strings.Contains(digits, "")`},
 		},
@@ -287,21 +287,21 @@ var coreMutants = []Mutant{
 		Rule: "the views of a large table are written, too (package primary, viewer)",
 		Edits: []Edit{
 			{"primary/views.go", `	defer stop()
-	if err := v.p.reign.Check(); err != nil {`, `	defer stop()
+	if err := v.p.term.Check(); err != nil {`, `	defer stop()
 	if v.at = x.At.LSN; x.At.LSN > 4096 {
 		return 1, 0, nil
 	}
-	if err := v.p.reign.Check(); err != nil {`},
+	if err := v.p.term.Check(); err != nil {`},
 		},
 		By: unit("primary", "TestViewsOfALargeTableAreWritten"), Dies: `locks of 6000`,
 	},
 	{
 		Name: "views-of-another-stay", Also: "",
-		Rule: "a primary writes the views again when they are not its own (DESIGN 3.1)",
+		Rule: "a primary writes the views again when they are not its own (PROTOCOL 3.3)",
 		Edits: []Edit{
 			{"primary/views.go", `	return epoch != v.p.Epoch()`, `	return epoch > v.p.Epoch()`},
 		},
-		By: unit("primary", "TestViewsThatAreNotTheReignsAreWrittenAgain"), Dies: `of epoch|lock_state.json`,
+		By: unit("primary", "TestViewsOfAnotherTermAreWrittenAgain"), Dies: `of epoch|lock_state.json`,
 	},
 	{
 		Name: "views-error-is-the-end", Also: "",
@@ -317,13 +317,13 @@ var coreMutants = []Mutant{
 		Name: "views-untimed", Also: "",
 		Rule: "a view says when it was taken and that it is whole (README)",
 		Edits: []Edit{
-			{"shared/volume/codec.go", `Complete: x.taken != "",`, `Complete: x.taken == "never",`},
+			{"shared/volume/checkpoint/codec.go", `Complete: x.Taken != "",`, `Complete: x.Taken == "never",`},
 		},
 		By: unit("primary", "TestViewsFollowTheTable"), Dies: `complete false`,
 	},
 	{
 		Name: "clock-runs-while-storage-stalls", Also: "",
-		Rule: "the serving clock stands still while storage stalls (DESIGN 5.2)",
+		Rule: "the serving clock stands still while storage stalls (PROTOCOL 11.4)",
 		Edits: []Edit{
 			{"primary/core.go", `	return !c.p.quorum.Load() || c.spare == nil && now.Sub(c.since) > lateness`, `	return !c.p.quorum.Load()`},
 		},
@@ -339,25 +339,25 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "push-higher-epoch-unheard", Also: "",
-		Rule: "a primary told of a higher epoch checks at once (DESIGN 2)",
+		Rule: "a primary told of a higher epoch checks at once (PROTOCOL 2.4)",
 		Edits: []Edit{
-			{"primary/push.go", `	if err == nil && ack.Epoch > m.Epoch {`, `	if err == nil && ack.Epoch > m.Epoch+1000 {`},
+			{"primary/replication.go", `	if err == nil && ack.Epoch > m.Epoch {`, `	if err == nil && ack.Epoch > m.Epoch+1000 {`},
 		},
 		By: unit("primary", "TestReplicaThatKnowsAHigherEpochIsHeard"), Dies: `it serves on`,
 	},
 	{
 		Name: "acks-told-at-the-end", Also: "",
-		Rule: "what is held back for replicas is not told by the end of the reign (package primary, acks)",
+		Rule: "what is held back for replicas is not told by the end of the term (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `	tellAll(held, false)`, `	tellAll(held, true)`},
+			{"primary/replication.go", `	tellAll(held, false)`, `	tellAll(held, true)`},
 		},
 		By: unit("primary", "TestHeldBackOrdersAreNotToldByTheEnd"), Dies: `what no replica shows is told`,
 	},
 	{
 		Name: "history-removed-unchecked", Also: "",
-		Rule: "old history is removed behind a check (DESIGN 3.1)",
+		Rule: "old history is removed behind a check (PROTOCOL 9.3)",
 		Edits: []Edit{
-			{"primary/historykeep.go", `	if err := h.p.check(); err != nil {
+			{"primary/history.go", `	if err := h.p.check(); err != nil {
 		return err
 	}
 `, ``},

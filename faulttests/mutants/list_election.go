@@ -2,7 +2,7 @@
 
 package mutants
 
-const electing = "clientlib/election"
+const electing = "clientlib/leader"
 
 // elections are candidates on drifting clocks over faults drawn by seed.
 func elections() Killer {
@@ -13,19 +13,19 @@ func elections() Killer {
 var electionMutants = []Mutant{
 	{
 		Name: "leads-to-the-end", Also: "",
-		Rule: "the Context of a leader ends a grace before its lease could (package clientlib/election)",
+		Rule: "the Context of a leader ends a grace before its lease could (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) }`},
+			{"clientlib/leader/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) }`},
 		},
 		By:   unit(electing, "^TestContextEndsBeforeTheLeaseCan$"),
 		Dies: `the context ended 0s before the deadline`,
 	},
 	{
 		Name: "leads-beyond-the-end", Also: "",
-		Rule: "at most one Context of an election is alive at any moment (package clientlib/election)",
+		Rule: "at most one Context of an election is alive at any moment (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) + l.e.o.Grace }`},
-			{"clientlib/election/leadership.go", `			l.lose(why)
+			{"clientlib/leader/leadership.go", `time.Until(l.lock.Expires()) - l.e.o.Grace }`, `time.Until(l.lock.Expires()) + l.e.o.Grace }`},
+			{"clientlib/leader/leadership.go", `			l.lose(why)
 `, `			if l.isRunning() {
 				<-t.C
 				continue
@@ -38,9 +38,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "loss-unheard", Also: "",
-		Rule: "a leader whose lock is lost does not lead, whatever its clock says (package clientlib/election)",
+		Rule: "a leader whose lock is lost does not lead, whatever its clock says (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `		case <-l.lock.Context().Done():
+			{"clientlib/leader/leadership.go", `		case <-l.lock.Context().Done():
 			why`, `		case <-context.Background().Done():
 			why`},
 		},
@@ -49,9 +49,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "ask-unheard", Also: "",
-		Rule: "a leader that is asked to let go does, before the lock is taken (package clientlib/election)",
+		Rule: "a leader that is asked to let go does, before the lock is taken (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `	go l.listen()
+			{"clientlib/leader/leadership.go", `	go l.listen()
 `, ``},
 		},
 		By:   unit(electing, "^TestLeaderThatIsAskedLetsGo$"),
@@ -59,18 +59,18 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "work-outlives-leadership", Also: "",
-		Rule: "the context of Run's function ends with the leadership (package clientlib/election)",
+		Rule: "the context of Run's function ends with the leadership (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/run.go", `	err = f(l.ctx, l)`, `	err = f(context.WithoutCancel(l.ctx), l)`},
+			{"clientlib/leader/run.go", `	err = f(l.ctx, l)`, `	err = f(context.WithoutCancel(l.ctx), l)`},
 		},
 		By:   unit(electing, "^TestRunGoesOnAfterALoss$"),
 		Dies: `the context lives for an hour|ended behind the deadline`,
 	},
 	{
 		Name: "overrun-tolerated", Also: "",
-		Rule: "work that runs at the deadline of a lost leadership is an overrun (package clientlib/election)",
+		Rule: "work that runs at the deadline of a lost leadership is an overrun (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `	if l.isRunning() {
+			{"clientlib/leader/leadership.go", `	if l.isRunning() {
 		// The lock`, `	if l.isRunning() && l.lock.Context().Err() == nil {
 		// The lock`},
 		},
@@ -79,9 +79,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "lease-for-nobody", Also: "",
-		Rule: "a lease that was renewed after the leadership ended is let go at the deadline (package clientlib/election)",
+		Rule: "a lease that was renewed after the leadership ended is let go at the deadline (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/leadership.go", `	l.letGo(context.Background())
+			{"clientlib/leader/leadership.go", `	l.letGo(context.Background())
 `, ``},
 		},
 		By:   unit(electing, "^TestLeaseRenewedAfterTheContextEnded$"),
@@ -89,9 +89,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "released-before-stopped", Also: "",
-		Rule: "the lease is kept alive until the function of Run has returned (package clientlib/election)",
+		Rule: "the lease is kept alive until the function of Run has returned (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/run.go", `	l.start()
+			{"clientlib/leader/run.go", `	l.start()
 	l.e.o`, `	l.start()
 	context.AfterFunc(l.ctx, func() { l.letGo(l.ctx) })
 	l.e.o`},
@@ -101,18 +101,18 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "place-given-up", Also: "",
-		Rule: "a candidate that was cut off stands in line again (package clientlib/election)",
+		Rule: "a candidate that was cut off stands in line again (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/election.go", `	for errors.Is(err, wire.ErrWaitTimeout) {`, `	for e.name == "" && errors.Is(err, wire.ErrWaitTimeout) {`},
+			{"clientlib/leader/election.go", `	for errors.Is(err, clientlib.ErrWaitTimeout) {`, `	for e.name == "" && errors.Is(err, clientlib.ErrWaitTimeout) {`},
 		},
 		By:   unit(electing, "^TestCandidateThatWasCutOff$"),
 		Dies: `the wait ended before the lock came`,
 	},
 	{
 		Name: "observe-skips-ends", Also: "",
-		Rule: "an observer is told when nobody leads any more, however that came (package clientlib/election)",
+		Rule: "an observer is told when nobody leads any more, however that came (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/observe.go", `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventBreak, e.Kind == clientlib.EventDowngrade:
+			{"clientlib/leader/observe.go", `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventBreak, e.Kind == clientlib.EventDowngrade:
 `, `e.Kind == clientlib.EventExpire, e.Kind == clientlib.EventDowngrade:
 `},
 		},
@@ -121,9 +121,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "observe-skips-values", Also: "",
-		Rule: "an observer is told each value that stays (package clientlib/election)",
+		Rule: "an observer is told each value that stays (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/observe.go", `		now.Value = e.Metadata
+			{"clientlib/leader/observe.go", `		now.Value = e.Metadata
 `, ``},
 		},
 		By:   unit(electing, "^TestObserver$"),
@@ -131,9 +131,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "observe-misses-the-latest", Also: "",
-		Rule: "who is slow is told the latest leader, not an older one (package clientlib/election)",
+		Rule: "who is slow is told the latest leader, not an older one (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/observe.go", `		} else {
+			{"clientlib/leader/observe.go", `		} else {
 			o.event(&ev)`, `		} else if len(o.changed) == 0 {
 			o.event(&ev)`},
 		},
@@ -142,9 +142,9 @@ var electionMutants = []Mutant{
 	},
 	{
 		Name: "reset-by-pieces", Also: "",
-		Rule: "a reset counts when it is complete (package clientlib/election)",
+		Rule: "a reset counts when it is complete (package clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/observe.go", `	if r.Last {`, `	if r.Last || r.Part == 0 {`},
+			{"clientlib/leader/observe.go", `	if r.Last {`, `	if r.Last || r.Part == 0 {`},
 		},
 		By:   unit(electing, "^TestObserver$"),
 		Dies: `a reset (counts when it is complete|that is begun anew): \[`,

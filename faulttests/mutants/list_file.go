@@ -5,14 +5,14 @@ package mutants
 // fileMutants break protected files.
 var fileMutants = []Mutant{
 	{
-		Name: "early-write", Also: "M19, PWRITE_EARLY",
-		Rule: "protected files are written after the check (DESIGN 4)",
+		Name: "early-write", Also: "PWRITE_EARLY",
+		Rule: "protected files are written after the check (PROTOCOL 13.3)",
 		Edits: []Edit{
 			{"primary/commit.go", `	now := time.Now()
 	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i], now)
 	}
-	for i := range b.questions {`, `	for i := range b.questions {`},
+	for i := range b.verifies {`, `	for i := range b.verifies {`},
 			{"primary/commit.go", `	if err := p.persist(b); err != nil {`, `	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i], time.Now())
 	}
@@ -24,51 +24,51 @@ var fileMutants = []Mutant{
 	},
 	{
 		Name: "foreign-unchecked", Also: "verification that answers after being fenced",
-		Rule: "a mismatch found after logging is answered only after another check (DESIGN 5.4)",
+		Rule: "a mismatch found after logging is answered only after another check (PROTOCOL 13.6)",
 		Edits: []Edit{
 			{"primary/filewriter.go", `	if checkErr := w.p.check(); checkErr != nil {
 		return checkErr
 	}
 `, ``},
 		},
-		By:   unit("primary", "TestFencedReignJudgesNoFile"),
-		Dies: `the fenced reign answered FILE_QUARANTINED`,
+		By:   unit("primary", "TestFencedTermJudgesNoFile"),
+		Dies: `the fenced term answered FILE_QUARANTINED`,
 	},
 	{
 		Name: "file-by-name", Also: "protected file opened after the check",
-		Rule: "a file is opened before the check that covers its batch, and compared with the log's identity (DESIGN 5.4)",
+		Rule: "a file is opened before the check that covers its batch, and compared with the log's identity (PROTOCOL 13.3)",
 		Edits: []Edit{
-			{"primary/verify.go", `	if file.Inode() != w.state.Inode {`, `	if file.Inode() == 0 {`},
-			{"primary/verify.go", `	w.written, w.unsynced = 0, 0
+			{"primary/fileverify.go", `	if file.Inode() != w.state.Inode {`, `	if file.Inode() == 0 {`},
+			{"primary/fileverify.go", `reopen() error {
 	if err := w.open(); err != nil {
 		return err
-	}`, `	w.written, w.unsynced = 0, 0
+	}`, `reopen() error {
 	if err := w.p.check(); err != nil {
 		return err
 	}
 	if err := w.open(); err != nil {
 		return err
 	}`},
-			{"primary/verify.go", `	// The descriptor was opened before this check: if it passes, nobody had
-	// fenced this reign when the file was the one that was verified.
+			{"primary/fileverify.go", `	// The descriptor was opened before this check: if it passes, this term was not fenced
+	// when the file was the one that was verified.
 	return w.p.check()`, `	return nil`},
 		},
 		By:   unit("primary", "TestForeign|TestStaleName"),
 		Dies: `appended to a foreign file`,
 	},
 	{
-		Name: "buffered-files", Also: "M20",
-		Rule: "protected files are written O_DSYNC on network filesystems: plain writes carry stale neighbours (DESIGN 5.4, RELIABILITY H16)",
+		Name: "buffered-files", Also: "",
+		Rule: "protected files are written O_DSYNC on network filesystems: plain writes carry stale neighbours (PROTOCOL 13.3, H16)",
 		Edits: []Edit{
-			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagWrite|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagWrite)`},
-			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)`, `	f, err := r.v.fs.Open(p, FlagCreate)`},
+			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, vfs.FlagWrite|vfs.FlagDsync)`, `	f, err := r.v.fs.Open(p, vfs.FlagWrite)`},
+			{"shared/volume/files.go", `	f, err := r.v.fs.Open(p, vfs.FlagCreate|vfs.FlagDsync)`, `	f, err := r.v.fs.Open(p, vfs.FlagCreate)`},
 		},
 		By:   staleCaches(),
 		Dies: `I5: .*, which are not there`,
 	},
 	{
-		Name: "file-sync-retried", Also: "M17",
-		Rule: "after a failed sync everything since the last good one is written again (DESIGN 4)",
+		Name: "file-sync-retried", Also: "",
+		Rule: "after a failed sync everything since the last good one is written again (PROTOCOL 13.3)",
 		Edits: []Edit{
 			{"primary/filewriter.go", `		// The kernel may call these pages clean now: everything since the last
 		// good sync is written again through a new descriptor.
@@ -79,8 +79,8 @@ var fileMutants = []Mutant{
 		Dies: `power loss \d+: file holds`,
 	},
 	{
-		Name: "names-undurable", Also: "M18",
-		Rule: "a new file's names are durable before an append to it is admitted (DESIGN 5.4)",
+		Name: "names-undurable", Also: "",
+		Rule: "a new file's names are durable before an append to it is admitted (PROTOCOL 13.1)",
 		Edits: []Edit{
 			{"shared/volume/files.go", `	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {`, `	if err := f.Sync(); err != nil {`},
 		},
@@ -91,7 +91,7 @@ var fileMutants = []Mutant{
 		Name: "unbound-unsynced", Also: "",
 		Rule: "a file is durable before it is unbound, since nothing is redone afterwards (package volume)",
 		Edits: []Edit{
-			{"primary/verify.go", `	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
+			{"primary/fileverify.go", `	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
 		err = w.datasync()
 	}
 `, ``},
@@ -100,19 +100,28 @@ var fileMutants = []Mutant{
 		Dies: `I5: \S+ has a zero byte at|I5: \S+ receipt of .* overlaps or lies outside of`,
 	},
 	{
-		Name: "unverified-write", Also: "",
-		Rule: "a burst's writer verifies the end before each write: never a hole, never foreign bytes overwritten (DESIGN 5.4)",
+		Name: "redo-in-crumbs", Also: "",
+		Rule: "appends that follow each other are compared and written in one piece (package primary, writeRun)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `	if err := w.fits(kept[:n], last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.fits(nil, 1<<60); err != nil || last == nil {`},
+			{"primary/filewriter.go", `	writeBytes = 1 << 20`, `	writeBytes = 1`},
+		},
+		By:   unit("primary", "^TestRedoReadsAndWritesInLargePieces$"),
+		Dies: `the redo of 300 appends made`,
+	},
+	{
+		Name: "unverified-write", Also: "",
+		Rule: "a burst's writer verifies the end before each write: never a hole, never foreign bytes overwritten (PROTOCOL 13.3)",
+		Edits: []Edit{
+			{"primary/filewriter.go", `	if err := w.matchesAppends(data, first.Offset, last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.matchesAppends(nil, 0, 1<<60); err != nil || last == nil {`},
 		},
 		By:   unit("primary", "TestForeign"),
 		Dies: `OK , want FILE_QUARANTINED`,
 	},
 	{
 		Name: "grant-passes-appends", Also: "",
-		Rule: "a grant's answer waits for earlier appends to the lock's files (DESIGN 4)",
+		Rule: "a grant's answer waits for earlier appends to the lock's files (PROTOCOL 8.5)",
 		Edits: []Edit{
-			{"primary/slots.go", `	if len(c.slots) == 0 {
+			{"primary/fileslots.go", `	if len(c.slots) == 0 {
 		return nil
 	}`, `	if len(c.slots) >= 0 {
 		return nil
@@ -138,9 +147,9 @@ var fileMutants = []Mutant{
 	},
 	{
 		Name: "lost-append-found", Also: "",
-		Rule: "a repeat of an append is not told OK where its bytes may be in no file, also after the rotation (DESIGN 5.4)",
+		Rule: "a repeat of an append is not told OK where its bytes may be in no file, also after the rotation (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `	if f.Quarantined {
+			{"shared/locktable/files.go", `	if f.Quarantined {
 		lost.push(`, `	if f.Generation == 0 {
 		lost.push(`},
 		},
@@ -149,7 +158,7 @@ var fileMutants = []Mutant{
 	},
 	{
 		Name: "kept-overwritten", Also: "",
-		Rule: "what moves a generation away overwrites nothing, however late it is done (RELIABILITY 2)",
+		Rule: "what moves a generation away overwrites nothing, however late it is done (PROTOCOL 13.7)",
 		Edits: []Edit{
 			{"shared/volume/keep.go", `aside := to + "." + rand.Text()[:6]`, `aside := to + rand.Text()[:0]`},
 		},

@@ -6,40 +6,40 @@ package mutants
 var frontMutants = []Mutant{
 	{
 		Name: "forward-forgets-its-doubt", Also: "",
-		Rule: "behind an attempt that may have been executed, a forward takes only what speaks for all attempts (api, forward)",
+		Rule: "behind an attempt that may have been executed, a forward takes only what speaks for all attempts (httpapi, forward)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `(doubts == 0 || o.settles(x))`, `true`},
+			{"shared/frontend/httpapi/forward.go", `(doubts == 0 || o.settles(x))`, `true`},
 		},
-		By:   unit("primary/api", "^TestForwardKeepsItsDoubt$"),
+		By:   unit("shared/frontend", "^TestForwardKeepsItsDoubt$"),
 		Dies: `want UNKNOWN`,
 	},
 	{
-		Name: "doubt-of-the-own-reign-forgotten", Also: "",
-		Rule: "what was under way when this server's own reign ended may have been executed (api, forward)",
+		Name: "doubt-of-the-own-term-forgotten", Also: "",
+		Rule: "what was under way when this server's own term ended may have been executed (httpapi, forward)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `		doubts = 1
+			{"shared/frontend/httpapi/forward.go", `		doubts = 1
 `, `		doubts = 0
 `},
 		},
-		By:   unit("primary/api", "^TestNoQuorumIsNoAnswerToWhatMayBeDone$"),
-		Dies: `behind the end of its own reign`,
+		By:   unit("shared/frontend", "^TestNoQuorumIsNoAnswerToWhatMayBeDone$"),
+		Dies: `behind the end of its own term`,
 	},
 	{
 		Name: "unknown-acquire-left-behind", Also: "",
-		Rule: "an acquire under IDs made here that ends UNKNOWN is cancelled and let go (api, answer)",
+		Rule: "an acquire under IDs made here that ends UNKNOWN is cancelled and let go (httpapi, answer)",
 		Edits: []Edit{
-			{"primary/api/http.go", ` || x.status == cluster.StatusUnknown) {`, `) {`},
+			{"shared/frontend/httpapi/httpapi.go", ` || x.status == cluster.StatusUnknown) {`, `) {`},
 		},
-		By:   unit("primary/api", "^TestForwardLetsGoWhatNobodyKnowsOf$"),
+		By:   unit("shared/frontend", "^TestForwardLetsGoWhatNobodyKnowsOf$"),
 		Dies: `left behind`,
 	},
 	{
 		Name: "forward-loses-committed", Also: "",
-		Rule: "an append that is in the log though its file is quarantined holds for every attempt (api, ask)",
+		Rule: "an append that is in the log though its file is quarantined holds for every attempt (httpapi, ask)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `committed: said.Committed`, `committed: false`},
+			{"shared/frontend/httpapi/forward.go", `committed: said.Committed`, `committed: false`},
 		},
-		By:   unit("primary/api", "^TestForwardKeepsItsDoubt$"),
+		By:   unit("shared/frontend", "^TestForwardKeepsItsDoubt$"),
 		Dies: `want FILE_QUARANTINED`,
 	},
 	{
@@ -73,92 +73,92 @@ var frontMutants = []Mutant{
 		Name: "held-holds-for-all-attempts", Also: "",
 		Rule: "HELD tells of one attempt only: an earlier one may be granted yet (wire, Decided)",
 		Edits: []Edit{
-			{"shared/wire/decided.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
+			{"shared/wire/calls.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
 		},
 		By:   unit("shared/wire", "^TestDecided$"),
 		Dies: `HELD, committed false`,
 	},
 	{
 		Name: "large-message-in-one-go", Also: "",
-		Rule: "a message of many operations is made into orders piece by piece (api, intake)",
+		Rule: "a message of many operations is made into orders piece by piece (grpcapi, intake)",
 		Edits: []Edit{
-			{"primary/api/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
+			{"shared/frontend/grpcapi/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
 		},
-		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
+		By:   unit("shared/frontend", "^TestMessageOfManyOperations$"),
 		Dies: `10000 at once`,
 	},
 	{
 		Name: "message-without-bound", Also: "",
-		Rule: "a message of more operations than may be in flight ends the session (api, decode)",
+		Rule: "a message of more operations than may be in flight ends the session (grpcapi, decode)",
 		Edits: []Edit{
-			{"primary/api/session.go", `if err == nil && n > maxInFlight {`, `if err == nil && n > maxInFlight && false {`},
+			{"shared/frontend/grpcapi/session.go", `if err == nil && n > maxInFlight {`, `if err == nil && n > maxInFlight && false {`},
 		},
-		By:   unit("primary/api", "^TestMessageOfManyOperations$"),
+		By:   unit("shared/frontend", "^TestMessageOfManyOperations$"),
 		Dies: `131072 operations: \d+ answers, <nil>`,
 	},
 	{
 		Name: "all-answers-in-one-message", Also: "",
-		Rule: "answers that wait leave in messages that a client takes by default (api, outbox)",
+		Rule: "answers that wait leave in messages that a client takes by default (grpcapi, outbox)",
 		Edits: []Edit{
-			{"primary/api/outbox.go", `len(b.mu.waiting[n-1].b) < maxToldBytes`, `len(b.mu.waiting[n-1].b) < 64*maxToldBytes`},
+			{"shared/frontend/grpcapi/outbox.go", `len(b.mu.waiting[n-1].b) < service.MaxMessageBytes`, `len(b.mu.waiting[n-1].b) < 64*service.MaxMessageBytes`},
 		},
-		By:   unit("primary/api", "^TestWhatWaitsIsTakenInPieces$"),
+		By:   unit("shared/frontend/grpcapi", "^TestWhatWaitsIsTakenInPieces$"),
 		Dies: `a message of`,
 	},
 	{
 		Name: "local-status-counts", Also: "",
-		Rule: "a status of one server alone waits for no table (api, status)",
+		Rule: "a status of one server alone waits for no table (service, Status)",
 		Edits: []Edit{
-			{"primary/api/status.go", `if q.GetLocal() { // who looks`, `if false { // who looks`},
+			{"shared/frontend/service/status.go", `if q.GetLocal() { // a search`, `if false { // who looks`},
 		},
-		By:   unit("primary/api", "^TestLocalStatusAsksNoTable$"),
+		By:   unit("shared/frontend", "^TestLocalStatusAsksNoTable$"),
 		Dies: `asked for`,
 	},
 	{
 		Name: "forwarded-answer-cut", Also: "",
-		Rule: "all that a client holds is passed on (api, ask)",
+		Rule: "all that a client holds is passed on (httpapi, ask)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `maxForwarded = 256 << 20`, `maxForwarded = 4 << 20`},
+			{"shared/frontend/httpapi/forward.go", `maxForwarded = 256 << 20`, `maxForwarded = 4 << 20`},
 		},
-		By:   unit("primary/api", "^TestForwardPassesOnALargeAnswer$"),
+		By:   unit("shared/frontend", "^TestForwardPassesOnALargeAnswer$"),
 		Dies: `the answer is no JSON: unexpected end of JSON input`,
 	},
 	{
 		Name: "deaf-client-keeps-its-reset", Also: "",
-		Rule: "a watch whose client leaves its reset ends (api, taken)",
+		Rule: "a watch whose client leaves its reset ends (service, WaitSent)",
 		Edits: []Edit{
-			{"primary/api/watch.go", `	case <-t.C:
-		return errDeaf
+			{"shared/frontend/service/watch.go", `	case <-t.C:
+		return ErrResetNotRead
 `, ``},
 		},
-		By:   unit("primary/api", "^TestNobodyKeepsAResetForADeafClient$"),
+		By:   unit("shared/frontend", "^TestNobodyKeepsAResetForADeafClient$"),
 		Dies: `told STATUS_OK, <nil>`,
 	},
 	{
 		Name: "settled-watch-collects-on", Also: "",
 		Rule: "behind its reset a watch may be as far behind as any other (watch, Settle)",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `w.mu.events, w.mu.limit = rest, len(rest)+maxPending`, `w.mu.events = rest`},
+			{"shared/watch/watcher.go", `w.mu.events, w.mu.limit = rest, len(rest)+maxPending`, `w.mu.events = rest`},
 		},
-		By:   unit("primary/watch", "^TestASlowWatcherIsCutBehindItsReset$"),
+		By:   unit("shared/watch", "^TestASlowWatcherIsCutBehindItsReset$"),
 		Dies: `events wait`,
 	},
 	{
 		Name: "outcome-at-a-replica", Also: "",
-		Rule: "a replica does not tell that a request was not seen, or waits (api, outcome)",
+		Rule: "a replica does not tell that a request was not seen, or waits (service, Outcome)",
 		Edits: []Edit{
-			{"primary/api/read.go", `; reading.Local && !final {`, `; reading.Local && !final && false {`},
+			{"shared/frontend/service/read.go", `; reading.Local && !final {`, `; reading.Local && !final && false {`},
 		},
-		By:   unit("primary/api", "^TestReplicaTellsOnlyWhatStaysSo$"),
+		By:   unit("shared/frontend", "^TestReplicaTellsOnlyWhatStaysSo$"),
 		Dies: `outcome of request 2 of b`,
 	},
 	{
 		Name: "verify-at-a-replica", Also: "",
-		Rule: "only a primary says whether a token is live (api, verify)",
+		Rule: "only a primary says whether a token is live (service, Verify)",
 		Edits: []Edit{
-			{"primary/api/service.go", `enough(reading, true, 0)`, `enough(reading, false, 0)`},
+			{"shared/frontend/service/service.go", `checkFreshness(reading, true, 0)`, `checkFreshness(reading, false, 0)`},
 		},
-		By:   unit("primary/api", "^TestReplicaTellsOnlyWhatStaysSo$"),
+		By:   unit("shared/frontend", "^TestReplicaTellsOnlyWhatStaysSo$"),
 		Dies: `verify of token`,
 	},
 	{
@@ -172,48 +172,48 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "passed-on-half", Also: "",
-		Rule: "a pass-on that breaks off is broken off (api, copyAnswer)",
+		Rule: "a pass-on that breaks off is broken off (httpapi, copyAnswer)",
 		Edits: []Edit{
-			{"primary/api/passon.go", `			panic(http.ErrAbortHandler) // nobody may take the part for the whole`, `			break`},
+			{"shared/frontend/httpapi/forward.go", `			panic(http.ErrAbortHandler) // a part must not look like the whole`, `			break`},
 		},
-		By:   unit("primary/api", "^TestWhatBreaksOffIsBrokenOff$"),
+		By:   unit("shared/frontend", "^TestWhatBreaksOffIsBrokenOff$"),
 		Dies: `came as the whole`,
 	},
 	{
 		Name: "token-of-anybody", Also: "",
 		Rule: "a named client that is not the holder's does not use its token (locktable, mustHold)",
 		Edits: []Edit{
-			{"shared/locktable/decide.go", `case q.Own && l.under`, `case false && l.under`},
+			{"shared/locktable/decide.go", `case q.Own && l.grantWithToken`, `case false && l.grantWithToken`},
 		},
 		By:   unit("shared/locktable", "^TestTokenOfAnotherClient$"),
 		Dies: `want INVALID_TOKEN`,
 	},
 	{
 		Name: "token-of-anybody-over-http", Also: "",
-		Rule: "over HTTP a token is its client's (api, operation)",
+		Rule: "over HTTP a token is its client's (httpapi, operation)",
 		Edits: []Edit{
-			{"primary/api/operation.go", `	q.Own = true
+			{"shared/frontend/httpapi/operation.go", `	q.Own = true
 `, ``},
 		},
-		By:   unit("primary/api", "^TestTokenIsItsClients$"),
+		By:   unit("shared/frontend", "^TestTokenIsItsClients$"),
 		Dies: `append of another`,
 	},
 	{
 		Name: "token-of-anybody-over-grpc", Also: "",
-		Rule: "over gRPC a token is its client's, unless the call means it (api, passedOn)",
+		Rule: "over gRPC a token is its client's, unless the call means it (grpcapi, passedOn)",
 		Edits: []Edit{
-			{"primary/api/grpc.go", `q.Own = !passedOn(ctx, q.Client)`, `q.Own = false`},
+			{"shared/frontend/grpcapi/grpcapi.go", `q.Own = !passedOn(ctx, q.Client)`, `q.Own = false`},
 		},
-		By:   unit("primary/api", "^TestTokenIsItsClientsOverGRPC$"),
+		By:   unit("shared/frontend", "^TestTokenIsItsClientsOverGRPC$"),
 		Dies: `want INVALID_TOKEN`,
 	},
 	{
 		Name: "passed-on-unheard", Also: "",
-		Rule: "a call that means it uses another client's token (api, passedOn)",
+		Rule: "a call that means it uses another client's token (grpcapi, passedOn)",
 		Edits: []Edit{
-			{"primary/api/grpc.go", `wire.PassedOnKey)) > 0`, `wire.PassedOnKey)) > 1`},
+			{"shared/frontend/grpcapi/grpcapi.go", `wire.PassedOnKey)) > 0`, `wire.PassedOnKey)) > 1`},
 		},
-		By:   unit("primary/api", "^TestTokenIsItsClientsOverGRPC$"),
+		By:   unit("shared/frontend", "^TestTokenIsItsClientsOverGRPC$"),
 		Dies: `passed on true`,
 	},
 	{
@@ -248,7 +248,7 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "named-primary-believed-blindly", Also: "",
-		Rule: "a server is gone to that says itself that it reigns (remote, locate)",
+		Rule: "a server is gone to that says itself that it is primary (remote, locate)",
 		Edits: []Edit{
 			{"cmd/holdfast/remote/locate.go", `				known = insertOnce(known, asked, named)`, `				c.target = named
 				return`},
@@ -275,8 +275,8 @@ var frontMutants = []Mutant{
 		Dies: `got  .*, a 8 released_by_other c3\n`,
 	},
 	{
-		Name: "released-from-the-main-seat", Also: "",
-		Rule: "a lock that was waited for is released by the seat that holds it (clientlib, releaser)",
+		Name: "released-from-the-main-registration", Also: "",
+		Rule: "a lock that was waited for is released by the registration that holds it (clientlib, releaser)",
 		Edits: []Edit{
 			{"clientlib/lock.go", `from: l.releaser(), after`, `from: l.c.main, after`},
 		},
@@ -351,7 +351,7 @@ var frontMutants = []Mutant{
 		Name: "bytes-that-are-no-utf8", Also: "",
 		Rule: "bytes in JSON that are no UTF-8 are refused (wire, WholeText)",
 		Edits: []Edit{
-			{"shared/wire/text.go", `	if !utf8.Valid(raw) {
+			{"shared/wire/decode.go", `	if !utf8.Valid(raw) {
 		return false
 	}
 `, `	_ = utf8.Valid
@@ -427,14 +427,14 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "mode-untold", Also: "",
-		Rule: "an acquire says how the lock is held (api, execute)",
+		Rule: "an acquire says how the lock is held (service, Execute)",
 		Edits: []Edit{
-			{"primary/api/service.go", `		a.Mode = pb.Mode(q.Mode).Enum()
+			{"shared/frontend/service/service.go", `		a.Mode = pb.Mode(q.Mode).Enum()
 	}
 	return a, nil`, `	}
 	return a, nil`},
 		},
-		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
+		By:   unit("shared/frontend", "^TestAcquireSaysModeAndHowLong$"),
 		Dies: `exclusive`,
 	},
 	{
@@ -443,7 +443,7 @@ var frontMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/core.go", `d.Outcome.Message = c.heldUntil(q.Lock, h.Token)`, `_ = c.heldUntil(q.Lock, h.Token)`},
 		},
-		By:   unit("primary/api", "^TestAcquireSaysModeAndHowLong$"),
+		By:   unit("shared/frontend", "^TestAcquireSaysModeAndHowLong$"),
 		Dies: `held: \{Status:HELD `,
 	},
 	{
@@ -507,11 +507,11 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "wait-stays-with-the-deposed", Also: "",
-		Rule: "a wait leaves a server that reigns no more (remote, call)",
+		Rule: "a wait leaves a server that is no longer primary (remote, call)",
 		Edits: []Edit{
 			{"cmd/holdfast/remote/remote.go", `if k == kindWait && late && c.well(ctx, stub) {`, `if k == kindWait && late {`},
 		},
-		By:   unit("cmd/holdfast/remote", "^TestWaitLeavesAServerThatReignsNoMore$"),
+		By:   unit("cmd/holdfast/remote", "^TestWaitLeavesAFormerPrimary$"),
 		Dies: `was asked`,
 	},
 }

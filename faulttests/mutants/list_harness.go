@@ -16,10 +16,10 @@ func volumesSetBack() Killer {
 var harnessMutants = []Mutant{
 	{
 		Name: "quarantined-unbound-in-schedules",
-		Rule: "a quarantined file is rotated before it is unbound: an append that was lost is never told as done (DESIGN 5.4)",
+		Rule: "a quarantined file is rotated before it is unbound: an append that was lost is never told as done (PROTOCOL 13.7)",
 		Edits: []Edit{
-			{"shared/locktable/decide_file.go", `		if f.Quarantined { // its last`, `		if f.Quarantined && f.Lock == "" { // its last`},
-			{"shared/locktable/legal.go", `r.Remember && (f.Quarantined || `, `r.Remember && (`},
+			{"shared/locktable/files.go", `		if f.Quarantined { // its last`, `		if f.Quarantined && f.Lock == "" { // its last`},
+			{"shared/locktable/apply.go", `r.Remember && (f.Quarantined || `, `r.Remember && (`},
 		},
 		By:   schedules(),
 		Dies: `in no file, and after unbind of it: OK`,
@@ -28,25 +28,25 @@ var harnessMutants = []Mutant{
 		Name: "lost-appends-unbound-in-schedules",
 		Rule: "what was lost in a quarantined generation is known when its file is unbound, too: an append that was lost is never told as done (package locktable, past)",
 		Edits: []Edit{
-			{"shared/locktable/file.go", `	return t.past.lostOf(rc)`, `	return ""`},
+			{"shared/locktable/files.go", `	return t.past.lostOf(rc)`, `	return ""`},
 		},
 		By:   schedules(),
 		Dies: `in no file, and after (unbind|bind) of it: OK`,
 	},
 	{
 		Name: "any-cluster-is-served-in-schedules",
-		Rule: "a call that is meant for another cluster does nothing (package api, meantFor)",
+		Rule: "a call that is meant for another cluster does nothing (package grpcapi, meantFor)",
 		Edits: []Edit{
-			{"primary/api/meant.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
+			{"shared/frontend/grpcapi/grpcapi.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
 		},
 		By:   volumesMadeAnew(),
 		Dies: `another one did the \w+(-alive)? of its client bare`,
 	},
 	{
 		Name: "any-cluster-is-believed-in-schedules",
-		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, meant)",
+		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, knownCluster)",
 		Edits: []Edit{
-			{"clientlib/estranged.go", `	if own == id {`, `	if own != "" {`},
+			{"clientlib/othercluster.go", `	if own == id {`, `	if own != "" {`},
 		},
 		By:   volumesMadeAnew(),
 		Dies: `TWO HOLDERS: |after its volume was gone|was never told that its cluster is no more`,
@@ -103,7 +103,7 @@ var harnessMutants = []Mutant{
 	},
 	{
 		Name: "leases-by-the-time-of-day",
-		Rule: "leases are counted on a monotonic clock: what the clock on the wall shows is for people (DESIGN 5.2)",
+		Rule: "leases are counted on a monotonic clock: what the clock on the wall shows is for people (PROTOCOL 11.4)",
 		Edits: []Edit{
 			{"primary/core.go", `c.clock.advance(now, c.stalled(now)), c.p`, `c.clock.advance(c.p.opt.TimeOfDay(now), c.stalled(now)), c.p`},
 		},
@@ -112,7 +112,7 @@ var harnessMutants = []Mutant{
 	},
 	{
 		Name: "ages-by-the-clock-on-the-wall",
-		Rule: "ages are monotonic: a step of the time of day neither deposes a primary nor hides a hang (DESIGN 2)",
+		Rule: "ages are monotonic: a step of the time of day neither deposes a primary nor hides a hang (PROTOCOL 2.1)",
 		Edits: []Edit{
 			{"primary/primary.go", `	age := now.Sub(p.began)`, `	age := p.opt.TimeOfDay(now).Sub(p.began)`},
 		},
@@ -121,13 +121,13 @@ var harnessMutants = []Mutant{
 	},
 	{
 		Name: "set-back-for-all-it-knows",
-		Rule: "nobody reigns on a log that ends before what this server knows to be committed (package primary, ErrSetBack)",
+		Rule: "no server serves from a log that ends before what this server knows to be committed (package primary, ErrVolumeRolledBack)",
 		Edits: []Edit{
 			{"cmd/holdfast/node/node.go", `told = max(told, known); err`, `told = max(told, 0*known); err`},
 			{"cmd/holdfast/node/node.go", `Known: n.knows().LSN,`, `Known: 0 * n.knows().LSN,`},
 		},
 		By:   volumesSetBack(),
-		Dies: `silently lost: server \[\d\] reigns`,
+		Dies: `silently lost: server \[\d\] is primary`,
 	},
 	{
 		Name: "data-directory-unread",
@@ -136,13 +136,13 @@ var harnessMutants = []Mutant{
 			{"cmd/holdfast/node/node.go", `	n.mu.known, n.mu.signs = knew, map`, `	n.mu.known.Cluster, n.mu.signs = knew.Cluster, map`},
 		},
 		By:   volumesSetBack(),
-		Dies: `silently lost: server \[\d\] reigns`,
+		Dies: `silently lost: server \[\d\] is primary`,
 	},
 	{
 		Name: "recover-loses-in-silence",
 		Rule: "a recovery says what may be lost, and asks whether that is agreed to (package volume, Recover)",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	source.complete = source.complete && len(missing) == 0`, `	source.complete = source.complete || len(missing) > 0`},
+			{"shared/volume/recovery/recovery.go", `	source.complete = source.complete && len(missing) == 0`, `	source.complete = source.complete || len(missing) > 0`},
 		},
 		By:   volumesSetBack(),
 		Dies: `silently lost: \d+ operations behind`,

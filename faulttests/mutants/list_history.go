@@ -11,10 +11,10 @@ func someSchedules() Killer {
 var historyMutants = []Mutant{
 	{
 		Name: "history-before-check", Also: "",
-		Rule: "the history is told of a batch behind its commit and check (DESIGN 4, basis)",
+		Rule: "the history is told of a batch behind its commit and check (PROTOCOL 8.4)",
 		Edits: []Edit{
 			{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	p.publish(b)"},
-			{"primary/commit.go", "	// A crash here loses no answer that was given; the next reign adopts the frame.\n", "	p.history.take(b)\n"},
+			{"primary/commit.go", "	// A crash here loses no answer that was given; the next term adopts the frame.\n", "	p.history.take(b)\n"},
 		},
 		By:   unit("primary", "TestNoHistoryBeforeTheCheck"),
 		Dies: `the history says \["l:2 released"\], want \[\]`,
@@ -37,9 +37,9 @@ var historyMutants = []Mutant{
 	},
 	{
 		Name: "completed-twice", Also: "",
-		Rule: "the next primary tells what the history lacks, and nothing that it has (DESIGN 3.1)",
+		Rule: "the next primary tells what the history lacks, and nothing that it has (PROTOCOL 3.3)",
 		Edits: []Edit{{"primary/history.go",
-			"		if e.LSN > tail.UpTo || e.LSN == tail.UpTo &&", "		if e.LSN > 0 || e.LSN == tail.UpTo &&"}},
+			"		if e.LSN > tail {", "		if e.LSN > 0 {"}},
 		By:   someSchedules(),
 		Dies: `tells of LSN \d+, and is to begin behind`,
 	},
@@ -47,7 +47,7 @@ var historyMutants = []Mutant{
 		Name: "gap-untold", Also: "",
 		Rule: "where nobody knows what ended, the history says so (package history)",
 		Edits: []Edit{{"primary/history.go",
-			"	if tail.UpTo < h.mu.from {\n", "	if tail.UpTo < h.mu.from && h.mu.from == 0 {\n"}},
+			"	if tail < h.mu.from {\n", "	if tail < h.mu.from && h.mu.from == 0 {\n"}},
 		By:   unit("primary", "TestTheHistorySaysWhatNobodyKnows"),
 		Dies: `the history says \["b:4 released"\], want \["gap`,
 	},
@@ -77,7 +77,7 @@ var historyMutants = []Mutant{
 	},
 	{
 		Name: "history-behind-the-reading", Also: "",
-		Rule:  "the table is read before memory and files: what it says to have ended is in them (package api, history)",
+		Rule:  "the table is read before memory and files: what it says to have ended is in them (package service, History)",
 		Edits: []Edit{{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	defer p.history.take(b)\n	p.publish(b)"}},
 		By:    unit("primary", "TestWhatWasAnsweredIsInMemory"),
 		Dies:  `0 ends are known when the release is answered`,

@@ -16,8 +16,8 @@ var leaseMutants = []Mutant{
 		Dies: `leases_test.go:\d+: live: false`,
 	},
 	{
-		Name: "lease-of-the-reign", Also: "",
-		Rule: "a lease starts at its grant (DESIGN 5.1)",
+		Name: "lease-of-the-term", Also: "",
+		Rule: "a lease starts at its grant (PROTOCOL 11.4)",
 		Edits: []Edit{
 			{"primary/leases.go", `	l.Granted = c.now
 	if d`, `	if d`},
@@ -29,7 +29,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-place-stale", Also: "",
 		Rule: "what moves in a slot of the wheel knows its new place (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/wheel.go", `		*w.place((*slot)[at]) = p
+			{"primary/timers.go", `		*w.place((*slot)[at]) = p
 `, ``},
 		},
 		By:   unit("primary", "TestWheel"),
@@ -39,7 +39,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-slot-passed", Also: "",
 		Rule: "a slot of the wheel is passed when it is empty: what is left in it waits for a whole turn (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/wheel.go", `			w.remove(e)
+			{"primary/timers.go", `			w.remove(e)
 			return e, true`, `			w.remove(e)
 			w.next++
 			return e, true`},
@@ -51,7 +51,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-too-far", Also: "",
 		Rule: "what is due later than the wheel reaches waits in its last slot (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/wheel.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
+			{"primary/timers.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
 		},
 		By:   unit("primary", "TestWheel|TestLeases"),
 		Dies: `is taken again and again at`,
@@ -69,7 +69,7 @@ var leaseMutants = []Mutant{
 	},
 	{
 		Name: "expiry-before-renewal", Also: "",
-		Rule: "queued renewals are taken before expiries (DESIGN 5.2)",
+		Rule: "queued renewals are taken before expiries (PROTOCOL 11.4)",
 		Edits: []Edit{
 			{"primary/core.go", `	if c.adopting.under {
 		c.adoptSome(adoptStep)

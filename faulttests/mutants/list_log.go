@@ -5,8 +5,8 @@ package mutants
 // logMutants break the log: frames, rotation, removal, and what a scan refuses.
 var logMutants = []Mutant{
 	{
-		Name: "no-datasync", Also: "M6",
-		Rule: "a frame is durable before it is acknowledged (DESIGN 4)",
+		Name: "no-datasync", Also: "",
+		Rule: "a frame is durable before it is acknowledged (PROTOCOL 8.3)",
 		Edits: []Edit{
 			{"wal/log.go", `	if err := l.seg.file.Datasync(); err != nil {
 		return fmt.Errorf("sync %s: %w", l.seg.name, err)
@@ -17,19 +17,19 @@ var logMutants = []Mutant{
 		Dies: `I8: .* was not durable`,
 	},
 	{
-		Name: "sync-retried", Also: "M17",
-		Rule: "a failed fsync is never retried (DESIGN 3.6)",
+		Name: "sync-retried", Also: "",
+		Rule: "a failed fsync is never retried (PROTOCOL 10.1)",
 		Edits: []Edit{
 			{"wal/log.go", `	if err := l.seg.file.Datasync(); err != nil {
 		return`, `	if err := l.seg.file.Datasync(); err != nil && l.seg.file.Datasync() != nil {
 		return`},
 		},
 		By:   everyOne("ESTALE,"),
-		Dies: `I10: .* after the reign was over`,
+		Dies: `I10: .* after the term was over`,
 	},
 	{
 		Name: "close-first", Also: "CLOSE_FIRST",
-		Rule: "the successor exists before a CLOSE is written (DESIGN 3.4)",
+		Rule: "the successor exists before a CLOSE is written (PROTOCOL 8.2)",
 		Edits: []Edit{
 			{"wal/rotate.go", `	if err := l.opt.Dir.Rename(NextName, name); err != nil {
 		return fmt.Errorf("name successor %s: %w", name, err)
@@ -50,8 +50,8 @@ var logMutants = []Mutant{
 		Dies: `CLOSE without its successor`,
 	},
 	{
-		Name: "successor-unsynced", Also: "M18",
-		Rule: "the successor's name is durable before a CLOSE is written (DESIGN 3.4)",
+		Name: "successor-unsynced", Also: "",
+		Rule: "the successor's name is durable before a CLOSE is written (PROTOCOL 8.2)",
 		Edits: []Edit{
 			{"wal/rotate.go", `	if err := l.opt.Dir.Sync(); err != nil {
 		return fmt.Errorf("name successor %s: sync directory: %w", name, err)
@@ -63,7 +63,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "header-before-close", Also: "",
-		Rule: "a CLOSE is durable before its successor's header is written (DESIGN 3.4)",
+		Rule: "a CLOSE is durable before its successor's header is written (PROTOCOL 8.2)",
 		Edits: []Edit{
 			{"wal/rotate.go", `	if err := l.writeEmpty(FrameClose); err != nil {
 		return errors.Join(err, next.file.Close())
@@ -88,7 +88,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "recycled-segment", Also: "recycled segment",
-		Rule: "segments are never recycled: another reign may have linked them (DESIGN 3.1)",
+		Rule: "segments are never recycled: another term may have linked them (PROTOCOL 3.4)",
 		Edits: []Edit{
 			{"wal/rotate.go", `	if err := l.opt.Dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("drop segment: %w", err)
@@ -116,7 +116,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "newest-closed-removed", Also: "",
-		Rule: "the newest closed segment stays until its successor's successor has a header (DESIGN 3.4)",
+		Rule: "the newest closed segment stays until its successor's successor has a header (PROTOCOL 9.2)",
 		Edits: []Edit{
 			{"wal/rotate.go", `		if s.Last > upto || i == len(l.mu.closed)-1 {`, `		if s.Last > upto || i == len(l.mu.closed) {`},
 			{"wal/rotate.go", `	oldest := len(l.mu.closed) > 1 &&`, `	oldest := len(l.mu.closed) > 0 &&`},
@@ -126,7 +126,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "tail-is-never-damage", Also: "I17",
-		Rule: "an invalid frame with later proof of durability is corruption and is refused (DESIGN 3.4)",
+		Rule: "an invalid frame with later proof of durability is corruption and is refused (PROTOCOL 8.1)",
 		Edits: []Edit{
 			{"wal/scanframes.go", `		if err == nil && f.Ordinal > ordinal || errors.Is(err, ErrFeatureLevel) {`, `		if f.Ordinal > ordinal && errors.Is(err, ErrFeatureLevel) {`},
 		},
@@ -144,7 +144,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "chain-ignored", Also: "",
-		Rule: "chain values match over the whole scan (DESIGN 3.3, 4)",
+		Rule: "chain values match over the whole scan (PROTOCOL 7.4)",
 		Edits: []Edit{
 			{"wal/scanframes.go", `		if s.pos.Chain != f.Chain {`, `		if s.pos.Chain != f.Chain && s.pos.LSN == 0 {`},
 			{"wal/scanframes.go", `	case next.headed && next.Header.Chain != s.pos.Chain:`, `	case next.headed && next.Header.Chain != s.pos.Chain && s.pos.LSN == 0:`},
@@ -153,26 +153,26 @@ var logMutants = []Mutant{
 		Dies: `of_other_records`,
 	},
 	{
-		Name: "unlink-first", Also: "UNLINK_FIRST, M9",
-		Rule: "checkpoint durable, then check, then unlink (DESIGN 3.4)",
+		Name: "unlink-first", Also: "UNLINK_FIRST",
+		Rule: "checkpoint durable, then check, then unlink (PROTOCOL 9.2)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	size, err := p.reign.WriteCheckpoint(s)
+			{"primary/housekeeper.go", `	size, err := p.term.WriteCheckpoint(s)
 `, `	for _, name := range p.log.Removable(s.At.LSN) {
 		if err := p.log.Drop(name); err != nil {
 			return err
 		}
 	}
-	size, err := p.reign.WriteCheckpoint(s)
+	size, err := p.term.WriteCheckpoint(s)
 `},
 		},
 		By:   calls("after"),
 		Dies: `no segment begins at or before LSN`,
 	},
 	{
-		Name: "unlink-unchecked", Also: "M9",
-		Rule: "checkpoint durable, then check, then unlink (DESIGN 3.4)",
+		Name: "unlink-unchecked", Also: "",
+		Rule: "checkpoint durable, then check, then unlink (PROTOCOL 9.2)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	if err := p.reign.Check(); err != nil {
+			{"primary/housekeeper.go", `	if err := p.term.Check(); err != nil {
 		return err
 	}
 	p.opt.Log.Info().Uint64("lsn"`, `	p.opt.Log.Info().Uint64("lsn"`},
@@ -181,10 +181,10 @@ var logMutants = []Mutant{
 		Dies: `I8: \d+ remove .* came without a check`,
 	},
 	{
-		Name: "checkpoint-unsynced", Also: "M18",
-		Rule: "a checkpoint is durable, its name included, before anything behind it is removed (DESIGN 3.4)",
+		Name: "checkpoint-unsynced", Also: "",
+		Rule: "a checkpoint is durable, its name included, before anything behind it is removed (PROTOCOL 9.1)",
 		Edits: []Edit{
-			{"shared/volume/checkpoint.go", `	return size, r.v.fs.SyncDir(r.path)
+			{"shared/volume/checkpoint/checkpoint.go", `	return size, fsys.SyncDir(dir)
 }`, `	return size, nil
 }`},
 		},
@@ -192,8 +192,8 @@ var logMutants = []Mutant{
 		Dies: `I8: \d+ remove .* was not durable`,
 	},
 	{
-		Name: "unchecked-snapshot", Also: "M7",
-		Rule: "a snapshot carries a basis like every word: only what is durable and checked is in it (DESIGN 4, RELIABILITY H2)",
+		Name: "unchecked-snapshot", Also: "",
+		Rule: "a snapshot carries a basis like every word: only what is durable and checked is in it (PROTOCOL 8.4, H2)",
 		Edits: []Edit{
 			{"primary/core.go", `	case x.kind == callInternal && c.cur.Len() > 0:
 		// A snapshot ends where a frame does, so that pushes can go on from there.
@@ -209,7 +209,7 @@ var logMutants = []Mutant{
 	},
 	{
 		Name: "pending-not-carried", Also: "",
-		Rule: "a checkpoint carries the appends that files may lack (DESIGN 4)",
+		Rule: "a checkpoint carries the appends that files may lack (PROTOCOL 9.1)",
 		Edits: []Edit{
 			{"primary/housekeeper.go", `		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
 `, `		_ = w.keptUpTo(s.At.LSN)

@@ -6,7 +6,7 @@ package mutants
 var orderMutants = []Mutant{
 	{
 		Name: "order-answered-early", Also: "",
-		Rule: "the outcome of an order leaves with its batch, durable and checked (DESIGN 4)",
+		Rule: "the outcome of an order leaves with its batch, durable and checked (PROTOCOL 15.2)",
 		Edits: []Edit{
 			{"primary/core.go", `	if x.done != nil {
 		c.cur.answers`, `	if x.order != nil {
@@ -20,12 +20,12 @@ var orderMutants = []Mutant{
 	},
 	{
 		Name: "order-flushed-unchecked", Also: "",
-		Rule: "outlets are told, and flushed, behind the check (DESIGN 4)",
+		Rule: "outlets are told, and flushed, behind the check (PROTOCOL 15.2)",
 		Edits: []Edit{
-			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
+			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
 `, `	for i := range b.answers {
 		if a := &b.answers[i]; a.order != nil && len(a.after) == 0 {
-			a.order.answer(a.out)
+			deliver(a.order, a.out)
 			a.order, a.done = nil, func(locktable.Outcome) {}
 		}
 	}
@@ -35,18 +35,18 @@ var orderMutants = []Mutant{
 	},
 	{
 		Name: "order-answered-twice", Also: "",
-		Rule: "an order is answered once (package primary, Order)",
+		Rule: "an order is answered once (package serving, AsyncRequest)",
 		Edits: []Edit{
-			{"primary/submit.go", `			o.answer(locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
+			{"primary/calls.go", `			deliver(o, locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
 			continue
-`, `			o.answer(locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
+`, `			deliver(o, locktable.Outcome{Status: status, Message: msg, Client: o.Request.Client, Request: o.Request.ID})
 `},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush .* 3:OK `,
 	},
 	{
 		Name: "order-unflushed", Also: "",
-		Rule: "behind the last answer to an outlet comes a flush: nothing of it stays behind (package primary, Outlet)",
+		Rule: "behind the last answer to an outlet comes a flush: nothing of it stays behind (package serving, ResultSink)",
 		Edits: []Edit{
 			{"primary/commit.go", `		to.Answer(a.order, a.out)
 	}
@@ -61,22 +61,22 @@ var orderMutants = []Mutant{
 		Name: "orders-turned", Also: "",
 		Rule: "orders are decided as they were handed in (package primary, Submit)",
 		Edits: []Edit{
-			{"primary/submit.go", `		calls = append(calls, &o.c)
-`, `		calls = append([]*call{&o.c}, calls...)
+			{"primary/calls.go", `		calls = append(calls, &made[i])
+`, `		calls = append([]*call{&made[i]}, calls...)
 `},
 		},
 		By: unit("primary", "TestOrdersAreAnswered"), Dies: `told \[3:INVALID_ARGUMENT flush 6:OK 5:HELD 4:OK`,
 	},
 	{
 		Name: "unlogged-unchecked", Also: "",
-		Rule: "what is not logged, a read, a renewal or a keep-alive, leaves behind a check too (DESIGN 4)",
+		Rule: "what is not logged, a read, a renewal or a keep-alive, leaves behind a check too (PROTOCOL 8.4)",
 		Edits: []Edit{
 			{"primary/commit.go", `	if err := p.check(); err != nil {
 		b.fail()
 		return
 	}
 	// The check began`, `	if b.Len() == 0 {
-		b.tell()
+		b.deliverAll()
 		return
 	}
 	if err := p.check(); err != nil {
@@ -85,32 +85,32 @@ var orderMutants = []Mutant{
 	}
 	// The check began`},
 		},
-		By: unit("primary", "^TestFencedReignTellsNothing$"), Dies: `answered (OK|HELD) <nil>`,
+		By: unit("primary", "^TestFencedTermTellsNothing$"), Dies: `answered (OK|HELD) <nil>`,
 	},
 	{
 		Name: "keep-alive-unchecked", Also: "",
-		Rule: "a keep-alive is answered when a check has passed that began behind it (DESIGN 4)",
+		Rule: "a keep-alive is answered when a check has passed that began behind it (PROTOCOL 8.4)",
 		Edits: []Edit{
 			{"primary/leases.go", `	c.answer(x, locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`,
 				`	x.done(locktable.Outcome{Status: cluster.StatusOK, Client: id, Epoch: c.p.Epoch(), LSN: c.table.LSN()})`},
 		},
-		By: unit("primary", "TestFencedReignTells"), Dies: `a_keep-alive.* answered OK <nil>`,
+		By: unit("primary", "TestFencedTermTells"), Dies: `a_keep-alive.* answered OK <nil>`,
 	},
 	{
 		Name: "refused-in-flight", Also: "",
-		Rule: "what was in flight when a reign ended is UNKNOWN, never refused: the next one may adopt it (DESIGN 3.6)",
+		Rule: "what was in flight when a term ended is UNKNOWN, never refused: the next one may adopt it (PROTOCOL 10.1)",
 		Edits: []Edit{
 			{"primary/commit.go", `		b.answers[i].done(unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
-			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/primary/watch"
-`, `	"github.com/holdfast-lock/holdfast/primary/watch"
+			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/shared/watch"
+`, `	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 `},
 		},
-		By: unit("primary", "TestFencedReignTells|TestOrdersOfAFenced"), Dies: `answered \[?[^\n]*SECONDARY_MODE`,
+		By: unit("primary", "TestFencedTermTells|TestOrdersOfAFenced"), Dies: `answered \[?[^\n]*SECONDARY_MODE`,
 	},
 	{
 		Name: "living-token-lost", Also: "",
-		Rule: "a loss is told of a token that is dead, and of no other (DESIGN 5.1)",
+		Rule: "a loss is told of a token that is dead, and of no other (PROTOCOL 11.7)",
 		Edits: []Edit{
 			{"primary/hub.go", `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk:
 	default:`, `	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak, locktable.KindAsk, locktable.KindAppend:
@@ -120,9 +120,9 @@ var orderMutants = []Mutant{
 	},
 	{
 		Name: "loss-unchecked", Also: "",
-		Rule: "a loss is told when what ends the grant is durable and checked: else the token lives on (DESIGN 4)",
+		Rule: "a loss is told when what ends the grant is durable and checked: else the token lives on (PROTOCOL 11.7)",
 		Edits: []Edit{
-			{"primary/commit.go", `	// A crash here loses no answer that was given; the next reign adopts the frame.
+			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
 `, `	if len(b.losses) > 0 {
 		p.publish(b)
 	}
@@ -140,23 +140,23 @@ var orderMutants = []Mutant{
 // sessionMutants break sessions, at either end.
 var sessionMutants = []Mutant{
 	{
-		Name: "session-outlives-reign", Also: "",
-		Rule: "a session ends with its reign, and says so (package api, Sessions)",
+		Name: "session-outlives-term", Also: "",
+		Rule: "a session ends with its term, and says so (package frontend, Sessions)",
 		Edits: []Edit{
-			{"primary/api/session.go", `		case <-x.reign.Ended():
+			{"shared/frontend/grpcapi/session.go", `		case <-x.term.Ended():
 			over = true
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionEndsWithTheReign"), Dies: `no word of the end`,
+		By: unit("shared/frontend", "TestSessionEndsWithTheTerm"), Dies: `no word of the end`,
 	},
 	{
 		Name: "session-shares-orders", Also: "",
-		Rule: "an answer goes to the operation that asked: each has an order of its own (package api, session)",
+		Rule: "an answer goes to the operation that asked: each has an order of its own (package grpcapi, session)",
 		Edits: []Edit{
-			{"primary/api/session.go", `		in.slab = in.slab[1:]
+			{"shared/frontend/grpcapi/session.go", `		in.slab = in.slab[1:]
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionCarries"), Dies: `operation \d+ is answered twice`,
+		By: unit("shared/frontend", "TestSessionCarries"), Dies: `operation \d+ is answered twice`,
 	},
 	{
 		Name: "session-asks-for-itself", Also: "",
@@ -165,21 +165,21 @@ var sessionMutants = []Mutant{
 			{"shared/wire/convert/frame.go", `	if named := len(o.Client) > 0; named && string(o.Client) != string(client) || !named && o.RequestID == 0 {`,
 				`	if named := len(o.Client) > 0; !named && o.RequestID == 0 {`},
 		},
-		By:   unit("primary/api", "TestSessionCarries"),
+		By:   unit("shared/frontend", "TestSessionCarries"),
 		Dies: `operation 5: .*was used for another request|an operation may have a client of its own`,
 	},
 	{
 		Name: "session-keeps-dead-places", Also: "",
-		Rule: "a place in a queue outlives its stream by a TTL, not for ever (DESIGN 5.1)",
+		Rule: "a place in a queue outlives its stream by a TTL, not for ever (PROTOCOL 11.2)",
 		Edits: []Edit{
-			{"primary/api/session.go", `	x.gone.Store(true)
+			{"shared/frontend/grpcapi/session.go", `	x.gone.Store(true)
 `, ``},
 		},
-		By: unit("primary/api", "TestSessionPlaceEnds"), Dies: `never: nobody waits`,
+		By: unit("shared/frontend", "TestSessionPlaceEnds"), Dies: `never: nobody waits`,
 	},
 	{
 		Name: "end-is-a-refusal", Also: "",
-		Rule: "the end of a session is UNKNOWN to what was sent on it, whatever ended it (DESIGN 3.6)",
+		Rule: "the end of a session is UNKNOWN to what was sent on it, whatever ended it (PROTOCOL 15.1)",
 		Edits: []Edit{
 			{"clientlib/session.go", `		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
 `, ``},
@@ -188,10 +188,10 @@ var sessionMutants = []Mutant{
 	},
 	{
 		Name: "break-is-unsent", Also: "",
-		Rule: "what was sent on a session that broke may have been executed (DESIGN 5.3)",
+		Rule: "what was sent on a session that broke may have been executed (PROTOCOL 12.5)",
 		Edits: []Edit{
-			{"clientlib/session.go", `	s.fail(s.c.judgeEnd(to, err, s.welcomed()))`, `	if _, ended := errors.AsType[*wire.Error](err); !ended {
-		err = &wire.Error{Status: cluster.StatusSecondaryMode}
+			{"clientlib/session.go", `	s.fail(s.c.judgeEnd(to, err, s.welcomed()))`, `	if _, ended := errors.AsType[*ServiceError](err); !ended {
+		err = &ServiceError{Status: cluster.StatusSecondaryMode}
 	}
 	s.fail(err)`},
 		},
@@ -199,7 +199,7 @@ var sessionMutants = []Mutant{
 	},
 	{
 		Name: "repeat-under-another-id", Also: "",
-		Rule: "a request keeps its ID through every retry (DESIGN 6)",
+		Rule: "a request keeps its ID through every retry (PROTOCOL 12.1)",
 		Edits: []Edit{
 			{"clientlib/client.go", `	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 		return send(ctx, s, requester`, `	return do(ctx, c, k, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
@@ -213,7 +213,7 @@ var sessionMutants = []Mutant{
 	},
 	{
 		Name: "late-answer-lands", Also: "",
-		Rule: "a late answer finds nobody: a number is used once in a session (package clientlib, flight)",
+		Rule: "a late answer finds nobody: a number is used once in a session (package clientlib, pendingCall)",
 		Edits: []Edit{
 			{"clientlib/session.go", `		s.end(all[place], number, l)`, `		s.end(all[place], all[place].number.Load(), l)`},
 		},
@@ -223,13 +223,13 @@ var sessionMutants = []Mutant{
 		Name: "cause-is-an-answer", Also: "",
 		Rule: "the cause of a caller's ended context is no answer of the service (package clientlib)",
 		Edits: []Edit{
-			{"clientlib/session.go", `landing{err: ctx.Err()}) // its cause may look like an answer`, `landing{err: context.Cause(ctx)})`},
+			{"clientlib/session.go", `callResult{err: ctx.Err()}) // its cause may look like an answer`, `callResult{err: context.Cause(ctx)})`},
 		},
 		By: unit("clientlib", "TestCauseIsNoAnswer"), Dies: `the append may have been executed: |the lock was taken for lost: `,
 	},
 	{
 		Name: "loss-by-name", Also: "",
-		Rule: "a loss ends the lock with that token, not a later grant of the same lock (DESIGN 5.1)",
+		Rule: "a loss ends the lock with that token, not a later grant of the same lock (PROTOCOL 11.7)",
 		Edits: []Edit{
 			{"clientlib/handles.go", `	if l := k.mu.locks[token]; l != nil && l.name == lock {
 		all = append(all, l)
@@ -245,9 +245,9 @@ var sessionMutants = []Mutant{
 	},
 	{
 		Name: "clear-ends-later-grants", Also: "",
-		Rule: "a loss that names no lock ends what was granted before it, and nothing behind it (clientlib, told)",
+		Rule: "a loss that names no lock ends what was granted before it, and nothing behind it (clientlib, applyLosses)",
 		Edits: []Edit{
-			{"clientlib/handles.go", `		if cluster.LSN(l.token) < at {`, `		if l.token != 0 && at != 0 {`},
+			{"clientlib/handles.go", `		if LSN(l.token) < at {`, `		if l.token != 0 && at != 0 {`},
 		},
 		By: unit("clientlib", "TestClearThat"), Dies: `what was granted after it: "force_cleared"`,
 	},
@@ -261,11 +261,11 @@ var sessionMutants = []Mutant{
 	},
 	{
 		Name: "lease-from-answer", Also: "",
-		Rule: "the client counts a lease from when it sent its renewal, not from the answer (DESIGN 5.2)",
+		Rule: "the client counts a lease from when it sent its renewal, not from the answer (PROTOCOL 11.6)",
 		Edits: []Edit{
-			{"clientlib/keeper.go", `		ttl := l.TTL()
-		l.grant(ttl, sent, ttl, cluster.LSN(r.GetLsn()))`, `		ttl := l.TTL()
-		l.grant(ttl, max(sent, k.c.opt.Clock.Now()), ttl, cluster.LSN(r.GetLsn()))`},
+			{"clientlib/renewer.go", `		ttl := l.TTL()
+		l.grant(ttl, sent, ttl, LSN(r.GetLsn()))`, `		ttl := l.TTL()
+		l.grant(ttl, max(sent, k.c.opt.Clock.Now()), ttl, LSN(r.GetLsn()))`},
 		},
 		By: unit("clientlib", "TestLateRenewal"), Dies: `ended after .*, want a lease from`,
 	},

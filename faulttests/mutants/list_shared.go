@@ -8,7 +8,7 @@ var sharedMutants = []Mutant{
 		Name: "reader-overtakes-writer",
 		Rule: "behind a waiting writer readers wait too (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	return mode == ModeShared && !l.exclusive() && l.head == nil`, `	return mode == ModeShared && !l.exclusive()`},
+			{"shared/locktable/waiters.go", `	return mode == ModeShared && !l.exclusive() && l.head == nil`, `	return mode == ModeShared && !l.exclusive()`},
 		},
 		By: unit("shared/locktable", "TestRandomRequests"), Dies: `Op:acquire .*Mode:1 .*Status:OK .*, but the oracle has`,
 	},
@@ -16,9 +16,9 @@ var sharedMutants = []Mutant{
 		Name: "writer-among-readers",
 		Rule: "an exclusive holder is alone (package locktable, invariant 1)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	case l.holders() > 1:
+			{"shared/locktable/decide.go", `	case l.holders() > 1:
 `, ``},
-			{"shared/locktable/sharing.go", `	return s.phase != 0 || l.head != nil && l.holders() == 0`, `	return s.phase != 0 || l.head != nil`},
+			{"shared/locktable/waiters.go", `	return s.phase != 0 || l.head != nil && l.holders() == 0`, `	return s.phase != 0 || l.head != nil`},
 		},
 		By: unit("shared/locktable", "TestRandomRequests"), Dies: `invariant 3: owed a grant: true, known as such: false`,
 	},
@@ -26,8 +26,8 @@ var sharedMutants = []Mutant{
 		Name: "phase-of-one",
 		Rule: "all readers who wait have their turn together (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `		t.setPhase(l, r.LSN)`, `		t.setPhase(l, s.waiters[0].lsn+1)`},
-			{"shared/locktable/sharing.go", `	case g.mode == ModeExclusive && len(s.waiters) > 0:
+			{"shared/locktable/waiters.go", `		t.setPhase(l, r.LSN)`, `		t.setPhase(l, s.waiters[0].lsn+1)`},
+			{"shared/locktable/decide.go", `	case g.mode == ModeExclusive && len(s.waiters) > 0:
 		d.grantAll(s.waiters)`, `	case g.mode == ModeExclusive && len(s.waiters) > 0:
 		d.grantAll(s.waiters[:1])`},
 		},
@@ -37,9 +37,11 @@ var sharedMutants = []Mutant{
 		Name: "downgrade-wakes-nobody",
 		Rule: "a downgrade begins a phase (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	t.beginPhase(l, r)
-`, ``},
-			{"shared/locktable/sharing.go", `	if l.sharing != nil {
+			{"shared/locktable/grants.go", `	t.hash += t.sum(l.appendGrant)
+	t.beginPhase(l, r)
+`, `	t.hash += t.sum(l.appendGrant)
+`},
+			{"shared/locktable/decide.go", `	if l.sharing != nil {
 		d.grantAll(l.sharing.waiters)
 	}
 	return dec`, `	return dec`},
@@ -50,12 +52,12 @@ var sharedMutants = []Mutant{
 		Name: "left-behind-nobody",
 		Rule: "when the last writer that waits leaves, those behind it have their turn (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/table.go", `		if last {
+			{"shared/locktable/waiters.go", `		if last {
 			t.beginPhase(w.lock, r)
 		}
 `, `		_ = last
 `},
-			{"shared/locktable/sharing.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing == nil {`},
+			{"shared/locktable/decide.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing == nil {`},
 		},
 		By:   unit("shared/locktable", "TestRandomRequests"),
 		Dies: `\((wait_timeout|cancel)\): .*invariant 3: \d+ wait in shared mode, for nobody`,
@@ -64,7 +66,7 @@ var sharedMutants = []Mutant{
 		Name: "late-reader-joins",
 		Rule: "who comes after a phase began is not of it (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	return s.waiters[:n]`, `	_ = n
+			{"shared/locktable/waiters.go", `	return s.waiters[:n]`, `	_ = n
 	return s.waiters`},
 		},
 		By: unit("shared/locktable", "TestALongPhase"), Dies: `it is not the turn of request \d+ of client late`,
@@ -73,17 +75,17 @@ var sharedMutants = []Mutant{
 		Name: "shared-token-appends",
 		Rule: "only an exclusive token writes (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	if t.live(q.Lock, q.Token).mode == ModeExclusive {`, `	if t.live(q.Lock, q.Token).mode <= ModeShared {`},
-			{"shared/locktable/legal.go", `g == nil || g.mode != ModeExclusive {`, `g == nil {`},
-			{"primary/slots.go", `!live || g.Mode != locktable.ModeExclusive {`, `!live || g.Token == 0 {`},
+			{"shared/locktable/decide.go", `	if t.live(q.Lock, q.Token).mode == ModeExclusive {`, `	if t.live(q.Lock, q.Token).mode <= ModeShared {`},
+			{"shared/locktable/apply.go", `g == nil || g.mode != ModeExclusive {`, `g == nil {`},
+			{"primary/fileslots.go", `!live || g.Mode != locktable.ModeExclusive {`, `!live || g.Token == 0 {`},
 		},
 		By: unit("primary", "TestOnlyAnExclusiveTokenAppends"), Dies: `append by c1/2: OK `,
 	},
 	{
 		Name: "phase-lost-at-the-end-of-the-log",
-		Rule: "the next reign completes a phase that was cut (package locktable, Turns)",
+		Rule: "the next term completes a phase that was cut (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/decide_time.go", `		t.grantOwed(&d, t.locks.get(name))
+			{"shared/locktable/decide.go", `		t.grantOwed(&d, t.locks.get(name))
 	}
 	return d.recs`, `		_ = name
 	}
@@ -104,21 +106,21 @@ var sharedMutants = []Mutant{
 		Name: "phase-ends-with-its-frame",
 		Rule: "a phase of very many goes on in the next batches (package locktable, Turns)",
 		Edits: []Edit{
-			{"primary/owed.go", `func (c *core) owes() bool { return !c.resigning && c.table.Owes() }`, `func (c *core) owes() bool { return false }`},
+			{"primary/core.go", `func (c *core) hasPendingGrants() bool { return !c.resigning && c.table.HasPendingGrants() }`, `func (c *core) hasPendingGrants() bool { return false }`},
 		},
 		By: unit("primary", "TestAPhaseOfManyOutlivesACrash"), Dies: `\d+ of 300 readers hold the lock after a crash`,
 	},
 	{
 		Name: "one-lease-for-all-sharers",
-		Rule: "each holder has a lease of its own, counted by the next reign too (leases)",
+		Rule: "each holder has a lease of its own, counted by the next term too (leases)",
 		Edits: []Edit{
-			{"shared/locktable/lease.go", `				if !yield(&g.Lease) {`, `				if g == l && !yield(&g.Lease) {`},
+			{"shared/locktable/grants.go", `				if !yield(&g.Lease) {`, `				if g == l && !yield(&g.Lease) {`},
 		},
 		By: unit("primary", "TestEachSharerHasALeaseOfItsOwn"), Dies: `after the failover the one that is heard must hold`,
 	},
 	{
 		Name: "clear-waits-for-the-oldest",
-		Rule: "under failover-policy clear the wait is as long as the longest lease (DESIGN 3.7)",
+		Rule: "under failover-policy clear the wait is as long as the longest lease (PROTOCOL 16)",
 		Edits: []Edit{
 			{"primary/takeover.go", `		if l.Token() != 0 {
 			longest`, `		if l.Token() != 0 && longest == 0 {
@@ -130,7 +132,7 @@ var sharedMutants = []Mutant{
 		Name: "phases-add-up",
 		Rule: "those who hold a lock and those who wait to share it are bounded together (package locktable, MaxHolders)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue`, `l.sharedWaiting() >= MaxHolders+MaxQueue`},
+			{"shared/locktable/waiters.go", `l.holders()+l.sharedWaiting() >= MaxHolders+MaxQueue`, `l.sharedWaiting() >= MaxHolders+MaxQueue`},
 		},
 		By: unit("shared/locktable", "TestPhasesDoNotAddUp"), Dies: `round \d+: \d+ holders`,
 	},
@@ -138,14 +140,14 @@ var sharedMutants = []Mutant{
 		Name: "downgrade-while-exported",
 		Rule: "a checkpoint is the state at one LSN, a downgrade behind it is not in it (package locktable, Export)",
 		Edits: []Edit{
-			{"shared/locktable/sharing.go", `	if at := t.stamp(); at != 0 {`, `	if at := t.stamp(); at == 1 {`},
+			{"shared/locktable/grants.go", `	if at := t.stamp(); at != 0 {`, `	if at := t.stamp(); at == 1 {`},
 		},
 		By:   unit("shared/locktable", "Export|TestRandomRequests"),
 		Dies: `restore an export of LSN \d+: .* comes twice, or with others and not in shared mode|has another hash than the table had`,
 	},
 	{
 		Name: "reader-before-the-bytes",
-		Rule: "a grant is answered when the files of its lock have what was appended before (DESIGN 4)",
+		Rule: "a grant is answered when the files of its lock have what was appended before (PROTOCOL 8.5)",
 		Edits: []Edit{
 			{"primary/core.go", `		after = c.writingUnder(r.Lock)
 `, ``},
@@ -154,7 +156,7 @@ var sharedMutants = []Mutant{
 	},
 	{
 		Name: "clear-told-to-nobody",
-		Rule: "holders are told that a clear ended their grants (DESIGN 5.1, losses)",
+		Rule: "holders are told that a clear ended their grants (PROTOCOL 11.7)",
 		Edits: []Edit{
 			{"primary/hub.go", `			c.loseAll(r)
 `, `			_ = c.loseAll
@@ -167,27 +169,27 @@ var sharedMutants = []Mutant{
 		Name: "one-loss-a-lock",
 		Rule: "all who lose a lock before its next grant are told whose that is (package watch)",
 		Edits: []Edit{
-			{"primary/watch/loss.go", `open[told.Lock] = append(open[told.Lock], told)`, `open[told.Lock] = []*pb.Loss{told}`},
+			{"shared/watch/loss.go", `open[l.Lock] = append(open[l.Lock], l)`, `open[l.Lock] = []*pb.Loss{l}`},
 		},
-		By: unit("primary/watch", "TestSeveralLoseALockAtOnce"), Dies: `told \[1 then 0 2 then 0 3 then 7\]`,
+		By: unit("shared/watch", "TestSeveralLoseALockAtOnce"), Dies: `told \[1 then 0 2 then 0 3 then 7\]`,
 	},
 	{
 		Name: "reset-shows-nobody",
-		Rule: "a reset whose next holder was not read is read again (primary/api)",
+		Rule: "a reset whose next holder was not read is read again (package service)",
 		Edits: []Edit{
-			{"primary/api/reset.go", `	return l.view.Holders == 0
+			{"shared/frontend/service/reset.go", `	return l.view.Holders == 0
 `, `	return true
 `},
 		},
-		By: unit("primary/api", "TestAResetOfManySharersLosesNoLock"), Dies: `\d reads, told <nil>`,
+		By: unit("shared/frontend", "TestAResetOfManySharersLosesNoLock"), Dies: `\d reads, told <nil>`,
 	},
 	{
 		Name: "history-of-the-oldest",
-		Rule: "the history shows all who hold a lock (primary/api)",
+		Rule: "the history shows all who hold a lock (package service)",
 		Edits: []Edit{
-			{"primary/api/history.go", `	if l.Holders < 2 {`, `	if l.Holders >= 0 {`},
+			{"shared/frontend/service/history.go", `	if l.Holders < 2 {`, `	if l.Holders >= 0 {`},
 		},
-		By:   unit("primary/api", "TestHistoryTellsEverySharer"),
+		By:   unit("shared/frontend", "TestHistoryTellsEverySharer"),
 		Dies: `a/b:2 held, want a/b:2 held, a/b:3 held, a/b:4 held|token=3: , want a/b:3 held`,
 	},
 	{
@@ -196,23 +198,23 @@ var sharedMutants = []Mutant{
 		Edits: []Edit{
 			{"shared/history/record.go", `Mode: g.Mode, Holder`, `Holder`},
 		},
-		By: unit("primary/api", "TestHistoryTellsTheMode"), Dies: `(downgraded|shared) was held as \[\S* ?.*Mode:exclusive`,
+		By: unit("shared/frontend", "TestHistoryTellsTheMode"), Dies: `(downgraded|shared) was held as \[\S* ?.*Mode:exclusive`,
 	},
 	{
 		Name: "verify-takes-readers-for-writers",
 		Rule: "a token that is verified is told to be shared (VerifyRequest)",
 		Edits: []Edit{
-			{"primary/api/service.go", `mode = pb.Mode(g.Mode).Enum()`, `mode = pb.Mode_MODE_EXCLUSIVE.Enum()`},
+			{"shared/frontend/service/service.go", `mode = pb.Mode(g.Mode).Enum()`, `mode = pb.Mode_MODE_EXCLUSIVE.Enum()`},
 		},
-		By: unit("primary/api", "TestVerifyTellsTheMode"), Dies: `token \d of \w: [^\n]*mode:MODE_EXCLUSIVE <nil>, want "shared"`,
+		By: unit("shared/frontend", "TestVerifyTellsTheMode"), Dies: `token \d of \w: [^\n]*mode:MODE_EXCLUSIVE <nil>, want "shared"`,
 	},
 	{
 		Name: "unheard-counts-the-oldest",
-		Rule: "every lease that was not heard in this reign counts (TableStatus)",
+		Rule: "every lease that was not heard in this term counts (TableStatus)",
 		Edits: []Edit{
-			{"primary/api/status.go", `	for i := range x.others {`, `	for i := range x.others[:0] {`},
+			{"shared/frontend/service/status.go", `	for i := range x.others {`, `	for i := range x.others[:0] {`},
 		},
-		By: unit("primary/api", "TestEverySharerCountsAsUnheard"), Dies: `Unheard:1\}`,
+		By: unit("shared/frontend", "TestEverySharerCountsAsUnheard"), Dies: `Unheard:1\}`,
 	},
 	{
 		Name: "loss-of-the-oldest",
@@ -241,10 +243,10 @@ var sharedMutants = []Mutant{
 	},
 	{
 		Name: "sharer-leads",
-		Rule: "who shares the lock of an election leads nobody (clientlib/election)",
+		Rule: "who shares the lock of an election leads nobody (clientlib/leader)",
 		Edits: []Edit{
-			{"clientlib/election/observe.go", `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)`, `h == nil || h.Mode == wire.ModeWord(pb.Mode_MODE_SHARED)+"?"`},
+			{"clientlib/leader/observe.go", `h == nil || h.Mode == clientlib.ModeShared`, `h == nil || h.Mode == clientlib.ModeShared+"?"`},
 		},
-		By: unit("clientlib/election", "TestObserver$"), Dies: `who shares the lock leads nobody: \["5 v5"`,
+		By: unit("clientlib/leader", "TestObserver$"), Dies: `who shares the lock leads nobody: \["5 v5"`,
 	},
 }

@@ -5,7 +5,7 @@ package mutants
 // sweepElectionMutants break who should serve: what counts as a vote, an answer, a refusal.
 var sweepElectionMutants = []Mutant{
 	{
-		Name: "unable-reigns",
+		Name: "unable-is-elected",
 		Rule: "1. who is not able yields (package election, Decide)",
 		Edits: []Edit{
 			{"election/rule.go", `	if !in.Able {
@@ -84,7 +84,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "stopped-by-its-own-name",
-		Rule: "4. who hears this server reign forbids nothing to it (package election, Decide)",
+		Rule: "4. who hears this server as primary forbids nothing to it (package election, Decide)",
 		Edits: []Edit{
 			{"election/rule.go", ` && v.Vote.Primary != in.Self && `, ` && `},
 		},
@@ -174,7 +174,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "nobody-waited-for",
-		Rule: "10. nothing is decided while an answer may forbid the reign (package election, Decide)",
+		Rule: "10. nothing is decided while an answer may forbid the term (package election, Decide)",
 		Edits: []Edit{
 			{"election/rule.go", `	case waiting:
 `, `	case waiting && counted == 0:
@@ -184,7 +184,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "stall-of-the-share-deposes",
-		Rule: "a primary without storage is replaced by who writes, not while the whole share stalls (DESIGN 2)",
+		Rule: "a primary without storage is replaced by who writes, not while the whole share stalls (PROTOCOL 2.3)",
 		Edits: []Edit{
 			{"election/rule.go", `st.Storage > t.StorageTimeout && own < t.StorageTimeout/2`, `st.Storage > t.StorageTimeout`},
 		},
@@ -192,7 +192,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "overtaken-answer-heard",
-		Rule: "pings are numbered; stale answers count for nothing (DESIGN 2)",
+		Rule: "pings are numbered; stale answers count for nothing (PROTOCOL 2.1)",
 		Edits: []Edit{
 			{"election/table.go", `	if seq <= p.answered {
 		return false
@@ -230,12 +230,12 @@ var sweepElectionMutants = []Mutant{
 		By: unit("election", "^TestNoSuspicionFor$"), Dies: `resets_of_two.*the primary is 0`,
 	},
 	{
-		Name: "earlier-reign-followed",
-		Rule: "of two that say that they reign, the one with the higher epoch is the primary (package election)",
+		Name: "earlier-term-followed",
+		Rule: "of two that say that they are primary, the one with the higher epoch is the primary (package election)",
 		Edits: []Edit{
 			{"election/table.go", `p.answer.status.Epoch > best.answer.status.Epoch`, `p.answer.status.Epoch < best.answer.status.Epoch`},
 		},
-		By: unit("election", "^TestTheLaterReignIsThePrimary$"), Dies: `the primary is . @?|the primary is`,
+		By: unit("election", "^TestTheLaterTermIsThePrimary$"), Dies: `the primary is . @?|the primary is`,
 	},
 	{
 		Name: "named-by-another",
@@ -249,7 +249,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "names-itself",
-		Rule: "nor does one that names itself and does not say that it reigns (package election, Primary)",
+		Rule: "nor does one that names itself and does not say that it is primary (package election, Primary)",
 		Edits: []Edit{
 			{"election/view.go", `p.believes != 0 && p.believes != p.id && `, `p.believes != 0 && `},
 		},
@@ -265,7 +265,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "majority-of-old-pings",
-		Rule: "the primary counts replica pings (DESIGN 2)",
+		Rule: "the primary counts replica pings (PROTOCOL 2.4)",
 		Edits: []Edit{
 			{"election/view.go", ` && now.Sub(p.ping.at) <= e.opt.Timing.MajorityWindow
 `, `
@@ -283,7 +283,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "unable-successor",
-		Rule: "a reign is handed to who is able (DESIGN 2)",
+		Rule: "a term is handed to who is able (PROTOCOL 2.5)",
 		Edits: []Edit{
 			{"election/view.go", `p.ping.status.Able && p.ping.status.Role == RoleReplica`, `p.ping.status.Role == RoleReplica`},
 		},
@@ -291,7 +291,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "claiming-successor",
-		Rule: "a reign is handed to a replica (DESIGN 2)",
+		Rule: "a term is handed to a replica (PROTOCOL 2.5)",
 		Edits: []Edit{
 			{"election/view.go", `p.ping.status.Able && p.ping.status.Role == RoleReplica`, `p.ping.status.Able`},
 		},
@@ -299,7 +299,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "overtaken-ping-heard",
-		Rule: "pings are numbered; one that was overtaken counts for nothing (DESIGN 2)",
+		Rule: "pings are numbered; one that was overtaken counts for nothing (PROTOCOL 2.1)",
 		Edits: []Edit{
 			{"election/heartbeat.go", `	if !counts || !p.inOrder(in.Seq, now, e.opt.Timing.Suspicion) {`, `	if !counts {`},
 		},
@@ -339,7 +339,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "new-primary-not-asked",
-		Rule: "who says that it reigns is asked at once (DESIGN 2)",
+		Rule: "the server that says it is primary is asked at once (PROTOCOL 2.1)",
 		Edits: []Edit{
 			{"election/heartbeat.go", `		p.nudged = true
 `, ``},
@@ -348,7 +348,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "vote-without-a-probe",
-		Rule: "who is asked pings the primary at once before answering (DESIGN 2)",
+		Rule: "who is asked pings the primary at once before answering (PROTOCOL 2.2)",
 		Edits: []Edit{
 			{"election/poll.go", `		e.probe(ctx, suspect.id, st)
 `, ``},
@@ -364,23 +364,23 @@ var sweepElectionMutants = []Mutant{
 		By: unit("election", "^TestVoteRestsOnAProbe$"), Dies: `silent for 270ms`,
 	},
 	{
-		Name: "poll-right-after-a-reign",
-		Rule: "whoever ended a reign shows before anybody polls (package election)",
+		Name: "poll-right-after-a-term",
+		Rule: "whoever ended a term shows before anybody polls (package election)",
 		Edits: []Edit{
 			{"election/poll.go", `	e.mu.notBefore = now.Add(e.opt.Timing.Suspicion)
 	switch`, `	switch`},
 		},
-		By: unit("election", "^TestNoPollRightAfterAReign$"), Dies: `questions although`,
+		By: unit("election", "^TestNoPollRightAfterATerm$"), Dies: `questions although`,
 	},
 	{
-		Name: "nominated-while-it-reigns",
-		Rule: "who reigns or claims follows nobody (package election, Nominate)",
+		Name: "nominated-while-primary",
+		Rule: "a server that is primary or claims follows nobody (package election, Nominate)",
 		Edits: []Edit{
 			{"election/loop.go", ` || e.mu.claiming
 `, `
 `},
 		},
-		By: unit("election", "^TestOneReignAtATime$"), Dies: `a second reign before the first`,
+		By: unit("election", "^TestOneTermAtATime$"), Dies: `a second term before the first`,
 	},
 	{
 		Name: "old-verdict-heeded",
@@ -388,13 +388,13 @@ var sweepElectionMutants = []Mutant{
 		Edits: []Edit{
 			{"election/loop.go", ` && !stale && e.opt.Status().Role == RoleReplica {`, ` && !stale {`},
 		},
-		By: unit("election", "^TestVerdictOutOfDateIsDropped$"), Dies: `to a server that already reigns`,
+		By: unit("election", "^TestVerdictOutOfDateIsDropped$"), Dies: `to a server that is primary already`,
 	},
 	{
 		Name: "offer-beside-a-primary",
 		Rule: "an offer is withdrawn when a primary shows (package election)",
 		Edits: []Edit{
-			{"election/loop.go", `		e.withdraw() // somebody was first
+			{"election/loop.go", `		e.withdraw() // another server was first
 `, ``},
 		},
 		By: unit("election", "^TestOfferIsWithdrawnForAPrimary$"), Dies: `beside a primary`,
@@ -421,7 +421,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "able-alone",
-		Rule: "able is who reaches a majority (DESIGN 2)",
+		Rule: "able is who reaches a majority (PROTOCOL 2.2)",
 		Edits: []Edit{
 			{"election/elector.go", ` && e.reachesLocked(now) >= e.opt.Members.Majority()
 `, `
@@ -431,7 +431,7 @@ var sweepElectionMutants = []Mutant{
 	},
 	{
 		Name: "able-without-storage",
-		Rule: "able is whose storage is live (DESIGN 2)",
+		Rule: "able is whose storage is live (PROTOCOL 2.3)",
 		Edits: []Edit{
 			{"election/elector.go", ` && st.Storage <= e.opt.Timing.StorageTimeout &&
 		`, ` &&

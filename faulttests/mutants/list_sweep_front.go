@@ -147,7 +147,7 @@ var sweepFrontMutants = []Mutant{
 	},
 	{
 		Name: "anonymous-is-protected",
-		Rule: "a call without IDs of its own has no repeat protection, and its answer says so (DESIGN 5.3)",
+		Rule: "a call without IDs of its own has no repeat protection, and its answer says so (PROTOCOL 12.1)",
 		Edits: []Edit{
 			{"shared/wire/convert/answer.go", `Protected: out.Client != "" && !out.Client.Anonymous()`, `Protected: out.Client != ""`},
 		},
@@ -215,7 +215,7 @@ var sweepFrontMutants = []Mutant{
 	},
 	{
 		Name: "grant-without-its-token",
-		Rule: "the token of a grant is its LSN (DESIGN 1)",
+		Rule: "the token of a grant is its LSN (PROTOCOL 11.3)",
 		Edits: []Edit{
 			{"shared/wire/convert/answer.go", `	if r.Kind == locktable.KindGrant {
 		e.Token`, `	if r.Kind == locktable.KindGrant && r.Token != 0 {
@@ -237,122 +237,122 @@ var sweepFrontMutants = []Mutant{
 		Name: "text-control-characters",
 		Rule: "a line has no control characters (package text, parse)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", ` || strings.ContainsFunc(s, unicode.IsControl) {`, ` || strings.ContainsFunc("", unicode.IsControl) {`},
+			{"shared/frontend/text/line.go", ` || strings.ContainsFunc(s, unicode.IsControl) {`, ` || strings.ContainsFunc("", unicode.IsControl) {`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `HO.*LD,a,me`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `HO.*LD,a,me`,
 	},
 	{
 		Name: "text-line-unbounded",
 		Rule: "a line is bounded (package text, parse)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `len(s) > maxLine || `, `len(s) > 1<<20 || `},
+			{"shared/frontend/text/line.go", `len(s) > maxLine || `, `len(s) > 1<<20 || `},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,me,000`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,me,000`,
 	},
 	{
 		Name: "text-white-space-is-part",
 		Rule: "fields have no white space around them (package text, parse)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `f == "" || f != strings.TrimSpace(f) || `, `f == "" || `},
+			{"shared/frontend/text/line.go", `f == "" || f != strings.TrimSpace(f) || `, `f == "" || `},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK, a,me`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK, a,me`,
 	},
 	{
 		Name: "text-fields-unbounded",
 		Rule: "a command has so many fields (package text, commands)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", ` || len(fields) > c.high {`, ` || len(fields) > c.high+1 {`},
+			{"shared/frontend/text/line.go", ` || len(fields) > c.high {`, ` || len(fields) > c.high+1 {`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `TOKEN,a,me,1|LOCK,a,me,30,5,5`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `TOKEN,a,me,1|LOCK,a,me,30,5,5`,
 	},
 	{
 		Name: "text-ttl-of-nothing",
 		Rule: "a TTL is more than nothing (package text, take)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `return ok && l.ttl > 0`, `return ok`},
+			{"shared/frontend/text/line.go", `return ok && l.ttl > 0`, `return ok`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,me,0`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,me,0`,
 	},
 	{
 		Name: "text-wait-unbounded",
 		Rule: "a LOCK waits at most a day (package text, take)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `return ok && l.wait <= maxWait`, `return ok`},
+			{"shared/frontend/text/line.go", `return ok && l.wait <= maxWait`, `return ok`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `25h`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `25h`,
 	},
 	{
 		Name: "text-token-of-nothing",
 		Rule: "token 0 is any token, and none that is named (package text, take)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `return err == nil && n > 0`, `return err == nil`},
+			{"shared/frontend/text/line.go", `return err == nil && n > 0`, `return err == nil`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `UNLOCK,a,me,0`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `UNLOCK,a,me,0`,
 	},
 	{
 		Name: "text-client-called-none",
 		Rule: "no client is called like an answer (package text, validClient)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `	case success, fail, none, failed,`, `	case success, fail, failed,`},
+			{"shared/frontend/text/line.go", `	case success, fail, none, failed,`, `	case success, fail, failed,`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,NONE`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,NONE`,
 	},
 	{
 		Name: "text-client-of-any-letter",
 		Rule: "no client is called like one of the servers' own (package text, validClient)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `	return letter && len(s)`, `	return (letter || s != "") && len(s)`},
+			{"shared/frontend/text/line.go", `	return letter && len(s)`, `	return (letter || s != "") && len(s)`},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,@17|LOCK,a,~17`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,@17|LOCK,a,~17`,
 	},
 	{
 		Name: "text-client-unbounded",
 		Rule: "the name of a client with what is added is a client ID (package text, maxClient)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", ` && len(s) <= maxClient && `, ` && len(s) <= 2*maxClient && `},
+			{"shared/frontend/text/line.go", ` && len(s) <= maxClient && `, ` && len(s) <= 2*maxClient && `},
 		},
-		By: unit("primary/api/text", "^TestParseRefuses$"), Dies: `LOCK,a,nnn`,
+		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,nnn`,
 	},
 	{
 		Name: "text-commands-in-upper-case",
 		Rule: "commands may come in any case (package text)",
 		Edits: []Edit{
-			{"primary/api/text/line.go", `strings.EqualFold(c.name, s)`, `c.name == s`},
+			{"shared/frontend/text/line.go", `strings.EqualFold(c.name, s)`, `c.name == s`},
 		},
-		By: unit("primary/api/text", "^TestParse$"), Dies: `lock,a,me,30`,
+		By: unit("shared/frontend/text", "^TestParse$"), Dies: `lock,a,me,30`,
 	},
 	{
 		Name: "text-one-client-for-all-locks",
 		Rule: "a client of this front end is one for each lock (package text, clientID)",
 		Edits: []Edit{
-			{"primary/api/text/names.go", `xxhash.Sum64String(string(lock)))`, `xxhash.Sum64String(string(lock[:0])))`},
+			{"shared/frontend/text/line.go", `xxhash.Sum64String(string(lock)))`, `xxhash.Sum64String(string(lock[:0])))`},
 		},
-		By: unit("primary/api/text", "^TestNamesOfClients$"), Dies: `names|line_test.go`,
+		By: unit("shared/frontend/text", "^TestNamesOfClients$"), Dies: `names|line_test.go`,
 	},
 	{
 		Name: "text-owner-of-another-lock",
 		Rule: "a holder passes for a client of this front end only on its lock (package text, ownerOf)",
 		Edits: []Edit{
-			{"primary/api/text/names.go", `; clientID(name, lock) == id {`, `; name != "" {`},
+			{"shared/frontend/text/line.go", `; clientID(name, lock) == id {`, `; name != "" {`},
 		},
-		By: unit("primary/api/text", "^TestNamesOfClients$"), Dies: `passes for`,
+		By: unit("shared/frontend/text", "^TestNamesOfClients$"), Dies: `passes for`,
 	},
 	{
 		Name: "text-owner-like-a-client",
 		Rule: "who is no client of this front end is not shown like one (package text, ownerOf)",
 		Edits: []Edit{
-			{"primary/api/text/names.go", `	return "=" + s
+			{"shared/frontend/text/line.go", `	return "=" + s
 `, `	return s
 `},
 		},
-		By: unit("primary/api/text", "^TestNamesOfClients$"), Dies: `is shown as`,
+		By: unit("shared/frontend/text", "^TestNamesOfClients$"), Dies: `is shown as`,
 	},
 	{
 		Name: "text-wait-is-not-asked-for",
 		Rule: "a line with another wait is another request (package text, acquireID)",
 		Edits: []Edit{
-			{"primary/api/text/names.go", `"%s,%d,%d", lock, ttl, wait)`, `"%s,%d,%d", lock, ttl, 0*wait)`},
+			{"shared/frontend/text/line.go", `"%s,%d,%d", lock, ttl, wait)`, `"%s,%d,%d", lock, ttl, 0*wait)`},
 		},
-		By: unit("primary/api/text", "^TestRequestsOfALine$"), Dies: `request `,
+		By: unit("shared/frontend/text", "^TestRequestsOfALine$"), Dies: `request `,
 	},
 }

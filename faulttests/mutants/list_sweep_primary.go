@@ -8,7 +8,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "full-volume-refuses-a-break",
 		Rule: "on a full volume what ends something is admitted (package primary, refuseFull)",
 		Edits: []Edit{
-			{"primary/slots.go", `locktable.OpCancel, locktable.OpBreak:`, `locktable.OpCancel:`},
+			{"primary/fileslots.go", `locktable.OpCancel, locktable.OpBreak:`, `locktable.OpCancel:`},
 		},
 		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `break by operator/1: STORAGE_UNAVAILABLE`,
 	},
@@ -16,23 +16,23 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "full-volume-refuses-a-cancel",
 		Rule: "so is a cancel",
 		Edits: []Edit{
-			{"primary/slots.go", `locktable.OpRelease, locktable.OpCancel, `, `locktable.OpRelease, `},
+			{"primary/fileslots.go", `locktable.OpRelease, locktable.OpCancel, `, `locktable.OpRelease, `},
 		},
 		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `cancel by c2/0: STORAGE_UNAVAILABLE`,
 	},
 	{
 		Name: "full-volume-admits-all",
-		Rule: "admissions leave the rest of the log to what ends something (DESIGN 3.6)",
+		Rule: "admissions leave the rest of the log to what ends something (PROTOCOL 10.2)",
 		Edits: []Edit{
-			{"primary/slots.go", `	if c.p.noSpace.Load() && !`, `	if false && !`},
+			{"primary/fileslots.go", `	if c.p.noSpace.Load() && !`, `	if false && !`},
 		},
 		By: unit("primary", "^TestFullVolumeRefusesAdmissionsAndTakesReleases$"), Dies: `space_test.go`,
 	},
 	{
 		Name: "word-for-an-append-unbinds",
-		Rule: "an unbind has its file made durable first: it needs a word of its own (package primary, verified)",
+		Rule: "an unbind has its file made durable first: it needs a word of its own (package primary, verifyResult)",
 		Edits: []Edit{
-			{"primary/slots.go", `	return own(v.op) == own(op)
+			{"primary/fileslots.go", `	return own(v.op) == own(op)
 `, `	return own(v.op) == own(op) || true
 `},
 		},
@@ -40,19 +40,19 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "feed-begins-empty",
-		Rule: "a replica that lacks the last frames of a reign gets them from the next one (package primary, feed)",
+		Rule: "a replica that lacks the last frames of a term gets them from the next one (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `	for i := range tail {
+			{"primary/replication.go", `	for i := range tail {
 `, `	for i := range tail[:0] {
 `},
 		},
-		By: unit("primary", "^TestReplicaThatLagsBehindAnOlderReignGetsItsFrames$"), Dies: `it took \d+ chunks`,
+		By: unit("primary", "^TestReplicaThatLagsBehindAnOlderTermGetsItsFrames$"), Dies: `it took \d+ chunks`,
 	},
 	{
 		Name: "feed-by-lsn",
 		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `f.mu.frames[i].before != at {`, `f.mu.frames[i].before.LSN != at.LSN {`},
+			{"primary/replication.go", `f.mu.frames[i].before != at {`, `f.mu.frames[i].before.LSN != at.LSN {`},
 		},
 		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},
@@ -60,7 +60,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-end-by-lsn",
 		Rule: "who stands at the last LSN of another history lacks everything (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `	if at == f.mu.end {`, `	if at.LSN == f.mu.end.LSN {`},
+			{"primary/replication.go", `	if at == f.mu.end {`, `	if at.LSN == f.mu.end.LSN {`},
 		},
 		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},
@@ -68,7 +68,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-keeps-much",
 		Rule: "what is kept for replicas that lag is 4 MiB (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `	limit := feedBytes
+			{"primary/replication.go", `	limit := feedBytes
 `, `	limit := feedBytesMost
 `},
 		},
@@ -78,7 +78,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-unbounded",
 		Rule: "a push is bounded (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", ` && len(frames) < pushBytes;`, `;`},
+			{"primary/replication.go", ` && len(frames) < pushBytes;`, `;`},
 		},
 		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
 	},
@@ -86,7 +86,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-forgets-what-follows-a-snapshot",
 		Rule: "what is committed during a snapshot is kept (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `			x.p.feed.hold(1)
+			{"primary/replication.go", `			x.p.feed.hold(1)
 			defer x.p.feed.hold(-1) // when`, `			// when`},
 		},
 		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `it took \d snapshots`,
@@ -95,7 +95,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-holds-for-ever",
 		Rule: "and no longer than until the replica has it (package primary, feed)",
 		Edits: []Edit{
-			{"primary/push.go", `			defer x.p.feed.hold(-1) // when`, `			// when`},
+			{"primary/replication.go", `			defer x.p.feed.hold(-1) // when`, `			// when`},
 		},
 		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `no feed that holds nothing back`,
 	},
@@ -103,7 +103,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-idle-silent",
 		Rule: "a replica hears that its primary lives while nothing happens (package primary, pusher)",
 		Edits: []Edit{
-			{"primary/push.go", `			x.at = nil // asking`, `			// asking`},
+			{"primary/replication.go", `			x.at = nil // asking`, `			// asking`},
 		},
 		By: unit("primary", "^TestReplicaThatKnowsAHigherEpochIsHeard$"), Dies: `it serves on`,
 	},
@@ -111,7 +111,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-stamp-late",
 		Rule: "a replica that cannot tell how old a push is learns it at once (package push)",
 		Edits: []Edit{
-			{"primary/push.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
+			{"primary/replication.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
 		},
 		By: unit("primary", "^TestARestartedReplicaIsToldItsStampAtOnce$"), Dies: `told no stamp`,
 	},
@@ -144,7 +144,7 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "export-never-rests",
-		Rule: "background work rests three times as long as it works (package primary, pace)",
+		Rule: "background work rests three times as long as it works (package primary, throttle)",
 		Edits: []Edit{
 			{"primary/export.go", `		x.sleep(min(3*worked, restMost))
 `, ``},
@@ -153,7 +153,7 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "export-rests-for-storage",
-		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package primary, pace)",
+		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package primary, throttle)",
 		Edits: []Edit{
 			{"primary/export.go", `min(3*worked, restMost)`, `3*worked`},
 		},
@@ -161,7 +161,7 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "export-waits-are-work",
-		Rule: "waiting for somebody else is no work (package primary, pace)",
+		Rule: "waiting for somebody else is no work (package primary, throttle)",
 		Edits: []Edit{
 			{"primary/export.go", `time.Since(x.since) - x.idle`, `time.Since(x.since)`},
 		},
@@ -171,7 +171,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "acks-majority-is-all",
 		Rule: "one silent replica of two costs a majority nothing (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `	if a.mode == cluster.PushAckMajority {`, `	if a.mode == cluster.PushAckMajority && in == 0 {`},
+			{"primary/replication.go", `	if a.mode == cluster.PushAckMajority {`, `	if a.mode == cluster.PushAckMajority && in == 0 {`},
 		},
 		By: unit("primary", "^TestAMajorityIsEnough$"), Dies: `one replica of two is silent`,
 	},
@@ -179,7 +179,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "acks-half-is-a-majority",
 		Rule: "a majority is more than half of the servers (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `(len(a.mu.replicas)+1)/2)`, `len(a.mu.replicas)/2)`},
+			{"primary/replication.go", `(len(a.mu.replicas)+1)/2)`, `len(a.mu.replicas)/2)`},
 		},
 		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough true`,
 	},
@@ -187,31 +187,31 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "acks-wait-for-the-absent",
 		Rule: "who is not waited for is missing from no majority (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/acks.go", `need = min(in, (len(a.mu.replicas)+1)/2)`, `need = (len(a.mu.replicas)+1)/2`},
+			{"primary/replication.go", `need = min(in, (len(a.mu.replicas)+1)/2)`, `need = (len(a.mu.replicas)+1)/2`},
 		},
 		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough false`,
 	},
 	{
 		Name: "acks-held-in-order-of-arrival",
-		Rule: "what is held back goes in the order of the log (package primary, acks)",
+		Rule: "what is held back goes in the order of the log (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `	for i > 0 && a.mu.held[i-1].lsn > lsn {`, `	for i > 0 && a.mu.held[i-1].lsn > lsn && false {`},
+			{"primary/replication.go", `	for i > 0 && a.mu.held[i-1].lsn > lsn {`, `	for i > 0 && a.mu.held[i-1].lsn > lsn && false {`},
 		},
 		By: unit("primary", "^TestHeldBackInTheOrderOfTheLog$"), Dies: `shown is up to LSN 6`,
 	},
 	{
 		Name: "acks-drop-everybody",
-		Rule: "dropped is who lacks what answers wait for (package primary, acks)",
+		Rule: "dropped is who lacks what answers wait for (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `			if !s.out && s.lsn < late {`, `			if !s.out {`},
+			{"primary/replication.go", `			if !s.out && s.lsn < late {`, `			if !s.out {`},
 		},
 		By: unit("primary", "^TestASilentReplicaIsDropped$"), Dies: `waited for`,
 	},
 	{
 		Name: "acks-appends-pass",
-		Rule: "appends wait for replicas, too (package primary, acks)",
+		Rule: "appends wait for replicas, too (package primary, replicationBarrier)",
 		Edits: []Edit{
-			{"primary/acks.go", `			a.hold(lsn, func(ok bool) {
+			{"primary/replication.go", `			a.hold(lsn, func(ok bool) {
 				if !ok {
 					out`, `			a.hold(0*lsn, func(ok bool) {
 				if !ok {
@@ -231,9 +231,9 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "foreign-file-goes-on",
-		Rule: "a bound file that is found foreign is quarantined (DESIGN 5.4)",
+		Rule: "a bound file that is found foreign is quarantined (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"primary/slots.go", `		c.quarantine(name, v.err)
+			{"primary/fileslots.go", `		c.quarantine(name, v.err)
 `, `		_ = name
 `},
 		},
@@ -241,9 +241,9 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "foreign-file-is-an-invalid-argument",
-		Rule: "an append to a file that is found foreign is answered FILE_QUARANTINED (DESIGN 5.4)",
+		Rule: "an append to a file that is found foreign is answered FILE_QUARANTINED (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"primary/slots.go", `	case errors.Is(err, volume.ErrForeign) && bound:
+			{"primary/fileslots.go", `	case errors.Is(err, volume.ErrForeign) && bound:
 		out.Status = cluster.StatusFileQuarantined
 `, `	case bound && out.File == "":
 `},
@@ -254,7 +254,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "directory-is-unavailable-storage",
 		Rule: "what is no regular file cannot be bound, and no try helps",
 		Edits: []Edit{
-			{"primary/slots.go", `	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
+			{"primary/fileslots.go", `	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
 `, `	case errors.Is(err, errStillThere):
 `},
 		},
@@ -262,9 +262,9 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "idle-file-stays-verified",
-		Rule: "a file is verified again when it was idle, before an append is decided (DESIGN 5.4)",
+		Rule: "a file is verified again when it was idle, before an append is decided (PROTOCOL 13.2)",
 		Edits: []Edit{
-			{"primary/slots.go", `		s.verified = false
+			{"primary/fileslots.go", `		s.verified = false
 `, ``},
 		},
 		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `it was decided`,
@@ -273,7 +273,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "word-of-a-rotation-admits",
 		Rule: "a word for a rotation speaks of the next file, not of the bound one (package primary, onVerified)",
 		Edits: []Edit{
-			{"primary/slots.go", ` && v.op != locktable.OpRotate
+			{"primary/fileslots.go", ` && v.op != locktable.OpRotate
 `, `
 `},
 		},
@@ -281,7 +281,7 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "grant-passes-a-redo",
-		Rule: "a grant's answer waits for what a takeover writes to the lock's files (DESIGN 4)",
+		Rule: "a grant's answer waits for what a takeover writes to the lock's files (PROTOCOL 8.5)",
 		Edits: []Edit{
 			{"primary/filewriter.go", `		w.pending.Add(1)
 	}
@@ -292,33 +292,59 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "history-record-half-told",
-		Rule: "of several ends by one record the last may be missing: what nobody knows is said of that record, too (package primary, historian)",
+		Rule: "of several ends by one record the last may be missing: that record is told again (package history, Line)",
 		Edits: []Edit{
-			{"primary/history.go", `		if len(tail.Tokens) > 0 { // of`, `		if len(tail.Tokens) > 1<<30 { // of`},
+			{"shared/history/line.go", `			return l.End.LSN - 1
+`, `			return l.End.LSN
+`},
 		},
-		By: unit("primary", "^TestTheNextPrimaryCompletesARecord$"), Dies: `nobody_knows_it`,
+		By: unit("primary", "^TestTheNextPrimaryCompletesARecord$"), Dies: `nobody_knows_it|the_log_has_it`,
 	},
 	{
-		Name: "history-record-told-by-half",
-		Rule: "of several ends by one record those that are missing are told (package primary, historian)",
+		Name: "history-record-begun-is-told",
+		Rule: "the ends of a record stay in memory until one file has them all (package primary, historyWriter)",
 		Edits: []Edit{
-			{"primary/history.go", `e.LSN > tail.UpTo || e.LSN == tail.UpTo && !slices.Contains(tail.Tokens, e.Token) && len(tail.Tokens) > 0 {`, `e.LSN > tail.UpTo {`},
+			{"primary/history.go", `	for more && whole > 0 &&`, `	for more && whole < 0 &&`},
 		},
-		By: unit("primary", "^TestTheNextPrimaryCompletesARecord$"), Dies: `the_log_has_it`,
+		By: unit("primary", "^TestARecordOfManyWritesIsCompleted$"), Dies: `of 5000 ends are told`,
 	},
 	{
-		Name: "index-of-this-reign-only",
-		Rule: "the index of the reign before may lack the last appends: they are told again (package primary, indexer)",
+		Name: "history-record-in-two-files",
+		Rule: "a file does not end between two ends of one record (package primary, historyWriter)",
+		Edits: []Edit{
+			{"primary/history.go", `h.opt.FileBytes && h.written == 0 {`, `h.opt.FileBytes {`},
+		},
+		By: unit("primary", "^TestARecordIsToldByOneFile$"), Dies: `one of which tells of`,
+	},
+	{
+		Name: "history-gap-before-a-part",
+		Rule: "a record that a gap, or an older binary's head, says to be told may go on: that is no damage (package history, Scan)",
+		Edits: []Edit{
+			{"shared/history/scan.go", `l.cleared() && l.End.LSN == c.upTo {`, `l.cleared() && l.End.LSN == 0 {`},
+		},
+		By: unit("shared/history", "^TestTail$"), Dies: `(a_gap_up_to_a|an_older_binary's|no_more_than_a)_part`,
+	},
+	{
+		Name: "history-damage-in-a-record",
+		Rule: "a damaged line beside ends of one record may be one of them (package history, Scan)",
+		Edits: []Edit{
+			{"shared/history/scan.go", ` && !l.cleared() {`, ` {`},
+		},
+		By: unit("shared/history", "^TestSelectTellsWhatIsMissing$"), Dies: `the_first_of_one_record`,
+	},
+	{
+		Name: "index-of-this-term-only",
+		Rule: "the index of the term before may lack the last appends: they are told again (package primary, indexer)",
 		Edits: []Edit{
 			{"primary/fileindex.go", `range slices.Chunk(p.index.adopted, indexEntries) {`, `range slices.Chunk(p.index.adopted[:0], indexEntries) {`},
 		},
-		By: unit("primary", "^TestIndexIsCompletedByTheNextReign$"), Dies: `fileindex_test.go`,
+		By: unit("primary", "^TestIndexIsCompletedByTheNextTerm$"), Dies: `fileindex_test.go`,
 	},
 	{
 		Name: "parked-calls-unbounded",
 		Rule: "so many calls wait for the word on a file and no more (package primary, parked)",
 		Edits: []Edit{
-			{"primary/parked.go", `	case len(p.calls) >= parkedCalls, `, `	case `},
+			{"primary/fileslots.go", `	case len(p.calls) >= parkedCalls, `, `	case `},
 		},
 		By: unit("primary", "^TestSmallParkedCallsAreBounded$"), Dies: `were refused`,
 	},

@@ -5,7 +5,7 @@ package mutants
 // sweepRestMutants break what replicas take in and what the history tells.
 var sweepRestMutants = []Mutant{
 	{
-		Name: "replica-hears-older-reigns",
+		Name: "replica-hears-older-terms",
 		Rule: "a push of an older epoch changes nothing (package replica, Push)",
 		Edits: []Edit{
 			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch <= r.mu.claimed {`, `	if p.Epoch <= r.mu.claimed {`},
@@ -13,18 +13,18 @@ var sweepRestMutants = []Mutant{
 		By: unit("replica", "^TestReplicaIgnoresOlderEpochs$"), Dies: `replica_test.go`,
 	},
 	{
-		Name: "replica-hears-beside-its-own-reign",
-		Rule: "while this server reigns it hears no older reign (package replica, HandOver)",
+		Name: "replica-hears-beside-its-own-term",
+		Rule: "while this server is primary it hears no older term (package replica, HandOver)",
 		Edits: []Edit{
 			{"replica/replica.go", `	if p.Epoch < r.mu.epoch || p.Epoch <= r.mu.claimed {`, `	if p.Epoch < r.mu.epoch {`},
 		},
-		By: unit("replica", "^TestNoOlderReignIsHeardBesideTheOwn$"), Dies: `replica_test.go`,
+		By: unit("replica", "^TestNoOlderTermIsHeardBesideTheOwn$"), Dies: `replica_test.go`,
 	},
 	{
 		Name: "replica-reads-in-doubt",
 		Rule: "nobody reads a table that came back from a takeover, until a primary knows its position (package replica, TakeBack)",
 		Edits: []Edit{
-			{"replica/replica.go", `	if r.mu.table == nil || r.mu.doubtful {
+			{"replica/replica.go", `	if r.mu.table == nil || r.mu.unconfirmed {
 		return false`, `	if r.mu.table == nil {
 		return false`},
 		},

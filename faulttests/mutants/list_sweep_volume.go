@@ -8,8 +8,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-with-a-server-that-starts",
 		Rule: "a recovery holds the guard of every server, so that none starts meanwhile",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	for _, m := range r.v.cluster.Servers {
-`, `	for _, m := range r.v.cluster.Servers[:0] {
+			{"shared/volume/recovery/recovery.go", `	for _, m := range r.v.Cluster().Servers {
+`, `	for _, m := range r.v.Cluster().Servers[:0] {
 `},
 		},
 		By: unit("shared/volume", "^TestRecoverRefusesWhileAServerRuns$"), Dies: `a server that starts: <nil>`,
@@ -18,7 +18,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-loses-unasked",
 		Rule: "nothing that was acknowledged is given up without consent (package volume, RecoverOptions)",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	if !r.plan.Complete && !opt.AcceptLoss {`, `	if !r.plan.Complete && !opt.AcceptLoss && r.plan == nil {`},
+			{"shared/volume/recovery/recovery.go", `	if !r.plan.Complete && !opt.AcceptLoss {`, `	if !r.plan.Complete && !opt.AcceptLoss && r.plan == nil {`},
 		},
 		By: unit("shared/volume", "^TestRecoverAsksBeforeItLoses$"), Dies: `recover_test.go:.*Done:true`,
 	},
@@ -26,7 +26,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-does-what-was-not-agreed",
 		Rule: "a recovery does what it planned before it set the fences, or refuses",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	if r.plan.Source != before.Source || r.plan.End`, `	if false && r.plan.Source != before.Source && r.plan.End`},
+			{"shared/volume/recovery/recovery.go", `	if r.plan.Source != before.Source || r.plan.End`, `	if false && r.plan.Source != before.Source && r.plan.End`},
 		},
 		By: unit("shared/volume", "^TestRecoverRefusesWhatCameMeanwhile$"), Dies: `recover_plan_test.go:.*Done:true`,
 	},
@@ -34,7 +34,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-reads-before-it-fences",
 		Rule: "what a recovery takes is read behind the fences, which nobody can add to",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	before := *r.plan
+			{"shared/volume/recovery/recovery.go", `	before := *r.plan
 	if err := r.survey(ctx); err != nil {
 		return nil, err
 	}
@@ -50,15 +50,15 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-a-higher-lsn",
 		Rule: "an LSN behind the end that somebody was told of says that something is missing",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	if proven.lsn > source.end.LSN || proven.epoch > last {`, `	if proven.epoch > last {`},
+			{"shared/volume/recovery/recovery.go", `	if proven.lsn > source.end.LSN || proven.epoch > last {`, `	if proven.epoch > last {`},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `an_LSN.*Needed:false`,
 	},
 	{
 		Name: "recover-takes-a-seen-number",
-		Rule: "where a higher epoch was seen, numbers are skipped: none is given twice (DESIGN 5.3)",
+		Rule: "where a higher epoch was seen, numbers are skipped: none is given twice (PROTOCOL 12.6)",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	if seen.epoch > last || r.opt.Restored`, `	if r.opt.Restored`},
+			{"shared/volume/recovery/recovery.go", `	if seen.epoch > last || r.opt.Restored`, `	if r.opt.Restored`},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `an_epoch.*Epoch:5`,
 	},
@@ -66,7 +66,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-takes-the-next-number-behind-a-copy",
 		Rule: "where a copy is further than the volume, numbers are skipped: an older state was restored",
 		Edits: []Edit{
-			{"shared/volume/recover.go", ` || r.opt.Restored || source.copied {`, ` || r.opt.Restored {`},
+			{"shared/volume/recovery/recovery.go", ` || r.opt.Restored || source.copied {`, ` || r.opt.Restored {`},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `a_copy_of_more.*Epoch:5`,
 	},
@@ -74,7 +74,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-prefers-an-equal-copy",
 		Rule: "a copy is taken where it is further than the volume, and only there",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `c.At.LSN <= source.end.LSN {`, `c.At.LSN < source.end.LSN {`},
+			{"shared/volume/recovery/recovery.go", `c.At.LSN <= source.end.LSN {`, `c.At.LSN < source.end.LSN {`},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `a_copy_of_the_end.*Needed:true`,
 	},
@@ -82,7 +82,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-how-far-a-server-was",
 		Rule: "what a server kept outside of the volume tells how far that was, also without a table",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `		proven.saw(c.Epoch, c.At.LSN)
+			{"shared/volume/recovery/recovery.go", `		proven.saw(c.Epoch, c.At.LSN)
 `, ``},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `how_far_a_server_was.*Needed:false`,
@@ -91,7 +91,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-who-recovers",
 		Rule: "what the operator has seen counts as told",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
+			{"shared/volume/recovery/recovery.go", `	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 `, ``},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatSomebodyHasSeen$"), Dies: `an_LSN.*Needed:false`,
@@ -100,7 +100,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-warns-of-what-was-said",
 		Rule: "who restores a backup and does not say how far the volume was is warned",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `if r.opt.Restored && r.opt.SeenLSN == 0 &&`, `if r.opt.Restored && r.opt.SeenLSN != 0 &&`},
+			{"shared/volume/recovery/recovery.go", `if r.opt.Restored && r.opt.SeenLSN == 0 &&`, `if r.opt.Restored && r.opt.SeenLSN != 0 &&`},
 		},
 		By: unit("shared/volume", "^TestRecoverSaysWhatIsUnknown$"), Dies: `seen 0, end`,
 	},
@@ -108,7 +108,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-notes-another-lsn",
 		Rule: "the note on leases names the end of what is known",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `"locks that were granted after LSN "+fmt.Sprint(p.End)+" are unknown`, `"locks that were granted after LSN "+fmt.Sprint(p.SeenLSN)+" are unknown`},
+			{"shared/volume/recovery/recovery.go", `"locks that were granted after LSN "+fmt.Sprint(p.End)+" are unknown`, `"locks that were granted after LSN "+fmt.Sprint(p.SeenLSN)+" are unknown`},
 		},
 		By: unit("shared/volume", "^TestRecoverSaysWhatIsUnknown$"), Dies: `seen \d+, end \d+: locks`,
 	},
@@ -116,7 +116,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-believes-a-torn-flag",
 		Rule: "a flag that does not say by whom it was set may be that of a newer epoch that is gone",
 		Edits: []Edit{
-			{"shared/volume/recover.go", `e.byErr {`, `false && e.byErr {`},
+			{"shared/volume/recovery/recovery.go", `e.ByErr {`, `false && e.ByErr {`},
 		},
 		By: unit("shared/volume", "^TestRecoverDoubtsAFlagThatCannotBeRead$"), Dies: `recover_plan_test.go:.*Needed:false`,
 	},
@@ -124,7 +124,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-goes-on-with-the-old-chain",
 		Rule: "two recoveries of one state are two histories: no warm table of the one is one of the other",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `Chain: r.source.end.Chain.Next(r.nonce[:])}`, `Chain: r.source.end.Chain}`},
+			{"shared/volume/recovery/build.go", `Chain: r.source.end.Chain.Next(r.nonce[:])}`, `Chain: r.source.end.Chain}`},
 		},
 		By: unit("shared/volume", "^TestTwoRecoveriesAreTwoHistories$"), Dies: `warm: true`,
 	},
@@ -132,7 +132,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-writes-into-quarantined-files",
 		Rule: "a recovery carries on no append to a file that it quarantines",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `!ok || f.Quarantined || f.Generation`, `!ok || f.Generation`},
+			{"shared/volume/recovery/build.go", `!ok || f.Quarantined || f.Generation`, `!ok || f.Generation`},
 		},
 		By: unit("shared/volume", "^TestRecoverWritesNothingIntoAQuarantinedFile$"), Dies: `to be written`,
 	},
@@ -140,7 +140,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-fears-another-filesystem",
 		Rule: "an inode of a fresh volume is not that of the volume that was lost, whatever its number",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `c.info.Inode == state.Inode && !b.r.source.elsewhere`, `c.info.Inode == state.Inode`},
+			{"shared/volume/recovery/build.go", `c.Info.Inode == state.Inode && !b.r.source.elsewhere`, `c.Info.Inode == state.Inode`},
 		},
 		By: unit("shared/volume", "^TestRecoverKeepsAFileOfAFreshVolume$"), Dies: `Fate:quarantined`,
 	},
@@ -148,7 +148,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-is-always-the-same-nobody",
 		Rule: "who holds for nobody is another client in every recovery: its requests are not repeats",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `fmt.Sprintf("recovered-%d", b.r.plan.LSN)`, `"recovered"`},
+			{"shared/volume/recovery/build.go", `fmt.Sprintf("recovered-%d", b.r.plan.LSN)`, `"recovered"`},
 		},
 		By: unit("shared/volume", "^TestRecoverAgainAndAgain$"), Dies: `STALE_REQUEST`,
 	},
@@ -156,7 +156,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-burns-a-number",
 		Rule: "a recovery that finds a newer claim has no name taken",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `	if err := r.unchanged(); err != nil {
+			{"shared/volume/recovery/publish.go", `	if err := r.unchanged(); err != nil {
 		return err
 	}
 `, ``},
@@ -167,7 +167,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-passes-who-may-have-begun",
 		Rule: "behind an epoch that may have begun meanwhile a recovery does not begin",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `if e.start != nil || e.unknown() ||`, `if e.start != nil ||`},
+			{"shared/volume/recovery/publish.go", `if e.Start != nil || e.Unknown() ||`, `if e.Start != nil ||`},
 		},
 		By: unit("shared/volume", "^TestRecoverDoesNotBeginWhereSomebodyMayHave$"), Dies: `SomebodyMayHave.*Done:true`,
 	},
@@ -175,7 +175,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-passes-who-is-gone",
 		Rule: "behind an epoch that came and went meanwhile a recovery does not begin",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", ` || i == 0 || now[i-1].epoch != e.epoch-1 {`, ` {`},
+			{"shared/volume/recovery/publish.go", ` || i == 0 || now[i-1].Epoch != e.Epoch-1 {`, ` {`},
 		},
 		By: unit("shared/volume", "^TestRecoverDoesNotBeginWhereSomebodyMayHave$"), Dies: `gone.*Done:true`,
 	},
@@ -183,7 +183,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-keeps-a-file-that-is-too-long",
 		Rule: "a file with bytes behind the last append that is known does not go on",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `c.anyInode, c.atRest = true, true`, `c.anyInode = true`},
+			{"shared/volume/recovery/build.go", `c.AnyInode, c.AtRest = true, true`, `c.AnyInode = true`},
 		},
 		By: unit("shared/volume", "^TestRecoverQuarantinesAFileThatIsTooLong$"), Dies: `foreign bytes behind the last append`,
 	},
@@ -191,7 +191,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-gives-one-number-twice",
 		Rule: "files whose inode numbers others have now are told apart, however many they are",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `			free++
+			{"shared/volume/recovery/build.go", `			free++
 `, ``},
 		},
 		By: unit("shared/volume", "^TestRecoverTellsManyInodesApart$"), Dies: `comes twice`,
@@ -200,7 +200,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-forgets-whose-inode-it-is",
 		Rule: "the inode of a file that is kept is remembered for nobody",
 		Edits: []Edit{
-			{"shared/volume/recover_build.go", `if !b.taken[state.Inode] && !known`, `if !known`},
+			{"shared/volume/recovery/build.go", `if !b.taken[state.Inode] && !known`, `if !known`},
 		},
 		By: unit("shared/volume", "^TestRecoverTellsManyInodesApart$"), Dies: `an inode that was kept is nobody's`,
 	},
@@ -208,7 +208,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-wants-a-chain-it-cannot-know",
 		Rule: "what a recovery adopted ends where its claim says; the chain value there is not known",
 		Edits: []Edit{
-			{"shared/volume/recover_source.go", `(a.unchained || c.end == a.at)`, `(c.end == a.at)`},
+			{"shared/volume/recovery/source.go", `(a.unchained || c.end == a.at)`, `(c.end == a.at)`},
 		},
 		By: unit("shared/volume", "^TestRecoverTakesWhatARecoveryTook$"), Dies: `no log and no copy can be read`,
 	},
@@ -216,8 +216,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-takes-a-recoverys-start-for-an-end",
 		Rule: "what a recovery adopted ends where its claim says, not where its START does",
 		Edits: []Edit{
-			{"shared/volume/recover_source.go", `	if e.claimErr == nil && e.claim.Recovered != nil {
-		return &adoptedEnd{at: wal.Position{LSN: e.claim.Recovered.End}, unchained: true}
+			{"shared/volume/recovery/source.go", `	if e.ClaimErr == nil && e.Claim.Recovered != nil {
+		return &adoptedEnd{at: wal.Position{LSN: e.Claim.Recovered.End}, unchained: true}
 	}
 `, ``},
 		},
@@ -227,7 +227,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-takes-a-late-checkpoint",
 		Rule: "a checkpoint behind the adopted end was made late, by a primary that was fenced",
 		Edits: []Edit{
-			{"shared/volume/recover_source.go", `		if lsn > until {
+			{"shared/volume/recovery/source.go", `		if lsn > until {
 			continue
 		}
 `, ``},
@@ -238,7 +238,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-takes-nothing-for-a-state",
 		Rule: "a log of which nothing can be read is no empty state",
 		Edits: []Edit{
-			{"shared/volume/recover_source.go", `	if p.broken || b.head.LSN == 0 && a.Table.LSN() == 0 {`, `	if p.broken {`},
+			{"shared/volume/recovery/source.go", `	if p.broken || b.Head.LSN == 0 && a.Table.LSN() == 0 {`, `	if p.broken {`},
 		},
 		By: unit("shared/volume", "^TestRecoverTakesNothingForAState$"), Dies: `End:0`,
 	},
@@ -246,7 +246,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-adopted-ends",
 		Rule: "the adopted end in a START is an LSN that was given",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `			seen.saw(0, e.start.end.LSN)
+			{"shared/volume/recovery/seen.go", `			seen.saw(0, e.Start.End.LSN)
 `, `			seen.saw(0, 0)
 `},
 		},
@@ -256,7 +256,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-names-of-checkpoints",
 		Rule: "the name of a checkpoint tells of an LSN that was given",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `				seen.saw(0, lsn)
+			{"shared/volume/recovery/seen.go", `				seen.saw(0, lsn)
 `, `				seen.saw(0, 0*lsn)
 `},
 		},
@@ -266,7 +266,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-names-of-segments",
 		Rule: "the name of a segment tells of an LSN that was given",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `				seen.saw(0, first-1)
+			{"shared/volume/recovery/seen.go", `				seen.saw(0, first-1)
 `, `				seen.saw(0, 0*first)
 `},
 		},
@@ -276,8 +276,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-ignores-views",
 		Rule: "a view of this cluster shows what was committed",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `h.Cluster == v.cluster.ID {
-			proven.saw`, `h.Cluster != v.cluster.ID {
+			{"shared/volume/recovery/seen.go", `h.Cluster == r.v.Cluster().ID {
+			proven.saw`, `h.Cluster != r.v.Cluster().ID {
 			proven.saw`},
 		},
 		By: unit("shared/volume", "^TestRecoverCountsWhatNamesTellOf$"), Dies: `NamesTellOf/lock_state.json`,
@@ -286,8 +286,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-misses-what-a-recovery-left-out",
 		Rule: "the numbers that a recovery left out are not missing",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `		return e.claim.Recovered.Follows
-`, `		return e.epoch - 1
+			{"shared/volume/internal/epochdir/survey.go", `		return e.Claim.Recovered.Follows
+`, `		return e.Epoch - 1
 `},
 		},
 		By: unit("shared/volume", "^TestARecoveryThatDidNotBeginIsRepeated$"), Dies: `epoch-missing`,
@@ -296,7 +296,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-repeats-what-servers-passed",
 		Rule: "a recovery that did not begin is not repeated when servers have gone on from what it saw",
 		Edits: []Edit{
-			{"shared/volume/survey.go", ` || e.claim.Recovered.Follows < began {`, ` {`},
+			{"shared/volume/recovery/seen.go", ` || e.Claim.Recovered.Follows < began {`, ` {`},
 		},
 		By: unit("shared/volume", "^TestARecoveryThatServersPassedIsNotRepeated$"), Dies: `Needed:true`,
 	},
@@ -304,7 +304,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-forgets-an-unfinished-one",
 		Rule: "a recovery that did not begin is repeated with what it knew to be missing",
 		Edits: []Edit{
-			{"shared/volume/survey.go", `		if !note.Complete {`, `		if !note.Complete && note.Follows == 0 {`},
+			{"shared/volume/recovery/seen.go", `		if !note.Complete {`, `		if !note.Complete && note.Follows == 0 {`},
 		},
 		By: unit("shared/volume", "^TestARecoveryThatDidNotBeginIsRepeated$"), Dies: `Needed:false`,
 	},
@@ -312,7 +312,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-believes-a-failed-rename",
 		Rule: "after a failed rename a recovery looks for its nonce under the new name",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `err != nil && !r.v.holdsNonce(s.Epoch, r.nonce) {`, `err != nil {`},
+			{"shared/volume/recovery/publish.go", `err != nil && !epochdir.HoldsNonce(r.fs, s.Epoch, r.nonce) {`, `err != nil {`},
 		},
 		By: unit("shared/volume", "^TestRecoverWhoseRenameReportsAFailure$"), Dies: `recover_late_test.go:.*input/output error`,
 	},
@@ -320,7 +320,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-unverified",
 		Rule: "a recovery reads what it wrote, as the next claimant will, before it has a name",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `	if err == nil && (a.End != s.At`, `	if err = nil; a != nil && false && (a.End != s.At`},
+			{"shared/volume/recovery/publish.go", `	if err == nil && (a.End != s.At`, `	if err = nil; a != nil && false && (a.End != s.At`},
 		},
 		By: unit("shared/volume", "^TestRecoverReadsWhatItWrote$"), Dies: `gap`,
 	},
@@ -328,10 +328,11 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-keeps-the-index",
 		Rule: "what the index tells of a history that is lost is not taken for foreign bytes",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `	if err := RemoveIndex(r.fs); err != nil {
+			{"shared/volume/recovery/publish.go", `	if err := index.Remove(r.fs); err != nil {
 		return err
 	}
-`, ``},
+`, `	_ = index.Remove
+`},
 		},
 		By: unit("shared/volume", "^TestRecoverRemovesTheIndex$"), Dies: `left 1 files`,
 	},
@@ -339,8 +340,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-leftovers-removed-in-place",
 		Rule: "what a recovery built is renamed away before it is removed: half of it never gets a name",
 		Edits: []Edit{
-			{"shared/volume/recover_publish.go", `		if name != trash {
-			if err := ignoreMissing(fsys.Rename(name, trash)); err != nil {
+			{"shared/volume/claim.go", `		if name != trash {
+			if err := vfs.IgnoreMissing(fsys.Rename(name, trash)); err != nil {
 				return err
 			}
 		}
@@ -353,7 +354,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "walk-believes-a-listing",
 		Rule: "who claimed below a recovery's number is looked for by name: a listing may be old",
 		Edits: []Edit{
-			{"shared/volume/walk.go", `		if errors.Is(err, fs.ErrNotExist) {
+			{"shared/volume/internal/epochdir/survey.go", `		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if err != nil {
@@ -371,7 +372,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "walk-believes-a-name",
 		Rule: "and in a listing: a cache may remember a name as free",
 		Edits: []Edit{
-			{"shared/volume/walk.go", `	for _, e := range listed {
+			{"shared/volume/internal/epochdir/survey.go", `	for _, e := range listed {
 `, `	for _, e := range listed[:0] {
 `},
 		},
@@ -391,7 +392,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-believes-one-reading",
 		Rule: "fsck believes a contradiction that it finds each time that it reads",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `const passes = 3`, `const passes = 1`},
+			{"shared/volume/fsck/fsck.go", `const passes = 3`, `const passes = 1`},
 		},
 		By: unit("shared/volume", "^TestFsckBesideAPrimarySeesAFileThatWasCut$"), Dies: `a file that is being written`,
 	},
@@ -399,7 +400,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-says-nothing-of-a-change",
 		Rule: "fsck says that contradictions were gone when it read again",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `again = found; gone > 0 {`, `again = found; gone > 1<<30 {`},
+			{"shared/volume/fsck/fsck.go", `again = found; gone > 0 {`, `again = found; gone > 1<<30 {`},
 		},
 		By: unit("shared/volume", "^TestFsckBesideAPrimarySeesAFileThatWasCut$"), Dies: `nothing says that it changed`,
 	},
@@ -407,7 +408,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-foreign-claim-unsaid",
 		Rule: "fsck names a claim of another cluster",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	case e.claim.Cluster != k.v.cluster.ID:
+			{"shared/volume/fsck/fsck.go", `	case e.Claim.Cluster != k.v.Cluster().ID:
 `, `	case false:
 `},
 		},
@@ -417,7 +418,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-foreign-cluster-unsaid",
 		Rule: "fsck names a CLUSTER that is not the one epoch 0 was made for",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	case begun.ID != c.ID:
+			{"shared/volume/fsck/fsck.go", `	case begun.ID != c.ID:
 `, `	case false:
 `},
 		},
@@ -425,9 +426,9 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "fsck-gap-unsaid",
-		Rule: "fsck names an epoch that is missing: its name must never be free again (DESIGN 3.1)",
+		Rule: "fsck names an epoch that is missing: its name must never be free again (PROTOCOL 3.2)",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `if i > 0 && k.epochs[i-1].epoch < e.before() || i`, `if i`},
+			{"shared/volume/fsck/fsck.go", `if i > 0 && k.epochs[i-1].Epoch < e.Before() || i`, `if i`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `error epoch-missing`,
 	},
@@ -435,7 +436,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-unfenced-unsaid",
 		Rule: "fsck names an older epoch without a fence: its primary might speak",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	case !decides && !e.fenced:
+			{"shared/volume/fsck/fsck.go", `	case !decides && !e.Fenced:
 `, `	case false:
 `},
 		},
@@ -445,7 +446,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-flag-unread",
 		Rule: "fsck names a flag that does not say by whom it was set",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	case e.fenced && e.by < e.epoch:
+			{"shared/volume/fsck/fsck.go", `	case e.Fenced && e.By < e.Epoch:
 `, `	case false:
 `},
 		},
@@ -455,7 +456,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-nonce-uncompared",
 		Rule: "fsck compares the nonce of claim.json with that of START",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	case !e.nonceFits():
+			{"shared/volume/fsck/fsck.go", `	case !e.NonceFits():
 `, `	case false:
 `},
 		},
@@ -465,15 +466,15 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-fence-half-read",
 		Rule: "fsck looks at what lies between the blocks of a fence",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `(!allZero(b[sectorSize:min(len(b), fenceSpacing)]) || `, `(`},
+			{"shared/volume/fsck/fsck.go", `(!vfs.AllZero(b[epochdir.SectorSize:min(len(b), layout.FenceSpacing)]) || `, `(`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `warning fence-bytes`,
 	},
 	{
 		Name: "fsck-everything-decides",
-		Rule: "damage below the newest reign that started loses nothing: a warning",
+		Rule: "damage below the newest term that started loses nothing: a warning",
 		Edits: []Edit{
-			{"shared/volume/fsck.go", `	decides := k.newest == nil
+			{"shared/volume/fsck/fsck.go", `	decides := k.newest == nil
 `, `	decides := true
 `},
 		},
@@ -483,7 +484,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-files-of-the-top-only",
 		Rule: "fsck sizes protected files in directories, too",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `			k.walkFiles(p)
+			{"shared/volume/fsck/files.go", `			k.walkFiles(p)
 `, ``},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `error file-long`,
@@ -492,7 +493,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-foreign-view-unsaid",
 		Rule: "fsck names a view of another cluster, which is not ahead of this one's log",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `		case v.head.Cluster != k.v.cluster.ID:
+			{"shared/volume/fsck/files.go", `		case v.head.Cluster != k.v.Cluster().ID:
 `, `		case false:
 `},
 		},
@@ -502,7 +503,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-history-ahead-unsaid",
 		Rule: "fsck names a history that tells of more than the log has",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `		if w.lsn > k.adoption.End.LSN && `, `		if w.lsn > k.adoption.End.LSN+1 && `},
+			{"shared/volume/fsck/files.go", `		if w.LSN > k.adoption.End.LSN && `, `		if w.LSN > k.adoption.End.LSN+1 && `},
 		},
 		By: unit("shared/volume", "^TestFsckSeesAHistoryThatIsAhead$"), Dies: `history-ahead|LSN 45 of 44`,
 	},
@@ -510,7 +511,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-quarantine-unsaid",
 		Rule: "fsck names a file that is quarantined",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `			k.warn("file-quarantined", p, adviceRotate, "quarantined: %s", f.Reason)
+			{"shared/volume/fsck/files.go", `			k.warn("file-quarantined", p, adviceRotate, "quarantined: %s", f.Reason)
 `, ``},
 		},
 		By: unit("shared/volume", "^TestFsckSaysThatAFileIsQuarantined$"), Dies: `fsck finds`,
@@ -519,15 +520,15 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-unbound-unsaid",
 		Rule: "fsck names files that are bound to no lock",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `		if _, ok := table.File(name); !ok {`, `		if _, ok := table.File(name); !ok && name == "" {`},
+			{"shared/volume/fsck/files.go", `		if _, ok := table.File(name); !ok {`, `		if _, ok := table.File(name); !ok && name == "" {`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `info file-unbound`,
 	},
 	{
 		Name: "fsck-writable-unsaid",
-		Rule: "fsck says what others than the owner may write to (DESIGN 5.4)",
+		Rule: "fsck says what others than the owner may write to (PROTOCOL 1.4)",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `info.Mode&0o022 != 0`, `info.Mode&0o002 == 0o777`},
+			{"shared/volume/fsck/files.go", `info.Mode&0o022 != 0`, `info.Mode&0o002 == 0o777`},
 		},
 		By: unit("shared/volume", "^TestFsckNamesWhoMayWrite$"), Dies: `warning writable`,
 	},
@@ -535,7 +536,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-special-files-unsaid",
 		Rule: "fsck names what is neither file nor directory",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `		case x.Type == TypeOther:
+			{"shared/volume/fsck/files.go", `		case x.Type == vfs.TypeOther:
 `, `		case false:
 `},
 		},
@@ -545,7 +546,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-knows-every-server",
 		Rule: "fsck names claims of servers that are no members",
 		Edits: []Edit{
-			{"shared/volume/fsck_files.go", `	if _, member := k.v.cluster.Servers.Find(cluster.ServerID(n)); !member {
+			{"shared/volume/fsck/files.go", `	if _, member := k.v.Cluster().Servers.Find(cluster.ServerID(n)); !member {
 		return unknownName
 	}
 `, `	_ = cluster.ServerID(n)
@@ -557,7 +558,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-start-uncompared",
 		Rule: "fsck compares START with the log that it adopted",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `	case !met:
+			{"shared/volume/fsck/log.go", `	case !met:
 `, `	case false:
 `},
 		},
@@ -567,7 +568,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-torn-tail-unsaid",
 		Rule: "fsck says that there are bytes behind the end of the log",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `	if off < len(b) && !allZero(b[off:]) {`, `	if off < len(b) && false {`},
+			{"shared/volume/fsck/log.go", `	if off < len(b) && !vfs.AllZero(b[off:]) {`, `	if off < len(b) && false {`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `info torn-tail`,
 	},
@@ -575,7 +576,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-padding-unread",
 		Rule: "fsck looks at the bytes behind a frame",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `		if !allZero(b[off+n : end]) {`, `		if false {`},
+			{"shared/volume/fsck/log.go", `		if !vfs.AllZero(b[off+n : end]) {`, `		if false {`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `info padding`,
 	},
@@ -583,12 +584,12 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-damaged-checkpoint-unsaid",
 		Rule: "fsck names a checkpoint that does not verify",
 		Edits: []Edit{
-			{"shared/volume/fsck_log.go", `		if err == nil {
-			b.table, err = b.restore()
+			{"shared/volume/fsck/log.go", `		if err == nil {
+			b.Table, err = b.Restore()
 		}
 		if err != nil {
 			k.add(`, `		if err == nil {
-			b.table, err = b.restore()
+			b.Table, err = b.Restore()
 		}
 		if err != nil {
 			continue
@@ -600,9 +601,9 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "filecheck-links-uncounted",
-		Rule: "a protected file has one name only (DESIGN 5.4)",
+		Rule: "a protected file has one name only (PROTOCOL 13.1)",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `	case c.info.Nlink != 1:
+			{"shared/volume/internal/inspect/inspect.go", `	case c.Info.Nlink != 1:
 `, `	case false:
 `},
 		},
@@ -610,9 +611,9 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "filecheck-inode-uncompared",
-		Rule: "a protected file has the inode that the log says (DESIGN 5.4)",
+		Rule: "a protected file has the inode that the log says (PROTOCOL 13.1)",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `	case c.info.Inode != c.state.Inode && !c.anyInode:
+			{"shared/volume/internal/inspect/inspect.go", `	case c.Info.Inode != c.State.Inode && !c.AnyInode:
 `, `	case false:
 `},
 		},
@@ -620,9 +621,9 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "filecheck-type-unseen",
-		Rule: "a protected file is a regular file (DESIGN 5.4)",
+		Rule: "a protected file is a regular file (PROTOCOL 13.1)",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `	case c.info.Type != TypeFile:
+			{"shared/volume/internal/inspect/inspect.go", `	case c.Info.Type != vfs.TypeFile:
 `, `	case false:
 `},
 		},
@@ -632,7 +633,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "filecheck-short-file-unseen",
 		Rule: "a protected file is as long as it was written",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `	case c.info.Size < c.written:
+			{"shared/volume/internal/inspect/inspect.go", `	case c.Info.Size < c.Written:
 `, `	case false:
 `},
 		},
@@ -642,7 +643,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "filecheck-hole-unseen",
 		Rule: "zeros where something was written are a hole",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `		case at < c.written:
+			{"shared/volume/internal/inspect/inspect.go", `		case at < c.Written:
 `, `		case false:
 `},
 		},
@@ -652,7 +653,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "filecheck-sums-uncompared",
 		Rule: "bytes that the log does not have any more have the CRC of their receipt",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `	if got == rc.Length && h.Sum32() == rc.CRC {`, `	if got == rc.Length {`},
+			{"shared/volume/internal/inspect/inspect.go", `	if got == rc.Length && h.Sum32() == rc.CRC {`, `	if got == rc.Length {`},
 		},
 		By: unit("shared/volume", "^TestFsckNames$"), Dies: `error file-foreign`,
 	},
@@ -660,7 +661,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "filecheck-judges-at-once",
 		Rule: "on a network filesystem a file is looked at again before something is said to be wrong",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `try == retries || !c.fs.Kind().Network {`, `try > 0 {`},
+			{"shared/volume/internal/inspect/inspect.go", `try == vfs.Retries || !c.fs.Kind().Network {`, `try > 0 {`},
 		},
 		By: unit("shared/volume", "^TestAShortFileIsLookedAtAgain$"), Dies: `1 looks`,
 	},
@@ -668,7 +669,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "filecheck-reads-the-cache",
 		Rule: "a protected file is judged by bytes read past every cache",
 		Edits: []Edit{
-			{"shared/volume/filecheck.go", `c.fs.Open(path, FlagRead|FlagDirect)`, `c.fs.Open(path, FlagRead)`},
+			{"shared/volume/internal/inspect/inspect.go", `c.fs.Open(path, vfs.FlagRead|vfs.FlagDirect)`, `c.fs.Open(path, vfs.FlagRead)`},
 		},
 		By: unit("shared/volume", "^TestProtectedFilesAreJudgedPastCaches$"), Dies: `fsck:`,
 	},
@@ -739,7 +740,7 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "checkpoint-keeps-one",
-		Rule: "the newest checkpoint and the one before are kept (DESIGN 3.4)",
+		Rule: "the newest checkpoint and the one before are kept (PROTOCOL 9.2)",
 		Edits: []Edit{
 			{"shared/volume/checkpoint.go", `		if kept < 2 && `, `		if kept < 1 && `},
 		},
@@ -747,7 +748,7 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "checkpoint-previous-is-the-newest",
-		Rule: "what lies behind the checkpoint before the newest is needed by nobody, not what lies behind the newest (DESIGN 3.4)",
+		Rule: "what lies behind the checkpoint before the newest is needed by nobody, not what lies behind the newest (PROTOCOL 9.2)",
 		Edits: []Edit{
 			{"shared/volume/checkpoint.go", `	return all[1], nil`, `	return all[0], nil`},
 		},
@@ -755,7 +756,7 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "removal-of-the-source",
-		Rule: "removed are the contents of epochs older than the one that was adopted from (DESIGN 3.1)",
+		Rule: "removed are the contents of epochs older than the one that was adopted from (PROTOCOL 9.3)",
 		Edits: []Edit{
 			{"shared/volume/checkpoint.go", `		if e >= src.Epoch {`, `		if e > src.Epoch {`},
 		},
@@ -773,7 +774,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "unread-receipts-of-another",
 		Rule: "the receipts of a checkpoint that nobody has read are those that its state names",
 		Edits: []Edit{
-			{"shared/volume/unread.go", `	if err == nil && uint32(h.ReceiptsC) != receipts {`, `	if err == nil && uint32(h.ReceiptsC) == 0*receipts+1<<31 {`},
+			{"shared/volume/checkpoint/read.go", `	if err == nil && uint32(h.ReceiptsC) != receipts {`, `	if err == nil && uint32(h.ReceiptsC) == 0*receipts+1<<31 {`},
 		},
 		By: unit("shared/volume", "^TestReceiptsOfAnotherCheckpointAreDamage$"), Dies: `damaged are`,
 	},
@@ -781,7 +782,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "unread-state-unverified",
 		Rule: "the sum of a state that nobody has read is verified",
 		Edits: []Edit{
-			{"shared/volume/unread.go", `	if _, err := verifyFile(r.v.fs, name+stateName, "", rest); err != nil {
+			{"shared/volume/checkpoint/read.go", `	if _, err := verifyFile(fsys, name+layout.StateName, "", rest); err != nil {
 		return err
 	}
 `, ``},

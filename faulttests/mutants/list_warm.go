@@ -33,7 +33,7 @@ var warmMutants = []Mutant{
 	},
 	{
 		Name: "unread-unverified", Also: "",
-		Rule: "what was adopted unread is verified before older reigns are removed (package primary, housekeeper)",
+		Rule: "what was adopted unread is verified before older terms are removed (package primary, housekeeper)",
 		Edits: []Edit{
 			{"primary/housekeeper.go", `	if p.unread == nil {
 		return true
@@ -42,7 +42,7 @@ var warmMutants = []Mutant{
 	}`},
 		},
 		By:   unit("primary", "TestWhatAWarmTakeover"),
-		Dies: `is kept for the base before.* older reigns were removed when there were 1 bases`,
+		Dies: `is kept for the base before.* older terms were removed when there were 1 bases`,
 	},
 	{
 		Name: "unread-log-unverified", Also: "",
@@ -53,7 +53,7 @@ var warmMutants = []Mutant{
 	}
 	return damaged, err`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `a_closed_segment.* older reigns were removed when there were 1 bases`,
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `a_closed_segment.* older terms were removed when there were 1 bases`,
 	},
 	{
 		Name: "unread-base-unverified", Also: "",
@@ -79,7 +79,7 @@ var warmMutants = []Mutant{
 	},
 	{
 		Name: "older-removed-unread", Also: "",
-		Rule: "older reigns are removed only when what was adopted unread has been verified (package primary, housekeeper)",
+		Rule: "older terms are removed only when what was adopted unread has been verified (package primary, housekeeper)",
 		Edits: []Edit{
 			{"primary/housekeeper.go", `	sound := p.verifyUnread()
 	if sound {
@@ -87,17 +87,17 @@ var warmMutants = []Mutant{
 	}`, `	p.removeOlder()
 	sound := p.verifyUnread()`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older reigns were removed when there were 1 bases`,
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older terms were removed when there were 1 bases`,
 	},
 	{
 		Name: "older-removed-unsound", Also: "",
-		Rule: "where what was adopted is damaged, older reigns stay until there is a checkpoint (package primary, housekeeper)",
+		Rule: "where what was adopted is damaged, older terms stay until there is a checkpoint (package primary, housekeeper)",
 		Edits: []Edit{
 			{"primary/housekeeper.go", `	if sound {
 		p.removeOlder()
 	}`, `	p.removeOlder()`},
 		},
-		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older reigns were removed when there were 1 bases`,
+		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older terms were removed when there were 1 bases`,
 	},
 	{
 		Name: "damage-not-replaced", Also: "",
@@ -111,7 +111,7 @@ var warmMutants = []Mutant{
 		Name: "damaged-base-kept", Also: "",
 		Rule: "a damaged checkpoint is not the one before: what lies behind it stays (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	if err := p.reign.RemoveCheckpoints(p.damaged...); err != nil {`, `	if err := p.reign.RemoveCheckpoints(); err != nil {`},
+			{"primary/housekeeper.go", `	if err := p.term.RemoveCheckpoints(p.damaged...); err != nil {`, `	if err := p.term.RemoveCheckpoints(); err != nil {`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `is kept for the base before`,
 	},

@@ -7,7 +7,7 @@ package mutants
 var watchMutants = []Mutant{
 	{
 		Name: "event-before-check", Also: "",
-		Rule: "an event leaves like an answer: durable, and then checked (DESIGN 4, basis)",
+		Rule: "an event leaves like an answer: durable, and then checked (PROTOCOL 15.3)",
 		Edits: []Edit{
 			{"primary/commit.go", `	if err := p.check(); err != nil {
 		b.fail()
@@ -42,36 +42,36 @@ var watchMutants = []Mutant{
 		Name: "resume-skips-one", Also: "",
 		Rule: "a resumed watch is told everything after its LSN",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `			if e.lsn <= after || `, `			if e.lsn <= after+1 || `},
+			{"shared/watch/watcher.go", `			if e.lsn <= after || `, `			if e.lsn <= after+1 || `},
 		},
-		By: unit("primary/watch", "^TestWhoIsToldWhat$"), Dies: `resumed: .*, want  ?\d:`,
+		By: unit("shared/watch", "^TestWhoIsToldWhat$"), Dies: `resumed: .*, want  ?\d:`,
 	},
 	{
 		Name: "resume-tells-twice", Also: "",
 		Rule: "nobody is told an event twice, not even one who is ahead of the server",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `	case w.mu.end != nil || cluster.LSN(e.GetLsn()) <= w.mu.after:`, `	case w.mu.end != nil:`},
+			{"shared/watch/watcher.go", `	case w.mu.end != nil || cluster.LSN(e.GetLsn()) <= w.mu.after:`, `	case w.mu.end != nil:`},
 		},
-		By: unit("primary/watch", "^TestAClientThatIsAheadIsToldNothingTwice$"), Dies: `up to LSN 3, told 2:grant:b`,
+		By: unit("shared/watch", "^TestAClientThatIsAheadIsToldNothingTwice$"), Dies: `up to LSN 3, told 2:grant:b`,
 	},
 	{
 		Name: "too-old-resumes", Also: "",
 		Rule: "where events are kept no more, a watch begins anew and says so",
 		Edits: []Edit{
-			{"primary/watch/hub.go", `	if after < oldest {
+			{"shared/watch/hub.go", `	if after < oldest {
 		return nil, false
 	}`, `	if after < oldest {
 		after = oldest
 	}`},
 		},
-		By: unit("primary/watch", "^TestTheRingIsBounded$"), Dies: `resume before what is kept: <nil>`,
+		By: unit("shared/watch", "^TestTheRingIsBounded$"), Dies: `resume before what is kept: <nil>`,
 	},
 	{
 		Name: "leap-untold", Also: "",
 		Rule: "a table that came in place of events is a gap, for everybody who watches",
 		Edits: []Edit{
-			{"primary/watch/feed.go", `	if at != h.in.end {
-		h.leap(at)
+			{"shared/watch/feed.go", `	if at != h.in.end {
+		h.skipTo(at)
 	}`, `	h.in.end = at`},
 		},
 		By: clusters(), Dies: `watch: server \d+ told \d+ of \d+ events`,
@@ -80,84 +80,84 @@ var watchMutants = []Mutant{
 		Name: "gap-by-number", Also: "",
 		Rule: "of two logs at one LSN, only the one with the same chain value is the same (package watch)",
 		Edits: []Edit{
-			{"primary/watch/feed.go", `	if at != h.in.end {
-		h.leap(at)`, `	if at.LSN != h.in.end.LSN {
-		h.leap(at)`},
+			{"shared/watch/feed.go", `	if at != h.in.end {
+		h.skipTo(at)`, `	if at.LSN != h.in.end.LSN {
+		h.skipTo(at)`},
 		},
-		By: unit("primary/watch", "^TestAnotherLogIsAGap$"), Dies: `another log:  1:grant:a`,
+		By: unit("shared/watch", "^TestAnotherLogIsAGap$"), Dies: `another log:  1:grant:a`,
 	},
 	{
 		Name: "missed-untold", Also: "",
 		Rule: "a hub that could not hand events out in time says so",
 		Edits: []Edit{
-			{"primary/watch/hub.go", `	if missed {
+			{"shared/watch/hub.go", `	if missed {
 		h.endAll`, `	if missed && len(h.mu.chunks) == 0 {
 		h.endAll`},
 		},
-		By: unit("primary/watch", "^TestAHubThatIsTooSlowIsAGap$"), Dies: `the end: .* End:<nil>`,
+		By: unit("shared/watch", "^TestAHubThatIsTooSlowIsAGap$"), Dies: `the end: .* End:<nil>`,
 	},
 	{
 		Name: "slow-drops", Also: "",
 		Rule: "a slow watcher is cut and told so: it never misses an event without knowing",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `		w.mu.end = &End{Status: cluster.StatusCancelled, Message: message}
-		w.mu.endLSN, w.mu.events = w.mu.told, nil
+			{"shared/watch/watcher.go", `		w.mu.end = &End{Status: cluster.StatusCancelled, Message: message}
+		w.mu.endLSN, w.mu.events = w.mu.taken, nil
 		w.h.mu.cut = append(w.h.mu.cut, w)`, `		_ = message`},
 		},
-		By: unit("primary/watch", "^TestASlowWatcherIsCut$"), Dies: `the slow one: .* End:<nil>`,
+		By: unit("shared/watch", "^TestASlowWatcherIsCut$"), Dies: `the slow one: .* End:<nil>`,
 	},
 	{
 		Name: "stale-replica-serves", Also: "",
 		Rule: "a replica that is not fed serves no watches",
 		Edits: []Edit{
-			{"primary/watch/hub.go", `	case h.in.feed.pushed && time.Since(h.in.fed) > h.stale:`, `	case h.in.feed.pushed && time.Since(h.in.fed) > 1000*h.stale:`},
+			{"shared/watch/hub.go", `	case h.in.feed.pushed && time.Since(h.in.fed) > h.stale:`, `	case h.in.feed.pushed && time.Since(h.in.fed) > 1000*h.stale:`},
 		},
-		By: unit("primary/watch", "^TestASilentReplicaServesNobody$"), Dies: `(silent|a new watch): <nil>`,
+		By: unit("shared/watch", "^TestASilentReplicaServesNobody$"), Dies: `(silent|a new watch): <nil>`,
 	},
 	{
 		Name: "reset-claims-more", Also: "",
 		Rule: "a reset is of the LSN of its content, not of a later one",
 		Edits: []Edit{
-			{"primary/watch/watcher.go", `		case cluster.LSN(e.GetLsn()) <= at:`, `		case cluster.LSN(e.GetLsn()) <= h.mu.end.LSN:`},
+			{"shared/watch/watcher.go", `		case cluster.LSN(e.GetLsn()) <= at:`, `		case cluster.LSN(e.GetLsn()) <= h.mu.end.LSN:`},
 		},
-		By: unit("primary/watch", "^TestSettle$"), Dies: `changed:  3:expire:a 4:grant:a/b 6:reign: 7:expire:a/b true`,
+		By: unit("shared/watch", "^TestSettle$"), Dies: `changed:  3:expire:a 4:grant:a/b 6:term: 7:expire:a/b true`,
 	},
 	{
 		Name: "reset-of-many-moments", Also: "",
 		Rule: "a reset that is read in pages is brought to one LSN",
 		Edits: []Edit{
-			{"primary/api/reset.go", `	for p, events := range of {
+			{"shared/frontend/service/reset.go", `	for p, events := range of {
 		if !p.settle(events) {
 			return false
 		}
 	}
 	return true`, `	return true`},
 		},
-		By: unit("primary/api", "^TestResetOfALargeTable$"), Dies: `lock \d+ is name:"p/\d+".*, want `,
+		By: unit("shared/frontend", "^TestResetOfALargeTable$"), Dies: `lock \d+ is name:"p/\d+".*, want `,
 	},
 	{
 		Name: "reset-goes-back", Also: "",
 		Rule: "no reset is of an earlier state than was told",
 		Edits: []Edit{
-			{"primary/api/reset.go", `	case reading.Local && reading.LSN < x.told:`, `	case reading.Local && reading.LSN+1000 < x.told:`},
+			{"shared/frontend/service/reset.go", `	case reading.Local && reading.LSN < x.sent:`, `	case reading.Local && reading.LSN+1000 < x.sent:`},
 		},
-		By: unit("primary/api", "^TestNoResetToAnEarlierState$"), Dies: `told \{"kind":"reset","lsn":15`,
+		By: unit("shared/frontend", "^TestNoResetToAnEarlierState$"), Dies: `told \{"kind":"reset","lsn":15`,
 	},
 	{
 		Name: "half-reset-resumes", Also: "",
 		Rule: "who heard a part of a reset hears it from the start",
 		Edits: []Edit{
-			{"primary/api/sse.go", `		return x.write(encodeEvent(fromReset, &b))`, `		return x.write(encodeEvent("", &b))`},
+			{"shared/frontend/httpapi/sse.go", `		return x.write(encodeEvent(fromReset, &b))`, `		return x.write(encodeEvent("", &b))`},
 		},
-		By: unit("primary/api", "^TestResetThatWasCutBeginsAnew$"), Dies: `first piece: \{"kind":"reset","lsn":0`,
+		By: unit("shared/frontend", "^TestResetThatWasCutBeginsAnew$"), Dies: `first piece: \{"kind":"reset","lsn":0`,
 	},
 	{
 		Name: "deaf-client-stays", Also: "",
 		Rule: "a client that takes nothing is cut",
 		Edits: []Edit{
-			{"primary/api/sse.go", `			_ = x.c.SetWriteDeadline(time.Now().Add(sseWait)) // not`, `			_ = time.Now().Add(sseWait) // not`},
+			{"shared/frontend/httpapi/sse.go", `			_ = x.c.SetWriteDeadline(time.Now().Add(SSEWait)) // not`, `			_ = time.Now().Add(SSEWait) // not`},
 		},
-		By: unit("primary/api", "^TestClientThatNeverReadsIsCut$"), Dies: `\d+ watches after 10s`,
+		By: unit("shared/frontend", "^TestClientThatNeverReadsIsCut$"), Dies: `\d+ watches after 10s`,
 	},
 	{
 		Name: "watch-taken-back", Also: "",
@@ -171,55 +171,55 @@ var watchMutants = []Mutant{
 		Name: "mirror-builds-on-half", Also: "",
 		Rule: "a reset that was cut leaves nothing behind",
 		Edits: []Edit{
-			{"clientlib/mirror.go", `		if e.Reset.Part == 0 {
+			{"clientlib/watch/mirror.go", `		if e.Reset.Part == 0 {
 			m.coming, m.part,`, `		if m.part = e.Reset.Part; m.coming == nil {
 			m.coming, m.part,`},
 		},
-		By: unit("clientlib", "^TestAMirrorShowsNoHalfReset$"), Dies: `\.go:\d+: 3 locks`,
+		By: unit("clientlib/watch", "^TestAMirrorShowsNoHalfReset$"), Dies: `\.go:\d+: 3 locks`,
 	},
 	{
 		Name: "mirror-keeps-half", Also: "",
 		Rule: "a message that does not fit changes nothing",
 		Edits: []Edit{
-			{"clientlib/mirror.go", `			x.undo()
+			{"clientlib/watch/mirror.go", `			x.undo()
 			return false`, `			return false`},
 		},
-		By: unit("clientlib", "^TestAMirrorTakesBackWhatDoesNotFit$"), Dies: `got 1 \[d:0\+1\], want 1 \[a:1 b:0\+1\]`,
+		By: unit("clientlib/watch", "^TestAMirrorTakesBackWhatDoesNotFit$"), Dies: `got 1 \[d:0\+1\], want 1 \[a:1 b:0\+1\]`,
 	},
 	{
 		Name: "mirror-forgets-queue", Also: "",
 		Rule: "a mirror is the table at its LSN",
 		Edits: []Edit{
-			{"clientlib/mirrorstate.go", `		if l.QueueLength > 0 { // a lock with a queue is granted to those in line
+			{"clientlib/watch/state.go", `		if l.QueueLength > 0 { // a lock with a queue is granted to those in line
 			l.QueueLength--
 		}
 `, ``},
 		},
-		By: unit("clientlib", "^TestAMirrorIsTheTable$"), Dies: `at LSN \d+ the (changes make|mirror shows)`,
+		By: unit("clientlib/watch", "^TestAMirrorIsTheTable$"), Dies: `at LSN \d+ the (changes make|mirror shows)`,
 	},
 	{
 		Name: "watch-begins-asleep", Also: "",
 		Rule: "what is committed while a watch begins is handed out at once",
 		Edits: []Edit{
-			{"primary/watch/hub.go", `waiting && (h.in.watched || h.in.losing) {`, `waiting && h.mu.closed {`},
+			{"shared/watch/hub.go", `waiting && (h.in.watched || h.in.losing) {`, `waiting && h.mu.closed {`},
 		},
-		By:   unit("primary/watch", "^TestWhatIsLostWhileALossWatchBeginsIsHandedOut$"),
+		By:   unit("shared/watch", "^TestWhatIsLostWhileALossWatchBeginsIsHandedOut$"),
 		Dies: `there is a loss to tell, and nobody was woken for it`,
 	},
 	{
 		Name: "idle-stream-ends", Also: "",
 		Rule: "a stream that has nothing to tell stays open, over HTTP/2 as well",
 		Edits: []Edit{
-			{"primary/api/http.go", `	if r.ProtoMajor > 1 {`, `	if r.ProtoMajor > 2 {`},
+			{"shared/frontend/httpapi/httpapi.go", `	if r.ProtoMajor > 1 {`, `	if r.ProtoMajor > 2 {`},
 		},
-		By: unit("primary/api", "^TestWatchThatIsIdleStaysOpen$"), Dies: `the stream has ended before "event: grant"`,
+		By: unit("shared/frontend", "^TestWatchThatIsIdleStaysOpen$"), Dies: `the stream has ended before "event: grant"`,
 	},
 	{
 		Name: "message-too-large", Also: "",
 		Rule: "a message of a watch is one that a gRPC client takes by default",
 		Edits: []Edit{
-			{"primary/api/watch.go", `n < maxTold && size < maxToldBytes; n++`, `n < maxTold && size < 1000*maxToldBytes; n++`},
+			{"shared/frontend/service/watch.go", `n < maxMessageItems && size < MaxMessageBytes; n++`, `n < maxMessageItems && size < 1000*MaxMessageBytes; n++`},
 		},
-		By: unit("primary/api", "^TestAWatchFitsIntoMessages$"), Dies: `received message larger than max`,
+		By: unit("shared/frontend", "^TestAWatchFitsIntoMessages$"), Dies: `received message larger than max`,
 	},
 }

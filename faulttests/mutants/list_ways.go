@@ -8,219 +8,219 @@ var wayMutants = []Mutant{
 		Name: "ws-any-origin", Also: "",
 		Rule: "a page of another site is refused unless its origin was let in (package ws, Origins)",
 		Edits: []Edit{
-			{"primary/api/ws/origin.go", `	if err == nil {
+			{"shared/frontend/ws/ws.go", `	if err == nil {
 		return nil
 	}`, `	if err == nil || r.Header.Get("Origin") != "null" {
 		return nil
 	}`},
 		},
-		By: unit("primary/api/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
+		By: unit("shared/frontend/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-handshake-is-a-get", Also: "",
 		Rule: "a handshake is held to what HTTP holds a POST to, though it is a GET (package ws, Origins)",
 		Edits: []Edit{
-			{"primary/api/ws/origin.go", `	post.Method = http.MethodPost
+			{"shared/frontend/ws/ws.go", `	post.Method = http.MethodPost
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
+		By: unit("shared/frontend/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-origin-by-prefix", Also: "",
 		Rule: "a pattern stands for the whole origin (package ws, CheckOrigin)",
 		Edits: []Edit{
-			{"primary/api/ws/origin.go", `path.Match(strings.ToLower(pattern), origin)`, `path.Match(strings.ToLower(pattern)+"*", origin)`},
+			{"shared/frontend/ws/ws.go", `path.Match(strings.ToLower(pattern), origin)`, `path.Match(strings.ToLower(pattern)+"*", origin)`},
 		},
-		By:   unit("primary/api/ws", "^TestOrigins$"),
+		By:   unit("shared/frontend/ws", "^TestOrigins$"),
 		Dies: `origin:https://app\.example\.com\.evil\.org site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-unread-unbounded", Also: "",
 		Rule: "a client that leaves too much unread is cut (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/outbox.go", `	case b.mu.bytes+b.counts(len(m)) > b.limit:`, `	case b.mu.bytes+b.counts(len(m)) > 1000*b.limit:`},
+			{"shared/frontend/ws/outbox.go", `	case b.mu.bytes+b.counts(len(m)) > b.limit:`, `	case b.mu.bytes+b.counts(len(m)) > 1000*b.limit:`},
 		},
-		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: half a frame|never: it is cut`,
+		By: unit("shared/frontend/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: half a frame|never: it is cut`,
 	},
 	{
 		Name: "ws-large-is-unread", Also: "",
 		Rule: "one message may be as large as it is: who reads gets it (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/outbox.go", `return min(n, b.limit/2) }`, `return n }`},
+			{"shared/frontend/ws/outbox.go", `return min(n, b.limit/2) }`, `return n }`},
 		},
-		By: unit("primary/api/ws", "^TestTheOutboxTakesWhatIsLarge$"), Dies: `one: it ends: true`,
+		By: unit("shared/frontend/ws", "^TestTheOutboxTakesWhatIsLarge$"), Dies: `one: it ends: true`,
 	},
 	{
 		Name: "ws-cut-listens-to-contexts", Also: "",
 		Rule: "a connection that is cut ends, whatever reads from it (package ws, conn)",
 		Edits: []Edit{
-			{"primary/api/ws/ws.go", `		h.conn.Close() //nolint:errcheck // it may have ended
+			{"shared/frontend/ws/ws.go", `		h.conn.Close() //nolint:errcheck // it may have ended
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestAMessageInsteadOfAClose$"), Dies: `never: the end`,
+		By: unit("shared/frontend/ws", "^TestAMessageInsteadOfAClose$"), Dies: `never: the end`,
 	},
 	{
 		Name: "ws-only-data-counts", Also: "",
 		Rule: "all bytes of a message count while its operation has no answer (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/conn.go", `id, size := bytes.Clone(m.id), m.size`, `id, size := bytes.Clone(m.id), 0`},
+			{"shared/frontend/ws/conn.go", `id, size := bytes.Clone(m.id), m.size`, `id, size := bytes.Clone(m.id), 0`},
 		},
-		By: unit("primary/api/ws", "^TestWhatWaitsIsCounted$"), Dies: `answer 2: failed to get reader`,
+		By: unit("shared/frontend/ws", "^TestWhatWaitsIsCounted$"), Dies: `answer 2: failed to get reader`,
 	},
 	{
 		Name: "ws-white-space-is-kept", Also: "",
 		Rule: "an acquire that waits keeps no white space (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `		if err := json.Compact(&b, f.raw); err != nil {
-			b.Write(f.raw) // whoever decodes it will say what is wrong
+			{"shared/frontend/ws/message.go", `		if err := json.Compact(&b, f.raw); err != nil {
+			b.Write(f.raw) // decoding it will give the error
 		}`, `		b.Write(f.raw)`},
 		},
-		By: unit("primary/api/ws", "^TestAnAcquireThatWaitsKeepsLittle$"), Dies: `\d{5} bytes are kept for each`,
+		By: unit("shared/frontend/ws", "^TestAnAcquireThatWaitsKeepsLittle$"), Dies: `\d{5} bytes are kept for each`,
 	},
 	{
 		Name: "ws-hello-again-is-deaf", Also: "",
 		Rule: "what is lost while a client says hello again is told (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/conn.go", `	old := x.losses[g.client]
+			{"shared/frontend/ws/conn.go", `	old := x.losses[g.client]
 `, `	old := x.losses[g.client]
 	if old != nil {
 		old()
 	}
 `},
 		},
-		By: unit("primary/api/ws", "^TestHelloAgain$"), Dies: `told \[\]`,
+		By: unit("shared/frontend/ws", "^TestHelloAgain$"), Dies: `told \[\]`,
 	},
 	{
 		Name: "replica-forwards-what-is-wrong", Also: "",
-		Rule: "what a primary would certainly refuse is refused by the server that has it (package api, Forwarding)",
+		Rule: "what a primary would certainly refuse is refused by the server that has it (package frontend, Forwarding)",
 		Edits: []Edit{
-			{"primary/api/forward.go", `	if x, wrong := h.wrong(o); wrong {`, `	if x, wrong := h.wrong(o); wrong && h.s.self == 0 {`},
+			{"shared/frontend/httpapi/forward.go", `	if x, wrong := h.rejectLocally(o); wrong {`, `	if x, wrong := h.rejectLocally(o); wrong && h.s.Self() == 0 {`},
 		},
-		By: unit("primary/api", "^TestReplicaRefusesWhatIsWrong$"), Dies: `the primary was asked \d+ times`,
+		By: unit("shared/frontend", "^TestReplicaRefusesWhatIsWrong$"), Dies: `the primary was asked \d+ times`,
 	},
 	{
 		Name: "ws-cut-without-a-word", Also: "",
 		Rule: "whoever is cut for what it leaves unread gets the reason, behind a whole message (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/outbox.go", `			return x.c.Close(last.Code, last.Reason)`, `			return x.c.CloseNow()`},
+			{"shared/frontend/ws/outbox.go", `			return x.c.Close(last.Code, last.Reason)`, `			return x.c.CloseNow()`},
 		},
-		By: unit("primary/api/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: (EOF|half a frame|read tcp .*reset)`,
+		By: unit("shared/frontend/ws", "^TestAClientThatDoesNotReadIsCut$"), Dies: `after \d+ messages: (EOF|half a frame|read tcp .*reset)`,
 	},
 	{
 		Name: "ws-watch-does-not-wait", Also: "",
 		Rule: "a watch waits for room, so that a client that does not read is cut for nothing but what it asked for (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/watch.go", `	if err := t.x.out.room(ctx, len(m)); err != nil {`, `	if err := t.x.out.room(ctx, -len(m)<<20); err != nil {`},
+			{"shared/frontend/ws/watch.go", `	if err := t.x.out.room(ctx, len(m)); err != nil {`, `	if err := t.x.out.room(ctx, -len(m)<<20); err != nil {`},
 		},
-		By: unit("primary/api/ws", "^TestAWatchThatIsNotReadWaits$"), Dies: `after \d+ events: opcode 8 .*were not read`,
+		By: unit("shared/frontend/ws", "^TestAWatchThatIsNotReadWaits$"), Dies: `after \d+ events: opcode 8 .*were not read`,
 	},
 	{
 		Name: "ws-waiting-takes-room", Also: "",
 		Rule: "acquires that wait take no room from other operations (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/flight.go", `	if m.op == "acquire" && m.has("wait") {`, `	if m.op == "acquire" && m.has("waits") {`},
+			{"shared/frontend/ws/pending.go", `	if m.op == "acquire" && m.has("wait") {`, `	if m.op == "acquire" && m.has("waits") {`},
 		},
-		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"), Dies: `the connection has 2 operations in flight`,
+		By: unit("shared/frontend/ws", "^TestOperationsInFlightAreBounded$"), Dies: `the connection has 2 operations in flight`,
 	},
 	{
 		Name: "ws-room-is-not-given-back", Also: "",
 		Rule: "an answer makes room for the next operation (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/flight.go", `	f.mu.bytes -= int64(bytes)
+			{"shared/frontend/ws/pending.go", `	f.mu.bytes -= int64(bytes)
 `, ``},
 		},
-		By: unit("primary/api/ws", "^TestOperationsInFlightAreBounded$"), Dies: `"op":"append".*bytes in flight`,
+		By: unit("shared/frontend/ws", "^TestOperationsInFlightAreBounded$"), Dies: `"op":"append".*bytes in flight`,
 	},
 	{
 		Name: "ws-connections-unbounded", Also: "",
 		Rule: "connections are bounded, and one that ended is none (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/ws.go", `	delete(s.mu.conns, x)
+			{"shared/frontend/ws/ws.go", `	delete(s.mu.conns, x)
 `, `	_ = x
 `},
 		},
-		By: unit("primary/api/ws", "^TestConnectionsAreBounded$"), Dies: `never: room for one`,
+		By: unit("shared/frontend/ws", "^TestConnectionsAreBounded$"), Dies: `never: room for one`,
 	},
 	{
 		Name: "ws-message-unbounded", Also: "",
 		Rule: "a message is bounded (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/ws.go", `	c.SetReadLimit(s.opt.Limits.Message)
+			{"shared/frontend/ws/ws.go", `	c.SetReadLimit(s.opt.Limits.Message)
 `, `	c.SetReadLimit(64 << 20)
 `},
 		},
-		By: unit("primary/api/ws", "^TestMessagesAreBounded$"), Dies: `ended with .*, want StatusMessageTooBig`,
+		By: unit("shared/frontend/ws", "^TestMessagesAreBounded$"), Dies: `ended with .*, want StatusMessageTooBig`,
 	},
 	{
 		Name: "ws-silence-is-life", Also: "",
 		Rule: "a client that answers no ping is cut (package ws, Bounds)",
 		Edits: []Edit{
-			{"primary/api/ws/outbox.go", `		if err := x.pong(ctx, every); err != nil {
+			{"shared/frontend/ws/outbox.go", `		if err := x.pong(ctx, every); err != nil {
 			return err
 		}`, `		go x.pong(ctx, every) //nolint:errcheck // a mutant`},
 		},
-		By: unit("primary/api/ws", "^TestSilenceIsBounded$"), Dies: `who answers no ping is not cut`,
+		By: unit("shared/frontend/ws", "^TestSilenceIsBounded$"), Dies: `who answers no ping is not cut`,
 	},
 	{
 		Name: "ws-connection-is-life", Also: "",
 		Rule: "an open connection renews nothing (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/outbox.go", `		if x.writing.Load() {
+			{"shared/frontend/ws/outbox.go", `		if x.writing.Load() {
 			continue
 		}`, `		if x.writing.Load() {
 			continue
 		}
 		x.s.door.Call(ctx, "keepalive", []byte("{\"client_id\":\"c\"}"))`},
 		},
-		By:   unit("primary/api/ws", "^TestAConnectionRenewsNothing$"),
+		By:   unit("shared/frontend/ws", "^TestAConnectionRenewsNothing$"),
 		Dies: `TestAConnectionRenewsNothing .* failed to get reader: context deadline exceeded`,
 	},
 	{
 		Name: "ws-place-outlives-its-caller", Also: "",
-		Rule: "an acquire under IDs that the server made ends with its connection (package api, Calls without IDs)",
+		Rule: "an acquire under IDs that the server made ends with its connection (package frontend, Calls without IDs)",
 		Edits: []Edit{
-			{"primary/api/ws/conn.go", `return x.s.door.Call(ctx, op, body).Body })`, `return x.s.door.Call(context.WithoutCancel(ctx), op, body).Body })`},
+			{"shared/frontend/ws/conn.go", `return x.s.door.Call(ctx, op, body).Body })`, `return x.s.door.Call(context.WithoutCancel(ctx), op, body).Body })`},
 		},
-		By: unit("primary/api/ws", "^TestPlacesInTheQueue$"), Dies: `never: one waits`,
+		By: unit("shared/frontend/ws", "^TestPlacesInTheQueue$"), Dies: `never: one waits`,
 	},
 	{
 		Name: "ws-request-of-a-stranger", Also: "",
 		Rule: "a request with an ID and no client is of the client that said hello, wherever it comes back (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `		m.fields = append(m.fields, field{"client_id", encode(client)})
+			{"shared/frontend/ws/message.go", `		m.fields = append(m.fields, field{"client_id", encode(client)})
 `, `		m.fields = append(m.fields, field{"client_id", encode(client + m.op)})
 `},
 		},
-		By: unit("primary/api/ws", "^TestReconnect$"), Dies: `the append again: .* is of client cacquire, not of c`,
+		By: unit("shared/frontend/ws", "^TestReconnect$"), Dies: `the append again: .* is of client cacquire, not of c`,
 	},
 	{
 		Name: "ws-stops-at-once", Also: "",
 		Rule: "a server that stops says so behind the answers to what is under way (package ws, Server.Stop)",
 		Edits: []Edit{
-			{"primary/api/ws/ws.go", `			case <-x.flight.quiet():
-			case <-told.Done():
+			{"shared/frontend/ws/ws.go", `			case <-x.pending.quiet():
+			case <-answers.Done():
 			}`, `			default:
-				_ = told
+				_ = answers
 			}`},
 		},
-		By: unit("primary/api/ws", "^TestStop$"), Dies: `answer 2: failed to get reader: received close frame: .*this server stops`,
+		By: unit("shared/frontend/ws", "^TestStop$"), Dies: `answer 2: failed to get reader: received close frame: .*this server stops`,
 	},
 	{
 		Name: "ws-half-a-character", Also: "",
 		Rule: "what is appended is what was sent: text that stands for no bytes is refused (package ws)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
-			{"primary/api/ws/message.go", `&& !wire.WholeText(f.raw):`, `&& !wire.WholeText(f.raw[:2]):`},
+			{"shared/frontend/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
+			{"shared/frontend/ws/message.go", `&& !wire.WholeText(f.raw):`, `&& !wire.WholeText(f.raw[:2]):`},
 		},
-		By: unit("primary/api/ws", "^TestAppendings$"), Dies: `ude00": .*, <nil>, want "error"`,
+		By: unit("shared/frontend/ws", "^TestAppendings$"), Dies: `ude00": .*, <nil>, want "error"`,
 	},
 	{
 		Name: "ws-half-a-name", Also: "",
 		Rule: "two names that are no text do not become one (package ws, field.text)",
 		Edits: []Edit{
-			{"primary/api/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
+			{"shared/frontend/ws/message.go", `	if !wire.WholeText(f.raw) {`, `	if !wire.WholeText(f.raw[:2]) {`},
 		},
-		By:   unit("primary/api/ws", "^TestMessages$"),
+		By:   unit("shared/frontend/ws", "^TestMessages$"),
 		Dies: `holds half a character`,
 	},
 	{
@@ -243,15 +243,15 @@ var wayMutants = []Mutant{
 		Name: "missed-losses-unsaid", Also: "",
 		Rule: "where losses may be missing, who listens is told that (package watch, Hub.Losses)",
 		Edits: []Edit{
-			{"primary/watch/hub.go", `	if why.Gap {
-		h.tellGap()
+			{"shared/watch/hub.go", `	if why.Gap {
+		h.deliverGap()
 	}`, ``},
 		},
-		By: unit("primary/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \[missed\]`,
+		By: unit("shared/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \[missed\]`,
 	},
 	{
 		Name: "clear-untold", Also: "",
-		Rule: "who listens over the end of a reign hears that the next one cleared the table (package watch, ClearedOf)",
+		Rule: "who listens over the end of a term hears that the next one cleared the table (package watch, ClearedOf)",
 		Edits: []Edit{
 			{"primary/hub.go", `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch != nil {`, `		if r.Kind == locktable.KindForceClear && c.p.opt.Watch == nil {`},
 		},
@@ -261,10 +261,10 @@ var wayMutants = []Mutant{
 		Name: "clear-is-no-loss", Also: "",
 		Rule: "a ForceClear is a loss of everybody's (package watch, ClearedOf)",
 		Edits: []Edit{
-			{"primary/watch/loss.go", `		if l.Client == "" {
+			{"shared/watch/loss.go", `		if l.Client == "" {
 			for client`, `		if l.Client == "*" {
 			for client`},
 		},
-		By: unit("primary/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \["" LOSS_REASON_FORCE_CLEARED\]`,
+		By: unit("shared/watch", "^TestLossesOfAll$"), Dies: `told \[\], want \["" LOSS_REASON_FORCE_CLEARED\]`,
 	},
 }

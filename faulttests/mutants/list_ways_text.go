@@ -2,7 +2,7 @@
 
 package mutants
 
-const textPkg = "primary/api/text"
+const textPkg = "shared/frontend/text"
 
 // turns are clients of the line protocol who take turns over faults drawn by seed.
 func turns() Killer {
@@ -52,10 +52,10 @@ var textMutants = []Mutant{
 			{textPkg + "/caller.go", `	return failed
 }
 
-// call asks`, `	return fail
+// call executes`, `	return fail
 }
 
-// call asks`},
+// call executes`},
 		},
 		By: unit(textPkg, "TestTranscript"), Dies: `lose acquire\s+\S+ a > LOCK,db,alice\s+a < FAIL`,
 	},
@@ -69,17 +69,17 @@ var textMutants = []Mutant{
 	},
 	{
 		Name: "line-one-client-for-all-locks",
-		Rule: "RENEW keeps one lock (names.go)",
+		Rule: "RENEW keeps one lock (line.go)",
 		Edits: []Edit{
-			{textPkg + "/names.go", `xxhash.Sum64String(string(lock))))`, `xxhash.Sum64String("")))`},
+			{textPkg + "/line.go", `xxhash.Sum64String(string(lock))))`, `xxhash.Sum64String("")))`},
 		},
 		By: unit(textPkg, "TestTranscript"), Dies: `RENEW,two,alice\s+a < SUCCESS`,
 	},
 	{
 		Name: "line-stranger-shown-as-client",
-		Rule: "nobody who came another way looks like a client of lines (names.go)",
+		Rule: "nobody who came another way looks like a client of lines (line.go)",
 		Edits: []Edit{
-			{textPkg + "/names.go", `	return "=" + s`, `	return s`},
+			{textPkg + "/line.go", `	return "=" + s`, `	return s`},
 		},
 		By: unit(textPkg, "TestNamesOfClients"), Dies: `(c1|NONE|text/me/0) is shown as (c1|NONE|text/me/0), want =`,
 	},
@@ -93,9 +93,9 @@ var textMutants = []Mutant{
 	},
 	{
 		Name: "line-repeat-lines-up-anew",
-		Rule: "the same line is the same request, and has the same place (names.go)",
+		Rule: "the same line is the same request, and has the same place (line.go)",
 		Edits: []Edit{
-			{textPkg + "/names.go", `fmt.Sprintf("%s,%d,%d", lock, ttl, wait)`, `fmt.Sprintf("%s,%d,%d,%v", lock, ttl, wait, new(int))`},
+			{textPkg + "/line.go", `fmt.Sprintf("%s,%d,%d", lock, ttl, wait)`, `fmt.Sprintf("%s,%d,%d,%v", lock, ttl, wait, new(int))`},
 		},
 		By: unit(textPkg, "TestTranscript"), Dies: `show db\s+alice bob bob\s`,
 	},

@@ -7,24 +7,26 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // Mutant is the product with one rule broken.
 type Mutant struct {
-	// Name is short and says what is missing or wrong.
+	// Name is a short description of what is missing or wrong.
 	Name string
-	// Also are the names of the same mutant in the models and in the test plan.
+	// Also has other names of it; those in capitals are mutants of the models in docs/model.
 	Also string
-	// Rule says which rule is broken, and where it stands.
+	// Rule states the broken rule, and where it is written: PROTOCOL 7.2 is a section of
+	// docs/PROTOCOL.md, H13 a hazard of docs/ARCHITECTURE.md, else it is a package and a name there.
 	Rule  string
 	Edits []Edit
 	// By is the test that must notice.
 	By Killer
-	// Dies is a regular expression, whose dot matches line ends, too: what the failure must say.
-	// Empty means any failure.
+	// Dies is a regular expression that the output of the failure must match; its dot matches
+	// newlines, too. Empty = any failure.
 	Dies string
-	// Fast says that CI runs it.
+	// Fast is true if CI runs it.
 	Fast bool
 }
 
@@ -41,7 +43,7 @@ type Killer struct {
 	Flags string // further flags of the test binary, separated by spaces
 }
 
-// String is the killer as one would type it.
+// String returns the command that runs the killer.
 func (k Killer) String() string {
 	s := fmt.Sprintf("go test ./%s -run '%s'", k.Pkg, k.Run)
 	if k.Flags != "" {
@@ -92,4 +94,56 @@ func (m *Mutant) overlay(root, dir string) (string, error) {
 	}
 	name := filepath.Join(dir, "overlay.json")
 	return name, os.WriteFile(name, b, 0o600)
+}
+
+const simulation = "faulttests/sim"
+
+// everyCall pauses, kills and fails one term at each of its calls.
+func everyCall() Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 3"}
+}
+
+// calls is everyCall with the one variant whose name holds this word.
+func calls(variant string) Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 2 -sim.variant " + variant}
+}
+
+// everyOne is calls at each of them.
+func everyOne(variant string) Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCall$", Flags: "-sim.stride 1 -sim.variant " + variant}
+}
+
+// schedules are faults drawn by seed.
+func schedules() Killer {
+	return Killer{Pkg: simulation, Run: "^TestRandomSchedules$", Flags: "-sim.seeds 400"}
+}
+
+// staleCaches does so on a filesystem whose caches lie.
+func staleCaches() Killer {
+	return Killer{Pkg: simulation, Run: "^TestEveryCallOnStaleCaches$", Flags: "-sim.stride 3"}
+}
+
+// clusters are whole servers under faults drawn by seed, and a client's mirror.
+func clusters() Killer {
+	return Killer{Pkg: simulation, Run: "^TestClusterSchedules$", Flags: "-sim.clusters 100"}
+}
+
+// staleClusters are whole servers under faults drawn by seed, where caches lie.
+func staleClusters() Killer {
+	return Killer{Pkg: simulation, Run: "^TestClusterSchedulesOnStaleCaches$", Flags: "-sim.clusters 300"}
+}
+
+// unit are a package's own tests.
+func unit(pkg, run string) Killer { return Killer{Pkg: pkg, Run: run} }
+
+// List is every mutant, in the order of the protocol.
+func List() []Mutant {
+	return slices.Concat(
+		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
+		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
+		watchMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
+		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
+		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants,
+	)
 }

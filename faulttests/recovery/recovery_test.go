@@ -18,7 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/replica"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 )
 
 // patience bounds every wait for servers.
@@ -292,14 +292,14 @@ func TestLostVolume(t *testing.T) {
 	s.worked("look")
 }
 
-// TestDamagedVolume tears START: no server reigns, and nothing is lost.
+// TestDamagedVolume tears START: no server is primary, and nothing is lost.
 func TestDamagedVolume(t *testing.T) {
 	s := newSite(t)
 	s.start()
 	held := s.token("held")
 	s.stop()
 	out, code := s.holdfast("fsck", "--volume", s.volume, "-o", "json")
-	var r volume.Report
+	var r fsck.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 {
 		t.Fatalf("fsck: %d %v %s", code, err, out)
 	}
@@ -335,7 +335,7 @@ func TestDamagedLog(t *testing.T) {
 	s.start()
 	held := s.token("held")
 	s.stop()
-	var r volume.Report
+	var r fsck.Report
 	if out, code := s.holdfast("fsck", "--volume", s.volume, "-o", "json"); json.Unmarshal([]byte(out), &r) != nil || code != 0 {
 		t.Fatalf("fsck: %d %s", code, out)
 	}

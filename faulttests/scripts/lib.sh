@@ -123,7 +123,7 @@ await() {
 	done
 }
 
-# Sets primary to who reigns; $1, if given, is who must not be asked.
+# Sets primary to the server that is primary; $1, if given, is who must not be asked.
 find_primary() {
 	local id
 	for id in 1 2 3; do

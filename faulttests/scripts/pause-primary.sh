@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Freezes the primary until another one reigns, then wakes it up. It finds out
+# Freezes the primary until another one is primary, then wakes it up. It finds out
 # before it tells anybody anything, and harms nothing.
 . "$(dirname "$0")/lib.sh"
 cluster

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/nettest"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -55,7 +55,7 @@ type hosts struct {
 	strays map[*guest]bool
 }
 
-// gone says that no server of the first volume is there any more.
+// gone reports whether no server of the first volume is there any more.
 func (x *hosts) gone() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -234,12 +234,12 @@ func blind() grpc.ServerOption {
 // of servers and cuts. What the clients of the volume that is no more believe ends in time, and
 // nothing that they ask for is done in the other one.
 func TestVolumeMadeAnew(t *testing.T) {
-	stories(t, *anewSeeds, anewStory)
+	scenarios(t, *anewSeeds, anewScenario)
 }
 
-// anewStory has the servers look for whom a call is meant, or not, and the later clients have
+// anewScenario has the servers look for whom a call is meant, or not, and the later clients have
 // the name of an earlier one, or not.
-func anewStory(t *testing.T, seed uint64) {
+func anewScenario(t *testing.T, seed uint64) {
 	c := electionCluster(t, seed)
 	c.one(t, "start")
 	f := newFronts(c)
@@ -265,11 +265,11 @@ func anewStory(t *testing.T, seed uint64) {
 		bares = append(bares, b)
 		ended.Go(func() { b.run(ctx, rand.New(rand.NewPCG(seed, 99))) })
 	}
-	story := f.troubles(t, 3, all)
+	scenario := f.troubles(t, 3, all)
 	old := all
 	f.makeAnew(t, x, all)
 	begin(true, "", []cluster.ClientID{"worker", "helper"}[seed%2], "")
-	story = append(append(story, "the volume is made anew"), f.troubles(t, 4, all)...)
+	scenario = append(append(scenario, "the volume is made anew"), f.troubles(t, 4, all)...)
 	time.Sleep(healing)
 	x.judge(old)
 	for _, b := range bares {
@@ -289,7 +289,7 @@ func anewStory(t *testing.T, seed uint64) {
 		b.close()
 	}
 	c.Shutdown()
-	t.Logf("servers look: %v; %d turns, then %d, over: %s", looks, x.turns[false], x.turns[true], strings.Join(story, ", "))
+	t.Logf("servers look: %v; %d turns, then %d, over: %s", looks, x.turns[false], x.turns[true], strings.Join(scenario, ", "))
 }
 
 // makeAnew ends all servers and has them serve another volume, while some machines are cut off.
@@ -322,7 +322,7 @@ func (f *fronts) makeAnew(t *testing.T, x *hosts, all []*guest) {
 }
 
 // troubles injects faults of servers and cuts, one after the other.
-func (f *fronts) troubles(t *testing.T, n int, all []*guest) (story []string) {
+func (f *fronts) troubles(t *testing.T, n int, all []*guest) (scenario []string) {
 	for range n {
 		time.Sleep(time.Duration(f.c.Rand.IntN(5000)) * time.Millisecond)
 		g, cut := all[f.c.Rand.IntN(len(all))], f.c.Rand.IntN(4) == 0
@@ -332,12 +332,12 @@ func (f *fronts) troubles(t *testing.T, n int, all []*guest) (story []string) {
 		} else {
 			name, heal = f.c.draw(t)
 		}
-		story = append(story, name)
+		scenario = append(scenario, name)
 		time.Sleep(time.Duration(f.c.Rand.IntN(10000)) * time.Millisecond)
 		heal()
 		f.c.one(t, name)
 	}
-	return story
+	return scenario
 }
 
 // judge wants the guests of the volume that is no more to know it, and the others to have had turns.
@@ -363,7 +363,7 @@ func (f *fronts) judgeStrangers(t *testing.T, old []*guest, noWorker bool) {
 		}
 	}
 	id, _ := f.c.one(t, "at the end")
-	_, err := f.c.server(id).node.Read(t.Context(), func(v primary.View) {
+	_, err := f.c.server(id).node.Read(t.Context(), func(v serving.View) {
 		for _, stranger := range []cluster.ClientID{"bare", "worker"} {
 			c, known := v.Table.Client(stranger)
 			if known && (stranger == "bare" || noWorker) {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -29,7 +30,7 @@ import (
 // word is justified by nothing earlier than its request; a write to a protected
 // file needs its append durable, or START where the append was adopted; a
 // checkpoint or a view needs its LSN durable; removing a log segment or a
-// checkpoint needs the newest checkpoint durable, removing what an older reign
+// checkpoint needs the newest checkpoint durable, removing what an older term
 // left needs START. And who has read a set fence, or failed to write the log,
 // changes nothing any more.
 type audit struct {
@@ -39,7 +40,7 @@ type audit struct {
 
 	// guarded by mu
 	claimed  string      // the directory that the last claim was renamed to
-	own      string      // the directory of the reign: the last START was written here
+	own      string      // the directory of the term: the last START was written here
 	adopted  cluster.LSN // of that START
 	started  int         // when it was durable
 	reads    map[int]int // of the fence under way, when they began; by call
@@ -51,7 +52,7 @@ type audit struct {
 	renamed  bool // a checkpoint, and the directory is not synced since
 	based    int  // when the newest checkpoint was durable
 	viewLSNs map[string]cluster.LSN
-	over     time.Time // since when the process must know that its reign is over
+	over     time.Time // since when the process must know that its term is over
 	bad      []string
 }
 
@@ -141,7 +142,7 @@ func (a *audit) need(after int, what string, args ...any) {
 	a.bad = append(a.bad, fmt.Sprintf("I8: %s at step %d %s", fmt.Sprintf(what, args...), a.now, why))
 }
 
-// Watch is the volumetest.Watch.
+// Watch checks one event of the volume. It is a volumetest.Watch.
 func (a *audit) Watch(e volumetest.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -157,13 +158,13 @@ func (a *audit) Watch(e volumetest.Event) {
 	}
 }
 
-// segment says that a name is one of the reign's own log.
+// segment reports whether a name is one of the term's own log.
 func (a *audit) segment(name string) bool {
 	_, ok := wal.ParseSegmentName(path.Base(name))
 	return ok && path.Dir(name) == a.own
 }
 
-// deposed judges a change by a process whose reign is over. What several
+// deposed judges a change by a process whose term is over. What several
 // goroutines begin at that very moment may still come; so may what goes on
 // inside of a checkpoint that has no name yet, or none any more that counts.
 func (a *audit) deposed(e volumetest.Event) {
@@ -178,13 +179,13 @@ func (a *audit) deposed(e volumetest.Event) {
 	}
 	own := a.own != "" && strings.HasPrefix(name, a.own+"/")
 	switch {
-	case e.Op == volumetest.OpWriteAt && path.Base(name) == "fence": // its next reign fences this one
+	case e.Op == volumetest.OpWriteAt && path.Base(name) == "fence": // its next term fences this one
 		own = false
 	case e.Op != volumetest.OpRename && strings.Contains(name, "/checkpoint-"):
 		own = false
 	}
 	if !a.over.IsZero() && time.Since(a.over) > time.Millisecond && (own || strings.HasPrefix(name, "files/") || strings.HasPrefix(name, "history/") || strings.HasPrefix(name, "index/")) {
-		a.bad = append(a.bad, fmt.Sprintf("I10: %v, %v after the reign was over", e.Call, time.Since(a.over)))
+		a.bad = append(a.bad, fmt.Sprintf("I10: %v, %v after the term was over", e.Call, time.Since(a.over)))
 	}
 }
 
@@ -227,7 +228,7 @@ func (a *audit) begins(e volumetest.Event) {
 	}
 }
 
-// checkpoint is the LSN of a complete checkpoint of the own reign.
+// checkpoint is the LSN of a complete checkpoint of the own term.
 func (a *audit) checkpoint(name string) (cluster.LSN, bool) {
 	digits, ok := strings.CutPrefix(name, a.own+"/checkpoint-")
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -258,7 +259,7 @@ func (a *audit) removes(e volumetest.Event) {
 		}
 		a.need(after, "%v", e.Call)
 	case epoch && strings.HasPrefix(e.Name, a.claimed+"/") && a.claimed != a.own:
-		// A claim that came to nothing: nobody relies on what it prepared.
+		// An abandoned claim: nothing relies on what it prepared.
 	case strings.HasPrefix(e.Name, "history/"):
 		a.need(a.started, "%v", e.Call)
 	case epoch && dir != a.own && !strings.HasPrefix(e.Name, a.own+"/"):
@@ -270,7 +271,7 @@ func (a *audit) ends(e volumetest.Event) {
 	switch e.Op {
 	case volumetest.OpReadAt:
 		began, check := a.reads[e.Index]
-		if check && path.Dir(e.Name) == a.own && len(e.Data) == volume.BlockSize && zeros(e.Data) {
+		if check && path.Dir(e.Name) == a.own && len(e.Data) == vfs.BlockSize && zeros(e.Data) {
 			a.checked = max(a.checked, began)
 		} else if check && path.Dir(e.Name) == a.own && a.over.IsZero() {
 			a.over = time.Now()

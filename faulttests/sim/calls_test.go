@@ -15,18 +15,19 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// What one step asks of a network filesystem: on NFS each of these calls is one message to the
-// server, and all but those of an idle second wait for one another. Syncs are none: what they
-// are for was written past the caches, and is at the server's disk already.
+// What one step asks of a network filesystem. On NFS each of these calls is one message to the
+// server, save what asks for attributes that another answer brought along. Syncs are not counted:
+// what they are for was written past the caches, and is at the server's disk already.
 func TestCallsOnTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOn(t, volumetest.ProfileNetwork(), 1, 0)
 		first, _ := c.one(t, "start")
 		c.grant(t, "warm")
 		time.Sleep(100 * time.Second)
-		reign := c.server(first)
+		term := c.server(first)
 		token := cluster.Token(0)
 		id := cluster.RequestID(0)
 		do := func(q locktable.Request) func() {
@@ -34,7 +35,7 @@ func TestCallsOnTheWire(t *testing.T) {
 				id++
 				q.ID, q.Client, q.Lock, q.TTL, q.Token = id, "c", "l", time.Minute, token
 				q.CRC = crc32.Checksum(q.Data, crc32.MakeTable(crc32.Castagnoli))
-				out, err := reign.node.Do(t.Context(), &q)
+				out, err := term.node.Do(t.Context(), &q)
 				if err != nil || out.Status != cluster.StatusOK {
 					t.Fatalf("%v: %v, %v", q.Op, out.Status, err)
 				}
@@ -54,8 +55,9 @@ func TestCallsOnTheWire(t *testing.T) {
 			{"append to a file that rested", first, do(locktable.Request{Op: locktable.OpAppend, File: "f", Data: []byte("two\n")}), "lstat 1, readat 3, stat 5, writeat 2"},
 			{"release", first, do(locktable.Request{Op: locktable.OpRelease}), "readat 1, stat 1, writeat 1"},
 		} {
-			c.roomInTheLog(t, reign)
-			time.Sleep(3*time.Second + 50*time.Millisecond) // what follows a step is no part of it
+			c.roomInTheLog(t, term)
+			// What follows a step is no part of it, nor what comes at whole milliseconds.
+			time.Sleep(3*time.Second + 50*time.Millisecond + 137*time.Microsecond)
 			host := c.server(step.at).host
 			before := len(host.Trace())
 			step.run()
@@ -68,15 +70,26 @@ func TestCallsOnTheWire(t *testing.T) {
 	})
 }
 
-// roomInTheLog writes until a new segment has begun: the next record begins none.
-func (c *Cluster) roomInTheLog(t *testing.T, reign *server) {
+// roomInTheLog writes until a segment has just begun, and a checkpoint not long ago: the next record
+// begins neither.
+func (c *Cluster) roomInTheLog(t *testing.T, term *server) {
 	t.Helper()
-	for rotated := false; !rotated; {
-		before := len(reign.host.Trace())
+	const few = 6 // records: half of what lies between two checkpoints
+	began, since := false, few+1
+	for !began || since > few {
+		before := len(term.host.Trace())
 		c.grant(t, cluster.LockName(fmt.Sprint("room", before)))
-		rotated = slices.ContainsFunc(reign.host.Trace()[before:], func(k volumetest.Call) bool {
-			return k.Op == volumetest.OpRename && strings.HasSuffix(k.Name, "wal-next.log")
-		})
+		time.Sleep(100 * time.Millisecond) // the checkpoint is written in the background
+		began, since = false, since+1
+		for _, k := range term.host.Trace()[before:] {
+			switch {
+			case k.Op != volumetest.OpRename:
+			case strings.HasSuffix(k.Name, "/"+wal.NextName):
+				began = true
+			case strings.Contains(k.Name, "/checkpoint-"):
+				since = 0
+			}
+		}
 	}
 }
 

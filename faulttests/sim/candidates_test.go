@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/clientlib/election"
+	"github.com/holdfast-lock/holdfast/clientlib/leader"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -34,13 +34,13 @@ type terms struct {
 	t *testing.T
 
 	mu     sync.Mutex
-	all    []*election.Leadership
+	all    []*leader.Leadership
 	begun  []time.Time
 	newest *candidate
 }
 
 // begin notes a new leader: no other may lead any more, and its token is the highest.
-func (x *terms) begin(m *candidate, l *election.Leadership) {
+func (x *terms) begin(m *candidate, l *leader.Leadership) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.newest = m
@@ -72,7 +72,7 @@ type candidate struct {
 }
 
 func (m *candidate) run(ctx context.Context, t *testing.T, x *terms, rng *rand.Rand) error {
-	e, err := election.New(m.client, "svc", election.Options{TTL: candidateTTL, Grace: candidateGrace, OnOverrun: func(l *election.Leadership) {
+	e, err := leader.NewElection(m.client, "svc", leader.Options{TTL: candidateTTL, Grace: candidateGrace, OnOverrun: func(l *leader.Leadership) {
 		if !m.slept.Load() {
 			t.Errorf("token %d: the work overran %v after it was told to stop", l.Token(), context.Cause(l.Context()))
 		}
@@ -81,7 +81,7 @@ func (m *candidate) run(ctx context.Context, t *testing.T, x *terms, rng *rand.R
 		return err
 	}
 	term := 4*candidateTTL + time.Duration(rng.IntN(int(4*candidateTTL)))
-	return e.Run(ctx, func(ctx context.Context, l *election.Leadership) error {
+	return e.Run(ctx, func(ctx context.Context, l *leader.Leadership) error {
 		x.begin(m, l)
 		select {
 		case <-ctx.Done():
@@ -96,11 +96,11 @@ func (m *candidate) run(ctx context.Context, t *testing.T, x *terms, rng *rand.R
 // TestElections lets candidates on machines with clocks of their own lead over faults of
 // servers, cuts and machines that sleep: at most one leads at any moment.
 func TestElections(t *testing.T) {
-	stories(t, *electionSeeds, electionStory)
+	scenarios(t, *electionSeeds, electionScenario)
 }
 
-// stories tells one with each seed from the first on, in a bubble each.
-func stories(t *testing.T, seeds int, tell func(t *testing.T, seed uint64)) {
+// scenarios tells one with each seed from the first on, in a bubble each.
+func scenarios(t *testing.T, seeds int, tell func(t *testing.T, seed uint64)) {
 	for seed := *first; seed < *first+uint64(seeds); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func stories(t *testing.T, seeds int, tell func(t *testing.T, seed uint64)) {
 	}
 }
 
-func electionStory(t *testing.T, seed uint64) {
+func electionScenario(t *testing.T, seed uint64) {
 	const candidates, faults = 4, 12
 	c := electionCluster(t, seed)
 	c.one(t, "start")
@@ -127,13 +127,13 @@ func electionStory(t *testing.T, seed uint64) {
 			}
 		})
 	}
-	var story []string
+	var scenario []string
 	watching := &watchman{machine: f.machine(t)}
 	ended.Go(func() { watching.run(ctx, t) })
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(6000)) * time.Millisecond)
 		name, heal := f.draw(t, all, x)
-		story = append(story, name)
+		scenario = append(scenario, name)
 		time.Sleep(time.Duration(c.Rand.IntN(10000)) * time.Millisecond)
 		heal()
 		c.one(t, name)
@@ -152,14 +152,14 @@ func electionStory(t *testing.T, seed uint64) {
 	watching.client.Close() //nolint:errcheck // it cannot fail
 	c.Shutdown()
 	_, n := x.last()
-	t.Logf("%d terms, over: %s", n, strings.Join(story, ", "))
+	t.Logf("%d terms, over: %s", n, strings.Join(scenario, ", "))
 }
 
 // electionCluster is three servers that run.
 func electionCluster(t *testing.T, seed uint64) *Cluster {
 	t.Helper()
 	disk := volumetest.New(seed)
-	s := newStory(t, disk, volumetest.ProfileLocal())
+	s := newScenario(t, disk, volumetest.ProfileLocal())
 	s.Random, s.Clocks = chacha(seed), seed
 	members := cluster.Members{memberAt(1), memberAt(2), memberAt(3)}
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), members, chacha(seed+1)); err != nil {
@@ -224,11 +224,11 @@ func (f *fronts) draw(t *testing.T, all []*candidate, x *terms) (name string, he
 type watchman struct {
 	*machine
 	mu   sync.Mutex
-	told []election.Leader
+	told []leader.Info
 }
 
 func (w *watchman) run(ctx context.Context, t *testing.T) {
-	e, err := election.New(w.client, "svc", election.Options{})
+	e, err := leader.NewElection(w.client, "svc", leader.Options{})
 	if err != nil {
 		t.Error(err)
 		return
@@ -247,7 +247,7 @@ func (w *watchman) run(ctx context.Context, t *testing.T) {
 
 // judge wants what was told to be who led, in order, and the last to be true.
 func (w *watchman) judge(t *testing.T, x *terms) {
-	e, err := election.New(w.client, "svc", election.Options{})
+	e, err := leader.NewElection(w.client, "svc", leader.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// patience is how long a client waits for one answer before it asks the next reign.
+	// patience is how long a client waits for one answer before it asks the next term.
 	patience = 500 * time.Millisecond
-	// ttl is long enough that no lease ends in a story.
+	// ttl is long enough that no lease ends in a scenario.
 	ttl = 600 * time.Second
 )
 
-// Ack is one operation that a client was told is done.
+// Ack is one operation that was acknowledged to a client.
 type Ack struct {
 	Request locktable.Request
 	Outcome locktable.Outcome
 	Epoch   cluster.Epoch // that decided it
-	// After is the highest LSN that anybody had been told of when the request was first sent.
+	// After is the highest LSN in any answer to any client when the request was first sent.
 	After cluster.LSN
 }
 
-// Ledger collects what clients were told, and what they must never be told.
+// Ledger collects the answers of clients, and those that they must never get.
 type Ledger struct {
 	mu      sync.Mutex
 	acks    []Ack
 	refused [][]byte            // append data that must never be in a file
 	spoiled map[generation]bool // moved away before all of it was there
 	bad     []string
-	high    cluster.LSN // that anybody was told of
+	high    cluster.LSN // in any answer
 	holds   []*hold
 }
 
@@ -57,7 +57,7 @@ func (l *Ledger) shares(h *hold, from time.Time) {
 	h.shared = from
 }
 
-// together says that two grants may have been live at one time.
+// together reports whether two grants may have been live at one time.
 func (h *hold) together(next *hold) bool {
 	return !h.shared.IsZero() && !next.shared.IsZero() && !next.heard.Before(h.shared)
 }
@@ -89,14 +89,14 @@ func (l *Ledger) ends(h *hold, now time.Time) {
 	}
 }
 
-// Acks lists what was acknowledged, in the order in which clients heard of it.
+// Acks returns the acknowledged operations, in the order in which clients got their answers.
 func (l *Ledger) Acks() []Ack {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Ack(nil), l.acks...)
 }
 
-// Bad lists the violations that the clients saw themselves.
+// Bad returns the violations that clients found in their answers.
 func (l *Ledger) Bad() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,14 +123,14 @@ func (l *Ledger) sharedTokens() map[cluster.Token]bool {
 	return all
 }
 
-// High is the highest LSN that anybody was told of.
+// High returns the highest LSN in any answer so far.
 func (l *Ledger) High() cluster.LSN {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.high
 }
 
-// top is the highest token of a lock that anybody was told of.
+// top returns the highest token of a lock in any answer.
 func (l *Ledger) top(lock cluster.LockName) (top cluster.Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,12 +166,12 @@ func (l *Ledger) violation(format string, args ...any) {
 // worker is one client: it works through rounds of acquire, appends, release,
 // numbering its requests upwards and repeating each until it is acknowledged.
 type worker struct {
-	story *Story
-	id    cluster.ClientID
-	lock  cluster.LockName
-	file  cluster.FileName
-	next  cluster.RequestID
-	tries int
+	scenario *Scenario
+	id       cluster.ClientID
+	lock     cluster.LockName
+	file     cluster.FileName
+	next     cluster.RequestID
+	tries    int
 }
 
 // run does n rounds of two appends.
@@ -193,18 +193,18 @@ func (w *worker) run(ctx context.Context, n int) {
 		if _, ok := w.do(ctx, locktable.Request{Op: locktable.OpRelease, Lock: w.lock, Token: grant.Token}); !ok {
 			return
 		}
-		w.story.progress.Add(1)
-		time.Sleep(w.story.Pace)
+		w.scenario.progress.Add(1)
+		time.Sleep(w.scenario.Pace)
 	}
 }
 
-// do repeats one request at one reign after the other until it is acknowledged.
+// do repeats one request at one term after the other until it is acknowledged.
 func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome, bool) {
 	w.next++
 	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
-	high := w.story.Ledger.High()
+	high := w.scenario.Ledger.High()
 	for ctx.Err() == nil {
-		p := w.story.pick(w.tries)
+		p := w.scenario.pick(w.tries)
 		w.tries++
 		if p == nil {
 			time.Sleep(10 * time.Millisecond)
@@ -216,14 +216,14 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 		}
 		switch out.Status {
 		case cluster.StatusOK:
-			w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: out.Epoch, After: high})
-			w.story.verifyWritten(&q, out)
+			w.scenario.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: out.Epoch, After: high})
+			w.scenario.verifyWritten(&q, out)
 			return out, true
 		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
 			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:
 			time.Sleep(10 * time.Millisecond)
 		default:
-			w.story.Ledger.violation("%s/%d %v was refused: %v %s", q.Client, q.ID, q.Op, out.Status, out.Message)
+			w.scenario.Ledger.violation("%s/%d %v was refused: %v %s", q.Client, q.ID, q.Op, out.Status, out.Message)
 			return out, false
 		}
 	}
@@ -232,7 +232,7 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 
 // verifyWritten checks, at the moment of the answer, that an append is in its
 // file for everybody to see.
-func (s *Story) verifyWritten(q *locktable.Request, out locktable.Outcome) {
+func (s *Scenario) verifyWritten(q *locktable.Request, out locktable.Outcome) {
 	if q.Op != locktable.OpAppend || s.Outages {
 		return
 	}

@@ -15,31 +15,31 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // Cluster is three whole servers on one disk and one network, in one synctest bubble.
 type Cluster struct {
-	*Story
+	*Scenario
 	Net  *Net
 	Rand *rand.Rand
-	// Timing of the servers started from now on.
+	// Timing is that of the servers started from now on.
 	Timing cluster.Timing
 
 	// Copies are the disks of servers that have a copy of the volume.
 	Copies map[cluster.ServerID]*volumetest.Disk
 
-	// DataDirs are where servers keep what they know, on disks of their own.
+	// DataDirs are the data directories of servers, on disks of their own.
 	DataDirs map[cluster.ServerID]string
 
 	servers map[cluster.ServerID]*server
-	// Failovers are how long the cluster was without a serving primary, each time.
+	// Failovers has, for each failover, how long no primary served.
 	Failovers []time.Duration
 
 	glass *glass // nil without a Mirror
-	// Compared is at how many LSNs the mirror was seen to be what a server read.
+	// Compared is at how many LSNs the mirror was compared with the state of a server, and equal.
 	Compared int
 }
 
@@ -96,11 +96,11 @@ func (p auditedPeers) Push(ctx context.Context, to cluster.ServerID, m push.Push
 	return p.Peers.Push(ctx, to, m)
 }
 
-// NewCluster makes three servers that do not run yet.
-func NewCluster(s *Story, rng *rand.Rand) *Cluster {
+// NewCluster returns a cluster of three servers that do not run yet.
+func NewCluster(s *Scenario, rng *rand.Rand) *Cluster {
 	s.witness.told = map[cluster.LSN]string{}
 	return &Cluster{
-		Story: s, Net: NewNet(200 * time.Microsecond), Rand: rng, Timing: cluster.DefaultTiming(),
+		Scenario: s, Net: NewNet(200 * time.Microsecond), Rand: rng, Timing: cluster.DefaultTiming(),
 		servers: map[cluster.ServerID]*server{},
 	}
 }
@@ -163,7 +163,7 @@ func (c *Cluster) lose(id cluster.ServerID, end func(*volumetest.Host)) {
 	c.forget(id, x)
 }
 
-// Terminate ends a server as SIGTERM does: it hands over first.
+// Terminate ends a server as SIGTERM does: it hands the primary role over first.
 func (c *Cluster) Terminate(id cluster.ServerID) {
 	x := c.server(id)
 	if x == nil {
@@ -195,7 +195,7 @@ func (c *Cluster) forget(id cluster.ServerID, x *server) {
 	}
 }
 
-// Hang makes a server's filesystem stop answering, until the gate opens.
+// Hang makes all calls of a server on its filesystem hang, until the gate opens.
 func (c *Cluster) Hang(id cluster.ServerID) *volumetest.Gate {
 	gate := volumetest.NewGate()
 	if x := c.server(id); x != nil {
@@ -215,7 +215,7 @@ func (c *Cluster) epoch() int {
 	return n
 }
 
-// browse looks at the epochs as a tool on a server's machine does, so that its
+// browse lists and reads the epochs as a tool on a server's machine does, so that its
 // caches hold names, attributes and data that will be old. What it meets is of no interest.
 func (c *Cluster) browse(id cluster.ServerID) {
 	x := c.server(id)
@@ -231,7 +231,7 @@ func (c *Cluster) browse(id cluster.ServerID) {
 			if !strings.HasPrefix(f.Name, "wal-") {
 				continue
 			}
-			if file, err := x.host.Open(name, volume.FlagRead); err == nil {
+			if file, err := x.host.Open(name, vfs.FlagRead); err == nil {
 				_, _ = file.ReadAt(make([]byte, segment), 0)
 				_ = file.Close()
 			}
@@ -239,7 +239,7 @@ func (c *Cluster) browse(id cluster.ServerID) {
 	}
 }
 
-// Primaries lists the servers that serve, or believe so.
+// Primaries returns the servers that believe to be the serving primary.
 func (c *Cluster) Primaries() (ids []cluster.ServerID) {
 	for id := cluster.ServerID(1); id <= 3; id++ {
 		if x := c.server(id); x != nil && x.node.Role() == election.RolePrimary {
@@ -249,7 +249,8 @@ func (c *Cluster) Primaries() (ids []cluster.ServerID) {
 	return ids
 }
 
-// AwaitPrimary waits until exactly one server reigns, and says how long that took.
+// AwaitPrimary waits until exactly one server is primary, and returns its ID and how long that
+// took. It returns an error at the limit.
 func (c *Cluster) AwaitPrimary(limit time.Duration) (cluster.ServerID, time.Duration, error) {
 	for began := time.Now(); ; {
 		ids := c.Primaries()

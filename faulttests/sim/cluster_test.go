@@ -40,7 +40,7 @@ func newCluster(t *testing.T, seed uint64, rounds int) *Cluster {
 func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds int) *Cluster {
 	t.Helper()
 	disk := volumetest.New(seed)
-	s := newStory(t, disk, profile)
+	s := newScenario(t, disk, profile)
 	s.Random = chacha(seed)
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), Members(), chacha(seed+1)); err != nil {
 		t.Fatal(err)
@@ -84,12 +84,12 @@ func (c *Cluster) one(t *testing.T, what string) (cluster.ServerID, time.Duratio
 	return id, took
 }
 
-func TestLowestServerReignsFirst(t *testing.T) {
+func TestLowestServerIsPrimaryFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3)
 		id, took := c.one(t, "start")
 		if id != 1 || took > 2*time.Second {
-			t.Errorf("server %d reigns after %v", id, took)
+			t.Errorf("server %d is primary after %v", id, took)
 		}
 		c.finish(t, 3)
 	})
@@ -103,7 +103,7 @@ func TestHandoverIsQuick(t *testing.T) {
 		began := time.Now()
 		go c.Terminate(1)
 		poll(func() bool { ids := c.Primaries(); return len(ids) == 1 && ids[0] != 1 })
-		t.Logf("server %v reigns %v after SIGTERM of server 1", c.Primaries(), time.Since(began))
+		t.Logf("server %v is primary %v after SIGTERM of server 1", c.Primaries(), time.Since(began))
 		if took := time.Since(began); took > 200*time.Millisecond {
 			t.Errorf("a planned handover took %v", took)
 		}
@@ -156,12 +156,12 @@ func permanent(t *testing.T, inject func(*Cluster)) {
 	for range 60 {
 		time.Sleep(time.Second)
 		if ids := c.Primaries(); len(ids) != 1 || ids[0] != id {
-			t.Errorf("the reign of server %d is not stable: %v", id, ids)
+			t.Errorf("the term of server %d is not stable: %v", id, ids)
 			break
 		}
 	}
 	if now := c.epoch(); now != epochs {
-		t.Errorf("reigns alternate: epoch %d became %d", epochs, now)
+		t.Errorf("terms alternate: epoch %d became %d", epochs, now)
 	}
 	c.finish(t, rounds)
 }
@@ -241,7 +241,7 @@ func clusterSchedule(t *testing.T, profile volumetest.Profile, seed uint64) (wai
 	}
 	c.finish(t, rounds)
 	if n := c.claimed(); n > 1+2*faults {
-		t.Errorf("%d reigns over %d faults: some primary that was well was deposed", n, faults)
+		t.Errorf("%d terms over %d faults: some primary that was well was deposed", n, faults)
 	}
 	if c.Compared < 10 {
 		t.Errorf("the mirror was compared at %d LSNs only", c.Compared)

@@ -16,20 +16,20 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
 // tells is what a server says of itself.
-func (c *Cluster) tells(id cluster.ServerID) api.ServerStatus {
+func (c *Cluster) tells(id cluster.ServerID) serving.ServerStatus {
 	for _, s := range c.server(id).node.Status().Servers {
 		if s.Member.ID == id {
 			return s
 		}
 	}
-	return api.ServerStatus{}
+	return serving.ServerStatus{}
 }
 
 // A replica that has a copy of the volume neither follows nor votes, and says so; given the
@@ -46,7 +46,7 @@ func TestServerOnACopyNeitherFollowsNorVotes(t *testing.T) {
 			time.Sleep(c.Timing.StorageTimeout + 3*time.Second)
 		}
 		start(3)
-		onCopy := func(s api.ServerStatus) bool {
+		onCopy := func(s serving.ServerStatus) bool {
 			return slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "a copy of the volume") })
 		}
 		if s := c.tells(3); s.Able || !onCopy(s) {
@@ -55,7 +55,7 @@ func TestServerOnACopyNeitherFollowsNorVotes(t *testing.T) {
 		if s := c.tells(2); !s.Able || onCopy(s) {
 			t.Errorf("server 2 has the volume: able %v, it warns of %q", s.Able, s.Warnings)
 		}
-		if err := c.server(3).node.HandleHandover(c.reigning(1)); !errors.Is(err, node.ErrNotAble) {
+		if err := c.server(3).node.HandleHandover(c.epochOf(1)); !errors.Is(err, node.ErrNotAble) {
 			t.Errorf("named to follow, server 3 says %v", err)
 		}
 		if _, err := c.server(1).node.Handover(t.Context(), 3); !errors.Is(err, node.ErrNoSuccessor) {
@@ -63,7 +63,7 @@ func TestServerOnACopyNeitherFollowsNorVotes(t *testing.T) {
 		}
 		c.Kill(1)
 		if id, took, err := c.AwaitPrimary(30 * time.Second); err == nil {
-			t.Errorf("with the vote of a server that has a copy, server %d reigns after %v", id, took)
+			t.Errorf("with the vote of a server that has a copy, server %d is primary after %v", id, took)
 		}
 		c.Kill(3)
 		c.Copies = nil
@@ -115,7 +115,7 @@ func TestServersOnACopyCountForNothing(t *testing.T) {
 		for range 60 {
 			time.Sleep(time.Second)
 			if got := c.Primaries(); len(got) != 1 || got[0] != 1 {
-				t.Errorf("servers %v reign beside the copy, want 1", got)
+				t.Errorf("servers %v are primary beside the copy, want 1", got)
 				break
 			}
 		}
@@ -138,12 +138,12 @@ func TestServersOnACopyCountForNothing(t *testing.T) {
 		}
 		c.Kill(1)
 		if id, took, err := c.AwaitPrimary(time.Second); err != nil || id != 2 {
-			t.Errorf("server 1 is dead, beside a copy: after %v server %d reigns, %v", took, id, err)
+			t.Errorf("server 1 is dead, beside a copy: after %v server %d is primary, %v", took, id, err)
 		}
 		c.Kill(3)
 		time.Sleep(c.Timing.MajorityWindow + c.Timing.QuorumTimeout + c.Timing.Suspicion)
 		if got := c.Primaries(); len(got) > 0 {
-			t.Errorf("%v reign with the votes of a copy", got)
+			t.Errorf("%v are primary with the votes of a copy", got)
 		}
 		for id, n := range copies[1:] {
 			if n.Role() != election.RoleReplica {
@@ -176,7 +176,7 @@ func TestTwoProcessesOnOneVolumeAreAConflict(t *testing.T) {
 			}
 		}
 		if got := c.Primaries(); len(got) != 1 || got[0] != 1 {
-			t.Errorf("servers %v reign, want 1", got)
+			t.Errorf("servers %v are primary, want 1", got)
 		}
 		kill()
 		time.Sleep(12 * time.Second)
@@ -266,9 +266,9 @@ func TestReplicaNoticesABackup(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if id, _ := c.one(t, "behind a handover"); id == other {
-			t.Errorf("server %d, which knows LSN %d, reigns on a backup", id, k.LSN)
+			t.Errorf("server %d, which knows LSN %d, is primary on a backup", id, k.LSN)
 		}
-		for range 20 { // the reigns go on beyond what it knows
+		for range 20 { // the terms go on beyond what it knows
 			c.grant(t, cluster.LockName(fmt.Sprint("c", c.Rand.Uint64())))
 		}
 		time.Sleep(3 * time.Second)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -43,7 +43,7 @@ func playDelegations(t *testing.T, write bool, victim int) {
 	} else {
 		reader := c.Disk.Host(8, volumetest.ProfileNetwork())
 		for name := range c.Disk.Files("") {
-			must(t, reader.Browse(volume.FlagRead, name))
+			must(t, reader.Browse(vfs.FlagRead, name))
 		}
 		reader.PowerOff()
 	}

@@ -37,8 +37,8 @@ func chacha(seed uint64) *rand.ChaCha8 {
 	return rand.NewChaCha8(key)
 }
 
-func newStory(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile) *Story {
-	s := &Story{Disk: disk, Profile: profile, Random: chacha(1)}
+func newScenario(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile) *Scenario {
+	s := &Scenario{Disk: disk, Profile: profile, Random: chacha(1)}
 	s.Log = zerolog.Nop()
 	if *verbose {
 		s.Log = zerolog.New(t.Output()).Level(zerolog.InfoLevel)
@@ -46,9 +46,9 @@ func newStory(t *testing.T, disk *volumetest.Disk, profile volumetest.Profile) *
 	return s
 }
 
-// twoReigns makes a volume on which two reigns have worked and died, so that the
-// reign under test has a base, linked segments and contents to remove.
-func twoReigns(t *testing.T, profile volumetest.Profile) (*volumetest.Disk, *logbook) {
+// twoTerms makes a volume on which two terms have worked and died, so that the
+// term under test has a base, linked segments and contents to remove.
+func twoTerms(t *testing.T, profile volumetest.Profile) (*volumetest.Disk, *logbook) {
 	var disk *volumetest.Disk
 	book := &logbook{}
 	synctest.Test(t, func(t *testing.T) {
@@ -57,15 +57,15 @@ func twoReigns(t *testing.T, profile volumetest.Profile) (*volumetest.Disk, *log
 			t.Fatal(err)
 		}
 		for n, id := range []cluster.ServerID{3, 2} {
-			s := newStory(t, disk, profile)
+			s := newScenario(t, disk, profile)
 			s.book.inherit(book)
 			r := s.Begin(id, nil)
 			if !r.Serving() {
-				t.Fatalf("two reigns: %v", r.err)
+				t.Fatalf("two terms: %v", r.err)
 			}
 			for _, w := range []*worker{
-				{story: s, id: "h", lock: "a", file: "a.txt", next: cluster.RequestID(100 * n)},
-				{story: s, id: "i", lock: "deep/b", file: "dir/b.txt", next: cluster.RequestID(100 * n)},
+				{scenario: s, id: "h", lock: "a", file: "a.txt", next: cluster.RequestID(100 * n)},
+				{scenario: s, id: "i", lock: "deep/b", file: "dir/b.txt", next: cluster.RequestID(100 * n)},
 			} {
 				w.run(t.Context(), 4)
 			}
@@ -83,9 +83,9 @@ func twoReigns(t *testing.T, profile volumetest.Profile) (*volumetest.Disk, *log
 type variant struct {
 	name string
 	hook func(n int, gate *volumetest.Gate) volumetest.Hook
-	// resume says when a paused process goes on: after the second or the third reign serves.
+	// resume says when a paused process goes on: after the second or the third term serves.
 	resume int
-	// during holds the second reign at this call of its takeover, until the paused
+	// during holds the second term at this call of its takeover, until the paused
 	// process has gone on and has ended or worked for a while.
 	during *volumetest.Call
 	// expired says that the server of the filesystem drops the paused process's locks.
@@ -93,10 +93,10 @@ type variant struct {
 	// power says that at the end everything loses its power at once.
 	power bool
 	// rival says that another server is between its scan and its START when the
-	// reign under test claims, and goes on while that is paused.
+	// term under test claims, and goes on while that is paused.
 	rival bool
 	// snapshot says that what a power loss at the call would have left is judged
-	// too, with what had been acknowledged by then. The reign goes on.
+	// too, with what had been acknowledged by then. The term goes on.
 	snapshot bool
 }
 
@@ -108,11 +108,11 @@ func variants() []variant {
 		return func(n int, _ *volumetest.Gate) volumetest.Hook { return volumetest.At(n, a) }
 	}
 	return []variant{
-		{name: "stop, resume in the 2nd reign", hook: stopped, resume: 2},
-		{name: "stop, resume in the 3rd reign", hook: stopped, resume: 3},
-		{name: "late call, done in the 2nd reign", hook: late, resume: 2},
-		{name: "late call, done in the 3rd reign", hook: late, resume: 3, power: true},
-		{name: "late return, in the 3rd reign", hook: lateReturn, resume: 3},
+		{name: "stop, resume in the 2nd term", hook: stopped, resume: 2},
+		{name: "stop, resume in the 3rd term", hook: stopped, resume: 3},
+		{name: "late call, done in the 2nd term", hook: late, resume: 2},
+		{name: "late call, done in the 3rd term", hook: late, resume: 3, power: true},
+		{name: "late return, in the 3rd term", hook: lateReturn, resume: 3},
 		{name: "stop beside a rival", hook: stopped, resume: 2, rival: true},
 		{name: "late call beside a rival", hook: late, resume: 2, rival: true, power: true},
 		{name: "stop, resume when the 2nd has claimed", hook: stopped, resume: 2, during: &volumetest.Call{Op: volumetest.OpWriteAt, Name: "epochs/"}},
@@ -178,9 +178,9 @@ func slowFrom(d time.Duration) func(int, *volumetest.Gate) volumetest.Hook {
 	}
 }
 
-// TestEveryCall pauses, crashes and fails the reign under test at every single
+// TestEveryCall pauses, crashes and fails the term under test at every single
 // call of its claim, takeover, commits, checkpoints, file writes and removals, while a second
-// and a third reign come and go.
+// and a third term come and go.
 func TestEveryCall(t *testing.T) {
 	enumerate(t, volumetest.ProfileLocal(), *stride)
 }
@@ -192,7 +192,7 @@ func TestEveryCallOnStaleCaches(t *testing.T) {
 }
 
 func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
-	base, book := twoReigns(t, profile)
+	base, book := twoTerms(t, profile)
 	var points, calls, simulated atomic.Int64
 	var failed atomic.Bool // one failure is enough
 	if !slices.ContainsFunc(variants(), func(v variant) bool { return strings.Contains(v.name, *kind) }) {
@@ -232,15 +232,15 @@ func enumerate(t *testing.T, profile volumetest.Profile, stride int) {
 	})
 }
 
-// play runs one story and says whether the reign under test got as far as call n.
+// play runs one scenario and says whether the term under test got as far as call n.
 func play(t *testing.T, disk *volumetest.Disk, book *logbook, profile volumetest.Profile, v variant, n int) bool {
-	s := newStory(t, disk, profile)
+	s := newScenario(t, disk, profile)
 	s.book.inherit(book)
 	gate := volumetest.NewGate()
 	s.Work(rounds)
 	done := s.finished()
 	rival := s.beginRival(v)
-	var lost *Story
+	var lost *Scenario
 	hook := v.hook
 	if v.snapshot {
 		hook = func(n int, _ *volumetest.Gate) volumetest.Hook {
@@ -254,7 +254,7 @@ func play(t *testing.T, disk *volumetest.Disk, book *logbook, profile volumetest
 	}
 	first := s.Begin(1, hook(n, gate))
 
-	// Until something happened to the first reign, or nothing did.
+	// Until something happened to the first term, or nothing did.
 	poll(func() bool {
 		return closed(gate.Arrived()) || closed(first.done) || closed(done) || v.resume == 0 && first.Host.Calls() >= n
 	})
@@ -295,21 +295,21 @@ func play(t *testing.T, disk *volumetest.Disk, book *logbook, profile volumetest
 	return true
 }
 
-// afterPowerLoss is the story that a power loss right now would leave: what is
+// afterPowerLoss is the scenario that a power loss right now would leave: what is
 // durable, and what had been acknowledged.
-func (s *Story) afterPowerLoss(n int) *Story {
+func (s *Scenario) afterPowerLoss(n int) *Scenario {
 	// Acknowledged before the power goes: so the order of these two lines.
 	acks := s.Ledger.Acks()
 	disk := s.Disk.DurableClone(rand.New(rand.NewPCG(uint64(n), 11)))
-	lost := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: chacha(uint64(n))}
+	lost := &Scenario{Disk: disk, Profile: s.Profile, Log: s.Log, Random: chacha(uint64(n))}
 	lost.book.inherit(&s.book)
 	lost.Ledger.acks = acks
 	return lost
 }
 
-// meet holds a claimant in its takeover while the paused reign goes on, lets it
+// meet holds a claimant in its takeover while the paused term goes on, lets it
 // finish, and ends it.
-func (s *Story) meet(at *volumetest.Call, paused *Reign, gate *volumetest.Gate) {
+func (s *Scenario) meet(at *volumetest.Call, paused *Term, gate *volumetest.Gate) {
 	held := volumetest.NewGate()
 	var once atomic.Bool
 	r := s.Begin(2, func(c volumetest.Call) volumetest.Action {
@@ -332,9 +332,9 @@ func (s *Story) meet(at *volumetest.Call, paused *Reign, gate *volumetest.Gate) 
 	r.Kill()
 }
 
-// mustBegin starts a server until its reign serves. Where nothing is stale that
+// mustBegin starts a server until its term serves. Where nothing is stale that
 // is at once; a stale listing may make it refuse, and then, as in an election, it tries again later.
-func (s *Story) mustBegin(t *testing.T, n int, id cluster.ServerID) *Reign {
+func (s *Scenario) mustBegin(t *testing.T, n int, id cluster.ServerID) *Term {
 	for waited := time.Duration(0); ; waited += s.Profile.Stale / 10 {
 		r := s.Begin(id, nil)
 		if r.Serving() {
@@ -342,7 +342,7 @@ func (s *Story) mustBegin(t *testing.T, n int, id cluster.ServerID) *Reign {
 		}
 		<-r.done
 		if waited >= 2*s.Profile.Stale {
-			t.Errorf("call %d: the reign of server %d did not begin: %v", n, id, r.err)
+			t.Errorf("call %d: the term of server %d did not begin: %v", n, id, r.err)
 			return r
 		}
 		time.Sleep(s.Profile.Stale / 10)
@@ -351,23 +351,23 @@ func (s *Story) mustBegin(t *testing.T, n int, id cluster.ServerID) *Reign {
 
 // rival is a claimant held just before it writes START.
 type rival struct {
-	*Reign
+	*Term
 	gate *volumetest.Gate
 }
 
-func (s *Story) beginRival(v variant) *rival {
+func (s *Scenario) beginRival(v variant) *rival {
 	if !v.rival {
 		return nil
 	}
 	gate := volumetest.NewGate()
 	r := &rival{gate: gate}
-	r.Reign = s.Begin(2, volumetest.AtOp(volumetest.OpWriteAt, "epochs/0000000003/fence", 1, volumetest.Pause(gate)))
+	r.Term = s.Begin(2, volumetest.AtOp(volumetest.OpWriteAt, "epochs/0000000003/fence", 1, volumetest.Pause(gate)))
 	<-gate.Arrived()
 	return r
 }
 
 // finish lets the rival write START and serve, if it may, and kills it.
-func (r *rival) finish(s *Story) {
+func (r *rival) finish(s *Scenario) {
 	r.gate.Resume()
 	if r.Serving() {
 		goal := s.progress.Load() + 2
@@ -382,7 +382,7 @@ func (r *rival) finish(s *Story) {
 }
 
 // await waits until clients have finished n more rounds, or all.
-func (s *Story) await(n int32) {
+func (s *Scenario) await(n int32) {
 	goal := min(s.progress.Load()+n, 3*rounds)
 	poll(func() bool { return s.progress.Load() >= goal })
 }
@@ -406,7 +406,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func (s *Story) judge(t *testing.T, v variant, n int, reigns ...*Reign) {
+func (s *Scenario) judge(t *testing.T, v variant, n int, terms ...*Term) {
 	disk := s.Disk
 	if v.power {
 		disk = s.Disk.DurableClone(rand.New(rand.NewPCG(uint64(n), 7)))
@@ -419,10 +419,10 @@ func (s *Story) judge(t *testing.T, v variant, n int, reigns ...*Reign) {
 	if len(bad) == 0 {
 		return
 	}
-	trace := reigns[0].Host.Trace()
+	trace := terms[0].Host.Trace()
 	at := "?"
 	if n <= len(trace) {
 		at = trace[n-1].String()
 	}
-	t.Errorf("%s at call %s:\n  %s\n  first reign ended: %v", v.name, at, strings.Join(bad, "\n  "), reigns[0].err)
+	t.Errorf("%s at call %s:\n  %s\n  first term ended: %v", v.name, at, strings.Join(bad, "\n  "), terms[0].err)
 }

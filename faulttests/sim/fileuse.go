@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -32,21 +34,21 @@ func (w *wanderer) expected(q *locktable.Request, out locktable.Outcome) {
 	switch out.Status {
 	case cluster.StatusOK:
 		if q.At != nil && out.Offset != *q.At {
-			w.story.Ledger.violation("I5: %s/%d expected offset %d of %s and was appended at %d", q.Client, w.next, *q.At, q.File, out.Offset)
+			w.scenario.Ledger.violation("I5: %s/%d expected offset %d of %s and was appended at %d", q.Client, w.next, *q.At, q.File, out.Offset)
 		}
 		w.sums[q.File] = out.Offset + out.Length
 	case cluster.StatusOffsetMismatch:
 		if q.At == nil || out.Offset == *q.At {
-			w.story.Ledger.violation("I5: %s/%d to %s was refused at the offset %d that it expected", q.Client, w.next, q.File, out.Offset)
+			w.scenario.Ledger.violation("I5: %s/%d to %s was refused at the offset %d that it expected", q.Client, w.next, q.File, out.Offset)
 		}
 		w.sums[q.File] = out.Offset
-		w.story.Ledger.refuse(q.Data)
+		w.scenario.Ledger.refuse(q.Data)
 	case cluster.StatusFileSealed:
-		w.story.Ledger.refuse(q.Data)
+		w.scenario.Ledger.refuse(q.Data)
 	}
 }
 
-// seal ends the present generation, which goes on as the next one after a rotation.
+// seal seals the present generation; a rotation begins the next one.
 func (w *wanderer) seal(ctx context.Context, file cluster.FileName) {
 	if out := w.held(ctx, locktable.Request{Op: locktable.OpSeal, File: file}); out.Status == cluster.StatusOK && w.rng.IntN(2) == 0 {
 		w.rotate(ctx, file)
@@ -56,11 +58,11 @@ func (w *wanderer) seal(ctx context.Context, file cluster.FileName) {
 // readFile reads a protected file as far as a primary tells: every append that was
 // acknowledged before is there, and what is told is there at once.
 func (w *wanderer) readFile(ctx context.Context, file cluster.FileName) {
-	acks, outages := w.story.Ledger.Acks(), w.world.outages.Load()
+	acks, outages := w.scenario.Ledger.Acks(), w.world.outages.Load()
 	var state locktable.FileState
 	var bound bool
-	high := w.story.Ledger.High()
-	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+	high := w.scenario.Ledger.High()
+	out := w.until(ctx, func(ctx context.Context, r *Term) (locktable.Outcome, error) {
 		return r.hear("where a file ends", func(p *primary.Primary) (out locktable.Outcome, err error) {
 			state, bound, out, err = p.File(ctx, file)
 			return out, err
@@ -70,20 +72,20 @@ func (w *wanderer) readFile(ctx context.Context, file cluster.FileName) {
 		return
 	}
 	if out.LSN < high {
-		w.story.Ledger.violation("I9: a file was told at LSN %d after %d was acknowledged", out.LSN, high)
+		w.scenario.Ledger.violation("I9: a file was told at LSN %d after %d was acknowledged", out.LSN, high)
 	}
-	host := w.story.Disk.Host(readHost, volumetest.ProfileLocal())
+	host := w.scenario.Disk.Host(readHost, volumetest.ProfileLocal())
 	before, err := host.Lstat(volume.ProtectedPath(file))
 	if !bound || err != nil || before.Inode != state.Inode {
 		return
 	}
-	content, err := w.story.Disk.ReadFile(volume.ProtectedPath(file))
+	content, err := w.scenario.Disk.ReadFile(volume.ProtectedPath(file))
 	after, again := host.Lstat(volume.ProtectedPath(file))
 	if err != nil || again != nil || after.Inode != state.Inode || w.world.outages.Load() != outages {
 		return // it was moved meanwhile, or a power loss took what the log has
 	}
 	if int64(len(content)) < state.End {
-		w.story.Ledger.violation("I5: %s was told to end at %d when it had %d bytes", file, state.End, len(content))
+		w.scenario.Ledger.violation("I5: %s was told to end at %d when it had %d bytes", file, state.End, len(content))
 		return
 	}
 	for _, a := range acks {
@@ -92,7 +94,7 @@ func (w *wanderer) readFile(ctx context.Context, file cluster.FileName) {
 		}
 		end := a.Outcome.Offset + a.Outcome.Length
 		if end > state.End || !bytes.Equal(content[a.Outcome.Offset:end], a.Request.Data) {
-			w.story.Ledger.violation("I5: %s was told to end at %d, without what %s/%d was told to have appended at %d", file, state.End, a.Request.Client, a.Request.ID, a.Outcome.Offset)
+			w.scenario.Ledger.violation("I5: %s was told to end at %d, without what %s/%d was told to have appended at %d", file, state.End, a.Request.Client, a.Request.ID, a.Outcome.Offset)
 		}
 	}
 }
@@ -100,15 +102,15 @@ func (w *wanderer) readFile(ctx context.Context, file cluster.FileName) {
 // readHost is the host of readers, which is no server's.
 const readHost = 91
 
-// verifyIndex: what the index tells of an append is what its client was told.
-func (s *Story) verifyIndex(disk *volumetest.Disk) (bad []string) {
+// verifyIndex checks that the index has each append as in the answer to its client.
+func (s *Scenario) verifyIndex(disk *volumetest.Disk) (bad []string) {
 	appends := map[cluster.LSN]Ack{}
 	for _, a := range s.Ledger.Acks() {
 		if a.Request.Op == locktable.OpAppend {
 			appends[a.Outcome.LSN] = a
 		}
 	}
-	err := volume.ReadIndex(context.Background(), disk.Clone().Host(fsckHost, s.Profile), func(e *volume.IndexEntry) error {
+	err := index.Read(context.Background(), disk.Clone().Host(fsckHost, s.Profile), func(e *index.Entry) error {
 		a, acked := appends[e.LSN]
 		if acked && (e.File != a.Request.File || e.Generation != a.Outcome.Generation || e.Offset != a.Outcome.Offset || e.Length != a.Outcome.Length ||
 			e.CRC != a.Outcome.CRC || e.Client != a.Request.Client || e.Request != a.Request.ID || e.Token != a.Request.Token) {
@@ -122,8 +124,8 @@ func (s *Story) verifyIndex(disk *volumetest.Disk) (bad []string) {
 	return bad
 }
 
-// verifySeals: nothing is appended to a generation behind its seal.
-func (s *Story) verifySeals() (bad []string) {
+// verifySeals checks that nothing is appended to a generation after its seal.
+func (s *Scenario) verifySeals() (bad []string) {
 	sealed := map[generation]cluster.LSN{}
 	for _, a := range s.Ledger.Acks() {
 		if a.Request.Op == locktable.OpSeal {
@@ -141,7 +143,7 @@ func (s *Story) verifySeals() (bad []string) {
 
 // move moves a file away, all of it durable, and says where to.
 func (w *wanderer) move(file cluster.FileName) (to string, err error) {
-	disk, from := w.story.Disk, volume.ProtectedPath(file)
+	disk, from := w.scenario.Disk, volume.ProtectedPath(file)
 	to = fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1))
 	if err := disk.Write(from, 0, nil); err != nil {
 		return "", err
@@ -156,7 +158,7 @@ func (w *wanderer) move(file cluster.FileName) (to string, err error) {
 // log rotations do. A server that is paused before a write may still do it there. So the
 // service takes that inode for nothing, until the file is removed and it makes a new one.
 func (w *wanderer) recycle(ctx context.Context, file cluster.FileName) {
-	outages, disk, path := w.world.outages.Load(), w.story.Disk, volume.ProtectedPath(file)
+	outages, disk, path := w.world.outages.Load(), w.scenario.Disk, volume.ProtectedPath(file)
 	last := w.appendOnce(ctx, file)
 	if last.Status != cluster.StatusOK || w.held(ctx, locktable.Request{Op: locktable.OpUnbind, File: file}).Status != cluster.StatusOK {
 		return
@@ -168,26 +170,26 @@ func (w *wanderer) recycle(ctx context.Context, file cluster.FileName) {
 	if err == nil {
 		err = disk.Write(fmt.Sprintf("%s/%d", volume.ProtectedPath(movedDir), w.world.moves.Add(1)), 0, content)
 	}
-	if volume.IsFull(err) {
-		return // without a copy nobody empties a file
+	if vfs.IsFull(err) {
+		return // without a copy no file is emptied
 	}
 	if err == nil {
 		err = disk.Truncate(path, 0)
 	}
 	if err != nil {
-		w.story.Ledger.violation("the operator cannot empty %s: %v", file, err)
+		w.scenario.Ledger.violation("the operator cannot empty %s: %v", file, err)
 		return
 	}
 	if w.world.outages.Load() != outages {
-		w.story.Ledger.spoil(generation{file, last.Generation})
+		w.scenario.Ledger.spoil(generation{file, last.Generation})
 	}
 	w.emptied = true
 	out := w.appendOnce(ctx, file)
 	if out.Status == cluster.StatusOK && w.world.outages.Load() == outages {
-		w.story.Ledger.violation("H16: %s was emptied in place and goes on at offset %d: below %d a server that sleeps may still write", file, out.Offset, last.Offset+last.Length)
+		w.scenario.Ledger.violation("H16: %s was emptied in place and goes on at offset %d: below %d a server that sleeps may still write", file, out.Offset, last.Offset+last.Length)
 	}
 	if err := disk.Remove(path); err != nil {
-		w.story.Ledger.violation("the operator cannot remove %s: %v", file, err)
+		w.scenario.Ledger.violation("the operator cannot remove %s: %v", file, err)
 	}
 	w.appendOnce(ctx, file)
 	w.emptied = false

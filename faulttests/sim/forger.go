@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -23,14 +24,14 @@ const (
 	farLSN   = cluster.LSN(1_000_000_000_000_000)
 )
 
-// Forger is somebody who reaches the servers' peer ports, and knows the cluster's ID and the
+// Forger is an attacker that reaches the servers' peer ports, and knows the cluster's ID and the
 // servers' nonces, but cannot write to the volume.
 type Forger struct {
 	c   *Cluster
 	rng *rand.Rand
 }
 
-// NewForger makes one.
+// NewForger returns a Forger whose messages are drawn from rng.
 func (c *Cluster) NewForger(rng *rand.Rand) *Forger { return &Forger{c, rng} }
 
 // elsewhere is where no server is.
@@ -41,7 +42,7 @@ func (f *Forger) peers() (node.Peers, context.Context, context.CancelFunc) {
 	return f.c.Net.Peers(elsewhere), ctx, cancel
 }
 
-// nonce is what a server tells everybody; 0 where it does not answer.
+// nonce returns the nonce in a server's answers; 0 if it does not answer.
 func (f *Forger) nonce(of cluster.ServerID) uint64 {
 	peers, ctx, cancel := f.peers()
 	defer cancel()
@@ -61,7 +62,7 @@ func (f *Forger) Ping(from, to cluster.ServerID, seq uint64, s election.Status) 
 	}
 }
 
-// Ask asks for a vote in the name of a server.
+// Ask requests a vote in the name of a server.
 func (f *Forger) Ask(from, to cluster.ServerID, epoch cluster.Epoch) {
 	peers, ctx, cancel := f.peers()
 	defer cancel()
@@ -70,7 +71,7 @@ func (f *Forger) Ask(from, to cluster.ServerID, epoch cluster.Epoch) {
 	}
 }
 
-// Handover tells a server that the primary of an epoch has resigned and named it.
+// Handover sends a server a forged handover: the primary of the epoch resigned and named it.
 func (f *Forger) Handover(to cluster.ServerID, epoch cluster.Epoch) error {
 	peers, ctx, cancel := f.peers()
 	defer cancel()
@@ -95,14 +96,14 @@ func (f *Forger) Snapshot(to cluster.ServerID, epoch cluster.Epoch, lsn cluster.
 	}
 	at := wal.Position{LSN: lsn, Chain: 4711}
 	var b bytes.Buffer
-	if err := (volume.Snapshot{Cluster: of.ID, Epoch: epoch, At: at, Table: table}).Export().Stream(&b); err != nil {
+	if err := (checkpoint.Snapshot{Cluster: of.ID, Epoch: epoch, At: at, Table: table}).Export().Stream(&b); err != nil {
 		return err
 	}
 	_, err = f.push(to, push.Push{Epoch: epoch, Chunk: &push.Chunk{At: at, Bytes: b.Bytes(), Last: true}})
 	return err
 }
 
-// Frame pushes a record behind what the server has.
+// Frame pushes a record after the last one that the server has.
 func (f *Forger) Frame(to cluster.ServerID, epoch cluster.Epoch) error {
 	ack, err := f.push(to, push.Push{Epoch: epoch})
 	if err != nil {
@@ -117,8 +118,8 @@ func (f *Forger) Frame(to cluster.ServerID, epoch cluster.Epoch) error {
 	return err
 }
 
-// Message sends one of any kind, but no push that has the epoch of a reign: the table that it
-// makes is found out only afterwards.
+// Message sends a message of a random kind, but no push with the epoch of a term: its table would
+// be recognized as wrong only afterwards.
 func (f *Forger) Message() {
 	from, to := cluster.ServerID(1+f.rng.IntN(3)), cluster.ServerID(1+f.rng.IntN(3))
 	newest := cluster.Epoch(f.c.epoch())
@@ -126,7 +127,7 @@ func (f *Forger) Message() {
 	none := []cluster.Epoch{newest + 1000, farEpoch}[f.rng.IntN(2)]
 	switch f.rng.IntN(6) {
 	case 0:
-		_ = f.Snapshot(to, none, farLSN) // refused, or nobody is there
+		_ = f.Snapshot(to, none, farLSN) // refused, or the server is down
 	case 1:
 		_ = f.Frame(to, none)
 	case 2:

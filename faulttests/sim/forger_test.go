@@ -14,9 +14,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -64,7 +64,7 @@ func (c *Cluster) shows(t *testing.T, when string, lock cluster.LockName) {
 	end, newest := c.server(id).node.Status(), cluster.Epoch(c.epoch())
 	for id := cluster.ServerID(1); id <= 3; id++ {
 		x, held := c.server(id).node, false
-		r, err := x.Read(t.Context(), func(v primary.View) {
+		r, err := x.Read(t.Context(), func(v serving.View) {
 			l, known := v.Table.Lock(lock)
 			held = known && l.Holders > 0
 		})
@@ -78,13 +78,13 @@ func (c *Cluster) shows(t *testing.T, when string, lock cluster.LockName) {
 	}
 }
 
-// A push of a reign that the volume does not show changes nothing: the primary's go on to count.
-func TestPushOfNoReignChangesNothing(t *testing.T) {
+// A push of a term that the volume does not show changes nothing: the primary's go on to count.
+func TestPushOfNoTermChangesNothing(t *testing.T) {
 	for _, epoch := range []cluster.Epoch{1000, farEpoch} {
 		forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 			for id := cluster.ServerID(1); id <= 3; id++ {
 				for _, err := range []error{f.Snapshot(id, epoch, farLSN), f.Snapshot(id, epoch, 1), f.Frame(id, epoch)} {
-					if !errors.Is(err, node.ErrUnseenReign) {
+					if !errors.Is(err, node.ErrUnseenTerm) {
 						t.Errorf("server %d takes a push of epoch %d: %v", id, epoch, err)
 					}
 				}
@@ -98,8 +98,8 @@ func TestPushOfNoReignChangesNothing(t *testing.T) {
 	}
 }
 
-// A reign that is over pushes nothing to a replica that has heard of none yet.
-func TestPushOfAFormerReignChangesNothing(t *testing.T) {
+// A term that is over pushes nothing to a replica that has heard of none yet.
+func TestPushOfAFormerTermChangesNothing(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 		other := c.Primaries()[0]%3 + 1
 		c.Kill(other)
@@ -108,7 +108,7 @@ func TestPushOfAFormerReignChangesNothing(t *testing.T) {
 		if err := c.Start(other); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Snapshot(other, 1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
+		if err := f.Snapshot(other, 1, farLSN); !errors.Is(err, node.ErrUnseenTerm) {
 			t.Errorf("a push of epoch 1, of %d: %v", c.epoch(), err)
 		}
 		c.Net.Heal()
@@ -117,14 +117,14 @@ func TestPushOfAFormerReignChangesNothing(t *testing.T) {
 	})
 }
 
-// A number that was claimed and never began is no reign either.
+// A number that was claimed and never began is no term either.
 func TestPushOfABurnedNumberChangesNothing(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 		first := c.Primaries()[0]
-		e := c.reigning(first)
+		e := c.epochOf(first)
 		other := first%3 + 1
 		c.yieldBeside(t, other)
-		if err := f.Snapshot(6-first-other, e+1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
+		if err := f.Snapshot(6-first-other, e+1, farLSN); !errors.Is(err, node.ErrUnseenTerm) {
 			t.Errorf("a push of epoch %d, which was claimed and never began: %v", e+1, err)
 		}
 		c.grant(t, "after")
@@ -133,20 +133,20 @@ func TestPushOfABurnedNumberChangesNothing(t *testing.T) {
 	})
 }
 
-// A push with the reign's own epoch that is not the primary's counts until the primary pushes, and
+// A push with the term's own epoch that is not the primary's counts until the primary pushes, and
 // is no reason to refuse anything later.
-func TestPushOfTheReignIsNotBelievedForLong(t *testing.T) {
+func TestPushOfTheTermIsNotBelievedForLong(t *testing.T) {
 	for _, lsn := range []cluster.LSN{1, farLSN} {
 		forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 			for id := cluster.ServerID(1); id <= 3; id++ {
-				e := c.reigning(c.Primaries()[0])
+				e := c.epochOf(c.Primaries()[0])
 				_ = f.Frame(id, e)
 				_ = f.Snapshot(id, e, lsn)
 			}
 			time.Sleep(3 * time.Second)
 			c.shows(t, "three seconds later", "before")
 			for id := cluster.ServerID(1); id <= 3; id++ {
-				_ = f.Snapshot(id, c.reigning(c.Primaries()[0]), lsn)
+				_ = f.Snapshot(id, c.epochOf(c.Primaries()[0]), lsn)
 			}
 			c.restartAll(t)
 			c.shows(t, "after a restart", "before")
@@ -156,7 +156,7 @@ func TestPushOfTheReignIsNotBelievedForLong(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if id, _ := c.one(t, "behind a handover"); id != to {
-				t.Errorf("server %d reigns: server %d, to which somebody pushed LSN %d once, does not", id, to, lsn)
+				t.Errorf("server %d is primary: server %d, to which somebody pushed LSN %d once, is not", id, to, lsn)
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func TestVolumeContradictsWhatWasPushed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 				if id := c.Primaries()[0]; id != 1 {
-					t.Fatalf("server %d reigns", id)
+					t.Fatalf("server %d is primary", id)
 				}
 				c.Net.Late(func(from, to cluster.ServerID) time.Duration {
 					if from == 1 && to == 3 {
@@ -183,14 +183,14 @@ func TestVolumeContradictsWhatWasPushed(t *testing.T) {
 					return 0
 				})
 				time.Sleep(3 * time.Second)
-				if err := forge(c, f, c.reigning(1)); err != nil {
+				if err := forge(c, f, c.epochOf(1)); err != nil {
 					t.Fatal(err)
 				}
-				if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.Status != cluster.StatusOK {
+				if r, _ := c.server(3).node.Read(t.Context(), func(serving.View) {}); r.Status != cluster.StatusOK {
 					t.Fatalf("nothing was forged: %v", r.Status)
 				}
 				time.Sleep(4 * time.Second)
-				if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.Status != cluster.StatusSecondaryMode {
+				if r, _ := c.server(3).node.Read(t.Context(), func(serving.View) {}); r.Status != cluster.StatusSecondaryMode {
 					t.Errorf("four seconds later server 3 still shows a table at LSN %d that is not the primary's: %v", r.LSN, r.Status)
 				}
 				c.Net.Late(nil)
@@ -201,11 +201,11 @@ func TestVolumeContradictsWhatWasPushed(t *testing.T) {
 	}
 }
 
-// A server is handed a reign over only if the volume shows that this one has resigned.
+// A server is handed the primary role over only if the volume shows that this one has resigned.
 func TestHandoverIsProvenOnTheVolume(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 		first := c.Primaries()[0]
-		e := c.reigning(first)
+		e := c.epochOf(first)
 		epochs := c.epoch()
 		for id := cluster.ServerID(1); id <= 3; id++ {
 			for _, epoch := range []cluster.Epoch{0, 1, e - 1, e, e + 1, farEpoch} {
@@ -216,7 +216,7 @@ func TestHandoverIsProvenOnTheVolume(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		if now, _ := c.one(t, "afterwards"); now != first || c.epoch() != epochs {
-			t.Errorf("server %d reigned, server %d does; %d epochs became %d", first, now, epochs, c.epoch())
+			t.Errorf("server %d was primary, server %d is; %d epochs became %d", first, now, epochs, c.epoch())
 		}
 		if to, err := c.server(first).node.Handover(t.Context(), 0); err != nil {
 			t.Errorf("a handover to server %d: %v", to, err)
@@ -224,19 +224,19 @@ func TestHandoverIsProvenOnTheVolume(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		ids := c.Primaries()
 		if len(ids) != 1 || ids[0] == first {
-			t.Fatalf("200 ms after the handover these reign: %v", ids)
+			t.Fatalf("200 ms after the handover these are primary: %v", ids)
 		}
 		third := 6 - first - ids[0]
-		c.Net.Cut(ids[0], third) // it does not hear who reigns, and server first has resigned
+		c.Net.Cut(ids[0], third) // it does not hear which server is primary, and server first has resigned
 		c.Net.Cut(third, ids[0])
 		time.Sleep(500 * time.Millisecond)
 		if err := f.Handover(third, e); !errors.Is(err, node.ErrLateHandover) {
-			t.Errorf("server %d, which does not hear the next reign, is told of the last one's end: %v", third, err)
+			t.Errorf("server %d, which does not hear the next term, is told of the last one's end: %v", third, err)
 		}
 	})
 }
 
-// A number that somebody speaks of, and nobody reigns in, is forgotten, and nobody passes it on.
+// A number that somebody speaks of, and no server is primary in, is forgotten, and nobody passes it on.
 func TestEpochOfNobodyIsForgotten(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, f *Forger) {
 		checks := func() (n int) {
@@ -278,29 +278,29 @@ func TestPingFarAheadHidesNobody(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		if now, _ := c.one(t, "afterwards"); now != first || c.epoch() != epochs {
-			t.Errorf("server %d reigned, server %d does; %d epochs became %d", first, now, epochs, c.epoch())
+			t.Errorf("server %d was primary, server %d is; %d epochs became %d", first, now, epochs, c.epoch())
 		}
 	})
 }
 
-// On a filesystem whose listings are old, too, a replica follows a new reign at once.
-func TestNewReignIsSeenThroughOldCaches(t *testing.T) {
+// On a filesystem whose listings are old, too, a replica follows a new term at once.
+func TestNewTermIsSeenThroughOldCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOn(t, volumetest.ProfileNetwork(), 1, 0)
 		if first, _ := c.one(t, "start"); first != 1 {
-			t.Fatalf("server %d reigns first", first)
+			t.Fatalf("server %d is primary first", first)
 		}
 		time.Sleep(2 * time.Second)
 		c.browse(3)
 		f := c.NewForger(rand.New(rand.NewPCG(1, 17)))
-		if err := f.Snapshot(3, c.reigning(1)+1, farLSN); !errors.Is(err, node.ErrUnseenReign) {
-			t.Errorf("a push of the next reign, before there is one: %v", err)
+		if err := f.Snapshot(3, c.epochOf(1)+1, farLSN); !errors.Is(err, node.ErrUnseenTerm) {
+			t.Errorf("a push of the next term, before there is one: %v", err)
 		}
 		c.Kill(1)
-		c.one(t, "the next reign")
+		c.one(t, "the next term")
 		lsn := c.grant(t, "a")
 		time.Sleep(100 * time.Millisecond)
-		if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.LSN < lsn {
+		if r, _ := c.server(3).node.Read(t.Context(), func(serving.View) {}); r.LSN < lsn {
 			t.Errorf("server 3 stands at LSN %d (%v) 100 ms after LSN %d", r.LSN, r.Status, lsn)
 		}
 		c.End()
@@ -308,8 +308,8 @@ func TestNewReignIsSeenThroughOldCaches(t *testing.T) {
 	})
 }
 
-// A replica that no answer tells of the reign finds it in the listing, when its cache shows that.
-func TestNewReignIsSeenInTheListing(t *testing.T) {
+// A replica that no answer tells of the term finds it in the listing, when its cache shows that.
+func TestNewTermIsSeenInTheListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClusterOn(t, volumetest.ProfileNetwork(), 1, 0)
 		c.one(t, "start")
@@ -326,8 +326,8 @@ func TestNewReignIsSeenInTheListing(t *testing.T) {
 		}
 		lsn := c.grant(t, "a")
 		time.Sleep(volumetest.ProfileNetwork().Stale + 2*time.Second)
-		if r, _ := c.server(3).node.Read(t.Context(), func(primary.View) {}); r.LSN < lsn {
-			t.Errorf("server 3 stands at LSN %d (%v) when its caches show the reign", r.LSN, r.Status)
+		if r, _ := c.server(3).node.Read(t.Context(), func(serving.View) {}); r.LSN < lsn {
+			t.Errorf("server 3 stands at LSN %d (%v) when its caches show the term", r.LSN, r.Status)
 		}
 		c.End()
 		c.Shutdown()
@@ -375,9 +375,9 @@ func TestForgedMessagesCostNothing(t *testing.T) {
 	}
 }
 
-// A server that starts with the copy of a table that it kept has it, though another reign than that
+// A server that starts with the copy of a table that it kept has it, though another term than that
 // of the copy is the newest by then.
-func TestCopyOfAFormerReignIsWarm(t *testing.T) {
+func TestCopyOfAFormerTermIsWarm(t *testing.T) {
 	forged(t, func(t *testing.T, c *Cluster, _ *Forger) {
 		first := c.Primaries()[0]
 		other := first%3 + 1
@@ -392,7 +392,7 @@ func TestCopyOfAFormerReignIsWarm(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
-		if r, err := c.server(other).node.Read(t.Context(), func(primary.View) {}); err != nil || r.Status != cluster.StatusOK || r.LSN == 0 {
+		if r, err := c.server(other).node.Read(t.Context(), func(serving.View) {}); err != nil || r.Status != cluster.StatusOK || r.LSN == 0 {
 			t.Errorf("server %d: started anew it shows LSN %d: %v, %v", other, r.LSN, r.Status, err)
 		}
 		c.Net.Heal()

@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/nettest"
 )
 
@@ -55,8 +56,8 @@ func (f *fronts) listener(id cluster.ServerID) *memoryListener {
 	}
 	l := &memoryListener{in: make(chan net.Conn), closed: make(chan struct{})}
 	f.serving[x] = l
-	g := grpc.NewServer(append(api.GRPCOptions(), f.opts...)...)
-	api.RegisterGRPC(g, x.node)
+	g := grpc.NewServer(append(grpcapi.Options(), f.opts...)...)
+	grpcapi.Register(g, service.New(x.node, service.Options{}))
 	go g.Serve(l) //nolint:errcheck // it ends with Stop
 	go func() {
 		<-x.done

@@ -44,7 +44,7 @@ func TestTakeoverThatHangsIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestEveryCallThatHangs has every call of a takeover, and of the reign that it becomes, hang
+// TestEveryCallThatHangs has every call of a takeover, and of the term that it becomes, hang
 // for ever, one at a time, on a host where everything else answers: another server takes over,
 // or nothing depends on it, and the clients' work gets done.
 func TestEveryCallThatHangs(t *testing.T) {

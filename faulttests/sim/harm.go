@@ -9,12 +9,13 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// harm has somebody who tells nobody write into a file, or take it away, and maybe leave another
-// one in its place. What is appended next is committed, where the service has no reason to look
-// before, and then in no file. Nobody may ever be told that it is done: not while the file is
-// quarantined, not behind a rotation, and not where the file is let go and bound again.
+// harm writes into a file from outside, or takes it away, and maybe leaves another one in its
+// place. The next append is committed, if the service has no reason to check the file before, but
+// is in no file. No answer may ever acknowledge it: not while the file is quarantined, not after a
+// rotation, and not after the file is unbound and bound again.
 func (w *wanderer) harm(ctx context.Context, file cluster.FileName) {
 	outages := w.world.outages.Load()
 	last := w.appendOnce(ctx, file)
@@ -23,7 +24,7 @@ func (w *wanderer) harm(ctx context.Context, file cluster.FileName) {
 	}
 	end := last.Offset + last.Length
 	mend, err := w.damage(file, end)
-	if volume.IsFull(err) {
+	if vfs.IsFull(err) {
 		return
 	}
 	var out locktable.Outcome
@@ -38,10 +39,10 @@ func (w *wanderer) harm(ctx context.Context, file cluster.FileName) {
 		err = mend()
 	}
 	if err != nil {
-		w.story.Ledger.violation("somebody cannot harm %s: %v", file, err)
+		w.scenario.Ledger.violation("somebody cannot harm %s: %v", file, err)
 	}
 	if w.world.outages.Load() != outages {
-		w.story.Ledger.spoil(generation{file, last.Generation}) // what only the log has never comes into a file that was taken away
+		w.scenario.Ledger.spoil(generation{file, last.Generation}) // what only the log has never comes into a file that was taken away
 	}
 	if out.Status != cluster.StatusFileQuarantined || !out.Committed {
 		w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
@@ -54,10 +55,10 @@ func (w *wanderer) harm(ctx context.Context, file cluster.FileName) {
 	}
 }
 
-// damage does the harm to a file that ends there; mend leaves the name free, and what the file was
+// damage damages a file that ends there; mend leaves the name free, and what the file was
 // durable among those that were moved away.
 func (w *wanderer) damage(file cluster.FileName, end int64) (mend func() error, err error) {
-	disk, path, foreign := w.story.Disk, volume.ProtectedPath(file), []byte("somebody else's\n")
+	disk, path, foreign := w.scenario.Disk, volume.ProtectedPath(file), []byte("somebody else's\n")
 	way := w.rng.IntN(4)
 	if way > 1 {
 		return func() error { _, err := w.move(file); return err }, disk.Write(path, end, foreign)
@@ -76,9 +77,9 @@ func (w *wanderer) beside(ctx context.Context, lost locktable.Request, op lockta
 	w.ask(ctx, locktable.Request{
 		Op: op, Client: w.id, ID: w.next, LowWater: lost.ID, Lock: w.lock, Token: w.token, File: lost.File, AdoptExisting: op == locktable.OpBind,
 	})
-	again := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) { return ask(ctx, r, lost) })
+	again := w.until(ctx, func(ctx context.Context, r *Term) (locktable.Outcome, error) { return ask(ctx, r, lost) })
 	if ctx.Err() == nil && again.Status != cluster.StatusFileQuarantined {
-		w.story.Ledger.violation("I5: %s/%d was told that its append is in no file, and after %v of it: %v at LSN %d, offset %d",
+		w.scenario.Ledger.violation("I5: %s/%d was told that its append is in no file, and after %v of it: %v at LSN %d, offset %d",
 			lost.Client, lost.ID, op, again.Status, again.LSN, again.Offset)
 	}
 }

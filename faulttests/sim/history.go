@@ -26,7 +26,7 @@ func historyOptions() primary.HistoryOptions {
 }
 
 // logbook has every record that any process wrote. Of those with one LSN the log has the
-// one of the highest epoch: who wrote it had not adopted the others.
+// one of the highest epoch: its writer had not adopted the others.
 type logbook struct {
 	mu      sync.Mutex
 	records map[cluster.LSN]locktable.Record
@@ -68,12 +68,12 @@ func (l *logbook) log(upTo cluster.LSN) (*ends.Log, error) {
 	return x, nil
 }
 
-// verifyHistory wants the last reign to have told, or counted, everything that ended.
-func (s *Story) verifyHistory(p *primary.Primary, disk *volumetest.Disk) (bad []string) {
+// verifyHistory checks that the last term has recorded, or counted, every grant that ended.
+func (s *Scenario) verifyHistory(p *primary.Primary, disk *volumetest.Disk) (bad []string) {
 	r := p.Recent()
 	for n := 0; len(r.Ends) > 0 || r.From != p.LSN(); r = p.Recent() {
 		if n++; n > 1000 {
-			return []string{"history: the last reign does not write it: " + p.HistoryTrouble()}
+			return []string{"history: the last term does not write it: " + p.HistoryTrouble()}
 		}
 		time.Sleep(30 * time.Millisecond)
 	}

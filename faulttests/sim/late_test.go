@@ -13,20 +13,20 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-// The word of a primary that has resigned, which comes when another one has long reigned.
-func TestLateNominationEndsNoHealthyReign(t *testing.T) {
+// The word of a primary that has resigned, which comes when another one has long been primary.
+func TestLateNominationEndsNoHealthyTerm(t *testing.T) {
 	for name, late := range map[string]time.Duration{"at once": 100 * time.Millisecond, "20 s late": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 1, 0)
 				first, _ := c.one(t, "start")
-				old := c.reigning(first)
+				old := c.epochOf(first)
 				time.Sleep(time.Second)
 				if to, err := c.server(first).node.Handover(t.Context(), 2); err != nil || to != 2 {
 					t.Fatal(to, err)
@@ -39,7 +39,7 @@ func TestLateNominationEndsNoHealthyReign(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				if now, _ := c.one(t, "afterwards"); now != id || c.epoch() != epochs {
-					t.Errorf("a healthy reign of server %d was ended by a word that is older than it: server %d reigns", id, now)
+					t.Errorf("a healthy term of server %d was ended by a word that is older than it: server %d is primary", id, now)
 				}
 				c.End()
 				c.Shutdown()
@@ -48,14 +48,14 @@ func TestLateNominationEndsNoHealthyReign(t *testing.T) {
 	}
 }
 
-// reigning is the epoch of a server that reigns.
-func (c *Cluster) reigning(id cluster.ServerID) cluster.Epoch {
+// epochOf is the epoch of a server that is primary.
+func (c *Cluster) epochOf(id cluster.ServerID) cluster.Epoch {
 	return c.server(id).node.Status().Epoch
 }
 
 // Messages that arrive up to minutes late, out of their order, when nobody waits for their
-// answers: handovers, pings, votes and pushes. They cost time and end no reign.
-func TestLateMessagesEndNoReign(t *testing.T) {
+// answers: handovers, pings, votes and pushes. They cost time and end no term.
+func TestLateMessagesEndNoTerm(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestLateMessagesEndNoReign(t *testing.T) {
 				epochs := c.epoch()
 				time.Sleep(4 * time.Minute)
 				if now, _ := c.one(t, "minutes later"); now != id || c.epoch() != epochs {
-					t.Errorf("server %d reigned and server %d does; %d epochs became %d by words that came late", id, now, epochs, c.epoch())
+					t.Errorf("server %d was primary and server %d is; %d epochs became %d by words that came late", id, now, epochs, c.epoch())
 				}
 				c.finish(t, rounds)
 			})
@@ -104,7 +104,7 @@ func (c *Cluster) yieldBeside(t *testing.T, id cluster.ServerID) {
 		return volumetest.Proceed()
 	})
 	first := c.Primaries()[0]
-	c.Net.Isolate(first, true) // for less than it takes to end its reign
+	c.Net.Isolate(first, true) // for less than it takes to end its term
 	<-gate.Arrived()
 	c.Net.Isolate(first, false)
 	time.Sleep(2 * time.Second)
@@ -112,11 +112,11 @@ func (c *Cluster) yieldBeside(t *testing.T, id cluster.ServerID) {
 	gate.Resume()
 	time.Sleep(3 * time.Second)
 	if now, _ := c.one(t, "afterwards"); now != first {
-		t.Fatalf("server %d reigns: the claim did not yield", now)
+		t.Fatalf("server %d is primary: the claim did not yield", now)
 	}
 }
 
-// A claim that yields before its first fence leaves its server a replica of the reign that
+// A claim that yields before its first fence leaves its server a replica of the term that
 // goes on.
 func TestWhoYieldedFollowsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestWhoYieldedFollowsOn(t *testing.T) {
 			t.Fatal(out, err)
 		}
 		time.Sleep(3 * time.Second)
-		if r, _ := c.server(id).node.Read(t.Context(), func(primary.View) {}); r.LSN < out.LSN {
+		if r, _ := c.server(id).node.Read(t.Context(), func(serving.View) {}); r.LSN < out.LSN {
 			t.Errorf("server %d stands at LSN %d (%v) three seconds after LSN %d was committed", id, r.LSN, r.Status, out.LSN)
 		}
 		c.End()
@@ -138,7 +138,7 @@ func TestWhoYieldedFollowsOn(t *testing.T) {
 	})
 }
 
-// A number above that of the reign, which never began, is no later reign: a handover is not
+// A number above that of the term, which never began, is no later term: a handover is not
 // too late because of it.
 func TestHandoverBelowABurnedNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestHandoverBelowABurnedNumber(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 		if ids := c.Primaries(); len(ids) != 1 || ids[0] != to {
-			t.Errorf("200 ms after the handover to server %d these reign: %v", to, ids)
+			t.Errorf("200 ms after the handover to server %d these are primary: %v", to, ids)
 		}
 		c.End()
 		c.Shutdown()
@@ -168,7 +168,7 @@ func TestLatePushMakesNothingNew(t *testing.T) {
 		other := first%3 + 1
 		time.Sleep(5 * time.Second)
 		age := func() time.Duration {
-			r, err := c.server(other).node.Read(t.Context(), func(primary.View) {})
+			r, err := c.server(other).node.Read(t.Context(), func(serving.View) {})
 			if err != nil || r.Status != cluster.StatusOK {
 				t.Fatal(r, err)
 			}

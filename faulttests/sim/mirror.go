@@ -15,16 +15,18 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/clientlib/watch"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
-	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // glass compares what a client's mirror shows with what servers read from their
-// tables: at one LSN there is one state, whoever tells of it.
+// tables: at one LSN there is one state, from any source.
 type glass struct {
 	c    *Cluster
 	ctx  context.Context
@@ -35,7 +37,7 @@ type glass struct {
 	ports  map[string]*port
 	read   map[cluster.LSN]string // by servers
 	shown  map[cluster.LSN]string // by the mirror
-	mirror *clientlib.Mirror
+	mirror *watch.Mirror
 	bad    []string
 }
 
@@ -58,7 +60,7 @@ func (p *port) Close() error { close(p.done); return nil }
 
 func (p *port) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-// asItStands resolves an address to itself: nobody here asks a name server.
+// asItStands resolves an address to itself, without a name server.
 type asItStands struct{}
 
 func (asItStands) Scheme() string { return "dns" }
@@ -78,7 +80,7 @@ func (c bubbleClock) Now() time.Duration { return time.Since(c.start) }
 
 const (
 	// sampling is how often tables are read, mirrorBookmark how often a server says
-	// how far it has told.
+	// how far it has sent events.
 	sampling       = 100 * time.Millisecond
 	mirrorBookmark = 200 * time.Millisecond
 )
@@ -94,7 +96,7 @@ func shared(seed uint64) func() uint64 {
 	}
 }
 
-// Mirror has a client mirror the locks from now on, over real connections between
+// Mirror starts a client that mirrors the locks, over real connections between
 // goroutines, until EndMirror.
 func (c *Cluster) Mirror() error {
 	g := &glass{c: c, ports: map[string]*port{}, read: map[cluster.LSN]string{}, shown: map[cluster.LSN]string{}}
@@ -109,7 +111,7 @@ func (c *Cluster) Mirror() error {
 	if err != nil {
 		return err
 	}
-	g.mirror = client.NewMirror(clientlib.MirrorOptions{Bookmark: mirrorBookmark})
+	g.mirror = watch.NewMirror(client, watch.Options{Bookmark: mirrorBookmark})
 	c.glass = g
 	c.mu.Lock()
 	for id, x := range c.servers {
@@ -131,8 +133,8 @@ func address(id cluster.ServerID) string { return fmt.Sprintf("h%d:1", id) }
 // serve serves a process until it is killed.
 func (g *glass) serve(id cluster.ServerID, x *server) {
 	p := &port{conns: make(chan net.Conn), done: make(chan struct{})}
-	s := grpc.NewServer(api.GRPCOptions()...)
-	api.RegisterGRPC(s, x.node)
+	s := grpc.NewServer(grpcapi.Options()...)
+	grpcapi.Register(s, service.New(x.node, service.Options{}))
 	g.mu.Lock()
 	g.ports[address(id)] = p
 	g.mu.Unlock()
@@ -181,10 +183,10 @@ func (g *glass) sample(n *node.Node, ended <-chan struct{}) {
 		}
 		ctx, cancel := context.WithTimeout(g.ctx, patience)
 		state := ""
-		r, err := n.Read(ctx, func(v primary.View) {
+		r, err := n.Read(ctx, func(v serving.View) {
 			state = ""
 			for l := range v.Table.Locks("", "") {
-				s := clientlib.LockState{Name: l.Name, QueueLength: l.QueueLength, FileCount: l.FileCount}
+				s := watch.LockState{Name: l.Name, QueueLength: l.QueueLength, FileCount: l.FileCount}
 				if x := l.Grant; x.Token != 0 {
 					s.Holder = wire.Holder{
 						Client: x.Client, Token: x.Token, Host: x.Holder.Host, PID: int64(x.Holder.PID), Command: x.Holder.Command,
@@ -206,7 +208,7 @@ func (g *glass) sample(n *node.Node, ended <-chan struct{}) {
 func (g *glass) look() {
 	last := cluster.LSN(0)
 	for g.ctx.Err() == nil {
-		g.mirror.WaitUntil(g.ctx, func(v clientlib.MirrorView) bool { //nolint:errcheck // then it is run again, or not
+		g.mirror.WaitUntil(g.ctx, func(v watch.View) bool { //nolint:errcheck // then it is run again, or not
 			if v.LSN() < last {
 				g.mu.Lock()
 				g.bad = append(g.bad, fmt.Sprintf("mirror: LSN %d after %d", v.LSN(), last))
@@ -239,7 +241,8 @@ func (g *glass) note(in map[cluster.LSN]string, at cluster.LSN, state string) {
 	in[at] = state
 }
 
-// MirrorShows waits until the mirror, if there is one, shows an LSN.
+// MirrorShows waits until the mirror shows an LSN. It returns true also if there is no mirror, and
+// false at the limit.
 func (c *Cluster) MirrorShows(at cluster.LSN, limit time.Duration) bool {
 	if c.glass == nil {
 		return true
@@ -252,8 +255,8 @@ func (c *Cluster) MirrorShows(at cluster.LSN, limit time.Duration) bool {
 	return true
 }
 
-// EndMirror ends the mirror, if there is one, and lists the violations. It counts in
-// Compared at how many LSNs the mirror showed what a server read.
+// EndMirror ends the mirror, if there is one, and returns the violations. It adds to
+// Compared at how many LSNs the mirror had the state of a server.
 func (c *Cluster) EndMirror() []string {
 	g := c.glass
 	if g == nil {

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -32,11 +32,11 @@ const flagged = "epochs/flag"
 
 // setInPlace writes the flag past the writer's own cache.
 func setInPlace(h *volumetest.Host) error {
-	f, err := h.Open(flagged, volume.FlagWrite|volume.FlagDirect)
+	f, err := h.Open(flagged, vfs.FlagWrite|vfs.FlagDirect)
 	if err != nil {
 		return err
 	}
-	b := volume.AlignedBuffer(volume.BlockSize)
+	b := vfs.AlignedBuffer(vfs.BlockSize)
 	b[0] = 1
 	_, err = f.WriteAt(b, 0)
 	return errors.Join(err, f.Sync(), f.Close())
@@ -45,24 +45,24 @@ func setInPlace(h *volumetest.Host) error {
 func setNewName(h *volumetest.Host) error { return h.Mkdir("epochs/new") }
 
 func setByRename(h *volumetest.Host) error {
-	f, err := h.Open("epochs/tmp", volume.FlagCreate|volume.FlagDirect)
+	f, err := h.Open("epochs/tmp", vfs.FlagCreate|vfs.FlagDirect)
 	if err != nil {
 		return err
 	}
-	b := volume.AlignedBuffer(volume.BlockSize)
+	b := vfs.AlignedBuffer(vfs.BlockSize)
 	b[0] = 1
 	_, err = f.WriteAt(b, 0)
 	return errors.Join(err, f.Sync(), f.Close(), h.Rename("epochs/tmp", flagged))
 }
 
 // readFlag opens the flag by name, with these flags, and reads it.
-func readFlag(flag volume.Flag) func(*volumetest.Host) (bool, error) {
+func readFlag(flag vfs.Flag) func(*volumetest.Host) (bool, error) {
 	return func(h *volumetest.Host) (bool, error) {
 		f, err := h.Open(flagged, flag)
 		if err != nil {
 			return false, err
 		}
-		b := volume.AlignedBuffer(volume.BlockSize)
+		b := vfs.AlignedBuffer(vfs.BlockSize)
 		_, err = f.ReadAt(b, 0)
 		return b[0] != 0, errors.Join(err, f.Close())
 	}
@@ -103,11 +103,11 @@ func TestNaiveCallsFailOnStaleCaches(t *testing.T) {
 		habit
 		sees bool
 	}{
-		{habit{"buffered read of a flag", readFlag(volume.FlagRead), setInPlace}, false},
+		{habit{"buffered read of a flag", readFlag(vfs.FlagRead), setInPlace}, false},
 		{habit{"listing for a higher epoch", listed, setNewName}, false},
 		{habit{"a name that was missing", there, setNewName}, false},
-		{habit{"direct read of a file replaced by rename", readFlag(volume.FlagDirect), setByRename}, false},
-		{habit{"direct read of a flag set in place", readFlag(volume.FlagDirect), setInPlace}, true},
+		{habit{"direct read of a file replaced by rename", readFlag(vfs.FlagDirect), setByRename}, false},
+		{habit{"direct read of a flag set in place", readFlag(vfs.FlagDirect), setInPlace}, true},
 		{habit{"taking the name", taken, setNewName}, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -129,13 +129,13 @@ func TestNaiveCallsFailOnStaleCaches(t *testing.T) {
 // try looks before, right after and long after another machine sets the flag.
 func (x *habit) try() (before, after, later bool, err error) {
 	disk := volumetest.New(1)
-	if err := disk.Write(flagged, 0, make([]byte, volume.BlockSize)); err != nil {
+	if err := disk.Write(flagged, 0, make([]byte, vfs.BlockSize)); err != nil {
 		return false, false, false, err
 	}
 	profile := volumetest.ProfileNetwork()
 	a, b := disk.Host(1, profile), disk.Host(2, profile)
 	// Held open by somebody, so that a replaced file stays readable by its old name.
-	keep, err := disk.Host(3, profile).Open(flagged, volume.FlagRead)
+	keep, err := disk.Host(3, profile).Open(flagged, vfs.FlagRead)
 	if err != nil {
 		return false, false, false, err
 	}

@@ -20,7 +20,7 @@ type Net struct {
 	Delay time.Duration // one way
 
 	mu    sync.Mutex
-	nodes map[cluster.ServerID]*node.Node               // nil or absent: nobody listens
+	nodes map[cluster.ServerID]*node.Node               // nil or absent = not listening
 	cut   map[route]bool                                // packets of this direction vanish
 	late  func(from, to cluster.ServerID) time.Duration // of each question, nil: all are in time
 	older map[cluster.ServerID]bool                     // they tell no feature level
@@ -35,7 +35,7 @@ func NewNet(delay time.Duration) *Net {
 	return &Net{Delay: delay, nodes: map[cluster.ServerID]*node.Node{}, cut: map[route]bool{}, older: map[cluster.ServerID]bool{}, whole: map[cluster.ServerID]int{}}
 }
 
-// Listen lets others reach a node; nil takes it away, and connections are refused.
+// Listen makes a node reachable; with nil, connections to the server are refused.
 func (n *Net) Listen(id cluster.ServerID, x *node.Node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,8 +71,9 @@ func (n *Net) Heal() {
 	clear(n.cut)
 }
 
-// Late has questions arrive late, by what f says, if that is not 0: when nobody waits for the
-// answer any more, and maybe after others. A process that ends takes what it has not read with it.
+// Late delays requests by the duration that f returns, if that is not 0: they arrive when their
+// sender no longer waits for the answer, and perhaps after later ones. Requests to a process that
+// ends before are lost.
 func (n *Net) Late(f func(from, to cluster.ServerID) time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,14 +147,14 @@ func call[T any](ctx context.Context, n *Net, from, to cluster.ServerID, handle 
 	return answer, nil
 }
 
-// Older has a server say what binaries said before they told their feature level, or not.
+// Older makes a server answer like binaries without a feature level, or ends that.
 func (n *Net) Older(id cluster.ServerID, older bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.older[id] = older
 }
 
-// Whole is how many pieces of snapshots were sent to a server.
+// Whole returns how many pieces of snapshots were sent to a server.
 func (n *Net) Whole(to cluster.ServerID) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +171,7 @@ func (n *Net) said(from cluster.ServerID, s election.Status) election.Status {
 	return s
 }
 
-// Peers is how one server reaches the others.
+// Peers returns the connections of one server to the others.
 func (n *Net) Peers(self cluster.ServerID) node.Peers { return peers{n, self} }
 
 type peers struct {

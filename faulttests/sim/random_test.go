@@ -36,15 +36,15 @@ const (
 	steps     = 35
 )
 
-// TestRandomSchedules lets wandering clients work while reigns come and go under
-// faults drawn by seed: pauses into later reigns, crashes, errors with and without effect,
+// TestRandomSchedules lets wandering clients work while terms come and go under
+// faults drawn by seed: pauses into later terms, crashes, errors with and without effect,
 // failing files, power losses, full disks, lost quorums, resignations, stale caches and both policies.
 func TestRandomSchedules(t *testing.T) {
 	if *seed != 0 {
-		synctest.Test(t, func(t *testing.T) { newRandomStory(t, *seed).play() })
+		synctest.Test(t, func(t *testing.T) { newRandomScenario(t, *seed).play() })
 		return
 	}
-	var done, acked, reigns, simulated atomic.Int64
+	var done, acked, terms, simulated atomic.Int64
 	var mu sync.Mutex
 	var failed atomic.Bool // one failure is enough
 	byOp, byFault := map[string]int{}, map[string]int{}
@@ -56,19 +56,19 @@ func TestRandomSchedules(t *testing.T) {
 				for n := part; n < *seeds && !failed.Load(); n += parts {
 					synctest.Test(t, func(t *testing.T) {
 						began := time.Now()
-						c := newRandomStory(t, *first+uint64(n))
+						c := newRandomScenario(t, *first+uint64(n))
 						c.play()
 						simulated.Add(int64(time.Since(began)))
 						mu.Lock()
 						defer mu.Unlock()
-						for _, a := range c.story.Ledger.Acks() {
+						for _, a := range c.scenario.Ledger.Acks() {
 							byOp[a.Request.Op.String()]++
 							acked.Add(1)
 						}
 						for _, name := range c.faults {
 							byFault[name]++
 						}
-						reigns.Add(int64(len(c.story.reigns)))
+						terms.Add(int64(len(c.scenario.terms)))
 					})
 					done.Add(1)
 					if t.Failed() {
@@ -78,8 +78,8 @@ func TestRandomSchedules(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d schedules from seed %d on, %.1f simulated hours, %d reigns, %d operations acknowledged: %v; faults: %v",
-		done.Load(), *first, time.Duration(simulated.Load()).Hours(), reigns.Load(), acked.Load(), byOp, byFault)
+	t.Logf("%d schedules from seed %d on, %.1f simulated hours, %d terms, %d operations acknowledged: %v; faults: %v",
+		done.Load(), *first, time.Duration(simulated.Load()).Hours(), terms.Load(), acked.Load(), byOp, byFault)
 	if t.Failed() || done.Load() < 100 {
 		return
 	}
@@ -93,29 +93,29 @@ func TestRandomSchedules(t *testing.T) {
 	}
 }
 
-// randomStory is one random story.
-type randomStory struct {
-	t      *testing.T
-	seed   uint64
-	rng    *rand.Rand
-	story  *Story
-	faults []string
-	paused []pausedReign
-	wakes  sync.WaitGroup
-	world  world
-	done   <-chan struct{}
+// randomScenario is one random scenario.
+type randomScenario struct {
+	t        *testing.T
+	seed     uint64
+	rng      *rand.Rand
+	scenario *Scenario
+	faults   []string
+	paused   []pausedTerm
+	wakes    sync.WaitGroup
+	world    world
+	done     <-chan struct{}
 }
 
-// pausedReign is a process that stands still and may go on later.
-type pausedReign struct {
+// pausedTerm is a process that stands still and may go on later.
+type pausedTerm struct {
 	id   cluster.ServerID
-	r    *Reign
+	r    *Term
 	gate *volumetest.Gate
-	left int // reigns until it goes on
+	left int // terms until it goes on
 }
 
-func newRandomStory(t *testing.T, seed uint64) *randomStory {
-	c := &randomStory{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
+func newRandomScenario(t *testing.T, seed uint64) *randomScenario {
+	c := &randomScenario{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 3))}
 	profile := volumetest.ProfileLocal()
 	if c.rng.IntN(4) == 0 {
 		profile = volumetest.ProfileNetwork()
@@ -124,31 +124,31 @@ func newRandomStory(t *testing.T, seed uint64) *randomStory {
 	if _, err := volume.Init(t.Context(), disk.Host(9, profile), Members(), chacha(seed)); err != nil {
 		t.Fatal(err)
 	}
-	c.story = newStory(t, disk, profile)
-	c.story.Random = &lockedReader{r: chacha(seed + 1)}
-	c.story.Clocks, c.story.Timing = seed, Timing()
+	c.scenario = newScenario(t, disk, profile)
+	c.scenario.Random = &lockedReader{r: chacha(seed + 1)}
+	c.scenario.Clocks, c.scenario.Timing = seed, Timing()
 	ttl := ttl
 	locks := []cluster.LockName{"a", "deep/b", steadyLock}
 	switch c.rng.IntN(5) {
 	case 0: // the clear policy
-		c.story.Lossy, ttl = true, 4*time.Second
-		c.story.Timing.Policy = cluster.PolicyClear
+		c.scenario.Lossy, ttl = true, 4*time.Second
+		c.scenario.Timing.Policy = cluster.PolicyClear
 		locks = locks[:2]
 	case 1: // short leases
-		c.story.Lossy, ttl = true, 3*time.Second
+		c.scenario.Lossy, ttl = true, 3*time.Second
 	case 2: // locks are broken
-		c.story.Lossy, c.story.Breaks = true, true
+		c.scenario.Lossy, c.scenario.Breaks = true, true
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c.story.stop = stop
+	c.scenario.stop = stop
 	for n := range wanderers {
 		w := &wanderer{
-			story: c.story, rng: rand.New(rand.NewPCG(seed, uint64(100+n))), id: cluster.ClientID(fmt.Sprintf("w%d", n)),
+			scenario: c.scenario, rng: rand.New(rand.NewPCG(seed, uint64(100+n))), id: cluster.ClientID(fmt.Sprintf("w%d", n)),
 			locks: locks, ttl: ttl, world: &c.world,
 		}
-		c.story.workers.Go(func() { w.run(ctx, steps) })
+		c.scenario.workers.Go(func() { w.run(ctx, steps) })
 	}
-	c.done = c.story.finished()
+	c.done = c.scenario.finished()
 	return c
 }
 
@@ -164,10 +164,10 @@ func (l *lockedReader) Read(b []byte) (int, error) {
 	return l.r.Read(b)
 }
 
-func (c *randomStory) play() {
+func (c *randomScenario) play() {
 	began := time.Now()
 	for n := 5 + c.rng.IntN(4); n > 0; n-- {
-		c.oneReign()
+		c.oneTerm()
 	}
 	c.wakes.Wait()
 	for _, p := range c.paused {
@@ -183,39 +183,39 @@ func (c *randomStory) play() {
 		poll(func() bool { return closed(c.done) || closed(last.done) })
 	}
 	if !closed(c.done) {
-		c.t.Errorf("seed %d: I15: the clients are not done after a quarter of an hour; last reign: %v", c.seed, last.err)
+		c.t.Errorf("seed %d: I15: the clients are not done after a quarter of an hour; last term: %v", c.seed, last.err)
 	}
 	time.Sleep(200 * time.Millisecond)
-	disk := c.story.Disk
+	disk := c.scenario.Disk
 	if c.rng.IntN(3) == 0 {
 		disk = disk.DurableClone(rand.New(rand.NewPCG(c.seed, 17)))
 	}
-	c.story.End()
-	bad := c.story.Verify(disk)
-	if got, least := len(c.story.Ledger.Acks()), wanderers*steps/4; got < least {
+	c.scenario.End()
+	bad := c.scenario.Verify(disk)
+	if got, least := len(c.scenario.Ledger.Acks()), wanderers*steps/4; got < least {
 		bad = append(bad, fmt.Sprintf("only %d operations were acknowledged, want %d: the schedule means nothing", got, least))
 	}
 	if len(bad) > 0 {
-		c.t.Errorf("seed %d (%s, %s, lossy %v, %d reigns, %v; faults %s):\n  %s", c.seed, c.story.Profile.Kind.Name, c.story.Timing.Policy,
-			c.story.Lossy, len(c.story.reigns), time.Since(began), strings.Join(c.faults, ", "), strings.Join(bad, "\n  "))
+		c.t.Errorf("seed %d (%s, %s, lossy %v, %d terms, %v; faults %s):\n  %s", c.seed, c.scenario.Profile.Kind.Name, c.scenario.Timing.Policy,
+			c.scenario.Lossy, len(c.scenario.terms), time.Since(began), strings.Join(c.faults, ", "), strings.Join(bad, "\n  "))
 	}
 }
 
-// oneReign begins a reign under a fault, waits until something came of it, and
+// oneTerm begins a term under a fault, waits until something came of it, and
 // leaves it behind: dead, paused, or alive for the next one to depose.
-func (c *randomStory) oneReign() {
+func (c *randomScenario) oneTerm() {
 	c.wakePaused()
 	if c.rng.IntN(2) == 0 {
-		c.story.SetWarm(c.warm())
+		c.scenario.SetWarm(c.warm())
 	}
 	f := c.drawFault()
 	c.faults = append(c.faults, f.name)
 	id := c.freeID()
-	r := c.story.Begin(id, f.hook)
-	goal := c.story.progress.Load() + int32(3+c.rng.IntN(20))
+	r := c.scenario.Begin(id, f.hook)
+	goal := c.scenario.progress.Load() + int32(3+c.rng.IntN(20))
 	limit := time.Now().Add(20 * time.Second)
 	poll(func() bool {
-		return closed(r.done) || f.gate != nil && closed(f.gate.Arrived()) || c.story.progress.Load() >= goal || time.Now().After(limit)
+		return closed(r.done) || f.gate != nil && closed(f.gate.Arrived()) || c.scenario.progress.Load() >= goal || time.Now().After(limit)
 	})
 	p := r.primary.Load()
 	if p != nil && p.State() == primary.StateServing && c.rng.IntN(6) == 0 {
@@ -228,7 +228,7 @@ func (c *randomStory) oneReign() {
 	switch {
 	case closed(r.done):
 	case f.gate != nil && closed(f.gate.Arrived()):
-		c.paused = append(c.paused, pausedReign{id: id, r: r, gate: f.gate, left: 1 + c.rng.IntN(3)})
+		c.paused = append(c.paused, pausedTerm{id: id, r: r, gate: f.gate, left: 1 + c.rng.IntN(3)})
 	default:
 		c.leave(r, p)
 	}
@@ -236,14 +236,14 @@ func (c *randomStory) oneReign() {
 		f.gate.Resume()
 	}
 	if closed(r.done) && c.rng.IntN(8) == 0 {
-		c.faults = append(c.faults, "power loss between reigns")
+		c.faults = append(c.faults, "power loss between terms")
 		c.world.outages.Add(1)
-		c.story.Disk.Crash(rand.New(rand.NewPCG(c.seed, uint64(len(c.faults)))))
+		c.scenario.Disk.Crash(rand.New(rand.NewPCG(c.seed, uint64(len(c.faults)))))
 	}
 }
 
-// leave ends a reign that nothing happened to, or leaves it alive.
-func (c *randomStory) leave(r *Reign, p *primary.Primary) {
+// leave ends a term that nothing happened to, or leaves it alive.
+func (c *randomScenario) leave(r *Term, p *primary.Primary) {
 	switch c.rng.IntN(4) {
 	case 0:
 		r.Kill()
@@ -257,14 +257,14 @@ func (c *randomStory) leave(r *Reign, p *primary.Primary) {
 		_ = p.Resign(ctx, "handover") // whether it could is not the point
 	case 2:
 		if p != nil {
-			p.Depose(errors.New("deposed by the schedule"))
+			p.End(errors.New("deposed by the schedule"))
 		}
 	}
 }
 
 // freeID is a server that runs no process; where all do, one of them is killed.
-func (c *randomStory) freeID() cluster.ServerID {
-	all := c.story.reigns
+func (c *randomScenario) freeID() cluster.ServerID {
+	all := c.scenario.terms
 	for _, id := range c.rng.Perm(3) {
 		busy := false
 		for _, r := range all {
@@ -283,8 +283,8 @@ func (c *randomStory) freeID() cluster.ServerID {
 	return 1
 }
 
-// wakePaused lets those go on whose time has come, soon after the next reign begins.
-func (c *randomStory) wakePaused() {
+// wakePaused lets those go on whose time has come, soon after the next term begins.
+func (c *randomScenario) wakePaused() {
 	kept := c.paused[:0]
 	for _, p := range c.paused {
 		if p.left--; p.left > 0 {
@@ -301,8 +301,8 @@ func (c *randomStory) wakePaused() {
 }
 
 // warm is a replica's table as of now; sometimes one that strayed from the log.
-func (c *randomStory) warm() *volume.Warm {
-	r := c.story.pickMostly(0)
+func (c *randomScenario) warm() *volume.WarmState {
+	r := c.scenario.pickMostly(0)
 	if r == nil {
 		return nil
 	}
@@ -319,7 +319,7 @@ func (c *randomStory) warm() *volume.Warm {
 
 // stray makes a table go on as the log never did: as one would that was fed by
 // a primary whose last batch nobody adopted.
-func (c *randomStory) stray(w *volume.Warm) {
+func (c *randomScenario) stray(w *volume.WarmState) {
 	recs, _ := w.Table.Decide(&locktable.Request{Op: locktable.OpOpenClient, Nonce: c.rng.Uint64() | 1}, 1, locktable.FileFacts{}, nil)
 	for i := range recs {
 		if err := w.Table.Apply(&recs[i]); err != nil {
@@ -329,24 +329,24 @@ func (c *randomStory) stray(w *volume.Warm) {
 	}
 }
 
-// begin starts a server until its reign serves; stale listings and full disks
+// begin starts a server until its term serves; stale listings and full disks
 // may make it try again.
-func (c *randomStory) begin(hook volumetest.Hook) *Reign {
+func (c *randomScenario) begin(hook volumetest.Hook) *Term {
 	for waited := time.Duration(0); ; waited += time.Second {
-		r := c.story.Begin(c.freeID(), hook)
+		r := c.scenario.Begin(c.freeID(), hook)
 		if r.Serving() {
 			return r
 		}
 		<-r.done
 		if waited > 3*time.Minute {
-			c.t.Errorf("seed %d: no reign can begin: %v", c.seed, r.err)
+			c.t.Errorf("seed %d: no term can begin: %v", c.seed, r.err)
 			return r
 		}
 		time.Sleep(time.Second)
 	}
 }
 
-// fault is what happens to a reign.
+// fault is what happens to a term.
 type fault struct {
 	name string
 	hook volumetest.Hook
@@ -354,8 +354,8 @@ type fault struct {
 	lift func()           // ends what does not end by itself
 }
 
-// drawFault draws what shall happen at a random call of the next reign.
-func (c *randomStory) drawFault() fault {
+// drawFault draws what shall happen at a random call of the next term.
+func (c *randomScenario) drawFault() fault {
 	at := 1 + c.rng.IntN(150)
 	if c.rng.IntN(3) > 0 {
 		at += c.rng.IntN(500) // while it serves
@@ -400,7 +400,7 @@ func (c *randomStory) drawFault() fault {
 }
 
 // failingFiles fails calls on protected files now and then, done and not done.
-func (c *randomStory) failingFiles() volumetest.Hook {
+func (c *randomScenario) failingFiles() volumetest.Hook {
 	var seen atomic.Int64
 	every := int64(3 + c.rng.IntN(6))
 	return func(call volumetest.Call) volumetest.Action {
@@ -424,7 +424,7 @@ func (c *randomStory) failingFiles() volumetest.Hook {
 
 // hangingFile has one call on a protected file hang, until it is lifted, while everything
 // else is well.
-func (c *randomStory) hangingFile() (hook volumetest.Hook, lift func()) {
+func (c *randomScenario) hangingFile() (hook volumetest.Hook, lift func()) {
 	var seen atomic.Int64
 	at, gate := int64(1+c.rng.IntN(6)), volumetest.NewGate()
 	return func(call volumetest.Call) volumetest.Action {
@@ -436,19 +436,19 @@ func (c *randomStory) hangingFile() (hook volumetest.Hook, lift func()) {
 }
 
 // powerLoss ends everything at one call.
-func (c *randomStory) powerLoss(at int) volumetest.Hook {
+func (c *randomScenario) powerLoss(at int) volumetest.Hook {
 	luck := rand.New(rand.NewPCG(c.seed, uint64(at)))
 	return func(call volumetest.Call) volumetest.Action {
 		if call.Index == at {
 			c.world.outages.Add(1)
-			c.story.Disk.Crash(luck)
+			c.scenario.Disk.Crash(luck)
 		}
 		return volumetest.Proceed()
 	}
 }
 
 // fullDisk leaves little space from one call on, until it is lifted.
-func (c *randomStory) fullDisk(at int) (hook volumetest.Hook, lift func()) {
+func (c *randomScenario) fullDisk(at int) (hook volumetest.Hook, lift func()) {
 	room := int64(c.rng.IntN(200 << 10))
 	var mu sync.Mutex
 	over := false
@@ -456,7 +456,7 @@ func (c *randomStory) fullDisk(at int) (hook volumetest.Hook, lift func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if call.Index == at && !over {
-			c.story.Disk.SetCapacity(c.story.Disk.Used() + room)
+			c.scenario.Disk.SetCapacity(c.scenario.Disk.Used() + room)
 		}
 		return volumetest.Proceed()
 	}
@@ -464,6 +464,6 @@ func (c *randomStory) fullDisk(at int) (hook volumetest.Hook, lift func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		over = true
-		c.story.Disk.SetCapacity(0)
+		c.scenario.Disk.SetCapacity(0)
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -31,10 +33,10 @@ var setBackSeeds = flag.Int("sim.setbacks", 2, "how many seeds of volumes that a
 // servers with data directories: nothing that was acknowledged is lost silently. An operator then
 // recovers it, is told what may be lost, and the service goes on.
 func TestVolumeSetBack(t *testing.T) {
-	stories(t, *setBackSeeds, setBackStory)
+	scenarios(t, *setBackSeeds, setBackScenario)
 }
 
-func setBackStory(t *testing.T, seed uint64) {
+func setBackScenario(t *testing.T, seed uint64) {
 	c := newSetBack(t, seed)
 	defer func() { // nothing is left in the bubble, where it fails
 		c.stop()
@@ -59,7 +61,7 @@ func setBackStory(t *testing.T, seed uint64) {
 		t.Fatalf("nothing was acknowledged behind the backup's LSN %d: that means little", high)
 	}
 	c.Disk = backup
-	c.nobodyReigns(t)
+	c.refuseAll(t)
 	plan := c.recover(t)
 	c.judgePlan(t, plan)
 	for _, m := range Members() {
@@ -68,7 +70,7 @@ func setBackStory(t *testing.T, seed uint64) {
 	c.one(t, "after the recovery")
 	before := len(c.Ledger.Acks())
 	last := c.Ledger.High()
-	w := &worker{story: c.Story, id: "later", lock: "later", file: "later.txt"}
+	w := &worker{scenario: c.Scenario, id: "later", lock: "later", file: "later.txt"}
 	w.run(t.Context(), 3)
 	for _, a := range c.Ledger.Acks()[before:] {
 		if a.Outcome.LSN <= last {
@@ -88,7 +90,7 @@ func setBackStory(t *testing.T, seed uint64) {
 func newSetBack(t *testing.T, seed uint64) *Cluster {
 	t.Helper()
 	disk := volumetest.New(seed)
-	s := newStory(t, disk, volumetest.ProfileLocal())
+	s := newScenario(t, disk, volumetest.ProfileLocal())
 	s.Random, s.Clocks, s.Pace = chacha(seed), seed, pace/3
 	if _, err := volume.Init(t.Context(), disk.Host(9, s.Profile), Members(), chacha(seed+1)); err != nil {
 		t.Fatal(err)
@@ -178,8 +180,8 @@ func (c *Cluster) drawDataDir(t *testing.T) (name string, heal func()) {
 	return c.draw(t)
 }
 
-// nobodyReigns starts the servers on a volume that lacks what they know to be committed.
-func (c *Cluster) nobodyReigns(t *testing.T) {
+// refuseAll starts the servers on a volume that lacks what they know to be committed.
+func (c *Cluster) refuseAll(t *testing.T) {
 	t.Helper()
 	for _, id := range c.Rand.Perm(3) {
 		c.start(t, cluster.ServerID(id+1))
@@ -187,7 +189,7 @@ func (c *Cluster) nobodyReigns(t *testing.T) {
 	}
 	for range 200 {
 		if ids := c.Primaries(); len(ids) > 0 {
-			t.Fatalf("silently lost: server %v reigns on a volume that was set back", ids)
+			t.Fatalf("silently lost: server %v is primary on a volume that was set back", ids)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -195,31 +197,31 @@ func (c *Cluster) nobodyReigns(t *testing.T) {
 }
 
 // recover is what an operator does, who at first agrees to no loss.
-func (c *Cluster) recover(t *testing.T) *volume.Plan {
+func (c *Cluster) recover(t *testing.T) *recovery.Plan {
 	t.Helper()
-	opt := volume.RecoverOptions{Restored: true, Random: c.Random, FirstSegment: firstSegment}
+	opt := recovery.Options{Restored: true, Random: c.Random, FirstSegment: firstSegment}
 	for _, id := range slices.Sorted(maps.Keys(c.DataDirs)) {
 		dir := c.DataDirs[id]
 		known, err := replica.ReadKnown(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		opt.Copies = append(opt.Copies, volume.Copy{Name: dir, Snapshot: volume.Snapshot{Cluster: known.Cluster, Epoch: known.Epoch, At: wal.Position{LSN: known.LSN}}})
+		opt.Copies = append(opt.Copies, recovery.Copy{Name: dir, Snapshot: checkpoint.Snapshot{Cluster: known.Cluster, Epoch: known.Epoch, At: wal.Position{LSN: known.LSN}}})
 		kept, err := replica.ReadKept(dir)
 		if err == nil && c.Rand.IntN(2) == 0 { // or that disk is lost
-			opt.Copies = append(opt.Copies, volume.Copy{Name: dir, Snapshot: kept})
+			opt.Copies = append(opt.Copies, recovery.Copy{Name: dir, Snapshot: kept})
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
 	host := c.Disk.Host(9, c.Profile)
-	plan, err := volume.Recover(context.Background(), host, opt)
-	if err == nil && !plan.Complete || err != nil && !errors.Is(err, volume.ErrLossNotAccepted) {
+	plan, err := recovery.Run(context.Background(), host, opt)
+	if err == nil && !plan.Complete || err != nil && !errors.Is(err, recovery.ErrLossNotAccepted) {
 		t.Fatalf("recover without --accept-loss: %v, %+v", err, plan)
 	}
 	if err != nil {
 		opt.AcceptLoss = true
-		plan, err = volume.Recover(context.Background(), host, opt)
+		plan, err = recovery.Run(context.Background(), host, opt)
 	}
 	if err != nil || !plan.Done {
 		t.Fatalf("recover: %v, %+v", err, plan)
@@ -228,7 +230,7 @@ func (c *Cluster) recover(t *testing.T) *volume.Plan {
 }
 
 // judgePlan wants what the plan says it has to be there, and all else to be told as what may be lost.
-func (c *Cluster) judgePlan(t *testing.T, plan *volume.Plan) {
+func (c *Cluster) judgePlan(t *testing.T, plan *recovery.Plan) {
 	t.Helper()
 	quarantined := map[string]bool{}
 	for _, f := range plan.Files {

@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -72,8 +73,52 @@ func TestTakeoverThatReadsForLongIsLeftAlone(t *testing.T) {
 	})
 }
 
+// TestProposedTimingSparesClaims: on a share whose every call takes 100 ms, with the default timing
+// others claim while the first one still does, and it gives way. With the timing that is
+// proposed for such a share a failover has one claim.
+func TestProposedTimingSparesClaims(t *testing.T) {
+	const call = 100 * time.Millisecond
+	proposed := cluster.DefaultTiming().Covering(cluster.Latency{Check: 2 * call, Write: call})
+	const failovers = 4
+	if n := claimsOnASlowShare(t, cluster.DefaultTiming(), call, failovers); n == failovers {
+		t.Errorf("the defaults: a claim in each failover, so nothing would have to be proposed")
+	}
+	if n := claimsOnASlowShare(t, proposed, call, failovers); n != failovers {
+		t.Errorf("as proposed: %d claims in %d failovers", n, failovers)
+	}
+}
+
+// claimsOnASlowShare counts the claims of failovers, each of a cluster of its own.
+func claimsOnASlowShare(t *testing.T, timing cluster.Timing, call time.Duration, failovers int) (claims int) {
+	t.Helper()
+	for seed := range uint64(failovers) {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClusterOn(t, volumetest.ProfileNetwork(), seed+1, 0)
+			c.Shutdown()
+			c.Timing = timing
+			c.restart(t)
+			for id := cluster.ServerID(1); id <= 3; id++ {
+				c.server(id).host.SetHook(slowFrom(call)(0, nil))
+			}
+			first, _, err := c.AwaitPrimary(time.Minute)
+			time.Sleep(time.Minute) // the others prepare their claims
+			before := c.epoch()
+			c.Kill(first)
+			next, took, nextErr := c.AwaitPrimary(time.Minute)
+			if err := errors.Join(err, nextErr); err != nil {
+				t.Error(err)
+			}
+			t.Logf("seed %d: %d claims until server %d was primary, which took %v", seed+1, c.epoch()-before, next, took)
+			claims += c.epoch() - before
+			c.End()
+			c.Shutdown()
+		})
+	}
+	return claims
+}
+
 // A canary that hangs may blind the replicas. It may not keep its server from
-// reigning again.
+// ever becoming primary again.
 func TestHungCanaryHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, 0)
@@ -93,7 +138,7 @@ func TestHungCanaryHoldsUpNothing(t *testing.T) {
 		next, _ := c.one(t, "after the handover")
 		c.Kill(next)
 		if again, _ := c.one(t, "after its successor was killed"); again != id {
-			t.Errorf("server %d reigns, want the lowest that lives, %d", again, id)
+			t.Errorf("server %d is primary, want the lowest that lives, %d", again, id)
 		}
 		gate.Resume()
 		c.End()
@@ -119,7 +164,7 @@ func TestDamagedVolumeIsClaimedOnceByEachServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Disk.Write(newest, 0, make([]byte, volume.BlockSize)); err != nil {
+		if err := c.Disk.Write(newest, 0, make([]byte, vfs.BlockSize)); err != nil {
 			t.Fatal(err)
 		}
 		before := c.epoch()
@@ -128,7 +173,7 @@ func TestDamagedVolumeIsClaimedOnceByEachServer(t *testing.T) {
 		if burned := c.epoch() - before; burned == 0 || burned > 3 {
 			t.Errorf("in an hour %d numbers were burned", burned)
 		}
-		if err := c.Disk.Write(newest, 0, content[:volume.BlockSize]); err != nil {
+		if err := c.Disk.Write(newest, 0, content[:vfs.BlockSize]); err != nil {
 			t.Fatal(err)
 		}
 		if _, took, err := c.AwaitPrimary(5 * time.Minute); err != nil {

@@ -20,9 +20,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/holdfast-lock/holdfast/primary/api"
-	"github.com/holdfast-lock/holdfast/primary/api/text"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/frontend/text"
 	"github.com/holdfast-lock/holdfast/shared/nettest"
 )
 
@@ -64,7 +65,7 @@ func (d *doors) door(id cluster.ServerID) *door {
 	to := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 		return d.forward(ctx, id, addr)
 	}}
-	h := api.NewHTTP(x.node, api.HTTPOptions{Transport: to})
+	h := httpapi.New(service.New(x.node, service.Options{}), httpapi.Options{Transport: to})
 	web, lines := h.Server(), text.New(h.Door(), zerolog.Nop())
 	go web.Serve(o.http)   //nolint:errcheck // it ends with Close
 	go lines.Serve(o.text) //nolint:errcheck // it ends with Stop
@@ -271,10 +272,10 @@ func (s *speaker) turn(ctx context.Context, sent time.Time) {
 // TestLines lets clients of the line protocol take turns at random servers, over faults of these and cuts: no two
 // are told that they have the lock, tokens rise, and no lease is shorter than was said.
 func TestLines(t *testing.T) {
-	stories(t, *textSeeds, textStory)
+	scenarios(t, *textSeeds, textScenario)
 }
 
-func textStory(t *testing.T, seed uint64) {
+func textScenario(t *testing.T, seed uint64) {
 	const speakers, faults = 4, 12
 	c := electionCluster(t, seed)
 	c.one(t, "start")
@@ -288,11 +289,11 @@ func textStory(t *testing.T, seed uint64) {
 		own = append(own, s.own)
 		ended.Go(func() { s.run(ctx) })
 	}
-	var story []string
+	var scenario []string
 	for range faults {
 		time.Sleep(time.Duration(c.Rand.IntN(6000)) * time.Millisecond)
 		name, heal := d.drawFault(t, own)
-		story = append(story, name)
+		scenario = append(scenario, name)
 		time.Sleep(time.Duration(c.Rand.IntN(10000)) * time.Millisecond)
 		heal()
 		c.one(t, name)
@@ -307,7 +308,7 @@ func textStory(t *testing.T, seed uint64) {
 		t.Error("when all is well nobody has had a turn")
 	}
 	c.Shutdown()
-	t.Logf("%d turns, over: %s", x.n, strings.Join(story, ", "))
+	t.Logf("%d turns, over: %s", x.n, strings.Join(scenario, ", "))
 }
 
 // drawFault injects a fault of a server or the way to one, and returns what heals it.

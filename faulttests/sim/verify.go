@@ -12,18 +12,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
-// Verify begins one more reign on disk and compares what is there with what
-// clients were told. It returns every violation. The numbers are those of the invariants in
-// RELIABILITY.md.
-func (s *Story) Verify(disk *volumetest.Disk) []string {
-	bad := append(s.Ledger.Bad(), s.verifyReigns()...)
+// Verify begins one more term on disk and compares its state with the answers that
+// clients got. It returns every violation. The numbers in them are those of the invariants
+// of package check.
+func (s *Scenario) Verify(disk *volumetest.Disk) []string {
+	bad := append(s.Ledger.Bad(), s.verifyTerms()...)
 	bad = append(bad, s.witness.Bad()...)
 	bad = append(bad, s.verifyOrder()...)
 	bad = append(bad, s.verifyHolds()...)
@@ -32,16 +33,16 @@ func (s *Story) Verify(disk *volumetest.Disk) []string {
 	bad = append(bad, s.verifyVolume(disk)...)
 	bad = append(bad, s.verifyReplay(disk)...)
 	bad = append(bad, verifyViews(disk)...)
-	judge := &Story{Disk: disk, Profile: s.Profile, Log: s.Log, Random: s.Random}
+	judge := &Scenario{Disk: disk, Profile: s.Profile, Log: s.Log, Random: s.Random}
 	r := judge.begin(3, nil, &s.book)
 	defer r.Kill()
 	if !r.Serving() {
 		<-r.done
-		return append(bad, fmt.Sprintf("I3: no reign can begin on what is left: %v", r.err))
+		return append(bad, fmt.Sprintf("I3: no term can begin on what is left: %v", r.err))
 	}
 	p := r.primary.Load()
 	var files map[cluster.FileName]locktable.FileState
-	out, err := p.Read(context.Background(), func(v primary.View) {
+	out, err := p.Read(context.Background(), func(v serving.View) {
 		bad = append(bad, s.verifyTable(v.Table)...)
 		files = map[cluster.FileName]locktable.FileState{}
 		for name, f := range v.Table.Files() {
@@ -49,7 +50,7 @@ func (s *Story) Verify(disk *volumetest.Disk) []string {
 		}
 	})
 	if err != nil || out.Status != cluster.StatusOK {
-		return append(bad, fmt.Sprintf("I15: the last reign does not answer: %v %v", out.Status, err))
+		return append(bad, fmt.Sprintf("I15: the last term does not answer: %v %v", out.Status, err))
 	}
 	// A checkpoint's sync makes the redo of the takeover complete.
 	p.SyncFiles(context.Background())
@@ -57,14 +58,14 @@ func (s *Story) Verify(disk *volumetest.Disk) []string {
 	return append(bad, s.verifyFiles(disk, files)...)
 }
 
-// verifyReigns checks what the processes did: I8, the rule of the house, and
+// verifyTerms checks what the processes did: I8, the rule of the house, and
 // that no two of them had one epoch (I9).
-func (s *Story) verifyReigns() (bad []string) {
+func (s *Scenario) verifyTerms() (bad []string) {
 	for _, a := range s.audits {
 		bad = append(bad, a.Bad()...)
 	}
 	epochs := map[cluster.Epoch]bool{}
-	for _, r := range s.reigns {
+	for _, r := range s.terms {
 		bad = append(bad, r.audit.Bad()...)
 		bad = append(bad, r.VerifyWrites()...)
 		if p := r.primary.Load(); p != nil {
@@ -78,8 +79,8 @@ func (s *Story) verifyReigns() (bad []string) {
 }
 
 // verifyReplay checks I13: the log, replayed from its base, gives the table that
-// the last reign had in memory. It burns an epoch and starts no reign.
-func (s *Story) verifyReplay(disk *volumetest.Disk) []string {
+// the last term had in memory. It burns an epoch and starts no term.
+func (s *Scenario) verifyReplay(disk *volumetest.Disk) []string {
 	if s.last == nil {
 		return nil
 	}
@@ -102,7 +103,7 @@ func (s *Story) verifyReplay(disk *volumetest.Disk) []string {
 }
 
 // adopt does the reading half of a takeover.
-func (s *Story) adopt(disk *volumetest.Disk, warm *volume.Warm) (a *volume.Adoption, err error) {
+func (s *Scenario) adopt(disk *volumetest.Disk, warm *volume.WarmState) (a *volume.Adoption, err error) {
 	ctx := context.Background()
 	v, err := volume.Open(disk.Host(3, s.Profile), volume.Options{Server: 3, Random: s.Random, FirstSegment: firstSegment, Segment: segment})
 	if err != nil {
@@ -135,13 +136,13 @@ func verifyViews(disk *volumetest.Disk) (bad []string) {
 
 // verifyVolume has fsck compare everything on the volume with everything else.
 // Protected files are left to verifyFiles, which knows what was done to them from outside.
-func (s *Story) verifyVolume(disk *volumetest.Disk) (bad []string) {
-	r, err := volume.Fsck(context.Background(), disk.Clone().Host(fsckHost, s.Profile), volume.FsckOptions{})
+func (s *Scenario) verifyVolume(disk *volumetest.Disk) (bad []string) {
+	r, err := fsck.Run(context.Background(), disk.Clone().Host(fsckHost, s.Profile), fsck.Options{})
 	if err != nil {
 		return []string{fmt.Sprintf("fsck: %v", err)}
 	}
 	for _, f := range r.Findings {
-		if f.Severity == volume.SeverityError && !strings.HasPrefix(f.Code, "file-") {
+		if f.Severity == fsck.SeverityError && !strings.HasPrefix(f.Code, "file-") {
 			bad = append(bad, fmt.Sprintf("fsck: %s: %s at %d: %s", f.Code, f.Path, f.Offset, f.Problem))
 		}
 	}
@@ -153,8 +154,8 @@ const fsckHost = 90
 
 // verifyOrder checks what clients saw in the order they saw it: I1 tokens rise
 // and nothing is done under one after the next was granted; I9 what is asked for after
-// an answer comes behind it in the log.
-func (s *Story) verifyOrder() (bad []string) {
+// an answer comes after it in the log.
+func (s *Scenario) verifyOrder() (bad []string) {
 	acks, shared := s.Ledger.Acks(), s.Ledger.sharedTokens()
 	last := map[cluster.LockName]cluster.Token{}
 	tokens := map[cluster.LockName][]cluster.Token{}
@@ -192,9 +193,9 @@ func (s *Story) verifyOrder() (bad []string) {
 	return bad
 }
 
-// verifyHolds checks I2: no client hears of a grant while another, by its own
+// verifyHolds checks I2: no client gets a grant while another, by its own
 // clock and what it was told, may still count on the one before.
-func (s *Story) verifyHolds() (bad []string) {
+func (s *Scenario) verifyHolds() (bad []string) {
 	if s.Breaks {
 		return nil
 	}
@@ -213,7 +214,7 @@ func (s *Story) verifyHolds() (bad []string) {
 
 // verifyTable: I3 every acknowledged operation is there, I7 with the same
 // outcome, and the table's own invariants hold.
-func (s *Story) verifyTable(t *locktable.Table) (bad []string) {
+func (s *Scenario) verifyTable(t *locktable.Table) (bad []string) {
 	if err := t.Check(); err != nil {
 		bad = append(bad, fmt.Sprintf("Check: %v", err))
 	}
@@ -246,7 +247,7 @@ type generation struct {
 // verifyFiles: I5 each file is its acknowledged appends, each once, in the
 // order of the log, and at most unacknowledged ones besides, never a refused one; I6 tokens
 // of appends never fall. A generation that was moved away is looked for under moved.
-func (s *Story) verifyFiles(disk *volumetest.Disk, files map[cluster.FileName]locktable.FileState) (bad []string) {
+func (s *Scenario) verifyFiles(disk *volumetest.Disk, files map[cluster.FileName]locktable.FileState) (bad []string) {
 	acked := map[generation][]Ack{}
 	for _, a := range s.Ledger.Acks() {
 		if a.Request.Op == locktable.OpAppend {
@@ -278,8 +279,8 @@ func (s *Story) verifyFiles(disk *volumetest.Disk, files map[cluster.FileName]lo
 	return append(bad, s.verifyRefused(all)...)
 }
 
-// verifyMoved wants one of the files that were moved away, or the one that is
-// still there, to be this generation.
+// verifyMoved checks that one of the files that were moved away, or the one that is
+// still there, is this generation.
 func verifyMoved(g generation, acks []Ack, content []byte, moved map[string][]byte) []string {
 	least := verifyFile(g.file, content, acks)
 	for _, other := range moved {
@@ -293,7 +294,7 @@ func verifyMoved(g generation, acks []Ack, content []byte, moved map[string][]by
 	return least
 }
 
-func (s *Story) verifyRefused(all map[string][]byte) (bad []string) {
+func (s *Scenario) verifyRefused(all map[string][]byte) (bad []string) {
 	s.Ledger.mu.Lock()
 	defer s.Ledger.mu.Unlock()
 	for name, content := range all {
@@ -333,9 +334,9 @@ func verifyFile(name cluster.FileName, content []byte, acks []Ack) (bad []string
 	return bad
 }
 
-// VerifyWrites checks the rule of the house on one host's calls: a primary
-// writes only inside its own epoch's directory, with the known exceptions.
-func (r *Reign) VerifyWrites() (bad []string) {
+// VerifyWrites checks the calls of the term's host: a primary
+// writes only inside its own epoch's directory, with the known exceptions. It returns the violations.
+func (r *Term) VerifyWrites() (bad []string) {
 	p := r.primary.Load()
 	own := ""
 	if p != nil {

@@ -14,10 +14,11 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
 const (
-	// steadyLock is never broken and has leases that outlast a story; its file
+	// steadyLock is never broken and has leases that outlast a scenario; its file
 	// is the one that clients rotate.
 	steadyLock  cluster.LockName = "steady"
 	rotatedFile cluster.FileName = "steady/rotated.log"
@@ -25,7 +26,7 @@ const (
 	movedDir = "moved"
 )
 
-// world is what all wanderers of a story share.
+// world is what all wanderers of a scenario share.
 type world struct {
 	moves   atomic.Int32 // files that were moved away
 	outages atomic.Int32 // power losses that have begun
@@ -34,12 +35,12 @@ type world struct {
 // wanderer is a client that does whatever a client may do, in random order,
 // one thing at a time, and knows which answers it may get.
 type wanderer struct {
-	story *Story
-	rng   *rand.Rand
-	id    cluster.ClientID
-	locks []cluster.LockName
-	ttl   time.Duration // of every lock but the steady one
-	world *world
+	scenario *Scenario
+	rng      *rand.Rand
+	id       cluster.ClientID
+	locks    []cluster.LockName
+	ttl      time.Duration // of every lock but the steady one
+	world    *world
 
 	next  cluster.RequestID
 	lock  cluster.LockName
@@ -48,7 +49,7 @@ type wanderer struct {
 	sent  time.Time                  // when the try that was answered last was sent
 	hold  *hold                      // of token
 	past  []answered                 // the latest requests, for echoes
-	sums  map[cluster.FileName]int64 // where files ended, as far as it was told
+	sums  map[cluster.FileName]int64 // where files ended, according to its answers
 
 	emptied bool // the file that others rotate was emptied in place
 }
@@ -73,7 +74,7 @@ func (w *wanderer) run(ctx context.Context, n int) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.story.progress.Add(1)
+		w.scenario.progress.Add(1)
 		if w.rng.IntN(4) == 0 {
 			time.Sleep(time.Duration(w.rng.IntN(300)) * time.Millisecond)
 		}
@@ -96,7 +97,7 @@ func (w *wanderer) stepWithout(ctx context.Context) {
 		w.acquireAndCancel(ctx, lock)
 	case n < 87:
 		w.cancelUnsent(ctx)
-	case n < 92 && w.story.Breaks && w.mayLose(lock):
+	case n < 92 && w.scenario.Breaks && w.mayLose(lock):
 		grace := time.Duration(w.rng.IntN(3)) * 700 * time.Millisecond
 		w.request(ctx, locktable.Request{Op: locktable.OpBreak, Lock: lock, Grace: grace, Actor: "sim", Reason: "at random"})
 	case n < 96:
@@ -152,7 +153,7 @@ func (w *wanderer) stepSharing(ctx context.Context, file cluster.FileName) {
 	switch n := w.rng.IntN(100); {
 	case n < 15:
 		if out := w.appendOnce(ctx, file); out.Status == cluster.StatusOK {
-			w.story.Ledger.violation("I1: %s appended under the shared token %d of %s", w.id, w.token, w.lock)
+			w.scenario.Ledger.violation("I1: %s appended under the shared token %d of %s", w.id, w.token, w.lock)
 		}
 	case n < 30:
 		w.renew(ctx)
@@ -170,12 +171,12 @@ func (w *wanderer) stepSharing(ctx context.Context, file cluster.FileName) {
 // downgrade lets others in. They may be before it knows that.
 func (w *wanderer) downgrade(ctx context.Context) {
 	w.mode = locktable.ModeShared
-	w.story.Ledger.shares(w.hold, time.Now())
+	w.scenario.Ledger.shares(w.hold, time.Now())
 	w.held(ctx, locktable.Request{Op: locktable.OpDowngrade})
 }
 
-// mayLose says that a grant of this lock can end without its holder.
-func (w *wanderer) mayLose(lock cluster.LockName) bool { return w.story.Lossy && lock != steadyLock }
+// mayLose reports whether a grant of this lock can end without its holder.
+func (w *wanderer) mayLose(lock cluster.LockName) bool { return w.scenario.Lossy && lock != steadyLock }
 
 func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time.Duration) {
 	leased := w.ttl
@@ -196,9 +197,9 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 func (w *wanderer) took(q *locktable.Request, out locktable.Outcome) {
 	if out.Status == cluster.StatusOK {
 		w.lock, w.token, w.mode = q.Lock, out.Token, q.Mode
-		w.hold = w.story.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
+		w.hold = w.scenario.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
 		if q.Mode == locktable.ModeShared {
-			w.story.Ledger.shares(w.hold, time.Unix(0, 0)) // whoever hears of it first
+			w.scenario.Ledger.shares(w.hold, time.Unix(0, 0)) // by any of its clients
 		}
 	}
 }
@@ -208,7 +209,7 @@ func trusted(ttl time.Duration) time.Duration { return ttl - ttl/100 }
 
 // lose ends what the holder believes in.
 func (w *wanderer) lose() {
-	w.story.Ledger.ends(w.hold, w.sent)
+	w.scenario.Ledger.ends(w.hold, w.sent)
 	w.token, w.hold = 0, nil
 }
 
@@ -224,13 +225,13 @@ func (w *wanderer) echo(ctx context.Context) {
 	for _, x := range w.past {
 		marked = marked || x.out.LSN > 0 && x.q.LowWater > old.q.ID
 	}
-	r := w.story.pickMostly(w.rng.IntN(6))
+	r := w.scenario.pickMostly(w.rng.IntN(6))
 	if !marked || r == nil {
 		return
 	}
 	out, err := ask(ctx, r, old.q)
 	if err == nil && out.Status == cluster.StatusOK && out.LSN != old.out.LSN {
-		w.story.Ledger.violation("I7: %s/%d %v was answered %v at LSN %d, and executed once more at LSN %d",
+		w.scenario.Ledger.violation("I7: %s/%d %v was answered %v at LSN %d, and executed once more at LSN %d",
 			old.q.Client, old.q.ID, old.q.Op, old.out.Status, old.out.LSN, out.LSN)
 	}
 }
@@ -257,7 +258,7 @@ func (w *wanderer) acquireAndCancel(ctx context.Context, lock cluster.LockName) 
 	}
 	dead := word.Status == cluster.StatusCancelled
 	if dead != (got.Status == cluster.StatusCancelled) {
-		w.story.Ledger.violation("I7: %s/%d was told %v and its cancel %v", w.id, q.ID, got.Status, word.Status)
+		w.scenario.Ledger.violation("I7: %s/%d was told %v and its cancel %v", w.id, q.ID, got.Status, word.Status)
 	}
 }
 
@@ -269,7 +270,7 @@ func (w *wanderer) cancelUnsent(ctx context.Context) {
 		Op: locktable.OpAcquire, Client: w.id, ID: w.next, LowWater: w.next, Lock: w.locks[0], TTL: time.Minute, Wait: locktable.WaitForever,
 	})
 	if out.Status != cluster.StatusCancelled && ctx.Err() == nil {
-		w.story.Ledger.violation("I7: %s/%d was cancelled and then answered %v", w.id, w.next, out.Status)
+		w.scenario.Ledger.violation("I7: %s/%d was cancelled and then answered %v", w.id, w.next, out.Status)
 	}
 }
 
@@ -277,7 +278,7 @@ func (w *wanderer) cancelUnsent(ctx context.Context) {
 func (w *wanderer) held(ctx context.Context, q locktable.Request) locktable.Outcome {
 	q.Lock, q.Token = w.lock, w.token
 	if q.Op == locktable.OpRelease {
-		w.story.Ledger.ends(w.hold, time.Now()) // from its first try on
+		w.scenario.Ledger.ends(w.hold, time.Now()) // from its first try on
 	}
 	out := w.request(ctx, q)
 	if out.Status == cluster.StatusInvalidToken || q.Op == locktable.OpRelease {
@@ -311,44 +312,44 @@ func (w *wanderer) appendOnce(ctx context.Context, file cluster.FileName) lockta
 	out := w.held(ctx, q)
 	w.expected(&q, out)
 	if out.Status == cluster.StatusInvalidToken || out.Status == cluster.StatusInvalidArgument {
-		w.story.Ledger.refuse(data)
+		w.scenario.Ledger.refuse(data)
 	}
 	return out
 }
 
-// rotate moves the file away, as whoever wants a rotation does, and asks for a
-// new one. Who moves a file must know that it is whole: an append was just
-// answered, nobody else appends, and it is synced first. A power loss in between
+// rotate moves the file away, as a user does for a rotation, and requests a
+// new one. A user that moves a file must know that it is complete: an append was just
+// answered, no other client appends, and it is synced first. A power loss in between
 // takes what only the log has; moved away, the file never gets it back.
 func (w *wanderer) rotate(ctx context.Context, file cluster.FileName) {
 	outages := w.world.outages.Load()
 	if last := w.appendOnce(ctx, file); last.Status == cluster.StatusOK || last.Status == cluster.StatusFileSealed {
 		if _, err := w.move(file); err != nil {
-			w.story.Ledger.violation("the operator cannot move %s: %v", file, err)
+			w.scenario.Ledger.violation("the operator cannot move %s: %v", file, err)
 		}
 		if w.world.outages.Load() != outages {
-			w.story.Ledger.spoil(generation{file, last.Generation})
+			w.scenario.Ledger.spoil(generation{file, last.Generation})
 		}
 	}
 	w.held(ctx, locktable.Request{Op: locktable.OpRotate, File: file})
 }
 
 func (w *wanderer) renew(ctx context.Context) {
-	top := w.story.Ledger.top(w.lock)
-	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+	top := w.scenario.Ledger.top(w.lock)
+	out := w.until(ctx, func(ctx context.Context, r *Term) (locktable.Outcome, error) {
 		return r.hear("a renewal", func(p *primary.Primary) (locktable.Outcome, error) { return p.Renew(ctx, w.lock, w.token) })
 	})
 	if out.Status == cluster.StatusOK && top > w.token && w.mode == locktable.ModeExclusive {
-		w.story.Ledger.violation("I1: token %d of %s was renewed after %d was granted", w.token, w.lock, top)
+		w.scenario.Ledger.violation("I1: token %d of %s was renewed after %d was granted", w.token, w.lock, top)
 	}
 	if out.Status == cluster.StatusInvalidToken {
 		if !w.mayLose(w.lock) {
-			w.story.Ledger.violation("%s: renewal of token %d of %s: %v %s", w.id, w.token, w.lock, out.Status, out.Message)
+			w.scenario.Ledger.violation("%s: renewal of token %d of %s: %v %s", w.id, w.token, w.lock, out.Status, out.Message)
 		}
 		w.lose()
 	}
 	if out.Status == cluster.StatusOK {
-		w.story.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
+		w.scenario.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
 	}
 }
 
@@ -365,11 +366,11 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 	if w.token != 0 {
 		held = held.With(w.token)
 	}
-	high := w.story.Ledger.High()
+	high := w.scenario.Ledger.High()
 	var stray []locktable.Grant
-	out := w.until(ctx, func(ctx context.Context, r *Reign) (out locktable.Outcome, err error) {
+	out := w.until(ctx, func(ctx context.Context, r *Term) (out locktable.Outcome, err error) {
 		return r.hear("a keep-alive", func(p *primary.Primary) (out locktable.Outcome, err error) {
-			stray, _, out, err = p.KeepAlive(ctx, w.id, primary.Belief{Digest: &held})
+			stray, _, out, err = p.KeepAlive(ctx, w.id, serving.Belief{Digest: &held})
 			return out, err
 		})
 	})
@@ -377,24 +378,24 @@ func (w *wanderer) keepAlive(ctx context.Context) {
 		return
 	}
 	if out.LSN < high {
-		w.story.Ledger.violation("I9: a keep-alive was answered at LSN %d after %d was acknowledged", out.LSN, high)
+		w.scenario.Ledger.violation("I9: a keep-alive was answered at LSN %d after %d was acknowledged", out.LSN, high)
 	}
 	if w.token != 0 && len(stray) == 1 && stray[0].Token == w.token {
-		w.story.Ledger.violation("%s holds %d and was told that it strayed", w.id, w.token)
+		w.scenario.Ledger.violation("%s holds %d and was told that it strayed", w.id, w.token)
 	}
 	if w.token != 0 && stray == nil {
-		w.story.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
+		w.scenario.Ledger.renewed(w.hold, w.sent.Add(trusted(w.leased())))
 	}
 }
 
-// read looks at the table: it must be as new as everything that was acknowledged.
+// read reads the table: it must be as new as everything that was acknowledged.
 func (w *wanderer) read(ctx context.Context) {
-	high := w.story.Ledger.High()
-	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
-		return r.hear("a read", func(p *primary.Primary) (locktable.Outcome, error) { return p.Read(ctx, func(primary.View) {}) })
+	high := w.scenario.Ledger.High()
+	out := w.until(ctx, func(ctx context.Context, r *Term) (locktable.Outcome, error) {
+		return r.hear("a read", func(p *primary.Primary) (locktable.Outcome, error) { return p.Read(ctx, func(serving.View) {}) })
 	})
 	if out.Status == cluster.StatusOK && out.LSN < high {
-		w.story.Ledger.violation("I9: a read saw LSN %d after %d was acknowledged", out.LSN, high)
+		w.scenario.Ledger.violation("I9: a read saw LSN %d after %d was acknowledged", out.LSN, high)
 	}
 }
 
@@ -410,33 +411,33 @@ func (w *wanderer) request(ctx context.Context, q locktable.Request) locktable.O
 }
 
 func (w *wanderer) ask(ctx context.Context, q locktable.Request) locktable.Outcome {
-	high := w.story.Ledger.High()
+	high := w.scenario.Ledger.High()
 	var epoch cluster.Epoch
-	out := w.until(ctx, func(ctx context.Context, r *Reign) (locktable.Outcome, error) {
+	out := w.until(ctx, func(ctx context.Context, r *Term) (locktable.Outcome, error) {
 		epoch = r.primary.Load().Epoch()
 		return ask(ctx, r, q)
 	})
 	switch {
 	case ctx.Err() != nil && out.Status == cluster.StatusNone:
 	case out.Status == cluster.StatusOK && q.Op != locktable.OpCancel:
-		w.story.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: epoch, After: high})
+		w.scenario.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: epoch, After: high})
 	case !w.mayHear(&q, out.Status):
-		w.story.Ledger.violation("%s/%d %v was refused by epoch %d: %v %s", q.Client, q.ID, q.Op, epoch, out.Status, out.Message)
+		w.scenario.Ledger.violation("%s/%d %v was refused by epoch %d: %v %s", q.Client, q.ID, q.Op, epoch, out.Status, out.Message)
 	}
 	return out
 }
 
-// until asks one reign after the other until one gives a final answer.
-func (w *wanderer) until(ctx context.Context, do func(context.Context, *Reign) (locktable.Outcome, error)) locktable.Outcome {
+// until asks one term after the other until one gives a final answer.
+func (w *wanderer) until(ctx context.Context, do func(context.Context, *Term) (locktable.Outcome, error)) locktable.Outcome {
 	for try := 0; ctx.Err() == nil; try++ {
-		r := w.story.pickMostly(try)
+		r := w.scenario.pickMostly(try)
 		if r == nil {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		limit := patience
 		if (int(w.next)+try)%8 == 5 {
-			limit = 30 * time.Second // long enough to hear a reign that was paused
+			limit = 30 * time.Second // long enough for the answer of a term that was paused
 		}
 		call, cancel := context.WithTimeout(ctx, limit)
 		w.sent = time.Now()
@@ -456,7 +457,7 @@ func (w *wanderer) until(ctx context.Context, do func(context.Context, *Reign) (
 	return locktable.Outcome{}
 }
 
-// mayHear says that a final refusal can be right.
+// mayHear reports whether a final refusal can be right.
 func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 	lost := w.mayLose(q.Lock)
 	switch q.Op {

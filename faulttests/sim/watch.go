@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -25,7 +25,7 @@ type witness struct {
 	bad   []string
 }
 
-// span is what one server told without a gap: so many events after one LSN, up to another.
+// span describes what one server sent without a gap: how many events after one LSN, up to another.
 type span struct {
 	server   cluster.ServerID
 	from, to cluster.LSN
@@ -35,7 +35,7 @@ type span struct {
 // watchAgain is when a watcher that was sent away comes back.
 const watchAgain = 200 * time.Millisecond
 
-// watch watches at a server until its process ends. It begins anew behind a gap
+// watch watches at a server until its process ends. It begins again after a gap
 // and resumes wherever it is let.
 func (w *witness) watch(ctx context.Context, id cluster.ServerID, h *watch.Hub, a *audit) {
 	var s *span
@@ -69,7 +69,7 @@ func allKinds() (all []locktable.Kind) {
 	return all
 }
 
-// follow reads a watch to its end. It goes on with span s, or with a new one.
+// follow reads a watch to its end. It continues span s, or begins a new one.
 func (w *witness) follow(ctx context.Context, id cluster.ServerID, x *watch.Watcher, s *span, a *audit) (*span, *watch.End) {
 	for {
 		b := x.Take()
@@ -99,7 +99,7 @@ func (w *witness) begin(s *span) {
 	w.spans = append(w.spans, s)
 }
 
-// note compares a batch with what was told before, there and elsewhere.
+// note compares a batch with what was sent before, by this server and others.
 func (w *witness) note(s *span, b watch.Batch, a *audit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +120,7 @@ func (w *witness) note(s *span, b watch.Batch, a *audit) {
 	s.to = max(s.to, b.LSN)
 }
 
-// Bad lists the violations: among them what any server told and another one left out.
+// Bad returns the violations, including events that one server sent and another one left out.
 func (w *witness) Bad() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *witness) Bad() []string {
 	return bad
 }
 
-// tellsEvent judges an event of the process's own reign, which it told a watcher.
+// tellsEvent judges an event of the process's own term that it sent to a watcher.
 func (a *audit) tellsEvent(e *pb.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

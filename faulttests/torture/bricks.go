@@ -33,7 +33,7 @@ func bricks(name string) Place {
 	}}
 }
 
-// brickFaults take bricks away, from everybody or from one client.
+// brickFaults take bricks away, from all clients or from one.
 func brickFaults() []Fault {
 	needs := func(s *Site) error {
 		if s.Gluster == nil {

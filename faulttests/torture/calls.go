@@ -59,18 +59,18 @@ func needsTracer(*Site) error {
 	return nil
 }
 
-// reignDir is the epoch's directory of the moment, as the primary sees it.
-func reignDir(s *Strike) string {
+// termDir is the epoch's directory of the moment, as the primary sees it.
+func termDir(s *Strike) string {
 	return filepath.Join(s.Site.Cluster.DirOf(s.Primary.Member.ID), "epochs", fmt.Sprintf("%010d", s.Epoch))
 }
 
-func fence(s *Strike) string { return filepath.Join(reignDir(s), "fence") }
+func fence(s *Strike) string { return filepath.Join(termDir(s), "fence") }
 
 // newestSegment is the log that the primary writes to.
 func newestSegment(s *Strike) string {
-	found, err := filepath.Glob(filepath.Join(reignDir(s), "wal-[0-9]*.log"))
+	found, err := filepath.Glob(filepath.Join(termDir(s), "wal-[0-9]*.log"))
 	if err != nil || len(found) == 0 {
-		return filepath.Join(reignDir(s), "wal-none.log")
+		return filepath.Join(termDir(s), "wal-none.log")
 	}
 	return slices.Max(found)
 }

@@ -27,13 +27,13 @@ const (
 	calm = 500 * time.Millisecond
 )
 
-// Campaign is one round: a site, the clients on it, and the faults they suffer.
+// Campaign is one round: a site, the clients on it, and the faults that are injected.
 type Campaign struct {
 	T       testing.TB
 	Site    *Site
 	Traffic *Traffic
 	Rand    *rand.Rand
-	// Floor is how many calls a second must get through while nothing is wrong.
+	// Floor is how many calls per second must succeed while there is no fault.
 	Floor float64
 	// Strikes are what happened, in order.
 	Strikes []Result
@@ -42,21 +42,21 @@ type Campaign struct {
 	calmTime  time.Duration // and how long that was
 }
 
-// Result is what became of one strike.
+// Result is the result of one injected fault.
 type Result struct {
 	Fault   string
 	At      time.Time
-	Epoch   hf.Epoch // that reigned before
-	After   hf.Epoch // that reigned when all was well again
+	Epoch   hf.Epoch // that was primary before
+	After   hf.Epoch // that was primary when all was well again
 	Deposes bool
-	// Healed is how long it took from the mending to a healthy cluster.
+	// Healed is the time from the end of the fault to a healthy cluster.
 	Healed time.Duration
-	// During is how many calls got through between injection and mending.
+	// During is how many calls succeeded between the injection and the end of the fault.
 	During int
 }
 
-// Run strikes with the faults in the order given, until all were injected or the
-// limit is over; at least once. It fails the test where the cluster is not healthy in time.
+// Run injects the faults in the given order, until all were injected or the
+// limit is over; at least one. It fails the test if the cluster is not healthy in time.
 func (c *Campaign) Run(ctx context.Context, faults []Fault, limit time.Duration) {
 	began := time.Now()
 	for i, f := range faults {
@@ -120,7 +120,7 @@ func (c *Campaign) strike(ctx context.Context, f Fault) bool {
 	return true
 }
 
-// healthy waits until one primary of a later epoch than behind reigns, every
+// healthy waits until one primary of a later epoch than behind serves, every
 // server is able, and clients get through.
 func (c *Campaign) healthy(ctx context.Context, behind hf.Epoch) (s *Strike, took time.Duration, err error) {
 	began := time.Now()
@@ -128,7 +128,7 @@ func (c *Campaign) healthy(ctx context.Context, behind hf.Epoch) (s *Strike, too
 	cluster.Poll(ctx, healing, func() bool {
 		s, err = c.look(ctx)
 		if err == nil && s.Epoch <= behind {
-			err = fmt.Errorf("epoch %d still reigns: the fault is no fault", s.Epoch)
+			err = fmt.Errorf("epoch %d is still served: the fault is no fault", s.Epoch)
 		}
 		return err == nil
 	})
@@ -159,8 +159,8 @@ func (c *Campaign) look(ctx context.Context) (*Strike, error) {
 	return &Strike{Site: c.Site, Rand: c.Rand, Primary: p, Epoch: hf.Epoch(epoch)}, nil
 }
 
-// Rate is how many calls a second got through while nothing was wrong. A round
-// below the floor does not count: chaos that stops the traffic proves nothing.
+// Rate returns how many calls per second succeeded while there was no fault. A round
+// below the floor does not count: faults without traffic prove nothing.
 func (c *Campaign) Rate() float64 {
 	if c.calmTime == 0 {
 		return 0

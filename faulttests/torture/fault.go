@@ -14,31 +14,31 @@ import (
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Fault is one bad thing that can happen to a cluster.
+// Fault is one fault that can be injected into a cluster.
 type Fault struct {
 	// Name is the same in reports, flags and tests.
 	Name string
-	// Needs says why it cannot be injected at a site; nil where it can. A nil Needs
-	// is for faults that every site can have.
+	// Needs returns why the fault cannot be injected at a site, nil if it can. A nil Needs
+	// is for faults that every site supports.
 	Needs func(*Site) error
-	// Inject does it and returns what mends it; a nil mend where nothing is left to do.
+	// Inject injects the fault. It returns mend, which ends it; nil if nothing is left to do.
 	Inject func(context.Context, *Strike) (mend func() error, err error)
-	// Lasts is how long it stays before it is mended.
+	// Lasts is how long it lasts before mend is called.
 	Lasts time.Duration
-	// Deposes says that the primary of the moment cannot go on, so the time until
-	// a client hears from a later reign is a failover.
+	// Deposes is true if the fault ends the term of the present primary, so that the time until
+	// a later term answers a client is a failover.
 	Deposes bool
 }
 
-// Strike is one injection of a fault. Inject finds in it what it may break.
+// Strike is one injection of a fault, with the objects that Inject may use.
 type Strike struct {
 	Site    *Site
 	Rand    *rand.Rand
 	Primary *cluster.Server // of the moment
-	Epoch   hf.Epoch        // of its reign
+	Epoch   hf.Epoch        // of its term
 }
 
-// Replica is a running server that is not the primary.
+// Replica returns a running server that is not the primary.
 func (s *Strike) Replica() *cluster.Server {
 	for _, i := range s.Rand.Perm(3) {
 		if x := s.Site.Cluster.Servers()[i]; x != s.Primary && x.Running() {
@@ -48,7 +48,7 @@ func (s *Strike) Replica() *cluster.Server {
 	return s.Primary
 }
 
-// Anyone is a running server, every other time the primary.
+// Anyone returns a running server, every other time the primary.
 func (s *Strike) Anyone() *cluster.Server {
 	if s.Rand.IntN(2) == 0 {
 		return s.Primary
@@ -56,7 +56,7 @@ func (s *Strike) Anyone() *cluster.Server {
 	return s.Replica()
 }
 
-// All lists every fault, in the order in which a short run injects them.
+// All returns every fault, in the order in which a short run injects them.
 func All() []Fault {
 	var all []Fault
 	for _, some := range [][]Fault{processFaults(), networkFaults(), callFaults(), shareFaults(), brickFaults()} {
@@ -65,7 +65,7 @@ func All() []Fault {
 	return all
 }
 
-// Usable are those of the faults that a site can have, and the reasons of the others.
+// Usable returns the faults that a site supports, and the reasons for the others by name.
 func Usable(all []Fault, s *Site) (usable []Fault, why map[string]error) {
 	why = map[string]error{}
 	for _, f := range all {

@@ -12,7 +12,7 @@ import (
 )
 
 // networkFaults cut and thin the network between servers and clients. The volume
-// stays within everybody's reach.
+// stays reachable for all.
 func networkFaults() []Fault {
 	net := func(name string, lasts time.Duration, deposes bool, cut func(*cluster.Net, *Strike) (mend func())) Fault {
 		return Fault{

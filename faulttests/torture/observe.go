@@ -12,7 +12,7 @@ import (
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// observers look on from outside while a round lasts.
+// observers are the checkers that run during a round.
 type observers struct {
 	archive   string
 	collector *check.Collector
@@ -37,8 +37,8 @@ func (o *observers) stop() (most check.Usage, err error) {
 	return most, o.collector.Stop()
 }
 
-// serving is the reign that answers now, unless the view may be late for a good
-// reason: a fault is at work.
+// serving returns the epoch that serves now. It returns false while there is a fault, because the
+// view may be late then.
 func (s *Site) serving(ctx context.Context) (hf.Epoch, bool) {
 	if s.struck.Load() {
 		return 0, false

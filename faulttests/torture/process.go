@@ -63,7 +63,7 @@ func restart(servers ...*cluster.Server) func() error {
 	}
 }
 
-// frozen stops processes and lets them go on in the end.
+// frozen stops processes and continues them at the end.
 func frozen(servers ...*cluster.Server) (mend func() error, err error) {
 	for _, s := range servers {
 		s.Stop()
@@ -76,7 +76,7 @@ func frozen(servers ...*cluster.Server) (mend func() error, err error) {
 	}, nil
 }
 
-// killTwice kills the primary, and the next one as soon as it reigns.
+// killTwice kills the primary, and the next one as soon as it is primary.
 func killTwice(ctx context.Context, s *Strike) (mend func() error, err error) {
 	s.Primary.Kill()
 	next := s.Primary

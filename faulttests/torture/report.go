@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/check"
 )
 
-// Report is everything that the rounds of a campaign found.
+// Report has the results of all rounds of a campaign.
 type Report struct {
 	Began  time.Time
 	Rounds []Round
@@ -29,12 +29,12 @@ type Report struct {
 	Sections []Section `json:"-"`
 }
 
-// Section is what another tool said.
+// Section is the output of another tool.
 type Section struct{ Title, Text string }
 
-// Save writes what one process found into a directory, under its name, and
-// report.md of everything that lies there: results as name.json, and what other
-// tools said as name.txt.
+// Save writes the results of one process into a directory as name.json, and then
+// report.md with all results in that directory: those of processes (*.json), and the output of
+// other tools (*.txt).
 func (r *Report) Save(dir, name string) error {
 	b, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *Report) Save(dir, name string) error {
 	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(page.String()), 0o644)
 }
 
-// load adds up what lies in a directory.
+// load adds up all results in a directory.
 func load(dir string) (*Report, error) {
 	all := &Report{Began: time.Now(), Skipped: map[string]map[string]string{}}
 	entries, err := os.ReadDir(dir)
@@ -95,7 +95,7 @@ type total struct {
 	appends, grants, operations, partitions  int
 	indeterminate, unknown, violations       int
 	bytes                                    int64
-	reigns                                   uint64
+	terms                                    uint64
 	lines, lost, duplicate, foreign, misplac int
 	strikes                                  map[string]int
 	failovers                                map[string][]time.Duration
@@ -118,7 +118,7 @@ func (x *total) add(r Round) {
 	x.unknown += r.Unknown
 	x.violations += len(r.Violations)
 	x.bytes += r.Bytes
-	x.reigns += uint64(r.Epoch)
+	x.terms += uint64(r.Epoch)
 	x.lines += r.Lines.LinesIn
 	x.lost += r.Lines.Lost
 	x.duplicate += r.Lines.Duplicate
@@ -191,7 +191,7 @@ func (r *Report) figures(b *strings.Builder, names []string, all map[string]*tot
 	row("rounds, of which counted", func(x *total) string { return fmt.Sprintf("%d, %d", x.rounds, x.counted) })
 	row("wall time under fire", func(x *total) string { return x.took.Round(time.Second).String() })
 	number("faults injected", func(x *total) int { return sum(x.strikes) })
-	number("reigns", func(x *total) int { return int(x.reigns) })
+	number("terms", func(x *total) int { return int(x.terms) })
 	row("appends acknowledged", func(x *total) string { return fmt.Sprintf("%d (%.1f MB)", x.appends, float64(x.bytes)/1e6) })
 	number("grants to those who append", func(x *total) int { return x.grants })
 	number("lines acknowledged", func(x *total) int { return x.lines })
@@ -209,7 +209,7 @@ func (r *Report) figures(b *strings.Builder, names []string, all map[string]*tot
 
 func faultTable(b *strings.Builder, name string, x *total) {
 	fmt.Fprintf(b, "\n## Faults: %s\n\n", name)
-	b.WriteString("Failover: from the injection to the first answer that a later reign gave to a client.\n\n")
+	b.WriteString("Failover: from the injection to the first answer that a later term gave to a client.\n\n")
 	b.WriteString("|fault|injected|failovers|median, p99, max|\n|---|---|---|---|\n")
 	for _, kind := range slices.Sorted(maps.Keys(x.strikes)) {
 		d := x.failovers[kind]

@@ -25,7 +25,7 @@ const porcupineLimit = 5 * time.Minute
 // round with a fault or two is shorter.
 const thickHistory = 1000
 
-// Round is what one round came to.
+// Round is the result of one round.
 type Round struct {
 	Site      string
 	Seed      uint64
@@ -34,7 +34,7 @@ type Round struct {
 	Counted   bool    // the rate was not below the floor
 	Strikes   []Result
 	Failovers map[string][]time.Duration // by fault, sorted
-	Gap       time.Duration              // the longest time without an answer to anybody
+	Gap       time.Duration              // the longest time without an answer to any client
 	Appends   int
 	Grants    int
 	Bytes     int64
@@ -51,7 +51,8 @@ type Round struct {
 	Most       check.Usage // of one server, or of the volume
 }
 
-// RunRound lets clients work at a site while faults come and go, and judges.
+// RunRound lets clients work at a site while faults are injected, until the limit, and judges the
+// round. It fails the test for each violation.
 func RunRound(t *testing.T, site *Site, lines [][]byte, faults []Fault, seed uint64, limit time.Duration) Round {
 	random := rand.New(rand.NewPCG(seed, 1))
 	x := NewTraffic(t, site.Cluster, random)
@@ -114,7 +115,7 @@ func (r *Round) bad(format string, args ...any) {
 	r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
 }
 
-// deposed are the strikes that no reign survives.
+// deposed are the strikes that no term survives.
 func (r *Round) deposed() (all []check.Strike) {
 	for _, s := range r.Strikes {
 		if s.Deposes {
@@ -124,7 +125,7 @@ func (r *Round) deposed() (all []check.Strike) {
 	return all
 }
 
-// count sums up what clients were told, and how long nobody was told anything.
+// count sums up the answers to clients, and the longest time without any.
 func (r *Round) count(l *check.Ledger) {
 	appends, grants, _ := l.Entries()
 	r.Appends, r.Grants, r.Indeterminate, r.Bytes = l.Count()

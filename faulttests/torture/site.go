@@ -15,7 +15,8 @@ import (
 	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Site is a cluster and what can be broken around it. What it lacks is nil.
+// Site is a cluster with its storage and network, in which faults can be injected. Parts that the
+// site does not have are nil.
 type Site struct {
 	Name    string
 	Cluster *cluster.Cluster
@@ -23,9 +24,9 @@ type Site struct {
 	Share   *fuse.Share
 	Mounts  map[hf.ServerID]*fuse.Mount
 	Gluster *gluster.Volume
-	// Loss is what power losses took so far.
+	// Loss sums up what power losses took so far.
 	Loss fuse.Loss
-	// Floor is how many calls a second must get through while nothing is wrong.
+	// Floor is how many calls per second must succeed while there is no fault.
 	Floor float64
 
 	struck atomic.Bool // a fault is at work
@@ -40,14 +41,14 @@ func (s *Site) Settle() (dir string, err error) {
 	return s.Cluster.Dir(), err
 }
 
-// Place is where a site can be opened.
+// Place is a kind of site that can be opened.
 type Place struct {
 	Name      string
 	Available func() error
 	Open      func(t testing.TB, binary string, seed uint64) *Site
 }
 
-// Places are all of them.
+// Places returns all kinds of sites.
 func Places() []Place {
 	return []Place{
 		{Name: "local", Available: func() error { return nil }, Open: local},

@@ -34,11 +34,11 @@ const (
 	// callLimit bounds one call. A call that a fault outlasts stays without an answer.
 	callLimit = 2 * time.Minute
 	// linger bounds what is left of an acquire without an answer: a wait, and a lease that each
-	// reign counts afresh, until a keep-alive of its client finds that nobody knows of it.
+	// term counts from its beginning, until a keep-alive of its client shows that it is not known.
 	linger = 2*(longTTL+healing) + callLimit
 )
 
-// Traffic is what clients do during a round, and what they were told.
+// Traffic runs the clients of a round, and records their answers.
 type Traffic struct {
 	Ledger  *check.Ledger
 	Lockers *traffic.Lockers
@@ -50,7 +50,7 @@ type Traffic struct {
 	stop    chan struct{}
 }
 
-// NewTraffic makes clients of a cluster, which append the given lines.
+// NewTraffic returns the traffic for a cluster; random decides what the clients do.
 func NewTraffic(t testing.TB, c *cluster.Cluster, random *rand.Rand) *Traffic {
 	return &Traffic{
 		Ledger: &check.Ledger{}, t: t, c: c, rand: random, stop: make(chan struct{}),
@@ -60,7 +60,7 @@ func NewTraffic(t testing.TB, c *cluster.Cluster, random *rand.Rand) *Traffic {
 	}
 }
 
-// Start lets the clients work until End.
+// Start lets the clients work until End. They append the lines. They append the lines.
 func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 	for i := range speakers + hasty {
 		w := &traffic.Worker{
@@ -78,13 +78,13 @@ func (x *Traffic) Start(ctx context.Context, lines [][]byte) {
 	}
 }
 
-// End tells the clients to stop and waits until each has its last answer.
+// End stops the clients and waits until each has its last answer.
 func (x *Traffic) End() {
 	close(x.stop)
 	x.working.Wait()
 }
 
-// Calls is how many calls were answered so far.
+// Calls returns how many calls were answered so far.
 func (x *Traffic) Calls() int {
 	appends, grants, _, _ := x.Ledger.Count()
 	return appends + grants + x.Lockers.Answered()
@@ -101,7 +101,7 @@ func (x *Traffic) over() bool {
 
 func (x *Traffic) fork() *rand.Rand { return rand.New(rand.NewPCG(x.rand.Uint64(), x.rand.Uint64())) }
 
-// client looks for a primary for as long as the longest fault and its healing may last.
+// client searches for a primary for as long as the longest fault and its healing may last.
 func (x *Traffic) client(holder string) *clientlib.Client {
 	client, err := clientlib.New(clientlib.Options{Endpoints: x.c.Endpoints(), Budget: callLimit, Holder: clientlib.Holder{Command: holder}})
 	if err != nil {

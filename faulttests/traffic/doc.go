@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traffic is what clients do in fault tests: workers append a text to
-// protected files, for the ledger; lockers make histories for porcupine out of
-// every operation on locks.
+// Package traffic is the load of fault tests: workers append a text to
+// protected files, for the ledger; lockers use every operation on locks, and record
+// histories for porcupine.
 package traffic

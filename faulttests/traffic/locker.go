@@ -19,27 +19,28 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// Lockers share a history: how they work on which locks.
+// Lockers configure clients that record one history.
 type Lockers struct {
 	History *check.History
-	// Locks is how many there are. Fewer mean more contention, and longer
+	// Locks is the number of locks. Fewer mean more contention, and longer
 	// parts for porcupine to decide about.
 	Locks int
-	// TTL of a lease, and Brief of every fourth, which may end under its holder; 0 = none is brief.
+	// TTL is that of leases. Brief is that of every fourth, which may end while it is held; 0 = none
+	// is brief.
 	TTL, Brief time.Duration
 	// Pace is how long a locker rests after each lock.
 	Pace time.Duration
-	// Breaks says that now and then somebody's grant is broken.
+	// Breaks is true if lockers now and then break a grant.
 	Breaks bool
 	// Limit bounds one call.
 	Limit time.Duration
-	// Log is told of calls without an answer; nil = nobody.
+	// Log is called for calls without an answer; nil = not logged.
 	Log func(format string, args ...any)
 
 	answered atomic.Int64
 }
 
-// Answered is how many calls were answered so far.
+// Answered returns how many calls were answered so far.
 func (l *Lockers) Answered() int { return int(l.answered.Load()) }
 
 // Locker is one client. It belongs to one goroutine.
@@ -55,10 +56,10 @@ type Locker struct {
 
 func (l *Lockers) lock(n int) cluster.LockName { return cluster.LockName(fmt.Sprintf("lock/%d", n)) }
 
-// FileOf is the protected file of a lock in the history.
+// FileOf returns the protected file of a lock in the history.
 func FileOf(lock cluster.LockName) cluster.FileName { return cluster.FileName(lock + ".txt") }
 
-// Run works until over says so.
+// Run works until over returns true.
 func (w *Locker) Run(ctx context.Context, over func() bool) {
 	for ctx.Err() == nil && !over() {
 		w.round(ctx, w.any())
@@ -119,7 +120,8 @@ func unexpected(s cluster.Status) bool {
 	return false
 }
 
-// Least is how many answers of each kind a history needs to be worth judging.
+// Least returns how many answers of each kind a history needs to be judged, see
+// check.HistoryOptions.
 func (l *Lockers) Least() map[string]int {
 	least := map[string]int{"AcquireCall": 100, "ReleaseCall": 50, "AppendCall": 50, "ShowCall": 50, "DowngradeCall": 5, "ReadCall": 1}
 	if l.Breaks {
@@ -171,7 +173,7 @@ func (w *Locker) acquire(ctx context.Context, name cluster.LockName) (*clientlib
 	return lock, end(r, err)
 }
 
-// breaks ends somebody's grant: that of the only holder, or one that it names.
+// breaks ends a grant: that of the only holder, or one that it names.
 func (w *Locker) breaks(ctx context.Context, name cluster.LockName) {
 	call := check.BreakCall{Lock: name}
 	if info, err := w.Client.Get(ctx, name); err == nil && w.Rand.IntN(2) == 0 && info.Holder != nil {
@@ -184,7 +186,7 @@ func (w *Locker) breaks(ctx context.Context, name cluster.LockName) {
 	end(check.Reply{}, w.Client.Break(ctx, name, clientlib.BreakOptions{Token: call.Token, Actor: "locker", Reason: "for the history"}))
 }
 
-// mayShare says that a call may be refused because its lock is shared.
+// mayShare reports whether a call may be refused because its lock is shared.
 func mayShare(call any) bool {
 	switch call := call.(type) {
 	case check.AppendCall:
@@ -213,7 +215,7 @@ func (w *Locker) downgrade(ctx context.Context, lock *clientlib.Lock) {
 	end(check.Reply{}, lock.Downgrade(ctx))
 }
 
-// append appends a line that nobody else does, now and then where the file ended when this
+// append appends a unique line, now and then at the offset where the file ended when this
 // client wrote last.
 func (w *Locker) append(ctx context.Context, lock *clientlib.Lock) bool {
 	if lock.Context().Err() != nil {
@@ -249,7 +251,7 @@ func (w *Locker) read(ctx context.Context, name cluster.LockName) {
 	end(check.Reply{Length: p.End, Sum: crc32.Checksum(p.Data, crc32.MakeTable(crc32.Castagnoli))}, err)
 }
 
-// show asks who holds the lock, which is not always this client's own.
+// show asks for the holders of a lock, which is not always this client's own.
 func (w *Locker) show(ctx context.Context, name cluster.LockName) {
 	if w.Rand.IntN(4) == 0 {
 		name = w.any()
@@ -269,11 +271,11 @@ func (w *Locker) show(ctx context.Context, name cluster.LockName) {
 	end(r, err)
 }
 
-// sharedWord is how a holder's mode is told.
+// sharedWord is the mode of a shared holder in answers.
 const sharedWord = "shared"
 
-// Read adds to the history what is in the files in the end, when nobody appends
-// any more. A lock that nobody appended under has no file.
+// Read adds the final content of the files to the history, after the last append. A lock without
+// appends has no file.
 func (l *Lockers) Read(path func(cluster.FileName) string) error {
 	for i := range l.Locks {
 		lock := l.lock(i)
@@ -287,7 +289,8 @@ func (l *Lockers) Read(path func(cluster.FileName) string) error {
 	return nil
 }
 
-// Landed finds appends without an answer in the files.
+// Landed returns a function that finds appends without an answer in the files, see
+// check.HistoryOptions.
 func Landed(path func(cluster.FileName) string) func(check.AppendCall) (int64, bool) {
 	return func(a check.AppendCall) (int64, bool) {
 		b, err := os.ReadFile(path(FileOf(a.Lock)))
@@ -299,7 +302,7 @@ func Landed(path func(cluster.FileName) string) func(check.AppendCall) (int64, b
 // readerNumber is a client that no locker is.
 const readerNumber = 1000
 
-// Rest pauses, or less long when ctx ends.
+// Rest pauses for d, or until ctx ends.
 func Rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -30,17 +30,17 @@ type Worker struct {
 	Places  []Place
 	Ledger  *check.Ledger
 	Rand    *rand.Rand
-	// TTL of its leases.
+	// TTL is that of its leases.
 	TTL time.Duration
 	// Pace is how long it rests after an append, so that the text lasts.
 	Pace time.Duration
-	// Limit bounds every call. What takes longer ends without an answer.
+	// Limit bounds every call. A call that takes longer ends without an answer.
 	Limit time.Duration
-	// Lossy says that leases are so short that they may end under the worker.
+	// Lossy is true if leases are so short that they may end while the worker holds them.
 	Lossy bool
-	// Storage says that the storage may be ill: then it refuses for a while, and so does the service.
+	// Storage is true if the storage may have faults: then the service may refuse for a while.
 	Storage bool
-	// Sharing says that now and then the worker shares a lock, and writes nothing meanwhile.
+	// Sharing is true if the worker now and then shares a lock, and writes nothing meanwhile.
 	Sharing bool
 }
 
@@ -56,7 +56,7 @@ const (
 	sharedEvery, downgradeEvery = 4, 4
 )
 
-// Run goes on, round after round, until over says so.
+// Run works, round after round, until over returns true.
 func (w *Worker) Run(ctx context.Context, over func() bool) {
 	for ctx.Err() == nil && !over() {
 		w.round(ctx, w.Places[w.Rand.IntN(len(w.Places))])
@@ -147,7 +147,7 @@ func (w *Worker) append(ctx context.Context, lock *clientlib.Lock, p Place) bool
 	return true
 }
 
-// ReceiptOf is what the judge wants of a receipt.
+// ReceiptOf converts a receipt of the client library for package check.
 func ReceiptOf(r clientlib.Receipt) wire.Receipt {
 	return wire.Receipt{
 		File: r.File, Offset: r.Offset, Length: r.Length, CRC32C: r.CRC32C,

@@ -6,94 +6,219 @@ package vmlab
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/faulttests/check"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 	"github.com/holdfast-lock/holdfast/faulttests/traffic"
-	hf "github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-var (
-	run     = flag.Bool("vmlab", false, "boot virtual machines; they take minutes")
-	options = flag.String("vmlab.options", Asked, "mount the share with these `options`")
-	made    = flag.String("vmlab.image", "", "the directory of a built image; the test sets it for itself")
-	which   = flag.String("vmlab.fault", "", "inject only faults whose name matches this `regexp`")
-	quietly = flag.Duration("vmlab.quiet", 20*time.Second, "let clients work for this long before the first fault")
-)
-
-const (
-	// bootLimit is how long machines may take to boot, and the first server to reign.
-	bootLimit = 5 * time.Minute
-	// faultLimit is how long a cluster may take to work again: longer than any lease or grace.
-	faultLimit = 6 * time.Minute
-	// enough appends in a row say that the cluster works again.
-	enough = 30
-)
-
-// scenario is a lab whose clients work.
-type scenario struct {
-	*Lab
-	t      *testing.T
-	ledger check.Ledger
-}
-
-// fault is one bad thing that happens to the host of the primary, and what mends it.
+// fault is one bad thing that happens while server p is primary.
 type fault struct {
-	name   string
-	inject func(ctx context.Context, s *scenario, primary int) (mend func() error, err error)
-	lasts  time.Duration
+	name string
+	// inject does it. Mend, if there is one, undoes it.
+	inject func(ctx context.Context, s *scenario, p int) (mend func() error, err error)
+	// lasts is how long it lasts; 0 = until the cluster works in spite of it.
+	lasts time.Duration
+	// stays says that the term goes on.
+	stays bool
 }
 
-func (s *scenario) host(id int) *Machine { return s.Hosts[id-1] }
-
-// faults of the main scenario.
-func faults() []fault {
+// serverFaults happen to servers and their hosts, whatever the share is.
+func serverFaults() []fault {
 	return []fault{
-		{"kill -9 the primary", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			return func() error { return s.Serve(ctx, p) }, s.Signal(ctx, p, "KILL")
-		}, 5 * time.Second},
-		{"SIGTERM the primary", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			return func() error { return s.Serve(ctx, p) }, s.Signal(ctx, p, "TERM")
-		}, 5 * time.Second},
-		{"power off the primary's host", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			s.host(p).PowerOff()
-			return func() error { return s.revive(ctx, p) }, nil
-		}, 0},
-		{"freeze the primary's host for 60 s", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			return s.host(p).Thaw, s.host(p).Freeze()
-		}, time.Minute},
-		{"cut the primary's host off for 10 s", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			return func() error { return s.host(p).Link(true) }, s.host(p).Link(false)
-		}, 10 * time.Second},
-		{"cut the primary's host off for 90 s", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			return func() error { return s.host(p).Link(true) }, s.host(p).Link(false)
-		}, 90 * time.Second},
-		{"power off a replica's host", func(ctx context.Context, s *scenario, p int) (func() error, error) {
-			s.host(p%3 + 1).PowerOff()
-			return func() error { return s.revive(ctx, p%3+1) }, nil
-		}, 0},
-		{"restart the NFS server's daemons", func(ctx context.Context, s *scenario, _ int) (func() error, error) {
+		{name: "kill -9 the primary", lasts: 5 * time.Second, inject: signal("KILL")},
+		{name: "SIGTERM the primary", lasts: 5 * time.Second, inject: signal("TERM")},
+		{name: "power off the primary's host", inject: func(ctx context.Context, s *scenario, p int) (func() error, error) {
+			return s.powerOff(ctx, p), nil
+		}},
+		{name: "power off a replica's host", inject: func(ctx context.Context, s *scenario, p int) (func() error, error) {
+			return s.powerOff(ctx, p%3+1), nil
+		}, stays: true},
+		{name: "step the primary's clock", inject: stepClock, stays: true},
+	}
+}
+
+// networkFaults are those that a share must bear whose locks and files are a server's.
+func networkFaults() []fault {
+	return []fault{
+		{name: "power off a replica's host that has read all files", inject: powerOffReader, stays: true},
+		{name: "freeze the primary's host for 60 s", lasts: time.Minute, inject: func(_ context.Context, s *scenario, p int) (func() error, error) {
+			return s.Host(p).Thaw, s.Host(p).Freeze()
+		}},
+		{name: "freeze a client that holds a lock for 40 s", lasts: 40 * time.Second, inject: suspendClient},
+		{name: "cut the primary's host off for 10 s", lasts: 10 * time.Second, inject: cut},
+		{name: "cut the primary's host off for 90 s", lasts: 90 * time.Second, inject: cut},
+		{name: "cut the primary off from the share for 30 s", lasts: 30 * time.Second, inject: func(_ context.Context, s *scenario, p int) (func() error, error) {
+			return s.Cut(s.Host(p), s.NFS.IP)
+		}},
+		{name: "cut the primary off from all but the share for 30 s", lasts: 30 * time.Second, inject: func(_ context.Context, s *scenario, p int) (func() error, error) {
+			return s.Cut(s.Host(p), s.Host(p%3+1).IP, s.Host((p+1)%3+1).IP, tested(testHost))
+		}},
+		{name: "restart the NFS server's daemons", inject: func(ctx context.Context, s *scenario, _ int) (func() error, error) {
 			_, err := s.NFS.Run(ctx, "rpc.nfsd 0; sleep 2; rpc.nfsd 8")
 			return nil, err
-		}, 0},
-		{"power off the NFS server", func(ctx context.Context, s *scenario, _ int) (func() error, error) {
+		}},
+		{name: "power off the NFS server", lasts: 5 * time.Second, inject: func(ctx context.Context, s *scenario, _ int) (func() error, error) {
 			s.NFS.PowerOff()
 			return func() error { return s.start(ctx, s.NFS) }, nil
-		}, 5 * time.Second},
+		}},
+		{name: "withdraw the export for 20 s", lasts: 20 * time.Second, inject: func(ctx context.Context, s *scenario, _ int) (func() error, error) {
+			_, err := s.NFS.Run(ctx, "exportfs -ua; exportfs -f")
+			return func() error {
+				_, err := s.NFS.Run(ctx, "exportfs -ra; exportfs -f")
+				return err
+			}, err
+		}},
+		{name: "give the export another fsid for 15 s", lasts: 15 * time.Second, inject: func(ctx context.Context, s *scenario, _ int) (func() error, error) {
+			return func() error { return s.export(ctx, otherFsid, fsid) }, s.export(ctx, fsid, otherFsid)
+		}},
+		{name: "give the export another fsid, mount anew", lasts: 5 * time.Second, inject: otherExport},
 	}
+}
+
+// Of the export, see guest/role-nfsd.
+const (
+	fsid      = "fsid=5"
+	otherFsid = "fsid=77"
+)
+
+// export exports the share with another fsid: what any host has open is stale.
+func (s *scenario) export(ctx context.Context, from, to string) error {
+	_, err := s.NFS.Run(ctx, fmt.Sprintf("exportfs -ua; sed -i s/%s/%s/ /etc/exports; exportfs -ra; exportfs -f", from, to))
+	return err
+}
+
+// otherExport is a share that was moved to another filesystem, and mounted anew by an operator,
+// while servers run.
+func otherExport(ctx context.Context, s *scenario, _ int) (func() error, error) {
+	move := func(from, to string) error {
+		if err := s.export(ctx, from, to); err != nil {
+			return err
+		}
+		for _, m := range s.Hosts {
+			if err := s.Remount(ctx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return func() error { return move(otherFsid, fsid) }, move(fsid, otherFsid)
+}
+
+func signal(name string) func(context.Context, *scenario, int) (func() error, error) {
+	return func(ctx context.Context, s *scenario, p int) (func() error, error) {
+		return func() error { return s.Serve(ctx, p) }, s.Signal(ctx, p, name)
+	}
+}
+
+func cut(_ context.Context, s *scenario, p int) (func() error, error) {
+	return func() error { return s.Host(p).Link(true) }, s.Host(p).Link(false)
+}
+
+// stepClock sets the clock of the primary's host an hour ahead, then two back, then right.
+func stepClock(ctx context.Context, s *scenario, p int) (func() error, error) {
+	for _, step := range []int{3600, -7200, 3600} {
+		if _, err := s.Host(p).Run(ctx, fmt.Sprintf("date -s @$(( $(date +%%s) + %d ))", step)); err != nil {
+			return nil, err
+		}
+		traffic.Rest(ctx, 8*time.Second)
+	}
+	return nil, nil
+}
+
+// name is one that no fault has used.
+func (s *scenario) name(of string) string {
+	s.names++
+	return fmt.Sprintf("%s/%d", of, s.names)
+}
+
+// powerOffReader takes the power from a host that has read every file of the volume, also a
+// protected one that nobody appends to any more, and appends to that.
+func powerOffReader(ctx context.Context, s *scenario, p int) (func() error, error) {
+	name := s.name("resting")
+	add := func(request string) (err error) {
+		var out []byte
+		done := func() bool { // it may not be known in time whether the append was made
+			cmd := s.Holdfast(ctx, "append", name, name+".txt", "--client-id", strings.ReplaceAll(name, "/", "-"), "--request-id", request)
+			cmd.Stdin = strings.NewReader("line-" + request + "\n")
+			out, err = cmd.CombinedOutput()
+			return err == nil
+		}
+		if !cluster.Poll(ctx, faultLimit, done) {
+			return fmt.Errorf("append to %s: %w: %s", name, err, out)
+		}
+		return nil
+	}
+	if err := add("1"); err != nil {
+		return nil, err
+	}
+	if _, err := s.Host(p%3+1).Run(ctx, "find "+volume+" -type f -exec cat {} + > /dev/null 2>&1; :"); err != nil {
+		return nil, err
+	}
+	mend, began := s.powerOff(ctx, p%3+1), time.Now()
+	if err := add("2"); err != nil {
+		return nil, err
+	}
+	s.t.Logf("an append to a file that the machine had read took %v", time.Since(began).Round(10*time.Millisecond))
+	there, err := s.read(ctx, name+".txt")
+	if string(there) != "line-1\nline-2\n" {
+		s.t.Errorf("%s.txt holds %q", name, there)
+	}
+	return mend, err
+}
+
+// suspendClient freezes a host on which a command holds a lock and appends, for longer than its
+// lease lasts. What it said was appended is judged at the end.
+func suspendClient(ctx context.Context, s *scenario, p int) (func() error, error) {
+	m := s.Host(p%3 + 1)
+	name := s.name("suspended")
+	loop := fmt.Sprintf("n=0; while :; do n=$((n+1)); echo line-$n | holdfast append %[1]s %[1]s.txt && echo line-$n >> /run/said; done", name)
+	_, err := m.Run(ctx, fmt.Sprintf("rm -f /run/said; export HOLDFAST_ENDPOINTS=%s; ( setsid holdfast run --ttl 10s %s -- sh -c '%s' >> /run/client.log 2>&1; echo $? > /run/client.code ) & while ! [ -s /run/said ]; do sleep 0.2; done",
+		strings.Join(s.Endpoints(), ","), name, loop))
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Freeze(); err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := m.Thaw(); err != nil {
+			return err
+		}
+		return s.judgeClient(ctx, m, name)
+	}, nil
+}
+
+// judgeClient waits until the command has ended for the loss of its lock, and compares what it
+// said with what is there.
+func (s *scenario) judgeClient(ctx context.Context, m *Machine, name string) error {
+	out, err := m.Run(ctx, "i=0; while ! [ -s /run/client.code ] && [ $i -lt 600 ]; do sleep 0.2; i=$((i+1)); done; cat /run/client.code; rm -f /run/client.code")
+	if err != nil {
+		return err
+	}
+	said, err := m.Get(ctx, "/run/said")
+	if err != nil {
+		return err
+	}
+	there, err := s.read(ctx, name+".txt")
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(out) != "3" {
+		s.t.Errorf("the run of a frozen client ended with %q, and not for the loss of its lock", out)
+	}
+	acked, found := strings.Fields(string(said)), strings.Fields(string(there))
+	for i := range max(len(acked), len(found)) {
+		// The one in flight may be there, though nobody was told.
+		if i >= len(found) || found[i] != fmt.Sprintf("line-%d", i+1) || i > len(acked) {
+			s.t.Errorf("a frozen client was told of %d appends, and there are %d: %q and %q", len(acked), len(found), acked, found)
+			break
+		}
+	}
+	s.t.Logf("a client that was frozen for longer than its lease was told of %d appends, %d are there, and it ended with %s", len(acked), len(found), strings.TrimSpace(out))
+	return nil
 }
 
 // start boots a machine and waits until it is up.
@@ -104,222 +229,13 @@ func (s *scenario) start(ctx context.Context, m *Machine) error {
 	return m.Await(ctx)
 }
 
-// revive boots a server's host again.
-func (s *scenario) revive(ctx context.Context, id int) error {
-	if err := s.start(ctx, s.host(id)); err != nil {
-		return err
-	}
-	if err := s.Mount(ctx, s.host(id)); err != nil {
-		return err
-	}
-	return s.Serve(ctx, id)
-}
-
-// TestFaults lets clients append while the machines of servers fail, and compares what they were
-// told with what is there.
-func TestFaults(t *testing.T) {
-	prepareImage(t)
-	if !cluster.Inside(t, "-vmlab.image="+*made) {
-		return
-	}
-	s := &scenario{Lab: newLab(t), t: t}
-	ctx := t.Context()
-	boot, cancel := context.WithTimeout(ctx, bootLimit)
-	defer cancel()
-	began := time.Now()
-	if err := s.Boot(boot); err != nil {
-		t.Fatal(err)
-	}
-	for id := range 3 {
-		if err := s.Serve(boot, id+1); err != nil {
-			t.Fatal(err)
+// powerOff takes the power from a server's host. Mend boots it again.
+func (s *scenario) powerOff(ctx context.Context, id int) (mend func() error) {
+	s.Host(id).PowerOff()
+	return func() error {
+		if err := s.start(ctx, s.Host(id)); err != nil {
+			return err
 		}
+		return s.supervise(ctx)
 	}
-	id, epoch, err := s.Primary(boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("server %d reigns in epoch %d, %v after the machines were switched on", id, epoch, time.Since(began).Round(time.Second))
-	end := s.work(ctx)
-	traffic.Rest(ctx, *quietly)
-	t.Logf("undisturbed: %d appends in %v, the longest pause was %v", s.acked(began), *quietly, s.pause(began).Round(10*time.Millisecond))
-	only := regexp.MustCompile(*which)
-	for _, f := range faults() {
-		if only.MatchString(f.name) && !s.strike(ctx, f) {
-			break
-		}
-	}
-	end()
-	s.judge(ctx)
-}
-
-// prepareImage skips the test where the lab is not wanted, or cannot run, and builds the image
-// outside of every namespace, because the kernel has to be downloaded.
-func prepareImage(t *testing.T) {
-	t.Helper()
-	if !*run {
-		t.Skip("boots virtual machines: see make vmlab")
-	}
-	if err := Missing(); err != nil {
-		t.Skip(err)
-	}
-	if *made == "" {
-		*made = t.TempDir()
-		t.Cleanup(func() { *made = "" })
-		build(t, *made)
-	}
-}
-
-// build makes the image and the binary.
-func build(t *testing.T, dir string) {
-	t.Helper()
-	cmd := exec.Command("go", "build", "-o", binaryIn(dir), "github.com/holdfast-lock/holdfast/cmd/holdfast")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build holdfast: %v: %s", err, out)
-	}
-	if err := Build(dir, binaryIn(dir), os.DirFS("guest")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func binaryIn(dir string) string { return filepath.Join(dir, "holdfast") }
-
-func newLab(t *testing.T) *Lab {
-	t.Helper()
-	l := New(t, ImageIn(*made), binaryIn(*made), Settings{})
-	l.Options = *options
-	return l
-}
-
-// work has clients append until end is called.
-func (s *scenario) work(ctx context.Context) (end func()) {
-	var working sync.WaitGroup
-	over := make(chan struct{})
-	lines, err := check.SourceText(filepath.Join("..", ".."), 1<<20)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	const clients = 4
-	for i := range clients {
-		c, err := clientlib.New(clientlib.Options{Endpoints: s.Endpoints(), Budget: faultLimit})
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		w := &traffic.Worker{
-			Client: c, Speaker: check.NewSpeaker(lines, i, clients), Ledger: &s.ledger, Rand: rand.New(rand.NewPCG(2, uint64(i))),
-			Places: []traffic.Place{
-				{Lock: hf.LockName(fmt.Sprintf("own/%d", i)), File: hf.FileName(fmt.Sprintf("own/%d.txt", i))},
-				{Lock: "all", File: "all.txt"},
-			},
-			TTL: 30 * time.Second, Pace: 50 * time.Millisecond, Limit: faultLimit, Storage: true, Lossy: true,
-		}
-		working.Go(func() {
-			w.Run(ctx, func() bool {
-				select {
-				case <-over:
-					return true
-				default:
-					return false
-				}
-			})
-			c.Close() //nolint:errcheck // the servers may be gone
-		})
-	}
-	return func() { close(over); working.Wait() }
-}
-
-// told are the moments in which appends were acknowledged since then, in order.
-func (s *scenario) told(since time.Time) (all []time.Time) {
-	appends, _, _ := s.ledger.Entries()
-	for _, a := range appends {
-		if a.Acked && a.Answered.After(since) {
-			all = append(all, a.Answered)
-		}
-	}
-	slices.SortFunc(all, time.Time.Compare)
-	return all
-}
-
-func (s *scenario) acked(since time.Time) int { return len(s.told(since)) }
-
-// pause is the longest time without an acknowledgement since then.
-func (s *scenario) pause(since time.Time) (longest time.Duration) {
-	all := s.told(since)
-	for i := 1; i < len(all); i++ {
-		longest = max(longest, all[i].Sub(all[i-1]))
-	}
-	return longest
-}
-
-// strike injects a fault and mends it, and says whether the cluster worked again.
-func (s *scenario) strike(ctx context.Context, f fault) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*faultLimit)
-	defer cancel()
-	p, before, err := s.Primary(ctx)
-	if err != nil {
-		s.t.Errorf("before %q: %v", f.name, err)
-		return false
-	}
-	began := time.Now()
-	mend, err := f.inject(ctx, s, p)
-	if err != nil {
-		s.t.Errorf("%s: %v", f.name, err)
-		return false
-	}
-	traffic.Rest(ctx, f.lasts)
-	if f.lasts > 0 && mend != nil {
-		err, mend = mend(), nil
-	}
-	works := err == nil && cluster.Poll(ctx, faultLimit, func() bool { return s.acked(began) > enough })
-	pause := s.pause(began.Add(-time.Second))
-	_, after, _ := s.Primary(ctx)
-	s.t.Logf("%-40s server %d, epoch %d -> %d: the longest pause was %v", f.name, p, before, after, pause.Round(10*time.Millisecond))
-	if !works {
-		s.t.Errorf("%s: %d appends were acknowledged since: %v", f.name, s.acked(began), err)
-		return false
-	}
-	if mend != nil {
-		if err := mend(); err != nil {
-			s.t.Errorf("mend %q: %v", f.name, err)
-			return false
-		}
-	}
-	return s.supervise(ctx)
-}
-
-// supervise starts the servers that have given up, as their supervisor does.
-func (s *scenario) supervise(ctx context.Context) bool {
-	for id := 1; id <= 3; id++ {
-		if s.Running(ctx, id) {
-			continue
-		}
-		said, err := s.host(id).Run(ctx, "tail -n 2 /run/server.log | cut -c1-300")
-		s.t.Logf("server %d has ended: %s (%v)", id, strings.TrimSpace(said), err)
-		if err := s.Serve(ctx, id); err != nil {
-			s.t.Errorf("start server %d: %v", id, err)
-			return false
-		}
-	}
-	return true
-}
-
-// judge compares what clients were told with the files, and has fsck look at the volume.
-func (s *scenario) judge(ctx context.Context) {
-	at := s.Hosts[0]
-	v := check.Judge(&s.ledger, func(name hf.FileName) ([]byte, error) { return at.Get(ctx, volume+"/files/"+string(name)) })
-	s.t.Logf("%+v", v)
-	for _, bad := range v.Bad {
-		s.t.Error(bad)
-	}
-	for id := 1; id <= 3; id++ {
-		if err := s.Signal(ctx, id, "TERM"); err != nil {
-			s.t.Log(err)
-		}
-	}
-	out, err := at.Run(ctx, "sleep 5; holdfast fsck --volume "+volume)
-	if err != nil {
-		s.t.Error(err)
-	}
-	s.t.Log(strings.TrimSpace(out))
 }

@@ -16,15 +16,19 @@ import (
 	"strings"
 )
 
-// Image is what every machine boots.
+// Image has the files that every machine boots.
 type Image struct {
 	Kernel, Initrd string
 }
 
-// tools are the programs of this machine that go into the initramfs, with their libraries.
-var tools = []string{"rpc.nfsd", "exportfs", "rpc.mountd", "nfsdcld", "rpcbind", "rpc.statd", "mount.nfs", "umount.nfs", "sm-notify"}
+// tools are the programs of this machine that go into the initramfs, with their libraries; and more
+// of them, which only some shares need.
+var (
+	tools     = []string{"rpc.nfsd", "exportfs", "rpc.mountd", "nfsdcld", "rpcbind", "rpc.statd", "mount.nfs", "umount.nfs", "sm-notify"}
+	moreTools = []string{"o2cb", "mount.ocfs2", "ocfs2_hb_ctl"}
+)
 
-// Missing says what this machine lacks to run the lab; nil if nothing.
+// Missing returns what this machine lacks to run the lab; nil if nothing.
 func Missing() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root: network namespaces and taps")
@@ -37,13 +41,14 @@ func Missing() error {
 	return nil
 }
 
-// ImageIn is what Build makes in a directory.
+// ImageIn returns the image that Build made in a directory.
 func ImageIn(dir string) Image {
 	return Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd")}
 }
 
-// Build makes an image with this holdfast binary, which must need no libraries. The kernel is
-// downloaded once, into the user's cache directory. What machines do when they boot is in guest.
+// Build makes an image with this holdfast binary, which must be statically linked. The kernel is
+// downloaded once, into the user's cache directory. guest has the scripts that machines run when
+// they boot.
 func Build(dir, holdfast string, guest fs.FS) error {
 	b := builder{dir: dir, guest: guest, root: filepath.Join(dir, "root")}
 	i := ImageIn(dir)
@@ -56,6 +61,9 @@ func Build(dir, holdfast string, guest fs.FS) error {
 			return b.modules("base", "virtio_pci", "virtio_blk", "virtio_net", "virtio_rng", "ext4", "nfs", "nfsv4", "nfsv3")
 		},
 		func() error { return b.modules("nfsd", "nfsd") },
+		func() error { return b.modules("xfs", "xfs") },
+		func() error { return b.modules("btrfs", "btrfs") },
+		func() error { return b.modules("ocfs2", "ocfs2", "ocfs2_stack_o2cb", "ocfs2_dlm", "ocfs2_dlmfs") },
 		func() error { return shell(b.root, "find . | cpio -o -H newc --quiet > "+i.Initrd) },
 	} {
 		if err := step(); err != nil {
@@ -70,7 +78,6 @@ type builder struct {
 	guest     fs.FS
 	kernel    string // what the kernel's package holds
 	version   string
-	insmods   []string // module files that were brought already
 }
 
 // fetch downloads the kernel's package, unless that was done before.
@@ -146,7 +153,7 @@ func (b *builder) skeleton() error {
 	if err := os.CopyFS(b.root, b.guest); err != nil {
 		return err
 	}
-	return os.Chmod(filepath.Join(b.root, "init"), 0o755)
+	return errors.Join(os.Chmod(filepath.Join(b.root, "init"), 0o755), os.Chmod(filepath.Join(b.root, "insmods"), 0o755))
 }
 
 // programs brings what runs in the machines.
@@ -160,7 +167,10 @@ func (b *builder) programs(holdfast string) error {
 	if out, err := agent.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the agent: %w: %s", err, out)
 	}
-	for _, tool := range tools {
+	for _, tool := range slices.Concat(tools, moreTools) {
+		if _, err := exec.LookPath(tool); err != nil && slices.Contains(moreTools, tool) {
+			continue
+		}
 		if err := b.bring(tool); err != nil {
 			return err
 		}
@@ -186,10 +196,9 @@ func (b *builder) modules(list string, names ...string) error {
 		}
 		for line := range strings.Lines(string(out)) {
 			f, found := strings.CutPrefix(strings.TrimSpace(line), "insmod ")
-			if !found || slices.Contains(b.insmods, f) {
+			if !found || slices.Contains(order, filepath.Base(f)) {
 				continue
 			}
-			b.insmods = append(b.insmods, f)
 			order = append(order, filepath.Base(f))
 			if err := shell(b.root, "cp "+f+" modules/"); err != nil {
 				return err

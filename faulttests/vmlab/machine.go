@@ -5,7 +5,6 @@
 package vmlab
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,10 +26,10 @@ type Machine struct {
 	IP   string // on the network that is tested
 
 	role    string
-	control string // its address on the network of the test
-	memory  int    // MiB
-	disks   []string
-	args    string // more of the kernel's command line
+	control string   // its address on the network of the test
+	memory  int      // MiB
+	disks   []string // files, with options of QEMU for them
+	args    string   // more of the kernel's command line
 	image   Image
 	dir     string
 	cmd     *exec.Cmd // nil while it is off
@@ -85,21 +84,21 @@ func (m *Machine) arguments() []string {
 // hex is the last byte of an address as one of a MAC: that it looks the same is enough.
 func hex(last string) string { return fmt.Sprintf("%02s", last[max(0, len(last)-2):]) }
 
-// On reports whether the machine runs, frozen or not.
+// On reports whether the machine is switched on, frozen or not.
 func (m *Machine) On() bool { return m.cmd != nil }
 
-// PowerOff is like pulling the plug. What the machine gave to its disks is there.
+// PowerOff ends the machine like a power failure. Data that it wrote to its disks is kept.
 func (m *Machine) PowerOff() {
 	if m.cmd == nil {
 		return
 	}
 	_ = m.cmd.Process.Kill() // it may have ended by itself
-	_ = m.cmd.Wait()         // killed, as told
+	_ = m.cmd.Wait()         // it was killed
 	m.cmd = nil
 	m.client.CloseIdleConnections()
 }
 
-// Freeze stops the machine; Thaw lets it go on, with clocks that show what has passed.
+// Freeze stops the machine; Thaw continues it, with clocks that have advanced meanwhile.
 func (m *Machine) Freeze() error { return m.signal(syscall.SIGSTOP) }
 
 // Thaw ends a Freeze.
@@ -112,8 +111,8 @@ func (m *Machine) signal(s syscall.Signal) error {
 	return m.cmd.Process.Signal(s)
 }
 
-// Link cuts the machine off from the network that is tested, or connects it again. It sees no
-// sign of that but silence.
+// Link cuts the machine off from the network that is tested, or connects it again. The machine
+// gets no sign of that but silence.
 func (m *Machine) Link(up bool) error {
 	state := "down"
 	if up {
@@ -122,7 +121,7 @@ func (m *Machine) Link(up bool) error {
 	return shell(m.dir, fmt.Sprintf("ip link set vm%s %s", m.Name, state))
 }
 
-// Await waits until what the machine's role needs has begun.
+// Await waits until the machine has booted and the services of its role have started.
 func (m *Machine) Await(ctx context.Context) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -139,13 +138,13 @@ func (m *Machine) Await(ctx context.Context) error {
 	}
 }
 
-// CommandError is a command that failed inside a machine.
+// CommandError is the error of a command that failed inside a machine.
 type CommandError struct {
 	Machine, Command, Output string
 	Code                     int
 }
 
-// Error says which command failed, and what it printed.
+// Error returns the command and its output.
 func (e *CommandError) Error() string {
 	return fmt.Sprintf("%s: %s: exit code %d: %s", e.Machine, e.Command, e.Code, strings.TrimSpace(e.Output))
 }
@@ -167,15 +166,6 @@ func (m *Machine) Run(ctx context.Context, command string) (string, error) {
 		return a.Output, &CommandError{m.Name, command, a.Output, a.Code}
 	}
 	return a.Output, nil
-}
-
-// Put writes a file in the machine.
-func (m *Machine) Put(ctx context.Context, path string, content []byte) error {
-	_, err := m.ask(ctx, http.MethodPut, "/file?path="+url.QueryEscape(path), bytes.NewReader(content))
-	if err != nil {
-		return fmt.Errorf("%s: write %s: %w", m.Name, path, err)
-	}
-	return nil
 }
 
 // Get reads a file in the machine.

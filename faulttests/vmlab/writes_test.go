@@ -6,8 +6,6 @@ package vmlab
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,53 +19,35 @@ func TestSegmentsArePreparedInLargeWrites(t *testing.T) {
 	if !cluster.Inside(t, "-vmlab.image="+*made) {
 		return
 	}
-	l := newLab(t)
+	l := New(t, ImageIn(*made), binaryIn(*made), NFS(*options))
 	ctx, cancel := context.WithTimeout(t.Context(), bootLimit)
 	defer cancel()
 	if err := l.Boot(ctx); err != nil {
 		t.Fatal(err)
 	}
+	if err := l.Init(ctx); err != nil {
+		t.Fatal(err)
+	}
 	host := l.Hosts[0]
-	calls, bytes := writes(ctx, t, host)
+	before := operations(ctx, t, host)["WRITE"]
 	if err := l.Serve(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	const most = 20 << 20 // the reserve and the first segments are larger together
 	began := time.Now()
 	for {
-		nowCalls, nowBytes := writes(ctx, t, host)
-		if nowBytes-bytes > most {
-			t.Logf("%d MiB in %d calls, %v after the server was started", (nowBytes-bytes)>>20, nowCalls-calls, time.Since(began).Round(time.Second))
-			if each := (nowBytes - bytes) / (nowCalls - calls); each < 64<<10 {
+		now := operations(ctx, t, host)["WRITE"]
+		if sent, calls := now.sent-before.sent, now.calls-before.calls; sent > most {
+			t.Logf("%d MiB in %d calls, %v after the server was started", sent>>20, calls, time.Since(began).Round(time.Second))
+			if each := sent / calls; each < 64<<10 {
 				t.Errorf("%d bytes in a call", each)
 			}
 			return
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%d bytes were written: %v", nowBytes-bytes, ctx.Err())
+			t.Fatalf("%d bytes were written: %v", now.sent-before.sent, ctx.Err())
 		case <-time.After(time.Second):
 		}
 	}
-}
-
-// writes is how many WRITE calls a host has made, and with how many bytes.
-func writes(ctx context.Context, t *testing.T, m *Machine) (calls, bytes int64) {
-	t.Helper()
-	out, err := m.Run(ctx, "grep ' WRITE: ' /proc/self/mountstats")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := strings.Fields(out) // WRITE: operations transmissions timeouts bytes-sent …
-	if len(f) < 5 {
-		t.Fatalf("mountstats says %q", out)
-	}
-	calls, err = strconv.ParseInt(f[1], 10, 64)
-	if err == nil {
-		bytes, err = strconv.ParseInt(f[4], 10, 64)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return calls, bytes
 }

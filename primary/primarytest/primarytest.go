@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package primarytest is what tests of a primary and of its front ends begin with: a
-// volume, a reign over it, and a primary that serves.
+// volume, a term over it, and a primary that serves.
 package primarytest
 
 import (
@@ -15,9 +15,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 )
 
 // Members are three servers at addresses where nobody listens.
@@ -37,15 +38,15 @@ func Timing() cluster.Timing {
 }
 
 // Init makes a volume.
-func Init(tb testing.TB, fsys volume.FS, members cluster.Members) {
+func Init(tb testing.TB, fsys vfs.FS, members cluster.Members) {
 	tb.Helper()
 	if _, err := volume.Init(tb.Context(), fsys, members, rand.Reader); err != nil {
 		tb.Fatalf("init: %v", err)
 	}
 }
 
-// Claim opens a volume and claims a reign over it. The caller closes the volume.
-func Claim(tb testing.TB, fsys volume.FS, opt volume.Options) (*volume.Volume, *volume.Reign) {
+// Claim opens a volume and claims a term over it. The caller closes the volume.
+func Claim(tb testing.TB, fsys vfs.FS, opt volume.Options) (*volume.Volume, *volume.Term) {
 	tb.Helper()
 	opt.Random = rand.Reader
 	v, err := volume.Open(fsys, opt)
@@ -63,15 +64,15 @@ func Claim(tb testing.TB, fsys volume.FS, opt volume.Options) (*volume.Volume, *
 	return v, r
 }
 
-// Reign is a primary that serves until the end of the test.
-type Reign struct {
+// Term is a primary that serves until the end of the test.
+type Term struct {
 	Volume  *volume.Volume
 	Primary *primary.Primary
 	Hub     *watch.Hub
 }
 
-// Serve has server 1 reign over a volume, with the timing of this package.
-func Serve(tb testing.TB, fsys volume.FS, opt volume.Options) *Reign {
+// Serve has server 1 term over a volume, with the timing of this package.
+func Serve(tb testing.TB, fsys vfs.FS, opt volume.Options) *Term {
 	tb.Helper()
 	opt.Server = 1
 	v, r := Claim(tb, fsys, opt)
@@ -93,7 +94,7 @@ func Serve(tb testing.TB, fsys volume.FS, opt volume.Options) *Reign {
 	select {
 	case <-p.Serving():
 	case err := <-ended:
-		tb.Fatalf("the reign ended: %v", err)
+		tb.Fatalf("the term ended: %v", err)
 	}
-	return &Reign{Volume: v, Primary: p, Hub: hub}
+	return &Term{Volume: v, Primary: p, Hub: hub}
 }

@@ -3,14 +3,35 @@
 package cluster
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 )
 
+// ID is the random identity of a volume and of the cluster that uses it.
+type ID [16]byte
+
+// String returns the ID in hexadecimal.
+func (c ID) String() string { return hex.EncodeToString(c[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (c ID) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *ID) UnmarshalText(b []byte) error {
+	id, err := hex.DecodeString(string(b))
+	if err != nil || len(id) != len(c) {
+		return fmt.Errorf("cluster ID %q: want %d hexadecimal digits", b, 2*len(c))
+	}
+	copy(c[:], id)
+	return nil
+}
+
 // Member is one server of the cluster as CLUSTER lists it.
 type Member struct {
 	ID ServerID `json:"id"`
-	// GRPC, HTTP and Peer are host:port addresses: clients by gRPC, clients by HTTP, other servers.
+	// GRPC, HTTP and Peer are host:port addresses for clients by gRPC, for clients by HTTP and
+	// for other servers.
 	GRPC string `json:"grpc"`
 	HTTP string `json:"http"`
 	Peer string `json:"peer"`
@@ -19,10 +40,10 @@ type Member struct {
 // Members are the servers of one cluster in order of their IDs.
 type Members []Member
 
-// Majority is the smallest number of servers that is more than half.
+// Majority returns the smallest number of servers that is more than half.
 func (m Members) Majority() int { return len(m)/2 + 1 }
 
-// Find returns the member with the given ID.
+// Find returns the member with the given ID; false if there is none.
 func (m Members) Find(id ServerID) (Member, bool) {
 	i := slices.IndexFunc(m, func(x Member) bool { return x.ID == id })
 	if i < 0 {
@@ -31,7 +52,7 @@ func (m Members) Find(id ServerID) (Member, bool) {
 	return m[i], true
 }
 
-// IDs lists the IDs in order.
+// IDs returns the IDs in order.
 func (m Members) IDs() []ServerID {
 	ids := make([]ServerID, len(m))
 	for i, x := range m {

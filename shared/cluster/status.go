@@ -2,15 +2,15 @@
 
 package cluster
 
-// Status is the word that answers a request. Statuses are numbered for ever,
-// because they cross the wire and stand in receipts: append only.
+// Status is the result of a request. Statuses are numbered for ever, because they cross the
+// wire and are part of receipts: append only.
 type Status uint8
 
-// The status words of Holdfast.
+// The statuses of Holdfast.
 const (
 	// StatusNone is the zero value: no answer yet.
 	StatusNone Status = 0
-	// StatusOK: done.
+	// StatusOK: the request was executed.
 	StatusOK Status = 1
 	// StatusError: an internal failure that left nothing done.
 	StatusError Status = 2
@@ -18,11 +18,11 @@ const (
 	StatusInvalidToken Status = 3
 	// StatusPermissionDenied: the caller may not do this.
 	StatusPermissionDenied Status = 4
-	// StatusSecondaryMode: this server is no primary; the answer names the primary where known.
+	// StatusSecondaryMode: this server is not the primary; the answer names the primary if it is known.
 	StatusSecondaryMode Status = 5
 	// StatusServerFencing: this server is becoming primary; retry soon.
 	StatusServerFencing Status = 6
-	// StatusHeld: somebody else holds the lock and the caller did not want to wait.
+	// StatusHeld: the lock is held, or others wait for it, and the caller did not want to wait.
 	StatusHeld Status = 7
 	// StatusWaitTimeout: the wait ended before the lock came.
 	StatusWaitTimeout Status = 8
@@ -30,9 +30,9 @@ const (
 	StatusLeaseExpired Status = 9
 	// StatusCancelled: the request was cancelled and will never execute.
 	StatusCancelled Status = 10
-	// StatusNoQuorum: the primary cannot hear a majority and admits nothing.
+	// StatusNoQuorum: the primary does not hear a majority and admits nothing.
 	StatusNoQuorum Status = 11
-	// StatusStaleRequest: the request ID lies below the client's low-water mark or its client is forgotten; it was not executed now.
+	// StatusStaleRequest: the request ID is below the client's low-water mark or its client is forgotten; it was not executed now.
 	StatusStaleRequest Status = 12
 	// StatusInvalidArgument: the request itself is wrong; repeating it is useless.
 	StatusInvalidArgument Status = 13
@@ -42,7 +42,7 @@ const (
 	StatusStorageUnavailable Status = 15
 	// StatusFileQuarantined: the protected file is quarantined; rotate it to go on.
 	StatusFileQuarantined Status = 16
-	// StatusUnknown: the reign ended while the request was in flight: ask again with the same request ID.
+	// StatusUnknown: the term ended while the request was in flight: ask again with the same request ID.
 	StatusUnknown Status = 17
 	// StatusOffsetMismatch: the file does not end at the offset that the append expected; the answer names its end.
 	StatusOffsetMismatch Status = 18
@@ -73,7 +73,7 @@ var statusWords = [...]string{
 	StatusFileSealed:         "FILE_SEALED",
 }
 
-// Statuses lists every status that may answer a request, in order of its number.
+// Statuses returns every status that may answer a request, in order of their numbers.
 func Statuses() []Status {
 	all := make([]Status, 0, len(statusWords)-1)
 	for s := StatusOK; int(s) < len(statusWords); s++ {
@@ -82,7 +82,7 @@ func Statuses() []Status {
 	return all
 }
 
-// String is the word of the status, as it stands in JSON and text.
+// String returns the name of the status, as in JSON.
 func (s Status) String() string {
 	if int(s) < len(statusWords) {
 		return statusWords[s]
@@ -90,7 +90,7 @@ func (s Status) String() string {
 	return "INVALID"
 }
 
-// ParseStatus is the inverse of String.
+// ParseStatus returns the status with this name; false if there is none.
 func ParseStatus(word string) (Status, bool) {
 	for s, w := range statusWords {
 		if w == word && Status(s) != StatusNone {

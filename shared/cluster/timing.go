@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// FailoverPolicy says what a new primary does with the locks it adopts.
+// FailoverPolicy is what a new primary does with the locks it adopts.
 type FailoverPolicy string
 
 // The two failover policies.
 const (
-	// PolicyPreserve keeps holders, queue places and tokens over a failover.
+	// PolicyPreserve keeps holders, waiters and tokens over a failover.
 	PolicyPreserve FailoverPolicy = "preserve"
 	// PolicyClear drops holders and waiters with one ForceClear record, after every adopted lease must have ended.
 	PolicyClear FailoverPolicy = "clear"
 )
 
-// PushAck says whether an answer waits until replicas show what it says. The volume makes
-// it durable in any case: this is for who reads at replicas.
+// PushAck is whether an answer waits until replicas show what it depends on. The volume makes
+// that durable in any case: this is for clients that read at replicas.
 type PushAck string
 
-// The kinds of waiting.
+// The values of PushAck.
 const (
 	// PushAckNone does not wait.
 	PushAckNone PushAck = "none"
@@ -42,12 +42,12 @@ type Timing struct {
 	MajorityWindow time.Duration
 	// QuorumTimeout is how long a primary may miss a majority before it steps down.
 	QuorumTimeout time.Duration
-	// StorageTimeout is the age of the last volume check or probe at which a server is not live.
+	// StorageTimeout is the age of the last volume check or probe from which on a server is not live.
 	StorageTimeout time.Duration
 	// FencingPeriod is the wait between setting the last fence and the scan. Where S is 0, on a
 	// filesystem of one host, a takeover waits a part of it.
 	FencingPeriod time.Duration
-	// Staleness is S, how stale the filesystem may show data; 0 where doctor saw none.
+	// Staleness is S, how stale data from the filesystem may be; 0 if doctor saw none.
 	Staleness time.Duration
 	// MinTTL and MaxTTL bound the leases.
 	MinTTL, MaxTTL time.Duration
@@ -57,13 +57,13 @@ type Timing struct {
 	ClientRetention time.Duration
 	// Policy is the failover policy.
 	Policy FailoverPolicy
-	// PushAck is what answers wait for; "" is PushAckNone.
+	// PushAck is which replicas answers wait for; "" is PushAckNone.
 	PushAck PushAck
-	// PushAckTimeout is how long a replica may be silent before answers wait for it no more.
+	// PushAckTimeout is how long a replica may be silent before answers do not wait for it any more.
 	PushAckTimeout time.Duration
 }
 
-// DefaultTiming is what DESIGN calls the defaults: a local or well-kept filesystem on a LAN.
+// DefaultTiming returns the defaults: for a local filesystem or a healthy share on a LAN.
 func DefaultTiming() Timing {
 	return Timing{
 		Heartbeat:       50 * time.Millisecond,
@@ -82,8 +82,8 @@ func DefaultTiming() Timing {
 	}
 }
 
-// Validate proves the inequalities between the timings. None of them is needed
-// for safety, save those on Staleness and MinTTL; the others keep the cluster live.
+// Validate checks the inequalities between the timings. Only those on Staleness and MinTTL are
+// needed for safety; the others keep the cluster live.
 func (t Timing) Validate() error {
 	atLeast := func(name string, got, least time.Duration, why string) error {
 		if got < least {

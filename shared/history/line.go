@@ -21,7 +21,7 @@ import (
 // Format is the version of the files. Readers refuse higher ones.
 const Format = 1
 
-// File names one file.
+// File identifies one file.
 type File struct {
 	Epoch cluster.Epoch
 	N     uint32 // from 1
@@ -29,10 +29,10 @@ type File struct {
 
 const suffix = ".jsonl"
 
-// Name is its name below history/.
+// Name returns its name below history/.
 func (f File) Name() string { return fmt.Sprintf("%010d-%06d%s", uint64(f.Epoch), f.N, suffix) }
 
-// ParseName is the inverse of Name.
+// ParseName returns the file with this name; false if it is none of a history file.
 func ParseName(name string) (File, bool) {
 	body, ok := strings.CutSuffix(name, suffix)
 	epoch, n, two := strings.Cut(body, "-")
@@ -57,13 +57,13 @@ func (f File) Compare(other File) int {
 type Head struct {
 	File
 	Cluster string
-	// After is up to where earlier files tell what ended.
+	// After is the LSN up to which earlier files have what ended.
 	After cluster.LSN
 	// Time is when it was written, in milliseconds since 1970.
 	Time int64
 }
 
-// Kind is what a line is.
+// Kind is the kind of a line.
 type Kind uint8
 
 // The kinds of lines.
@@ -76,7 +76,7 @@ const (
 	KindMark
 )
 
-// Line is one line of a file.
+// Line is one line of a file; the field of its kind is set.
 type Line struct {
 	Kind Kind
 	Head Head // of a head
@@ -85,7 +85,7 @@ type Line struct {
 	UpTo cluster.LSN
 }
 
-// AppendHead appends the line.
+// AppendHead appends the first line of a file.
 func AppendHead(b []byte, h Head) []byte {
 	from := len(b)
 	b = append(b, `{"kind":"head"`...)
@@ -108,7 +108,7 @@ func AppendSkip(b []byte, s Skip) []byte {
 	return sum(b, from)
 }
 
-// AppendGap appends the line of a piece of the log of which nothing is known.
+// AppendGap appends the line of a range of which nothing is known.
 func AppendGap(b []byte, r Range) []byte {
 	from := len(b)
 	b = append(b, `{"kind":"gap"`...)
@@ -117,7 +117,7 @@ func AppendGap(b []byte, r Range) []byte {
 	return sum(b, from)
 }
 
-// AppendMark appends the line that says up to where everything stands above.
+// AppendMark appends the line that everything up to an LSN is above it.
 func AppendMark(b []byte, upTo cluster.LSN) []byte {
 	from := len(b)
 	b = append(b, `{"kind":"mark"`...)
@@ -143,7 +143,7 @@ func (e *End) AppendLine(b []byte) []byte {
 	b = appendNumber(b, "request_id", uint64(e.Request))
 	b = appendNumber(b, "ttl_ms", uint64(e.TTL.Milliseconds()))
 	if e.Mode == locktable.ModeShared {
-		b = appendText(b, "mode", modeShared) // what is not said is exclusive
+		b = appendText(b, "mode", modeShared) // without it, the mode is exclusive
 	}
 	b = appendText(b, "host", e.Holder.Host)
 	b = appendNumber(b, "pid", uint64(e.Holder.PID))
@@ -154,7 +154,7 @@ func (e *End) AppendLine(b []byte) []byte {
 	if a := e.Append; a.Length > 0 {
 		b = appendText(b, "file", string(a.File))
 		b = append(b, `,"offset":`...)
-		b = strconv.AppendInt(b, a.Offset, 10) // 0 says something
+		b = strconv.AppendInt(b, a.Offset, 10) // 0 is an offset, too
 		b = appendNumber(b, "length", uint64(a.Length))
 		b = appendNumber(b, "append_lsn", uint64(a.LSN))
 	}
@@ -167,13 +167,13 @@ const (
 	sumEnd   = `"}`
 )
 
-// sum ends the line that begins at from with its checksum: the CRC-32C of all that stands before.
+// sum ends the line that begins at from with its checksum: the CRC-32C of all that is before.
 func sum(b []byte, from int) []byte {
 	crc := crc32.Checksum(b[from:], crc32.MakeTable(crc32.Castagnoli))
 	return fmt.Appendf(b, "%s%08x%s\n", sumBegin, crc, sumEnd)
 }
 
-// sumFits says that a line has no checksum, as older binaries wrote it, or the right one.
+// sumFits reports whether a line has no checksum, as older binaries wrote it, or the right one.
 func sumFits(b []byte) bool {
 	i := bytes.LastIndex(b, []byte(sumBegin)) // in a text it would have backslashes
 	return i < 0 || string(b[i:])+"\n" == string(sum(b[:i:i], 0)[i:])
@@ -212,7 +212,7 @@ func appendText(b []byte, name, s string) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends a string as JSON has it. Texts of records are UTF-8.
+// appendString appends a string in JSON. Texts of records are UTF-8.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	if !utf8.ValidString(s) {
@@ -240,7 +240,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// wireLine is a line as JSON has it.
+// wireLine is a line in JSON.
 type wireLine struct {
 	Kind    string `json:"kind"`
 	Format  int    `json:"format"`
@@ -288,13 +288,13 @@ func (s *stamp) UnmarshalText(b []byte) error {
 	return err
 }
 
-// ErrNewer says that a newer binary wrote a file.
+// ErrNewer means that a newer binary wrote a file.
 var ErrNewer = errors.New("a newer binary wrote this history: use that one")
 
 var errLine = errors.New("no line of a history")
 
-// ParseLine reads one line, without its end. An error is a line that was cut off or damaged, or
-// ErrNewer.
+// ParseLine parses one line, without its newline. It returns ErrNewer for the head of a newer
+// format, another error for a line that was cut off or damaged.
 func ParseLine(b []byte) (Line, error) {
 	if !sumFits(b) {
 		return Line{}, fmt.Errorf("%w: its checksum does not fit", errLine)
@@ -331,7 +331,7 @@ func ParseLine(b []byte) (Line, error) {
 	return l, nil
 }
 
-// mostMilliseconds are in no longer time than a time.Duration.
+// mostMilliseconds is the most that fit into a time.Duration.
 const mostMilliseconds = int64(math.MaxInt64 / time.Millisecond)
 
 func (x *wireLine) end() End {
@@ -350,13 +350,17 @@ func (x *wireLine) end() End {
 	}
 }
 
-// Covers is up to which LSN everything is told when this line stands there; 0 where it
-// does not say. A skipped stands before ends that it counts between.
+// Covers returns the LSN up to which everything is in the history if this line is; 0 if the line
+// does not imply it. A skipped line is before the ends that it counts between. An end that was
+// cleared shares its LSN with others, which may follow.
 func (l *Line) Covers() cluster.LSN {
 	switch l.Kind {
 	case KindHead:
 		return l.Head.After
 	case KindEnd:
+		if l.cleared() {
+			return l.End.LSN - 1
+		}
 		return l.End.LSN
 	case KindGap:
 		return l.Skip.To
@@ -365,3 +369,6 @@ func (l *Line) Covers() cluster.LSN {
 	}
 	return 0
 }
+
+// cleared reports whether other ends of the same record may be beside the line.
+func (l *Line) cleared() bool { return l.Kind == KindEnd && l.End.Why == WhyCleared }

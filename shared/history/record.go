@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// DefaultRate is how many plain releases a second are told one by one.
+	// DefaultRate is how many plain releases a second get a line each.
 	DefaultRate = 2000
-	// maxCleared is how many grants that end by one record are told one by one.
+	// maxCleared is how many grants that one record ends get a line each.
 	maxCleared = 1 << 16
 )
 
@@ -23,7 +23,8 @@ type Limiter struct {
 	at     int64
 }
 
-// NewLimiter makes one. Rate 0 means DefaultRate; negative lets none through.
+// NewLimiter returns a Limiter for a rate per second. 0 means DefaultRate; a negative rate lets
+// none through.
 func NewLimiter(rate int) Limiter {
 	if rate == 0 {
 		rate = DefaultRate
@@ -31,7 +32,7 @@ func NewLimiter(rate int) Limiter {
 	return Limiter{rate: max(0, int64(rate)), tokens: 1000 * max(0, int64(rate))}
 }
 
-// allow says whether one more is told at this time, in milliseconds.
+// allow reports whether one more passes at this time, in milliseconds.
 func (l *Limiter) allow(now int64) bool {
 	l.at = min(l.at, now) // the time of day may have been ahead
 	if passed := now - l.at; passed > 0 {
@@ -45,8 +46,8 @@ func (l *Limiter) allow(now int64) bool {
 	return true
 }
 
-// Observe notes in b what a record ends. The table is as before the record. Records
-// come in order.
+// Observe adds what a record ends to b. The table is as before the record. Records come in
+// order.
 func (l *Limiter) Observe(t *locktable.Table, r *locktable.Record, b *Batch) {
 	switch r.Kind {
 	case locktable.KindGrant:
@@ -88,7 +89,7 @@ func whyOf(g *locktable.Grant, r *locktable.Record) Why {
 		return WhyExpired
 	case r.Kind == locktable.KindBreak:
 		return WhyBroken
-	case r.Client == g.Client, r.Client.OneShot(): // who names nobody was handed the token
+	case r.Client == g.Client, r.Client.OneShot(): // a one-shot client uses a token that was passed on
 		return WhyReleased
 	default:
 		return WhyReleasedByOther
@@ -113,7 +114,7 @@ func endOf(t *locktable.Table, g *locktable.Grant, r *locktable.Record, why Why)
 	return e
 }
 
-// who names a client to people: by what it says of itself with a lock that it holds.
+// who describes a client to people: by the Holder of a lock that it holds.
 func who(t *locktable.Table, id cluster.ClientID) string {
 	for g := range t.Held(id) {
 		if h := g.Holder; h != (locktable.Holder{}) {
@@ -123,8 +124,7 @@ func who(t *locktable.Table, id cluster.ClientID) string {
 	return string(id)
 }
 
-// succeed completes the end right before a grant to who was next in line. Both stand
-// in one frame.
+// succeed completes the end right before a grant to the next waiter. Both are in one frame.
 func (b *Batch) succeed(t *locktable.Table, r *locktable.Record) {
 	if len(b.Ends) == 0 {
 		return
@@ -138,9 +138,9 @@ func (b *Batch) succeed(t *locktable.Table, r *locktable.Record) {
 	}
 }
 
-// LastAppend is the last append under a live grant: what was appended to a file of its
-// lock since it was granted was appended under it. What was unbound or rotated since
-// is forgotten.
+// LastAppend returns the last append under a live grant: what was appended to a file of its
+// lock since it was granted was appended under it. An append to a file that was unbound or
+// rotated since is not found.
 func LastAppend(t *locktable.Table, g *locktable.Grant) (last Append) {
 	for _, name := range t.FilesOf(g.Lock) {
 		f, _ := t.File(name)

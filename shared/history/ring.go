@@ -16,8 +16,8 @@ const (
 	ringBytes = 16 << 20
 )
 
-// Ring keeps the newest ends that a table went through, in bounded memory. It belongs
-// to whoever owns the table.
+// Ring keeps the newest ends of a table's grants, in bounded memory. It belongs to the owner
+// of the table.
 type Ring struct {
 	limit Limiter
 	from  cluster.LSN
@@ -25,12 +25,12 @@ type Ring struct {
 	bytes int
 }
 
-// NewRing makes a ring for a table at this LSN. Rate is as of NewLimiter.
+// NewRing returns a ring for a table at this LSN. rate is as for NewLimiter.
 func NewRing(rate int, at cluster.LSN) *Ring {
 	return &Ring{limit: NewLimiter(rate), from: at}
 }
 
-// RingOf makes a ring that knows what r has. Rate is as of NewLimiter.
+// RingOf returns a ring that contains what r has. rate is as for NewLimiter.
 func RingOf(rate int, r Recent) *Ring {
 	ring := &Ring{limit: NewLimiter(rate), from: r.From, batch: Batch{Ends: r.Ends, Skips: r.Skips}}
 	for i := range r.Ends {
@@ -40,8 +40,7 @@ func RingOf(rate int, r Recent) *Ring {
 	return ring
 }
 
-// Observe notes what a record ends. The table is as before the record. A nil Ring
-// notes nothing.
+// Observe adds what a record ends. The table is as before the record. A nil Ring ignores it.
 func (r *Ring) Observe(t *locktable.Table, rec *locktable.Record) {
 	if r == nil {
 		return
@@ -54,7 +53,7 @@ func (r *Ring) Observe(t *locktable.Table, rec *locktable.Record) {
 	r.trim()
 }
 
-// trim drops the oldest. It never writes to what it dropped: somebody may be reading it.
+// trim drops the oldest. It never writes to what it dropped, which may be read meanwhile.
 func (r *Ring) trim() {
 	for len(r.batch.Ends) > ringEnds || r.bytes > ringBytes && len(r.batch.Ends) > 0 {
 		e := &r.batch.Ends[0]
@@ -68,16 +67,16 @@ func (r *Ring) trim() {
 	}
 }
 
-// Recent is what a ring or a writer has: everything that ended behind From. The largest
-// LSN there is says that nothing is known.
+// Recent is what a ring or a writer has: everything that ended after From. From is the largest
+// LSN if nothing is known.
 type Recent struct {
 	From  cluster.LSN
-	Ends  []End // not to be changed
+	Ends  []End // must not be changed
 	Skips []Skip
 }
 
-// Recent is a view that stays as it is while the ring goes on. It is taken where a
-// frame ends.
+// Recent returns a view that stays as it is while the ring goes on. Call it at the end of a
+// frame. It may be called on a nil Ring, which knows nothing.
 func (r *Ring) Recent() Recent {
 	if r == nil {
 		return Recent{From: ^cluster.LSN(0)}

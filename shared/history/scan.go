@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Scan reads the lines of one file, in order. Damaged lines are passed over.
+// Scan reads the lines of one file, in order. Damaged lines are skipped.
 type Scan struct {
 	s       *Selection // nil for Tail
 	cluster string
@@ -17,24 +17,20 @@ type Scan struct {
 
 	head    Head
 	headed  bool
-	upTo    cluster.LSN // everything up to it is told, by lines that were parsed
+	upTo    cluster.LSN // everything up to it is in the history, by lines that were parsed
 	last    []byte      // the last line, an end that was not parsed; empty for none
 	broken  bool        // since upTo there is a line that cannot be read
 	damaged int
 	newer   error
-	tokens  []cluster.Token // of the ends with the LSN upTo
-	before  cluster.LSN     // upTo, before the last line that raised it
+	before  cluster.LSN // upTo, before the last line that raised it
 }
 
-// Scan begins with a file that is older than those before.
+// Scan begins with a file, which is older than those before.
 func (s *Selection) Scan() *Scan { return &Scan{s: s, cluster: s.cluster} }
 
-const (
-	endPrefix  = `{"kind":"end"`
-	whyCleared = `"why":"cleared"`
-)
+const endPrefix = `{"kind":"end"`
 
-// Line takes one line, without its end. It keeps nothing of b.
+// Line reads one line, without its newline. It keeps nothing of b.
 func (c *Scan) Line(b []byte) {
 	if len(b) == 0 || c.over {
 		return
@@ -48,16 +44,16 @@ func (c *Scan) Line(b []byte) {
 	}
 }
 
-// whole says that a line looks like an end. A power loss leaves zeros.
+// whole reports whether a line looks like an end. A power loss leaves zeros.
 func whole(b []byte) bool {
 	n := len(endPrefix)
 	return len(b) > n && string(b[:n]) == endPrefix && b[len(b)-1] == '}' && bytes.IndexByte(b, 0) < 0
 }
 
-// wanted says that a line may be an end that matches; for a Tail, one of many with one LSN.
+// wanted reports whether a line may be an end that matches.
 func (c *Scan) wanted(b []byte) bool {
 	if c.s == nil {
-		return bytes.Contains(b, []byte(whyCleared))
+		return false
 	}
 	for _, n := range c.s.needles {
 		if !bytes.Contains(b, n) {
@@ -91,11 +87,15 @@ func (c *Scan) parse(b []byte) {
 		return
 	}
 	covers := l.Covers()
-	if c.s == nil && covers > 0 && covers < c.upTo { // one of the two is damaged
-		c.upTo, c.tokens, c.over = min(c.before, covers), nil, true
+	if c.s == nil && l.cleared() && l.End.LSN == c.upTo { // covered by a gap, or by an older binary's head
+		c.upTo = covers
 		return
 	}
-	if c.broken && covers > c.upTo {
+	if c.s == nil && covers > 0 && covers < c.upTo { // one of the two is damaged
+		c.upTo, c.over = min(c.before, covers), true
+		return
+	}
+	if c.broken && covers > c.upTo && !l.cleared() { // or what is broken may be of the same record
 		to := covers
 		if l.Kind == KindEnd {
 			to--
@@ -103,8 +103,8 @@ func (c *Scan) parse(b []byte) {
 		c.gap(Range{c.upTo + 1, to})
 		c.broken = false
 	}
-	if covers > c.upTo {
-		c.before, c.upTo, c.tokens = c.upTo, covers, c.tokens[:0]
+	if covers > c.upTo && !c.broken {
+		c.before, c.upTo = c.upTo, covers
 	}
 	switch l.Kind {
 	case KindHead:
@@ -112,9 +112,6 @@ func (c *Scan) parse(b []byte) {
 			c.head, c.headed = l.Head, true
 		}
 	case KindEnd:
-		if l.End.LSN == c.upTo && c.s == nil {
-			c.tokens = append(c.tokens, l.End.Token)
-		}
 		if c.s != nil {
 			c.s.add(&l.End)
 		}
@@ -127,7 +124,7 @@ func (c *Scan) parse(b []byte) {
 	}
 }
 
-// gap notes a piece of which nothing is known here. What later files tell again is none.
+// gap records a range of which nothing is known in this file. It is none if later files have it.
 func (c *Scan) gap(r Range) {
 	if c.s == nil {
 		return
@@ -146,7 +143,7 @@ func (c *Scan) Close() error {
 	}
 	s.damaged += c.damaged
 	if !c.headed {
-		return nil // it says nothing; the next older one goes on
+		return nil // it covers nothing; the next older one goes on
 	}
 	if c.upTo < s.newer.After {
 		c.gap(Range{c.upTo + 1, s.newer.After})
@@ -155,51 +152,45 @@ func (c *Scan) Close() error {
 	return nil
 }
 
-// Reach is the highest LSN of which the end of a file tells, so that it must have been committed. A
-// line that tells of more than the next one is damaged, and counts for nothing.
+// Reach finds the highest LSN in the end of a file, which must have been committed. A line with a
+// higher one than the next line is damaged and does not count.
 type Reach struct {
 	borne, last cluster.LSN
 	odd         int
 }
 
-// Line takes one line, without its end.
+// Line reads one line, without its newline.
 func (r *Reach) Line(b []byte) {
 	l, err := ParseLine(b)
-	covers := l.Covers()
+	tells := max(l.Covers(), l.End.LSN)
 	switch {
 	case err != nil:
 		r.odd++
 		return
-	case covers == 0:
+	case tells == 0:
 		return
-	case covers < r.last:
+	case tells < r.last:
 		r.odd++
 	default:
 		r.borne = max(r.borne, r.last)
 	}
-	r.last = covers
+	r.last = tells
 }
 
-// LSN is the highest one that counts.
+// LSN returns the highest one that counts, 0 for none.
 func (r *Reach) LSN() cluster.LSN { return max(r.borne, r.last) }
 
-// Odd counts the lines that are damaged.
+// Odd returns the number of damaged lines.
 func (r *Reach) Odd() int { return r.odd }
 
-// Tail is up to where the files of a volume tell what ended.
-type Tail struct {
-	UpTo cluster.LSN
-	// Tokens are of the ends with the LSN UpTo that are told, where more may follow.
-	Tokens []cluster.Token
-}
-
-// NewTail begins to read a file only to see up to where it tells everything.
+// NewTail begins to read a file only for Tail: up to where it is complete.
 func NewTail(cluster string) *Scan { return &Scan{cluster: cluster} }
 
-// Tail says up to where the file tells everything; false if it says nothing.
-func (c *Scan) Tail() (Tail, bool) {
+// Tail returns the LSN up to which the history is complete with this file; false if the file
+// does not show it.
+func (c *Scan) Tail() (upTo cluster.LSN, ok bool) {
 	if !c.over {
 		c.catchUp()
 	}
-	return Tail{UpTo: c.upTo, Tokens: c.tokens}, c.headed
+	return c.upTo, c.headed
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Query says which ends are wanted. The zero value of a field does not matter.
+// Query selects ends. The zero value of a field selects all.
 type Query struct {
 	// Lock is one name, Prefix the beginning of names.
 	Lock   cluster.LockName
 	Prefix string
 	Token  cluster.Token
-	// At wants what was held at a time, Since what ended at a time or later, both in
-	// milliseconds since 1970.
+	// At selects grants that were held at a time, Since those that ended at a time or later,
+	// both in milliseconds since 1970.
 	At, Since int64
 	// After and Before bound the LSNs of ends, both excluded; those at the LSN Before
-	// with a lower token than BeforeToken are wanted as well.
+	// with a lower token than BeforeToken are selected as well.
 	After, Before cluster.LSN
 	BeforeToken   cluster.Token
-	// Limit is how many ends are wanted: the newest.
+	// Limit is how many ends are returned at most: the newest.
 	Limit int
 }
 
-// matches says whether an end is wanted.
+// matches reports whether an end is selected.
 func (q *Query) matches(e *End) bool {
 	switch {
 	case q.Lock != "" && e.Lock != q.Lock, !strings.HasPrefix(string(e.Lock), q.Prefix):
@@ -43,8 +43,8 @@ func (q *Query) matches(e *End) bool {
 	return false
 }
 
-// Held says that a time lies within a grant, which has not ended where ended is 0;
-// time 0 lies within every grant.
+// Held reports whether a time is within a grant, which has not ended if ended is 0; time 0 is
+// within every grant.
 func Held(at, since, ended int64) bool {
 	return at == 0 || since <= at && (ended == 0 || at < ended)
 }
@@ -53,23 +53,23 @@ const (
 	// clockSlack is how much the clocks of primaries may differ before a search by
 	// time misses something, in milliseconds.
 	clockSlack = 60_000
-	// maxGaps is how many gaps are told one by one.
+	// maxGaps is how many gaps are returned one by one.
 	maxGaps = 32
 )
 
-// Past is what a selection found.
+// Past is the result of a selection.
 type Past struct {
 	// Ends are the newest that match, newest first.
 	Ends []End
-	// More says that there are older ones.
+	// More reports whether there are older ones.
 	More bool
-	// From is from where on everything that matches is in Ends, but for what Skipped and
-	// Gaps say: what ended at it or before was not looked for.
+	// From is the LSN after which everything that matches is in Ends, except for Skipped and
+	// Gaps: what ended at it or before was not searched.
 	From cluster.LSN
 	// Skipped counts ends that were left out, of this and other locks. It may
 	// count some of them twice.
 	Skipped Skip
-	// Gaps are of what nothing is known, oldest first.
+	// Gaps are ranges of which nothing is known, oldest first.
 	Gaps []Range
 	// Damaged counts lines that could not be read.
 	Damaged int
@@ -78,7 +78,7 @@ type Past struct {
 // Selection selects from what a server has in memory and from files, the newest first.
 type Selection struct {
 	q     Query
-	upTo  cluster.LSN // nothing behind it is told
+	upTo  cluster.LSN // nothing after it is selected
 	found []End
 	full  bool // older ones were dropped
 	skips []Skip
@@ -90,8 +90,8 @@ type Selection struct {
 	cluster string   // whose files count
 }
 
-// Select begins with what a server of this cluster has in memory. Nothing behind the LSN
-// upTo is told.
+// Select begins with what a server of this cluster has in memory. Nothing after the LSN upTo is
+// selected.
 func Select(cluster string, q Query, r Recent, upTo cluster.LSN) *Selection {
 	q.Limit = max(1, q.Limit)
 	s := &Selection{q: q, upTo: upTo, cluster: cluster, skips: slices.Clone(r.Skips), newer: Head{After: r.From, Time: 1<<63 - 1}}
@@ -111,7 +111,7 @@ func Select(cluster string, q Query, r Recent, upTo cluster.LSN) *Selection {
 }
 
 func (s *Selection) add(e *End) {
-	// What is not told takes the place of nothing that is.
+	// What is not selected takes no place of what is.
 	if e.LSN > s.upTo || !s.q.matches(e) {
 		return
 	}
@@ -121,7 +121,7 @@ func (s *Selection) add(e *End) {
 	}
 }
 
-// settle orders what was found and drops what is too much.
+// settle orders what was found and drops what is above the limit.
 func (s *Selection) settle() {
 	slices.SortFunc(s.found, func(a, b End) int { return b.Compare(&a) })
 	s.found = slices.CompactFunc(s.found, func(a, b End) bool { return a.Compare(&b) == 0 })
@@ -131,7 +131,7 @@ func (s *Selection) settle() {
 	}
 }
 
-// Enough says that no file older than the one read last can have anything that is wanted.
+// Enough reports whether no file older than the one read last can have a selected end.
 func (s *Selection) Enough() bool {
 	s.settle()
 	n := len(s.found)
@@ -146,8 +146,8 @@ func (s *Selection) Enough() bool {
 	return true
 }
 
-// GiveUp forgets what came of a file that was not read to its end. Its lines begin with the
-// oldest: beside them, the ends that were not reached would not be missed.
+// GiveUp drops what was found in a file that was not read to its end. Its lines begin with the
+// oldest: with them, the missing newer ends would not be noticed.
 func (s *Selection) GiveUp() {
 	s.settle()
 	n := len(s.found)
@@ -157,7 +157,7 @@ func (s *Selection) GiveUp() {
 	}
 }
 
-// Past is what was found by now.
+// Past returns what was found so far.
 func (s *Selection) Past() Past {
 	s.settle()
 	p := Past{Ends: s.found, More: s.full, From: min(s.upTo, max(s.q.After, s.newer.After)), Damaged: s.damaged}
@@ -186,8 +186,8 @@ func (s *Selection) Past() Past {
 	return p
 }
 
-// mergeGaps orders what touches the piece behind from and up to top, and joins the
-// oldest where there are too many.
+// mergeGaps orders the gaps that touch the range after from up to top, and joins the oldest if
+// there are too many.
 func mergeGaps(gaps []Range, from, top cluster.LSN) (out []Range) {
 	gaps = slices.DeleteFunc(gaps, func(g Range) bool { return g.To <= from || g.From > top })
 	slices.SortFunc(gaps, func(a, b Range) int { return cmp.Compare(a.From, b.From) })

@@ -29,7 +29,7 @@ func (ck *checker) sum(appendTo func([]byte) []byte) {
 	ck.hash += xxhash.Sum64(ck.buf)
 }
 
-// place books the record that made a grant or a place in a queue.
+// place counts the record that made a grant or a place in a queue, which is in use once only.
 func (ck *checker) place(lsn cluster.LSN, what string) error {
 	if lsn == 0 || lsn > ck.t.lsn {
 		return fmt.Errorf("%s: record %d is not in the log, which ends at %d", what, lsn, ck.t.lsn)
@@ -41,8 +41,8 @@ func (ck *checker) place(lsn cluster.LSN, what string) error {
 	return nil
 }
 
-// Check verifies the invariants of the package doc over the whole table. It is
-// slow and changes nothing.
+// Check verifies the invariants of the package doc over the whole table and returns an error
+// that names the first one broken. It is slow and changes nothing.
 func (t *Table) Check() error {
 	ck := &checker{t: t, places: map[cluster.LSN]string{}}
 	if !t.lockNames.check() || !t.fileNames.check() || !t.clientIDs.check() || !t.owed.check() || !t.asked.check() {
@@ -101,10 +101,10 @@ func (ck *checker) lock(name cluster.LockName, l *lock) error {
 	}
 	if l.token != 0 {
 		// looked at with the others
-	} else if l.client != nil || l.terms != nil || l.heldPrev != nil || l.heldNext != nil || l.grant != nil || l.since != 0 {
+	} else if l.client != nil || l.grantParams != nil || l.heldPrev != nil || l.heldNext != nil || l.grant != nil || l.since != 0 {
 		return fmt.Errorf("invariant 1: free, but remembers a holder")
 	}
-	if (l.head == nil && l.files == nil && l.grant == nil && l.sharing == nil) != (l.row == &ck.t.noRow) {
+	if (l.head == nil && l.files == nil && l.grant == nil && l.sharing == nil) != (l.lockEntry == &ck.t.noEntry) {
 		return fmt.Errorf("invariant 9: it has a row without need, or shares one")
 	}
 	if err := ck.turn(l); err != nil {
@@ -167,6 +167,60 @@ func (ck *checker) queue(l *lock) error {
 		return fmt.Errorf("invariant 2: the queue has %d waiters, %d are counted", n, l.queued)
 	}
 	ck.waiting += int(n)
+	return nil
+}
+
+// turn verifies the holders of the lock, and the waiter that is next.
+func (ck *checker) turn(l *lock) error {
+	owed := l.due()
+	if owed {
+		ck.owed++
+	}
+	if owed != ck.t.owed.has(l.name) {
+		return fmt.Errorf("invariant 3: owed a grant: %t, known as such: %t", owed, !owed)
+	}
+	if owed && l.next() == nil {
+		return fmt.Errorf("invariant 3: owed a grant, but to nobody")
+	}
+	s := l.sharing
+	if s == nil {
+		if w := l.head; w != nil && l.token != 0 && l.mode == ModeShared && w.mode == ModeShared {
+			return fmt.Errorf("invariant 3: shared by one, and the waiter of record %d is kept from it", w.lsn)
+		}
+		return nil
+	}
+	if len(s.grants) == 0 && len(s.waiters) == 0 {
+		return fmt.Errorf("invariant 9: it has something of a shared lock without need")
+	}
+	for g := range l.grants(0) {
+		if l.holders() > 1 && g.mode != ModeShared {
+			return fmt.Errorf("invariant 1: held by %d, and by token %d in exclusive mode", l.holders(), g.token)
+		}
+	}
+	if l.holders() > MaxHolders+MaxQueue {
+		return fmt.Errorf("invariant 1: held by %d", l.holders())
+	}
+	i := 0
+	for w := l.head; w != nil; w = w.next {
+		if w.mode == ModeShared {
+			if i == len(s.waiters) || s.waiters[i] != w {
+				return fmt.Errorf("invariant 2: the waiter of record %d is not listed as shared", w.lsn)
+			}
+			i++
+		}
+	}
+	if i != len(s.waiters) {
+		return fmt.Errorf("invariant 2: %d waiters are listed as shared, %d are", len(s.waiters), i)
+	}
+	if s.phase != 0 {
+		ck.sum(l.appendPhase)
+		if l.exclusive() || s.phase > ck.t.lsn || len(s.owed()) == 0 {
+			return fmt.Errorf("invariant 3: phase of record %d, held exclusively %t, %d are owed a grant", s.phase, l.exclusive(), len(s.owed()))
+		}
+	}
+	if !l.exclusive() && l.exclusiveWaiting() == 0 && len(s.owed()) != len(s.waiters) {
+		return fmt.Errorf("invariant 3: %d wait in shared mode, for nobody", len(s.waiters)-len(s.owed()))
+	}
 	return nil
 }
 

@@ -44,7 +44,7 @@ func TestHashIsOfTheState(t *testing.T) {
 	}
 	idle, busy := newHarness(t), newHarness(t)
 	idle.apply(idle.table.DecideForceClear(1, nil))
-	idle.apply(idle.table.DecideReign(1, 1, nil))
+	idle.apply(idle.table.DecideTerm(1, 1, nil))
 	busy.want(ok, acquire("~x", 1, "db", 0))
 	busy.apply(busy.table.DecideExpire("db", 1, "", 1, nil))
 	for _, h := range []*harness{idle, busy} {

@@ -17,7 +17,7 @@ import (
 // record has one encoding. Numbers are for ever. A number below 64 changes what
 // the record does, so a binary that does not know it must refuse the record; a
 // number from 64 on is for people and may be skipped. Data is not a field: frames
-// carry it behind the header.
+// carry it after the header.
 const (
 	fieldLSN           protowire.Number = 1  // varint
 	fieldEpoch         protowire.Number = 2  // varint
@@ -63,7 +63,7 @@ var ErrUnknownField = errors.New("unknown record field")
 // ErrMalformed means that the bytes are no encoding of a record.
 var ErrMalformed = errors.New("malformed record")
 
-// AppendHeader appends the encoding of all fields but Data.
+// AppendHeader appends the encoding of all fields except Data to b.
 func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendVarint(b, fieldLSN, uint64(r.LSN))
 	b = appendVarint(b, fieldEpoch, uint64(r.Epoch))
@@ -126,8 +126,9 @@ func appendString(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
 }
 
-// DecodeHeader is the strict inverse of AppendHeader: whatever AppendHeader would
-// not have written is an error, except for fields that may be skipped. The
+// DecodeHeader is the strict inverse of AppendHeader. It returns an error that wraps
+// ErrMalformed for bytes that AppendHeader would not have written, ErrUnknownField or
+// ErrUnknownKind for those of a newer binary. Fields that may be skipped are no error. The
 // record does not alias b.
 func DecodeHeader(b []byte) (Record, error) {
 	r, err := (*Decoder)(nil).DecodeHeader(b)
@@ -146,10 +147,9 @@ func DecodeHeader(b []byte) (Record, error) {
 // maxTexts is how many texts a Decoder keeps, at most.
 const maxTexts = 4096
 
-// Decoder decodes one record after the other for somebody who applies them: it leaves
-// Validate to Apply. Those that name the same clients,
-// locks and holders share these texts, so most are decoded without an
-// allocation. The zero Decoder is ready for use.
+// Decoder decodes one record after the other for a caller that applies them: it leaves
+// Validate to Apply. Records that name the same clients, locks and holders share these
+// texts, so most are decoded without an allocation. The zero Decoder is ready for use.
 type Decoder struct{ texts map[string]string }
 
 func (d *Decoder) text(b []byte) string {
@@ -167,7 +167,7 @@ func (d *Decoder) text(b []byte) string {
 	return s
 }
 
-// DecodeHeader is the function of that name, but for Validate.
+// DecodeHeader is like the function DecodeHeader, without Validate.
 func (d *Decoder) DecodeHeader(b []byte) (Record, error) {
 	var r Record
 	for last := protowire.Number(0); len(b) > 0; {

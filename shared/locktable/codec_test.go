@@ -52,8 +52,8 @@ func samples() []record {
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce = 1 }),
 		bare(locktable.KindOpenClient, func(r *record) { r.Nonce, r.Mark = 1, 0xdeadbeef }),
 		bare(locktable.KindForgetClient, func(r *record) { r.Client = "curl" }),
-		bare(locktable.KindResigned, func(r *record) { r.Reason = "handover" }),
-		bare(locktable.KindReign, func(r *record) { r.Server, r.Time = 3, 1<<41 }),
+		bare(locktable.KindHandedOver, func(r *record) { r.Reason = "handover" }),
+		bare(locktable.KindTerm, func(r *record) { r.Server, r.Time = 3, 1<<41 }),
 		of(locktable.KindMetadata, func(r *record) { r.Token, r.Metadata, r.Time = 5, `{"url":"http://é"}`, 1 }),
 		of(locktable.KindAsk, func(r *record) { r.Token, r.Wait, r.Actor, r.Reason = 5, time.Minute, "root", "maintenance" }),
 		of(locktable.KindSeal, func(r *record) { r.Token, r.File, r.Generation, r.Offset = 5, "a/b", 3, 1<<40 }),
@@ -187,7 +187,7 @@ func FuzzDecodeHeader(f *testing.F) {
 	})
 }
 
-// skips says that b has a field that a decoder may skip.
+// skips reports whether b has a field that a decoder may skip.
 func skips(b []byte) bool {
 	for len(b) > 0 {
 		num, _, n := protowire.ConsumeField(b)

@@ -4,16 +4,17 @@ package locktable
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Decision is what Decide makes of a request.
+// Decision is the result of Decide.
 type Decision struct {
 	// Outcome answers the request, unless Pending.
 	Outcome Outcome
-	// Pending says that the request waits in a queue, put there now or earlier:
-	// OutcomeOf a later record answers it.
+	// Pending reports whether the request waits in a queue, enqueued now or earlier:
+	// OutcomeOf a later record answers it. The Outcome then has the place.
 	Pending bool
 }
 
@@ -39,10 +40,10 @@ func (d *draft) add(r Record) *Record {
 // decided ends the decision with the outcome of r.
 func decided(r *Record) Decision { return Decision{Outcome: OutcomeOf(r)} }
 
-// Decide says what the request, which has passed Validate, does in this state.
-// It appends to recs the records that do it, numbered from LSN()+1: they are legal
-// in that order and belong into one batch. It changes nothing. facts are needed
-// for OpBind, OpRotate and the first append to a file.
+// Decide decides the request, which has passed Validate, in this state. It appends to recs
+// the records that execute it, numbered from LSN()+1: they are legal in that order and
+// belong into one batch. A refusal or a repeat has no records. Decide changes nothing.
+// facts are needed for OpBind, OpRotate and the first append to a file.
 func (t *Table) Decide(q *Request, epoch cluster.Epoch, facts FileFacts, recs []Record) ([]Record, Decision) {
 	d := t.draft(epoch, recs)
 	dec := t.decide(q, &d, facts)
@@ -101,8 +102,8 @@ func refuse(q *Request, status cluster.Status, message string) Decision {
 	}}
 }
 
-// admit answers repeats and requests that must not be executed. For OpCancel id
-// is the target and the content is not compared.
+// admit answers repeats and requests that must not be executed; false means that the request
+// is to be executed. For OpCancel id is the target and the content is not compared.
 func (t *Table) admit(q *Request, id cluster.RequestID, hash uint64) (Decision, bool) {
 	if id == 0 || id > MaxRequestID || q.LowWater > id {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("request ID %d with low-water mark %d", id, q.LowWater)), true
@@ -178,7 +179,7 @@ func (t *Table) decideAcquire(q *Request, d *draft, r Record) Decision {
 }
 
 func (l *lock) heldBy() *LockHolder {
-	g := l.first()
+	g := l.oldestGrant()
 	if g.token == 0 {
 		return nil
 	}
@@ -191,11 +192,11 @@ func (t *Table) mustHold(q *Request) (Decision, bool) {
 	switch {
 	case l == nil || l.holders() == 0:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: nobody holds lock %q", q.Token, q.Lock)), false
-	case l.under(q.Token) == nil:
+	case l.grantWithToken(q.Token) == nil:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock)), false
-	case q.Own && l.under(q.Token).client.id != q.Client && !l.under(q.Token).client.id.OneShot() && !q.Client.OneShot():
+	case q.Own && l.grantWithToken(q.Token).client.id != q.Client && !l.grantWithToken(q.Token).client.id.OneShot() && !q.Client.OneShot():
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf(
-			"token %d of lock %q is of client %s, not of %s: leave out client_id and request_id to use a token that was passed on, or name its client", q.Token, q.Lock, l.under(q.Token).client.id, q.Client)), false
+			"token %d of lock %q is of client %s, not of %s: leave out client_id and request_id to use a token that was passed on, or name its client", q.Token, q.Lock, l.grantWithToken(q.Token).client.id, q.Client)), false
 	}
 	return Decision{}, true
 }
@@ -204,7 +205,7 @@ func (t *Table) mustHold(q *Request) (Decision, bool) {
 func (t *Table) decideEnd(d *draft, r Record) Decision {
 	dec := decided(d.add(r))
 	l := t.locks.get(r.Lock)
-	t.grantBehind(d, l, l.under(r.Token))
+	t.grantBehind(d, l, l.grantWithToken(r.Token))
 	return dec
 }
 
@@ -216,9 +217,9 @@ func (t *Table) decideBreak(q *Request, d *draft, r Record) Decision {
 	if q.Token == 0 && l.holders() > 1 {
 		return refuse(q, cluster.StatusInvalidArgument, fmt.Sprintf("%d hold lock %q: say by its token which one", l.holders(), q.Lock))
 	}
-	g := l.first()
+	g := l.oldestGrant()
 	if q.Token != 0 {
-		g = l.under(q.Token)
+		g = l.grantWithToken(q.Token)
 	}
 	if g == nil {
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: lock %q is held under another token", q.Token, q.Lock))
@@ -231,9 +232,8 @@ func (t *Table) decideBreak(q *Request, d *draft, r Record) Decision {
 	return t.decideEnd(d, r)
 }
 
-// level2 says whether records may be such as binaries of feature level 1 cannot apply: with a
-// Mark, with Remember, or of KindAlready. Where the table remembers something those cannot
-// load it any more, so nothing is left out for them.
+// level2 reports whether records may need feature level 2: a Mark, Remember, or KindAlready.
+// Binaries of level 1 cannot load a table that remembers something, so then it is true.
 func (t *Table) level2(q *Request) bool { return q.Level == 0 || q.Level >= 2 || !t.past.none() }
 
 func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
@@ -276,4 +276,226 @@ func (t *Table) decideCancel(q *Request, d *draft) Decision {
 		return refuse(q, cluster.StatusStaleRequest, fmt.Sprintf("request %d of client %s neither waits nor holds", q.Target, q.Client))
 	}
 	return decided(d.add(r))
+}
+
+func (t *Table) decideDowngrade(q *Request, d *draft, r Record) Decision {
+	if dec, ok := t.mustHold(q); !ok {
+		return dec
+	}
+	l := t.live(q.Lock, q.Token)
+	if l.mode == ModeShared {
+		return Decision{Outcome: Outcome{
+			Status: cluster.StatusOK, Client: q.Client, Request: q.ID, Lock: q.Lock, Token: q.Token,
+			Message: "the lock was held in shared mode already",
+		}}
+	}
+	r.Kind, r.Token = KindDowngrade, q.Token
+	dec := decided(d.add(r))
+	if l.sharing != nil {
+		d.grantAll(l.sharing.waiters)
+	}
+	return dec
+}
+
+// mustWrite refuses q, which has passed mustHold, unless its token is that of an exclusive grant.
+func (t *Table) mustWrite(q *Request) (Decision, bool) {
+	if t.live(q.Lock, q.Token).mode == ModeExclusive {
+		return Decision{}, true
+	}
+	return refuse(q, cluster.StatusInvalidArgument,
+		fmt.Sprintf("token %d holds lock %q in shared mode, which writes nothing: release it and acquire the lock in exclusive mode", q.Token, q.Lock)), false
+}
+
+// noUpgrade returns a message for a client that wants to hold exclusively what it holds in
+// shared mode, else "". Two holders that waited for each other would wait for ever, so there
+// is no upgrade.
+func (l *lock) noUpgrade(q *Request) string {
+	if q.Mode != ModeExclusive || l.exclusive() || l.holders() > phaseStep {
+		return "" // among so many the client is not searched for
+	}
+	for g := range l.grants(0) {
+		if g.client.id == q.Client {
+			return "this client holds the lock in shared mode, which cannot be upgraded: release it, then acquire the lock in exclusive mode"
+		}
+	}
+	return ""
+}
+
+// phaseStep is the most grants of a phase that one decision adds. Even the largest of them
+// together stay far below the limit of one frame.
+const phaseStep = 128
+
+// grantBehind adds the grants that follow the end of g, a grant of l: at most phaseStep of
+// them.
+func (t *Table) grantBehind(d *draft, l, g *lock) {
+	s := l.sharing
+	switch {
+	case s == nil: // no shared holder and no shared waiter
+		if l.head != nil {
+			d.grant(l.head)
+		}
+	case g.mode == ModeExclusive && len(s.waiters) > 0:
+		d.grantAll(s.waiters)
+	case l.holders() > 1:
+	case s.phase != 0:
+		d.grantAll(s.owed())
+	default:
+		if w := l.firstExclusive(); w != nil {
+			d.grant(w)
+		}
+	}
+}
+
+// grantWithout adds the grants that follow when w, which is still in its queue, leaves it:
+// without an exclusive waiter the shared ones need not wait.
+func (t *Table) grantWithout(d *draft, w *waiter) {
+	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {
+		d.grantAll(l.sharing.waiters)
+	}
+}
+
+// grantOwed adds grants that are owed.
+func (t *Table) grantOwed(d *draft, l *lock) {
+	if s := l.sharing; s != nil && s.phase != 0 {
+		d.grantAll(s.owed())
+	} else if w := l.firstExclusive(); w != nil {
+		d.grant(w)
+	}
+}
+
+// grantAll adds grants for the first phaseStep of the waiters. The others stay owed:
+// DecideOwed goes on.
+func (d *draft) grantAll(waiters []*waiter) {
+	for _, w := range waiters[:min(len(waiters), phaseStep)] {
+		d.grant(w)
+	}
+}
+
+func (d *draft) grant(w *waiter) {
+	d.add(Record{
+		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
+		Lock: w.lock.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder, Metadata: w.metadata,
+		MaxHold: w.maxHold, Heartbeat: w.heartbeat,
+	})
+}
+
+// HasPendingGrants reports whether grants are owed, which DecideOwed decides.
+func (t *Table) HasPendingGrants() bool { return t.owed.len() > 0 }
+
+// DecideOwed decides grants that are owed since an earlier record, a bounded number at a
+// time: the rest of a phase with many waiters.
+func (t *Table) DecideOwed(epoch cluster.Epoch, recs []Record) []Record {
+	d := t.draft(epoch, recs)
+	for name := range t.owed.all() {
+		t.grantOwed(&d, t.locks.get(name))
+		break
+	}
+	return d.recs
+}
+
+// The core loop takes the decisions below without a request. Each appends its records
+// to recs, numbered from LSN()+1, or nothing if there is nothing to do any more.
+
+// DecideExpire ends the grant because its lease ran out, and adds the grants that follow. An
+// empty reason stands for a missed renewal.
+func (t *Table) DecideExpire(name cluster.LockName, token cluster.Token, reason string, epoch cluster.Epoch, recs []Record) []Record {
+	if t.live(name, token) == nil {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	t.decideEnd(&d, Record{Kind: KindExpire, Lock: name, Token: token, Reason: reason})
+	return d.recs
+}
+
+// DecideGrace breaks a grant whose holder was asked to release the lock and did not.
+func (t *Table) DecideGrace(name cluster.LockName, token cluster.Token, epoch cluster.Epoch, recs []Record) []Record {
+	a, ok := t.AskOf(name, token)
+	if !ok {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	t.decideEnd(&d, Record{Kind: KindBreak, Lock: name, Token: token, Actor: a.Actor, Reason: a.Reason})
+	return d.recs
+}
+
+// DecideWaitTimeout removes a waiting request from its queue.
+func (t *Table) DecideWaitTimeout(id cluster.ClientID, request cluster.RequestID, epoch cluster.Epoch, recs []Record) []Record {
+	w := t.waiter(id, request)
+	if w == nil {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindWaitTimeout, Lock: w.lock.name, Client: id, Request: request})
+	t.grantWithout(&d, w)
+	return d.recs
+}
+
+// DecideGivenUp cancels the client's first waiting request that is below its low-water mark:
+// the client has given it up.
+func (t *Table) DecideGivenUp(id cluster.ClientID, epoch cluster.Epoch, recs []Record) []Record {
+	c := t.clients.get(id)
+	if c == nil || len(c.waits) == 0 || c.waits[0].request >= c.lowWater {
+		return recs
+	}
+	w := c.waits[0]
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindCancel, Lock: w.lock.name, Client: id, Request: w.request})
+	t.grantWithout(&d, w)
+	return d.recs
+}
+
+// DecideForget drops a client that neither holds nor waits, and its receipts.
+func (t *Table) DecideForget(id cluster.ClientID, epoch cluster.Epoch, recs []Record) []Record {
+	c := t.clients.get(id)
+	if c == nil || c.held > 0 || len(c.waits) > 0 {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindForgetClient, Client: id})
+	return d.recs
+}
+
+// DecideForceClear drops all holders and waiters.
+func (t *Table) DecideForceClear(epoch cluster.Epoch, recs []Record) []Record {
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindForceClear})
+	return d.recs
+}
+
+// DecideQuarantine stops a bound file that is not quarantined yet.
+func (t *Table) DecideQuarantine(name cluster.FileName, reason string, epoch cluster.Epoch, recs []Record) []Record {
+	f := t.files[name]
+	if f == nil || f.Quarantined {
+		return recs
+	}
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindQuarantine, File: name, Generation: f.Generation, Reason: clip(reason)})
+	return d.recs
+}
+
+// DecideTerm begins a term. If the log ended between a record that freed a lock and the
+// grants that belong to it, they follow here; DecideOwed decides those beyond the first
+// phaseStep.
+func (t *Table) DecideTerm(server cluster.ServerID, epoch cluster.Epoch, recs []Record) []Record {
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindTerm, Server: server})
+	for name := range t.owed.all() {
+		if len(d.recs)-len(recs) > phaseStep {
+			break
+		}
+		t.grantOwed(&d, t.locks.get(name))
+	}
+	return d.recs
+}
+
+// DecideHandover ends a term on purpose.
+func (t *Table) DecideHandover(reason string, epoch cluster.Epoch, recs []Record) []Record {
+	d := t.draft(epoch, recs)
+	d.add(Record{Kind: KindHandedOver, Reason: clip(reason)})
+	return d.recs
+}
+
+// clip cuts a text to what fits a record: a reason may come from an error of any length.
+func clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), cluster.MaxText)], "")
 }

@@ -303,8 +303,8 @@ func TestForceClear(t *testing.T) {
 	h.reload()
 }
 
-// An adopted log may end between a release and its grant. The next reign grants.
-func TestReignGrantsWhatIsOwed(t *testing.T) {
+// An adopted log may end between a release and its grant. The next term grants.
+func TestTermGrantsWhatIsOwed(t *testing.T) {
 	h := newHarness(t)
 	token := h.want(ok, acquire("a", 1, "db", 0)).Token
 	h.want(pending, acquire("b", 1, "db", forever))
@@ -316,14 +316,14 @@ func TestReignGrantsWhatIsOwed(t *testing.T) {
 	h.want(cluster.StatusHeld, acquire("d", 1, "db", 0)) // the queue comes first
 	h.want(pending, acquire("d", 2, "db", forever))
 	h.want(cluster.StatusCancelled, cancel("b", 1))
-	h.apply(h.table.DecideReign(2, 2, nil))
+	h.apply(h.table.DecideTerm(2, 2, nil))
 	if h.table.HeldBy("c") != 1 {
 		t.Fatal("the lock stayed free with a queue")
 	}
-	if recs := h.table.DecideReign(3, 3, nil); len(recs) != 1 {
+	if recs := h.table.DecideTerm(3, 3, nil); len(recs) != 1 {
 		t.Fatalf("nothing is owed, but: %+v", recs)
 	}
-	h.apply(h.table.DecideResign(strings.Repeat("é", 400), 2, nil))
+	h.apply(h.table.DecideHandover(strings.Repeat("é", 400), 2, nil))
 }
 
 // What waits below its client's low-water mark is not wanted any more.
@@ -367,8 +367,8 @@ func TestOwedLockVanishesWithItsQueue(t *testing.T) {
 	recs, _ := h.table.Decide(&q, 1, locktable.FileFacts{}, nil)
 	h.apply(recs[:1])
 	h.want(cluster.StatusCancelled, cancel("b", 1))
-	if recs := h.table.DecideReign(1, 2, nil); len(recs) != 1 || h.table.LockCount() != 0 {
-		t.Fatalf("%d locks are left, and the reign decides %+v", h.table.LockCount(), recs)
+	if recs := h.table.DecideTerm(1, 2, nil); len(recs) != 1 || h.table.LockCount() != 0 {
+		t.Fatalf("%d locks are left, and the term decides %+v", h.table.LockCount(), recs)
 	}
 }
 

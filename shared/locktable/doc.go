@@ -1,44 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package locktable is the deterministic heart of Holdfast: the table of locks,
-// queues, protected files, clients and receipts.
+// Package locktable is the replicated state machine of Holdfast: a deterministic
+// table of locks, queues, protected files, clients and receipts.
 //
 // A Table changes only through Apply, and Apply depends only on the table and
 // the record: no clock, disk, goroutine, randomness or map order. Servers that
 // apply the same records in the same order hold identical tables, and Hash
 // proves it. Decide turns a request into records or a refusal and changes
-// nothing; time enters only as the records of DecideExpire and its kin, which
-// the core loop asks for. A Table is not safe for concurrent use.
+// nothing; time enters only as the records of DecideExpire and the like, which
+// the core loop calls. A Table is not safe for concurrent use.
 //
 // # Turns
 //
-// A lock is held by one in exclusive mode or by any number in shared mode, each with a
-// grant, token, lease and client of its own. The turns are phase-fair (Brandenburg and
+// A lock is held by one holder in exclusive mode or by any number in shared mode, each with
+// a grant, token, lease and client of its own. The turns are phase-fair (Brandenburg and
 // Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
 // systems"): a shared request waits for at most one exclusive holder, an exclusive one for
 // those before it and at most one phase of shared holders per turn.
 //
-//   - A request is granted at once while nobody waits and nobody holds the lock or, if it
-//     is a shared one, nobody does in exclusive mode. Others wait.
-//   - Behind an exclusive grant all shared requests that wait at that moment have their
-//     turn, together, wherever they stand in the queue: a phase. Without any it is the turn
-//     of the first exclusive request.
-//   - Behind the last grant of a phase it is the turn of the first exclusive request.
+//   - A request is granted at once if no request waits and the lock is free or, for a shared
+//     request, not held in exclusive mode. Otherwise it waits.
+//   - After an exclusive grant ends, all shared requests that wait at that moment have their
+//     turn together, wherever they are in the queue: a phase. If there are none, it is the
+//     turn of the first exclusive request.
+//   - After the last grant of a phase ends, it is the turn of the first exclusive request.
 //   - A Downgrade makes an exclusive grant a shared one under the same token. It begins a
-//     phase, of which that grant is a part. There is no way back: two that waited for each
-//     other to upgrade would wait for ever.
-//   - When the last exclusive request that waits leaves, and nobody holds the lock in
-//     exclusive mode, those who waited behind it are a phase.
+//     phase, of which that grant is a part. There is no upgrade: two holders that waited for
+//     each other to upgrade would wait for ever.
+//   - When the last exclusive request that waits leaves, and the lock is not held in
+//     exclusive mode, the shared requests that waited are a phase.
 //
 // The record that begins a phase and all its grants belong together, but the log may end
-// between any two of them, and a phase of very many is decided in several steps. So the
-// table keeps the LSN of that record until the last of the phase is granted or has left:
-// shared requests with a place up to there are owed a grant, those that come later are
-// not, unless nobody waits in exclusive mode: then they join. What is owed follows in
-// the same batch, in the next ones by DecideOwed, or behind the record that begins the
-// next reign.
+// between any two of them, and a large phase is decided in several steps. So the table
+// keeps the LSN of that record until the last request of the phase is granted or has left:
+// shared requests with a place up to there are owed a grant; later ones are not, unless no
+// exclusive request waits: then they join. The grants that are owed follow in the same
+// batch, in the next ones by DecideOwed, or after the record that begins the next term.
 //
-// Only an exclusive token writes: what is done to a file under a shared one is refused.
+// Only an exclusive token writes: file operations under a shared token are refused.
 //
 // # Invariants
 //
@@ -47,9 +46,9 @@
 //  1. A lock has at most one exclusive holder, and with it no other. The token of a grant
 //     is the LSN of the Grant record, so it is at most LSN() and no two grants share one.
 //  2. A queue is in the order of its Enqueue records.
-//  3. A free lock has no waiters, and nobody waits in shared mode where no exclusive
-//     request holds or waits, save between the record that made it so and the Grants that
-//     belong to it; such a lock is known as owed. A phase owes a grant to somebody.
+//  3. A free lock has no waiters, and no shared request waits where no exclusive one
+//     holds or waits, except between the record that made it so and the Grants that
+//     belong to it; such a lock is in the owed index. A phase owes at least one grant.
 //  4. A lock without holder, waiter and file is not in the table.
 //  5. Each file is bound to one lock which lists it; no two files share an inode;
 //     0 <= Start <= End, and the last append ends at End.
@@ -59,7 +58,7 @@
 //     is below its client's low-water mark. The number of receipts is bounded.
 //  8. An anonymous client holds or waits, and its receipts are those of the
 //     grants it holds. An opened client has a nonce that no other client has.
-//  9. The sorted indexes name exactly what the table holds, and a lock has a row
+//  9. The sorted indexes name exactly what the table holds, and a lock has an entry
 //     for waiters, files, metadata, asks and further holders only while it has some.
 //  10. Hash() equals the hash computed anew from the whole state.
 //  11. What is remembered of ended bindings is in order and bounded.
@@ -71,7 +70,7 @@
 // record. A refusal leaves no receipt: it did nothing, so the request may be
 // asked again. Receipts end in three ways, and none lets a request run twice:
 //
-//   - The client raises its low-water mark. Receipts below it go, and every ID
+//   - The client raises its low-water mark. Receipts below it are dropped, and every ID
 //     below it is STALE_REQUEST from then on. A waiter below the mark keeps its
 //     place, but its grant will leave no receipt.
 //   - A self-chosen client keeps the 64 receipts with the highest LSNs. When an
@@ -88,16 +87,17 @@
 //
 // A Bind of a file that is bound to that lock, or a Seal of one that is sealed, changes
 // nothing and leaves a receipt all the same (KindAlready): its late duplicate must do
-// nothing behind an Unbind or a Rotate either.
+// nothing after an Unbind or a Rotate either.
 //
 // # Bindings that ended
 //
 // A server that was paused before its write to a protected file may do it an hour later, in
-// a file that is not bound any more, or not under that name. And clients come back to a place
-// that they know by name, generation and offset. So the table remembers:
+// a file that is not bound any more, or not under that name. And clients refer to a position
+// by name, generation and offset long after. So the table remembers:
 //
 //   - up to which offset an inode was given to appends, and refuses to bind it again where
-//     it is shorter. A file that the service has just made is another one, whatever its number.
+//     it is shorter. A file that the service has just made is a new one, even if its inode
+//     number was used before.
 //   - the highest generation of a file that was unbound. The next binding of any name begins
 //     above it, so no name ever has a generation twice.
 //   - which appends to an unbound file may be in no file, because their generation was
@@ -110,21 +110,21 @@
 //
 // A table may be driven by a newer binary than its replicas run. Request.Level says up to which
 // feature level records may go: binaries of level 1 know neither Mark nor Remember nor KindAlready.
-// For them an opened client's ID tells no cluster, what is so already is answered without a
+// For them an opened client's ID names no cluster, a Bind or Seal that changes nothing leaves no
 // receipt, and an Unbind or Rotate remembers nothing, or is refused where it would forget appends
-// that may be lost. A table that remembers something cannot be loaded by them, so behind that
-// their level counts no more.
+// that may be lost. They cannot load a table that remembers something, so from then on their level
+// is ignored.
 //
 // # Export
 //
 // A checkpoint is the state at one LSN, and takes seconds while the table goes on
-// changing. An Exporter hands it out in bounded steps. What an Apply is about to
-// take away is saved with every export that has not reached it; everything else
-// is told apart by LSN. So an Apply pays for what it changes, and nothing at all
+// changing. An Exporter returns it in bounded steps. What an Apply is about to
+// remove is saved with every export that has not reached it; everything else
+// is distinguished by its LSN. So an Apply pays for what it changes, and nothing at all
 // while no export is under way.
 //
 // # What is not state
 //
-// A Lease and a Presence have room for whoever counts leases and silence, so that
-// a million of them need no second map. The table never looks at it.
+// A Lease and a Presence have fields in which the core loop counts leases and the silence
+// of clients, so that a million of them need no second map. The table never reads them.
 package locktable

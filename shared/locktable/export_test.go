@@ -35,9 +35,9 @@ func Damages() []Damage {
 		{4, "idle lock", func(t *Table) { t.lockFor("idle") }},
 		{5, "file not listed by its lock", func(t *Table) { db(t).files.remove("log"); db(t).files.insert("gol") }},
 		{5, "file listed by two locks", func(t *Table) {
-			row := t.ownRow(t.locks.get("other"))
-			row.files = new(sorted[cluster.FileName])
-			row.files.insert("log")
+			entry := t.ownEntry(t.locks.get("other"))
+			entry.files = new(sorted[cluster.FileName])
+			entry.files.insert("log")
 		}},
 		{5, "inode of nobody", func(t *Table) { t.inodes[77] = "ghost" }},
 		{5, "wrong inode", func(t *Table) { t.files["log"].Inode++ }},
@@ -96,7 +96,7 @@ func sharedDamages() []Damage {
 	db := func(t *Table) *lock { return t.locks.get("db") }
 	rd := func(t *Table) *lock { return t.locks.get("rd") }
 	return []Damage{
-		{1, "exclusive with others", func(t *Table) { rd(t).sharing.grants[0].terms = db(t).terms }},
+		{1, "exclusive with others", func(t *Table) { rd(t).sharing.grants[0].grantParams = db(t).grantParams }},
 		{2, "shared waiter not listed", func(t *Table) { rd(t).sharing.waiters = nil }},
 		{2, "exclusive waiter listed as shared", func(t *Table) { s := rd(t).sharing; s.waiters = append(s.waiters, rd(t).head) }},
 		{3, "phase of nobody", func(t *Table) { t.setPhase(rd(t), 2); t.owed.insert("rd") }},

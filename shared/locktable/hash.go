@@ -10,8 +10,9 @@ import (
 )
 
 // The state hash is the sum, modulo 2^64, of the hashes of all entities: grants,
-// phases, waiters, files, clients, receipts, and what is remembered of ended bindings. Each begins with a byte of its own kind
-// and names all it belongs to, so that no two entities have the same encoding.
+// phases, waiters, files, clients, receipts, and what is remembered of ended bindings. Each
+// begins with a byte of its own kind and names all it belongs to, so that no two entities have
+// the same encoding.
 const (
 	tagGrant   = 'G'
 	tagPhase   = 'P'
@@ -24,11 +25,11 @@ const (
 	tagLost    = 'L'
 )
 
-// OlderHash is the hash as binaries counted it that did not keep, of a file, since when it
-// has its generation and what was lost in those before.
+// OlderHash returns the hash as older binaries computed it, which did not keep Since and Lost of
+// a file.
 func (t *Table) OlderHash() uint64 {
 	h := t.hash
-	for _, f := range t.files { // a sum: the order is of no matter
+	for _, f := range t.files { // a sum: the order does not matter
 		h -= t.sum(f.appendTo)
 		older := *f
 		older.Since, older.Lost = 0, lostList{}
@@ -70,7 +71,7 @@ func (l *lock) appendGrant(b []byte) []byte {
 	b = appendText(b, l.client.id)
 	b = appendNumbers(b, uint64(l.token), uint64(l.epoch), uint64(l.request), uint64(l.ttl), uint64(l.mode))
 	b = appendLimits(l.holder.appendTo(b), l.maxHold, l.heartbeat)
-	// What came later is left out where there is nothing: older states keep their hash.
+	// Fields that came later are left out where they are not used: older states keep their hash.
 	if x := l.grant; x != nil {
 		b = appendMetadata(b, x.metadata)
 		if a := x.ask; a != nil {
@@ -91,7 +92,7 @@ func appendLimits(b []byte, maxHold time.Duration, heartbeat bool) []byte {
 	return b
 }
 
-// appendPhase is of a phase that is not granted in full.
+// appendPhase encodes a phase that is not granted in full.
 func (l *lock) appendPhase(b []byte) []byte {
 	return appendNumbers(appendText(append(b, tagPhase), l.name), uint64(l.sharing.phase))
 }

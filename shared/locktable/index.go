@@ -59,7 +59,7 @@ func (x *index[K, E]) find(s *shard[E], k K, at uint64, tag uint8) (int, bool) {
 	}
 }
 
-// put adds e or takes the place of the entry with its key.
+// put adds e, in place of an entry with the same key.
 func (x *index[K, E]) put(e *E) {
 	k := x.key(e)
 	s, at, tag := x.hash(k)
@@ -75,7 +75,7 @@ func (x *index[K, E]) put(e *E) {
 	s.tags[i], s.entries[i] = tag, e
 }
 
-// remove takes the entry of k out if there is one.
+// remove removes the entry of k if there is one.
 func (x *index[K, E]) remove(k K) {
 	s, at, tag := x.hash(k)
 	i, ok := x.find(s, k, at, tag)

@@ -88,15 +88,15 @@ func (l *oracleLock) first() cluster.Token {
 	return l.holders[0].token
 }
 
-// written says that somebody holds the lock alone.
+// written reports whether somebody holds the lock alone.
 func (l *oracleLock) written() bool { return len(l.holders) > 0 && !l.holders[0].shared }
 
-// writerWaits says that somebody waits to hold the lock alone.
+// writerWaits reports whether somebody waits to hold the lock alone.
 func (l *oracleLock) writerWaits() bool {
 	return slices.ContainsFunc(l.queue, func(p oraclePlace) bool { return !p.shared })
 }
 
-// open says that nobody of this mode has to wait.
+// open reports whether nobody of this mode has to wait.
 func (l *oracleLock) open(shared bool) bool {
 	return len(l.queue) == 0 && (len(l.holders) == 0 || shared && !l.written())
 }

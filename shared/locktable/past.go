@@ -19,11 +19,11 @@ const (
 	MaxLostFiles = 1 << 10
 )
 
-// past is what is remembered of bindings that ended. What the log has given away once stays
-// given away: an offset of an inode, a generation of a name, a receipt of an append that may be in
-// no file. Records say what has to be remembered (Record.Remember): those of older binaries do not.
+// past is what is remembered of bindings that ended, so that nothing is given twice: an offset
+// of an inode, a generation of a name, a receipt of an append that may be in no file. Records
+// with Record.Remember add to it; those of older binaries do not.
 //
-// It is bounded. Generations need one number for all names. Where there are too many inodes,
+// It is bounded. Generations need one number for all names. If there are too many inodes,
 // the one with the smallest End is forgotten, and from then on every inode that is not
 // remembered counts as used up to there: too much may be refused, never too little.
 type past struct {
@@ -46,8 +46,8 @@ type lostFile struct {
 	lost lostList
 }
 
-// PastState is a piece of what is remembered of ended bindings: the two marks, an inode, or a
-// file with lost appends.
+// PastState is one piece of what is remembered of ended bindings: the two marks Generation and
+// Forgotten, or an Inode with its End, or a File with its Lost appends.
 type PastState struct {
 	Generation cluster.Generation `json:"generation,omitempty"` // the highest that was unbound
 	Forgotten  int64              `json:"forgotten,omitempty"`  // inodes that are not named were used up to here
@@ -71,7 +71,7 @@ func (p *past) findLost(name cluster.FileName) (int, bool) {
 	return slices.BinarySearchFunc(p.lost, name, func(l lostFile, name cluster.FileName) int { return cmp.Compare(l.name, name) })
 }
 
-// usedUpTo is the offset below which a paused server may still write to the inode.
+// usedUpTo returns the offset below which a paused server may still write to the inode.
 func (p *past) usedUpTo(inode uint64) int64 {
 	if i, ok := p.findUsed(inode); ok {
 		return p.used[i].end
@@ -79,7 +79,8 @@ func (p *past) usedUpTo(inode uint64) int64 {
 	return p.forgotten
 }
 
-// lostOf says why it is not known whether an append to a file that was unbound is in it.
+// lostOf returns why it is not known whether an append to a file that was unbound is in it; ""
+// if it is there.
 func (p *past) lostOf(rc *receipt) string {
 	if i, ok := p.findLost(rc.file.name); ok {
 		return p.lost[i].lost.why(rc)
@@ -87,16 +88,17 @@ func (p *past) lostOf(rc *receipt) string {
 	return ""
 }
 
-// full says that no other file with lost appends can be unbound.
+// full reports whether no other file with lost appends can be unbound.
 func (p *past) full(f *file) bool {
 	_, ok := p.findLost(f.name)
 	return !ok && !f.Lost[0].none() && len(p.lost) >= MaxLostFiles
 }
 
-// nextGeneration is that of the next file that is bound: no file of its name had it before.
+// nextGeneration returns the generation of the next file that is bound: no file of its name had
+// it before.
 func (t *Table) nextGeneration() cluster.Generation { return t.past.generation + 1 }
 
-// rememberUse notes what the binding of f, which ends, used of its inode.
+// rememberUse records up to where the binding of f, which ends, used its inode.
 func (t *Table) rememberUse(f *file) {
 	if f.End > 0 {
 		t.use(usedInode{f.Inode, f.End})
@@ -125,8 +127,8 @@ func (t *Table) use(u usedInode) {
 	t.dropUsed(smallest)
 }
 
-// forgetUse comes when the inode is bound: the file that it is now ends behind all that was
-// used of it, or another file had its number.
+// forgetUse is called when the inode is bound: its file now ends after all that was used of
+// it, or another file had its number.
 func (t *Table) forgetUse(inode uint64) {
 	if i, ok := t.past.findUsed(inode); ok {
 		t.dropUsed(i)
@@ -138,14 +140,14 @@ func (t *Table) dropUsed(i int) {
 	t.past.used = slices.Delete(t.past.used, i, i+1)
 }
 
-// mark changes the two numbers.
+// mark sets the two marks.
 func (t *Table) mark(generation cluster.Generation, forgotten int64) {
 	t.hash -= t.sumMarks()
 	t.past.generation, t.past.forgotten = generation, forgotten
 	t.hash += t.sumMarks()
 }
 
-// sumMarks is 0 where there is nothing: older states keep their hash.
+// sumMarks returns the marks' part of the hash, 0 without marks: older states keep their hash.
 func (t *Table) sumMarks() uint64 {
 	if t.past.generation == 0 && t.past.forgotten == 0 {
 		return 0
@@ -153,7 +155,7 @@ func (t *Table) sumMarks() uint64 {
 	return t.sum(t.past.appendMarks)
 }
 
-// rememberFile notes what outlives the binding of f, which ends.
+// rememberFile records what outlives the binding of f, which ends.
 func (t *Table) rememberFile(f *file) {
 	t.rememberUse(f)
 	t.mark(max(t.past.generation, f.Generation), t.past.forgotten)
@@ -175,7 +177,7 @@ func (t *Table) rememberFile(f *file) {
 	t.hash += t.sum(l.appendTo)
 }
 
-// entity is the piece at place n; false behind the last one.
+// entity returns piece n; false after the last one.
 func (p *past) entity(n int) (Entity, bool) {
 	if n == 0 {
 		return Entity{Past: &PastState{Generation: p.generation, Forgotten: p.forgotten}}, true
@@ -189,7 +191,7 @@ func (p *past) entity(n int) (Entity, bool) {
 	return Entity{}, false
 }
 
-// none says that nothing is remembered.
+// none reports whether nothing is remembered.
 func (p *past) none() bool {
 	return p.generation == 0 && p.forgotten == 0 && len(p.used) == 0 && len(p.lost) == 0
 }

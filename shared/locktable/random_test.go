@@ -250,12 +250,12 @@ func (w *world) repeat() {
 	}
 }
 
-// mustBeLost says that an append is known to be of a generation that was quarantined later.
+// mustBeLost reports whether an append is known to be of a generation that was quarantined later.
 func (w *world) mustBeLost(was locktable.Outcome) bool {
 	return w.foreign[part{was.File, was.Generation}] > was.LSN
 }
 
-// mayBeLost says that a healthy generation lies between two that are not told apart any more.
+// mayBeLost reports whether a healthy generation lies between two that are not told apart any more.
 func (w *world) mayBeLost(was locktable.Outcome) bool {
 	later, before := 0, 0
 	for p := range w.foreign {
@@ -307,20 +307,20 @@ func (w *world) time() {
 	case n < 37:
 		both(func(t *locktable.Table) []record { return t.DecideForceClear(w.epoch, nil) })
 	case n < 38:
-		both(func(t *locktable.Table) []record { return t.DecideResign("test", w.epoch, nil) })
+		both(func(t *locktable.Table) []record { return t.DecideHandover("test", w.epoch, nil) })
 	default:
-		w.reign()
+		w.beginTerm()
 	}
 }
 
-func (w *world) reign() {
+func (w *world) beginTerm() {
 	w.epoch++
-	recs := w.table.DecideReign(1, w.epoch, nil)
-	if twins := w.twin.DecideReign(1, w.epoch, nil); !reflect.DeepEqual(recs, twins) {
+	recs := w.table.DecideTerm(1, w.epoch, nil)
+	if twins := w.twin.DecideTerm(1, w.epoch, nil); !reflect.DeepEqual(recs, twins) {
 		w.tb.Fatalf("decided %+v, the twin %+v", recs, twins)
 	}
 	w.commit(recs)
-	for w.table.Owes() {
+	for w.table.HasPendingGrants() {
 		w.commit(w.table.DecideOwed(w.epoch, nil))
 	}
 }
@@ -355,10 +355,10 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
 	}
 	if len(recs) > 1 && recs[0].Kind != locktable.KindBind && w.rng.IntN(4) == 0 {
-		// The log ends between two records of a batch. The next reign completes it.
+		// The log ends between two records of a batch. The next term completes it.
 		w.commit(recs[:1+w.rng.IntN(len(recs)-1)])
 		w.counts["cut"]++
-		w.reign()
+		w.beginTerm()
 	} else {
 		w.commit(recs)
 	}
@@ -408,8 +408,8 @@ func (w *world) commit(recs []record) {
 				w.tb.Fatalf("lock %q: %+v, the oracle has %+v", r.Lock, g, h)
 			}
 		}
-		if l.next() >= 0 != w.table.Owes() {
-			w.tb.Fatalf("lock %q: a grant is owed: %t, the oracle has %+v", r.Lock, w.table.Owes(), l)
+		if l.next() >= 0 != w.table.HasPendingGrants() {
+			w.tb.Fatalf("lock %q: a grant is owed: %t, the oracle has %+v", r.Lock, w.table.HasPendingGrants(), l)
 		}
 	}
 }

@@ -3,7 +3,11 @@
 package locktable
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -26,9 +30,9 @@ const (
 	KindRelease Kind = 3
 	// KindExpire ends the grant Token of Lock because its lease ran out, or its MaxHold: Lock, Token, Reason.
 	KindExpire Kind = 4
-	// KindWaitTimeout takes a waiter out, its deadline passed or its client silent: Lock, Client, Request.
+	// KindWaitTimeout removes a waiter whose deadline passed or whose client was silent: Lock, Client, Request.
 	KindWaitTimeout Kind = 5
-	// KindCancel takes a waiter out, or leaves a tombstone so that the request
+	// KindCancel removes a waiter, or leaves a tombstone so that the request
 	// never executes: Client, Request (the cancelled one), LowWater, Lock (if it waited).
 	KindCancel Kind = 6
 	// KindAppend appends Data to File at Offset: request, Lock, Token, File,
@@ -36,7 +40,7 @@ const (
 	KindAppend Kind = 7
 	// KindBind binds File to Lock: request, Lock, Token, File, Inode,
 	// Generation, Offset (= size of the file when it was bound). The Bind of a
-	// first append has Client but no Request: the Append behind it has.
+	// first append has Client but no Request: the Append after it has.
 	KindBind Kind = 8
 	// KindUnbind ends a binding: request, Lock, Token, File, Remember.
 	KindUnbind Kind = 9
@@ -46,39 +50,39 @@ const (
 	KindRotate Kind = 11
 	// KindForceClear drops all holders and waiters; receipts, bindings and token order stay.
 	KindForceClear Kind = 12
-	// KindBreak ends the grant Token of Lock on an operator's word: request, Lock,
-	// Token, Actor, Reason. That at the end of an Ask's grace is nobody's request.
+	// KindBreak ends the grant Token of Lock by an operator's decision: request, Lock,
+	// Token, Actor, Reason. At the end of an Ask's grace it has no request.
 	KindBreak Kind = 13
 	// KindOpenClient creates the client @<LSN>-<Mark> for Nonce: Nonce, Mark. Without a Mark,
 	// as it was once, it creates @<LSN>.
 	KindOpenClient Kind = 14
 	// KindForgetClient drops a client and its receipts: Client. It holds nothing and waits for nothing.
 	KindForgetClient Kind = 15
-	// KindResigned is the last record of a reign that ended on purpose: Reason.
-	KindResigned Kind = 16
-	// KindReign is the first record of a reign: Server.
-	KindReign Kind = 17
-	// KindMetadata replaces what the holder says with its grant: request, Lock, Token, Metadata.
+	// KindHandedOver is the last record of a term that ended on purpose: Reason.
+	KindHandedOver Kind = 16
+	// KindTerm is the first record of a term: Server.
+	KindTerm Kind = 17
+	// KindMetadata replaces the metadata of a grant: request, Lock, Token, Metadata.
 	KindMetadata Kind = 18
-	// KindAsk asks the holder to let go within Wait, behind which the grant is
+	// KindAsk asks the holder to release the lock within Wait, after which the grant is
 	// broken: request, Lock, Token, Wait, Actor, Reason.
 	KindAsk Kind = 19
-	// KindSeal ends a generation of File: nothing is appended to it behind Offset, where
+	// KindSeal ends a generation of File: nothing is appended to it after Offset, where
 	// it ends: request, Lock, Token, File, Generation, Offset.
 	KindSeal Kind = 20
 	// KindDowngrade makes the exclusive grant Token of Lock a shared one: request, Lock, Token.
 	KindDowngrade Kind = 24
 
-	// KindAlready answers a request whose end was reached before: File was bound to Lock, or
+	// KindAlready answers a request that changes nothing, because File was bound to Lock, or
 	// sealed, already: request, Lock, Token, File, Generation, Offset. It changes nothing but
 	// leaves a receipt, so that a late duplicate of the request does nothing either.
 	KindAlready Kind = 25
 
-	// MaxKind is the highest of them.
+	// MaxKind is the highest kind.
 	MaxKind = KindAlready
 )
 
-// Mode is how a lock is held: by one alone, or by any number together.
+// Mode is how a lock is held: by one holder alone, or by any number together.
 type Mode uint8
 
 // The lock modes.
@@ -87,7 +91,7 @@ const (
 	ModeShared    Mode = 1
 )
 
-// Holder describes who holds or waits, for people.
+// Holder describes the process that holds or waits, for people. Nothing is decided by it.
 type Holder struct {
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
@@ -129,15 +133,15 @@ type Record struct {
 	Server cluster.ServerID
 	Mark   cluster.Mark // of the cluster
 
-	// Metadata is what a holder says with its grant, for whoever looks.
+	// Metadata is a text of the holder's choice, shown with its grant.
 	Metadata string
 	// MaxHold ends a grant however often it is renewed; 0 = no end.
 	MaxHold time.Duration
-	// Heartbeat says that a lease is renewed by the use of its own token only, and not by
-	// its client's keep-alives.
+	// Heartbeat is set if only the use of its own token renews the lease, and not its
+	// client's keep-alives.
 	Heartbeat bool
-	// Remember says that the table goes on knowing what the binding that ends here used:
-	// records of older binaries, which did not, are applied as they always were.
+	// Remember is set if the table remembers what the binding that ends here used. It is not
+	// set in records of older binaries, which are applied as they always were.
 	Remember bool
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
@@ -146,3 +150,246 @@ type Record struct {
 
 // WaitForever as a Wait means no deadline.
 const WaitForever time.Duration = -1
+
+// MaxRequestID is the largest request ID: one that every JSON and protobuf
+// integer can carry and whose successor exists.
+const MaxRequestID cluster.RequestID = 1<<63 - 1
+
+// ErrUnknownKind means that a newer binary wrote the record. An older binary
+// cannot know what the record does, so it must refuse to lead.
+var ErrUnknownKind = errors.New("unknown record kind")
+
+var kindWords = [...]string{
+	KindGrant:        "grant",
+	KindEnqueue:      "enqueue",
+	KindRelease:      "release",
+	KindExpire:       "expire",
+	KindWaitTimeout:  "wait_timeout",
+	KindCancel:       "cancel",
+	KindAppend:       "append",
+	KindBind:         "bind",
+	KindUnbind:       "unbind",
+	KindQuarantine:   "quarantine",
+	KindRotate:       "rotate",
+	KindForceClear:   "force_clear",
+	KindBreak:        "break",
+	KindOpenClient:   "open_client",
+	KindForgetClient: "forget_client",
+	KindHandedOver:   "handed_over",
+	KindTerm:         "term",
+	KindMetadata:     "metadata",
+	KindAsk:          "ask",
+	KindDowngrade:    "downgrade",
+	KindSeal:         "seal",
+	KindAlready:      "already",
+}
+
+// Known reports whether this binary knows the kind.
+func (k Kind) Known() bool { return int(k) < len(kindWords) && kindWords[k] != "" }
+
+// String returns the name of the kind, as in JSON and in the history.
+func (k Kind) String() string {
+	if k.Known() {
+		return kindWords[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// ParseKind returns the kind of a word that String returned; false if there is none.
+func ParseKind(word string) (Kind, bool) {
+	i := slices.Index(kindWords[:], word)
+	if i < int(KindGrant) {
+		return 0, false
+	}
+	return Kind(i), true
+}
+
+// A fieldSet is a set of optional fields of a record.
+type fieldSet uint32
+
+const (
+	hasClient fieldSet = 1 << iota
+	hasRequest
+	hasLowWater
+	hasHash
+	hasLock
+	hasToken
+	hasTTL
+	hasWait
+	hasMode
+	hasHolder
+	hasFile
+	hasGeneration
+	hasInode
+	hasOffset
+	hasLength
+	hasCRC
+	hasData
+	hasActor
+	hasReason
+	hasNonce
+	hasServer
+	hasMetadata
+	hasMaxHold
+	hasHeartbeat
+	hasMark
+	hasRemember
+
+	mayLease = hasMode | hasHolder | hasMetadata | hasMaxHold | hasHeartbeat
+
+	mustRequest = hasClient | hasRequest
+	mayRequest  = mustRequest | hasLowWater | hasHash
+)
+
+// kindFields is the field list of record.go in a form that Validate can use.
+var kindFields = [...]struct{ must, may fieldSet }{
+	KindGrant:        {mustRequest | hasLock | hasTTL, mayRequest | mayLease},
+	KindEnqueue:      {mustRequest | hasLock | hasTTL | hasWait, mayRequest | mayLease},
+	KindRelease:      {mustRequest | hasLock | hasToken, mayRequest},
+	KindExpire:       {hasLock | hasToken, hasReason},
+	KindWaitTimeout:  {mustRequest | hasLock, 0},
+	KindCancel:       {mustRequest, hasLowWater | hasLock},
+	KindAppend:       {mustRequest | hasLock | hasToken | hasFile | hasGeneration | hasLength, mayRequest | hasOffset | hasCRC | hasData},
+	KindBind:         {hasClient | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest | hasOffset},
+	KindUnbind:       {mustRequest | hasLock | hasToken | hasFile, mayRequest | hasRemember},
+	KindQuarantine:   {hasFile | hasGeneration, hasReason},
+	KindRotate:       {mustRequest | hasLock | hasToken | hasFile | hasInode | hasGeneration, mayRequest | hasRemember},
+	KindForceClear:   {0, 0},
+	KindBreak:        {hasLock | hasToken, mayRequest | hasActor | hasReason},
+	KindOpenClient:   {hasNonce, hasMark},
+	KindForgetClient: {hasClient, 0},
+	KindHandedOver:   {0, hasReason},
+	KindTerm:         {hasServer, 0},
+	KindMetadata:     {mustRequest | hasLock | hasToken, mayRequest | hasMetadata},
+	KindAsk:          {mustRequest | hasLock | hasToken | hasWait, mayRequest | hasActor | hasReason},
+	KindDowngrade:    {mustRequest | hasLock | hasToken, mayRequest},
+	KindSeal:         {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
+	KindAlready:      {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
+}
+
+// fields returns the optional fields that are in use.
+func (r *Record) fields() fieldSet {
+	var set fieldSet
+	mark := func(used bool, f fieldSet) {
+		if used {
+			set |= f
+		}
+	}
+	mark(r.Client != "", hasClient)
+	mark(r.Request != 0, hasRequest)
+	mark(r.LowWater != 0, hasLowWater)
+	mark(r.Hash != 0, hasHash)
+	mark(r.Lock != "", hasLock)
+	mark(r.Token != 0, hasToken)
+	mark(r.TTL != 0, hasTTL)
+	mark(r.Wait != 0, hasWait)
+	mark(r.Mode != 0, hasMode)
+	mark(r.Holder != Holder{}, hasHolder)
+	mark(r.File != "", hasFile)
+	mark(r.Generation != 0, hasGeneration)
+	mark(r.Inode != 0, hasInode)
+	mark(r.Offset != 0, hasOffset)
+	mark(r.Length != 0, hasLength)
+	mark(r.CRC != 0, hasCRC)
+	mark(r.Data != nil, hasData)
+	mark(r.Actor != "", hasActor)
+	mark(r.Reason != "", hasReason)
+	mark(r.Nonce != 0, hasNonce)
+	mark(r.Server != 0, hasServer)
+	mark(r.Metadata != "", hasMetadata)
+	mark(r.MaxHold != 0, hasMaxHold)
+	mark(r.Heartbeat, hasHeartbeat)
+	mark(r.Mark != 0, hasMark)
+	mark(r.Remember, hasRemember)
+	return set
+}
+
+// Validate checks that the record has exactly the fields of its kind and that each is
+// within its limits, without a table. It returns an error that wraps ErrUnknownKind for a
+// kind of a newer binary.
+func (r *Record) Validate() error {
+	if !r.Kind.Known() {
+		return fmt.Errorf("%w %d", ErrUnknownKind, uint8(r.Kind))
+	}
+	if r.LSN == 0 || r.Epoch == 0 {
+		return fmt.Errorf("record has LSN %d and epoch %d: both start at 1", r.LSN, r.Epoch)
+	}
+	set, list := r.fields(), kindFields[r.Kind]
+	if set&list.must != list.must {
+		return fmt.Errorf("%v record lacks a field: has %#x, needs %#x", r.Kind, uint32(set), uint32(list.must))
+	}
+	if extra := set &^ (list.must | list.may); extra != 0 {
+		return fmt.Errorf("%v record has fields %#x that its kind does not use", r.Kind, uint32(extra))
+	}
+	if err := r.validateNames(set); err != nil {
+		return err
+	}
+	return r.validateNumbers()
+}
+
+func (r *Record) validateNames(set fieldSet) error {
+	var errs [3]error
+	if set&hasClient != 0 {
+		errs[0] = r.Client.Validate()
+	}
+	if set&hasLock != 0 {
+		errs[1] = r.Lock.Validate()
+	}
+	if set&hasFile != 0 {
+		errs[2] = r.File.Validate()
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	for _, s := range [...]string{r.Holder.Host, r.Holder.Command, r.Actor, r.Reason} {
+		if !validText(s) {
+			return fmt.Errorf("text %.40q… has %d bytes or is not UTF-8: at most %d are allowed", s, len(s), cluster.MaxText)
+		}
+	}
+	return validMetadata(r.Metadata)
+}
+
+func (r *Record) validateNumbers() error {
+	switch {
+	case r.Request > MaxRequestID:
+		return fmt.Errorf("request ID %d is above %d", r.Request, MaxRequestID)
+	case r.LowWater > r.Request:
+		return fmt.Errorf("low-water mark %d is above request ID %d", r.LowWater, r.Request)
+	case r.Kind == KindBreak && (r.Client == "") != (r.Request == 0):
+		return fmt.Errorf("break with half a request: client %q, request ID %d", r.Client, r.Request)
+	case r.Time < 0:
+		return fmt.Errorf("time %d is before 1970", r.Time)
+	case r.Request == 0 && r.Hash != 0:
+		return fmt.Errorf("request hash without a request ID")
+	case uint64(r.Token) >= uint64(r.LSN) && r.Token != 0:
+		return fmt.Errorf("token %d is not older than the record %d", r.Token, r.LSN)
+	case r.MaxHold < 0:
+		return fmt.Errorf("most time to hold %v is negative", r.MaxHold)
+	case r.TTL < 0:
+		return fmt.Errorf("TTL %v is negative", r.TTL)
+	case r.Wait < 0 && r.Wait != WaitForever:
+		return fmt.Errorf("wait %v is negative", r.Wait)
+	case r.Mode > ModeShared:
+		return fmt.Errorf("unknown lock mode %d", r.Mode)
+	case !validPID(r.Holder.PID):
+		return fmt.Errorf("holder has process ID %d", r.Holder.PID)
+	case r.Offset < 0 || r.Length < 0 || r.Length > cluster.MaxAppend || r.Offset+r.Length < 0:
+		return fmt.Errorf("offset %d, length %d: out of range", r.Offset, r.Length)
+	case r.Data != nil && int64(len(r.Data)) != r.Length:
+		return fmt.Errorf("length is %d but there are %d bytes of data", r.Length, len(r.Data))
+	}
+	return nil
+}
+
+func validText(s string) bool { return len(s) <= cluster.MaxText && utf8.ValidString(s) }
+
+func validMetadata(s string) error {
+	if len(s) > cluster.MaxMetadata || !utf8.ValidString(s) {
+		return fmt.Errorf("the metadata has %d bytes or is not UTF-8: at most %d are allowed", len(s), cluster.MaxMetadata)
+	}
+	return nil
+}
+
+func validPID(pid int) bool { return pid >= 0 && pid <= 1<<31-1 }

@@ -31,11 +31,11 @@ const (
 	OpUnbind Op = 5
 	// OpRotate gives File, bound to Lock, a new inode under Token.
 	OpRotate Op = 6
-	// OpCancel sees to it that request Target of Client ends now or never runs.
-	// It has no ID of its own.
+	// OpCancel ends the wait of request Target of Client, or keeps it from ever being
+	// executed. It has no ID of its own.
 	OpCancel Op = 7
 	// OpBreak ends the grant of Lock, of Token if that is set: Actor, Reason. With a
-	// Grace its holder is asked first, and has that long to let go.
+	// Grace its holder is asked first, and has that long to release.
 	OpBreak Op = 8
 	// OpOpenClient makes a client for Nonce. It has neither Client nor ID.
 	OpOpenClient Op = 9
@@ -56,7 +56,7 @@ var opWords = [...]string{
 	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget",
 }
 
-// String is the word of the operation.
+// String returns the name of the operation, as in "acquire".
 func (op Op) String() string {
 	if int(op) < len(opWords) && opWords[op] != "" {
 		return opWords[op]
@@ -64,13 +64,13 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// Request asks the table for something. A repeat of a request has the same
-// content, the Wait included; only LowWater and Holder may differ.
+// Request is one request of a client. A repeat of it has the same content, the Wait
+// included; only LowWater and Holder may differ.
 type Request struct {
 	Op       Op
 	Client   cluster.ClientID
 	ID       cluster.RequestID
-	LowWater cluster.RequestID // the lowest ID that the client still cares about, at most ID; 0 says nothing
+	LowWater cluster.RequestID // the lowest ID that the client still cares about, at most ID; 0 = unchanged
 
 	Lock   cluster.LockName
 	Token  cluster.Token
@@ -83,10 +83,10 @@ type Request struct {
 	Data          []byte
 	CRC           uint32 // CRC-32C of Data
 	AdoptExisting bool   // bind a file that is not empty
-	// At, if not nil, is the only offset that the append may go to. Nobody changes it.
+	// At, if not nil, is the only offset that the append may go to. It is never changed.
 	At *int64
 
-	// Own refuses a token of a client that is known by name and is not this one.
+	// Own has a token refused that was granted to another named client than this one.
 	Own bool
 
 	Target cluster.RequestID
@@ -94,15 +94,15 @@ type Request struct {
 	Reason string
 	Grace  time.Duration // of OpBreak
 	Nonce  uint64
-	Mark   cluster.Mark // of OpOpenClient; the primary says it, and not who asks
-	Level  uint32       // the feature level that its records may need, 0 = this binary's; the primary says it
+	Mark   cluster.Mark // of OpOpenClient; set by the primary, not by the client
+	Level  uint32       // the feature level that its records may need, 0 = this binary's; set by the primary
 
 	Metadata  string // of OpAcquire and OpMetadata
 	MaxHold   time.Duration
 	Heartbeat bool
 }
 
-// Validate checks what can be known without the table: StatusOK, or
+// Validate checks what can be checked without the table. It returns StatusOK, or
 // StatusInvalidArgument or StatusTooLarge with a message that says what to change.
 func (q *Request) Validate(t cluster.Timing) (cluster.Status, string) {
 	if q.Op == OpAppend && len(q.Data) > cluster.MaxAppend {
@@ -210,8 +210,8 @@ func (q *Request) validateAcquire(t cluster.Timing) error {
 	return nil
 }
 
-// ContentHash tells repeats from other requests under the same ID. Who asks is
-// no part of it: neither Client, ID and LowWater nor Holder.
+// ContentHash returns a hash that distinguishes repeats from other requests under the same
+// ID. Client, ID, LowWater and Holder are no part of it.
 func (q *Request) ContentHash() uint64 {
 	var buf [256]byte // on the stack; longer requests spill
 	adopt := uint64(0)
@@ -224,7 +224,7 @@ func (q *Request) ContentHash() uint64 {
 	b = appendText(b, q.File)
 	b = appendText(b, q.Actor)
 	b = appendText(b, q.Reason)
-	// What came later is left out where it is not used: hashes of older requests stay.
+	// Fields that came later are left out where they are not used: older hashes stay valid.
 	if q.Grace != 0 {
 		b = appendNumbers(append(b, 'g'), uint64(q.Grace))
 	}
@@ -236,4 +236,172 @@ func (q *Request) ContentHash() uint64 {
 		b = appendNumbers(append(b, 'o'), uint64(*q.At))
 	}
 	return xxhash.Sum64(b)
+}
+
+// Outcome answers a request. Fields that do not concern the answer are zero.
+type Outcome struct {
+	Status  cluster.Status // StatusNone of a request that waits
+	Client  cluster.ClientID
+	Request cluster.RequestID
+	LSN     cluster.LSN   // of the record that decided the request; 0 for refusals
+	Epoch   cluster.Epoch // of that record
+
+	Lock  cluster.LockName
+	Token cluster.Token
+	TTL   time.Duration // of a live grant. Of a repeat it is an upper bound, which the core loop replaces by what remains
+
+	File       cluster.FileName
+	Generation cluster.Generation
+	Offset     int64
+	Length     int64
+	CRC        uint32
+
+	Holder      *LockHolder   // with StatusHeld: the holder, nil if the lock is free but others wait
+	HoldLeft    time.Duration // of a renewal: what is left of MaxHold, 0 without one; set by the core loop
+	QueueLength int           // with StatusHeld and Pending: the number of waiters
+	Committed   bool          // with StatusFileQuarantined and StatusUnknown: the append is in the log
+	Repeat      bool          // answered from a receipt
+	Ask         *Ask          // of a renewal: the holder is asked to release; set by the core loop
+	Message     string        // for people
+}
+
+// LockHolder is the holder of a lock, of several the one with the oldest grant.
+type LockHolder struct {
+	Client cluster.ClientID
+	Token  cluster.Token
+	Holder Holder
+	Since  int64 // as in Grant
+	Mode   Mode
+	Count  int // number of holders
+}
+
+// OutcomeOf returns the outcome of r's request. Its Status is StatusNone if r answers no
+// request: Enqueue, the Bind of a first append, and records without a request.
+func OutcomeOf(r *Record) Outcome {
+	switch {
+	case r.Kind == KindOpenClient:
+		return Outcome{Status: cluster.StatusOK, Client: cluster.OpenedClientID(r.LSN, r.Mark), LSN: r.LSN, Epoch: r.Epoch}
+	case r.Request == 0 || r.Kind == KindEnqueue:
+		return Outcome{}
+	}
+	rc := receiptOf(r)
+	out := rc.outcome(r.Client)
+	out.TTL = r.TTL
+	return out
+}
+
+// outcome returns what the receipt holds, whatever has happened since.
+func (rc *receipt) outcome(client cluster.ClientID) Outcome {
+	out := Outcome{
+		Status: rc.status(), Client: client, Request: rc.request, LSN: rc.lsn, Epoch: rc.epoch,
+		Lock: rc.lock, Token: rc.token,
+	}
+	if rc.kind == KindAlready {
+		out.Message = "it was so already: the file is bound to this lock, or sealed"
+	}
+	if f := rc.file; f != nil {
+		out.File, out.Generation, out.Offset, out.Length, out.CRC = f.name, f.generation, f.offset, f.length, f.crc
+	}
+	return out
+}
+
+func (rc *receipt) status() cluster.Status {
+	switch rc.kind {
+	case KindWaitTimeout:
+		return cluster.StatusWaitTimeout
+	case KindCancel:
+		return cluster.StatusCancelled
+	default:
+		return cluster.StatusOK
+	}
+}
+
+// Quarantined returns out as StatusFileQuarantined and Committed: the append is in the log,
+// and its file cannot be trusted.
+func (out Outcome) Quarantined(reason string) Outcome {
+	out.Status, out.Committed, out.Message = cluster.StatusFileQuarantined, true, reason
+	return out
+}
+
+// Unwritten returns out as StatusUnknown and Committed: the append is in the log and not in
+// its file yet. It is written without a further request when the file can be written.
+func (out Outcome) Unwritten(reason string) Outcome {
+	out.Status, out.Committed = cluster.StatusUnknown, true
+	out.Message = fmt.Sprintf("the append is committed (LSN %d, offset %d) and not in the file yet: it is written when the file works, so do not append it again, ask for it under the same request ID; %s", out.LSN, out.Offset, reason)
+	return out
+}
+
+// repeat answers a request that has a receipt. An Acquire is answered from the present
+// state: a grant that has ended must not look alive. Nor must an append look done whose
+// bytes may not have reached the file when that was quarantined.
+func (t *Table) repeat(c *client, rc *receipt) Outcome {
+	out := rc.outcome(c.id)
+	out.Repeat = true
+	if rc.kind == KindAppend {
+		if why := t.lost(rc); why != "" {
+			return out.Quarantined(why)
+		}
+		return out
+	}
+	if rc.kind != KindGrant {
+		return out
+	}
+	if g := t.live(rc.lock, rc.token); g != nil {
+		out.TTL = g.ttl
+		return out
+	}
+	out.Status = cluster.StatusLeaseExpired
+	out.Message = "the grant of this request has ended"
+	return out
+}
+
+// RequestState is the state of one request, as Lookup returns it.
+type RequestState uint8
+
+// The states of a request.
+const (
+	// RequestNotSeen: it was never executed and would be if it came now.
+	RequestNotSeen RequestState = 0
+	// RequestPending: it waits in a queue.
+	RequestPending RequestState = 1
+	// RequestExecuted: it was executed; the outcome is known.
+	RequestExecuted RequestState = 2
+	// RequestCancelled: it was cancelled and will never execute.
+	RequestCancelled RequestState = 3
+	// RequestStale: it is below a mark of its client, or its client is not
+	// known: it will not be executed, and whether it was is forgotten.
+	RequestStale RequestState = 4
+)
+
+// Lookup returns the state of a request. The Outcome is that of its receipt if it was
+// executed or cancelled; otherwise it names the request and, if it waits, the lock.
+func (t *Table) Lookup(id cluster.ClientID, request cluster.RequestID) (RequestState, Outcome) {
+	out := Outcome{Client: id, Request: request}
+	c := t.clients.get(id)
+	if c == nil {
+		if id.Opened() {
+			return RequestStale, out
+		}
+		return RequestNotSeen, out
+	}
+	if rc := c.receipt(request); rc != nil {
+		if rc.kind == KindCancel {
+			return RequestCancelled, t.repeat(c, rc)
+		}
+		return RequestExecuted, t.repeat(c, rc)
+	}
+	if w := c.waiter(request); w != nil {
+		return RequestPending, w.pending()
+	}
+	if c.stale(request) {
+		return RequestStale, out
+	}
+	return RequestNotSeen, out
+}
+
+func (w *waiter) pending() Outcome {
+	return Outcome{
+		Client: w.client.id, Request: w.request, LSN: w.lsn, Epoch: w.epoch,
+		Lock: w.lock.name, QueueLength: int(w.lock.queued),
+	}
 }

@@ -91,7 +91,7 @@ func ends() map[string]struct {
 	}
 }
 
-// The log may end behind any record of a batch. The next reign completes a phase that was
+// The log may end behind any record of a batch. The next term completes a phase that was
 // cut, from the log or from a checkpoint: no reader is lost, and none gets in who was not there.
 func TestACutPhaseIsCompleted(t *testing.T) {
 	for name, tc := range ends() {
@@ -105,8 +105,8 @@ func TestACutPhaseIsCompleted(t *testing.T) {
 			h := newHarness(t)
 			tc.prepare(h)
 			h.apply(recs[:cut])
-			if h.table.Owes() != (cut < len(recs)) {
-				t.Errorf("%s cut behind %d records: owes a grant: %t", name, cut, h.table.Owes())
+			if h.table.HasPendingGrants() != (cut < len(recs)) {
+				t.Errorf("%s cut behind %d records: owes a grant: %t", name, cut, h.table.HasPendingGrants())
 			}
 			h.reload()
 			restored, err := overJSON(h.table)
@@ -115,9 +115,9 @@ func TestACutPhaseIsCompleted(t *testing.T) {
 			}
 			h.table = restored
 			h.epoch = 2
-			h.apply(h.table.DecideReign(2, 2, nil))
+			h.apply(h.table.DecideTerm(2, 2, nil))
 			h.wantLock("db", tc.held, tc.queued)
-			if h.table.Owes() {
+			if h.table.HasPendingGrants() {
 				t.Errorf("%s cut behind %d records: a grant is still owed", name, cut)
 			}
 		}
@@ -138,7 +138,7 @@ func TestACutTurnOfAWriterIsCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.table, h.epoch = restored, 2
-	h.apply(h.table.DecideReign(2, 2, nil))
+	h.apply(h.table.DecideTerm(2, 2, nil))
 	h.wantLock("db", ids{"w1"}, ids{"r1", "w2", "r2", "r3"})
 }
 
@@ -154,15 +154,15 @@ func TestALongPhase(t *testing.T) {
 	h.want(pending, acquire("w", 1, "db", forever))
 	export := begin(h.table)
 	_, recs := h.do(release("a", 2, "db", 1), locktable.FileFacts{})
-	if len(recs) != 129 || !h.table.Owes() {
-		t.Fatalf("%d records at once; owes a grant: %t", len(recs), h.table.Owes())
+	if len(recs) != 129 || !h.table.HasPendingGrants() {
+		t.Fatalf("%d records at once; owes a grant: %t", len(recs), h.table.HasPendingGrants())
 	}
 	h.want(pending, share("late", 1, "db", forever))
 	h.want(cluster.StatusCancelled, cancel("r200", 1))
 	h.want(ok, release("r000", 2, "db", recs[1].LSN.Token()))
 	export.next(t, 7)
 	h.reload()
-	for steps := 1; h.table.Owes(); steps++ {
+	for steps := 1; h.table.HasPendingGrants(); steps++ {
 		more := h.table.DecideOwed(1, nil)
 		if len(more) == 0 || len(more) > 128 || steps > 3 {
 			t.Fatalf("step %d has %d records", steps, len(more))
@@ -199,7 +199,7 @@ func TestALateReaderJoinsAPhase(t *testing.T) {
 	h.want(pending, acquire("w", 1, "db", forever))
 	h.want(pending, share("r4", 1, "db", forever))
 	h.reload()
-	for h.table.Owes() {
+	for h.table.HasPendingGrants() {
 		h.apply(h.table.DecideOwed(1, nil))
 	}
 	h.wantLock("db", ids{"r1", "r2", "r3"}, ids{"w", "r4"})
@@ -284,7 +284,7 @@ func TestPhasesDoNotAddUp(t *testing.T) {
 		if out := l.do(&q, locktable.FileFacts{}); out.Status != cluster.StatusCancelled {
 			t.Fatal(out)
 		}
-		for l.table.Owes() {
+		for l.table.HasPendingGrants() {
 			for _, r := range l.table.DecideOwed(1, nil) {
 				if err := l.table.Apply(&r); err != nil {
 					t.Fatal(err)

@@ -58,7 +58,7 @@ func (s *sorted[K]) insert(k K) {
 	}
 	half := len(b) / 2
 	if i == len(s.blocks)-1 && pos == len(b)-1 {
-		half = len(b) - 1 // keys that come in order leave full blocks behind
+		half = len(b) - 1 // keys that come in order leave full blocks
 	}
 	upper := append(make([]K, 0, blockLen+1), b[half:]...)
 	clear(b[half:])
@@ -66,8 +66,8 @@ func (s *sorted[K]) insert(k K) {
 	s.blocks = slices.Insert(s.blocks, i+1, upper)
 }
 
-// remove takes k out if it is there, and joins a block that became small to its
-// neighbour, so that the set shrinks with its keys.
+// remove removes k if it is there, and joins a block that became small to its neighbour, so
+// that the set shrinks with its keys.
 func (s *sorted[K]) remove(k K) {
 	i, pos, ok := s.find(k)
 	if !ok {

@@ -128,11 +128,11 @@ func (s *story) tell(words []string) {
 		s.time(t.DecideForceClear(e, nil))
 	case "quarantine":
 		s.time(t.DecideQuarantine(cluster.FileName(s.word(1)), s.word(2), e, nil))
-	case "reign":
+	case "term":
 		s.epoch++
-		s.time(t.DecideReign(cluster.ServerID(s.number(s.word(1))), s.epoch, nil))
+		s.time(t.DecideTerm(cluster.ServerID(s.number(s.word(1))), s.epoch, nil))
 	case "resign":
-		s.time(t.DecideResign(s.word(1), e, nil))
+		s.time(t.DecideHandover(s.word(1), e, nil))
 	case "lookup":
 		state, out := t.Lookup(client, id)
 		s.printf("state %d%s", state, answer(out))

@@ -21,10 +21,10 @@ type Grant struct {
 	Mode    Mode
 	Holder  Holder
 	// Since is when the grant was decided, in milliseconds since 1970 by the clock of
-	// the primary of Epoch; for people. 0 where that is not known.
+	// the primary of Epoch; for people. 0 if it is not known.
 	Since    int64
 	Metadata string
-	Ask      *Ask // the holder is asked to let go; not to be changed
+	Ask      *Ask // nil if the holder is not asked to release; must not be changed
 
 	MaxHold   time.Duration // 0 = no end
 	Heartbeat bool          // only the use of the token renews the lease
@@ -46,8 +46,8 @@ type Waiter struct {
 	Metadata string
 }
 
-// LockView is what there is to know of a lock, save its waiters, files and, where there
-// are several, its holders.
+// LockView is a lock without its waiters and files and, of several holders, with the oldest
+// grant only.
 type LockView struct {
 	Name        cluster.LockName
 	Grant       Grant // the oldest; its token is 0 if the lock is free
@@ -56,15 +56,15 @@ type LockView struct {
 	FileCount   int
 }
 
-// ClientView is what there is to know of a client.
+// ClientView is a client without its grants, waiting requests and receipts.
 type ClientView struct {
 	ID       cluster.ClientID
-	Nonce    uint64
-	LowWater cluster.RequestID
-	Dropped  cluster.RequestID
-	Receipts int
-	Held     int
-	Waiting  int
+	Nonce    uint64            // it was opened with; 0 for other clients
+	LowWater cluster.RequestID // requests below are STALE_REQUEST
+	Dropped  cluster.RequestID // 1 + the highest ID whose receipt was dropped for its age
+	Receipts int               // number of them
+	Held     int               // number of grants
+	Waiting  int               // number of requests in queues
 }
 
 func (l *lock) grantView() Grant {
@@ -83,7 +83,7 @@ func (l *lock) grantView() Grant {
 }
 
 func (l *lock) view() LockView {
-	v := LockView{Name: l.name, Grant: l.first().grantView(), Holders: l.holders(), QueueLength: int(l.queued)}
+	v := LockView{Name: l.name, Grant: l.oldestGrant().grantView(), Holders: l.holders(), QueueLength: int(l.queued)}
 	if l.files != nil {
 		v.FileCount = l.files.len()
 	}
@@ -104,13 +104,13 @@ func (c *client) view() ClientView {
 	}
 }
 
-// openedAt is the LSN of the record that opened the client.
+// openedAt returns the LSN of the record that opened the client.
 func (c *client) openedAt() cluster.LSN {
 	lsn, _ := c.id.OpenedBy()
 	return lsn
 }
 
-// Live returns the grant if token is the live one of the lock.
+// Live returns the live grant of the lock with this token; false if there is none.
 func (t *Table) Live(name cluster.LockName, token cluster.Token) (Grant, bool) {
 	if g := t.live(name, token); g != nil {
 		return g.grantView(), true
@@ -118,8 +118,8 @@ func (t *Table) Live(name cluster.LockName, token cluster.Token) (Grant, bool) {
 	return Grant{}, false
 }
 
-// Grants iterates over the live grants of a lock in token order. Only of a lock that is
-// held in shared mode there are several.
+// Grants iterates over the live grants of a lock in token order. A lock in exclusive mode has
+// one, a free lock none.
 func (t *Table) Grants(name cluster.LockName) iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
 		l := t.locks.get(name)
@@ -134,7 +134,7 @@ func (t *Table) Grants(name cluster.LockName) iter.Seq[Grant] {
 	}
 }
 
-// Lock returns the lock if it has a holder, waiters or files.
+// Lock returns the lock; false if it has neither holder, waiters nor files.
 func (t *Table) Lock(name cluster.LockName) (LockView, bool) {
 	if l := t.locks.get(name); l != nil {
 		return l.view(), true
@@ -142,10 +142,10 @@ func (t *Table) Lock(name cluster.LockName) (LockView, bool) {
 	return LockView{}, false
 }
 
-// LockCount is the number of locks with a holder, waiters or files.
+// LockCount returns the number of locks with a holder, waiters or files.
 func (t *Table) LockCount() int { return t.locks.len() }
 
-// ClientCount is the number of clients in the table.
+// ClientCount returns the number of clients in the table.
 func (t *Table) ClientCount() int { return t.clients.len() }
 
 // Locks iterates in order over the locks whose names begin with prefix and come
@@ -168,8 +168,8 @@ func (t *Table) Waiters(name cluster.LockName) iter.Seq[Waiter] {
 	return t.WaitersBehind(name, "", 0)
 }
 
-// WaitersBehind iterates over the waiters of a lock behind the place of this request,
-// in order; over all of them where it does not wait for the lock.
+// WaitersBehind iterates over the waiters of a lock after the place of this request, in
+// order, or over all of them if the request does not wait for the lock.
 func (t *Table) WaitersBehind(name cluster.LockName, client cluster.ClientID, request cluster.RequestID) iter.Seq[Waiter] {
 	return func(yield func(Waiter) bool) {
 		l := t.locks.get(name)
@@ -190,7 +190,7 @@ func (t *Table) WaitersBehind(name cluster.LockName, client cluster.ClientID, re
 	}
 }
 
-// File returns the state of a bound file.
+// File returns the state of a bound file; false if it is not bound.
 func (t *Table) File(name cluster.FileName) (FileState, bool) {
 	if f := t.files[name]; f != nil {
 		return f.FileState, true
@@ -209,7 +209,8 @@ func (t *Table) Files() iter.Seq2[cluster.FileName, FileState] {
 	}
 }
 
-// FilesAfter iterates in order over the bound files behind after whose names have the prefix.
+// FilesAfter iterates in order over the bound files whose names begin with prefix and come
+// after the given name; "" is before all. The table must not change meanwhile.
 func (t *Table) FilesAfter(prefix string, after cluster.FileName) iter.Seq2[cluster.FileName, FileState] {
 	return func(yield func(cluster.FileName, FileState) bool) {
 		for name := range t.fileNames.from(max(cluster.FileName(prefix), after)) {
@@ -223,7 +224,7 @@ func (t *Table) FilesAfter(prefix string, after cluster.FileName) iter.Seq2[clus
 	}
 }
 
-// FilesOf lists in order the files bound to a lock.
+// FilesOf returns the files bound to a lock in order, nil if there are none.
 func (t *Table) FilesOf(name cluster.LockName) []cluster.FileName {
 	l := t.locks.get(name)
 	if l == nil || l.files == nil {
@@ -236,7 +237,7 @@ func (t *Table) FilesOf(name cluster.LockName) []cluster.FileName {
 	return names
 }
 
-// Client returns what is known of a client.
+// Client returns a client; false if it is not in the table.
 func (t *Table) Client(id cluster.ClientID) (ClientView, bool) {
 	if c := t.clients.get(id); c != nil {
 		return c.view(), true
@@ -255,7 +256,7 @@ func (t *Table) Clients() iter.Seq2[cluster.ClientID, ClientView] {
 	}
 }
 
-// HeldBy is the number of grants that the client holds.
+// HeldBy returns the number of grants that the client holds.
 func (t *Table) HeldBy(id cluster.ClientID) int {
 	if c := t.clients.get(id); c != nil {
 		return c.held
@@ -263,7 +264,7 @@ func (t *Table) HeldBy(id cluster.ClientID) int {
 	return 0
 }
 
-// DigestOf is the digest of their tokens.
+// DigestOf returns the digest of the tokens that the client holds, 0 for none.
 func (t *Table) DigestOf(id cluster.ClientID) cluster.Digest {
 	if c := t.clients.get(id); c != nil {
 		return c.digest
@@ -271,7 +272,7 @@ func (t *Table) DigestOf(id cluster.ClientID) cluster.Digest {
 	return 0
 }
 
-// Holds says that the client is one of those who hold the lock.
+// Holds reports whether the client holds the lock, alone or with others.
 func (t *Table) Holds(id cluster.ClientID, name cluster.LockName) bool {
 	c, l := t.clients.get(id), t.locks.get(name)
 	if c == nil || l == nil || c.held == 0 {
@@ -308,7 +309,7 @@ func (t *Table) Held(id cluster.ClientID) iter.Seq[Grant] {
 	}
 }
 
-// Waiting is the number of requests that the client has in queues.
+// Waiting returns the number of requests that the client has in queues.
 func (t *Table) Waiting(id cluster.ClientID) int {
 	if c := t.clients.get(id); c != nil {
 		return len(c.waits)

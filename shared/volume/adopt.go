@@ -6,27 +6,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Warm is a replica's table. It is used only if the adopted log shows the same
+// WarmState is a replica's table. It is used only if the adopted log shows the same
 // chain value at its position. A scan takes it over and moves both on together.
-type Warm struct {
+type WarmState struct {
 	At    wal.Position
 	Table *locktable.Table
-	Of    ClusterID // whose table it is
+	Of    cluster.ID // whose table it is
 	// Ends are what the table went through last; nil if nobody noted it.
 	Ends *history.Ring
 }
 
-// Adoption is what a claimant found in the reign it takes over from.
+// Adoption is what a claimant found in the term it takes over from.
 type Adoption struct {
 	Source Source
 	// Table is the state at End.
@@ -49,7 +52,7 @@ type Adoption struct {
 	BaseBytes int64
 	// Unread is what nobody has verified, because the warm table made it needless; nil
 	// where everything was read.
-	Unread *Unread
+	Unread *UnverifiedLog
 
 	bases  []cluster.LSN // the checkpoints to adopt
 	log    wal.Result
@@ -57,10 +60,10 @@ type Adoption struct {
 	frames []wal.FrameHeader // those that had them, in order
 }
 
-// Scan reads the fenced reign: its base, then every segment. Whatever does not
+// Scan reads the fenced term: its base, then every segment. Whatever does not
 // fit may be a stale listing or a file that was removed meanwhile, so everything is
 // opened and read again before it is refused, naming file and offset.
-func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
+func (r *Term) Scan(ctx context.Context, src Source, warm *WarmState) (*Adoption, error) {
 	a, err := r.v.scan(ctx, src, warm)
 	if err != nil {
 		return nil, r.giveUp(err)
@@ -68,9 +71,25 @@ func (r *Reign) Scan(ctx context.Context, src Source, warm *Warm) (*Adoption, er
 	return a, nil
 }
 
-// scan is Scan for whoever has no reign.
-func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, error) {
-	path := epochDir(src.Epoch)
+// ReadTerm reads what a claimant would adopt from the term of epoch e, which began with s. Its errors
+// are those of Term.Scan; it fences nothing, so primaries may write meanwhile.
+func (v *Volume) ReadTerm(ctx context.Context, e cluster.Epoch, s epochdir.Start) (*Adoption, error) {
+	return v.scan(ctx, Source{Epoch: e, start: s}, nil)
+}
+
+// ReadTermIn reads, once, a term that has no name yet and will begin with s, from its directory dir.
+func (v *Volume) ReadTermIn(dir string, s epochdir.Start) (*Adoption, error) {
+	return v.scanOnce(dir, Source{Epoch: s.Epoch, start: s}, nil)
+}
+
+// Base reads the newest checkpoint that verifies of the term in dir, else returns the empty state.
+func (v *Volume) Base(dir string) (*checkpoint.Base, error) {
+	return v.findBase(&Adoption{}, dir, nil)
+}
+
+// scan is Scan without a term.
+func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adoption, error) {
+	path := layout.EpochDir(src.Epoch)
 	if warm != nil {
 		if warm.Ends == nil {
 			warm.Ends = history.NewRing(v.opt.HistoryRate, warm.At.LSN)
@@ -98,10 +117,10 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, e
 			try--
 			continue
 		}
-		if try == retries {
+		if try == vfs.Retries {
 			return nil, fmt.Errorf("scan epoch %d: %w", src.Epoch, err)
 		}
-		if err := pause(ctx, retryPause); err != nil {
+		if err := vfs.Pause(ctx, vfs.RetryPause); err != nil {
 			return nil, err
 		}
 	}
@@ -110,15 +129,15 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *Warm) (*Adoption, e
 // errCold says that the warm table is not a state of the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
-func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.LSN) (*Adoption, error) {
+func (v *Volume) scanOnce(path string, src Source, warm *WarmState, known ...cluster.LSN) (*Adoption, error) {
 	a := &Adoption{Source: src}
 	b, err := v.findBase(a, path, warm)
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{a: a, base: b.head.position(), at: b.head.position()}
-	a.Table, a.BaseBytes = b.table, int64(len(b.state)+len(b.request))
-	if b.table == nil {
+	s := &scanner{a: a, base: b.Head.Position(), at: b.Head.Position()}
+	a.Table, a.BaseBytes = b.Table, b.Size()
+	if b.Table == nil {
 		s.warm = warm
 		if warm.At.LSN == s.at.LSN {
 			if err := s.meetWarm(); err != nil {
@@ -130,20 +149,20 @@ func (v *Volume) scanOnce(path string, src Source, warm *Warm, known ...cluster.
 	if a.Ends == nil {
 		a.Ends = history.NewRing(v.opt.HistoryRate, s.at.LSN)
 	}
-	a.Redo = append(a.Redo, b.pending...)
+	a.Redo = append(a.Redo, b.Pending...)
 	return a, s.scan(v, path, wal.Position{}, known...)
 }
 
 // scan reads the log behind the base, and visits what is behind resume.
 func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...cluster.LSN) (err error) {
 	a := s.a
-	a.log, err = wal.Scan(&dir{fs: v.fs, path: path}, wal.ScanOptions{
+	a.log, err = wal.Scan(&epochdir.Dir{FS: v.fs, Path: path}, wal.ScanOptions{
 		Cluster:      v.cluster.ID,
 		FeatureLevel: FeatureLevel,
 		MaxEpoch:     a.Source.Epoch,
 		From:         s.base,
 		Resume:       resume,
-		AtLeast:      a.Source.start.end,
+		AtLeast:      a.Source.start.End,
 		Known:        known,
 		Relog:        s.keep,
 	}, s.visit)
@@ -163,15 +182,15 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 // findBase takes the newest checkpoint that verifies, else the empty table at LSN 0, in
 // which case the log must begin at 1. What is left of a checkpoint whose removal was
 // interrupted hides none before it. The table of a base that lies behind the warm one is not restored.
-func (v *Volume) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
-	all, err := listCheckpoints(v.fs, path)
+func (v *Volume) findBase(a *Adoption, path string, warm *WarmState) (*checkpoint.Base, error) {
+	all, err := checkpoint.List(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
 	for _, lsn := range all {
-		b, err := v.readBase(path, lsn)
+		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn)
 		if err == nil && (warm == nil || warm.At.LSN < lsn) {
-			b.table, err = b.restore()
+			b.Table, err = b.Restore()
 		}
 		if err != nil {
 			continue // the log decides: without enough of it the scan refuses
@@ -179,39 +198,31 @@ func (v *Volume) findBase(a *Adoption, path string, warm *Warm) (*base, error) {
 		a.bases = []cluster.LSN{lsn} // all of it was read, so the one before is not needed
 		return b, nil
 	}
-	b := &base{head: head{Hash: hex64(locktable.New().Hash())}}
-	if warm == nil {
-		b.table = locktable.New()
+	b := checkpoint.Empty()
+	if warm != nil {
+		b.Table = nil
 	}
 	return b, nil
-}
-
-func (v *Volume) readBase(path string, lsn cluster.LSN) (*base, error) {
-	cp := path + "/" + checkpointDir(lsn)
-	state, err := readFile(v.fs, cp+"/"+stateName, FlagRead)
-	if err != nil {
-		return nil, err
-	}
-	requests, err := readFile(v.fs, cp+"/"+requestsName, FlagRead)
-	if err != nil {
-		return nil, err
-	}
-	b, err := decodeBase(state, requests)
-	if err == nil && (b.head.LSN != lsn || b.head.Cluster != v.cluster.ID) {
-		err = fmt.Errorf("%w: checkpoint %d is another one's", ErrDamaged, lsn)
-	}
-	return b, err
 }
 
 // scanner applies the log to the table while it is read.
 type scanner struct {
 	a    *Adoption
 	base wal.Position
-	warm *Warm        // nil without one
+	warm *WarmState   // nil without one
 	at   wal.Position // with a warm table: after the last record visited
 
 	decoder locktable.Decoder
 }
+
+// Replay returns a visitor for wal.Scan that applies the records to a.Table, in their order, and keeps in
+// a.Redo the appends that protected files may lack.
+func (a *Adoption) Replay() func(cluster.LSN, wal.Entry, wal.FrameHeader) error {
+	return (&scanner{a: a}).visit
+}
+
+// Segments are those of the log that was read.
+func (a *Adoption) Segments() []wal.SegmentInfo { return a.log.Segments }
 
 func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 	rec, err := s.decoder.DecodeHeader(e.Header)
@@ -283,20 +294,20 @@ func (s *scanner) meetWarm() error {
 	return nil
 }
 
-// Adopt takes the old reign's state over as one's own: checkpoints and closed
+// Adopt takes the old term's state over as one's own: checkpoints and closed
 // segments by hard link, the records of the open one written again into a
-// segment of this reign. The LSNs, epochs, requests and tokens stay. Everything is durable when it
+// segment of this term. The LSNs, epochs, requests and tokens stay. Everything is durable when it
 // returns; WriteStart comes next.
-func (r *Reign) Adopt(a *Adoption) (*wal.Log, error) {
+func (r *Term) Adopt(a *Adoption) (*wal.Log, error) {
 	log, err := r.adopt(a)
 	if err != nil {
-		return nil, r.Depose(fmt.Errorf("adopt epoch %d: %w", a.Source.Epoch, err))
+		return nil, r.End(fmt.Errorf("adopt epoch %d: %w", a.Source.Epoch, err))
 	}
 	return log, nil
 }
 
-func (r *Reign) adopt(a *Adoption) (*wal.Log, error) {
-	from := epochDir(a.Source.Epoch)
+func (r *Term) adopt(a *Adoption) (*wal.Log, error) {
+	from := layout.EpochDir(a.Source.Epoch)
 	for _, lsn := range a.bases {
 		if err := r.linkCheckpoint(from, lsn); err != nil {
 			return nil, err
@@ -319,13 +330,13 @@ func (r *Reign) adopt(a *Adoption) (*wal.Log, error) {
 // relogBytes bounds one frame of the copy.
 const relogBytes = 1 << 20
 
-// relog writes the records of the open segment into this reign's first own one.
-func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
+// relog writes the records of the open segment into this term's first own one.
+func (r *Term) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	log, err := wal.Start(opt, a.log.Relog, a.Base)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.prepared.letGo(); err != nil { // the log holds its segment, and the reign its fence
+	if err := r.prepared.letGo(); err != nil { // the log holds its segment, and the term its fence
 		return nil, errors.Join(err, log.Close())
 	}
 	var b wal.Batch
@@ -351,13 +362,13 @@ func (r *Reign) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	return log, nil
 }
 
-func (r *Reign) linkCheckpoint(from string, lsn cluster.LSN) error {
-	name := checkpointDir(lsn)
-	tmp := r.path + "/" + name + tmpSuffix
+func (r *Term) linkCheckpoint(from string, lsn cluster.LSN) error {
+	name := layout.CheckpointDir(lsn)
+	tmp := r.path + "/" + name + layout.TmpSuffix
 	if err := r.v.fs.Mkdir(tmp); err != nil {
 		return err
 	}
-	for _, f := range []string{requestsName, stateName} {
+	for _, f := range []string{layout.RequestsName, layout.StateName} {
 		if err := r.linkFile(from+"/"+name+"/"+f, tmp+"/"+f); err != nil {
 			return err
 		}
@@ -370,37 +381,47 @@ func (r *Reign) linkCheckpoint(from string, lsn cluster.LSN) error {
 
 // linkFile makes a hard link and syncs the file, or copies where the
 // filesystem has no hard links.
-func (r *Reign) linkFile(from, to string) error {
+func (r *Term) linkFile(from, to string) error {
 	err := r.v.fs.Link(from, to)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err != nil {
-		return copyFile(r.v.fs, from, to)
+		return vfs.CopyFile(r.v.fs, from, to)
 	}
-	f, err := r.v.fs.Open(to, FlagRead)
+	f, err := r.v.fs.Open(to, vfs.FlagRead)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// copyFile copies a file and makes the copy durable, in pieces: a call that takes long looks like
-// one that hangs, and another server takes over from a takeover that hangs.
-func copyFile(fsys FS, from, to string) (err error) {
-	src, err := fsys.Open(from, FlagRead)
-	if err != nil {
-		return err
+// TailFrame is a frame of the adopted log, without append data.
+type TailFrame struct {
+	Before wal.Position
+	Bytes  []byte
+}
+
+// Tail returns the last frames of the segment that was open, of about limit bytes. They
+// are the frames that the older term wrote, so replicas that it fed usually stand at the
+// end of one of them. It is called behind Adopt and WriteStart: then what
+// they say is this term's.
+func (a *Adoption) Tail(limit int) []TailFrame {
+	var tail []TailFrame
+	end := len(a.relog)
+	for i := len(a.frames) - 1; i >= 0 && limit > 0; i-- {
+		before := a.log.Relog
+		if i > 0 {
+			before = wal.Position{LSN: a.frames[i-1].Last(), Chain: a.frames[i-1].Chain}
+		}
+		from := int(before.LSN - a.log.Relog.LSN)
+		f := a.frames[i]
+		f.First, f.Elided = before.LSN+1, true // the first one may have begun before
+		b := wal.AppendFrame(nil, f, a.relog[from:end])
+		tail = append(tail, TailFrame{before, b})
+		limit -= len(b)
+		end = from
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
-	f, err := fsys.Open(to, FlagCreate)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	w := InPieces(io.NewOffsetWriter(f, 0), f.Sync)
-	if err := copyPieces(w, src, func() error { return nil }); err != nil {
-		return err
-	}
-	return f.Sync()
+	slices.Reverse(tail)
+	return tail
 }

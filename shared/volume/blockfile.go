@@ -6,19 +6,21 @@ import (
 	"errors"
 	"io/fs"
 	"sync"
+
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // blockFile is a file of one block that one process writes in place, past the caches. It stays
 // open for writing as long as its name leads to it: an NFS server gives nobody a delegation of
 // such a file, behind which each write would have to wait if the machine of a reader dies.
 type blockFile struct {
-	fs    FS
+	fs    vfs.FS
 	name  string
 	check func() error // that the name is still of this volume, before it is opened anew
 
 	mu   sync.Mutex // held while it is written
-	file File       // nil before the first write, and behind an error
-	info Info
+	file vfs.File   // nil before the first write, and behind an error
+	info vfs.Info
 }
 
 // write writes the block. The first write makes the file.
@@ -41,8 +43,8 @@ func (b *blockFile) read() ([]byte, error) {
 	if b.file == nil {
 		return nil, fs.ErrNotExist
 	}
-	block := AlignedBuffer(BlockSize)
-	return block, readBlock(b.file, block, 0)
+	block := vfs.AlignedBuffer(vfs.BlockSize)
+	return block, vfs.ReadBlock(b.file, block, 0)
 }
 
 // open opens the file that has the name now.
@@ -58,9 +60,9 @@ func (b *blockFile) open() error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	f, err := b.fs.Open(b.name, FlagWrite|FlagDirect)
+	f, err := b.fs.Open(b.name, vfs.FlagWrite|vfs.FlagDirect)
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = createZeros(b.fs, b.name, BlockSize)
+		f, err = vfs.CreateZeros(b.fs, b.name, vfs.BlockSize)
 	}
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func (b *blockFile) open() error {
 	return b.keep(f)
 }
 
-func (b *blockFile) keep(f File) (err error) {
+func (b *blockFile) keep(f vfs.File) (err error) {
 	if b.info, err = f.Stat(); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -86,9 +88,9 @@ func (b *blockFile) drop() error {
 func (b *blockFile) hold() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f, err := b.fs.Open(b.name, FlagWrite|FlagDirect)
+	f, err := b.fs.Open(b.name, vfs.FlagWrite|vfs.FlagDirect)
 	if err != nil {
-		return ignoreMissing(err)
+		return vfs.IgnoreMissing(err)
 	}
 	return b.keep(f)
 }
@@ -104,15 +106,4 @@ func (b *blockFile) close() error {
 		return nil
 	}
 	return b.drop()
-}
-
-// readBlockFile reads a file of one block.
-func readBlockFile(fsys FS, name string, flag Flag) (b []byte, err error) {
-	f, err := fsys.Open(name, flag&FlagDirect)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	b = AlignedBuffer(BlockSize)
-	return b, readBlock(f, b, 0)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // calls knows since when calls into the filesystem are under way. The zero value is ready.
@@ -61,12 +63,12 @@ func (c *calls) oldestOf(now time.Time, about func(name string) bool) (age time.
 
 // watchedFS counts the calls that are under way.
 type watchedFS struct {
-	FS
+	vfs.FS
 	calls *calls
 }
 
 // Open opens a file whose calls are counted, too.
-func (w watchedFS) Open(name string, flag Flag) (File, error) {
+func (w watchedFS) Open(name string, flag vfs.Flag) (vfs.File, error) {
 	defer w.calls.end(w.calls.begin(name))
 	f, err := w.FS.Open(name, flag)
 	if err != nil {
@@ -100,13 +102,13 @@ func (w watchedFS) Remove(name string) error {
 }
 
 // ReadDir is FS.ReadDir.
-func (w watchedFS) ReadDir(name string) ([]Entry, error) {
+func (w watchedFS) ReadDir(name string) ([]vfs.Entry, error) {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.ReadDir(name)
 }
 
 // Lstat is FS.Lstat.
-func (w watchedFS) Lstat(name string) (Info, error) {
+func (w watchedFS) Lstat(name string) (vfs.Info, error) {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.Lstat(name)
 }
@@ -118,7 +120,7 @@ func (w watchedFS) SyncDir(name string) error {
 }
 
 // TryLock is FS.TryLock.
-func (w watchedFS) TryLock(name string) (Lock, error) {
+func (w watchedFS) TryLock(name string) (vfs.Lock, error) {
 	defer w.calls.end(w.calls.begin(name))
 	l, err := w.FS.TryLock(name)
 	if err != nil {
@@ -134,7 +136,7 @@ func (w watchedFS) Replace(name string, write func(io.Writer) error) error {
 }
 
 type watchedFile struct {
-	File
+	vfs.File
 	calls *calls
 	name  string
 }
@@ -164,7 +166,7 @@ func (w watchedFile) Datasync() error {
 }
 
 // Stat is File.Stat.
-func (w watchedFile) Stat() (Info, error) {
+func (w watchedFile) Stat() (vfs.Info, error) {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.Stat()
 }
@@ -176,7 +178,7 @@ func (w watchedFile) Close() error {
 }
 
 type watchedLock struct {
-	Lock
+	vfs.Lock
 	calls *calls
 	name  string
 }

@@ -8,6 +8,9 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -17,11 +20,8 @@ import (
 // whether this filesystem shows old data, and how far the volume's log was: what the network says
 // of that proves nothing. No state is made from it: a late write of it costs an alarm. But its
 // epoch began, which is a witness (witness.go).
-// Init makes the canaries of all servers, empty; an older volume has none before the first reign.
-const (
-	canaryMagic  = "HFBEAT01"
-	canarySuffix = "canary"
-)
+// Init makes the canaries of all servers, empty; an older volume has none before the first term.
+const canaryMagic = "HFBEAT01"
 
 // Canary is what a primary wrote last into its server's canary.
 type Canary struct {
@@ -40,18 +40,18 @@ var ErrNoCanary = errors.New("no canary")
 var ErrEmptyCanary = fmt.Errorf("%w yet: the block is empty", ErrNoCanary)
 
 func canaryPath(id cluster.ServerID) string {
-	return serversDir + "/" + serverPrefix(id) + canarySuffix
+	return layout.ServersDir + "/" + layout.ServerPrefix(id) + layout.CanarySuffix
 }
 
 // WriteCanary writes this server's canary past the caches. It is one small write;
 // the first one makes the file where Init did not.
 func (v *Volume) WriteCanary(c Canary) error {
-	b := AlignedBuffer(BlockSize)
+	b := vfs.AlignedBuffer(vfs.BlockSize)
 	copy(b, canaryMagic)
 	for i, x := range []uint64{c.Value, uint64(c.Epoch), uint64(c.At.LSN), uint64(c.At.Chain)} {
 		binary.LittleEndian.PutUint64(b[8+8*i:], x)
 	}
-	sealSector(b)
+	epochdir.SealSector(b)
 	if err := v.own.canary.write(b); err != nil {
 		return fmt.Errorf("canary: %w", err)
 	}
@@ -60,15 +60,15 @@ func (v *Volume) WriteCanary(c Canary) error {
 
 // ReadCanary reads a server's canary: with FlagDirect as fences and logs are read, with FlagRead
 // as people's programs read, through the caches.
-func (v *Volume) ReadCanary(id cluster.ServerID, flag Flag) (c Canary, err error) {
-	b, err := readBlockFile(v.fs, canaryPath(id), flag)
+func (v *Volume) ReadCanary(id cluster.ServerID, flag vfs.Flag) (c Canary, err error) {
+	b, err := vfs.ReadBlockFile(v.fs, canaryPath(id), flag)
 	if err != nil {
 		return c, fmt.Errorf("%w of server %d: %w", ErrNoCanary, id, err)
 	}
-	if allZero(b) {
+	if vfs.AllZero(b) {
 		return c, fmt.Errorf("server %d: %w", id, ErrEmptyCanary)
 	}
-	if string(b[:8]) != canaryMagic || !sealed(b) {
+	if string(b[:8]) != canaryMagic || !epochdir.Sealed(b) {
 		return c, fmt.Errorf("%w of server %d: the block is half written", ErrNoCanary, id)
 	}
 	number := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8+8*i:]) }

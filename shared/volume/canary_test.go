@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -20,7 +21,7 @@ import (
 func TestCanary(t *testing.T) {
 	d := newDisk(t)
 	s := start(t, d, 1)
-	if _, err := s.vol.ReadCanary(1, volume.FlagRead); !errors.Is(err, volume.ErrNoCanary) || !errors.Is(err, volume.ErrEmptyCanary) {
+	if _, err := s.vol.ReadCanary(1, vfs.FlagRead); !errors.Is(err, volume.ErrNoCanary) || !errors.Is(err, volume.ErrEmptyCanary) {
 		t.Errorf("before the first: %v", err)
 	}
 	for _, want := range []volume.Canary{
@@ -31,14 +32,14 @@ func TestCanary(t *testing.T) {
 		if err := s.vol.WriteCanary(want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got != want {
+		if got, err := s.vol.ReadCanary(1, vfs.FlagDirect); err != nil || got != want {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
 	if err := d.Write("servers/1.canary", 9, []byte("torn")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) || errors.Is(err, volume.ErrEmptyCanary) {
+	if _, err := s.vol.ReadCanary(1, vfs.FlagDirect); !errors.Is(err, volume.ErrNoCanary) || errors.Is(err, volume.ErrEmptyCanary) {
 		t.Errorf("half written: %v", err)
 	}
 	if err := s.vol.WriteCanary(volume.Canary{Epoch: 3, Value: 8}); err != nil {
@@ -57,7 +58,7 @@ func TestNoCacheHidesACanary(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range []cluster.ServerID{1, 2} {
-			if _, err := reader.ReadCanary(id, volume.FlagDirect); !errors.Is(err, volume.ErrEmptyCanary) {
+			if _, err := reader.ReadCanary(id, vfs.FlagDirect); !errors.Is(err, volume.ErrEmptyCanary) {
 				t.Errorf("server %d: %v", id, err)
 			}
 			writer, err := open(d.Host(int(id), profile), id)
@@ -67,7 +68,7 @@ func TestNoCacheHidesACanary(t *testing.T) {
 			if err := writer.WriteCanary(volume.Canary{Epoch: 1, Value: 7}); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := reader.ReadCanary(id, volume.FlagDirect); err != nil || got.Value != 7 {
+			if got, err := reader.ReadCanary(id, vfs.FlagDirect); err != nil || got.Value != 7 {
 				t.Errorf("server %d wrote 7, and a read past the caches shows %d, %v", id, got.Value, err)
 			}
 		}
@@ -94,19 +95,19 @@ func TestCanaryBehindCaches(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		read := func(flag volume.Flag, want uint64) {
+		read := func(flag vfs.Flag, want uint64) {
 			t.Helper()
 			if got, err := reader.ReadCanary(1, flag); err != nil || got.Value != want {
 				t.Errorf("flag %d: got %+v, %v, want %d", flag, got, err, want)
 			}
 		}
 		write(1)
-		read(volume.FlagRead, 1)
+		read(vfs.FlagRead, 1)
 		write(2)
-		read(volume.FlagDirect, 2)
-		read(volume.FlagRead, 1)
+		read(vfs.FlagDirect, 2)
+		read(vfs.FlagRead, 1)
 		time.Sleep(profile.Stale + time.Second)
-		read(volume.FlagRead, 2)
+		read(vfs.FlagRead, 2)
 	})
 }
 
@@ -119,7 +120,7 @@ func TestCanaryOfAnOlderBinary(t *testing.T) {
 	if err := s.vol.WriteCanary(told); err != nil {
 		t.Fatal(err)
 	}
-	f, err := d.Host(1, volumetest.ProfileLocal()).Open("servers/1.canary", volume.FlagWrite)
+	f, err := d.Host(1, volumetest.ProfileLocal()).Open("servers/1.canary", vfs.FlagWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestCanaryOfAnOlderBinary(t *testing.T) {
 	if _, err := f.WriteAt(b, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got != (volume.Canary{Epoch: 3, Value: 7}) {
+	if got, err := s.vol.ReadCanary(1, vfs.FlagDirect); err != nil || got != (volume.Canary{Epoch: 3, Value: 7}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -18,12 +18,13 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 // everything is a snapshot with one of each thing, and two pending appends.
-func everything(t testing.TB) volume.Snapshot {
+func everything(t testing.TB) checkpoint.Snapshot {
 	t.Helper()
 	table := locktable.New()
 	var pending []locktable.Record
@@ -62,10 +63,10 @@ func everything(t testing.TB) volume.Snapshot {
 	if err := table.Check(); err != nil || len(pending) != 2 {
 		t.Fatalf("%d appends, %v", len(pending), err)
 	}
-	return volume.Snapshot{Epoch: 3, At: wal.Position{LSN: table.LSN(), Chain: chain}, Table: table, Pending: pending}
+	return checkpoint.Snapshot{Epoch: 3, At: wal.Position{LSN: table.LSN(), Chain: chain}, Table: table, Pending: pending}
 }
 
-func encode(t testing.TB, s volume.Snapshot) (state, requests []byte) {
+func encode(t testing.TB, s checkpoint.Snapshot) (state, requests []byte) {
 	t.Helper()
 	state, requests, err := volume.EncodeSnapshot(s)
 	if err != nil {
@@ -76,7 +77,7 @@ func encode(t testing.TB, s volume.Snapshot) (state, requests []byte) {
 
 func TestCheckpointReadsAsItWasWritten(t *testing.T) {
 	s := everything(t)
-	for name, s := range map[string]volume.Snapshot{"of everything": s, "of nothing": {Epoch: 1, Table: locktable.New()}} {
+	for name, s := range map[string]checkpoint.Snapshot{"of everything": s, "of nothing": {Epoch: 1, Table: locktable.New()}} {
 		t.Run(name, func(t *testing.T) {
 			state, requests := encode(t, s)
 			table, pending, err := volume.DecodeBase(state, requests)
@@ -94,7 +95,7 @@ func TestCheckpointReadsAsItWasWritten(t *testing.T) {
 					t.Errorf("pending append %d: %+v, want %+v", i, pending[i], s.Pending[i])
 				}
 			}
-			again, err := volume.ReadSnapshot(iotest.OneByteReader(bytes.NewReader(append(slices.Clone(requests), state...))))
+			again, err := checkpoint.ReadSnapshot(iotest.OneByteReader(bytes.NewReader(append(slices.Clone(requests), state...))))
 			if err != nil || again.At != s.At || again.Epoch != s.Epoch || again.Table.Hash() != s.Table.Hash() {
 				t.Errorf("as a snapshot: at %v, %v", again.At, err)
 			}
@@ -114,7 +115,7 @@ func TestNoFlippedBitIsAccepted(t *testing.T) {
 				if _, _, err := volume.DecodeBase(state, requests); err == nil {
 					t.Errorf("%s: bit %d of byte %d of %d (%q) may flip", file.name, bit, i, len(file.bytes), file.bytes[i])
 				}
-				if _, err := volume.ReadSnapshot(bytes.NewReader(append(slices.Clone(requests), state...))); err == nil {
+				if _, err := checkpoint.ReadSnapshot(bytes.NewReader(append(slices.Clone(requests), state...))); err == nil {
 					t.Errorf("%s in a snapshot: bit %d of byte %d of %d (%q) may flip", file.name, bit, i, len(file.bytes), file.bytes[i])
 				}
 				file.bytes[i] ^= 1 << bit
@@ -136,7 +137,7 @@ func TestNoCutOrForeignFileIsAccepted(t *testing.T) {
 			t.Errorf("processed_requests.log may be cut to %d of %d bytes", n, len(requests))
 		}
 	}
-	_, others := encode(t, volume.Snapshot{Epoch: 3, At: s.At, Table: locktable.New()})
+	_, others := encode(t, checkpoint.Snapshot{Epoch: 3, At: s.At, Table: locktable.New()})
 	if _, _, err := volume.DecodeBase(state, others); err == nil {
 		t.Error("the receipts of another checkpoint were taken")
 	}
@@ -162,7 +163,7 @@ func seal(state, requests []byte) ([]byte, []byte) {
 // FuzzDecodeBase reads anything, as it is and with the right sums: it may be
 // refused, but must not end the process, nor become a table that contradicts itself.
 func FuzzDecodeBase(f *testing.F) {
-	for _, s := range []volume.Snapshot{{Epoch: 1, Table: locktable.New()}, everything(f)} {
+	for _, s := range []checkpoint.Snapshot{{Epoch: 1, Table: locktable.New()}, everything(f)} {
 		state, requests := encode(f, s)
 		f.Add(state, requests)
 		f.Add(state[:len(state)/2], requests)
@@ -201,7 +202,7 @@ func TestInterruptedCheckpointIsWrittenAgain(t *testing.T) {
 					return
 				}
 				if x.r.Err() != nil {
-					t.Errorf("call %d ended the reign: %v", n, x.r.Err())
+					t.Errorf("call %d ended the term: %v", n, x.r.Err())
 				}
 				x.fill(1) // under another name, as a later try would be
 				if _, err := x.r.WriteCheckpoint(x.snapshot().Export()); err != nil {
@@ -333,14 +334,14 @@ func TestScanDoesNotReadTheViews(t *testing.T) {
 func TestWarmTableIs(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(*volume.Warm)
+		change func(*volume.WarmState)
 		used   bool
 	}{
-		{"used as it was", func(*volume.Warm) {}, true},
-		{"refused with another chain value", func(w *volume.Warm) { w.At.Chain ^= 1 }, false},
-		{"refused at another LSN", func(w *volume.Warm) { w.At.LSN++ }, false},
-		{"refused from behind the log's end", func(w *volume.Warm) { w.At.LSN += 100 }, false},
-		{"refused when the table is not at its position", func(w *volume.Warm) { w.Table = locktable.New() }, false},
+		{"used as it was", func(*volume.WarmState) {}, true},
+		{"refused with another chain value", func(w *volume.WarmState) { w.At.Chain ^= 1 }, false},
+		{"refused at another LSN", func(w *volume.WarmState) { w.At.LSN++ }, false},
+		{"refused from behind the log's end", func(w *volume.WarmState) { w.At.LSN += 100 }, false},
+		{"refused when the table is not at its position", func(w *volume.WarmState) { w.Table = locktable.New() }, false},
 	} {
 		for _, base := range []string{"without a base", "with a base before it", "with a base at it", "with a base behind it"} {
 			bubble(t, test.name+" "+base, func(t *testing.T) {
@@ -361,7 +362,7 @@ func TestWarmTableIs(t *testing.T) {
 				}
 				hash := x.table.Hash()
 				x.kill()
-				warm := &volume.Warm{At: s.At, Table: s.Table}
+				warm := &volume.WarmState{At: s.At, Table: s.Table}
 				test.change(warm)
 				before := warm.Table.Hash()
 				next := start(t, d, 2)

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -21,36 +24,33 @@ import (
 // burned and its claimant yields.
 var ErrOvertaken = errors.New("a higher epoch was claimed meanwhile")
 
+// ErrNotClaimed says that a claimant could not see which numbers are taken, so that nothing was
+// claimed: the prepared claim can be used again.
+var ErrNotClaimed = errors.New("nothing was claimed")
+
 // Prepared is a complete, durable epoch directory waiting in servers/ for its
 // number. That it could be made is the proof that this server can write.
 type Prepared struct {
 	v     *Volume
-	nonce Nonce
+	nonce epochdir.Nonce
 	path  string
-	lock  Lock
-	// held are the fence and the segment, open for writing until the reign has opened them: an NFS
+	lock  vfs.Lock
+	// held are the fence and the segment, open for writing until the term has opened them: an NFS
 	// server then gives nobody a delegation of them, behind which a claimant would wait if that
 	// machine dies. claim.json is held by its lock.
-	held []File
-}
-
-// claimFile is the content of claim.json.
-type claimFile struct {
-	Cluster  ClusterID        `json:"cluster_id"`
-	Server   cluster.ServerID `json:"server"`
-	Nonce    string           `json:"nonce"`
-	Address  string           `json:"address"`
-	Prepared time.Time        `json:"prepared"`
-	// Recovered says that an operator's recovery made this epoch.
-	Recovered *recoveredNote `json:"recovered,omitempty"`
+	held []vfs.File
 }
 
 // Prepare makes a claim ready: fence and first segment written with zeros,
-// claim.json flocked, everything fsynced. When the disk is full the reserve is
+// claim.json flocked, everything fsynced. Nothing is made where another cluster's volume,
+// or none, was put at the path. When the disk is full the reserve is
 // given up first, since a cluster without a primary helps nobody.
 func (v *Volume) Prepare(ctx context.Context) (*Prepared, error) {
+	if err := v.CheckIdentity(); err != nil {
+		return nil, fmt.Errorf("prepare a claim: %w", err)
+	}
 	p, err := v.prepare(ctx)
-	if IsFull(err) {
+	if vfs.IsFull(err) {
 		if rmErr := v.fs.Remove(v.reservePath()); rmErr == nil {
 			p, err = v.prepare(ctx)
 		}
@@ -62,7 +62,7 @@ func (v *Volume) Prepare(ctx context.Context) (*Prepared, error) {
 }
 
 func (v *Volume) reservePath() string {
-	return serversDir + "/" + serverPrefix(v.opt.Server) + "reserve"
+	return layout.ServersDir + "/" + layout.ServerPrefix(v.opt.Server) + "reserve"
 }
 
 // KeepReserve makes the reserve file unless it is there.
@@ -70,18 +70,11 @@ func (v *Volume) KeepReserve() error {
 	if _, err := v.fs.Lstat(v.reservePath()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := createZeros(v.fs, v.reservePath(), reserveSize)
+	f, err := vfs.CreateZeros(v.fs, v.reservePath(), layout.ReserveSize)
 	if err != nil {
-		return errors.Join(fmt.Errorf("make the reserve: %w", err), ignoreMissing(v.fs.Remove(v.reservePath())))
+		return errors.Join(fmt.Errorf("make the reserve: %w", err), vfs.IgnoreMissing(v.fs.Remove(v.reservePath())))
 	}
 	return f.Close()
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
@@ -89,7 +82,7 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 	if p.nonce, err = v.newNonce(); err != nil {
 		return nil, err
 	}
-	p.path = serversDir + "/" + serverPrefix(v.opt.Server) + hex.EncodeToString(p.nonce[:]) + claimSuffix
+	p.path = layout.ServersDir + "/" + layout.ServerPrefix(v.opt.Server) + hex.EncodeToString(p.nonce[:]) + layout.ClaimSuffix
 	if err := v.fs.Mkdir(p.path); err != nil {
 		return nil, err
 	}
@@ -98,25 +91,25 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 			err = errors.Join(err, p.Discard())
 		}
 	}()
-	fence, err := prepareFence(v.fs, p.path, nil, nil)
+	fence, err := epochdir.CreateFence(v.fs, p.path, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	p.held = append(p.held, fence)
-	content, err := json.Marshal(claimFile{
+	content, err := json.Marshal(epochdir.Claim{
 		Cluster: v.cluster.ID, Server: v.opt.Server, Nonce: hex.EncodeToString(p.nonce[:]),
 		Address: v.opt.Address, Prepared: time.Now().UTC(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := createFile(v.fs, p.path+"/"+claimName, append(content, '\n')); err != nil {
+	if err := vfs.CreateFile(v.fs, p.path+"/"+layout.ClaimName, append(content, '\n')); err != nil {
 		return nil, err
 	}
-	if p.lock, err = v.fs.TryLock(p.path + "/" + claimName); err != nil {
+	if p.lock, err = v.fs.TryLock(p.path + "/" + layout.ClaimName); err != nil {
 		return nil, err
 	}
-	next, err := createZeros(v.fs, p.path+"/"+wal.NextName, v.opt.FirstSegment)
+	next, err := vfs.CreateZeros(v.fs, p.path+"/"+wal.NextName, v.opt.FirstSegment)
 	if err != nil {
 		return nil, err
 	}
@@ -124,23 +117,31 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 	if err := v.fs.SyncDir(p.path); err != nil {
 		return nil, err
 	}
-	return p, v.fs.SyncDir(serversDir)
+	return p, v.fs.SyncDir(layout.ServersDir)
 }
 
 // Discard removes a prepared claim that will not be used. It is renamed away
 // first, so that no half-removed directory is ever called a claim.
 func (p *Prepared) Discard() error {
 	err := p.letGo()
-	trash := strings.TrimSuffix(p.path, claimSuffix) + trashSuffix
+	trash := strings.TrimSuffix(p.path, layout.ClaimSuffix) + layout.TrashSuffix
 	if renameErr := p.v.fs.Rename(p.path, trash); renameErr != nil {
 		err = errors.Join(err, renameErr)
 	} else {
-		err = errors.Join(err, removeTree(p.v.fs, trash))
+		err = errors.Join(err, vfs.RemoveTree(p.v.fs, trash))
 	}
 	if p.lock != nil {
 		err = errors.Join(err, p.lock.Unlock())
 	}
 	return err
+}
+
+// watch counts the calls on what is held with those of the term: one that hangs is noticed.
+func (p *Prepared) watch(c *calls) {
+	for i, f := range p.held {
+		p.held[i] = watchedFile{f, c, p.path}
+	}
+	p.lock = watchedLock{p.lock, c, p.path}
 }
 
 // letGo closes what is held.
@@ -159,39 +160,44 @@ func (p *Prepared) letGo() (err error) {
 // this server left, and what a recovery built and did not name: one that still sleeps
 // finds nothing to name. Call it before the first Prepare, with the guard held.
 func (v *Volume) RemoveLeftovers() error {
-	entries, err := v.fs.ReadDir(serversDir)
+	entries, err := v.fs.ReadDir(layout.ServersDir)
 	if err != nil {
 		return err
 	}
-	errs := []error{removeUnfinishedRecoveries(v.fs)}
+	errs := []error{RemoveUnfinishedRecoveries(v.fs)}
 	for _, x := range entries {
-		name := serversDir + "/" + x.Name
+		name := layout.ServersDir + "/" + x.Name
 		switch {
-		case x.Name == serverPrefix(v.opt.Server)+"probe", isTemporary(x, serverPrefix(v.opt.Server)+"probe"): // an older version's
+		case x.Name == layout.ServerPrefix(v.opt.Server)+"probe", isTemporary(x, layout.ServerPrefix(v.opt.Server)+"probe"): // an older version's
 			errs = append(errs, v.fs.Remove(name))
-		case !strings.HasPrefix(x.Name, serverPrefix(v.opt.Server)) || x.Type != TypeDir:
-		case strings.HasSuffix(x.Name, claimSuffix):
+		case !strings.HasPrefix(x.Name, layout.ServerPrefix(v.opt.Server)) || x.Type != vfs.TypeDir:
+		case strings.HasSuffix(x.Name, layout.ClaimSuffix):
 			errs = append(errs, (&Prepared{v: v, path: name}).Discard())
-		case strings.HasSuffix(x.Name, trashSuffix):
-			errs = append(errs, removeTree(v.fs, name))
+		case strings.HasSuffix(x.Name, layout.TrashSuffix):
+			errs = append(errs, vfs.RemoveTree(v.fs, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Claim begins a reign: the prepared directory takes the next free number under
-// epochs/. The claim is used up, whatever comes back. ErrOvertaken says that
+// Claim begins a term: the prepared directory takes the next free number under
+// epochs/. The claim is used up, whatever comes back but ErrNotClaimed. ErrOvertaken says that
 // somebody took a higher number before this one was seen.
 //
-// Done an hour late, after two other reigns, the rename finds every number it
+// Done an hour late, after two other terms, the rename finds every number it
 // knew taken and takes a fresh one: the caller then disturbs a healthy primary
 // but can destroy nothing.
-func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Reign, error) {
+func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Term, error) {
 	e, err := v.takeNumber(p)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotClaimed):
+		return nil, fmt.Errorf("claim: %w", err)
+	case err != nil:
 		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.letGo(), p.lock.Unlock())
 	}
-	r := &Reign{v: v.watched(), epoch: e, nonce: p.nonce, path: epochDir(e), lock: p.lock, prepared: p}
+	w := v.watched()
+	p.watch(w.calls)
+	r := &Term{v: w, epoch: e, nonce: p.nonce, path: layout.EpochDir(e), lock: p.lock, prepared: p}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	if err := r.v.confirmClaim(r); err != nil {
 		return nil, errors.Join(fmt.Errorf("claim epoch %d: %w", e, err), r.Release())
@@ -199,25 +205,36 @@ func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Reign, error) {
 	return r, nil
 }
 
+// Confirm opens epoch e in the name of a recovery, which made its directory with this nonce and named it.
+// Returns ErrOvertaken if a higher epoch is there.
+func (v *Volume) Confirm(e cluster.Epoch, nonce epochdir.Nonce) (*Term, error) {
+	r := &Term{v: v, epoch: e, nonce: nonce, path: layout.EpochDir(e)}
+	r.life, r.end = context.WithCancelCause(context.Background())
+	if err := v.confirmClaim(r); err != nil {
+		return nil, errors.Join(err, r.Release())
+	}
+	return r, nil
+}
+
 // takeNumber renames the prepared directory to the first number that is free.
 func (v *Volume) takeNumber(p *Prepared) (cluster.Epoch, error) {
-	taken, err := listEpochs(v.fs)
-	if err != nil {
-		return 0, err
+	taken, err := epochdir.List(v.fs)
+	if err == nil && len(taken) == 0 {
+		err = fmt.Errorf("%w: epochs/ is empty", ErrDamaged)
 	}
-	if len(taken) == 0 {
-		return 0, fmt.Errorf("%w: epochs/ is empty", ErrDamaged)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrNotClaimed, err)
 	}
 	first := taken[len(taken)-1] + 1
 	for e := first; ; e++ {
-		err := v.fs.Rename(p.path, epochDir(e))
+		err := v.fs.Rename(p.path, layout.EpochDir(e))
 		if err == nil {
 			return e, nil
 		}
 		// A reported failure may still have happened, at this number or, where
 		// the report of an earlier try was lost, at one before.
 		for tried := e; tried >= first; tried-- {
-			if v.holdsNonce(tried, p.nonce) {
+			if epochdir.HoldsNonce(v.fs, tried, p.nonce) {
 				return tried, nil
 			}
 		}
@@ -227,33 +244,50 @@ func (v *Volume) takeNumber(p *Prepared) (cluster.Epoch, error) {
 	}
 }
 
-func (v *Volume) holdsNonce(e cluster.Epoch, nonce Nonce) bool {
-	b, err := readFile(v.fs, epochDir(e)+"/"+claimName, FlagRead)
-	if err != nil {
-		return false
-	}
-	var c claimFile
-	return json.Unmarshal(b, &c) == nil && c.Nonce == hex.EncodeToString(nonce[:])
-}
-
 // confirmClaim makes the name durable and then looks whether it is mine and the highest.
-func (v *Volume) confirmClaim(r *Reign) (err error) {
-	if err := v.fs.SyncDir(epochsDir); err != nil {
+func (v *Volume) confirmClaim(r *Term) (err error) {
+	if err := v.fs.SyncDir(layout.EpochsDir); err != nil {
 		return err
 	}
-	if !v.holdsNonce(r.epoch, r.nonce) {
+	if !epochdir.HoldsNonce(v.fs, r.epoch, r.nonce) {
 		return fmt.Errorf("%w: claim.json does not carry my nonce", ErrDamaged)
 	}
-	taken, err := listEpochs(v.fs)
+	taken, err := epochdir.List(v.fs)
 	if err != nil {
 		return err
 	}
 	if last := taken[len(taken)-1]; last > r.epoch {
 		return fmt.Errorf("%w: epoch %d", ErrOvertaken, last)
 	}
-	var info Info
+	var info vfs.Info
 	// For writing, though a check only reads: see Prepared.held.
-	r.fence, info, err = openFence(v.fs, r.epoch, FlagWrite)
+	r.fence, info, err = epochdir.OpenFence(v.fs, r.epoch, vfs.FlagWrite)
 	r.fenceInode = info.Inode
 	return err
+}
+
+// RemoveUnfinishedRecoveries removes what recoveries built that did not finish. It is
+// renamed away first, so that half of it never gets the name of an epoch. All
+// servers may do it at once.
+func RemoveUnfinishedRecoveries(fsys vfs.FS) error {
+	entries, err := fsys.ReadDir(layout.ServersDir)
+	if err != nil {
+		return err
+	}
+	for _, x := range entries {
+		if !strings.HasPrefix(x.Name, layout.RecoverPrefix) || x.Type != vfs.TypeDir {
+			continue
+		}
+		name := layout.ServersDir + "/" + x.Name
+		trash := strings.TrimSuffix(strings.TrimSuffix(name, layout.TmpSuffix), layout.TrashSuffix) + layout.TrashSuffix
+		if name != trash {
+			if err := vfs.IgnoreMissing(fsys.Rename(name, trash)); err != nil {
+				return err
+			}
+		}
+		if err := vfs.IgnoreMissing(vfs.RemoveTree(fsys, trash)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

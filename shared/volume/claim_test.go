@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -57,14 +59,124 @@ func TestClaimWhoseRenameReportsAFailure(t *testing.T) {
 	}
 }
 
+// Nothing is prepared where another cluster's volume was put at the path.
+func TestNothingIsPreparedInAnotherVolume(t *testing.T) {
+	d := newDisk(t)
+	s := start(t, d, 1)
+	other := host(d, 2)
+	entries, err := other.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := []error{other.Mkdir("lost+found")}
+	for _, x := range entries {
+		errs = append(errs, other.Rename(x.Name, "lost+found/"+x.Name))
+	}
+	if _, err := initialise(other); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
+	}
+	before, err := other.ReadDir("servers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.vol.Prepare(t.Context()); !errors.Is(err, volume.ErrDamaged) {
+		t.Errorf("a claim on another cluster's volume: %v", err)
+	}
+	if after, err := other.ReadDir("servers"); err != nil || len(after) != len(before) {
+		t.Errorf("in the other cluster's servers/ is %v: %v", after, err)
+	}
+}
+
+// A claimant that cannot see which numbers are taken has claimed nothing, and can use its prepared
+// claim when the volume is there again.
+func TestClaimThatSeesNothingCanBeUsedAgain(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		s := start(t, newDisk(t), 1)
+		p := s.prepare()
+		before := s.host.Handles()
+		s.host.SetHook(volumetest.AtOp(volumetest.OpReadDir, "epochs", 1, volumetest.FailBefore(syscall.ESTALE)))
+		if _, err := s.vol.Claim(t.Context(), p); !errors.Is(err, volume.ErrNotClaimed) || !errors.Is(err, syscall.ESTALE) {
+			t.Errorf("claim: %v", err)
+		}
+		if after := s.host.Handles(); !slices.Equal(after, before) {
+			t.Errorf("open are %q, and were %q before", after, before)
+		}
+		r, err := s.vol.Claim(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.takeOver(r, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// However a claim ends, no file of it stays open, and its lock is free.
+func TestEndedClaimKeepsNothingOpen(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(s *server) error
+	}{
+		{"discarded", func(s *server) error { return s.prepare().Discard() }},
+		{"not prepared", func(s *server) error {
+			s.host.SetHook(volumetest.AtOp(volumetest.OpSyncDir, "servers/", 1, volumetest.FailBefore(syscall.EIO)))
+			_, err := s.vol.Prepare(t.Context())
+			return unless(syscall.EIO, err)
+		}},
+		{"not named", func(s *server) error {
+			p := s.prepare()
+			s.host.SetHook(volumetest.AtOp(volumetest.OpRename, "servers/", 1, volumetest.FailBefore(syscall.EIO)))
+			_, err := s.vol.Claim(t.Context(), p)
+			return unless(syscall.EIO, err)
+		}},
+		{"not confirmed", func(s *server) error {
+			p := s.prepare()
+			s.host.SetHook(volumetest.AtOp(volumetest.OpSyncDir, "epochs", 1, volumetest.FailBefore(syscall.EIO)))
+			_, err := s.vol.Claim(t.Context(), p)
+			return unless(syscall.EIO, err)
+		}},
+		{"released", func(s *server) error { return s.claim().Release() }},
+		{"released after it began its log", func(s *server) error {
+			x, err := s.takeOver(s.claim(), nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(x.log.Close(), x.r.Release())
+		}},
+		{"log dropped", func(s *server) error {
+			r := s.claim()
+			return errors.Join(r.DropLog(), r.Release())
+		}},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			s := start(t, newDisk(t), 1)
+			before := s.host.Handles()
+			if err := test.end(s); err != nil {
+				t.Error(err)
+			}
+			if after := s.host.Handles(); !slices.Equal(after, before) {
+				t.Errorf("open are %q, and were %q before", after, before)
+			}
+		})
+	}
+}
+
+// unless is what is wrong with an error that should be want.
+func unless(want, err error) error {
+	if errors.Is(err, want) {
+		return nil
+	}
+	return fmt.Errorf("got %w, want %w", err, want)
+}
+
 // meanwhile runs f while server 1 stands before a call of its claim, and returns how the claim ended.
-func meanwhile(t *testing.T, d *volumetest.Disk, op, prefix string, f func()) (*server, *volume.Reign, error) {
+func meanwhile(t *testing.T, d *volumetest.Disk, op, prefix string, f func()) (*server, *volume.Term, error) {
 	t.Helper()
 	s := start(t, d, 1)
 	p := s.prepare()
 	gate := volumetest.NewGate()
 	s.host.SetHook(volumetest.AtOp(op, prefix, 1, volumetest.Pause(gate)))
-	var r *volume.Reign
+	var r *volume.Term
 	done := make(chan error, 1)
 	go func() {
 		var err error
@@ -99,7 +211,7 @@ func TestClaimFindsItsNonceUnderAnEarlierNumber(t *testing.T) {
 func TestClaimOfATakenNumberTakesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
-		var other *volume.Reign
+		var other *volume.Term
 		_, r, err := meanwhile(t, d, volumetest.OpRename, "servers/", func() { other = start(t, d, 2).claim() })
 		if err != nil || other.Epoch() != 1 || r.Epoch() != 2 {
 			t.Fatalf("the other has epoch %d, this one %v: %v", other.Epoch(), r, err)
@@ -111,15 +223,15 @@ func TestClaimThatIsOvertakenYieldsAndBurnsItsNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		var other *server
-		var reign *volume.Reign
+		var term *volume.Term
 		_, _, err := meanwhile(t, d, volumetest.OpSyncDir, "epochs", func() {
 			other = start(t, d, 2)
-			reign = other.claim()
+			term = other.claim()
 		})
-		if !errors.Is(err, volume.ErrOvertaken) || reign.Epoch() != 2 {
-			t.Fatalf("got %v, the other has epoch %d", err, reign.Epoch())
+		if !errors.Is(err, volume.ErrOvertaken) || term.Epoch() != 2 {
+			t.Fatalf("got %v, the other has epoch %d", err, term.Epoch())
 		}
-		if _, err := other.takeOver(reign, nil); err != nil {
+		if _, err := other.takeOver(term, nil); err != nil {
 			t.Errorf("takeover past a burned number: %v", err)
 		}
 		if next := start(t, d, 3).claim(); next.Epoch() != 3 {
@@ -128,7 +240,7 @@ func TestClaimThatIsOvertakenYieldsAndBurnsItsNumber(t *testing.T) {
 	})
 }
 
-func TestClaimThatSleptThroughReignsTakesAFreshNumber(t *testing.T) {
+func TestClaimThatSleptThroughTermsTakesAFreshNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		var hash uint64
@@ -228,10 +340,10 @@ func TestReserveIsGivenUpForAClaim(t *testing.T) {
 			t.Errorf("takeover on a full disk: %v", err)
 		}
 		d.SetCapacity(d.Used())
-		if _, err := s.vol.Prepare(t.Context()); !volume.IsFull(err) {
+		if _, err := s.vol.Prepare(t.Context()); !vfs.IsFull(err) {
 			t.Errorf("prepare without a reserve: %v", err)
 		}
-		if err := s.vol.KeepReserve(); !volume.IsFull(err) {
+		if err := s.vol.KeepReserve(); !vfs.IsFull(err) {
 			t.Errorf("make the reserve on a full disk: %v", err)
 		}
 		if _, err := d.ReadFile("servers/1.reserve"); !errors.Is(err, fs.ErrNotExist) {
@@ -297,9 +409,9 @@ func TestSecondProcessWithTheSameIDIsRefused(t *testing.T) {
 	usable(t, d, locktable.New().Hash())
 }
 
-// TestNobodyReignsOnWhatANewerBinaryWrote: a log tells the feature level of who wrote it, and a binary
+// TestNoServerServesWhatANewerBinaryWrote: a log tells the feature level of who wrote it, and a binary
 // with a lower one does not take it over, and says why.
-func TestNobodyReignsOnWhatANewerBinaryWrote(t *testing.T) {
+func TestNoServerServesWhatANewerBinaryWrote(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		d := newDisk(t)
 		x := begin(t, d, 1)

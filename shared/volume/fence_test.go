@@ -13,13 +13,14 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
 const fenceOf1 = "epochs/0000000001/fence"
 
-func TestOlderReignIs(t *testing.T) {
+func TestOlderTermIs(t *testing.T) {
 	block := volume.StartBlock(1, wal.Position{})
 	flipped := func(i int) []byte {
 		b := bytes.Clone(block)
@@ -91,7 +92,7 @@ func TestStartInTheMiddleOfBeingWrittenIsReadAgain(t *testing.T) {
 	})
 }
 
-func TestFencesAreSetDownToTheFirstReignThatStarted(t *testing.T) {
+func TestFencesAreSetDownToTheFirstTermThatStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		first := begin(t, d, 1)
@@ -107,12 +108,12 @@ func TestFencesAreSetDownToTheFirstReignThatStarted(t *testing.T) {
 			t.Error("the writers of a live process have ended")
 		}
 		if err := second.r.Check(); !errors.Is(err, volume.ErrFenced) {
-			t.Errorf("check of the fenced reign: %v", err)
+			t.Errorf("check of the fenced term: %v", err)
 		}
 	})
 }
 
-func TestNothingIsAdoptedWhereNoReignStarted(t *testing.T) {
+func TestNothingIsAdoptedWhereNoTermStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		r := start(t, d, 1).claim()
@@ -144,7 +145,7 @@ func TestWritersHaveEndedWhenTheirProcessHas(t *testing.T) {
 	})
 }
 
-func TestCheckEndsAReignWhose(t *testing.T) {
+func TestCheckEndsATermWhose(t *testing.T) {
 	other := volumetest.New(2)
 	if _, err := initialise(host(other, 9)); err != nil {
 		t.Fatal(err)
@@ -198,22 +199,22 @@ func TestCheckEndsAReignWhose(t *testing.T) {
 				err = x.r.CheckPath()
 			}
 			if !errors.Is(err, volume.ErrDeposed) || x.r.Err() == nil {
-				t.Errorf("the reign goes on: %v", err)
+				t.Errorf("the term goes on: %v", err)
 			}
 			if _, err := x.r.WriteCheckpoint(x.snapshot().Export()); !errors.Is(err, volume.ErrDeposed) {
-				t.Errorf("a checkpoint in the name of an ended reign: %v", err)
+				t.Errorf("a checkpoint in the name of an ended term: %v", err)
 			}
 			if err := x.log.PrepareNext(t.Context()); !errors.Is(err, volume.ErrDeposed) {
-				t.Errorf("a segment in the name of an ended reign: %v", err)
+				t.Errorf("a segment in the name of an ended term: %v", err)
 			}
 			if _, err := x.r.AdoptProtected("f"); !errors.Is(err, volume.ErrDeposed) {
-				t.Errorf("a protected file in the name of an ended reign: %v", err)
+				t.Errorf("a protected file in the name of an ended term: %v", err)
 			}
 		})
 	}
 }
 
-func TestCheckEndsAReignAtAnyError(t *testing.T) {
+func TestCheckEndsATermAtAnyError(t *testing.T) {
 	for name, hook := range map[string]volumetest.Hook{
 		"of the read": volumetest.AtOp(volumetest.OpReadAt, fenceOf1, 1, volumetest.FailBefore(errors.New("stale"))),
 		"of the stat": volumetest.AtOp(volumetest.OpStat, fenceOf1, 1, volumetest.FailAfter(errors.New("stale"))),
@@ -228,6 +229,91 @@ func TestCheckEndsAReignAtAnyError(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On a network what a check asks for is under way at a time, and neither answer alone is enough.
+func TestCheckOnANetworkTakesOneRoundTrip(t *testing.T) {
+	for op, other := range map[string]string{volumetest.OpReadAt: volumetest.OpStat, volumetest.OpStat: volumetest.OpReadAt} {
+		bubble(t, op, func(t *testing.T) {
+			x := startOn(t, newDisk(t).Host(1, volumetest.ProfileNetwork()), 1)
+			r := x.claim()
+			gate := volumetest.NewGate()
+			x.host.SetHook(volumetest.AtOp(op, fenceOf1, 1, volumetest.Pause(gate)))
+			before := len(x.host.Trace())
+			checked := make(chan error, 1)
+			go func() { checked <- r.Check() }()
+			<-gate.Arrived()
+			synctest.Wait()
+			asked := slices.ContainsFunc(x.host.Trace()[before:], func(c volumetest.Call) bool { return c.Op == other })
+			if !asked || len(checked) > 0 {
+				t.Errorf("while %s is not answered: %s was asked for: %v, the check has ended: %v", op, other, asked, len(checked) > 0)
+			}
+			gate.Resume()
+			if err := <-checked; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A check that has read a set fence asks and waits for nothing more: what the term does in the
+// background ends at once.
+func TestCheckEndsWithTheReadOfASetFence(t *testing.T) {
+	for _, profile := range []volumetest.Profile{volumetest.ProfileLocal(), volumetest.ProfileNetwork()} {
+		bubble(t, profile.Kind.Name, func(t *testing.T) {
+			d := newDisk(t)
+			x := startOn(t, d.Host(1, profile), 1)
+			r := x.claim()
+			if err := d.Write(fenceOf1, 0, bytes.Repeat([]byte{1}, vfs.BlockSize)); err != nil {
+				t.Fatal(err)
+			}
+			gate := volumetest.NewGate()
+			x.host.SetHook(volumetest.AtOp(volumetest.OpStat, fenceOf1, 1, volumetest.Pause(gate)))
+			checked := make(chan error, 1)
+			go func() { checked <- r.Check() }()
+			synctest.Wait()
+			if len(checked) == 0 {
+				t.Error("the fence is set and the check waits for the attributes")
+			}
+			gate.Resume()
+			if err := <-checked; !errors.Is(err, volume.ErrFenced) {
+				t.Errorf("the check tells %v", err)
+			}
+		})
+	}
+}
+
+// What a claim held open is closed in the middle of the takeover: a close that hangs there, as
+// NFS clients close files with a server that does not answer, counts as a call of the term.
+func TestHungCloseOfWhatAClaimHeldIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, newDisk(t), 1)
+		r := s.claim()
+		src, err := r.FenceOlder(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := r.Scan(t.Context(), src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := volumetest.NewGate()
+		s.host.SetHook(volumetest.AtOp(volumetest.OpClose, "epochs/0000000001/wal-", 1, volumetest.Pause(gate)))
+		adopted := make(chan error, 1)
+		go func() {
+			_, err := r.Adopt(a)
+			adopted <- err
+		}()
+		<-gate.Arrived()
+		time.Sleep(time.Second)
+		if d := r.Unanswered(time.Now()); d != time.Second {
+			t.Errorf("a close hangs for 1s, the oldest call without an answer began %v ago", d)
+		}
+		gate.Resume()
+		if err := <-adopted; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestStartIsNotWrittenPastAFence(t *testing.T) {
@@ -366,7 +452,7 @@ func TestFencesAreNotedWhenAllAreSet(t *testing.T) {
 }
 
 func FuzzDecodeStart(f *testing.F) {
-	f.Add(make([]byte, volume.BlockSize))
+	f.Add(make([]byte, vfs.BlockSize))
 	f.Add(volume.StartBlock(7, wal.Position{LSN: 9, Chain: 11}))
 	f.Add(volume.StartBlock(7, wal.Position{})[:512])
 	f.Add([]byte("HFSTART1"))

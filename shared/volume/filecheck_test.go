@@ -9,7 +9,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -41,7 +43,7 @@ func TestProtectedFilesAreJudgedPastCaches(t *testing.T) {
 			}
 			put(c.before)
 			reader := d.Host(9, volumetest.ProfileNetwork())
-			f, err := reader.Open("files/f", volume.FlagRead)
+			f, err := reader.Open("files/f", vfs.FlagRead)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,13 +51,13 @@ func TestProtectedFilesAreJudgedPastCaches(t *testing.T) {
 				t.Fatal(err)
 			}
 			put(c.now)
-			r, err := volume.Fsck(t.Context(), reader, volume.FsckOptions{})
+			r, err := fsck.Run(t.Context(), reader, fsck.Options{})
 			if err != nil || strings.Contains(worst(r), "file-") != (c.want != "") || !strings.Contains(worst(r), c.want) {
 				t.Errorf("fsck: %s, %v; want %q", worst(r), err, c.want)
 			}
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
-			plan, err := volume.PlanRecovery(t.Context(), reader, opt)
+			plan, err := recovery.NewPlan(t.Context(), reader, opt)
 			if err != nil || len(plan.Files) != 1 || strings.Contains(plan.Files[0].Reason, "CRC-32C") != (c.want != "") {
 				t.Errorf("recover: %+v, %v", plan, err)
 			}
@@ -93,16 +95,16 @@ func TestAFileBoundAnewIsJudgedByItsOwnAppends(t *testing.T) {
 		x.checkpoint()
 		x.kill()
 		sound(t, d)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
-		plan, err := volume.PlanRecovery(t.Context(), host(d, 9), opt)
+		plan, err := recovery.NewPlan(t.Context(), host(d, 9), opt)
 		if err != nil || len(plan.Files) != 1 || strings.Contains(plan.Files[0].Reason, "CRC-32C") {
 			t.Errorf("recover: %+v, %v", plan.Files, err)
 		}
 		if err := d.Write("files/f", 18, []byte("E")); err != nil {
 			t.Fatal(err)
 		}
-		if r := fsck(t, d); !strings.Contains(worst(r), "file-foreign") {
+		if r := checked(t, d); !strings.Contains(worst(r), "file-foreign") {
 			t.Errorf("its own append is not judged: %s", worst(r))
 		}
 	})
@@ -123,9 +125,9 @@ func TestAShortFileIsLookedAtAgain(t *testing.T) {
 		if err := l.disk.Truncate(protected, 3); err != nil {
 			t.Fatal(err)
 		}
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
-		plan, err := volume.PlanRecovery(t.Context(), reader, opt)
+		plan, err := recovery.NewPlan(t.Context(), reader, opt)
 		if err != nil || looks < 3 || plan.Files[0].Fate != "quarantined" {
 			t.Errorf("%d looks: %+v, %v", looks, plan, err)
 		}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // ErrForeign says that a protected file is not what the log says it is: it was
@@ -25,23 +27,23 @@ var ErrForeign = errors.New("the protected file was changed from outside")
 // now. Caches lie about names, so this alone proves nothing yet.
 var ErrMoved = errors.New("the name does not lead to the protected file")
 
-// ProtectedFile is a protected file opened in the name of a reign. It belongs to
+// ProtectedFile is a protected file opened in the name of a term. It belongs to
 // one goroutine, the file's writer.
 type ProtectedFile struct {
-	r    *Reign
-	f    File
+	r    *Term
+	f    vfs.File
 	name cluster.FileName
-	info Info
-	made bool // in this reign, see Made
+	info vfs.Info
+	made bool // in this term, see Made
 	// reader reads past every cache, since what is read may quarantine the file.
 	// Where nothing is cached it is f.
-	reader File
+	reader vfs.File
 }
 
 // OpenProtected opens an existing protected file for writing. It fails with
 // ErrMoved where the name is free and with ErrForeign where it leads to
 // anything but a regular file with one name.
-func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
+func (r *Term) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	f, err := r.openExisting(name)
 	if err != nil {
 		return nil, err
@@ -49,7 +51,7 @@ func (r *Reign) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	return r.opened(name, f)
 }
 
-func (r *Reign) openExisting(name cluster.FileName) (File, error) {
+func (r *Term) openExisting(name cluster.FileName) (vfs.File, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
@@ -61,10 +63,10 @@ func (r *Reign) openExisting(name cluster.FileName) (File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	if info.Type != TypeFile {
+	if info.Type != vfs.TypeFile {
 		return nil, fmt.Errorf("protected file %s: %w: it is not a regular file", name, ErrForeign)
 	}
-	f, err := r.v.fs.Open(p, FlagWrite|FlagDsync)
+	f, err := r.v.fs.Open(p, vfs.FlagWrite|vfs.FlagDsync)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, fmt.Errorf("protected file %s: %w: a part of its path is a symbolic link", name, ErrForeign)
 	}
@@ -77,7 +79,7 @@ func (r *Reign) openExisting(name cluster.FileName) (File, error) {
 // AdoptProtected opens a protected file that is not bound yet, or makes it, empty,
 // with the directories above it. All names on the way are durable when it
 // returns. Done an hour late it leaves an empty file that nobody is bound to.
-func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
+func (r *Term) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err := r.makeParents(path.Dir(p)); err != nil {
 		return nil, fmt.Errorf("protected file %s: %w", name, err)
 	}
-	f, err := r.v.fs.Open(p, FlagCreate|FlagDsync)
+	f, err := r.v.fs.Open(p, vfs.FlagCreate|vfs.FlagDsync)
 	if errors.Is(err, fs.ErrExist) {
 		return r.adoptExisting(name)
 	}
@@ -101,7 +103,7 @@ func (r *Reign) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	return r.durable(name, f)
 }
 
-func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
+func (r *Term) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
 	f, err := r.openExisting(name)
 	if err != nil {
 		return nil, err
@@ -110,7 +112,7 @@ func (r *Reign) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
 }
 
 // durable syncs a file that is not bound, and its name.
-func (r *Reign) durable(name cluster.FileName, f File) (*ProtectedFile, error) {
+func (r *Term) durable(name cluster.FileName, f vfs.File) (*ProtectedFile, error) {
 	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
 	}
@@ -124,7 +126,7 @@ func (r *Reign) durable(name cluster.FileName, f File) (*ProtectedFile, error) {
 // madeMany bounds how many inodes are remembered that were made and not bound.
 const madeMany = 4096
 
-// madeInodes are those that AdoptProtected made in this reign and that were not bound since.
+// madeInodes are those that AdoptProtected made in this term and that were not bound since.
 type madeInodes struct {
 	mu  sync.Mutex
 	all map[uint64]bool
@@ -146,7 +148,7 @@ func (m *madeInodes) has(inode uint64) bool {
 }
 
 // Bound notes that an inode was bound: from now on a server may be paused before a write to it.
-func (r *Reign) Bound(inode uint64) {
+func (r *Term) Bound(inode uint64) {
 	r.made.mu.Lock()
 	defer r.made.mu.Unlock()
 	delete(r.made.all, inode)
@@ -155,17 +157,17 @@ func (r *Reign) Bound(inode uint64) {
 // makeParents makes the directories on the way from files/ to dir, and makes
 // their names durable, also of those that are there: whoever made them may have
 // died before its sync.
-func (r *Reign) makeParents(dir string) error {
-	if dir == filesDir {
+func (r *Term) makeParents(dir string) error {
+	if dir == layout.FilesDir {
 		return nil
 	}
-	done := filesDir
-	for part := range strings.SplitSeq(strings.TrimPrefix(dir, filesDir+"/"), "/") {
+	done := layout.FilesDir
+	for part := range strings.SplitSeq(strings.TrimPrefix(dir, layout.FilesDir+"/"), "/") {
 		parent := done
 		done += "/" + part
 		info, err := r.v.fs.Lstat(done)
 		switch {
-		case err == nil && info.Type == TypeDir:
+		case err == nil && info.Type == vfs.TypeDir:
 		case err == nil:
 			return fmt.Errorf("%w: %s is not a directory", ErrForeign, done)
 		case errors.Is(err, fs.ErrNotExist):
@@ -182,7 +184,7 @@ func (r *Reign) makeParents(dir string) error {
 	return nil
 }
 
-func (r *Reign) opened(name cluster.FileName, f File) (*ProtectedFile, error) {
+func (r *Term) opened(name cluster.FileName, f vfs.File) (*ProtectedFile, error) {
 	p := &ProtectedFile{r: r, f: f, name: name, reader: f}
 	info, err := f.Stat()
 	if err == nil {
@@ -200,7 +202,7 @@ func (r *Reign) opened(name cluster.FileName, f File) (*ProtectedFile, error) {
 
 // openReader opens the file once more, for reads that no cache answers.
 func (p *ProtectedFile) openReader() error {
-	f, err := p.r.v.fs.Open(ProtectedPath(p.name), FlagRead|FlagDirect)
+	f, err := p.r.v.fs.Open(ProtectedPath(p.name), vfs.FlagRead|vfs.FlagDirect)
 	if err != nil {
 		return fmt.Errorf("protected file %s: %w", p.name, err)
 	}
@@ -218,11 +220,11 @@ func (p *ProtectedFile) openReader() error {
 // Inode is the identity of the open file.
 func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
 
-// Made says that AdoptProtected made the file in this reign, empty, and that its inode was not bound
+// Made reports whether AdoptProtected made the file in this term, empty, and its inode was not bound
 // since: whatever had the number before is gone.
 func (p *ProtectedFile) Made() bool { return p.made }
 
-// Unchanged says that the file was empty when it was opened, and as it was made.
+// Unchanged reports whether the file was empty when it was opened, and as it was made.
 func (p *ProtectedFile) Unchanged() bool { return p.info.Unchanged }
 
 // Verify proves that the name still leads to the open file and that it has no
@@ -275,24 +277,7 @@ func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) {
 	if p.reader == p.f {
 		return p.f.ReadAt(b, off)
 	}
-	return directReader{p.reader}.ReadAt(b, off)
-}
-
-// directReader reads anywhere in a file that was opened with FlagDirect.
-type directReader struct{ f File }
-
-// ReadAt reads the blocks that hold what is wanted.
-func (d directReader) ReadAt(b []byte, off int64) (int, error) {
-	before := off % BlockSize
-	blocks := AlignedBuffer(int((before + int64(len(b)) + BlockSize - 1) &^ (BlockSize - 1)))
-	n, err := d.f.ReadAt(blocks, off-before)
-	if n = copy(b, blocks[min(int64(n), before):n]); n == len(b) {
-		return n, nil
-	}
-	if err == nil {
-		err = io.EOF
-	}
-	return n, err
+	return vfs.DirectReader{File: p.reader}.ReadAt(b, off)
 }
 
 // WriteAt writes committed bytes at their logged offset. Done an hour late it
@@ -323,3 +308,50 @@ func (p *ProtectedFile) Close() error {
 	}
 	return errors.Join(p.reader.Close(), p.f.Close())
 }
+
+// ProtectedPath is where a protected file lies on the volume.
+func ProtectedPath(n cluster.FileName) string { return path.Join(layout.FilesDir, string(n)) }
+
+// FileReader is a protected file opened for reading only, by anybody at any time. What
+// is read comes past every cache. Several goroutines may read.
+type FileReader struct {
+	f     vfs.File
+	inode uint64
+}
+
+// OpenReader opens a protected file for reading. Its name may lead to another file than
+// the bound one: compare the inode.
+func (v *Volume) OpenReader(name cluster.FileName) (*FileReader, error) {
+	return OpenReader(v.fs, name)
+}
+
+// OpenReader opens a protected file of a volume whose servers need not run. It fails
+// with ErrMoved where nothing has the name.
+func OpenReader(fsys vfs.FS, name cluster.FileName) (*FileReader, error) {
+	if err := name.Validate(); err != nil {
+		return nil, err
+	}
+	f, err := fsys.Open(ProtectedPath(name), vfs.FlagRead|vfs.FlagDirect)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("protected file %s: %w", name, ErrMoved)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("protected file %s: %w", name, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
+	}
+	return &FileReader{f: f, inode: info.Inode}, nil
+}
+
+// Inode is the identity of the open file.
+func (r *FileReader) Inode() uint64 { return r.inode }
+
+// ReadAt implements io.ReaderAt.
+func (r *FileReader) ReadAt(b []byte, off int64) (int, error) {
+	return vfs.DirectReader{File: r.f}.ReadAt(b, off)
+}
+
+// Close closes the descriptor.
+func (r *FileReader) Close() error { return r.f.Close() }

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -74,9 +75,9 @@ func TestProtectedFileIsMadeDurable(t *testing.T) {
 		if err != nil || again.Inode() != f.Inode() || again.Made() || !f.Made() {
 			t.Errorf("adopted again: %v; made %t, before that %t", err, again.Made(), f.Made())
 		}
-		x.r.Depose(errors.New("a test")) //nolint:errcheck // it returns the cause
+		x.r.End(errors.New("a test")) //nolint:errcheck // it returns the cause
 		if err := f.WriteAt([]byte("late"), 5); !errors.Is(err, volume.ErrDeposed) {
-			t.Errorf("write in the name of an ended reign: %v", err)
+			t.Errorf("write in the name of an ended term: %v", err)
 		}
 	})
 }
@@ -123,7 +124,7 @@ func TestProtectedFileIsRefusedWhere(t *testing.T) {
 				}
 			}
 			if x.r.Err() != nil {
-				t.Errorf("a protected file ended the reign: %v", x.r.Err())
+				t.Errorf("a protected file ended the term: %v", x.r.Err())
 			}
 		})
 	}
@@ -209,7 +210,7 @@ func TestProtectedFilesOfTheOperatingSystem(t *testing.T) {
 }
 
 // TestProtectedFileIsReadPastCaches: one server has the file in its page cache,
-// another appends, and the first, which reigns again, must not believe its cache.
+// another appends, and the first, which is primary again, must not believe its cache.
 func TestProtectedFileIsReadPastCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := volumetest.New(1)
@@ -220,7 +221,7 @@ func TestProtectedFileIsReadPastCaches(t *testing.T) {
 		if err := d.Write("files/f", 0, []byte("short")); err != nil {
 			t.Fatal(err)
 		}
-		f, err := h.Open("files/f", volume.FlagRead)
+		f, err := h.Open("files/f", vfs.FlagRead)
 		if err != nil {
 			t.Fatal(err)
 		}

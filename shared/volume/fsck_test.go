@@ -17,6 +17,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -24,11 +27,11 @@ import (
 func TestFsckOfAWholeVolumeFindsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		r := fsck(t, l.disk)
+		r := checked(t, l.disk)
 		if text := worst(r); text != "" || r.Running || r.Epoch != 4 || r.LSN != l.end || r.Files != 1 {
 			t.Errorf("%s: %+v", text, r)
 		}
-		if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "file-behind" }) {
+		if !slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "file-behind" }) {
 			t.Errorf("the append that its file lacks is not told: %+v", r.Findings)
 		}
 	})
@@ -93,7 +96,7 @@ func damages() []damage {
 }
 
 func epochDamages() []damage {
-	zeros := string(make([]byte, volume.BlockSize))
+	zeros := string(make([]byte, vfs.BlockSize))
 	return []damage{
 		{"CLUSTER gone", remove("CLUSTER"), "error cluster-missing CLUSTER"},
 		{"CLUSTER garbage", func(d *volumetest.Disk) error {
@@ -203,11 +206,11 @@ func TestFsckNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := l.disk.Snapshot()
-			r := fsck(t, l.disk)
+			r := checked(t, l.disk)
 			var all []string
 			for _, f := range r.Findings {
 				all = append(all, string(f.Severity)+" "+f.Code+" "+f.Path)
-				if f.Severity != volume.SeverityInfo && (f.Problem == "" || f.Advice == "" || strings.Contains(f.Advice, "DIR")) {
+				if f.Severity != fsck.SeverityInfo && (f.Problem == "" || f.Advice == "" || strings.Contains(f.Advice, "DIR")) {
 					t.Errorf("says too little: %+v", f)
 				}
 			}
@@ -263,17 +266,17 @@ func TestNoRandomDamageEscapesFsck(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		findings := func(r *volume.Report) (all []string) {
+		findings := func(r *fsck.Report) (all []string) {
 			for _, f := range r.Findings {
 				all = append(all, f.Code+" "+f.Path+" "+f.Problem)
 			}
 			slices.Sort(all)
 			return all
 		}
-		clean := findings(fsck(t, l.disk))
+		clean := findings(checked(t, l.disk))
 		look := func(d *volumetest.Disk, what string, args ...any) {
 			t.Helper()
-			r, err := volume.Fsck(t.Context(), host(d, 8), volume.FsckOptions{})
+			r, err := fsck.Run(t.Context(), host(d, 8), fsck.Options{})
 			if err == nil && slices.Equal(findings(r), clean) {
 				t.Errorf(what+": nothing is found", args...)
 			}
@@ -299,8 +302,8 @@ func TestNoRandomDamageEscapesFsck(t *testing.T) {
 		}
 		for _, name := range names {
 			b := files[name]
-			for off := 0; off < len(b); off += volume.BlockSize {
-				to := min(off+volume.BlockSize, len(b))
+			for off := 0; off < len(b); off += vfs.BlockSize {
+				to := min(off+vfs.BlockSize, len(b))
 				rest := bytes.TrimRight(b[off:], "\x00")
 				if len(bytes.Trim(b[off:to], "\x00")) == 0 || name == openSegment && len(rest) <= to-off {
 					continue // zeros, or the last frame of the log, which proves nothing of itself
@@ -341,7 +344,7 @@ func TestFsckWhileAPrimaryWrites(t *testing.T) {
 			writing = false
 		default:
 		}
-		r := fsck(t, l)
+		r := checked(t, l)
 		if !r.Running || worst(r) != "" {
 			t.Errorf("running %v: %s", r.Running, worst(r))
 		}
@@ -373,7 +376,7 @@ func TestFsckComparesCheckpointsWithTheLog(t *testing.T) {
 			x.fill(9)
 			x.kill()
 			y.kill()
-			if r := fsck(t, d); !strings.Contains(worst(r), "error checkpoint-differs epochs/0000000001/checkpoint-9") {
+			if r := checked(t, d); !strings.Contains(worst(r), "error checkpoint-differs epochs/0000000001/checkpoint-9") {
 				t.Errorf("fsck finds %q", worst(r))
 			}
 		})
@@ -399,7 +402,7 @@ func TestFsckSeesAViewThatIsAhead(t *testing.T) {
 		if err := older.Write("lock_state.json", 0, view); err != nil {
 			t.Fatal(err)
 		}
-		if r := fsck(t, older); !strings.Contains(worst(r), "error view-ahead lock_state.json") {
+		if r := checked(t, older); !strings.Contains(worst(r), "error view-ahead lock_state.json") {
 			t.Errorf("fsck finds %q", worst(r))
 		}
 	})
@@ -449,8 +452,8 @@ func TestFsckOfAnOlderBinarysCheckpoint(t *testing.T) {
 			}
 			x.fill(1)
 			x.kill()
-			r := fsck(t, d)
-			differs := slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "checkpoint-differs" })
+			r := checked(t, d)
+			differs := slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "checkpoint-differs" })
 			if differs != (len(stripped) == 1) {
 				t.Errorf("%s", worst(r))
 			}
@@ -467,13 +470,13 @@ func TestFsckBesideAPrimarySeesAFileThatWasCut(t *testing.T) {
 		h.token = x.acquire(h.lock)
 		x.append(h, "first\n")
 		x.append(h, "second\n")
-		if r := fsck(t, d); worst(r) != "" || !r.Running {
+		if r := checked(t, d); worst(r) != "" || !r.Running {
 			t.Errorf("before: %s", worst(r))
 		}
 		if err := d.Truncate("files/f", 6); err != nil {
 			t.Fatal(err)
 		}
-		if r := fsck(t, d); !strings.Contains(worst(r), "warning file-lags files/f+6: 7 committed bytes") {
+		if r := checked(t, d); !strings.Contains(worst(r), "warning file-lags files/f+6: 7 committed bytes") {
 			t.Errorf("fsck finds %q", worst(r))
 		}
 		size := int64(6)
@@ -487,11 +490,11 @@ func TestFsckBesideAPrimarySeesAFileThatWasCut(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		r, err := volume.Fsck(t.Context(), reader, volume.FsckOptions{})
+		r, err := fsck.Run(t.Context(), reader, fsck.Options{})
 		if err != nil || strings.Contains(worst(r), "file-lags") {
 			t.Errorf("a file that is being written: %q, %v", worst(r), err)
 		}
-		if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "changed-meanwhile" }) {
+		if !slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "changed-meanwhile" }) {
 			t.Errorf("nothing says that it changed: %+v", r.Findings)
 		}
 	})
@@ -510,7 +513,7 @@ func TestFsckSeesAHistoryThatIsAhead(t *testing.T) {
 			if err := l.disk.Write("history/0000000004-000001.jsonl", 0, history.AppendMark(slices.Clone(b), at)); err != nil {
 				t.Fatal(err)
 			}
-			if r := fsck(t, l.disk); strings.Contains(worst(r), "error history-ahead history/0000000004-000001.jsonl") != ahead {
+			if r := checked(t, l.disk); strings.Contains(worst(r), "error history-ahead history/0000000004-000001.jsonl") != ahead {
 				t.Errorf("LSN %d of %d: fsck finds %q", at, l.end, worst(r))
 			}
 		}
@@ -540,19 +543,19 @@ func TestFsckSaysOfTheHistoryWhatServersSay(t *testing.T) {
 			if err := errors.Join(l.disk.Write(name, 0, []byte(head+x.lines)), l.disk.Truncate(name, int64(len(head+x.lines)))); err != nil {
 				t.Fatal(err)
 			}
-			r := fsck(t, l.disk)
+			r := checked(t, l.disk)
 			if strings.Contains(worst(r), "error history-ahead "+name) != x.ahead {
 				t.Errorf("%s: fsck finds %q", what, worst(r))
 			}
-			if !slices.ContainsFunc(r.Findings, func(f volume.Finding) bool { return f.Code == "history-damaged" && f.Path == name }) {
+			if !slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "history-damaged" && f.Path == name }) {
 				t.Errorf("%s: fsck does not tell of a damaged line: %+v", what, r.Findings)
 			}
 			end, told, err := start(t, l.disk.Clone(), 3).vol.Look(t.Context())
 			if err != nil || (told > end) != x.ahead {
 				t.Errorf("%s: a server finds LSN %d, and told of %d: %v", what, end, told, err)
 			}
-			plan, err := volume.PlanRecovery(t.Context(), host(l.disk.Clone(), 9), recovery())
-			if !errors.Is(err, volume.ErrServersRun) && (err != nil || plan.Needed != x.ahead) {
+			plan, err := recovery.NewPlan(t.Context(), host(l.disk.Clone(), 9), recoverOptions())
+			if !errors.Is(err, recovery.ErrServersRun) && (err != nil || plan.Needed != x.ahead) {
 				t.Errorf("%s: a recovery says %+v, %v", what, plan, err)
 			}
 		}
@@ -572,8 +575,142 @@ func TestFsckSaysThatAFileIsQuarantined(t *testing.T) {
 		if err := d.Write("files/f", 0, []byte("whatever")); err != nil {
 			t.Fatal(err)
 		}
-		if r := fsck(t, d); r.Errors != 0 || !strings.Contains(worst(r), "warning file-quarantined files/f+0: quarantined: somebody wrote to it") {
+		if r := checked(t, d); r.Errors != 0 || !strings.Contains(worst(r), "warning file-quarantined files/f+0: quarantined: somebody wrote to it") {
 			t.Errorf("fsck finds %q", worst(r))
+		}
+	})
+}
+
+// A power cut behind the log's write leaves a file without the end of it: shorter, or as long with
+// zeros where data did not reach the disk. fsck tells exactly what is pending until a term has written it.
+func TestFsckTellsWhatIsPending(t *testing.T) {
+	const before, data = "before\n", "0123456789abcdef\n"
+	end := int64(len(before + data))
+	for _, c := range []struct {
+		name string
+		cut  func(d *volumetest.Disk) error // what the cut left of the file
+		want int64
+		at   int64
+	}{
+		{"before the write", func(*volumetest.Disk) error { return nil }, 17, 7},
+		{"in the middle of it", write("files/f", 7, data[:5]), 12, 12},
+		{"behind the size", truncate("files/f", end), 17, 7},
+		{"with a hole", write("files/f", 7, "012\x00\x00\x00\x00\x00\x009abcdef\n"), 6, 10},
+		{"with a hole, and cut", write("files/f", 7, "0\x00\x003456"), 12, 8},
+		{"behind the write", write("files/f", 7, data), 0, 0},
+	} {
+		bubble(t, c.name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			h := holding{lock: "job", file: "f"}
+			h.token = x.acquire(h.lock)
+			x.append(h, before)
+			x.checkpoint()
+			last := x.commitAppend(h, data, 0)
+			d.Crash(nil)
+			if err := c.cut(d); err != nil {
+				t.Fatal(err)
+			}
+			r := checked(t, d)
+			var pending []fsck.Finding
+			for _, f := range r.Findings {
+				if f.Pending != 0 {
+					pending = append(pending, f)
+				}
+			}
+			switch {
+			case worst(r) != "" || r.PendingBytes != c.want || (r.PendingFiles == 1) != (c.want > 0) || len(pending) != r.PendingFiles:
+				t.Errorf("%d bytes of %d files are pending, want %d: %+v", r.PendingBytes, r.PendingFiles, c.want, r.Findings)
+			case c.want > 0:
+				f := pending[0]
+				if f.Severity != fsck.SeverityInfo || f.Code != "file-behind" || f.Path != "files/f" || f.Offset != c.at || f.LSN != last.LSN || !strings.Contains(f.Problem, fmt.Sprintf("pending: %d committed bytes", c.want)) {
+					t.Errorf("pending: %+v", f)
+				}
+			}
+			y := begin(t, d, 2)
+			y.redo()
+			y.kill()
+			if r := checked(t, d); worst(r) != "" || r.PendingBytes != 0 || r.PendingFiles != 0 {
+				t.Errorf("%d bytes are pending behind a takeover: %+v", r.PendingBytes, r.Findings)
+			}
+			if b, err := d.ReadFile("files/f"); err != nil || string(b) != before+data {
+				t.Errorf("the file has %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// Whatever a power cut leaves of what was written and not synced, fsck counts each byte that the
+// files lack, and no other.
+func TestFsckCountsWhatAPowerCutTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		want, seen := map[cluster.FileName]string{}, map[int64]bool{}
+		for _, name := range []cluster.FileName{"f", "g"} {
+			h := holding{lock: cluster.LockName("of/" + name), file: name}
+			h.token = x.acquire(h.lock)
+			x.append(h, "before\n")
+			want[name] = "before\n"
+			p, err := x.r.OpenProtected(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 5 {
+				data := strings.Repeat(fmt.Sprint(i+1), 700)
+				out := x.commitAppend(h, data, p.Inode())
+				if err := p.WriteAt([]byte(data), out.Offset); err != nil {
+					t.Fatal(err)
+				}
+				want[name] += data
+			}
+		}
+		for seed := range uint64(60) {
+			cut := d.DurableClone(rand.New(rand.NewPCG(seed, 1)))
+			var lacks int64
+			for name, all := range want {
+				b, err := cut.ReadFile("files/" + string(name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range all {
+					if i >= len(b) || b[i] != all[i] {
+						lacks++
+					}
+				}
+			}
+			if r := checked(t, cut); worst(r) != "" || r.PendingBytes != lacks {
+				t.Errorf("cut %d: %d bytes are pending, want %d: %s", seed, r.PendingBytes, lacks, worst(r))
+			}
+			seen[lacks] = true
+		}
+		if len(seen) < 10 {
+			t.Errorf("the cuts are all alike: %v", seen)
+		}
+	})
+}
+
+// Servers that wait for a majority write nothing: what is pending then is no fault of a primary.
+// One that is at work, and leaves bytes out, is told of.
+func TestFsckTellsAPrimaryFromServersThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		h := holding{lock: "job", file: "f"}
+		h.token = x.acquire(h.lock)
+		x.append(h, "before\n")
+		x.checkpoint()
+		x.commitAppend(h, "first\n", 0)
+		if err := d.Write("files/f", 7, []byte("\x00irst\n")); err != nil {
+			t.Fatal(err)
+		}
+		if r := checked(t, d); !strings.Contains(worst(r), "warning file-lags files/f+7: 1 committed bytes") || r.PendingBytes != 1 {
+			t.Errorf("beside a primary: %s, %d bytes", worst(r), r.PendingBytes)
+		}
+		x.kill()
+		start(t, d, 2).prepare()
+		if r := checked(t, d); worst(r) != "" || !r.Running || r.PendingBytes != 1 || r.PendingFiles != 1 {
+			t.Errorf("beside servers that wait: running %v, %s, %d bytes", r.Running, worst(r), r.PendingBytes)
 		}
 	})
 }

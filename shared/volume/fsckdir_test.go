@@ -12,7 +12,10 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -22,7 +25,7 @@ func onDisk(t *testing.T, d *volumetest.Disk) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, s := range d.Snapshot() {
-		if s.Type == volume.TypeDir {
+		if s.Type == vfs.TypeDir {
 			if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +47,7 @@ func found(t *testing.T, dir string) (all []string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := volume.Fsck(t.Context(), f, volume.FsckOptions{Dir: dir})
+	r, err := fsck.Run(t.Context(), f, fsck.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +110,9 @@ func TestRecoverOnARealDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	opt := recovery()
+	opt := recoverOptions()
 	opt.Restored = true
-	plan, err := volume.Recover(t.Context(), f, opt)
+	plan, err := recovery.Run(t.Context(), f, opt)
 	if err != nil || !plan.Done || plan.Files[0].Fate != "kept" {
 		t.Fatalf("%+v, %v", plan, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -57,7 +58,12 @@ type server struct {
 
 func start(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *server {
 	t.Helper()
-	h := host(d, id)
+	return startOn(t, host(d, id), id)
+}
+
+// startOn starts a server on this host.
+func startOn(t *testing.T, h *volumetest.Host, id cluster.ServerID) *server {
+	t.Helper()
 	v, err := open(h, id)
 	if err != nil {
 		t.Fatalf("open: %v", err)
@@ -74,7 +80,7 @@ func (s *server) prepare() *volume.Prepared {
 	return p
 }
 
-func (s *server) claim() *volume.Reign {
+func (s *server) claim() *volume.Term {
 	s.t.Helper()
 	r, err := s.vol.Claim(context.Background(), s.prepare())
 	if err != nil {
@@ -83,11 +89,11 @@ func (s *server) claim() *volume.Reign {
 	return r
 }
 
-// reign is one that has started: it can log and checkpoint.
-type reign struct {
+// term is one that has started: it can log and checkpoint.
+type term struct {
 	t     *testing.T
 	host  *volumetest.Host
-	r     *volume.Reign
+	r     *volume.Term
 	src   volume.Source
 	a     *volume.Adoption
 	log   *wal.Log
@@ -97,7 +103,7 @@ type reign struct {
 }
 
 // takeOver does what a primary does before it serves.
-func (s *server) takeOver(r *volume.Reign, warm *volume.Warm) (*reign, error) {
+func (s *server) takeOver(r *volume.Term, warm *volume.WarmState) (*term, error) {
 	ctx := context.Background()
 	src, err := r.FenceOlder(ctx)
 	if err != nil {
@@ -114,11 +120,11 @@ func (s *server) takeOver(r *volume.Reign, warm *volume.Warm) (*reign, error) {
 	if err := r.WriteStart(a.End); err != nil {
 		return nil, err
 	}
-	return &reign{t: s.t, host: s.host, r: r, src: src, a: a, log: log, table: a.Table, vol: s.vol, next: 1}, nil
+	return &term{t: s.t, host: s.host, r: r, src: src, a: a, log: log, table: a.Table, vol: s.vol, next: 1}, nil
 }
 
 // begin starts a server and takes over.
-func begin(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *reign {
+func begin(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *term {
 	t.Helper()
 	s := start(t, d, id)
 	x, err := s.takeOver(s.claim(), nil)
@@ -129,10 +135,10 @@ func begin(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *reign {
 }
 
 // kill ends the process as kill -9 does.
-func (x *reign) kill() { x.host.Kill() }
+func (x *term) kill() { x.host.Kill() }
 
-// do logs a request of a client of this reign's own.
-func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
+// do logs a request of a client of this term's own.
+func (x *term) do(q locktable.Request, facts locktable.FileFacts) locktable.Outcome {
 	x.t.Helper()
 	if q.ID == 0 {
 		q.ID = x.next
@@ -147,7 +153,7 @@ func (x *reign) do(q locktable.Request, facts locktable.FileFacts) locktable.Out
 }
 
 // apply logs and applies records as one batch.
-func (x *reign) apply(recs []locktable.Record) {
+func (x *term) apply(recs []locktable.Record) {
 	x.t.Helper()
 	x.makeRoom()
 	var b wal.Batch
@@ -166,7 +172,7 @@ func (x *reign) apply(recs []locktable.Record) {
 }
 
 // makeRoom makes the next segment ready.
-func (x *reign) makeRoom() {
+func (x *term) makeRoom() {
 	x.t.Helper()
 	if !x.log.NextReady() {
 		if err := x.log.PrepareNext(context.Background()); err != nil {
@@ -176,7 +182,7 @@ func (x *reign) makeRoom() {
 }
 
 // fill takes n locks, in as many frames, so that the log rotates.
-func (x *reign) fill(n int) {
+func (x *term) fill(n int) {
 	x.t.Helper()
 	for range n {
 		q := locktable.Request{Op: locktable.OpAcquire, Lock: cluster.LockName(fmt.Sprintf("e%d/%d", x.r.Epoch(), x.next)), TTL: time.Minute}
@@ -186,15 +192,15 @@ func (x *reign) fill(n int) {
 	}
 }
 
-func (x *reign) checkpoint() {
+func (x *term) checkpoint() {
 	x.t.Helper()
 	if _, err := x.r.WriteCheckpoint(x.snapshot().Export()); err != nil {
 		x.t.Fatalf("checkpoint: %v", err)
 	}
 }
 
-func (x *reign) snapshot() volume.Snapshot {
-	return volume.Snapshot{Cluster: x.r.Cluster(), Epoch: x.r.Epoch(), At: x.log.Position(), Table: x.table.Clone()}
+func (x *term) snapshot() checkpoint.Snapshot {
+	return checkpoint.Snapshot{Cluster: x.r.Cluster(), Epoch: x.r.Epoch(), At: x.log.Position(), Table: x.table.Clone()}
 }
 
 // usable fails the test unless a server can take over and finds this much.

@@ -13,20 +13,22 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // HistoryPath is where a file of the history lies on the volume.
-func HistoryPath(f history.File) string { return historyDir + "/" + f.Name() }
+func HistoryPath(f history.File) string { return layout.HistoryDir + "/" + f.Name() }
 
 // listHistory lists the files of the history, oldest first.
-func listHistory(fsys FS) ([]history.File, error) {
-	entries, err := fsys.ReadDir(historyDir)
+func listHistory(fsys vfs.FS) ([]history.File, error) {
+	entries, err := fsys.ReadDir(layout.HistoryDir)
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", historyDir, err)
+		return nil, fmt.Errorf("list %s: %w", layout.HistoryDir, err)
 	}
 	var all []history.File
 	for _, x := range entries {
-		if f, ok := history.ParseName(x.Name); ok && x.Type == TypeFile {
+		if f, ok := history.ParseName(x.Name); ok && x.Type == vfs.TypeFile {
 			all = append(all, f)
 		}
 	}
@@ -43,19 +45,19 @@ const (
 
 // readHistory hands out the lines of a file, in order, without their ends. One that is
 // not complete, as it is being written, is left out.
-func readHistory(ctx context.Context, fsys FS, file history.File, line func([]byte) (more bool)) error {
+func readHistory(ctx context.Context, fsys vfs.FS, file history.File, line func([]byte) (more bool)) error {
 	return readHistoryFrom(ctx, fsys, file, 0, line)
 }
 
 // readHistoryFrom is readHistory from an offset on, a multiple of BlockSize, where a line may
 // have begun before.
-func readHistoryFrom(ctx context.Context, fsys FS, file history.File, off int64, line func([]byte) (more bool)) (err error) {
-	f, err := fsys.Open(HistoryPath(file), FlagDirect)
+func readHistoryFrom(ctx context.Context, fsys vfs.FS, file history.File, off int64, line func([]byte) (more bool)) (err error) {
+	f, err := fsys.Open(HistoryPath(file), vfs.FlagDirect)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	piece := AlignedBuffer(historyPiece)
+	piece := vfs.AlignedBuffer(historyPiece)
 	var rest []byte
 	for {
 		if err := ctx.Err(); err != nil {
@@ -108,7 +110,7 @@ func (v *Volume) History(ctx context.Context, q history.Query, recent history.Re
 	return searchHistory(ctx, v.fs, v.cluster.ID, q, recent, upTo)
 }
 
-func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, recent history.Recent, upTo cluster.LSN) (h History, err error) {
+func searchHistory(ctx context.Context, fsys vfs.FS, id cluster.ID, q history.Query, recent history.Recent, upTo cluster.LSN) (h History, err error) {
 	s := history.Select(id.String(), q, recent, upTo)
 	files, err := listHistory(fsys)
 	if err != nil {
@@ -147,7 +149,7 @@ func searchHistory(ctx context.Context, fsys FS, id ClusterID, q history.Query, 
 
 // keptHistory is where the oldest of these files begins, or nothing where none does. 0 if one
 // could not be read: not to have looked does not say that something is gone.
-func keptHistory(ctx context.Context, fsys FS, id ClusterID, files []history.File, nothing cluster.LSN) cluster.LSN {
+func keptHistory(ctx context.Context, fsys vfs.FS, id cluster.ID, files []history.File, nothing cluster.LSN) cluster.LSN {
 	for _, f := range files {
 		head, ok, err := historyHead(ctx, fsys, f, id)
 		switch {
@@ -161,7 +163,7 @@ func keptHistory(ctx context.Context, fsys FS, id ClusterID, files []history.Fil
 }
 
 // historyHead reads the first line of a file.
-func historyHead(ctx context.Context, fsys FS, f history.File, id ClusterID) (head history.Head, ok bool, err error) {
+func historyHead(ctx context.Context, fsys vfs.FS, f history.File, id cluster.ID) (head history.Head, ok bool, err error) {
 	err = readHistory(ctx, fsys, f, func(b []byte) bool {
 		l, err := history.ParseLine(b)
 		head, ok = l.Head, err == nil && l.Kind == history.KindHead && l.Head.Cluster == id.String()
@@ -171,10 +173,10 @@ func historyHead(ctx context.Context, fsys FS, f history.File, id ClusterID) (he
 }
 
 // HistoryFiles lists the files of the history, oldest first.
-func (r *Reign) HistoryFiles() ([]history.File, error) { return listHistory(r.v.fs) }
+func (r *Term) HistoryFiles() ([]history.File, error) { return listHistory(r.v.fs) }
 
 // HistoryHead reads the first line of a file, and its size in bytes.
-func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err error) {
+func (r *Term) HistoryHead(f history.File) (head history.Head, size int64, err error) {
 	info, err := r.v.fs.Lstat(HistoryPath(f))
 	if err != nil {
 		return head, 0, err
@@ -184,32 +186,32 @@ func (r *Reign) HistoryHead(f history.File) (head history.Head, size int64, err 
 }
 
 // HistoryTail says up to where the newest of these files tell what ended.
-func (r *Reign) HistoryTail(files []history.File) (history.Tail, error) {
+func (r *Term) HistoryTail(files []history.File) (cluster.LSN, error) {
 	for _, f := range slices.Backward(files) {
 		scan := history.NewTail(r.v.cluster.ID.String())
 		err := readHistory(r.life, r.v.fs, f, func(b []byte) bool { scan.Line(b); return true })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return history.Tail{}, err
+			return 0, err
 		}
 		if tail, ok := scan.Tail(); ok {
 			// Whoever wrote it may have had no time to sync it: what follows rests on it.
 			return tail, r.syncHistory(f)
 		}
 	}
-	return history.Tail{}, nil
+	return 0, nil
 }
 
 // HistoryReach is the highest LSN of which the end of the history tells, 0 where nobody knows
 // one. It was committed and checked: a log that ends before it has lost something.
-func (r *Reign) HistoryReach(ctx context.Context) cluster.LSN { return r.v.historyReach(ctx) }
+func (r *Term) HistoryReach(ctx context.Context) cluster.LSN { return r.v.historyReach(ctx) }
 
 func (v *Volume) historyReach(ctx context.Context) cluster.LSN {
 	w, _ := v.historyWitness(ctx, 0)
-	return w.lsn
+	return w.LSN
 }
 
 // historyWitness is what the newest file of an epoch from from on tells; false where none does.
-func (v *Volume) historyWitness(ctx context.Context, from cluster.Epoch) (w witness, ok bool) {
+func (v *Volume) historyWitness(ctx context.Context, from cluster.Epoch) (w Witness, ok bool) {
 	files, err := listHistory(v.fs)
 	if err != nil {
 		return w, false
@@ -223,7 +225,7 @@ func (v *Volume) historyWitness(ctx context.Context, from cluster.Epoch) (w witn
 		if err != nil || !ok || statErr != nil {
 			continue
 		}
-		off := max(0, info.Size-historyLine) / BlockSize * BlockSize
+		off := max(0, info.Size-historyLine) / vfs.BlockSize * vfs.BlockSize
 		whole := off == 0
 		var reach history.Reach
 		err = readHistoryFrom(ctx, v.fs, f, off, func(b []byte) bool {
@@ -234,40 +236,40 @@ func (v *Volume) historyWitness(ctx context.Context, from cluster.Epoch) (w witn
 			return true
 		})
 		if err == nil {
-			return witness{path: HistoryPath(f), epoch: f.Epoch, lsn: max(head.After, reach.LSN()), odd: reach.Odd()}, true
+			return Witness{Path: HistoryPath(f), Epoch: f.Epoch, LSN: max(head.After, reach.LSN()), Odd: reach.Odd()}, true
 		}
 	}
 	return w, false
 }
 
-func (r *Reign) syncHistory(f history.File) error {
-	x, err := r.v.fs.Open(HistoryPath(f), FlagRead)
+func (r *Term) syncHistory(f history.File) error {
+	x, err := r.v.fs.Open(HistoryPath(f), vfs.FlagRead)
 	if err != nil {
 		return err
 	}
 	return errors.Join(x.Sync(), x.Close())
 }
 
-// HistoryFile is a file of this reign's own. It belongs to one goroutine.
+// HistoryFile is a file of this term's own. It belongs to one goroutine.
 type HistoryFile struct {
-	r        *Reign
+	r        *Term
 	name     string
-	f        File
+	f        vfs.File
 	Size     int64 // of what was written
 	unsynced int
 }
 
-// CreateHistory makes the reign's n-th file.
-func (r *Reign) CreateHistory(n uint32) (*HistoryFile, error) {
+// CreateHistory makes the term's n-th file.
+func (r *Term) CreateHistory(n uint32) (*HistoryFile, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	name := HistoryPath(history.File{Epoch: r.epoch, N: n})
-	f, err := r.v.fs.Open(name, FlagCreate|FlagDsync)
+	f, err := r.v.fs.Open(name, vfs.FlagCreate|vfs.FlagDsync)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	if err := r.v.fs.SyncDir(historyDir); err != nil {
+	if err := r.v.fs.SyncDir(layout.HistoryDir); err != nil {
 		return nil, errors.Join(fmt.Errorf("create %s: %w", name, err), f.Close())
 	}
 	return &HistoryFile{r: r, name: name, f: f}, nil
@@ -284,7 +286,7 @@ func (h *HistoryFile) Append(b []byte) error {
 		return fmt.Errorf("write %s: %w", h.name, err)
 	}
 	h.Size += int64(len(b))
-	if h.unsynced += len(b); h.unsynced < pieceSize {
+	if h.unsynced += len(b); h.unsynced < vfs.PieceSize {
 		return nil
 	}
 	return h.sync()
@@ -298,7 +300,7 @@ func (h *HistoryFile) sync() error {
 	return nil
 }
 
-// Close ends the file. What the reign wrote before its end is not synced then.
+// Close ends the file. What the term wrote before its end is not synced then.
 func (h *HistoryFile) Close() error {
 	var err error
 	if h.r.Err() == nil && h.unsynced > 0 {
@@ -308,9 +310,9 @@ func (h *HistoryFile) Close() error {
 }
 
 // RemoveHistory removes a file that nobody wants to keep. The caller checks before.
-func (r *Reign) RemoveHistory(f history.File) error {
+func (r *Term) RemoveHistory(f history.File) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return ignoreMissing(r.v.fs.Remove(HistoryPath(f)))
+	return vfs.IgnoreMissing(r.v.fs.Remove(HistoryPath(f)))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -22,8 +22,8 @@ type holding struct {
 	token cluster.Token
 }
 
-// acquire takes a lock for a client of the reign's own.
-func (x *reign) acquire(lock cluster.LockName) cluster.Token {
+// acquire takes a lock for a client of the term's own.
+func (x *term) acquire(lock cluster.LockName) cluster.Token {
 	x.t.Helper()
 	out := x.do(locktable.Request{Op: locktable.OpAcquire, Lock: lock, TTL: time.Minute}, locktable.FileFacts{})
 	if out.Status != cluster.StatusOK {
@@ -33,7 +33,7 @@ func (x *reign) acquire(lock cluster.LockName) cluster.Token {
 }
 
 // append commits an append and writes it, as a primary does.
-func (x *reign) append(h holding, data string) locktable.Outcome {
+func (x *term) append(h holding, data string) locktable.Outcome {
 	x.t.Helper()
 	p, err := x.r.AdoptProtected(h.file)
 	if err != nil {
@@ -53,7 +53,7 @@ func (x *reign) append(h holding, data string) locktable.Outcome {
 }
 
 // commitAppend logs an append that its file lacks.
-func (x *reign) commitAppend(h holding, data string, inode uint64) locktable.Outcome {
+func (x *term) commitAppend(h holding, data string, inode uint64) locktable.Outcome {
 	x.t.Helper()
 	out := x.do(locktable.Request{Op: locktable.OpAppend, Lock: h.lock, Token: h.token, File: h.file, Data: []byte(data), CRC: crc32.Checksum([]byte(data), crc32.MakeTable(crc32.Castagnoli))}, locktable.FileFacts{Inode: inode})
 	if out.Status != cluster.StatusOK {
@@ -63,7 +63,7 @@ func (x *reign) commitAppend(h holding, data string, inode uint64) locktable.Out
 }
 
 // redo writes what files lack, as a primary does after START.
-func (x *reign) redo() {
+func (x *term) redo() {
 	x.t.Helper()
 	for _, rec := range x.a.Redo {
 		p, err := x.r.OpenProtected(rec.File)
@@ -79,7 +79,7 @@ func (x *reign) redo() {
 	}
 }
 
-// lived is a volume with a past: four reigns, one burned claim, rotations,
+// lived is a volume with a past: four terms, one burned claim, rotations,
 // checkpoints, views, and protected files.
 //
 //	epoch 1  two checkpoints, removed segments
@@ -135,9 +135,9 @@ func live(t *testing.T) *lived {
 }
 
 // fsck is what it finds, without infos.
-func fsck(t *testing.T, d *volumetest.Disk) *volume.Report {
+func checked(t *testing.T, d *volumetest.Disk) *fsck.Report {
 	t.Helper()
-	r, err := volume.Fsck(t.Context(), host(d, 8), volume.FsckOptions{Dir: "/v"})
+	r, err := fsck.Run(t.Context(), host(d, 8), fsck.Options{Dir: "/v"})
 	if err != nil {
 		t.Fatalf("fsck: %v", err)
 	}
@@ -147,16 +147,16 @@ func fsck(t *testing.T, d *volumetest.Disk) *volume.Report {
 // sound fails the test where fsck finds an error.
 func sound(t *testing.T, d *volumetest.Disk) {
 	t.Helper()
-	if r := fsck(t, d); r.Errors > 0 {
+	if r := checked(t, d); r.Errors > 0 {
 		t.Errorf("fsck finds errors: %s", worst(r))
 	}
 }
 
 // worst lists the findings that are more than infos.
-func worst(r *volume.Report) string {
+func worst(r *fsck.Report) string {
 	var b bytes.Buffer
 	for _, f := range r.Findings {
-		if f.Severity != volume.SeverityInfo {
+		if f.Severity != fsck.SeverityInfo {
 			fmt.Fprintf(&b, "%s %s %s+%d: %s; ", f.Severity, f.Code, f.Path, f.Offset, f.Problem)
 		}
 	}

@@ -13,6 +13,9 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -23,7 +26,7 @@ var ErrExists = errors.New("this directory is a Holdfast volume already")
 // complete epoch 0, whose claim.json holds what CLUSTER will say. Nothing that
 // stands is ever removed by name, and whoever comes finishes the epoch 0 that is there. So an Init that
 // was interrupted is repeated, and two at once agree on one volume, or one of them fails.
-func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader) (Cluster, error) {
+func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Reader) (Cluster, error) {
 	c := Cluster{Format: Format, FeatureLevel: FeatureLevel, Servers: servers}
 	if err := servers.Validate(); err != nil {
 		return c, err
@@ -34,7 +37,7 @@ func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader)
 	if err := refuseUsed(fsys); err != nil {
 		return c, err
 	}
-	for _, dir := range []string{epochsDir, filesDir, historyDir, serversDir} {
+	for _, dir := range []string{layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.ServersDir} {
 		if err := fsys.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 			return c, fmt.Errorf("init: %w", err)
 		}
@@ -56,13 +59,10 @@ func Init(_ context.Context, fsys FS, servers cluster.Members, random io.Reader)
 	return begun, nil
 }
 
-// What an Init builds lies at servers/init-<cluster ID>*.tmp until it is renamed or linked.
-const initPrefix = "init-"
-
 // refuseUsed refuses everything but an empty directory or what an Init that did
-// not finish left: no CLUSTER, no reign but epoch 0, no file of anybody's.
-func refuseUsed(fsys FS) error {
-	if _, err := fsys.Lstat(clusterName); err == nil {
+// not finish left: no CLUSTER, no term but epoch 0, no file of anybody's.
+func refuseUsed(fsys vfs.FS) error {
+	if _, err := fsys.Lstat(layout.ClusterName); err == nil {
 		return ErrExists
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("init: %w", err)
@@ -73,10 +73,10 @@ func refuseUsed(fsys FS) error {
 	}
 	for _, x := range entries {
 		switch x.Name {
-		case epochsDir, filesDir, historyDir, serversDir:
+		case layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.ServersDir:
 		case "lost+found":
 			continue
-		case clusterName: // linked meanwhile
+		case layout.ClusterName: // linked meanwhile
 			return ErrExists
 		default:
 			return fmt.Errorf("init: the directory is not empty: it holds %q; give an empty one", x.Name)
@@ -86,7 +86,7 @@ func refuseUsed(fsys FS) error {
 			return fmt.Errorf("init: %w", err)
 		}
 		for _, y := range inside {
-			if x.Name == epochsDir && x.Name+"/"+y.Name == epochDir(0) || x.Name == serversDir && ofInit(fsys, y.Name) {
+			if x.Name == layout.EpochsDir && x.Name+"/"+y.Name == layout.EpochDir(0) || x.Name == layout.ServersDir && ofInit(fsys, y.Name) {
 				continue
 			}
 			return fmt.Errorf("init: %w: no CLUSTER, but %s/%s is there: this was a volume; restore CLUSTER from a backup", ErrDamaged, x.Name, y.Name)
@@ -97,67 +97,69 @@ func refuseUsed(fsys FS) error {
 
 // ofInit reports whether a name in servers/ is of an Init: of what it builds, or a canary that
 // no primary has written to.
-func ofInit(fsys FS, name string) bool {
-	if strings.HasSuffix(name, "."+canarySuffix) {
-		b, err := readBlockFile(fsys, serversDir+"/"+name, FlagDirect)
-		return err == nil && allZero(b)
+func ofInit(fsys vfs.FS, name string) bool {
+	if strings.HasSuffix(name, "."+layout.CanarySuffix) {
+		b, err := vfs.ReadBlockFile(fsys, layout.ServersDir+"/"+name, vfs.FlagDirect)
+		return err == nil && vfs.AllZero(b)
 	}
-	return strings.HasPrefix(name, initPrefix)
+	return strings.HasPrefix(name, layout.InitPrefix)
 }
 
 // beginEpochZero makes the beginning, unless it is there, and returns what its claim.json says.
-func beginEpochZero(fsys FS, c Cluster) (Cluster, error) {
-	begun, err := readEpochZero(fsys)
+func beginEpochZero(fsys vfs.FS, c Cluster) (Cluster, error) {
+	begun, err := ReadEpochZero(fsys)
 	if errors.Is(err, fs.ErrNotExist) {
-		tmp := serversDir + "/" + initPrefix + c.ID.String() + tmpSuffix
+		tmp := layout.ServersDir + "/" + layout.InitPrefix + c.ID.String() + layout.TmpSuffix
 		if err := fillEpochZero(fsys, tmp, c); err != nil {
 			return c, err
 		}
 		// Whatever is reported, and whoever was first: what is there counts.
-		renameErr := fsys.Rename(tmp, epochDir(0))
-		if begun, err = readEpochZero(fsys); err != nil {
+		renameErr := fsys.Rename(tmp, layout.EpochDir(0))
+		if begun, err = ReadEpochZero(fsys); err != nil {
 			return c, errors.Join(renameErr, err)
 		}
 	}
 	if err != nil {
 		return c, err
 	}
-	return begun, fsys.SyncDir(epochsDir)
+	return begun, fsys.SyncDir(layout.EpochsDir)
 }
 
-func readEpochZero(fsys FS) (c Cluster, err error) {
-	b, err := readFile(fsys, epochDir(0)+"/"+claimName, FlagRead)
+// ReadEpochZero reads what the claim.json of epoch 0 has: the content that CLUSTER was made with. Returns an
+// error that wraps fs.ErrNotExist if it is missing, ErrDamaged if it cannot be decoded.
+func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
+	b, err := vfs.ReadFile(fsys, layout.EpochDir(0)+"/"+layout.ClaimName, vfs.FlagRead)
 	if err != nil {
 		return c, err
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return c, fmt.Errorf("%w: %s of epoch 0: %w", ErrDamaged, claimName, err)
+		return c, fmt.Errorf("%w: %s of epoch 0: %w", ErrDamaged, layout.ClaimName, err)
 	}
 	return c, c.Servers.Validate()
 }
 
-// fillEpochZero fills a directory of this Init's own with a reign that is empty,
+// fillEpochZero fills a directory of this Init's own with a term that is empty,
 // started and fenced, so that the first claimant takes over like every other.
-func fillEpochZero(fsys FS, tmp string, c Cluster) error {
+func fillEpochZero(fsys vfs.FS, tmp string, c Cluster) error {
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
 	}
-	fence, err := prepareFence(fsys, tmp, encodeStart(start{}), encodeFlag(0, Nonce{}))
+	fence, err := epochdir.CreateFence(fsys, tmp, epochdir.EncodeStart(epochdir.Start{}), epochdir.EncodeFlag(0, epochdir.Nonce{}))
 	if err == nil {
 		err = fence.Close()
 	}
 	if err != nil {
 		return err
 	}
-	dir := &dir{fs: fsys, path: tmp}
-	next, err := dir.Create(wal.NextName, 4*BlockSize)
+	dir := &epochdir.Dir{FS: fsys, Path: tmp}
+	next, err := dir.Create(wal.NextName, 4*vfs.BlockSize)
 	if err != nil {
 		return err
 	}
 	if err := next.Close(); err != nil {
 		return err
 	}
-	v := &Volume{fs: fsys, cluster: c, opt: Options{Segment: SegmentSize}}
+	v := &Volume{fs: fsys, cluster: c, opt: Options{Segment: layout.SegmentSize}}
 	log, err := wal.Start(v.logOptions(dir, 0), wal.Position{}, 0)
 	if err != nil {
 		return err
@@ -169,49 +171,20 @@ func fillEpochZero(fsys FS, tmp string, c Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := createFile(fsys, tmp+"/"+claimName, append(content, '\n')); err != nil {
+	if err := vfs.CreateFile(fsys, tmp+"/"+layout.ClaimName, append(content, '\n')); err != nil {
 		return err
 	}
 	return fsys.SyncDir(tmp)
-}
-
-// prepareFence makes a fence with the given blocks; nil is zeros. Its two blocks are written, so
-// that they have their room on a full disk, and the last one of the file; what lies between
-// is a hole, for fences stay for ever.
-func prepareFence(fsys FS, dir string, startBlock, flagBlock []byte) (File, error) {
-	f, err := fsys.Open(dir+"/"+fenceName, FlagCreate|FlagDirect)
-	if err != nil {
-		return nil, err
-	}
-	zeros := AlignedBuffer(BlockSize)
-	for _, x := range []struct {
-		block []byte
-		off   int64
-	}{{flagBlock, 0}, {startBlock, fenceSpacing}, {nil, fenceSize - BlockSize}} {
-		if x.block == nil {
-			x.block = zeros
-		}
-		if err == nil {
-			_, err = f.WriteAt(x.block, x.off)
-		}
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // linkCanaries makes the canary of each server, empty, before there is a CLUSTER: nobody can look
 // for a canary of this volume and find no name, which the cache of a network filesystem would
 // repeat after the first primary has written its value. A link replaces nothing, so an Init that
 // slept leaves the canaries of the volume as they are.
-func linkCanaries(fsys FS, own ClusterID, servers cluster.Members) error {
+func linkCanaries(fsys vfs.FS, own cluster.ID, servers cluster.Members) error {
 	for _, id := range servers.IDs() {
-		tmp := serversDir + "/" + initPrefix + own.String() + "-" + serverPrefix(id) + canarySuffix + tmpSuffix
-		f, err := createZeros(fsys, tmp, BlockSize)
+		tmp := layout.ServersDir + "/" + layout.InitPrefix + own.String() + "-" + layout.ServerPrefix(id) + layout.CanarySuffix + layout.TmpSuffix
+		f, err := vfs.CreateZeros(fsys, tmp, vfs.BlockSize)
 		if err != nil {
 			return err
 		}
@@ -229,13 +202,13 @@ func linkCanaries(fsys FS, own ClusterID, servers cluster.Members) error {
 }
 
 // linkCluster publishes CLUSTER whole. Where there is one, it must be this one.
-func linkCluster(fsys FS, c Cluster) error {
-	for _, d := range []string{serversDir, filesDir, historyDir, "."} {
+func linkCluster(fsys vfs.FS, c Cluster) error {
+	for _, d := range []string{layout.ServersDir, layout.FilesDir, layout.HistoryDir, "."} {
 		if err := fsys.SyncDir(d); err != nil {
 			return err
 		}
 	}
-	if err := fsys.Link(epochDir(0)+"/"+claimName, clusterName); err != nil {
+	if err := fsys.Link(layout.EpochDir(0)+"/"+layout.ClaimName, layout.ClusterName); err != nil {
 		if there, readErr := ReadCluster(fsys); readErr != nil || there.ID != c.ID {
 			return err
 		}
@@ -246,23 +219,23 @@ func linkCluster(fsys FS, c Cluster) error {
 // removeUnfinished removes what other Inits built and did not use. It is renamed
 // away first, so that no Init that still sleeps renames half of it to epoch 0.
 // What stays only takes space.
-func removeUnfinished(fsys FS) {
-	entries, err := fsys.ReadDir(serversDir)
+func removeUnfinished(fsys vfs.FS) {
+	entries, err := fsys.ReadDir(layout.ServersDir)
 	if err != nil {
 		return
 	}
 	for _, x := range entries {
-		if !strings.HasPrefix(x.Name, initPrefix) {
+		if !strings.HasPrefix(x.Name, layout.InitPrefix) {
 			continue
 		}
-		name := serversDir + "/" + x.Name
-		if x.Type == TypeFile { // a canary, which is used by its content
+		name := layout.ServersDir + "/" + x.Name
+		if x.Type == vfs.TypeFile { // a canary, which is used by its content
 			_ = fsys.Remove(name)
 			continue
 		}
-		trash := strings.TrimSuffix(name, tmpSuffix) + trashSuffix
+		trash := strings.TrimSuffix(name, layout.TmpSuffix) + layout.TrashSuffix
 		if name == trash || fsys.Rename(name, trash) == nil {
-			_ = removeTree(fsys, trash)
+			_ = vfs.RemoveTree(fsys, trash)
 		}
 	}
 }

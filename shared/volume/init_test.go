@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -47,7 +48,7 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 	}{
 		{"somebody's file", "thesis.tex", false},
 		{"somebody's directory", "home/thesis.tex", false},
-		{"a reign without CLUSTER", "epochs/0000000001/fence", false},
+		{"a term without CLUSTER", "epochs/0000000001/fence", false},
 		{"a protected file without CLUSTER", "files/audit.log", false},
 		{"history without CLUSTER", "history/1-1.jsonl", false},
 		{"a server's file without CLUSTER", "servers/1.lock", false},
@@ -215,7 +216,7 @@ func sleepingInit(t *testing.T, n int) (d *volumetest.Disk, wake func()) {
 	return d, func() { gate.Resume(); <-done }
 }
 
-func TestInitThatSleptThroughReignsHarmsNothing(t *testing.T) {
+func TestInitThatSleptThroughTermsHarmsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := 1; ; n++ {
 			d, wake := sleepingInit(t, n)
@@ -245,7 +246,7 @@ func TestInitThatSleptLeavesTheCanaries(t *testing.T) {
 				t.Fatal(err)
 			}
 			wake()
-			if got, err := s.vol.ReadCanary(1, volume.FlagDirect); err != nil || got.Value != 7 {
+			if got, err := s.vol.ReadCanary(1, vfs.FlagDirect); err != nil || got.Value != 7 {
 				t.Errorf("call %d: the canary reads %d, %v", n, got.Value, err)
 			}
 		}

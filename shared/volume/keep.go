@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // KeptName is the name under which KeepGeneration keeps a generation.
@@ -24,7 +25,7 @@ func KeptName(name cluster.FileName, generation cluster.Generation) cluster.File
 // one is told of then, and lies under a name of its own: no generation is overwritten. The
 // file is synced first, because a takeover writes nothing to what was moved. Done again
 // it finds what it did, half of it too.
-func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
+func KeepGeneration(fsys vfs.FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
 	kept := KeptName(name, generation)
 	if err := errors.Join(name.Validate(), kept.Validate()); err != nil {
 		return "", err
@@ -39,7 +40,7 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	f, err := fsys.Open(from, FlagWrite)
+	f, err := fsys.Open(from, vfs.FlagWrite)
 	if errors.Is(err, fs.ErrNotExist) {
 		aside, err := lookAside(fsys, to, inode)
 		if err != nil {
@@ -75,7 +76,7 @@ func KeepGeneration(fsys FS, name cluster.FileName, generation cluster.Generatio
 
 // moveOn gives a generation that was moved aside its kept name. That of a generation has no
 // other owner; a file that somebody put there by hand stays.
-func moveOn(fsys FS, aside, to string) error {
+func moveOn(fsys vfs.FS, aside, to string) error {
 	if _, err := fsys.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("%s was taken meanwhile: the generation is kept as %s", to, aside), err)
 	}
@@ -86,7 +87,7 @@ func moveOn(fsys FS, aside, to string) error {
 }
 
 // lookAside finds the generation where who died had moved it aside.
-func lookAside(fsys FS, to string, inode uint64) (string, error) {
+func lookAside(fsys vfs.FS, to string, inode uint64) (string, error) {
 	entries, err := fsys.ReadDir(path.Dir(to))
 	if err != nil {
 		return "", err

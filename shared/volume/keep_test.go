@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -165,7 +166,7 @@ func TestKeepGenerationIsDurable(t *testing.T) {
 	if err := d.Write("files/log", 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	f, err := h.Open("files/log", volume.FlagWrite)
+	f, err := h.Open("files/log", vfs.FlagWrite)
 	if err != nil {
 		t.Fatal(err)
 	}

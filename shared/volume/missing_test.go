@@ -13,6 +13,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -28,11 +31,11 @@ func TestNewestEpochThatIsGoneIsMissed(t *testing.T) {
 		}
 		unharmed := d.Clone()
 		takesNothingOver(t, d, "error epoch-missing epochs/0000000004")
-		if r := fsck(t, d); !strings.Contains(worst(r), "error epoch-taken-twice epochs") {
+		if r := checked(t, d); !strings.Contains(worst(r), "error epoch-taken-twice epochs") {
 			t.Errorf("its number was taken again; fsck finds %q", worst(r))
 		}
 		for name, d := range map[string]*volumetest.Disk{"gone": unharmed, "taken again": d} {
-			plan := recovered(t, d, recovery())
+			plan := recovered(t, d, recoverOptions())
 			if plan.Complete || plan.End >= end {
 				t.Errorf("%s: %+v", name, plan)
 			}
@@ -50,11 +53,11 @@ func interruptRecovery(t *testing.T, d *volumetest.Disk) {
 		s.claim()
 		s.host.Kill()
 	}
-	opt := recovery()
+	opt := recoverOptions()
 	opt.Restored = true
 	h := host(d, 9)
 	h.SetHook(volumetest.AtOp(volumetest.OpMkdir, "servers/recover-", 1, volumetest.Crash()))
-	if _, err := volume.Recover(t.Context(), h, opt); err == nil {
+	if _, err := recovery.Run(t.Context(), h, opt); err == nil {
 		t.Fatal("the recovery was not interrupted")
 	}
 }
@@ -74,8 +77,8 @@ func TestFencesOfAnInterruptedRecoveryStopNobody(t *testing.T) {
 // What a primary wrote outside of its epoch's directory tells that the epoch was there, and how
 // far it came.
 func TestWitnessesOfALostEpoch(t *testing.T) {
-	for name, write := range map[string]func(x *reign) error{
-		"history": func(x *reign) error {
+	for name, write := range map[string]func(x *term) error{
+		"history": func(x *term) error {
 			f, err := x.r.CreateHistory(1)
 			if err != nil {
 				return err
@@ -83,11 +86,11 @@ func TestWitnessesOfALostEpoch(t *testing.T) {
 			b := history.AppendHead(nil, history.Head{File: history.File{Epoch: x.r.Epoch(), N: 1}, Cluster: x.r.Cluster().String()})
 			return errors.Join(f.Append(history.AppendMark(b, x.table.LSN())), f.Close())
 		},
-		"index": func(x *reign) error {
+		"index": func(x *term) error {
 			w := x.r.IndexWriter()
-			return errors.Join(w.Write([]volume.IndexEntry{{File: "f", Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close())
+			return errors.Join(w.Write([]index.Entry{{File: "f", Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close())
 		},
-		"canary": func(x *reign) error { return x.vol.WriteCanary(volume.Canary{Epoch: x.r.Epoch(), Value: 1}) },
+		"canary": func(x *term) error { return x.vol.WriteCanary(volume.Canary{Epoch: x.r.Epoch(), Value: 1}) },
 	} {
 		bubble(t, name, func(t *testing.T) {
 			d := newDisk(t)
@@ -116,9 +119,9 @@ func TestWitnessesOfALostEpoch(t *testing.T) {
 				}
 			}
 			for range 3 { // they burn the number that is missing, and go on above it
-				takesNothingOver(t, older, "error reign-missing epochs")
+				takesNothingOver(t, older, "error term-missing epochs")
 			}
-			plan, err := volume.Recover(t.Context(), host(older, 9), recovery())
+			plan, err := recovery.Run(t.Context(), host(older, 9), recoverOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +151,7 @@ func TestForeignHistoryIsNoWitness(t *testing.T) {
 	})
 }
 
-// A claimant sleeps behind its fences while others reign and remove what it wanted to adopt. It
+// A claimant sleeps behind its fences while others term and remove what it wanted to adopt. It
 // was fenced: nothing is damaged.
 func TestClaimantThatSleptWasFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -182,6 +185,7 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 		bubble(t, c.name, func(t *testing.T) {
 			l := live(t)
 			s := start(t, l.disk, 1)
+			claim := s.prepare()
 			if err := c.do(l.disk); err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +197,10 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 			if err == nil && (end != l.end || told != 0) {
 				t.Errorf("the log ends at LSN %d, the history at %d", end, told)
 			}
-			_, takeover := s.takeOver(s.claim(), nil)
+			r, takeover := s.vol.Claim(t.Context(), claim)
+			if takeover == nil {
+				_, takeover = s.takeOver(r, nil)
+			}
 			if refusal(err) != refusal(takeover) {
 				t.Errorf("looked: %v; took over: %v", err, takeover)
 			}
@@ -201,19 +208,19 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 	}
 }
 
-// refusal says that an error means damage.
+// refusal reports whether an error means damage.
 func refusal(err error) bool {
 	_, scan := errors.AsType[*wal.ScanError](err)
 	return scan || errors.Is(err, volume.ErrDamaged)
 }
 
 // hiding lists no segment of an epoch but the first that it has.
-type hiding struct{ volume.FS }
+type hiding struct{ vfs.FS }
 
-func (h hiding) ReadDir(name string) ([]volume.Entry, error) {
+func (h hiding) ReadDir(name string) ([]vfs.Entry, error) {
 	all, err := h.FS.ReadDir(name)
 	shown := ""
-	return slices.DeleteFunc(all, func(x volume.Entry) bool {
+	return slices.DeleteFunc(all, func(x vfs.Entry) bool {
 		if _, ok := wal.ParseSegmentName(x.Name); !ok {
 			return false
 		}
@@ -224,7 +231,7 @@ func (h hiding) ReadDir(name string) ([]volume.Entry, error) {
 	}), err
 }
 
-// A listing may be old, and lack as many segments as the reign filled since.
+// A listing may be old, and lack as many segments as the term filled since.
 func TestManyHiddenSegmentsAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

@@ -12,6 +12,8 @@ import (
 	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // The sign of life of a server's process is one block at servers/<id>.process, written in
@@ -19,7 +21,6 @@ import (
 // because the caches of a network filesystem may lead a name to the file before. Nothing but
 // elections rests on what it says: a late write of it is one of a process that has ended, and
 // does not rise any more.
-const processSuffix = "process"
 
 // ErrNoProcess says that a server's sign of life cannot be read now: none was written yet, or
 // the read met a write.
@@ -44,21 +45,21 @@ func (p Process) String() string {
 }
 
 func processPath(id cluster.ServerID) string {
-	return serversDir + "/" + serverPrefix(id) + processSuffix
+	return layout.ServersDir + "/" + layout.ServerPrefix(id) + layout.ProcessSuffix
 }
 
 // WriteProcess writes the sign of life of this server's process past the caches.
 func (v *Volume) WriteProcess(p Process) error {
 	text, err := json.Marshal(p)
-	if len(text) >= BlockSize-4 { // what is for people has to go
+	if len(text) >= vfs.BlockSize-4 { // what is for people has to go
 		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID})
 	}
 	if err != nil {
 		return fmt.Errorf("sign of life: %w", err)
 	}
-	b := AlignedBuffer(BlockSize)
+	b := vfs.AlignedBuffer(vfs.BlockSize)
 	b[copy(b, text)] = '\n'
-	binary.LittleEndian.PutUint32(b[BlockSize-4:], blockSum(b))
+	binary.LittleEndian.PutUint32(b[vfs.BlockSize-4:], blockSum(b))
 	if err := v.own.process.write(b); err != nil {
 		return fmt.Errorf("sign of life: %w", err)
 	}
@@ -73,18 +74,18 @@ func (v *Volume) ReadProcess(id cluster.ServerID) (p Process, err error) {
 		b, err = v.own.process.read()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		b, err = readBlockFile(v.fs, processPath(id), FlagDirect)
+		b, err = vfs.ReadBlockFile(v.fs, processPath(id), vfs.FlagDirect)
 	}
 	if err != nil {
 		return p, fmt.Errorf("%w of server %d: %w", ErrNoProcess, id, err)
 	}
 	text, _, _ := bytes.Cut(b, []byte("\n"))
-	if binary.LittleEndian.Uint32(b[BlockSize-4:]) != blockSum(b) || json.Unmarshal(text, &p) != nil {
+	if binary.LittleEndian.Uint32(b[vfs.BlockSize-4:]) != blockSum(b) || json.Unmarshal(text, &p) != nil {
 		return Process{}, fmt.Errorf("%w of server %d: the block is empty or half written", ErrNoProcess, id)
 	}
 	return p, nil
 }
 
 func blockSum(b []byte) uint32 {
-	return crc32.Checksum(b[:BlockSize-4], crc32.MakeTable(crc32.Castagnoli))
+	return crc32.Checksum(b[:vfs.BlockSize-4], crc32.MakeTable(crc32.Castagnoli))
 }

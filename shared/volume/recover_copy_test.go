@@ -8,7 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 )
 
 // A copy of another cluster, or of nobody knows which, replaces nothing, however
@@ -18,11 +19,11 @@ func TestRecoverRefusesForeignCopies(t *testing.T) {
 		l := live(t)
 		other := begin(t, newDisk(t), 1)
 		other.fill(400)
-		foreign := volume.Copy{Name: "foreign", Snapshot: other.snapshot()}
+		foreign := recovery.Copy{Name: "foreign", Snapshot: other.snapshot()}
 		third := begin(t, newDisk(t), 1)
 		third.fill(5)
 		unknown := foreign
-		unknown.Cluster = volume.ClusterID{}
+		unknown.Cluster = cluster.ID{}
 		ran := newDisk(t)
 		burner := start(t, ran, 1)
 		burner.claim()
@@ -30,24 +31,24 @@ func TestRecoverRefusesForeignCopies(t *testing.T) {
 		for _, c := range []struct {
 			name   string
 			fresh  bool
-			copies []volume.Copy
+			copies []recovery.Copy
 		}{
-			{"foreign", false, []volume.Copy{foreign}},
-			{"unknown", false, []volume.Copy{unknown}},
-			{"unknown, on a fresh volume", true, []volume.Copy{unknown}},
-			{"of two clusters, on a fresh volume", true, []volume.Copy{foreign, {Name: "third", Snapshot: third.snapshot()}}},
+			{"foreign", false, []recovery.Copy{foreign}},
+			{"unknown", false, []recovery.Copy{unknown}},
+			{"unknown, on a fresh volume", true, []recovery.Copy{unknown}},
+			{"of two clusters, on a fresh volume", true, []recovery.Copy{foreign, {Name: "third", Snapshot: third.snapshot()}}},
 		} {
 			d := l.disk
 			if c.fresh {
 				d = newDisk(t)
 			}
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Copies = c.copies
 			before := d.Snapshot()
-			if _, err := volume.PlanRecovery(t.Context(), host(d, 9), opt); !errors.Is(err, volume.ErrForeignCopy) {
+			if _, err := recovery.NewPlan(t.Context(), host(d, 9), opt); !errors.Is(err, recovery.ErrForeignCopy) {
 				t.Errorf("%s: %v", c.name, err)
 			}
-			if plan, err := volume.Recover(t.Context(), host(d, 9), opt); !errors.Is(err, volume.ErrForeignCopy) || plan.Done {
+			if plan, err := recovery.Run(t.Context(), host(d, 9), opt); !errors.Is(err, recovery.ErrForeignCopy) || plan.Done {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			after := d.Snapshot()
@@ -57,9 +58,9 @@ func TestRecoverRefusesForeignCopies(t *testing.T) {
 				}
 			}
 		}
-		opt := recovery()
-		opt.Copies = []volume.Copy{foreign}
-		if _, err := volume.Recover(t.Context(), host(ran, 9), opt); !errors.Is(err, volume.ErrForeignCopy) {
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{foreign}
+		if _, err := recovery.Run(t.Context(), host(ran, 9), opt); !errors.Is(err, recovery.ErrForeignCopy) {
 			t.Errorf("a volume that a server claimed on: %v", err)
 		}
 		usable(t, l.disk, l.table.Hash())
@@ -72,8 +73,8 @@ func TestRecoverIntoAFreshVolumeAgain(t *testing.T) {
 		l := live(t)
 		x := begin(t, l.disk, 1)
 		x.redo()
-		opt := recovery()
-		opt.Copies = []volume.Copy{{Name: "a", Snapshot: x.snapshot()}}
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{{Name: "a", Snapshot: x.snapshot()}}
 		d := newDisk(t)
 		named(t, d, opt)
 		if plan := recovered(t, d, opt); plan.Source != "a" || plan.End != x.table.LSN() {
@@ -90,9 +91,9 @@ func TestRecoverSaysWhatACopyDrops(t *testing.T) {
 		x := begin(t, l.disk, 1)
 		x.redo()
 		x.fill(9)
-		opt := recovery()
-		opt.Copies = []volume.Copy{{Name: "a", Snapshot: x.snapshot()}}
-		plan, err := volume.PlanRecovery(t.Context(), host(backup, 9), opt)
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{{Name: "a", Snapshot: x.snapshot()}}
+		plan, err := recovery.NewPlan(t.Context(), host(backup, 9), opt)
 		if err != nil || plan.Source != "a" || !strings.Contains(strings.Join(plan.Lost, "\n"), "what the log of epochs/0000000004 has") {
 			t.Errorf("%+v, %v", plan, err)
 		}

@@ -21,6 +21,9 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -31,7 +34,7 @@ var reading = []string{
 
 // serve takes over and grants a lock as a primary does: the answer counts only if
 // the check behind it passes. It returns nil where the server could not.
-func serve(t *testing.T, s *server, lock cluster.LockName) *reign {
+func serve(t *testing.T, s *server, lock cluster.LockName) *term {
 	t.Helper()
 	r, err := s.vol.Claim(context.Background(), s.prepare())
 	if err != nil {
@@ -44,8 +47,8 @@ func serve(t *testing.T, s *server, lock cluster.LockName) *reign {
 	return x
 }
 
-// grants says whether a grant was acknowledged.
-func (x *reign) grants(lock cluster.LockName) bool {
+// grants reports whether a grant was acknowledged.
+func (x *term) grants(lock cluster.LockName) bool {
 	if x.r.Check() != nil {
 		return false
 	}
@@ -59,18 +62,18 @@ type late struct {
 	disk *volumetest.Disk
 	gate *volumetest.Gate
 	done chan struct{}
-	plan *volume.Plan
+	plan *recovery.Plan
 	err  error
 }
 
-func sleepAt(t *testing.T, d *volumetest.Disk, n int, opt volume.RecoverOptions) *late {
+func sleepAt(t *testing.T, d *volumetest.Disk, n int, opt recovery.Options) *late {
 	t.Helper()
 	l := &late{disk: d, gate: volumetest.NewGate(), done: make(chan struct{})}
 	h := host(d, 9)
 	h.SetHook(volumetest.At(n, volumetest.Pause(l.gate)))
 	go func() {
 		defer close(l.done)
-		l.plan, l.err = volume.Recover(t.Context(), h, opt)
+		l.plan, l.err = recovery.Run(t.Context(), h, opt)
 	}()
 	<-l.gate.Arrived()
 	h.LoseLocks()
@@ -88,11 +91,11 @@ func (l *late) wake() {
 func TestRecoverWakesLateAnywhere(t *testing.T) {
 	for name, dies := range map[string]bool{"the primary lives": false, "the primary tidied up and died": true} {
 		bubble(t, name, func(t *testing.T) {
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
 			l := live(t)
 			h := host(l.disk.Clone(), 9)
-			if _, err := volume.Recover(t.Context(), h, opt); err != nil {
+			if _, err := recovery.Run(t.Context(), h, opt); err != nil {
 				t.Fatal(err)
 			}
 			sleeps, acked, done := 0, 0, 0
@@ -159,11 +162,11 @@ func naming(action volumetest.Action) volumetest.Hook {
 }
 
 // named stops a recovery between its name and START, which leaves a burned number.
-func named(t *testing.T, d *volumetest.Disk, opt volume.RecoverOptions) {
+func named(t *testing.T, d *volumetest.Disk, opt recovery.Options) {
 	t.Helper()
 	h := host(d, 9)
 	h.SetHook(naming(volumetest.CrashAfter()))
-	if plan, err := volume.Recover(t.Context(), h, opt); err == nil || plan.Done {
+	if plan, err := recovery.Run(t.Context(), h, opt); err == nil || plan.Done {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	if _, err := host(d, 9).Lstat("epochs/4294967296/fence"); err != nil {
@@ -188,7 +191,7 @@ func TestTakeoverAcrossTheNumbersThatARecoveryLeftOut(t *testing.T) {
 	} {
 		bubble(t, c.name, func(t *testing.T) {
 			l := live(t)
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
 			named(t, l.disk, opt)
 			if err := c.do(l.disk); err != nil {
@@ -207,7 +210,7 @@ func TestTakeoverAcrossTheNumbersThatARecoveryLeftOut(t *testing.T) {
 func TestTakeoverFindsWhoClaimedWhileARecoverySlept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		named(t, l.disk, opt)
 		if err := l.disk.Rename("epochs/4294967296", "hidden"); err != nil {
@@ -238,11 +241,11 @@ func TestTakeoverFindsWhoClaimedWhileARecoverySlept(t *testing.T) {
 func TestServersRemoveWhatARecoveryDidNotName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h := host(l.disk, 9)
 		h.SetHook(naming(volumetest.Crash()))
-		if _, err := volume.Recover(t.Context(), h, opt); err == nil {
+		if _, err := recovery.Run(t.Context(), h, opt); err == nil {
 			t.Fatal("no crash")
 		}
 		s := start(t, l.disk, 1)
@@ -279,7 +282,7 @@ func TestRecoverAsksAgainAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := host(l.disk.Clone(), 9)
-			if _, err := volume.Recover(t.Context(), h, recovery()); err != nil {
+			if _, err := recovery.Run(t.Context(), h, recoverOptions()); err != nil {
 				t.Fatal(err)
 			}
 			finished := 0
@@ -290,22 +293,22 @@ func TestRecoverAsksAgainAfterACrash(t *testing.T) {
 				d := l.disk.Clone()
 				dying := host(d, 9)
 				dying.SetHook(volumetest.At(call.Index, volumetest.CrashAfter()))
-				if _, err := volume.Recover(t.Context(), dying, recovery()); err == nil {
+				if _, err := recovery.Run(t.Context(), dying, recoverOptions()); err == nil {
 					t.Fatalf("%v: no crash", call)
 				}
 				d.Crash(d.Rand())
-				opt := recovery()
+				opt := recoverOptions()
 				opt.AcceptLoss = false
-				plan, err := volume.Recover(t.Context(), host(d, 9), opt)
+				plan, err := recovery.Run(t.Context(), host(d, 9), opt)
 				switch {
-				case errors.Is(err, volume.ErrLossNotAccepted) && plan.Needed && !plan.Complete:
+				case errors.Is(err, recovery.ErrLossNotAccepted) && plan.Needed && !plan.Complete:
 				case err == nil && !plan.Needed && plan.End > step: // it was done
 					finished++
 				default:
 					t.Errorf("%v: %+v, %v", call, plan, err)
 				}
 				opt.AcceptLoss = true
-				if _, err := volume.Recover(t.Context(), host(d, 9), opt); err != nil {
+				if _, err := recovery.Run(t.Context(), host(d, 9), opt); err != nil {
 					t.Errorf("%v: %v", call, err)
 				}
 				y := begin(t, d, 2)
@@ -323,17 +326,17 @@ func TestRecoverAsksAgainAfterACrash(t *testing.T) {
 func TestARecoveryThatDidNotBeginIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored, opt.SeenLSN = true, 7*step
 		named(t, l.disk, opt)
-		plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery())
+		plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), recoverOptions())
 		if err != nil || !plan.Needed || plan.Complete || plan.SeenLSN < 7*step || plan.End != l.end {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		if left := begin(t, l.disk.Clone(), 1); left.table.Hash() != l.table.Hash() {
 			t.Error("the old state is not what servers go on from")
 		}
-		fresh := recovered(t, l.disk, recovery())
+		fresh := recovered(t, l.disk, recoverOptions())
 		if fresh.LSN < 8*step || fresh.Epoch <= step {
 			t.Errorf("%+v", fresh)
 		}
@@ -342,7 +345,7 @@ func TestARecoveryThatDidNotBeginIsRepeated(t *testing.T) {
 			t.Errorf("token %d", out.Token)
 		}
 		x.kill()
-		if plan, err := volume.Recover(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
+		if plan, err := recovery.Run(t.Context(), host(l.disk, 9), recoverOptions()); err != nil || plan.Needed {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -352,14 +355,14 @@ func TestARecoveryThatDidNotBeginIsRepeated(t *testing.T) {
 func TestRecoverFencesWhoClaimedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		gate := volumetest.NewGate()
 		h := host(l.disk, 9)
 		h.SetHook(naming(volumetest.Pause(gate)))
 		done := make(chan error)
 		go func() {
-			_, err := volume.Recover(t.Context(), h, opt)
+			_, err := recovery.Run(t.Context(), h, opt)
 			done <- err
 		}()
 		<-gate.Arrived()
@@ -407,7 +410,7 @@ func TestRecoverDoesNotBeginWhereSomebodyMayHave(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			l := live(t)
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
 			h := host(l.disk, 9)
 			h.SetHook(func(c volumetest.Call) volumetest.Action {
@@ -425,7 +428,7 @@ func TestRecoverDoesNotBeginWhereSomebodyMayHave(t *testing.T) {
 				}
 				return volumetest.Proceed()
 			})
-			if plan, err := volume.Recover(t.Context(), h, opt); !errors.Is(err, volume.ErrServersRun) || plan.Done {
+			if plan, err := recovery.Run(t.Context(), h, opt); !errors.Is(err, recovery.ErrServersRun) || plan.Done {
 				t.Errorf("%+v, %v", plan, err)
 			}
 		})
@@ -436,7 +439,7 @@ func TestRecoverDoesNotBeginWhereSomebodyMayHave(t *testing.T) {
 func TestRecoverThatWasOvertakenBurnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h, s := host(l.disk, 9), start(t, l.disk, 1)
 		s.host.LoseLocks()
@@ -447,7 +450,7 @@ func TestRecoverThatWasOvertakenBurnsNothing(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if plan, err := volume.Recover(t.Context(), h, opt); !errors.Is(err, volume.ErrServersRun) || plan.Done {
+		if plan, err := recovery.Run(t.Context(), h, opt); !errors.Is(err, recovery.ErrServersRun) || plan.Done {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		if _, err := host(l.disk, 8).Lstat("epochs/4294967296"); err == nil {
@@ -460,11 +463,11 @@ func TestRecoverThatWasOvertakenBurnsNothing(t *testing.T) {
 func TestRecoverWhoseRenameReportsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h := host(l.disk, 9)
 		h.SetHook(naming(volumetest.FailAfter(syscall.EIO)))
-		if plan, err := volume.Recover(t.Context(), h, opt); err != nil || !plan.Done {
+		if plan, err := recovery.Run(t.Context(), h, opt); err != nil || !plan.Done {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -474,7 +477,7 @@ func TestRecoverWhoseRenameReportsAFailure(t *testing.T) {
 func TestRecoverReadsWhatItWrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h := host(l.disk, 9)
 		h.SetHook(func(c volumetest.Call) volumetest.Action {
@@ -489,7 +492,7 @@ func TestRecoverReadsWhatItWrote(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if plan, err := volume.Recover(t.Context(), h, opt); err == nil || plan.Done || !strings.Contains(err.Error(), "verify epoch 4294967296") {
+		if plan, err := recovery.Run(t.Context(), h, opt); err == nil || plan.Done || !strings.Contains(err.Error(), "verify epoch 4294967296") {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		usable(t, l.disk, l.table.Hash())
@@ -502,13 +505,13 @@ func TestRecoverRemovesTheIndex(t *testing.T) {
 		l := live(t)
 		x := begin(t, l.disk, 1)
 		w := x.r.IndexWriter()
-		if err := errors.Join(w.Write([]volume.IndexEntry{{File: l.hold.file, Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close()); err != nil {
+		if err := errors.Join(w.Write([]index.Entry{{File: l.hold.file, Generation: 1, Length: 1, LSN: 1, Token: 1}}), w.Close()); err != nil {
 			t.Fatal(err)
 		}
 		x.kill()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
-		if _, err := volume.Recover(t.Context(), host(l.disk, 9), opt); err != nil {
+		if _, err := recovery.Run(t.Context(), host(l.disk, 9), opt); err != nil {
 			t.Fatal(err)
 		}
 		if left := l.disk.Files("index/"); len(left) != 0 {
@@ -525,7 +528,7 @@ func TestHalfOfWhatARecoveryBuiltGetsNoName(t *testing.T) {
 		s := start(t, l.disk, 1)
 		s.host.LoseLocks()
 		s.host.SetHook(volumetest.AtOp(volumetest.OpRemove, "servers/recover-", 2, volumetest.Crash()))
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h := host(l.disk, 9)
 		h.SetHook(func(c volumetest.Call) volumetest.Action {
@@ -536,7 +539,7 @@ func TestHalfOfWhatARecoveryBuiltGetsNoName(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		plan, err := volume.Recover(t.Context(), h, opt)
+		plan, err := recovery.Run(t.Context(), h, opt)
 		if _, named := host(l.disk, 8).Lstat("epochs/4294967296"); named == nil || err == nil {
 			t.Errorf("half of it has a name: %+v, %v", plan, err)
 		}
@@ -546,19 +549,19 @@ func TestHalfOfWhatARecoveryBuiltGetsNoName(t *testing.T) {
 
 // hidingEpoch lists or finds one epoch less, as a cache does that is old.
 type hidingEpoch struct {
-	volume.FS
+	vfs.FS
 	name           string
 	listed, looked bool // what is hidden
 }
 
-func (h hidingEpoch) ReadDir(name string) ([]volume.Entry, error) {
+func (h hidingEpoch) ReadDir(name string) ([]vfs.Entry, error) {
 	all, err := h.FS.ReadDir(name)
-	return slices.DeleteFunc(all, func(x volume.Entry) bool { return h.listed && name == "epochs" && x.Name == h.name }), err
+	return slices.DeleteFunc(all, func(x vfs.Entry) bool { return h.listed && name == "epochs" && x.Name == h.name }), err
 }
 
-func (h hidingEpoch) Lstat(name string) (volume.Info, error) {
+func (h hidingEpoch) Lstat(name string) (vfs.Info, error) {
 	if h.looked && name == "epochs/"+h.name {
-		return volume.Info{}, fs.ErrNotExist
+		return vfs.Info{}, fs.ErrNotExist
 	}
 	return h.FS.Lstat(name)
 }
@@ -568,7 +571,7 @@ func TestTakeoverFindsWhoIsHidden(t *testing.T) {
 	for name, listed := range map[string]bool{"in an old listing": true, "by a name that is remembered as free": false} {
 		bubble(t, name, func(t *testing.T) {
 			l := live(t)
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
 			named(t, l.disk, opt)
 			if err := l.disk.Rename("epochs/4294967296", "hidden"); err != nil {
@@ -597,7 +600,7 @@ func TestTakeoverFindsWhoIsHidden(t *testing.T) {
 func TestARecoveryThatServersPassedIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		named(t, l.disk, opt)
 		if err := l.disk.Rename("epochs/4294967296", "hidden"); err != nil {
@@ -607,7 +610,7 @@ func TestARecoveryThatServersPassedIsNotRepeated(t *testing.T) {
 		if err := l.disk.Rename("hidden", "epochs/4294967296"); err != nil {
 			t.Fatal(err)
 		}
-		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
+		if plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), recoverOptions()); err != nil || plan.Needed {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -638,7 +641,7 @@ func TestAnInterruptedOlderRecoveryIsNamed(t *testing.T) {
 		asOlderRecovery(t, d, 5, 6)
 		asOlderRecovery(t, d, 4, 6)
 		const advice = "older version of holdfast recover was interrupted"
-		if plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery()); err != nil || plan.Complete || !strings.Contains(strings.Join(plan.Reasons, "\n"), advice) {
+		if plan, err := recovery.NewPlan(t.Context(), host(d, 9), recoverOptions()); err != nil || plan.Complete || !strings.Contains(strings.Join(plan.Reasons, "\n"), advice) {
 			t.Errorf("a recovery says: %v %q complete %t", err, plan.Reasons, plan.Complete)
 		}
 		s := start(t, d, 1)

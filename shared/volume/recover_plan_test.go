@@ -14,6 +14,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -22,22 +24,22 @@ import (
 func TestRecoverCountsWhatSomebodyHasSeen(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		told   func(opt *volume.RecoverOptions, end, later volume.Snapshot)
+		told   func(opt *recovery.Options, end, later checkpoint.Snapshot)
 		beyond cluster.LSN // the highest that was told of is so far behind the end
 		epoch  cluster.Epoch
 	}{
-		{"nothing", func(*volume.RecoverOptions, volume.Snapshot, volume.Snapshot) {}, 0, 0},
-		{"an LSN", func(opt *volume.RecoverOptions, end, _ volume.Snapshot) { opt.SeenLSN = end.At.LSN + 7 }, 7, 5},
-		{"an epoch", func(opt *volume.RecoverOptions, _, _ volume.Snapshot) { opt.SeenEpoch = 9 }, 0, step},
-		{"a copy of the end", func(opt *volume.RecoverOptions, end, _ volume.Snapshot) {
-			opt.Copies = []volume.Copy{{Name: "a", Snapshot: end}}
+		{"nothing", func(*recovery.Options, checkpoint.Snapshot, checkpoint.Snapshot) {}, 0, 0},
+		{"an LSN", func(opt *recovery.Options, end, _ checkpoint.Snapshot) { opt.SeenLSN = end.At.LSN + 7 }, 7, 5},
+		{"an epoch", func(opt *recovery.Options, _, _ checkpoint.Snapshot) { opt.SeenEpoch = 9 }, 0, step},
+		{"a copy of the end", func(opt *recovery.Options, end, _ checkpoint.Snapshot) {
+			opt.Copies = []recovery.Copy{{Name: "a", Snapshot: end}}
 		}, 0, 0},
-		{"a copy of more", func(opt *volume.RecoverOptions, _, later volume.Snapshot) {
-			opt.Copies = []volume.Copy{{Name: "a", Snapshot: later}}
+		{"a copy of more", func(opt *recovery.Options, _, later checkpoint.Snapshot) {
+			opt.Copies = []recovery.Copy{{Name: "a", Snapshot: later}}
 		}, 7, step},
-		{"how far a server was", func(opt *volume.RecoverOptions, _, later volume.Snapshot) {
+		{"how far a server was", func(opt *recovery.Options, _, later checkpoint.Snapshot) {
 			later.Table = nil
-			opt.Copies = []volume.Copy{{Name: "a", Snapshot: later}}
+			opt.Copies = []recovery.Copy{{Name: "a", Snapshot: later}}
 		}, 7, 5},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
@@ -47,9 +49,9 @@ func TestRecoverCountsWhatSomebodyHasSeen(t *testing.T) {
 			x.fill(7)
 			later := x.snapshot()
 			end.Epoch, later.Epoch = 4, 4
-			opt := recovery()
+			opt := recoverOptions()
 			c.told(&opt, end, later)
-			plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), opt)
+			plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), opt)
 			needed := c.epoch != 0
 			if err != nil || plan.Needed != needed || plan.Complete == needed || needed && plan.Epoch != c.epoch || plan.SeenLSN != l.end+c.beyond {
 				t.Errorf("%+v, %v", plan, err)
@@ -64,9 +66,9 @@ func TestRecoverSaysWhatIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
 		for _, seen := range []cluster.LSN{0, l.end + 100} {
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored, opt.SeenLSN = true, seen
-			plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), opt)
+			plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +88,7 @@ func TestRecoverRefusesWhatCameMeanwhile(t *testing.T) {
 		x := begin(t, d, 1)
 		x.fill(3)
 		x.host.LoseLocks()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		h := host(d, 9)
 		asleep := true
@@ -100,7 +102,7 @@ func TestRecoverRefusesWhatCameMeanwhile(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if plan, err := volume.Recover(t.Context(), h, opt); asleep || !errors.Is(err, volume.ErrServersRun) || plan.Done {
+		if plan, err := recovery.Run(t.Context(), h, opt); asleep || !errors.Is(err, recovery.ErrServersRun) || plan.Done {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		if y := begin(t, d, 2); y.table.LSN() != 4 {
@@ -118,13 +120,13 @@ func TestTwoRecoveriesAreTwoHistories(t *testing.T) {
 		x.fill(3)
 		x.kill()
 		twin := d.Clone()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		recovered(t, d, opt)
 		recovered(t, twin, opt)
 		y := begin(t, d, 1)
 		s := start(t, twin, 2)
-		z, err := s.takeOver(s.claim(), &volume.Warm{At: y.a.End, Table: y.table})
+		z, err := s.takeOver(s.claim(), &volume.WarmState{At: y.a.End, Table: y.table})
 		if err != nil || z.a.End.LSN != y.a.End.LSN || z.a.Warm {
 			t.Errorf("LSN %d and %d, warm: %v, %v", z.a.End.LSN, y.a.End.LSN, z.a.Warm, err)
 		}
@@ -148,7 +150,7 @@ func TestRecoverWritesNothingIntoAQuarantinedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.kill()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		if plan := recovered(t, d, opt); plan.Files[0].Fate != "quarantined" {
 			t.Fatalf("%+v", plan.Files)
@@ -189,8 +191,8 @@ func TestRecoverKeepsAFileOfAFreshVolume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opt := recovery()
-		opt.Copies = []volume.Copy{{Name: "a", Snapshot: s}}
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{{Name: "a", Snapshot: s}}
 		if plan := recovered(t, fresh, opt); plan.Files[0].Fate != "kept" {
 			t.Errorf("%+v", plan.Files)
 		}
@@ -204,7 +206,7 @@ func TestRecoverDoubtsAFlagThatCannotBeRead(t *testing.T) {
 		if err := write(newest+"fence", 0, "torn")(l.disk); err != nil {
 			t.Fatal(err)
 		}
-		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || !plan.Needed || plan.Complete {
+		if plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), recoverOptions()); err != nil || !plan.Needed || plan.Complete {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -223,7 +225,7 @@ func TestRecoverQuarantinesAFileThatIsTooLong(t *testing.T) {
 		if err := errors.Join(d.Remove("files/f"), d.Write("files/f", 0, []byte("first\nlater\n"))); err != nil {
 			t.Fatal(err)
 		}
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		if plan := recovered(t, d, opt); plan.Files[0].Fate != "quarantined" || !strings.Contains(plan.Files[0].Reason, "foreign bytes behind") {
 			t.Errorf("%+v", plan.Files)
@@ -259,9 +261,9 @@ func TestRecoverTellsManyInodesApart(t *testing.T) {
 			}
 		}
 		x.kill()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
-		plan, err := volume.Recover(t.Context(), host(d, 9), opt)
+		plan, err := recovery.Run(t.Context(), host(d, 9), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +292,7 @@ func TestRecoverTakesWhatARecoveryTook(t *testing.T) {
 		x := begin(t, d, 1)
 		x.fill(5)
 		x.host.LoseLocks()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		recovered(t, d, opt)
 		x.fill(3) // late: never acknowledged
@@ -303,7 +305,7 @@ func TestRecoverTakesWhatARecoveryTook(t *testing.T) {
 				}
 			}
 		}
-		plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery())
+		plan, err := recovery.NewPlan(t.Context(), host(d, 9), recoverOptions())
 		if err != nil || plan.End != 5 || plan.Complete || !strings.Contains(plan.Source, "epochs/0000000001") {
 			t.Errorf("%+v, %v", plan, err)
 		}
@@ -322,7 +324,7 @@ func TestRecoverTakesNothingForAState(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if plan, err := volume.Recover(t.Context(), host(d, 9), recovery()); !errors.Is(err, volume.ErrNoSource) {
+		if plan, err := recovery.Run(t.Context(), host(d, 9), recoverOptions()); !errors.Is(err, recovery.ErrNoSource) {
 			t.Errorf("%+v, %v", plan, err)
 		}
 	})
@@ -337,7 +339,7 @@ func TestRecoverCountsWhatNamesTellOf(t *testing.T) {
 			x := begin(t, d, 1)
 			x.fill(3)
 			x.kill()
-			opt := recovery()
+			opt := recoverOptions()
 			opt.Restored = true
 			recovered(t, d, opt)
 			y := begin(t, d, 2)
@@ -368,7 +370,7 @@ func TestRecoverCountsWhatNamesTellOf(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery()); err != nil || plan.LSN < 2*step || plan.End != 3 {
+			if plan, err := recovery.NewPlan(t.Context(), host(d, 9), recoverOptions()); err != nil || plan.LSN < 2*step || plan.End != 3 {
 				t.Errorf("%+v, %v", plan, err)
 			}
 		})

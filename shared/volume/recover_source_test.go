@@ -11,6 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -33,23 +35,23 @@ func TestRecoverPrefersTheHigherOfTwoLogsThatContradict(t *testing.T) {
 		if err := write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d); err != nil {
 			t.Fatal(err)
 		}
-		plan := recovered(t, d, recovery())
+		plan := recovered(t, d, recoverOptions())
 		if plan.Complete || plan.End != fresh.table.LSN() || !strings.Contains(plan.Source, "epochs/0000000002") || !strings.Contains(strings.Join(plan.Lost, "\n"), "the log of epochs/0000000001 has besides, up to LSN 15") {
 			t.Errorf("%+v", plan)
 		}
 		x := begin(t, d, 3)
 		if _, ok := x.table.Lock("acked"); !ok {
-			t.Error("what the newer reign acknowledged is lost")
+			t.Error("what the newer term acknowledged is lost")
 		}
 	})
 }
 
-// Two damaged logs: what a recovery takes of an older reign ends where the next one that
+// Two damaged logs: what a recovery takes of an older term ends where the next one that
 // started adopted it, not where the newest did, and is of the log that was adopted.
-func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
+func TestRecoverTakesNoForkOfAnOldTerm(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		torn bool // the START of the reign between says nothing
+		torn bool // the START of the term between says nothing
 		late int
 	}{
 		{"the one between started", false, 12},
@@ -70,7 +72,7 @@ func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
 			}
 			top := begin(t, d, 3)
 			top.fill(12)
-			for _, x := range []*reign{old, mid, top} {
+			for _, x := range []*term{old, mid, top} {
 				x.kill()
 			}
 			var damage []error
@@ -78,7 +80,7 @@ func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
 				damage = append(damage, write(name, 0, "###")(d))
 			}
 			for name := range d.Files("epochs/0000000002/wal-") { // behind acked/by/2
-				damage = append(damage, write(name, 3*volume.BlockSize, "###")(d))
+				damage = append(damage, write(name, 3*vfs.BlockSize, "###")(d))
 			}
 			if c.torn {
 				damage = append(damage, write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d))
@@ -86,7 +88,7 @@ func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
 			if err := errors.Join(damage...); err != nil {
 				t.Fatal(err)
 			}
-			plan := recovered(t, d, recovery())
+			plan := recovered(t, d, recoverOptions())
 			if plan.Complete || !strings.Contains(plan.Source, "epochs/0000000002") {
 				t.Errorf("%+v", plan)
 			}
@@ -101,9 +103,9 @@ func TestRecoverTakesNoForkOfAnOldReign(t *testing.T) {
 	}
 }
 
-// A reign of which nobody knows whether it started, and whose log cannot be read, may have
+// A term of which nobody knows whether it started, and whose log cannot be read, may have
 // served, as may one that is missing: without it nothing is complete, whatever the log below says.
-func TestDoubtfulReignMayHaveServed(t *testing.T) {
+func TestDoubtfulTermMayHaveServed(t *testing.T) {
 	for name, damage := range map[string]func(d *volumetest.Disk) error{
 		"START and log damaged": func(d *volumetest.Disk) error {
 			errs := []error{write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d)}
@@ -128,7 +130,7 @@ func TestDoubtfulReignMayHaveServed(t *testing.T) {
 			if err := damage(d); err != nil {
 				t.Fatal(err)
 			}
-			plan, err := volume.PlanRecovery(t.Context(), host(d, 9), recovery())
+			plan, err := recovery.NewPlan(t.Context(), host(d, 9), recoverOptions())
 			if err != nil || plan.End != 3 || plan.Complete || len(plan.Lost) == 0 {
 				t.Errorf("the plan says that nothing is lost: %+v, %v", plan, err)
 			}
@@ -137,7 +139,7 @@ func TestDoubtfulReignMayHaveServed(t *testing.T) {
 }
 
 // A primary sleeps before the write of an append whose record is lost. When it
-// wakes up, nothing of a newer reign lies there.
+// wakes up, nothing of a newer term lies there.
 func TestRecoverLeavesOldInodesToWhoeverStillSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -158,7 +160,7 @@ func TestRecoverLeavesOldInodesToWhoeverStillSleeps(t *testing.T) {
 		}
 		old.host.LoseLocks()
 
-		plan := recovered(t, d, recovery())
+		plan := recovered(t, d, recoverOptions())
 		if plan.End != lost.LSN-1 || len(plan.Files) != 1 || plan.Files[0].Fate != "quarantined" || !strings.Contains(plan.Files[0].Reason, "sleeps") {
 			t.Fatalf("%+v", plan)
 		}
@@ -208,7 +210,7 @@ func TestRecoverTellsInodesApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best := volume.Copy{Name: "a", Snapshot: x.snapshot()}
+		best := recovery.Copy{Name: "a", Snapshot: x.snapshot()}
 		x.kill()
 
 		fresh := newDisk(t)
@@ -238,8 +240,8 @@ func TestRecoverTellsInodesApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opt := recovery()
-		opt.Copies = []volume.Copy{best}
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{best}
 		plan := recovered(t, fresh, opt)
 		if len(plan.Files) != 2 || plan.Files[0].Fate != "kept" || plan.Files[1].Fate != "quarantined" {
 			t.Fatalf("%+v", plan.Files)
@@ -292,7 +294,7 @@ func TestRecoverWritesNothingOfARotatedGeneration(t *testing.T) {
 		if err := d.Write("epochs/0000000001/fence", volume.StartOffset+100, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if plan := recovered(t, d, recovery()); !plan.Complete {
+		if plan := recovered(t, d, recoverOptions()); !plan.Complete {
 			t.Fatalf("%+v", plan)
 		}
 		y := begin(t, d, 2)

@@ -19,6 +19,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -26,23 +28,23 @@ import (
 // step is what a recovery rounds up to.
 const step = 1 << 32
 
-func recovery() volume.RecoverOptions {
-	return volume.RecoverOptions{Random: rand.Reader, FirstSegment: 32 << 10, AcceptLoss: true}
+func recoverOptions() recovery.Options {
+	return recovery.Options{Random: rand.Reader, FirstSegment: 32 << 10, AcceptLoss: true}
 }
 
 // recovered plans, recovers, and fails the test unless the one says what the
 // other does, nothing but fences changed, and fsck finds no error.
-func recovered(t *testing.T, d *volumetest.Disk, opt volume.RecoverOptions) *volume.Plan {
+func recovered(t *testing.T, d *volumetest.Disk, opt recovery.Options) *recovery.Plan {
 	t.Helper()
 	before := d.Snapshot()
-	plan, err := volume.PlanRecovery(t.Context(), host(d, 9), opt)
+	plan, err := recovery.NewPlan(t.Context(), host(d, 9), opt)
 	if err != nil {
 		t.Fatalf("plan: %v", err)
 	}
 	if !sameDisk(before, d.Snapshot()) {
 		t.Error("a plan changed something")
 	}
-	done, err := volume.Recover(t.Context(), host(d, 9), opt)
+	done, err := recovery.Run(t.Context(), host(d, 9), opt)
 	if err != nil || !done.Done {
 		t.Fatalf("recover: %v", err)
 	}
@@ -51,7 +53,7 @@ func recovered(t *testing.T, d *volumetest.Disk, opt volume.RecoverOptions) *vol
 	}
 	after := d.Snapshot()
 	for name, s := range before {
-		if s.Type == volume.TypeFile && after[name] != s && !strings.HasSuffix(name, "/fence") && !strings.HasPrefix(name, "servers/recover-") {
+		if s.Type == vfs.TypeFile && after[name] != s && !strings.HasSuffix(name, "/fence") && !strings.HasPrefix(name, "servers/recover-") {
 			t.Errorf("%s was changed", name)
 		}
 	}
@@ -61,7 +63,7 @@ func recovered(t *testing.T, d *volumetest.Disk, opt volume.RecoverOptions) *vol
 
 // goesOn takes over twice from what a recovery left, and wants tokens above
 // every earlier one.
-func goesOn(t *testing.T, d *volumetest.Disk, plan *volume.Plan) *reign {
+func goesOn(t *testing.T, d *volumetest.Disk, plan *recovery.Plan) *term {
 	t.Helper()
 	x := begin(t, d, 1)
 	x.redo()
@@ -87,7 +89,7 @@ func TestRecoverDoesNothingWhereNothingIsWrong(t *testing.T) {
 		l := live(t)
 		for name, d := range map[string]*volumetest.Disk{"old": l.disk, "new": newDisk(t)} {
 			before := len(d.Snapshot())
-			plan, err := volume.Recover(t.Context(), host(d, 9), recovery())
+			plan, err := recovery.Run(t.Context(), host(d, 9), recoverOptions())
 			if err != nil || plan.Needed || plan.Done || len(d.Snapshot()) != before && name == "old" {
 				t.Errorf("%s: %+v, %v", name, plan, err)
 			}
@@ -97,7 +99,7 @@ func TestRecoverDoesNothingWhereNothingIsWrong(t *testing.T) {
 
 func TestRecoverRefusesWhileAServerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		for name, run := range map[string]func(d *volumetest.Disk){
 			"a primary":            func(d *volumetest.Disk) { begin(t, d, 1) },
@@ -106,7 +108,7 @@ func TestRecoverRefusesWhileAServerRuns(t *testing.T) {
 		} {
 			d := newDisk(t)
 			run(d)
-			if _, err := volume.Recover(t.Context(), host(d, 9), opt); !errors.Is(err, volume.ErrServersRun) {
+			if _, err := recovery.Run(t.Context(), host(d, 9), opt); !errors.Is(err, recovery.ErrServersRun) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -116,14 +118,14 @@ func TestRecoverRefusesWhileAServerRuns(t *testing.T) {
 func TestRecoverAsksBeforeItLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored, opt.AcceptLoss = true, false
-		want, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), opt)
+		want, err := recovery.NewPlan(t.Context(), host(l.disk, 9), opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt)
-		if !errors.Is(err, volume.ErrLossNotAccepted) || plan.Done || len(plan.Lost) == 0 {
+		plan, err := recovery.Run(t.Context(), host(l.disk, 9), opt)
+		if !errors.Is(err, recovery.ErrLossNotAccepted) || plan.Done || len(plan.Lost) == 0 {
 			t.Errorf("%+v, %v", plan, err)
 		}
 		if !reflect.DeepEqual(plan, want) {
@@ -136,9 +138,9 @@ func TestRecoverAsksBeforeItLoses(t *testing.T) {
 func TestRecoverRefusesNumbersWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		for _, opt := range []volume.RecoverOptions{{SeenLSN: math.MaxUint64}, {SeenEpoch: math.MaxUint64}, {SeenLSN: 1 << 53}} {
+		for _, opt := range []recovery.Options{{SeenLSN: math.MaxUint64}, {SeenEpoch: math.MaxUint64}, {SeenLSN: 1 << 53}} {
 			opt.Random, opt.AcceptLoss = rand.Reader, true
-			if plan, err := volume.Recover(t.Context(), host(l.disk, 9), opt); err == nil || plan.Done || !strings.Contains(err.Error(), "--seen-lsn") {
+			if plan, err := recovery.Run(t.Context(), host(l.disk, 9), opt); err == nil || plan.Done || !strings.Contains(err.Error(), "--seen-lsn") {
 				t.Errorf("%d, %d: %+v, %v", opt.SeenLSN, opt.SeenEpoch, plan, err)
 			}
 		}
@@ -151,7 +153,7 @@ func TestRecoverRefusesNumbersWithoutRoom(t *testing.T) {
 func TestNobodyHeldBeforeTheRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		recovered(t, l.disk, opt)
 		yesterday, held := time.Now().Add(-24*time.Hour).UnixMilli(), 0
@@ -183,7 +185,7 @@ func TestRecoveryWaitsForTheLongestLease(t *testing.T) {
 			}
 		}
 		x.kill()
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		recovered(t, d, opt)
 		if l, ok := begin(t, d, 2).table.Lock("shared"); !ok || l.Grant.TTL != 10*time.Minute {
@@ -208,10 +210,10 @@ func TestRecoverDoesNotBelieveAForeignView(t *testing.T) {
 		if err := errors.Join(l.disk.Remove("lock_state.json"), l.disk.Write("lock_state.json", 0, b)); err != nil {
 			t.Fatal(err)
 		}
-		if plan, err := volume.PlanRecovery(t.Context(), host(l.disk, 9), recovery()); err != nil || plan.Needed {
+		if plan, err := recovery.NewPlan(t.Context(), host(l.disk, 9), recoverOptions()); err != nil || plan.Needed {
 			t.Errorf("%+v, %v", plan, err)
 		}
-		if r := fsck(t, l.disk); r.Errors != 0 || !strings.Contains(worst(r), "warning view-foreign lock_state.json") {
+		if r := checked(t, l.disk); r.Errors != 0 || !strings.Contains(worst(r), "warning view-foreign lock_state.json") {
 			t.Errorf("fsck finds %q", worst(r))
 		}
 	})
@@ -241,7 +243,7 @@ func TestRecoverARestoredBackup(t *testing.T) {
 		x.do(locktable.Request{Op: locktable.OpRelease, Lock: "job", Token: h.token}, locktable.FileFacts{})
 		stale := x.table.LSN()
 
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored, opt.SeenLSN, opt.SeenEpoch = true, stale+step, 9
 		plan := recovered(t, backup, opt)
 		if plan.Epoch != step || plan.LSN < 2*step || plan.Complete || plan.Held != 2 || plan.Dropped != 1 || len(plan.Files) != 1 || plan.Files[0].Fate != "kept" {
@@ -290,9 +292,9 @@ func TestRecoverALostVolumeFromCopies(t *testing.T) {
 		l := live(t)
 		x := begin(t, l.disk, 1)
 		x.redo()
-		older := volume.Copy{Name: "b", Snapshot: x.snapshot()}
+		older := recovery.Copy{Name: "b", Snapshot: x.snapshot()}
 		x.fill(2)
-		best := volume.Copy{Name: "a", Snapshot: x.snapshot()}
+		best := recovery.Copy{Name: "a", Snapshot: x.snapshot()}
 		x.kill()
 
 		d := newDisk(t) // holdfast init, then the files that were saved
@@ -303,8 +305,8 @@ func TestRecoverALostVolumeFromCopies(t *testing.T) {
 		if err := d.Write(protected, 0, content); err != nil {
 			t.Fatal(err)
 		}
-		opt := recovery()
-		opt.Copies = []volume.Copy{older, best}
+		opt := recoverOptions()
+		opt.Copies = []recovery.Copy{older, best}
 		plan := recovered(t, d, opt)
 		if plan.Source != "a" || plan.End != best.At.LSN || plan.Complete || plan.Epoch != step || plan.Files[0].Fate != "kept" {
 			t.Errorf("%+v", plan)
@@ -364,7 +366,7 @@ func TestRecoverWhatStopsTakeovers(t *testing.T) {
 				t.Fatal("a takeover succeeds: there is nothing to recover")
 			}
 			s.host.Kill()
-			plan := recovered(t, l.disk, recovery())
+			plan := recovered(t, l.disk, recoverOptions())
 			if plan.Complete != c.complete || plan.End != c.end || plan.Epoch != 6 || len(plan.Reasons) == 0 {
 				t.Errorf("want LSN %d, complete %v: %+v", c.end, c.complete, plan)
 			}
@@ -386,11 +388,11 @@ func TestRecoverWhatStopsTakeovers(t *testing.T) {
 // A crash at any call leaves the old state or the new one.
 func TestRecoverCrashesAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		l := live(t)
 		h := host(l.disk.Clone(), 9)
-		if _, err := volume.Recover(t.Context(), h, opt); err != nil {
+		if _, err := recovery.Run(t.Context(), h, opt); err != nil {
 			t.Fatal(err)
 		}
 		old, fresh := 0, 0
@@ -411,7 +413,7 @@ func TestRecoverCrashesAnywhere(t *testing.T) {
 				d := l.disk.Clone()
 				dying := host(d, 9)
 				dying.SetHook(volumetest.At(n, action))
-				_, err := volume.Recover(t.Context(), dying, opt)
+				_, err := recovery.Run(t.Context(), dying, opt)
 				d.Crash(d.Rand())
 				x := begin(t, d.Clone(), 1)
 				switch {
@@ -441,7 +443,7 @@ func TestRecoverCrashesAnywhere(t *testing.T) {
 func TestASleepingClaimantIsOvertakenByARecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		plan := recovered(t, l.disk, opt)
 		if err := l.disk.Rename("epochs/4294967296", "servers/hidden"); err != nil {
@@ -467,7 +469,7 @@ func TestASleepingClaimantIsOvertakenByARecovery(t *testing.T) {
 func TestRecoverAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		for i := range 5 {
 			plan := recovered(t, d, opt)
@@ -485,7 +487,7 @@ func TestRecoverAgainAndAgain(t *testing.T) {
 func TestAWarmTableFromBeforeARecoveryIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := live(t)
-		opt := recovery()
+		opt := recoverOptions()
 		opt.Restored = true
 		plan := recovered(t, l.disk, opt)
 		table, err := locktable.Restore(plan.LSN, func(yield func(locktable.Entity, error) bool) {
@@ -499,7 +501,7 @@ func TestAWarmTableFromBeforeARecoveryIsNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := start(t, l.disk, 2)
-		x, err := s.takeOver(s.claim(), &volume.Warm{At: wal.Position{LSN: plan.LSN, Chain: 1}, Table: table})
+		x, err := s.takeOver(s.claim(), &volume.WarmState{At: wal.Position{LSN: plan.LSN, Chain: 1}, Table: table})
 		if err != nil || x.a.Warm || x.table.Hash() == table.Hash() {
 			t.Errorf("warm: %v, %v", x.a.Warm, err)
 		}

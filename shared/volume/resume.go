@@ -3,14 +3,10 @@
 package volume
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -24,28 +20,28 @@ import (
 // Nobody has read the newest base, so what a cold takeover falls back on if it is
 // damaged is adopted with it: the base before, or the beginning of the log, and all
 // segments from there on.
-func (v *Volume) resume(path string, src Source, warm *Warm) (*Adoption, error) {
+func (v *Volume) resume(path string, src Source, warm *WarmState) (*Adoption, error) {
 	if warm.Table.LSN() != warm.At.LSN {
 		return nil, errCold
 	}
-	all, err := listCheckpoints(v.fs, path)
+	all, err := checkpoint.List(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
-	a := &Adoption{Source: src, Table: warm.Table, Ends: warm.Ends, Warm: true, Unread: &Unread{}}
+	a := &Adoption{Source: src, Table: warm.Table, Ends: warm.Ends, Warm: true, Unread: &UnverifiedLog{}}
 	for _, lsn := range all[:min(2, len(all))] {
-		b, err := v.baseHead(path, lsn)
+		b, err := checkpoint.ReadEdge(v.fs, v.cluster.ID, path, lsn)
 		if err != nil {
 			return nil, err
 		}
 		if len(a.bases) == 0 {
-			if b.pending {
+			if b.Pending {
 				return nil, errCold
 			}
-			a.Base, a.BaseBytes = lsn, b.size
+			a.Base, a.BaseBytes = lsn, b.Size
 		}
 		a.bases = append(a.bases, lsn)
-		a.Unread.Bases = append(a.Unread.Bases, b.at)
+		a.Unread.Bases = append(a.Unread.Bases, b.At)
 	}
 	if a.Unread.From, err = v.fallback(path, a.Unread.Bases); err != nil {
 		return nil, err
@@ -88,47 +84,4 @@ func (v *Volume) fallback(path string, bases []wal.Position) (from wal.Position,
 		return from, err
 	}
 	return bases[1], nil
-}
-
-// headBytes are enough for the first line of a state.
-const headBytes = 4096
-
-// baseEdge is what the first lines of a base say.
-type baseEdge struct {
-	at      wal.Position
-	size    int64
-	pending bool // it carries appends that files may lack
-}
-
-// baseHead reads the first lines of a base.
-func (v *Volume) baseHead(path string, lsn cluster.LSN) (b baseEdge, err error) {
-	first := make([]byte, headBytes)
-	for _, name := range []string{requestsName, stateName} { // the state is read last
-		f, err := v.fs.Open(path+"/"+checkpointDir(lsn)+"/"+name, FlagRead)
-		if err != nil {
-			return b, err
-		}
-		info, err := f.Stat()
-		if err == nil {
-			var n int
-			if n, err = f.ReadAt(first[:headBytes], 0); errors.Is(err, io.EOF) {
-				err = nil
-			}
-			first = first[:n]
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			return b, err
-		}
-		b.size += info.Size
-	}
-	h, err := readHead(bufio.NewReader(bytes.NewReader(first)))
-	if err != nil {
-		return b, err
-	}
-	if h.LSN != lsn || h.Cluster != v.cluster.ID {
-		return b, fmt.Errorf("%w: checkpoint %d is another one's", ErrDamaged, lsn)
-	}
-	_, rest, _ := bytes.Cut(first, []byte("\n"))
-	b.at, b.pending = h.position(), !bytes.HasPrefix(rest, []byte("\"pending\":[\n],\n"))
-	return b, nil
 }

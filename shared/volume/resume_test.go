@@ -19,9 +19,9 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// warmed is a reign with a base, closed segments behind it and a warm table in the
+// warmed is a term with a base, closed segments behind it and a warm table in the
 // open one, some records before the end.
-func warmed(t *testing.T, d *volumetest.Disk, between func(x *reign)) (x *reign, warm *volume.Warm) {
+func warmed(t *testing.T, d *volumetest.Disk, between func(x *term)) (x *term, warm *volume.WarmState) {
 	t.Helper()
 	x = begin(t, d, 1)
 	x.fill(5)
@@ -31,7 +31,7 @@ func warmed(t *testing.T, d *volumetest.Disk, between func(x *reign)) (x *reign,
 	x.fill(10)
 	s := x.snapshot()
 	x.fill(2)
-	return x, &volume.Warm{At: s.At, Table: s.Table}
+	return x, &volume.WarmState{At: s.At, Table: s.Table}
 }
 
 // reads counts the reads of segments or checkpoints of epoch 1.
@@ -47,7 +47,7 @@ func reads(h *volumetest.Host, name string) (n int) {
 func TestWarmTakeoverReadsTheTailOnly(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		d := newDisk(t)
-		x, warm := warmed(t, d, func(*reign) {})
+		x, warm := warmed(t, d, func(*term) {})
 		hash, base := x.table.Hash(), x.a.Base
 		x.kill()
 		// Nobody reads in here, so nobody minds.
@@ -91,19 +91,19 @@ func TestWarmTakeoverReadsTheTailOnly(t *testing.T) {
 func TestWarmTakeoverReadsEverythingWhere(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		between func(x *reign)
-		spoil   func(d *volumetest.Disk, w *volume.Warm) error
+		between func(x *term)
+		spoil   func(d *volumetest.Disk, w *volume.WarmState) error
 		warm    bool
 	}{
-		{"a file may lack an append", func(x *reign) {
+		{"a file may lack an append", func(x *term) {
 			g := x.do(locktable.Request{Op: locktable.OpAcquire, Lock: "l", TTL: 60e9}, locktable.FileFacts{})
 			x.do(locktable.Request{Op: locktable.OpAppend, Lock: "l", Token: g.Token, File: "f", Data: []byte("x")}, locktable.FileFacts{Inode: 7})
-		}, func(*volumetest.Disk, *volume.Warm) error { return nil }, true},
-		{"the chain value differs", func(*reign) {}, func(_ *volumetest.Disk, w *volume.Warm) error {
+		}, func(*volumetest.Disk, *volume.WarmState) error { return nil }, true},
+		{"the chain value differs", func(*term) {}, func(_ *volumetest.Disk, w *volume.WarmState) error {
 			w.At.Chain ^= 1
 			return nil
 		}, false},
-		{"the base's first line is damaged", func(*reign) {}, func(d *volumetest.Disk, w *volume.Warm) error {
+		{"the base's first line is damaged", func(*term) {}, func(d *volumetest.Disk, w *volume.WarmState) error {
 			return d.Write("epochs/0000000001/checkpoint-5/lock_state.json", 3, []byte("X"))
 		}, true},
 	} {
@@ -137,7 +137,7 @@ func TestUnreadCheckpointIsVerified(t *testing.T) {
 		x.fill(5)
 		x.checkpoint()
 		lsn := x.table.LSN()
-		u := &volume.Unread{Bases: []wal.Position{{LSN: lsn}}}
+		u := &volume.UnverifiedLog{Bases: []wal.Position{{LSN: lsn}}}
 		for _, name := range []string{"lock_state.json", "processed_requests.log"} {
 			name := fmt.Sprintf("epochs/0000000001/checkpoint-%d/%s", lsn, name)
 			content := d.Files("epochs/")[name]
@@ -175,7 +175,7 @@ func TestReceiptsOfAnotherCheckpointAreDamage(t *testing.T) {
 		if err := errors.Join(d.Remove(name()), d.Write(name(), 0, d.Files("epochs/")[first])); err != nil {
 			t.Fatal(err)
 		}
-		u := &volume.Unread{Bases: []wal.Position{{LSN: x.table.LSN()}}}
+		u := &volume.UnverifiedLog{Bases: []wal.Position{{LSN: x.table.LSN()}}}
 		if damaged, err := x.r.VerifyUnread(u, func() {}); err == nil || len(damaged) != 1 {
 			t.Errorf("damaged are %v, %v", damaged, err)
 		}
@@ -191,7 +191,7 @@ func TestWarmTakeoverKeepsWhatAColdOneFallsBackOn(t *testing.T) {
 	}{{"the base before", 2}, {"the beginning of the log", 1}} {
 		bubble(t, test.name, func(t *testing.T) {
 			d := newDisk(t)
-			x, _ := warmed(t, d, func(x *reign) {
+			x, _ := warmed(t, d, func(x *term) {
 				for range test.bases - 1 {
 					x.checkpoint()
 					x.fill(30)
@@ -205,7 +205,7 @@ func TestWarmTakeoverKeepsWhatAColdOneFallsBackOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := start(t, d, 2)
-			y, err := next.takeOver(next.claim(), &volume.Warm{At: s.At, Table: s.Table})
+			y, err := next.takeOver(next.claim(), &volume.WarmState{At: s.At, Table: s.Table})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -219,7 +219,7 @@ func TestWarmTakeoverKeepsWhatAColdOneFallsBackOn(t *testing.T) {
 			s = y.snapshot()
 			y.kill()
 			next = start(t, d, 3)
-			z, err := next.takeOver(next.claim(), &volume.Warm{At: s.At, Table: s.Table})
+			z, err := next.takeOver(next.claim(), &volume.WarmState{At: s.At, Table: s.Table})
 			if err != nil {
 				t.Fatal(err)
 			}

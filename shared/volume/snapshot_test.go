@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 )
 
 // stride is how many bytes lie between those that are tried, so that all is quick under -short.
@@ -23,7 +23,7 @@ func TestNoCutSnapshotIsAccepted(t *testing.T) {
 	state, requests := encode(t, everything(t))
 	whole := append(requests, state...)
 	for n := 0; n < len(whole); n += stride() {
-		if _, err := volume.ReadSnapshot(bytes.NewReader(whole[:n])); err == nil {
+		if _, err := checkpoint.ReadSnapshot(bytes.NewReader(whole[:n])); err == nil {
 			t.Errorf("%d of %d bytes are taken for a snapshot", n, len(whole))
 		}
 	}
@@ -31,7 +31,7 @@ func TestNoCutSnapshotIsAccepted(t *testing.T) {
 		"twice": append(slices.Clone(whole), whole...), "more": append(slices.Clone(whole), '\n'),
 		"only the state": state, "the state first": append(slices.Clone(state), requests...),
 	} {
-		if _, err := volume.ReadSnapshot(bytes.NewReader(b)); err == nil {
+		if _, err := checkpoint.ReadSnapshot(bytes.NewReader(b)); err == nil {
 			t.Errorf("%s is taken for a snapshot", name)
 		}
 	}
@@ -40,7 +40,7 @@ func TestNoCutSnapshotIsAccepted(t *testing.T) {
 // FuzzSnapshot wants what is not a snapshot refused, however it is cut into pieces, as it
 // is and with the right sums.
 func FuzzSnapshot(f *testing.F) {
-	for _, s := range []volume.Snapshot{{Epoch: 1, Table: locktable.New()}, everything(f)} {
+	for _, s := range []checkpoint.Snapshot{{Epoch: 1, Table: locktable.New()}, everything(f)} {
 		state, requests := encode(f, s)
 		f.Add(state, requests, 7)
 	}
@@ -48,14 +48,14 @@ func FuzzSnapshot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, state, requests []byte, piece int) {
 		for range 2 {
 			whole := append(slices.Clone(requests), state...)
-			d := volume.NewSnapshotDecoder()
+			d := checkpoint.NewDecoder()
 			for rest := whole; len(rest) > 0; {
 				n := min(max(1, piece), len(rest))
 				d.Write(rest[:n]) //nolint:errcheck // Close tells
 				rest = rest[n:]
 			}
 			s, err := d.Close()
-			again, once := volume.ReadSnapshot(bytes.NewReader(whole))
+			again, once := checkpoint.ReadSnapshot(bytes.NewReader(whole))
 			if (err == nil) != (once == nil) || err == nil && s.Table.Hash() != again.Table.Hash() {
 				t.Errorf("in pieces %v, at once %v", err, once)
 			}

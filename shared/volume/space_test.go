@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // A server that could take over with its prepared claim does not look dead because there is no
@@ -17,7 +18,7 @@ func TestSignOfLifeOnAFullDisk(t *testing.T) {
 		d := newDisk(t)
 		s := start(t, d, 1)
 		d.SetCapacity(d.Used())
-		if err := s.vol.WriteProcess(volume.Process{Count: 1}); !volume.IsFull(err) {
+		if err := s.vol.WriteProcess(volume.Process{Count: 1}); !vfs.IsFull(err) {
 			t.Errorf("the first one without room: %v", err)
 		}
 		d.SetCapacity(0)

@@ -12,9 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// State is what a volume says without any server: the newest reign's table, as far as its
+// State is what a volume says without any server: the newest term's table, as far as its
 // log goes. Deadlines are not on the volume.
 type State struct {
 	Cluster Cluster
@@ -29,7 +32,7 @@ type State struct {
 	// Warnings say what may be wrong with the picture, for people.
 	Warnings []string
 
-	fs FS
+	fs vfs.FS
 }
 
 const (
@@ -46,7 +49,7 @@ const (
 // told of yet. Stale caches can make it old, and not wrong: chain values join it from
 // its base to its end, and it is not older than what its epoch adopted. What did not fit
 // is told to again, unless that is nil, before everything is read anew.
-func ReadState(ctx context.Context, fsys FS, again func(error)) (*State, error) {
+func ReadState(ctx context.Context, fsys vfs.FS, again func(error)) (*State, error) {
 	wait := stateWait
 	if fsys.Kind().Network {
 		wait = stateWaitNetwork
@@ -59,7 +62,7 @@ func ReadState(ctx context.Context, fsys FS, again func(error)) (*State, error) 
 		if again != nil {
 			again(err)
 		}
-		if err := pause(ctx, statePause); err != nil {
+		if err := vfs.Pause(ctx, statePause); err != nil {
 			return nil, err
 		}
 	}
@@ -68,31 +71,31 @@ func ReadState(ctx context.Context, fsys FS, again func(error)) (*State, error) 
 // errNoStart says that no epoch of a volume began.
 var errNoStart = errors.New("no epoch has a START: type holdfast fsck --volume DIR")
 
-func readState(ctx context.Context, fsys FS) (*State, error) {
+func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
 	c, err := ReadCluster(fsys)
 	if err != nil {
 		return nil, err
 	}
-	epochs, err := surveyEpochs(ctx, fsys)
+	epochs, err := epochdir.Survey(ctx, fsys)
 	if err != nil {
 		return nil, err
 	}
 	s := &State{Cluster: c, fs: fsys}
-	v := &Volume{fs: fsys, cluster: c}
+	v := Offline(fsys, c)
 	for i := range slices.Backward(epochs) {
 		e := &epochs[i]
-		if e.unknown() {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("%s cannot be read (%v): if it began, what follows is older", epochDir(e.epoch), errors.Join(e.fenceErr, e.startErr)))
+		if e.Unknown() {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("%s cannot be read (%v): if it began, what follows is older", layout.EpochDir(e.Epoch), errors.Join(e.FenceErr, e.StartErr)))
 		}
-		if e.start == nil {
+		if e.Start == nil {
 			continue
 		}
-		a, err := v.scan(ctx, Source{Epoch: e.epoch, start: *e.start}, nil)
+		a, err := v.ReadTerm(ctx, e.Epoch, *e.Start)
 		if err != nil {
 			return nil, fmt.Errorf("%w; type holdfast fsck --volume DIR", err)
 		}
-		s.Epoch, s.LSN, s.Table, s.Recent, s.Written = e.epoch, a.End.LSN, a.Table, a.Ends.Recent(), a.Time
-		if alive, err := v.ReadCanary(e.claim.Server, FlagDirect); err == nil {
+		s.Epoch, s.LSN, s.Table, s.Recent, s.Written = e.Epoch, a.End.LSN, a.Table, a.Ends.Recent(), a.Time
+		if alive, err := v.ReadCanary(e.Claim.Server, vfs.FlagDirect); err == nil {
 			s.Written = max(s.Written, int64(alive.Value))
 		}
 		return s, nil

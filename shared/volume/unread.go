@@ -5,15 +5,16 @@ package volume
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Unread names what a warm takeover adopted and read no more of than its edges.
-type Unread struct {
+// UnverifiedLog names what a warm takeover adopted and read no more of than its edges.
+type UnverifiedLog struct {
 	// Bases are where the adopted checkpoints stand, newest first.
 	Bases []wal.Position
 	// From and UpTo bound the records in adopted segments; UpTo is 0 where there are none.
@@ -23,20 +24,20 @@ type Unread struct {
 
 // VerifyUnread reads what was adopted unread, before a cold takeover comes to need
 // it: the error says what is damaged, with file and offset, and damaged which of the
-// checkpoints. It calls rest now and then, and changes nothing. It ends with the reign.
-func (r *Reign) VerifyUnread(u *Unread, rest func()) (damaged []cluster.LSN, err error) {
+// checkpoints. It calls rest now and then, and changes nothing. It ends with the term.
+func (r *Term) VerifyUnread(u *UnverifiedLog, rest func()) (damaged []cluster.LSN, err error) {
 	resting := r.resting(rest)
 	for _, at := range u.Bases {
-		if cerr := r.verifyCheckpoint(at.LSN, resting); cerr != nil {
+		if cerr := checkpoint.Verify(r.v.fs, r.path, at.LSN, resting); cerr != nil {
 			damaged, err = append(damaged, at.LSN), errors.Join(err, cerr)
 		}
 	}
 	return damaged, errors.Join(err, r.verifyLog(u, resting))
 }
 
-// verifyLog reads the adopted segments. Those behind the first of this reign's own,
+// verifyLog reads the adopted segments. Those behind the first of this term's own,
 // which proves that the last of them is closed, are being written and not looked at.
-func (r *Reign) verifyLog(u *Unread, rest func() error) error {
+func (r *Term) verifyLog(u *UnverifiedLog, rest func() error) error {
 	if u.UpTo == 0 {
 		return nil
 	}
@@ -47,8 +48,8 @@ func (r *Reign) verifyLog(u *Unread, rest func() error) error {
 		opt.AtLeast = u.Bases[0]
 	}
 	unpaid := 0
-	_, err := wal.Scan(&pacedDir{hidingDir{*r.dir(), u.UpTo + 2}, rest}, opt, func(_ cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
-		if unpaid += len(e.Header) + len(e.Data); unpaid < pieceSize {
+	_, err := wal.Scan(&pacedDir{epochdir.HidingDir{Dir: *r.dir(), Before: u.UpTo + 2}, rest}, opt, func(_ cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
+		if unpaid += len(e.Header) + len(e.Data); unpaid < vfs.PieceSize {
 			return nil
 		}
 		unpaid = 0
@@ -62,13 +63,13 @@ func (r *Reign) verifyLog(u *Unread, rest func() error) error {
 
 // pacedDir is a hidingDir whose files are read in pieces, with a rest behind each.
 type pacedDir struct {
-	hidingDir
+	epochdir.HidingDir
 	rest func() error
 }
 
 // Open opens for reading.
 func (d *pacedDir) Open(name string) (wal.File, error) {
-	f, err := d.hidingDir.Open(name)
+	f, err := d.HidingDir.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ type pacedFile struct {
 func (f pacedFile) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) && err == nil {
 		var m int
-		m, err = f.File.ReadAt(b[n:min(len(b), n+pieceSize)], off+int64(n))
+		m, err = f.File.ReadAt(b[n:min(len(b), n+vfs.PieceSize)], off+int64(n))
 		n += m
 		if err == nil && n < len(b) {
 			err = f.rest()
@@ -93,79 +94,10 @@ func (f pacedFile) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// verifyCheckpoint verifies the sums of the reign's own checkpoint at lsn.
-func (r *Reign) verifyCheckpoint(lsn cluster.LSN, rest func() error) error {
-	name := r.path + "/" + checkpointDir(lsn) + "/"
-	receipts, err := verifyFile(r.v.fs, name+requestsName, "{", rest)
-	if err != nil {
-		return err
-	}
-	if _, err := verifyFile(r.v.fs, name+stateName, "", rest); err != nil {
-		return err
-	}
-	h, err := viewHead(r.v.fs, name+stateName)
-	if err == nil && uint32(h.ReceiptsC) != receipts {
-		err = fmt.Errorf("%s is not the one that %s names", requestsName, stateName)
-	}
-	return err
-}
-
-// verifyFile compares the sum in the last line of a file, which begins with prefix,
-// with that of all before it.
-func verifyFile(fsys FS, name, prefix string, rest func() error) (uint32, error) {
-	f, err := fsys.Open(name, FlagRead)
-	if err != nil {
-		return 0, err
-	}
-	sum, err := sumFile(f, prefix, rest)
-	if err != nil {
-		err = fmt.Errorf("%s: %w", name, err)
-	}
-	return sum, errors.Join(err, f.Close())
-}
-
-func sumFile(f File, prefix string, rest func() error) (uint32, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	last := func(sum uint32) string { return fmt.Sprintf("%s\"crc32c\":\"%08x\"}\n", prefix, sum) }
-	body := max(0, info.Size-int64(len(last(0))))
-	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
-	if err := copyPieces(h, io.NewSectionReader(f, 0, body), rest); err != nil {
-		return 0, err
-	}
-	tail, err := io.ReadAll(io.NewSectionReader(f, body, info.Size-body))
-	if err == nil && string(tail) != last(h.Sum32()) {
-		err = errSum
-	}
-	return h.Sum32(), err
-}
-
-// resting calls rest, and ends what rests when the reign has ended.
-func (r *Reign) resting(rest func()) func() error {
+// resting calls rest, and ends what rests when the term has ended.
+func (r *Term) resting(rest func()) func() error {
 	return func() error {
 		rest()
 		return r.Err()
-	}
-}
-
-func copyPieces(w io.Writer, f io.ReaderAt, rest func() error) error {
-	buf := make([]byte, pieceSize)
-	for off := int64(0); ; {
-		n, err := f.ReadAt(buf, off)
-		off += int64(n)
-		if _, werr := w.Write(buf[:n]); werr != nil {
-			return werr
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		if err := rest(); err != nil {
-			return err
-		}
 	}
 }

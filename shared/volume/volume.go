@@ -3,18 +3,18 @@
 package volume
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -26,32 +26,13 @@ import (
 // and records that remember what an ended binding used (package locktable). Servers tell
 // their level to each other, and a primary decides for the lowest of those that it reaches.
 const (
-	Format       = 1
+	Format       = layout.Format
 	FeatureLevel = 2
 )
 
-// ClusterID is the random identity of a volume.
-type ClusterID [16]byte
-
-// String is the ID in hexadecimal.
-func (c ClusterID) String() string { return hex.EncodeToString(c[:]) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (c ClusterID) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (c *ClusterID) UnmarshalText(b []byte) error {
-	id, err := hex.DecodeString(string(b))
-	if err != nil || len(id) != len(c) {
-		return fmt.Errorf("cluster ID %q: want %d hexadecimal digits", b, 2*len(c))
-	}
-	copy(c[:], id)
-	return nil
-}
-
 // Cluster is the content of CLUSTER.
 type Cluster struct {
-	ID           ClusterID       `json:"cluster_id"`
+	ID           cluster.ID      `json:"cluster_id"`
 	Format       int             `json:"format"`
 	FeatureLevel uint32          `json:"feature_level"`
 	Servers      cluster.Members `json:"servers"`
@@ -65,8 +46,8 @@ var ErrNoCluster = errors.New("no CLUSTER file here: not a Holdfast volume, or t
 var ErrSameID = errors.New("another process holds the guard of this server ID")
 
 // ReadCluster reads and checks CLUSTER.
-func ReadCluster(fsys FS) (Cluster, error) {
-	b, err := readFile(fsys, clusterName, FlagRead)
+func ReadCluster(fsys vfs.FS) (Cluster, error) {
+	b, err := vfs.ReadFile(fsys, layout.ClusterName, vfs.FlagRead)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Cluster{}, ErrNoCluster
 	}
@@ -105,12 +86,12 @@ type Options struct {
 
 // Volume is one server's access to the shared directory.
 type Volume struct {
-	fs      FS
+	fs      vfs.FS
 	opt     Options
 	cluster Cluster
-	guard   Lock
-	calls   *calls                       // of a reign; nil elsewhere
-	space   *atomic.Pointer[spaceSample] // shared by all reigns of a server; nil where nobody serves
+	guard   vfs.Lock
+	calls   *calls                       // of a term; nil elsewhere
+	space   *atomic.Pointer[spaceSample] // shared by all terms of a server; nil where nobody serves
 	own     *ownFiles                    // likewise
 }
 
@@ -119,7 +100,7 @@ type ownFiles struct{ canary, process blockFile }
 
 // spaceSample is how much room there was.
 type spaceSample struct {
-	Space
+	vfs.Space
 	at time.Time
 }
 
@@ -139,20 +120,20 @@ func (v *Volume) SampleSpace() error {
 
 // Space is how much room there was a moment ago. It never touches the volume; false says
 // that it is not known.
-func (v *Volume) Space() (Space, bool) {
+func (v *Volume) Space() (vfs.Space, bool) {
 	if v.space == nil {
-		return Space{}, false
+		return vfs.Space{}, false
 	}
 	s := v.space.Load()
 	if s == nil || time.Since(s.at) > spaceAge {
-		return Space{}, false
+		return vfs.Space{}, false
 	}
 	return s.Space, true
 }
 
 // Open opens the volume for a server and takes the guard of its ID, which is
 // best effort: safety never rests on it, because each claim has its own nonce.
-func Open(fsys FS, opt Options) (*Volume, error) {
+func Open(fsys vfs.FS, opt Options) (*Volume, error) {
 	c, err := ReadCluster(fsys)
 	if err != nil {
 		return nil, err
@@ -161,26 +142,30 @@ func Open(fsys FS, opt Options) (*Volume, error) {
 		return nil, fmt.Errorf("server %d is not one of this volume's servers %v", opt.Server, c.Servers.IDs())
 	}
 	if opt.FirstSegment == 0 {
-		opt.FirstSegment = FirstSegmentSize
+		opt.FirstSegment = layout.FirstSegmentSize
 	}
 	if opt.Segment == 0 {
-		opt.Segment = SegmentSize
+		opt.Segment = layout.SegmentSize
 	}
 	v := &Volume{fs: fsys, opt: opt, cluster: c, space: new(atomic.Pointer[spaceSample])}
 	v.own = &ownFiles{
 		canary:  blockFile{fs: fsys, name: canaryPath(opt.Server), check: v.CheckIdentity},
 		process: blockFile{fs: fsys, name: processPath(opt.Server), check: v.CheckIdentity},
 	}
-	if v.guard, err = takeGuard(fsys, opt.Server); err != nil {
+	if v.guard, err = TakeGuard(fsys, opt.Server); err != nil {
 		return nil, err
 	}
-	if err := v.own.canary.hold(); err != nil { // nobody writes it before this server reigns
+	if err := v.own.canary.hold(); err != nil { // nobody writes it before this server is primary
 		return nil, errors.Join(err, v.guard.Unlock())
 	}
 	return v, nil
 }
 
-// watched is the same volume for one reign, which counts its calls.
+// Offline returns the volume whose CLUSTER says c, for a tool that is no server: it holds no guard and
+// claims nothing.
+func Offline(fsys vfs.FS, c Cluster) *Volume { return &Volume{fs: fsys, cluster: c} }
+
+// watched is the same volume for one term, which counts its calls.
 func (v *Volume) watched() *Volume {
 	w := *v
 	w.calls = &calls{}
@@ -188,9 +173,11 @@ func (v *Volume) watched() *Volume {
 	return &w
 }
 
-func takeGuard(fsys FS, id cluster.ServerID) (Lock, error) {
-	name := serversDir + "/" + serverPrefix(id) + "lock"
-	f, err := fsys.Open(name, FlagCreate)
+// TakeGuard locks the guard of a server's ID, which it makes if it is missing. Returns ErrSameID if another
+// process holds it.
+func TakeGuard(fsys vfs.FS, id cluster.ServerID) (vfs.Lock, error) {
+	name := layout.ServersDir + "/" + layout.ServerPrefix(id) + "lock"
+	f, err := fsys.Open(name, vfs.FlagCreate)
 	switch {
 	case err == nil:
 		if err := f.Close(); err != nil {
@@ -200,7 +187,7 @@ func takeGuard(fsys FS, id cluster.ServerID) (Lock, error) {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
 	l, err := fsys.TryLock(name)
-	if errors.Is(err, ErrLocked) {
+	if errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("server %d: %w (%s)", id, ErrSameID, name)
 	}
 	if err != nil {
@@ -218,7 +205,7 @@ func (v *Volume) Close() error {
 func (v *Volume) Cluster() Cluster { return v.cluster }
 
 // Kind is the filesystem's.
-func (v *Volume) Kind() Kind { return v.fs.Kind() }
+func (v *Volume) Kind() vfs.Kind { return v.fs.Kind() }
 
 // CheckIdentity reads CLUSTER again and compares: somebody may have unmounted,
 // remounted or replaced the directory.
@@ -234,28 +221,11 @@ func (v *Volume) CheckIdentity() error {
 }
 
 // newNonce draws a nonce.
-func (v *Volume) newNonce() (n Nonce, err error) {
+func (v *Volume) newNonce() (n epochdir.Nonce, err error) {
 	if _, err := io.ReadFull(v.opt.Random, n[:]); err != nil {
 		return n, fmt.Errorf("draw a nonce: %w", err)
 	}
 	return n, nil
-}
-
-// listEpochs lists the numbers that are taken, in order. Names sort like numbers
-// only up to ten digits, and a recovery skips billions.
-func listEpochs(fsys FS) ([]cluster.Epoch, error) {
-	entries, err := fsys.ReadDir(epochsDir)
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", epochsDir, err)
-	}
-	var all []cluster.Epoch
-	for _, x := range entries {
-		if e, ok := parseEpoch(x.Name); ok {
-			all = append(all, e)
-		}
-	}
-	slices.Sort(all)
-	return all, nil
 }
 
 func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch) wal.Options {
@@ -268,76 +238,6 @@ func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch) wal.Options {
 	}
 }
 
-// readFile reads a small file whole.
-func readFile(fsys FS, name string, flag Flag) (b []byte, err error) {
-	f, err := fsys.Open(name, flag)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.NewSectionReader(f, 0, info.Size))
-}
-
-// createFile makes a file with this content and makes the content durable.
-func createFile(fsys FS, name string, content []byte) (err error) {
-	f, err := fsys.Open(name, FlagCreate)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.WriteAt(content, 0); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-// createZeros makes a file of zeros, really written, and makes it durable.
-func createZeros(fsys FS, name string, size int64) (_ File, err error) {
-	f, err := fsys.Open(name, FlagCreate|FlagDirect)
-	if err != nil {
-		return nil, err
-	}
-	// Memory that nobody has written to is one page of the kernel, again and again, and the NFS
-	// client joins no neighbours that are the same page: 4096 WRITEs for 16 MiB instead of 128.
-	zeros := AlignedBuffer(int(min(size, 1<<20)))
-	clear(zeros)
-	for off := int64(0); off < size; off += int64(len(zeros)) {
-		n := min(size-off, int64(len(zeros)))
-		if _, err := f.WriteAt(zeros[:n], off); err != nil {
-			return nil, errors.Join(fmt.Errorf("zero-fill %s: %w", name, err), f.Close())
-		}
-	}
-	if err := f.Sync(); err != nil {
-		return nil, errors.Join(fmt.Errorf("sync %s: %w", name, err), f.Close())
-	}
-	return f, nil
-}
-
-// removeTree removes a directory of files and directories of files.
-func removeTree(fsys FS, dir string) error {
-	entries, err := fsys.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, x := range entries {
-		name := dir + "/" + x.Name
-		if x.Type == TypeDir {
-			err = removeTree(fsys, name)
-		} else {
-			err = fsys.Remove(name)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return fsys.Remove(dir)
-}
-
-// IsFull says that an error means a full disk or an exhausted quota.
-func IsFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
+// ErrDamaged says that the volume contradicts itself: no server may begin a term
+// until an operator has examined it. The wrapping error names the file.
+var ErrDamaged = layout.ErrDamaged

@@ -9,32 +9,34 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// fenceWalk is a claimant's way down through the older reigns.
+// fenceWalk is a claimant's way down through the older terms.
 type fenceWalk struct {
-	fs    FS
+	fs    vfs.FS
 	by    cluster.Epoch
-	nonce Nonce
+	nonce epochdir.Nonce
 	may   func() error // an error stops the walk before the next fence
-	// fenced are the reigns whose fences were set.
+	// fenced are the terms whose fences were set.
 	fenced []cluster.Epoch
 }
 
-// down fences from the reign below top to the first that started, and returns that one.
-// A reign that never started has told nobody anything. One that is missing, or
+// down fences from the term below top to the first that started, and returns that one.
+// A term that never started has told nobody anything. One that is missing, or
 // has no fence, may have told everything, so the walk refuses, except for the
 // numbers that a recovery left out.
-func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch, *start, error) {
+func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch, *epochdir.Start, error) {
 	for d := top; d > 0; {
 		d--
 		if err := w.may(); err != nil {
 			return 0, nil, err
 		}
-		s, err := fenceReign(ctx, w.fs, d, w.by, w.nonce)
+		s, err := fenceTerm(ctx, w.fs, d, w.by, w.nonce)
 		if errors.Is(err, fs.ErrNotExist) {
 			return w.across(ctx, d+1, err)
 		}
@@ -49,15 +51,15 @@ func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch,
 			d = began + 1 // all between are fenced, durably, and have not started
 		}
 	}
-	return 0, nil, fmt.Errorf("%w: no reign below epoch %d has a START", ErrDamaged, top)
+	return 0, nil, fmt.Errorf("%w: no term below epoch %d has a START", ErrDamaged, top)
 }
 
 // across goes on below the numbers that a recovery left out: below top, which it made
 // and never started. Its claim says which epoch it follows. Whoever claimed while the recovery
 // slept lies between, without a gap. Fences come first, then a look at the next number:
 // where it is free, whoever takes it later reads in the flag below that it was overtaken.
-func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error) (cluster.Epoch, *start, error) {
-	note, err := readRecovered(w.fs, top)
+func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error) (cluster.Epoch, *epochdir.Start, error) {
+	note, err := epochdir.ReadRecovered(w.fs, top)
 	if err != nil {
 		return 0, nil, errors.Join(missing, err)
 	}
@@ -69,7 +71,7 @@ func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error
 		if err != nil {
 			return 0, nil, err
 		}
-		more, err := takenBehind(w.fs, last, top)
+		more, err := epochdir.TakenAfter(w.fs, last, top)
 		if err != nil || len(more) == 0 {
 			return e, s, err
 		}
@@ -86,11 +88,8 @@ type fencedNote struct {
 	Began cluster.Epoch `json:"began"`
 }
 
-const (
-	fencedName = "fenced.json"
-	// fencedMany is how many fences are set before it is worth a note.
-	fencedMany = 16
-)
+// fencedMany is how many fences are set before it is worth a note.
+const fencedMany = 16
 
 // writeFencedNote notes that the walk has set all fences down to that of epoch began.
 func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
@@ -101,59 +100,56 @@ func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
 	if err != nil {
 		return err
 	}
-	return createFile(w.fs, epochDir(w.by)+"/"+fencedName, b)
+	return vfs.CreateFile(w.fs, layout.EpochDir(w.by)+"/"+layout.FencedName, b)
 }
 
 // readFencedNote reads the note of epoch e; false where there is none of its claim.
-func readFencedNote(fsys FS, e cluster.Epoch) (began cluster.Epoch, ok bool) {
-	b, err := readFile(fsys, epochDir(e)+"/"+fencedName, FlagRead)
+func readFencedNote(fsys vfs.FS, e cluster.Epoch) (began cluster.Epoch, ok bool) {
+	b, err := vfs.ReadFile(fsys, layout.EpochDir(e)+"/"+layout.FencedName, vfs.FlagRead)
 	if err != nil {
 		return 0, false
 	}
 	var note fencedNote
-	var c claimFile
+	var c epochdir.Claim
 	if json.Unmarshal(b, &note) != nil || note.Began >= e {
 		return 0, false
 	}
-	b, err = readFile(fsys, epochDir(e)+"/"+claimName, FlagRead)
+	b, err = vfs.ReadFile(fsys, layout.EpochDir(e)+"/"+layout.ClaimName, vfs.FlagRead)
 	return note.Began, err == nil && json.Unmarshal(b, &c) == nil && note.Nonce != "" && c.Nonce == note.Nonce
 }
 
-// readRecovered reads what a recovery says of an epoch that it made; nil where a
-// server claimed it.
-func readRecovered(fsys FS, e cluster.Epoch) (*recoveredNote, error) {
-	name := epochDir(e) + "/" + claimName
-	b, err := readFile(fsys, name, FlagRead)
+// fenceTerm sets the fence of term d and then, through the same descriptor,
+// reads whether it had started. The order is what makes it safe: a term whose
+// START is durable only after its fence was set finds the fence in its first check.
+//
+// The flag is written even where it is set already, because the flag of another
+// claimant may be visible without being durable. A flag that a higher epoch has
+// set says that this claimant slept through a recovery, which leaves numbers
+// free below its own: what it would adopt has ended. A flag that another claim has set has
+// to be of an epoch that is there, and of the claim that is there: else that epoch, which
+// may have served, is gone, and its number is free or was taken a second time.
+func fenceTerm(ctx context.Context, fsys vfs.FS, d, by cluster.Epoch, nonce epochdir.Nonce) (s *epochdir.Start, err error) {
+	f, _, err := epochdir.OpenFence(fsys, d, vfs.FlagWrite)
 	if err != nil {
 		return nil, err
 	}
-	var c claimFile
-	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
-	}
-	return c.Recovered, nil
-}
+	defer func() { err = errors.Join(err, f.Close()) }()
 
-// takenBehind lists the epochs between last and top. A listing may be old, so names
-// are looked up as well, each once, since a cache may remember that it was free.
-func takenBehind(fsys FS, last, top cluster.Epoch) ([]cluster.Epoch, error) {
-	var more []cluster.Epoch
-	for e := last + 1; e < top; e++ {
-		_, err := fsys.Lstat(epochDir(e))
-		if errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		more = append(more, e)
+	block := vfs.AlignedBuffer(vfs.BlockSize)
+	if err := vfs.ReadBlock(f, block, 0); err != nil {
+		return nil, fmt.Errorf("fence epoch %d: read its flag: %w", d, err)
 	}
-	listed, err := listEpochs(fsys)
-	for _, e := range listed {
-		if e > last && e < top && !slices.Contains(more, e) {
-			more = append(more, e)
+	other, _ := epochdir.DecodeFlag(block)
+	if other.By > by {
+		return nil, fmt.Errorf("%w: epoch %d was fenced by epoch %d", ErrOvertaken, d, other.By)
+	}
+	if other.By > d && other.Nonce != nonce {
+		if err := epochdir.CheckFlag(fsys, other); err != nil {
+			return nil, fmt.Errorf("epoch %d was fenced by epoch %d: %w", d, other.By, err)
 		}
 	}
-	slices.Sort(more)
-	return more, err
+	if err := epochdir.SetFlag(f, by, nonce); err != nil {
+		return nil, fmt.Errorf("fence epoch %d: %w", d, err)
+	}
+	return epochdir.ReadProvenStart(ctx, fsys, f, d)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -42,14 +43,14 @@ func locksOnly(t *testing.T) (d *volumetest.Disk, end cluster.LSN, open string) 
 }
 
 func zero(name string, off int64) func(*volumetest.Disk) error {
-	return func(d *volumetest.Disk) error { return d.Write(name, off, make([]byte, volume.BlockSize)) }
+	return func(d *volumetest.Disk) error { return d.Write(name, off, make([]byte, vfs.BlockSize)) }
 }
 
 // takesNothingOver fails the test unless takeovers refuse the volume as damaged, each of two,
 // and fsck finds an error with this code and path.
 func takesNothingOver(t *testing.T, d *volumetest.Disk, want string) {
 	t.Helper()
-	if r := fsck(t, d); !strings.Contains(worst(r), want) {
+	if r := checked(t, d); !strings.Contains(worst(r), want) {
 		t.Errorf("fsck finds %q, want %q", worst(r), want)
 	}
 	for _, id := range []cluster.ServerID{1, 2} {
@@ -73,7 +74,7 @@ func TestZeroedHeaderIsNoEmptySegment(t *testing.T) {
 			t.Fatal(err)
 		}
 		takesNothingOver(t, d, "error log-damaged "+segment)
-		if plan := recovered(t, d, recovery()); plan.Complete || plan.End >= end {
+		if plan := recovered(t, d, recoverOptions()); plan.Complete || plan.End >= end {
 			t.Errorf("%+v", plan)
 		}
 	})
@@ -86,7 +87,7 @@ func TestZeroedStartIsNoAbsentStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		takesNothingOver(t, d, "error start-missing "+newest+"fence")
-		if plan := recovered(t, d, recovery()); !plan.Complete || plan.End != end {
+		if plan := recovered(t, d, recoverOptions()); !plan.Complete || plan.End != end {
 			t.Errorf("all of it lies in the log of epoch 4: %+v", plan)
 		}
 	})
@@ -134,7 +135,7 @@ func TestStartThatReadsAsZerosOnceIsReadAgain(t *testing.T) {
 		}
 		s.host.SetHook(func(c volumetest.Call) volumetest.Action {
 			if c.Op == volumetest.OpReadDir && c.Name+"/" == newest {
-				if err := d.Write(newest+"fence", volume.StartOffset, b[volume.StartOffset:volume.StartOffset+volume.BlockSize]); err != nil {
+				if err := d.Write(newest+"fence", volume.StartOffset, b[volume.StartOffset:volume.StartOffset+vfs.BlockSize]); err != nil {
 					t.Error(err)
 				}
 			}
@@ -159,9 +160,9 @@ func TestNoZeroedBlockIsASilentLoss(t *testing.T) {
 		slices.Sort(names)
 		for _, name := range names {
 			b := files[name]
-			last := (len(bytes.TrimRight(b, "\x00")) - 1) / volume.BlockSize * volume.BlockSize
-			for off := 0; off < len(b); off += volume.BlockSize {
-				to := min(off+volume.BlockSize, len(b))
+			last := (len(bytes.TrimRight(b, "\x00")) - 1) / vfs.BlockSize * vfs.BlockSize
+			for off := 0; off < len(b); off += vfs.BlockSize {
+				to := min(off+vfs.BlockSize, len(b))
 				if bytes.Count(b[off:to], []byte{0}) == to-off || name == segment && off == last {
 					continue
 				}
@@ -176,7 +177,7 @@ func TestNoZeroedBlockIsASilentLoss(t *testing.T) {
 				}
 				s := &server{t: t, host: h, vol: v}
 				if x, err := s.takeOver(s.claim(), nil); err == nil && x.table.LSN() < end {
-					t.Errorf("%s at %d zeroed: a takeover ends at LSN %d of %d; fsck finds %q", name, off, x.table.LSN(), end, worst(fsck(t, c)))
+					t.Errorf("%s at %d zeroed: a takeover ends at LSN %d of %d; fsck finds %q", name, off, x.table.LSN(), end, worst(checked(t, c)))
 				}
 			}
 		}

@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// field is a place that one JSON field or query parameter goes to.
+// field is the destination of one JSON field or query parameter.
 type field struct {
 	name string
 	into any // *string, *uint32, *uint64, *int64, *bool, *pb.Mode, ttl, wait, checksum, offset or a nested []field
@@ -38,15 +39,16 @@ type Request interface {
 		*pb.VerifyRequest | *pb.SealFileRequest
 }
 
-// Decode reads a request from JSON: one object, no unknown or repeated field, no
+// Decode parses a request from JSON: one object, no unknown or repeated field, no
 // null, durations as Go duration strings in whole milliseconds, "forever" for a
-// wait without end. An error is an *Error that says what to change.
+// wait without end. It returns an *Error with StatusInvalidArgument that says what
+// to change.
 func Decode[R Request](body []byte, q R) error {
 	return decodeJSON(body, fieldsOf(q))
 }
 
-// DecodeAppend reads an append: its query parameters under the same rules, and
-// its data, which it keeps.
+// DecodeAppend parses an append: its query parameters under the same rules as Decode, and
+// its data, of which it keeps the slice.
 func DecodeAppend(query url.Values, data []byte) (*pb.FileAppendRequest, error) {
 	q := &pb.FileAppendRequest{Data: data}
 	fields := append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
@@ -151,7 +153,7 @@ func decodeJSON(body []byte, fields []field) error {
 		if err != nil {
 			return badJSON(err)
 		}
-		name, _ := key.(string) // the decoder lets nothing else be a key
+		name, _ := key.(string) // the decoder accepts no other key
 		f, err := lookup(fields, name)
 		if err != nil {
 			return err
@@ -210,7 +212,7 @@ func (f field) setJSON(raw json.RawMessage) error {
 			*p = *b
 		}
 	default:
-		// A number's JSON text is what setText reads; anything else it refuses.
+		// setText parses the JSON text of a number and refuses anything else.
 		err = f.setText(string(raw))
 	}
 	if err != nil {
@@ -312,4 +314,42 @@ func parseMillis(s string) (int64, error) {
 		return 0, fmt.Errorf("%q is finer than a millisecond", s)
 	}
 	return d.Milliseconds(), nil
+}
+
+// WholeText reports whether a JSON string is a valid text: all of it is UTF-8, and it escapes no
+// half of a pair of UTF-16 surrogates. A decoder replaces either by U+FFFD, so that two names
+// would become one.
+func WholeText(raw []byte) bool {
+	if !utf8.Valid(raw) {
+		return false
+	}
+	for i := 0; i < len(raw)-1; i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if i++; raw[i] != 'u' {
+			continue
+		}
+		r := escaped(raw[i-1:])
+		if i += 4; !utf16.IsSurrogate(r) {
+			continue
+		}
+		if i+1 > len(raw) || utf16.DecodeRune(r, escaped(raw[i+1:])) == utf8.RuneError {
+			return false
+		}
+		i += 6
+	}
+	return true
+}
+
+// escaped returns the code unit that raw begins with as \uXXXX, 0 if it does not.
+func escaped(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0
+	}
+	n, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(n)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wire is what a client and a server, and two servers, must agree on
-// beyond the words of package cluster: the messages (holdfast.proto and
+// beyond the types of package cluster: the messages (holdfast.proto and
 // peer.proto, generated into package pb), the one table that relates a status to
-// a Go error, a gRPC code, an HTTP code and a word of text, and the JSON bodies.
+// a Go error, a gRPC code and an HTTP code, and the JSON bodies.
 //
 // It knows nothing of the lock table; package convert does. To generate pb
 // anew, install protoc (Debian: protobuf-compiler) and run go generate here.

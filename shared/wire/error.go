@@ -13,14 +13,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Primary says where to go instead.
+// Primary is the primary server, to which a client should turn. An address is host:port, ""
+// if it is not known.
 type Primary struct {
 	ID   cluster.ServerID `json:"id"`
 	GRPC string           `json:"grpc"`
 	HTTP string           `json:"http"`
 }
 
-// Holder says who holds a lock.
+// Holder is the holder of a lock.
 type Holder struct {
 	Client  cluster.ClientID `json:"client_id"`
 	Token   cluster.Token    `json:"token"`
@@ -29,10 +30,10 @@ type Holder struct {
 	Command string           `json:"command"`
 	Since   Moment           `json:"since"`
 	Mode    string           `json:"mode"`
-	Holders uint32           `json:"holders"` // how many hold the lock; this is the oldest
+	Holders uint32           `json:"holders"` // number of holders; this one has the oldest grant
 }
 
-// Receipt is what an append left in a protected file.
+// Receipt is the place of an append in a protected file.
 type Receipt struct {
 	File       cluster.FileName   `json:"file"`
 	Offset     int64              `json:"offset"`
@@ -44,7 +45,7 @@ type Receipt struct {
 	Generation cluster.Generation `json:"generation"`
 }
 
-// Error is an answer other than OK. errors.Is finds the sentinel of its status.
+// Error is an answer with a status other than OK. errors.Is finds the sentinel of its status.
 type Error struct {
 	Status  cluster.Status
 	Message string // for people; "" = the sentinel says it all
@@ -56,21 +57,21 @@ type Error struct {
 	Epoch   cluster.Epoch
 	LSN     cluster.LSN
 
-	// Primary is nil where it is not known.
+	// Primary is nil if it is not known.
 	Primary *Primary
-	// RetryAfter is 0 where nothing is said.
+	// RetryAfter is 0 if the server does not suggest one.
 	RetryAfter time.Duration
 
 	// With StatusHeld; Holder is nil if only others wait.
 	Holder      *Holder
 	QueueLength int
 
-	// Committed says that a refused append is in the log all the same, with Receipt.
+	// Committed is set if a refused append is in the log nevertheless, with Receipt.
 	Committed bool
 	Receipt   *Receipt
 }
 
-// Error tells the status by its sentinel, and the message.
+// Error returns the text of the sentinel and the message.
 func (e *Error) Error() string {
 	s := find(e.Status).status.String()
 	if err := e.Unwrap(); err != nil {
@@ -82,16 +83,16 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap is the sentinel of the status.
+// Unwrap returns the sentinel of the status.
 func (e *Error) Unwrap() error { return Err(e.Status) }
 
-// Invalid is the error of a request that is wrong in itself.
+// Invalid returns an Error with StatusInvalidArgument.
 func Invalid(message string) *Error {
 	return &Error{Status: cluster.StatusInvalidArgument, Message: message}
 }
 
-// GRPCStatus makes grpc-go send the error with its detail when a handler returns
-// it. A status that should have been a value is FAILED_PRECONDITION then.
+// GRPCStatus has grpc-go send the error with its detail when a handler returns it. A
+// status that should have been a value becomes FAILED_PRECONDITION.
 func (e *Error) GRPCStatus() *status.Status {
 	code := GRPCCode(e.Status)
 	if code == codes.OK {
@@ -104,7 +105,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	return st
 }
 
-// Detail is the error as the typed detail of a gRPC error.
+// Detail returns the error as the typed detail of a gRPC error.
 func (e *Error) Detail() *pb.ErrorDetail {
 	return &pb.ErrorDetail{
 		Status: pb.Status(e.Status), Message: e.Message, Primary: e.Primary.proto(), RetryAfterMs: CeilMillis(e.RetryAfter),
@@ -112,7 +113,7 @@ func (e *Error) Detail() *pb.ErrorDetail {
 	}
 }
 
-// FromDetail is the inverse of Detail.
+// FromDetail returns the Error that Detail encoded.
 func FromDetail(d *pb.ErrorDetail) *Error {
 	return &Error{
 		Status: FromStatus(d.GetStatus()), Message: d.GetMessage(), Primary: PrimaryOf(d.GetPrimary()), RetryAfter: Millis(d.GetRetryAfterMs()),
@@ -121,11 +122,11 @@ func FromDetail(d *pb.ErrorDetail) *Error {
 }
 
 // FromGRPC turns a gRPC error with a detail into an *Error. Any other error, a
-// broken connection above all, is returned as it is: it says nothing about
-// whether the request was executed.
+// broken connection above all, is returned as it is: the request may have been
+// executed or not.
 func FromGRPC(err error) error {
 	if own, ok := errors.AsType[*Error](err); ok {
-		return own // its detail would say less
+		return own // its detail would contain less
 	}
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
@@ -139,7 +140,7 @@ func FromGRPC(err error) error {
 	return err
 }
 
-// AnswerError is the error that an answer is, nil for OK.
+// AnswerError returns the *Error of an answer, nil for OK.
 func AnswerError(a *pb.Answer) error {
 	s := FromStatus(a.GetStatus())
 	if s == cluster.StatusOK {
@@ -156,8 +157,8 @@ func AnswerError(a *pb.Answer) error {
 	return e
 }
 
-// Unary is how a unary call ends: with the error for a status that is a gRPC
-// error, else with the answer as a value.
+// Unary returns what a unary call returns: the error for a status that is a gRPC
+// error, else the answer as a value.
 func Unary(a *pb.Answer) (*pb.Answer, error) {
 	if GRPCCode(FromStatus(a.GetStatus())) == codes.OK {
 		return a, nil
@@ -165,7 +166,7 @@ func Unary(a *pb.Answer) (*pb.Answer, error) {
 	return nil, AnswerError(a)
 }
 
-// Answer is the error as an answer.
+// Answer returns the error as an answer.
 func (e *Error) Answer() *pb.Answer {
 	a := &pb.Answer{
 		Status: pb.Status(e.Status), Message: e.Message, Lock: string(e.Lock), Token: uint64(e.Token),
@@ -187,8 +188,8 @@ func (e *Error) Answer() *pb.Answer {
 	return a
 }
 
-// FromStatus is the status behind its number on the wire. A number that this
-// binary does not know is UNKNOWN.
+// FromStatus returns the status with this number on the wire, StatusUnknown for a number
+// that this binary does not know.
 func FromStatus(s pb.Status) cluster.Status {
 	if s <= 0 || int(s) > len(statusTable) {
 		return cluster.StatusUnknown
@@ -203,7 +204,7 @@ func (p *Primary) proto() *pb.Primary {
 	return &pb.Primary{Id: uint32(p.ID), Grpc: p.GRPC, Http: p.HTTP}
 }
 
-// PrimaryOf is nil for nil.
+// PrimaryOf converts the message, nil for nil.
 func PrimaryOf(p *pb.Primary) *Primary {
 	if p == nil {
 		return nil
@@ -211,7 +212,7 @@ func PrimaryOf(p *pb.Primary) *Primary {
 	return &Primary{ID: cluster.ServerID(p.Id), GRPC: p.Grpc, HTTP: p.Http}
 }
 
-// HolderOf is nil for nil.
+// HolderOf converts the message, nil for nil.
 func HolderOf(h *pb.LockHolder) *Holder {
 	if h == nil {
 		return nil
@@ -222,7 +223,7 @@ func HolderOf(h *pb.LockHolder) *Holder {
 	}
 }
 
-// ReceiptOf is nil for nil.
+// ReceiptOf converts the message, nil for nil.
 func ReceiptOf(r *pb.Receipt) *Receipt {
 	if r == nil {
 		return nil

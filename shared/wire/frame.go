@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that this one stands before
+	_ "google.golang.org/grpc/encoding/proto" // the codec that this one wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -15,22 +15,22 @@ import (
 )
 
 // Frame is an encoded message of a Session. Reflection would cost more than all
-// else that is done for an operation, so the few kinds of messages that come by the
-// hundred thousand, acquires, releases, appends and their answers, are written and read by
-// hand, here and in package convert. The format is protobuf's; any client may use
-// the generated code.
+// other work for an operation, so the few kinds of messages that come by the
+// hundred thousand, acquires, releases, appends and their answers, are encoded and
+// decoded without it, here and in package convert. The format is protobuf's; any client
+// may use the generated code.
 type Frame struct{ B []byte }
 
-// Codec is the protobuf codec of gRPC, which also takes *Frame as it is.
+// Codec is the protobuf codec of gRPC, which also passes a *Frame through as it is.
 type Codec struct{ proto encoding.CodecV2 }
 
-// NewCodec is the codec for gRPC servers that serve sessions, and for calls that open one.
+// NewCodec returns the codec for gRPC servers that serve sessions, and for calls that open one.
 func NewCodec() Codec { return Codec{proto: encoding.GetCodecV2("proto")} }
 
 // Name implements encoding.CodecV2.
 func (Codec) Name() string { return "proto" }
 
-// Marshal implements encoding.CodecV2. The bytes of a Frame are given away.
+// Marshal implements encoding.CodecV2. It takes ownership of the bytes of a Frame.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	if f, ok := v.(*Frame); ok {
 		return mem.BufferSlice{mem.SliceBuffer(f.B)}, nil
@@ -47,8 +47,8 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.proto.Unmarshal(data, v)
 }
 
-// Tags of the messages that are written and read by hand: field number and wire type,
-// left out for a number (it is 0) and 2 for a text.
+// Tags of the messages that are encoded and decoded here: field number and wire type, which
+// is 0 for a number and 2 for a text.
 const (
 	TagOperations  = 2<<3 | 2 // of SessionRequest
 	tagAnswers     = 2<<3 | 2 // of SessionResponse
@@ -150,8 +150,8 @@ func appendRequester(b []byte, client string, id, lowWater uint64, lock string) 
 	return appendText(b, tagLock, lock)
 }
 
-// AppendRequest appends everything in m to an encoded SessionRequest. Where that
-// fails, because a text is not UTF-8, b is returned as it was.
+// AppendRequest appends everything in m to an encoded SessionRequest. It returns an error and b
+// as it was if a text is not UTF-8.
 func AppendRequest(b []byte, m *pb.SessionRequest) ([]byte, error) { return appendAll(b, m) }
 
 func appendAll(b []byte, m proto.Message) ([]byte, error) {
@@ -178,7 +178,7 @@ func appendText(b []byte, tag uint64, s string) []byte {
 	return protowire.AppendString(protowire.AppendVarint(b, tag), s)
 }
 
-// NextField takes the first field of an encoded message: its tag and its value, which
+// NextField splits the first field off an encoded message: its tag and its value, which
 // is v or text.
 func NextField(b []byte) (tag, v uint64, text, rest []byte, err error) {
 	tag, n := protowire.ConsumeVarint(b)
@@ -206,8 +206,8 @@ func badMessage(n int) error {
 	return fmt.Errorf("message is not protobuf: %w", protowire.ParseError(n))
 }
 
-// CountOnly counts the fields of an encoded message, and says whether it has no other than
-// those with the tag.
+// CountOnly counts the fields of an encoded message. only reports whether all of them have this
+// tag.
 func CountOnly(b []byte, tag uint64) (n int, only bool, err error) {
 	for only = true; len(b) > 0; n++ {
 		got, _, _, rest, err := NextField(b)
@@ -220,8 +220,8 @@ func CountOnly(b []byte, tag uint64) (n int, only bool, err error) {
 	return n, only, nil
 }
 
-// EachAnswer decodes an encoded SessionResponse that has nothing but answers. False
-// means that it has more: then use the generated code.
+// EachAnswer calls f with each answer of an encoded SessionResponse that has nothing but answers.
+// It returns false if it has more: then use the generated code.
 func EachAnswer(b []byte, f func(*pb.Answer)) (bool, error) {
 	if _, only, err := CountOnly(b, tagAnswers); !only {
 		return false, err
@@ -241,8 +241,7 @@ func EachAnswer(b []byte, f func(*pb.Answer)) (bool, error) {
 	return true, nil
 }
 
-// decodeAnswer decodes by hand what most answers consist of, and all others by the
-// generated code.
+// decodeAnswer decodes the usual fields itself, and answers with others by the generated code.
 func decodeAnswer(b []byte, a *pb.Answer) error {
 	for rest := b; len(rest) > 0; {
 		tag, v, text, r, err := NextField(rest)
@@ -289,7 +288,7 @@ func decodeAnswer(b []byte, a *pb.Answer) error {
 	return nil
 }
 
-// decodeReceipt decodes a receipt that has nothing but what this one knows.
+// decodeReceipt decodes a receipt that has the usual fields only; plain is false if it has others.
 func decodeReceipt(b []byte, r *pb.Receipt) (plain bool, err error) {
 	for len(b) > 0 {
 		tag, v, text, rest, err := NextField(b)
@@ -321,7 +320,7 @@ func decodeReceipt(b []byte, r *pb.Receipt) (plain bool, err error) {
 	return true, nil
 }
 
-// AnswerFrame encodes the answers that most are: those with these fields.
+// AnswerFrame encodes an answer that has these fields only, as most have.
 type AnswerFrame struct {
 	Status                         pb.Status
 	Message                        string
@@ -330,11 +329,11 @@ type AnswerFrame struct {
 	TTLMillis                      int64
 	QueueLength                    uint32
 	// Receipt is that of an append; without a file there is none. Its LSN, token
-	// and epoch are the answer's.
+	// and epoch are those of the answer.
 	Receipt ReceiptFrame
 }
 
-// ReceiptFrame is what a receipt has beside what its answer has.
+// ReceiptFrame is the fields of a receipt that its answer does not have.
 type ReceiptFrame struct {
 	File           string
 	Offset, Length int64
@@ -370,12 +369,12 @@ func (a *AnswerFrame) AppendTo(b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendVarint(b, tagAnswers), q)
 }
 
-// AppendResponse appends everything in m to an encoded SessionResponse. Where that
-// fails, because a text is not UTF-8, b is returned as it was.
+// AppendResponse appends everything in m to an encoded SessionResponse. It returns an error and b
+// as it was if a text is not UTF-8.
 func AppendResponse(b []byte, m *pb.SessionResponse) ([]byte, error) { return appendAll(b, m) }
 
-// OperationFrame is an acquire, a release or an append as it was read by hand. Its
-// texts and data are those of the message.
+// OperationFrame is an acquire, a release or an append as Decode decodes it. Its texts and data
+// alias the message.
 type OperationFrame struct {
 	Correlation           uint64
 	Kind                  OperationKind
@@ -388,7 +387,7 @@ type OperationFrame struct {
 	HasCRC, Adopt         bool
 }
 
-// OperationKind says which operation an OperationFrame is.
+// OperationKind is the operation of an OperationFrame.
 type OperationKind uint8
 
 // The kinds of an OperationFrame.
@@ -399,8 +398,8 @@ const (
 	OperationAppend
 )
 
-// Decode decodes an encoded Operation. False means that it is another one, or has
-// something unusual: then use the generated code.
+// Decode decodes an encoded Operation. It returns false if it is another one, or has an unusual
+// field: then use the generated code.
 func (o *OperationFrame) Decode(b []byte) (bool, error) {
 	*o = OperationFrame{}
 	for len(b) > 0 {

@@ -38,10 +38,10 @@ type Body struct {
 	Differs     bool       `json:"differs"`
 	Grants      []HeldLock `json:"grants"`
 	Ask         *AskBody   `json:"ask"`
-	Mode        string     `json:"mode"` // "" where nobody asked how a token holds its lock
+	Mode        string     `json:"mode"` // how a token holds its lock; "" if the operation does not tell
 }
 
-// AskBody is an operator's word to a holder that it let go.
+// AskBody is an operator's request to a holder to release the lock.
 type AskBody struct {
 	Lock      string `json:"lock"`
 	Token     uint64 `json:"token"`
@@ -49,10 +49,10 @@ type AskBody struct {
 	Actor     string `json:"actor"`
 	Reason    string `json:"reason"`
 	Grace     string `json:"grace"`
-	Remaining string `json:"remaining"` // "" where it is not known
+	Remaining string `json:"remaining"` // "" if it is not known
 }
 
-// AskBodyOf is nil for nil.
+// AskBodyOf converts the message, nil for nil.
 func AskBodyOf(a *pb.AskToRelease) *AskBody {
 	if a == nil {
 		return nil
@@ -69,7 +69,7 @@ type HeldLock struct {
 	Token uint64 `json:"token"`
 }
 
-// BodyOf is an answer in JSON.
+// BodyOf converts an answer.
 func BodyOf(a *pb.Answer) Body {
 	r := a.GetReceipt()
 	b := Body{
@@ -88,7 +88,7 @@ func BodyOf(a *pb.Answer) Body {
 	return b
 }
 
-// KeepAliveBody is the answer to a keep-alive in the same shape.
+// KeepAliveBody converts the answer to a keep-alive into the same shape.
 func KeepAliveBody(k *pb.KeepAliveResponse) Body {
 	b := BodyOf(&pb.Answer{
 		Status: k.GetStatus(), Message: k.GetMessage(), ClientId: k.GetClientId(), Epoch: k.GetEpoch(), Lsn: k.GetLsn(),
@@ -101,7 +101,7 @@ func KeepAliveBody(k *pb.KeepAliveResponse) Body {
 	return b
 }
 
-// OutcomeBody answers what became of a request. Status is that of the question;
+// OutcomeBody is the answer to a query for the outcome of a request. Status is that of the query;
 // Outcome is null unless the request waits or has an outcome.
 type OutcomeBody struct {
 	Status     string   `json:"status"`
@@ -115,7 +115,7 @@ type OutcomeBody struct {
 	RetryAfter string   `json:"retry_after"`
 }
 
-// OutcomeBodyOf is an outcome in JSON.
+// OutcomeBodyOf converts an outcome.
 func OutcomeBodyOf(o *pb.OutcomeResponse) OutcomeBody {
 	b := OutcomeBody{
 		Status: FromStatus(o.GetStatus()).String(), Message: o.GetMessage(),
@@ -132,14 +132,14 @@ func OutcomeBodyOf(o *pb.OutcomeResponse) OutcomeBody {
 	return b
 }
 
-// LockBody is what there is to know of a lock. Token 0: it is free.
+// LockBody is one lock with its waiters and files. Token 0 means that it is free.
 type LockBody struct {
 	Status      string       `json:"status"`
 	Message     string       `json:"message"`
 	Lock        string       `json:"lock"`
 	Token       uint64       `json:"token"`
 	TTL         string       `json:"ttl"`
-	Remaining   string       `json:"remaining"` // "" where it is not known
+	Remaining   string       `json:"remaining"` // "" if it is not known
 	GrantEpoch  uint64       `json:"grant_epoch"`
 	RequestID   uint64       `json:"request_id"`
 	Heard       bool         `json:"heard"`
@@ -149,8 +149,8 @@ type LockBody struct {
 	Ask         *AskBody     `json:"ask"`
 	MaxHold     string       `json:"max_hold"` // "0s" = no end
 	Heartbeat   bool         `json:"heartbeat"`
-	Mode        string       `json:"mode"`    // "" while nobody holds the lock
-	Holders     uint32       `json:"holders"` // how many hold it; of more than one the oldest stands above
+	Mode        string       `json:"mode"`    // "" if the lock is free
+	Holders     uint32       `json:"holders"` // number of holders; the fields above are of the oldest grant
 	SharedWith  []SharerBody `json:"shared_with"`
 	QueueLength uint32       `json:"queue_length"`
 	FileCount   uint32       `json:"file_count"`
@@ -165,7 +165,7 @@ type LockBody struct {
 type SharerBody struct {
 	Holder
 	TTL        string   `json:"ttl"`
-	Remaining  string   `json:"remaining"` // "" where it is not known
+	Remaining  string   `json:"remaining"` // "" if it is not known
 	GrantEpoch uint64   `json:"grant_epoch"`
 	RequestID  uint64   `json:"request_id"`
 	Heard      bool     `json:"heard"`
@@ -173,7 +173,7 @@ type SharerBody struct {
 	Ask        *AskBody `json:"ask"`
 }
 
-// WaiterBody is one in line.
+// WaiterBody is one waiting request.
 type WaiterBody struct {
 	ClientID  string `json:"client_id"`
 	RequestID uint64 `json:"request_id"`
@@ -215,12 +215,12 @@ type LocksBody struct {
 	Next    string     `json:"next"`
 }
 
-// LockBodyOf is one lock in JSON.
+// LockBodyOf converts one lock.
 func LockBodyOf(r *pb.GetLockResponse) LockBody {
 	return lockBody(r.GetLock(), r.GetStatus(), r.GetMessage(), r.GetEpoch(), r.GetLsn(), r.GetAgeMs())
 }
 
-// LocksBodyOf is a page of locks in JSON.
+// LocksBodyOf converts a page of locks.
 func LocksBodyOf(r *pb.ListLocksResponse) LocksBody {
 	b := LocksBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Epoch: r.GetEpoch(), LSN: r.GetLsn(),
@@ -263,7 +263,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 	return b
 }
 
-// GrantHolder says who has a grant of a lock with so many holders.
+// GrantHolder returns the holder of a grant of a lock with so many holders.
 func GrantHolder(g *pb.Grant, holders uint32) Holder {
 	h := g.GetHolder()
 	return Holder{
@@ -284,7 +284,7 @@ func sharersOf(l *pb.Lock) []SharerBody {
 	return all
 }
 
-// ModeWord is the word of a mode, as it stands in JSON.
+// ModeWord returns the name of a mode, as in JSON.
 func ModeWord(m pb.Mode) string {
 	switch m {
 	case pb.Mode_MODE_EXCLUSIVE:
@@ -295,7 +295,7 @@ func ModeWord(m pb.Mode) string {
 	return fmt.Sprintf("mode(%d)", m)
 }
 
-// ParseMode is the inverse of ModeWord.
+// ParseMode returns the mode with this name; false if there is none.
 func ParseMode(word string) (pb.Mode, bool) {
 	switch word {
 	case "exclusive", "":
@@ -306,13 +306,13 @@ func ParseMode(word string) (pb.Mode, bool) {
 	return 0, false
 }
 
-// Moment is a time of day for people, in milliseconds since 1970. JSON shows it in UTC
-// as RFC 3339 has it, and 0, which is not known, as "".
+// Moment is a time of day for people, in milliseconds since 1970. In JSON it is RFC 3339 in
+// UTC, and "" for 0, which means unknown.
 type Moment int64
 
 const momentLayout = "2006-01-02T15:04:05.000Z"
 
-// String is as in JSON.
+// String returns the time as in JSON.
 func (m Moment) String() string {
 	if m == 0 {
 		return ""
@@ -335,7 +335,7 @@ func (m *Moment) UnmarshalText(text []byte) error {
 
 func duration(ms int64) string { return Millis(ms).String() }
 
-// ageOrNever is "" for a negative time: never.
+// ageOrNever formats an age, "" for a negative one, which means never.
 func ageOrNever(ms int64) string {
 	if ms < 0 {
 		return ""

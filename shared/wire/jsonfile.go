@@ -15,7 +15,7 @@ type FilesBody struct {
 	Next    string     `json:"next"`
 }
 
-// FilesBodyOf is a page of protected files in JSON.
+// FilesBodyOf converts a page of protected files.
 func FilesBodyOf(r *pb.ListFilesResponse) FilesBody {
 	b := FilesBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Epoch: r.GetEpoch(), LSN: r.GetLsn(),
@@ -35,7 +35,8 @@ func fileBody(f *pb.File) FileBody {
 	}
 }
 
-// BlameBody tells which appends wrote bytes of a protected file. Next is 0 where that was all.
+// BlameBody lists which appends wrote bytes of a protected file. Next is the offset of the next
+// page, 0 on the last one.
 type BlameBody struct {
 	Status     string        `json:"status"`
 	Message    string        `json:"message"`
@@ -48,7 +49,7 @@ type BlameBody struct {
 	Next       int64         `json:"next"`
 }
 
-// BlamedPiece is one append, or bytes of which the index does not tell.
+// BlamedPiece is one append, or bytes of which the index has no entry.
 type BlamedPiece struct {
 	Offset    int64  `json:"offset"`
 	Length    int64  `json:"length"`
@@ -62,7 +63,7 @@ type BlamedPiece struct {
 	Time      Moment `json:"time"` // by the primary's clock
 }
 
-// BlameBodyOf is who wrote what, in JSON.
+// BlameBodyOf converts a page of blame.
 func BlameBodyOf(r *pb.BlameFileResponse) BlameBody {
 	b := BlameBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Epoch: r.GetEpoch(), LSN: r.GetLsn(),

@@ -12,19 +12,20 @@ type HistoryBody struct {
 	LSN     uint64     `json:"lsn"`
 	Age     string     `json:"age"`
 	Grants  []PastBody `json:"grants"`
-	// NextLSN and NextToken are what the next page comes before; 0 on the last one.
+	// NextLSN and NextToken are the position before which the next page continues; 0 on the
+	// last one.
 	NextLSN   uint64 `json:"next_lsn"`
 	NextToken uint64 `json:"next_token"`
-	// FromLSN is from where on everything that matches was looked for, KeptLSN from where on
-	// anything is kept; both exclude themselves.
+	// FromLSN is the LSN after which everything that matches was searched, KeptLSN that after
+	// which anything is kept.
 	FromLSN uint64          `json:"from_lsn"`
 	KeptLSN uint64          `json:"kept_lsn"`
-	Skipped *HistoryRange   `json:"skipped"` // null: nothing was left out
+	Skipped *HistoryRange   `json:"skipped"` // null if nothing was left out
 	Gaps    []*HistoryRange `json:"gaps"`
 }
 
-// PastBody is one grant. Why is "held" for one that has not ended; then what speaks of
-// its end is zero.
+// PastBody is one grant. Why is "held" for one that has not ended; then the fields of its end
+// are zero.
 type PastBody struct {
 	Lock           string `json:"lock"`
 	Token          uint64 `json:"token"`
@@ -51,15 +52,15 @@ type PastBody struct {
 	SuccessorToken uint64 `json:"successor_token"`
 }
 
-// HistoryRange is a piece of the log, both ends included, and how many ends are not
-// told of it; 0 = nobody knows.
+// HistoryRange is a range of LSNs, both ends included, and how many ends in it are left out; 0 if
+// that is not known.
 type HistoryRange struct {
 	From  uint64 `json:"from_lsn"`
 	To    uint64 `json:"to_lsn"`
 	Count uint64 `json:"count"`
 }
 
-// HistoryBodyOf is a history in JSON.
+// HistoryBodyOf converts a page of the history.
 func HistoryBodyOf(r *pb.HistoryResponse) HistoryBody {
 	b := HistoryBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Epoch: r.GetEpoch(), LSN: r.GetLsn(), Age: duration(r.GetAgeMs()),
@@ -88,6 +89,6 @@ func historyRange(r *pb.HistoryRange) *HistoryRange {
 	return &HistoryRange{From: r.GetFromLsn(), To: r.GetToLsn(), Count: r.GetCount()}
 }
 
-// WhyWord is the word of how a grant ended: "held", "released", "released_by_other",
+// WhyWord returns the name of how a grant ended: "held", "released", "released_by_other",
 // "expired", "broken", "cleared".
 func WhyWord(w pb.HistoryWhy) string { return word(w.String(), "HISTORY_WHY_") }

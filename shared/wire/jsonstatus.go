@@ -20,7 +20,7 @@ type StatusBody struct {
 	Age       string       `json:"age"`
 	Primary   *Primary     `json:"primary"`
 	Servers   []ServerBody `json:"servers"`
-	Table     *TableBody   `json:"table"` // null where the answering server has none
+	Table     *TableBody   `json:"table"` // null if the answering server has none
 }
 
 // ServerBody is one server in StatusBody.
@@ -40,8 +40,8 @@ type ServerBody struct {
 	Conflict  bool       `json:"conflict"`
 	Version   string     `json:"version"`
 	Uptime    string     `json:"uptime"`
-	Unwaited  bool       `json:"unwaited"` // answers should wait for this replica, and do not
-	// FeatureLevel is up to which it can apply records; 0 where it is not known.
+	Unwaited  bool       `json:"unwaited"` // answers should wait for this replica, and do not any more
+	// FeatureLevel is the highest level of records that it can apply; 0 if it is not known.
 	FeatureLevel uint32 `json:"feature_level"`
 }
 
@@ -51,23 +51,23 @@ type VolumeBody struct {
 	Network    bool       `json:"network"`
 	Path       string     `json:"path"`
 	CheckAge   string     `json:"check_age"`
-	FreeBytes  *int64     `json:"free_bytes"` // null where it is not known
+	FreeBytes  *int64     `json:"free_bytes"` // null if it is not known
 	Full       bool       `json:"full"`
 	Warnings   []string   `json:"warnings"`
 	Canary     CanaryBody `json:"canary"`
 }
 
-// CanaryBody says how old a replica's reads of the volume are: the primary
-// raises a number there every second and tells it.
+// CanaryBody is how stale a replica's reads of the volume are: the primary
+// raises a number there every second and sends it to the replicas.
 type CanaryBody struct {
 	Looks            uint64 `json:"looks"`
-	Age              string `json:"age"`                // of the last look; "" = never
+	Age              string `json:"age"`                // of the last read; "" = never
 	MaxLag           string `json:"max_lag"`            // of plain reads
 	StaleReads       uint64 `json:"stale_reads"`        // plain reads
 	StaleDirectReads uint64 `json:"stale_direct_reads"` // reads past the caches: there must be none
 }
 
-// TableBody counts what is in the table.
+// TableBody is the numbers of entries in the table.
 type TableBody struct {
 	Locks       uint64 `json:"locks"`
 	Clients     uint64 `json:"clients"`
@@ -78,7 +78,7 @@ type TableBody struct {
 	Unheard     uint64 `json:"unheard"`
 }
 
-// StatusBodyOf is a status in JSON.
+// StatusBodyOf converts a status.
 func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 	b := StatusBody{
 		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), ClusterID: r.GetClusterId(), ServerID: r.GetServerId(),
@@ -125,19 +125,19 @@ func canaryBodyOf(c *pb.CanaryStatus) CanaryBody {
 	return b
 }
 
-// RoleWord is the word of a role: "primary", "replica", "fencing", "candidate", "unreachable".
+// RoleWord returns the name of a role: "primary", "replica", "fencing", "candidate", "unreachable".
 func RoleWord(r pb.Role) string { return word(r.String(), "ROLE_") }
 
-// StateWord is the word of what is known of a request: "not_seen", "pending",
+// StateWord returns the name of a request's state: "not_seen", "pending",
 // "executed", "cancelled", "stale".
 func StateWord(s pb.RequestState) string { return word(s.String(), "REQUEST_STATE_") }
 
-// EventWord is the word of an event: "grant", "release", ….
+// EventWord returns the name of an event: "grant", "release", ….
 func EventWord(k pb.EventKind) string { return word(k.String(), "EVENT_KIND_") }
 
-// LossWord is the word of a loss: "expired", "broken", "force_cleared", "released".
+// LossWord returns the name of a loss's reason: "expired", "broken", "force_cleared", "released".
 func LossWord(r pb.LossReason) string { return word(r.String(), "LOSS_REASON_") }
 
-// word makes the name of an enum's value a word. One that this binary does not
-// know is its number.
+// word converts the name of an enum's value to that in JSON. A value that this binary does
+// not know is its number.
 func word(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

@@ -12,23 +12,23 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// The words for what a watch tells besides events.
+// The kinds of messages of a watch besides events.
 const (
-	// WordReset is a piece of the state: forget what you knew, with the first one.
+	// WordReset is a piece of the state. With the first one a watcher drops what it knew.
 	WordReset = "reset"
-	// WordBookmark says only that everything up to its LSN was told.
+	// WordBookmark means that everything up to its LSN was sent.
 	WordBookmark = "bookmark"
-	// WordEnd is the last thing that a watch tells: status and message say why.
+	// WordEnd is the last message of a watch; its status and message have the reason.
 	WordEnd = "end"
 )
 
-// EventBody is what a watch tells, one object at a time: an event, a piece of a
-// reset, a bookmark or the end. All fields are always present. What does not concern it is
+// EventBody is one message of a watch: an event, a piece of a reset, a bookmark or the
+// end. All fields are always present. What does not concern it is
 // zero, "" or null.
 type EventBody struct {
-	// Kind is the word of the event, or one of the three above.
+	// Kind is the name of the event, or one of the three above.
 	Kind string `json:"kind"`
-	// LSN is where to resume; 0 within a reset, which can only be begun again.
+	// LSN is where to resume; 0 within a reset, which can only be started again.
 	LSN   uint64 `json:"lsn"`
 	Epoch uint64 `json:"epoch"`
 	// Time is when the primary decided it, by its clock; for people.
@@ -39,7 +39,7 @@ type EventBody struct {
 	RequestID  uint64     `json:"request_id"`
 	TTL        string     `json:"ttl"`
 	Wait       string     `json:"wait"`
-	Holder     *Holder    `json:"holder"` // who was granted the lock, or waits for it
+	Holder     *Holder    `json:"holder"` // to whom the lock was granted, or who waits for it
 	Metadata   string     `json:"metadata"`
 	File       string     `json:"file"`
 	Generation uint64     `json:"generation"`
@@ -60,12 +60,12 @@ type EventBody struct {
 type ResetBody struct {
 	Part   uint32 `json:"part"`
 	Last   bool   `json:"last"`
-	Reason string `json:"reason"` // "" if nobody had asked to go on
+	Reason string `json:"reason"` // "" if the watcher did not ask to resume
 	// Locks are in the order of their names, without waiters and files.
 	Locks []LockBody `json:"locks"`
 }
 
-// EventBodyOf is an event in JSON.
+// EventBodyOf converts an event.
 func EventBodyOf(e *pb.Event) EventBody {
 	b := EventBody{
 		Kind: EventWord(e.GetKind()), LSN: e.GetLsn(), Epoch: e.GetEpoch(), Time: Moment(e.GetUnixMs()),
@@ -85,7 +85,7 @@ func EventBodyOf(e *pb.Event) EventBody {
 	return b
 }
 
-// WatchBodyOf is a message of a watch that has no events in JSON.
+// WatchBodyOf converts a message of a watch that has no events.
 func WatchBodyOf(r *pb.WatchResponse) EventBody {
 	b := EventBody{
 		Kind: WordBookmark, LSN: r.GetLsn(), Epoch: r.GetEpoch(), TTL: duration(0), Wait: duration(0),
@@ -109,7 +109,7 @@ func WatchBodyOf(r *pb.WatchResponse) EventBody {
 	return b
 }
 
-// waitText is how long somebody waits at most.
+// waitText formats the longest wait of a request.
 func waitText(ms int64) string {
 	if ms < 0 {
 		return "forever"
@@ -117,7 +117,8 @@ func waitText(ms int64) string {
 	return duration(ms)
 }
 
-// ParseEventWord is the inverse of EventWord, for what can be watched.
+// ParseEventWord returns the kind of event with this name. It returns an error for a kind that
+// cannot be watched.
 func ParseEventWord(word string) (pb.EventKind, error) {
 	k := pb.EventKind(pb.EventKind_value["EVENT_KIND_"+strings.ToUpper(word)])
 	if word != EventWord(k) || !watched(k) {
@@ -126,13 +127,13 @@ func ParseEventWord(word string) (pb.EventKind, error) {
 	return k, nil
 }
 
-// watched says that events of this kind are told: which clients come and go is not, nor what
-// was so already.
+// watched reports whether events of this kind are sent to watchers: those of clients are not, nor
+// those that changed nothing.
 func watched(k pb.EventKind) bool {
 	return k != pb.EventKind_EVENT_KIND_NONE && k != pb.EventKind_EVENT_KIND_OPEN_CLIENT && k != pb.EventKind_EVENT_KIND_FORGET_CLIENT && k != pb.EventKind_EVENT_KIND_ALREADY
 }
 
-// EventWords are the words of what can be watched, in the order of their numbers.
+// EventWords returns the names of the events that can be watched, in the order of their numbers.
 func EventWords() (words []string) {
 	var kinds []pb.EventKind
 	for _, n := range pb.EventKind_value {
@@ -145,4 +146,33 @@ func EventWords() (words []string) {
 		words = append(words, EventWord(k))
 	}
 	return words
+}
+
+// LossBody reports to a holder that its grant has ended. All fields are always present.
+type LossBody struct {
+	Lock           string   `json:"lock"` // "" = every lock
+	Token          uint64   `json:"token"`
+	RequestID      uint64   `json:"request_id"` // of the acquire
+	Reason         string   `json:"reason"`     // LossWord
+	LSN            uint64   `json:"lsn"`
+	Epoch          uint64   `json:"epoch"`
+	SuccessorToken uint64   `json:"successor_token"` // 0 if the lock was not granted anew yet
+	LastAppend     *Receipt `json:"last_append"`     // null if nothing was appended under the token
+	Actor          string   `json:"actor"`
+	Message        string   `json:"message"`
+}
+
+// LossBodyOf converts a loss.
+func LossBodyOf(l *pb.Loss) LossBody {
+	b := LossBody{
+		Lock: l.GetLock(), Token: l.GetToken(), RequestID: l.GetRequestId(), Reason: LossWord(l.GetReason()),
+		LSN: l.GetLsn(), Epoch: l.GetEpoch(), SuccessorToken: l.GetSuccessorToken(), Actor: l.GetActor(), Message: l.GetMessage(),
+	}
+	if r := l.GetLastAppend(); r != nil {
+		b.LastAppend = &Receipt{
+			File: cluster.FileName(r.GetFile()), Offset: r.GetOffset(), Length: r.GetLength(), CRC32C: r.GetCrc32C(), LSN: cluster.LSN(r.GetLsn()),
+			Token: cluster.Token(r.GetToken()), Epoch: cluster.Epoch(r.GetEpoch()), Generation: cluster.Generation(r.GetGeneration()),
+		}
+	}
+	return b
 }

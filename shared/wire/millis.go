@@ -10,8 +10,7 @@ import (
 // maxMillis is the longest duration on the wire, about 292 years.
 const maxMillis = math.MaxInt64 / int64(time.Millisecond)
 
-// Millis is the duration of so many milliseconds, as near as a Duration can
-// come to those that it cannot hold.
+// Millis returns the duration of so many milliseconds, limited to what a Duration can hold.
 func Millis(ms int64) time.Duration {
 	return time.Duration(max(min(ms, maxMillis), -maxMillis)) * time.Millisecond
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fencedstore is an example of a resource that Holdfast's locks protect
-// although Holdfast knows nothing of it: a small store of values over HTTP, which
-// takes a value only from the latest holder of a lock that it has heard of.
+// although Holdfast does not know it: a small store of values over HTTP, which
+// accepts a value only under the highest token that it has seen for the lock.
 //
 //	fencedstore --dir /var/lib/fencedstore --listen 127.0.0.1:8090
 //	TOKEN=$(holdfast acquire config/web --ttl 1m)
 //	curl -X PUT "localhost:8090/config/web?token=$TOKEN" -d 'workers=8'
 //	curl localhost:8090/config/web
 //
-// A writer whose lease ran out while it slept brings a token that is lower than one
-// that was seen: 412. See package fencing for what makes that so.
+// A writer whose lease ran out while it slept has a lower token than one
+// that was seen, and gets 412. Package fencing implements this.
 package main
 
 import (

@@ -17,14 +17,13 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/holdfast-lock/holdfast/clientlib/fencing"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// maxValue is the longest value.
+// maxValue is the length of the longest value, in bytes.
 const maxValue = 1 << 20
 
-// store keeps a value for each key, in a file of its own: the token that it was written
-// under, a line end, and the value. So a reader never sees one with the other of another time.
+// store keeps one file for each key: the token under which the value was written, a newline,
+// and the value. So a reader always sees the two together.
 type store struct {
 	dir   string
 	guard *fencing.Guard
@@ -85,8 +84,8 @@ func (s *store) get(w http.ResponseWriter, key string) {
 	}
 }
 
-// write puts the value in the place of the one before. When it returns, a power loss does not
-// bring that back.
+// write replaces the value of a key, durably: after it returned, a power loss does not bring
+// the previous value back.
 func (s *store) write(key string, token uint64, value []byte) error {
 	b := append(strconv.AppendUint(nil, token, 10), '\n')
 	if err := renameio.WriteFile(s.path(key), append(b, value...), 0o600); err != nil {
@@ -95,21 +94,21 @@ func (s *store) write(key string, token uint64, value []byte) error {
 	return s.sync(s.dir)
 }
 
-// put writes the value under the guard: nothing of an older holder is on its way to
-// the file when this one comes, and nothing older is let in behind it.
+// put answers a PUT. It writes under the guard: no write of an older holder is in progress at
+// that time, and none is admitted later.
 func (s *store) put(w http.ResponseWriter, r *http.Request, key string) {
 	token, err := strconv.ParseUint(r.URL.Query().Get("token"), 10, 64)
 	if err != nil || token == 0 {
 		http.Error(w, "bring the token of the lock: PUT /KEY?token=N", http.StatusBadRequest)
 		return
 	}
-	// All of the value comes first: while the guard is held nobody waits for a client.
+	// The whole value is read first, so that the guard is never held while a client is slow.
 	value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxValue))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	err = s.guard.Do(key, cluster.Token(token), func() error { return s.write(key, token, value) })
+	err = s.guard.Do(key, fencing.Token(token), func() error { return s.write(key, token, value) })
 	switch {
 	case errors.Is(err, fencing.ErrStale):
 		http.Error(w, err.Error(), http.StatusPreconditionFailed)

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures lock services: a driver that is the same for all of
-// them, what it counted as rows, and the rows as a table or as JSON.
+// Package bench measures lock services: it has a driver that is the same for all of
+// them, and reports the results as rows, in a table or as JSON.
 //
 // # Loops
 //
-// A Load without a Rate is a closed loop: each worker asks again when it was
-// answered. A service that stalls is then asked less while it stalls, so the
-// percentiles tell how long an answer took, not how long a user who came at a
-// moment of his own would have waited (coordinated omission). Compare closed loops
+// A Load without a Rate is a closed loop: each worker sends its next request after the
+// answer to the previous one. A service that stalls gets fewer requests meanwhile, so the
+// percentiles are how long an answer took, not how long a user that arrives at any
+// moment would have waited (coordinated omission). Compare closed loops
 // by their rates, and by their percentiles at the same number of workers.
 //
-// A Load with a Rate is an open loop: each operation has a moment at which it is
-// due. One that could not begin then, because the worker still waited for the
-// answer before, counts from when it was due. A worker that slept and was woken
+// A Load with a Rate is an open loop: each operation is due at a given time. One that could
+// not begin then, because the worker still waited for the previous
+// answer, counts from when it was due. A worker that slept and was woken
 // late counts from when it woke: that is the driver's fault, not the service's.
 //
 // # The driver
 //
 // Workers share nothing: each has its histograms and counters, merged when all have
-// ended, and names made before the clock runs. What ends before the window or after
-// it is not counted. The first error ends a load: a figure of a service that
-// refuses is none.
+// ended, and names made before the clock runs. Operations that end before the window or after
+// it are not counted. The first error ends a load: figures of a service that
+// refuses requests mean nothing.
 //
 // # Processor time
 //
-// Of the client it is that of this process. Of servers it is read from /proc, with
+// For the client it is that of this process. For servers it is read from /proc, including
 // children, in ticks of 10 ms.
 package bench

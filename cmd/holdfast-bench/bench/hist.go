@@ -21,7 +21,7 @@ const (
 // Histogram counts latencies. It is for one goroutine.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-// NewHistogram is an empty one. Its memory is touched only where it counts.
+// NewHistogram returns an empty histogram. Its memory is touched only where it counts.
 func NewHistogram() *Histogram {
 	return &Histogram{hdrhistogram.New(1, int64(histogramMax/histogramUnit), histogramDigits)}
 }
@@ -32,13 +32,13 @@ func (h *Histogram) Record(d time.Duration) {
 	h.h.RecordValue(int64(d / histogramUnit)) //nolint:errcheck // it is within the bounds
 }
 
-// Merge adds what another one counted.
+// Merge adds the counts of another histogram.
 func (h *Histogram) Merge(o *Histogram) { h.h.Merge(o.h) }
 
-// Count is how many were recorded.
+// Count returns how many latencies were recorded.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Latency is the percentiles, nil if nothing was recorded.
+// Latency returns the percentiles, nil if nothing was recorded.
 func (h *Histogram) Latency() *Latency {
 	if h.Count() == 0 {
 		return nil
@@ -51,7 +51,7 @@ func micros(units int64) float64 {
 	return float64(units) * float64(histogramUnit) / float64(time.Microsecond)
 }
 
-// Latency is percentiles in microseconds.
+// Latency has percentiles in microseconds.
 type Latency struct {
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`

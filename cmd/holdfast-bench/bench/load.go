@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,26 +21,26 @@ const (
 	openers = 64
 )
 
-// Progress takes a line for people.
+// Progress prints a line for people.
 type Progress func(format string, args ...any)
 
 // Timing is how long the parts of one operation took.
 type Timing struct {
-	// Op is the part that the percentiles are about.
+	// Op is the part whose percentiles are reported.
 	Op time.Duration
 	// Release is the rest; 0 if there is none.
 	Release time.Duration
 }
 
-// Worker does one operation after the other, in one goroutine.
+// Worker executes one operation after the other, in one goroutine.
 type Worker interface {
 	Step(ctx context.Context) (Timing, error)
 	Close() error
 }
 
-// Load is work for a while.
+// Load is a number of workers that run for a time.
 type Load struct {
-	// Name is for the progress, and Unit is what is counted.
+	// Name is used in the progress; Unit is the name of the counted operation.
 	Name, Unit string
 	Workers    int
 	// Rate is how many operations are due per second, of all workers; 0 = a closed loop.
@@ -48,7 +50,7 @@ type Load struct {
 	Open func(ctx context.Context, worker int) (Worker, error)
 	// PIDs are the servers, for their processor time; nil = unknown.
 	PIDs []int
-	// Tell is how often the progress is told; 0 = every second.
+	// Tell is how often the progress is printed; 0 = every second.
 	Tell time.Duration
 }
 
@@ -64,7 +66,7 @@ type loop struct {
 	first, second *Histogram
 }
 
-// Run does the work and returns what was counted.
+// Run runs the workers and returns their counts. It ends with the first error of a worker.
 func (l Load) Run(ctx context.Context, say Progress) (r Run, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -139,7 +141,7 @@ func closeAll(loops []*loop) error {
 }
 
 // work is a worker's life. An operation that began in the window is finished, so
-// that nobody is left in a queue, but counts only if it ended there.
+// that no worker is left in a queue, but counts only if it ended there.
 func (l Load) work(ctx context.Context, x *loop, w window) error {
 	p := pacer{begin: w.begin, end: w.to}
 	if l.Rate > 0 {
@@ -253,7 +255,7 @@ func (l Load) sum(loops []*loop, used CPU) Run {
 	return r
 }
 
-// Rest waits; it ends early with the context, and with its cause.
+// Rest waits for d. If ctx ends before, it returns the cause.
 func Rest(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -266,4 +268,37 @@ func Rest(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// CollectRarely lets the heap of this program grow to five times the live heap before
+// it is collected, because the driver shares the processors with the measured service. It is the
+// same for all services. The environment variable GOGC overrides it.
+func CollectRarely() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+}
+
+// Each calls do with 0 to n-1, at most parallel at a time. After the first error it starts no more
+// calls. It returns all errors.
+func Each(n, parallel int, do func(i int) error) error {
+	var next atomic.Int64
+	var failed atomic.Bool
+	errs := make([]error, min(parallel, n))
+	var working sync.WaitGroup
+	for w := range errs {
+		working.Go(func() {
+			for !failed.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if errs[w] = do(i); errs[w] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	working.Wait()
+	return errors.Join(errs...)
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is where it was measured.
+// Machine describes the machine on which a report was measured.
 type Machine struct {
 	OS          string `json:"os"`
 	Kernel      string `json:"kernel"`
@@ -22,14 +22,14 @@ type Machine struct {
 	CPU         string `json:"cpu"`
 	CPUs        int    `json:"cpus"`
 	MemoryBytes int64  `json:"memory_bytes"`
-	// Filesystem is what the servers' data were on.
+	// Filesystem is the type of the filesystem with the servers' data.
 	Filesystem string `json:"filesystem"`
-	// Load is the load average when it began: on a busy machine figures mean little.
+	// Load is the load average at the beginning: on a busy machine figures mean little.
 	Load string `json:"load_average"`
 }
 
-// ReadMachine describes this machine and the filesystem of a directory. What
-// cannot be read is empty.
+// ReadMachine describes this machine and the filesystem of a directory. Fields that
+// cannot be read are empty.
 func ReadMachine(dir string) Machine {
 	m := Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
 	read := func(name string) string {
@@ -43,7 +43,7 @@ func ReadMachine(dir string) Machine {
 	m.Load = strings.Join(firstFields(read("/proc/loadavg"), 3), " ")
 	m.CPU = lineValue(read("/proc/cpuinfo"), "model name")
 	if kib := firstFields(lineValue(read("/proc/meminfo"), "MemTotal"), 1); len(kib) == 1 {
-		n, _ := strconv.ParseInt(kib[0], 10, 64) // 0 says that it is not known
+		n, _ := strconv.ParseInt(kib[0], 10, 64) // 0 = not known
 		m.MemoryBytes = n << 10
 	}
 	m.Filesystem = Filesystem(dir)
@@ -55,7 +55,7 @@ func firstFields(s string, n int) []string {
 	return f[:min(n, len(f))]
 }
 
-// lineValue is what stands behind the colon in the first line that begins with name.
+// lineValue returns the text after the colon in the first line that begins with name.
 func lineValue(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
@@ -72,7 +72,7 @@ var filesystems = map[int64]string{
 	unix.OVERLAYFS_SUPER_MAGIC: "overlay",
 }
 
-// Filesystem is the type of the filesystem that a directory is on.
+// Filesystem returns the type of the filesystem that holds a directory.
 func Filesystem(dir string) string {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -84,8 +84,8 @@ func Filesystem(dir string) string {
 	return fmt.Sprintf("%#x", s.Type)
 }
 
-// Commit is the one that this program was built from, or else the one that is
-// checked out here; "unknown" if neither can be told.
+// Commit returns the commit from which this program was built, or else the one that is
+// checked out here; "unknown" if neither is known.
 func Commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		commit, changed := "", ""

@@ -16,20 +16,20 @@ import (
 const (
 	// outageLead is how long the light load runs before the stroke.
 	outageLead = 500 * time.Millisecond
-	// outageTail is how long it runs after everybody was served again.
+	// outageTail is how long it runs after all workers were served again.
 	outageTail = 500 * time.Millisecond
 	// outageLimit is how long a service may take to come back.
 	outageLimit = time.Minute
-	// outagePoll is how often it is looked whether everybody was served again.
+	// outagePoll is how often it checks whether all workers were served again.
 	outagePoll = 5 * time.Millisecond
 )
 
-// Outage is what the clients of a light load saw of a stroke.
+// Outage is the effect of a stroke, such as a killed primary, on the clients of a light load.
 type Outage struct {
-	// Next is from the stroke to the next grant: the end of the longest gap between
-	// grants. A grant whose answer was on its way before the stroke ends no outage.
+	// Next is the time from the stroke to the next grant: the end of the longest gap between
+	// grants. A grant whose answer was on its way before the stroke does not count.
 	Next time.Duration
-	// Every is from the stroke until each worker got a lock that it asked for later.
+	// Every is the time from the stroke until each worker got a lock that it requested after it.
 	Every time.Duration
 	// Gap is the longest time without a grant.
 	Gap time.Duration
@@ -37,7 +37,7 @@ type Outage struct {
 	Errors int
 }
 
-// Strike does something to a service and says when it began to do it.
+// Strike injects a fault into a service and returns when it began to do so.
 type Strike func(ctx context.Context) (time.Time, error)
 
 // grant is an acquire that succeeded.
@@ -54,7 +54,8 @@ type sufferer struct {
 	served atomic.Int64
 }
 
-// MeasureOutage lets workers take locks of their own, with pauses, and strikes.
+// MeasureOutage runs workers that take locks of their own, with pauses, calls strike, and returns
+// the outage. It returns an error if the service does not come back within a minute.
 func MeasureOutage(ctx context.Context, t Target, prefix string, workers int, pause time.Duration, strike Strike) (o Outage, err error) {
 	var all []*sufferer
 	defer func() {
@@ -97,7 +98,7 @@ func MeasureOutage(ctx context.Context, t Target, prefix string, workers int, pa
 	return o, nil
 }
 
-// provoke strikes and waits until everybody was served again.
+// provoke strikes and waits until all workers were served again.
 func provoke(ctx context.Context, all []*sufferer, base time.Time, strike Strike) (time.Time, error) {
 	if err := Rest(ctx, outageLead); err != nil {
 		return time.Time{}, err

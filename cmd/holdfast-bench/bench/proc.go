@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,13 +22,13 @@ const tick = 10 * time.Millisecond
 // CPU is processor time.
 type CPU struct {
 	Client, Servers time.Duration
-	// Each is that of each server.
+	// Each is the time of each server.
 	Each []time.Duration
-	// Known says that the servers' is.
+	// Known is true if the time of the servers is known.
 	Known bool
 }
 
-// Since is what was used after before.
+// Since returns the time used since the earlier reading before.
 func (c CPU) Since(before CPU) CPU {
 	d := CPU{Client: c.Client - before.Client, Servers: c.Servers - before.Servers, Known: c.Known && before.Known}
 	for i := range min(len(c.Each), len(before.Each)) {
@@ -35,7 +37,7 @@ func (c CPU) Since(before CPU) CPU {
 	return d
 }
 
-// ReadCPU is the processor time so far of this process, and of the servers with
+// ReadCPU returns the processor time so far of this process, and of the servers with
 // their children.
 func ReadCPU(servers []int) (CPU, error) {
 	var u syscall.Rusage
@@ -86,7 +88,7 @@ func processes() ([]process, error) {
 }
 
 // parseStat reads a line of /proc/PID/stat. The name in it may contain anything, so
-// what counts begins behind the last parenthesis.
+// the fields begin after the last parenthesis.
 func parseStat(line string) (process, bool) {
 	open, shut := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || shut < open {
@@ -134,7 +136,7 @@ func treeCPU(all []process, roots []int) time.Duration {
 	return sum
 }
 
-// ResidentBytes is how much memory a process has now.
+// ResidentBytes returns the resident memory of a process now.
 func ResidentBytes(pid int) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,4 +152,42 @@ func ResidentBytes(pid int) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no VmRSS for process %d", pid)
+}
+
+// Descriptors returns how many files and connections a process has open.
+func Descriptors(pid int) (int, error) {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(all), err
+}
+
+// DirUsage returns how many files there are below a directory and how many bytes they
+// use on the disk, each counted once even if it has several names. Entries of dir itself
+// with a name in without are left out, and so are files that disappear meanwhile.
+func DirUsage(dir string, without ...string) (files int, bytes int64, err error) {
+	seen := map[uint64]bool{}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = d.Info()
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir() && filepath.Dir(path) == filepath.Clean(dir) && slices.Contains(without, d.Name()):
+			return fs.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		s, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || seen[s.Ino] {
+			return nil
+		}
+		seen[s.Ino] = true
+		files++
+		bytes += s.Blocks * 512
+		return nil
+	})
+	return files, bytes, err
 }

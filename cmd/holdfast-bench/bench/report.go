@@ -13,20 +13,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Report is everything that one command measured.
+// Report has everything that one command measured.
 type Report struct {
 	// Command is the command line.
 	Command []string  `json:"command"`
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
 	Machine Machine   `json:"machine"`
-	// Versions of what took part, by name. Commit is that of this program.
+	// Versions are those of the measured services, by name. Commit is that of this program.
 	Versions map[string]string `json:"versions"`
 	Commit   string            `json:"commit"`
-	// Options by their names as flags, defaults included.
+	// Options are the values of all flags by name, including defaults.
 	Options map[string]string `json:"options"`
 	Rows    []Row             `json:"rows"`
-	// Skipped says what was left out, and why.
+	// Skipped lists what was left out, and why.
 	Skipped []string `json:"skipped,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type Report struct {
 type Row struct {
 	Workload string `json:"workload"`
 	Target   string `json:"target"`
-	// Unit is what the rate counts.
+	// Unit is the name of the operation that the rate counts.
 	Unit    string `json:"unit"`
 	Workers int    `json:"workers"`
 	Clients int    `json:"clients,omitempty"`
@@ -45,9 +45,9 @@ type Row struct {
 	RateMin float64 `json:"per_second_min"`
 	RateMax float64 `json:"per_second_max"`
 	Runs    []Run   `json:"runs"`
-	// Figures are what only this workload knows.
+	// Figures are further results that only this workload has.
 	Figures []Figure `json:"figures,omitempty"`
-	// Series are quantities that were looked at while it ran.
+	// Series are quantities that were sampled while it ran.
 	Series []*Series `json:"series,omitempty"`
 }
 
@@ -64,10 +64,10 @@ type Run struct {
 	ServerCPU *float64 `json:"server_cpu_us,omitempty"`
 	// ServerCores is how many processors each server used on average; none = unknown.
 	ServerCores []float64 `json:"server_cores,omitempty"`
-	// WorkerMin and WorkerMax are what the least and the most served worker did.
+	// WorkerMin and WorkerMax are the operations of the least and the most served worker.
 	WorkerMin int64 `json:"worker_min"`
 	WorkerMax int64 `json:"worker_max"`
-	// Samples are the single times in milliseconds, where there are few.
+	// Samples are the single times in milliseconds, if there are few.
 	Samples []float64 `json:"samples_ms,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func (r *Run) charge(c CPU) {
 	}
 }
 
-// Add adds a repetition and computes the medians anew.
+// Add adds a repetition and computes the medians again.
 func (r *Row) Add(run Run) {
 	r.Runs = append(r.Runs, run)
 	var latency, release []*Latency
@@ -146,7 +146,7 @@ func medians(all [][]float64) (m []float64) {
 	return m
 }
 
-// Median is the middle one, or the mean of the middle two; 0 of none.
+// Median returns the middle value, or the mean of the middle two; 0 if there are none.
 func Median(all []float64) float64 {
 	if len(all) == 0 {
 		return 0
@@ -156,8 +156,8 @@ func Median(all []float64) float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// SampleRun is a repetition that consists of single times: the percentiles are some of
-// them, and the median of an even number lies between two.
+// SampleRun returns a repetition that consists of single times: its percentiles are some of
+// them, but the median of an even number is between two.
 func SampleRun(times []time.Duration) Run {
 	r := Run{Operations: int64(len(times))}
 	var us []float64
@@ -174,14 +174,14 @@ func SampleRun(times []time.Duration) Run {
 	return r
 }
 
-// NewRun is a repetition of which only the number of operations is known.
+// NewRun returns a repetition of which only the number of operations is known.
 func NewRun(operations int64, took time.Duration, used CPU) Run {
 	r := Run{Seconds: took.Seconds(), Operations: operations, Rate: float64(operations) / took.Seconds()}
 	r.charge(used)
 	return r
 }
 
-// Begin notes when and where it begins; dir is where the servers' data are.
+// Begin records the time and the machine; dir is the directory of the servers' data.
 func (r *Report) Begin(dir string) {
 	r.Command = append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
 	r.Began, r.Commit = time.Now(), Commit()
@@ -189,7 +189,7 @@ func (r *Report) Begin(dir string) {
 	r.Versions = map[string]string{"go": runtime.Version()}
 }
 
-// FlagOptions notes the flags of a command, defaults included.
+// FlagOptions adds the flags of a command to options, including defaults.
 func FlagOptions(flags *pflag.FlagSet, options map[string]string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" {

@@ -10,36 +10,36 @@ import (
 	"time"
 )
 
-// flatShare is how much more the last third may have than the middle one.
+// flatShare is by which share the last third of a flat series may exceed the middle one.
 const flatShare = 0.05
 
-// Series is one quantity, looked at again and again.
+// Series is one quantity, sampled repeatedly.
 type Series struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// Seconds are the moments, from the beginning on, and Values what was there.
+	// Seconds are the times of the samples, from the beginning on, and Values the samples.
 	Seconds []float64 `json:"seconds"`
 	Values  []float64 `json:"values"`
-	// First, Middle and Last are the medians of the thirds: the first one has the start
-	// in it, the other two tell whether something grows.
+	// First, Middle and Last are the medians of the thirds: the first one includes the start;
+	// the other two show whether the quantity grows.
 	First  float64 `json:"first_third"`
 	Middle float64 `json:"middle_third"`
 	Last   float64 `json:"last_third"`
 	// PerHour is the median slope of the last two thirds.
 	PerHour float64 `json:"slope_per_hour"`
-	// Floor is what counts as no growth however small the quantity is.
+	// Floor is the absolute growth that still counts as flat.
 	Floor float64 `json:"floor"`
-	// Flat says that Last is above Middle by no more than a twentieth or the floor.
+	// Flat is true if Last exceeds Middle by no more than a twentieth or the floor.
 	Flat bool `json:"flat"`
 }
 
-// Add adds a look.
+// Add adds a sample.
 func (s *Series) Add(at time.Duration, value float64) {
 	s.Seconds = append(s.Seconds, at.Seconds())
 	s.Values = append(s.Values, value)
 }
 
-// Judge computes what the looks say.
+// Judge computes the medians, the slope and Flat from the samples.
 func (s *Series) Judge() {
 	third := len(s.Values) / 3
 	middle, last := third, len(s.Values)-third
@@ -62,7 +62,7 @@ func slope(x, y []float64) float64 {
 	return Median(all)
 }
 
-// Growing are the names of the series that are not flat.
+// Growing returns the names of the series that are not flat.
 func Growing(all []*Series) (names []string) {
 	for _, s := range all {
 		if !s.Flat {

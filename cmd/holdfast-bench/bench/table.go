@@ -128,7 +128,7 @@ type Ratio struct {
 	Max  float64 `json:"max"`
 }
 
-// Ratios are ours divided by each peer's.
+// Ratios returns our rows divided by each peer's.
 func Ratios(rows []Row, ours string) (all []Ratio) {
 	for _, o := range rows {
 		if o.Target != ours {
@@ -155,7 +155,7 @@ func divide(a, b float64) float64 {
 	return a / b
 }
 
-// WriteComparison writes the table, and behind it the ratios.
+// WriteComparison writes the table, and then the ratios.
 func WriteComparison(w io.Writer, r *Report, ratios []Ratio) error {
 	if err := WriteTable(w, r); err != nil {
 		return err

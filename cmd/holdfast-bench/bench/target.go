@@ -4,23 +4,23 @@ package bench
 
 import "context"
 
-// Mode is how a worker wants its locks.
+// Mode is how workers use their locks.
 type Mode int
 
 const (
-	// Alone: nobody else wants the key.
+	// Alone means that no other worker uses the key.
 	Alone Mode = iota
-	// Queue: others do, and the worker waits for its turn.
+	// Queue means that other workers do, and each waits for its turn.
 	Queue
 )
 
 // Target is a lock service under load.
 type Target interface {
-	// Name is what the rows call it.
+	// Name returns its name in the rows.
 	Name() string
-	// Locker is the access of one worker.
+	// Locker returns the access of one worker.
 	Locker(ctx context.Context, worker int, mode Mode) (Locker, error)
-	// PIDs are the processes whose processor time is the service's; nil if it is not known.
+	// PIDs returns the processes of the service, for its processor time; nil if they are not known.
 	PIDs() []int
 }
 
@@ -29,13 +29,13 @@ type Target interface {
 type Locker interface {
 	// Acquire returns when the lock is held.
 	Acquire(ctx context.Context, key string) error
-	// Release gives back what Acquire got.
+	// Release releases the lock of Acquire.
 	Release(ctx context.Context) error
 	Close() error
 }
 
-// Appender is a Locker whose service also appends under the lock that is held:
-// durably, and not when the lock is lost.
+// Appender is a Locker whose service can also append under the held lock:
+// durably, and not after the lock is lost.
 type Appender interface {
 	Locker
 	Append(ctx context.Context, file string, data []byte) error

@@ -21,13 +21,13 @@ const (
 type Seen struct {
 	Key string
 	At  time.Time
-	// Order is its place in the service's log: what one watcher sees comes in this order.
+	// Order is its position in the service's log: each watcher sees events in this order.
 	Order uint64
-	// Mark tells it from other events of the key, see Mark; 0 = not known.
+	// Mark distinguishes it from other events of the key, see the function Mark; 0 = not known.
 	Mark uint64
 }
 
-// Mark is of the grant that a token stands for, or of its release.
+// Mark returns the mark of the grant with a token, or of its release.
 func Mark(token uint64, release bool) uint64 {
 	if release {
 		return token<<1 | 1
@@ -38,11 +38,11 @@ func Mark(token uint64, release bool) uint64 {
 // Marker is a Locker whose grants have tokens.
 type Marker interface {
 	Locker
-	// Token is that of the lock that is held, or was held last.
+	// Token returns the token of the lock that is held, or was held last.
 	Token() uint64
 }
 
-// View is what one watcher watches: one key, or all below a prefix.
+// View is the subject of one watcher: one key, or all keys with a prefix.
 type View struct {
 	Watcher     int
 	Key, Prefix string
@@ -51,19 +51,19 @@ type View struct {
 // Watchable is a Target whose grants and releases can be watched.
 type Watchable interface {
 	Target
-	// Watch returns when the watch stands; then it calls seen, from one goroutine, for each
-	// grant and each release in their order, until ctx ends or the watch does. wait returns
-	// when it has ended, and why if not because of ctx.
+	// Watch returns when the watch has begun; then it calls seen, from one goroutine, for each
+	// grant and each release in their order, until ctx ends or the watch does. wait waits for the
+	// end, and returns its reason unless that was ctx.
 	Watch(ctx context.Context, v View, seen func(Seen)) (wait func() error, err error)
 }
 
-// Watchers are those who watch a load.
+// Watchers are the watchers of a load.
 type Watchers struct {
 	N int
-	// Own: each watches a key of its own, so there are N keys, and the workers share
-	// them; otherwise each watches the keys of all workers.
+	// Own is true if each watches a key of its own, so that there are N keys, which the workers
+	// share; otherwise each watches the keys of all workers.
 	Own bool
-	// AtEnd is called when all have seen everything and still watch; nil = nothing.
+	// AtEnd is called when all have seen all events and still watch; may be nil.
 	AtEnd func() error
 }
 
@@ -80,7 +80,7 @@ type watchedWorker struct {
 	steps int
 }
 
-// watchedKey is a key with the calls of its worker and those who watch it.
+// watchedKey is a key with the calls of its worker and its watchers.
 type watchedKey struct {
 	name  string
 	calls []call
@@ -112,7 +112,7 @@ type sightings struct {
 	view View
 	keys []*watchedKey
 	mu   struct {
-		sync.Mutex // is the watcher's, but for a look at the end
+		sync.Mutex // used by the watcher, and once at the end
 		seen       map[string]*[]Seen
 		last       uint64
 		err        error // of the first event that must not be
@@ -142,20 +142,19 @@ func (s *sightings) of(key string) ([]Seen, error) {
 	return *s.mu.seen[key], s.mu.err
 }
 
-// Watched is what came of a load with watchers.
+// Watched is the result of a load with watchers.
 type Watched struct {
-	// Called has the latencies from when the acquire or release was called until the
-	// watcher had the event: the commit lies in between.
+	// Called has the latencies from the call of the acquire or release until the
+	// watcher had the event, including the commit.
 	Called Run
-	// Answered has those from when the caller had its answer; 0 where the watcher was first.
+	// Answered has the latencies from the caller's answer on; 0 if the watcher was first.
 	Answered Run
-	// Told is how many events the watchers saw, each of those that it watches.
+	// Told is how many events all watchers saw together.
 	Told int64
 }
 
-// Watch runs a load of pairs on own keys, in which l.Rate counts events, two of each
-// pair, with watchers of the keys. Each watcher must see exactly the events of what it
-// watches, in order.
+// Watch runs a load of pairs on own keys with watchers of the keys. l.Rate counts events, two of
+// each pair. It returns an error unless each watcher sees exactly the events of its view, in order.
 func Watch(ctx context.Context, t Watchable, prefix string, l Load, x Watchers, say Progress) (w Watched, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	keys, all := x.views(prefix, l.Workers)
@@ -241,7 +240,7 @@ func sum(ctx context.Context, all []*sightings, r Run, from time.Time) (w Watche
 	return w, nil
 }
 
-// WatchRow is an empty row of Watch.
+// WatchRow returns an empty row for Watch.
 func WatchRow(name string, t Target, workers, rate int, x Watchers) Row {
 	switch {
 	case x.Own:

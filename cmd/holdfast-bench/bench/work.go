@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Pairs is the load of acquire and release, each worker on a key of its own or
+// Pairs returns the load of acquire and release, each worker on a key of its own or
 // all on one. The timing is that of the acquire.
 func Pairs(t Target, mode Mode, prefix string, workers int) Load {
 	var holders atomic.Int32 // of the one key
@@ -47,8 +47,8 @@ func (p *pair) Step(ctx context.Context) (Timing, error) {
 	return Timing{Op: held.Sub(began), Release: time.Since(held)}, nil
 }
 
-// contender also looks whether it is alone. It looks only at the moment after each
-// grant: that finds a driver that is wrong, and proves nothing of a service.
+// contender also checks, right after each grant, that no other worker holds the key. That
+// finds a wrong driver, but proves nothing about a service.
 type contender struct {
 	pair
 	holders *atomic.Int32
@@ -70,10 +70,10 @@ func (c *contender) Step(ctx context.Context) (Timing, error) {
 	return Timing{Op: held.Sub(began), Release: time.Since(held)}, nil
 }
 
-// Appended is what one worker of Appends knows it appended.
+// Appended describes the acknowledged appends of one worker of Appends.
 type Appended struct {
 	Key, File string
-	// Count is of those that were answered, each Size bytes long.
+	// Count is the number of acknowledged appends, each Size bytes long.
 	Count int64
 	Size  int
 }
@@ -83,8 +83,8 @@ func appendNames(prefix string, worker int) (key, file string) {
 	return fmt.Sprintf("%s/%d", prefix, worker), fmt.Sprintf("%s/%d.log", prefix, worker)
 }
 
-// Record writes the n-th record of a file: its number again and again, so that a
-// record that is lost, doubled, moved or torn shows.
+// Record fills record with the n-th record of a file: its number, repeated, so that a
+// lost, doubled, moved or torn record is found.
 func Record(record []byte, n int64) {
 	var number [8]byte
 	binary.LittleEndian.PutUint64(number[:], uint64(n)+1)
@@ -93,9 +93,9 @@ func Record(record []byte, n int64) {
 	}
 }
 
-// Appends is the load of appends, each worker under a lock of its own that it
-// holds all the time, to a file of its own. Before a worker lets its lock go it
-// hands to verify what it appended.
+// Appends returns the load of appends, each worker to a file of its own, under a lock that it
+// holds all the time. Before a worker releases its lock it
+// calls verify with what it appended.
 func Appends(t Target, prefix string, workers, size int, verify func(context.Context, Appended) error) Load {
 	return Load{
 		Unit: "appends", Workers: workers, PIDs: t.PIDs(),

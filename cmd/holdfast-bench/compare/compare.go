@@ -12,19 +12,20 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
-// service is one of those that are compared. It runs until Close.
+// service is one of the compared services. It runs until Close.
 type service interface {
 	bench.Target
 	Close() error
 }
 
-// replicated is a service that goes on without the server that leads.
+// replicated is a service that continues without its leading server.
 type replicated interface {
 	service
-	// Kill waits until all is well, and then says how to kill the server that leads,
-	// and how to start it again.
+	// Kill waits until all servers are healthy. It returns a function that kills the leading server,
+	// and one that starts it again.
 	Kill(ctx context.Context) (bench.Strike, func() error, error)
-	// Handover waits until all is well, and then says how to have another server lead.
+	// Handover waits until all servers are healthy. It returns a function that makes another server
+	// the leader.
 	Handover(ctx context.Context) (bench.Strike, error)
 }
 
@@ -45,7 +46,7 @@ func peerNames() (names []string) {
 	return names
 }
 
-// missingError says that a peer cannot be compared with, for want of a binary.
+// missingError reports that a peer is left out because its binary was not found.
 type missingError struct{ what, advice string }
 
 func (e *missingError) Error() string { return e.what + " was not found: " + e.advice }

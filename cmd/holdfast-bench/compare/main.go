@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Holdfast-bench-compare does the same work with Holdfast and with other services
-// that people use for locks, in turns, on one machine, and prints the ratios. The
+// Holdfast-bench-compare runs the same workloads with Holdfast and with other services
+// that are used for locks, alternating on one machine, and prints the ratios. The
 // driver is that of holdfast-bench; each repetition of each row runs Holdfast first
 // and then each peer, while all the others are up and idle.
 //
@@ -12,14 +12,14 @@
 //	etcd-hasty  only for failover: the same with each attempt limited to 300 ms. Without
 //	            that, a call that meets a moment without a leader waits for 7 s
 //	redis       one server, appendonly yes, appendfsync always; SET NX PX and a Lua
-//	            compare-and-delete, one connection per worker; who has to wait asks again
+//	            compare-and-delete, one connection per worker; a waiting worker retries
 //	            after 2 to 8 ms, at random. An append is a Lua script that checks the lock
 //	postgres    one server, fsync and synchronous_commit on; a row per lock, INSERT ON
-//	            CONFLICT and DELETE, one connection per worker; who has to wait asks again
-//	            like with Redis. An append inserts a row while it holds the lock's row
+//	            CONFLICT and DELETE, one connection per worker; a waiting worker retries
+//	            as with Redis. An append inserts a row while it holds the lock's row
 //
-// Redis and PostgreSQL are single servers here: when one is lost, nobody serves. A peer
-// whose binary is not found is left out, and it is said how to get it.
+// Redis and PostgreSQL are single servers here, without a failover. A peer
+// whose binary is not found is left out, with a note on how to get it.
 package main
 
 import (
@@ -121,7 +121,7 @@ func command() *cobra.Command {
 	return c
 }
 
-// run starts everybody and fills the report.
+// run starts all services and fills the report.
 func run(ctx context.Context, o *options, chosen []workload, r *bench.Report) (err error) {
 	dir, err := servers.FreshDir(o.dir)
 	if err != nil {

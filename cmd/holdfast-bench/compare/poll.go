@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// pollLeast and pollMost bound the pause before somebody asks again for a lock of a
-	// service that has no queue.
+	// pollLeast and pollMost bound the pause before a worker retries to take a lock of a
+	// service without a queue.
 	pollLeast = 2 * time.Millisecond
 	pollMost  = 8 * time.Millisecond
 )
 
-// poll asks until it gets.
+// poll repeats ask, with random pauses, until it got the lock or failed.
 func poll(ctx context.Context, ask func() (got bool, err error)) error {
 	for {
 		got, err := ask()
@@ -30,7 +30,7 @@ func poll(ctx context.Context, ask func() (got bool, err error)) error {
 	}
 }
 
-// await asks a service that was just started until it answers.
+// await repeats ask until a service that was just started answers.
 func await(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

@@ -28,7 +28,7 @@ const (
 	postgresTables = `
 create table locks (name text primary key, token text not null, until timestamptz not null);
 create table records (file text not null, data bytea not null)`
-	// Who finds a lease that has run out takes it over.
+	// An acquire takes over a row whose lease has run out.
 	postgresAcquire = `insert into locks values ($1, $2, now() + $3) on conflict (name) do update
 set token = excluded.token, until = excluded.until where locks.until < now()`
 	postgresRelease = `delete from locks where name = $1 and token = $2`
@@ -116,7 +116,7 @@ func postgresDir(asked string) (string, error) {
 	return "", &missingError{"postgres with initdb", postgresAdvice}
 }
 
-// postgresUser makes a directory for it, and says who is to run it: it refuses root.
+// postgresUser makes a directory for the server, and returns the user to run it: it refuses root.
 func postgresUser(dir string) (as *syscall.Credential, data string, err error) {
 	data = filepath.Join(dir, "postgres")
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -200,7 +200,7 @@ func (l *postgresLocker) Append(ctx context.Context, file string, data []byte) e
 	return l.one(ctx, postgresAppend, file, data, l.key, l.token)
 }
 
-// one wants exactly one row to be concerned.
+// one executes a statement, and returns an error unless it concerns exactly one row.
 func (l *postgresLocker) one(ctx context.Context, sql string, args ...any) error {
 	done, err := l.conn.Exec(ctx, sql, args...)
 	if err == nil && done.RowsAffected() != 1 {

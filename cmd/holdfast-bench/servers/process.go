@@ -16,7 +16,7 @@ import (
 // endWait is how long a process may take to end after SIGTERM.
 const endWait = 10 * time.Second
 
-// Process is a server process, of ours or of a peer. It ends when this program does.
+// Process is a server process, of Holdfast or of a peer. It ends when this program does.
 type Process struct {
 	name string
 	log  string
@@ -24,16 +24,16 @@ type Process struct {
 	done chan struct{}
 }
 
-// Command is how to start a process.
+// Command describes a process to start.
 type Command struct {
 	Name string
 	Args []string
 	Dir  string
 	// Env is added to that of this program.
 	Env []string
-	// Log is the file to which it says what it has to say.
+	// Log is the file to which its output is appended.
 	Log string
-	// User runs it; nil = whoever runs this program.
+	// User is the user that runs it; nil = the one that runs this program.
 	User *syscall.Credential
 }
 
@@ -73,13 +73,13 @@ func (c Command) prepare() *exec.Cmd {
 	return cmd
 }
 
-// PID is its process ID.
+// PID returns its process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended is closed when it has ended.
+// Ended returns a channel that is closed when it has ended.
 func (p *Process) Ended() <-chan struct{} { return p.done }
 
-// Signal sends a signal; a process that has ended does not mind.
+// Signal sends a signal; it returns nil for a process that has ended.
 func (p *Process) Signal(s syscall.Signal) error {
 	err := p.cmd.Process.Signal(s)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -95,7 +95,8 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Stop ends the processes, all at once, with a signal that they take for a wish.
+// Stop ends the processes, all at the same time, with a signal that asks them to end. It kills
+// those that do not end in time, and returns an error for them.
 func Stop(all []*Process, wish syscall.Signal) error {
 	var errs []error
 	for _, p := range all {
@@ -114,7 +115,7 @@ func Stop(all []*Process, wish syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// Tail is the end of its log, for an error.
+// Tail returns the end of its log, for an error message.
 func (p *Process) Tail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
@@ -124,18 +125,18 @@ func (p *Process) Tail() string {
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// host is an address of loopback from which nobody dials out: connections leave
+// host is an address of loopback from which no client connects: connections leave
 // from 127.0.0.1, so a port here stays free while its server is down.
 const host = "127.0.0.2"
 
-// FreeAddresses are n addresses on loopback whose ports the kernel chose. Nobody
-// holds them until the servers listen.
+// FreeAddresses returns n addresses on loopback whose ports the kernel chose. They are not
+// reserved until the servers listen.
 func FreeAddresses(n int) ([]string, error) {
 	var all []string
 	var open []net.Listener
 	defer func() {
 		for _, l := range open {
-			l.Close() //nolint:errcheck // nobody has connected
+			l.Close() //nolint:errcheck // it has no connections
 		}
 	}()
 	for range n {

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/clientlib"
 )
 
 // env has the Go runtime write into the log: a line for each collection of the heap,
@@ -31,12 +31,12 @@ func (o Options) env() []string {
 	return []string{"GODEBUG=" + strings.Join(debug, ",")}
 }
 
-// Runtime is what the Go runtime of a server told last.
+// Runtime is the latest output of the Go runtime of a server.
 type Runtime struct {
 	// LiveBytes is the heap that the last collection left, and the stacks of
 	// goroutines, in whole MiB; 0 = none yet.
 	LiveBytes int64
-	// Goroutines are those that live, the runtime's own included; 0 = not told yet.
+	// Goroutines is the number of live goroutines, including the runtime's own; 0 = not known yet.
 	Goroutines int
 }
 
@@ -47,8 +47,9 @@ type runtimeLog struct {
 	counting int // goroutines of the trace that is being read
 }
 
-// Runtime is what a server's log told since the last call, if Options asked for it.
-func (c *Cluster) Runtime(id cluster.ServerID) (Runtime, error) {
+// Runtime reads what a server's runtime has written to its log since the last call, if Options
+// enabled that.
+func (c *Cluster) Runtime(id clientlib.ServerID) (Runtime, error) {
 	s := c.server(id)
 	f, err := os.Open(c.log(id))
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package servers runs servers to measure them: three Holdfast servers over a
-// volume, as holdfast dev does, and whatever process a peer needs. All listen on
-// loopback, in a directory that is removed afterwards.
+// volume, as holdfast dev does, and the processes of a peer. All listen on
+// loopback, with a directory that is removed afterwards.
 package servers
 
 import (
@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 const (
@@ -35,7 +34,7 @@ const (
 	healthPoll = 20 * time.Millisecond
 )
 
-// Cluster is three Holdfast servers of our own.
+// Cluster is a cluster of three Holdfast servers.
 type Cluster struct {
 	binary  string
 	dir     string
@@ -45,22 +44,22 @@ type Cluster struct {
 }
 
 type server struct {
-	cluster.Member
+	clientlib.Member
 	*Process
 	runtime runtimeLog
 }
 
-// Options are how servers run that do not run as usual.
+// Options change how the servers run. The zero value is the usual way.
 type Options struct {
 	// Flags are further ones of holdfast server.
 	Flags []string
-	// Collections has the Go runtime of a server tell of its heap, and Goroutines how
-	// often of these, which stops it for a moment; 0 = never. Runtime reads both.
+	// Collections makes the Go runtime of a server log its heap. Goroutines is how often it logs
+	// its goroutines, which stops it for a moment; 0 = never. Runtime reads both.
 	Collections bool
 	Goroutines  time.Duration
 }
 
-// FreshDir makes a directory of our own below parent.
+// FreshDir makes a new directory below parent, and returns its path.
 func FreshDir(parent string) (string, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", err
@@ -90,7 +89,7 @@ func Start(ctx context.Context, binary, parent string, opt Options) (_ *Cluster,
 	}
 	args := []string{binary, "init", "--volume", c.Volume()}
 	for i := range count {
-		m := cluster.Member{ID: cluster.ServerID(i + 1), GRPC: addrs[3*i], HTTP: addrs[3*i+1], Peer: addrs[3*i+2]}
+		m := clientlib.Member{ID: clientlib.ServerID(i + 1), GRPC: addrs[3*i], HTTP: addrs[3*i+1], Peer: addrs[3*i+2]}
 		c.servers = append(c.servers, &server{Member: m})
 		args = append(args, "--server", fmt.Sprintf("%d=%s,%s,%s", m.ID, m.GRPC, m.HTTP, m.Peer))
 	}
@@ -124,15 +123,15 @@ func (c *Cluster) Close() error {
 	return errors.Join(err, os.RemoveAll(c.dir))
 }
 
-// Volume is the directory with the state.
+// Volume returns the directory of the volume.
 func (c *Cluster) Volume() string { return filepath.Join(c.dir, "volume") }
 
-// File is where a protected file is.
+// File returns the path of a protected file.
 func (c *Cluster) File(name string) string {
 	return filepath.Join(c.Volume(), "files", filepath.FromSlash(name))
 }
 
-// Endpoints are the gRPC addresses.
+// Endpoints returns the gRPC addresses.
 func (c *Cluster) Endpoints() []string {
 	var all []string
 	for _, s := range c.servers {
@@ -141,7 +140,7 @@ func (c *Cluster) Endpoints() []string {
 	return all
 }
 
-// HTTP are the addresses of the HTTP front ends.
+// HTTP returns the addresses of the HTTP front ends.
 func (c *Cluster) HTTP() []string {
 	var all []string
 	for _, s := range c.servers {
@@ -150,7 +149,7 @@ func (c *Cluster) HTTP() []string {
 	return all
 }
 
-// PIDs are the processes, in order of the servers' IDs.
+// PIDs returns the process IDs, in order of the servers' IDs.
 func (c *Cluster) PIDs() []int {
 	var all []int
 	for _, s := range c.servers {
@@ -159,14 +158,14 @@ func (c *Cluster) PIDs() []int {
 	return all
 }
 
-func (c *Cluster) server(id cluster.ServerID) *server { return c.servers[id-1] }
+func (c *Cluster) server(id clientlib.ServerID) *server { return c.servers[id-1] }
 
-func (c *Cluster) log(id cluster.ServerID) string {
+func (c *Cluster) log(id clientlib.ServerID) string {
 	return filepath.Join(c.dir, fmt.Sprintf("server-%d.log", id))
 }
 
 // Restart starts a server that does not run.
-func (c *Cluster) Restart(id cluster.ServerID) (err error) {
+func (c *Cluster) Restart(id clientlib.ServerID) (err error) {
 	s := c.server(id)
 	args := []string{c.binary, "server", "--id", fmt.Sprint(id), "--volume", c.Volume(), "--data-dir", "none", "--log-format", "json"}
 	start := Command{Name: fmt.Sprintf("server %d", id), Log: c.log(id), Args: append(args, c.opt.Flags...)}
@@ -176,14 +175,16 @@ func (c *Cluster) Restart(id cluster.ServerID) (err error) {
 }
 
 // Signal sends a signal to a server.
-func (c *Cluster) Signal(id cluster.ServerID, s syscall.Signal) error { return c.server(id).Signal(s) }
+func (c *Cluster) Signal(id clientlib.ServerID, s syscall.Signal) error {
+	return c.server(id).Signal(s)
+}
 
 // Kill ends a server as kill -9 does, and waits until it is gone.
-func (c *Cluster) Kill(id cluster.ServerID) error { return c.server(id).Kill() }
+func (c *Cluster) Kill(id clientlib.ServerID) error { return c.server(id).Kill() }
 
 // AwaitHealthy waits until one server is primary and the others could take over,
-// and returns who is primary.
-func (c *Cluster) AwaitHealthy(ctx context.Context) (cluster.ServerID, error) {
+// and returns the ID of the primary. It returns an error after 30 s.
+func (c *Cluster) AwaitHealthy(ctx context.Context) (clientlib.ServerID, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 	tick := time.NewTicker(healthPoll)
@@ -204,8 +205,8 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) (cluster.ServerID, error) {
 	}
 }
 
-// AwaitTables waits until every server is well and has the table as it is now: one that was
-// started anew has to get it first.
+// AwaitTables waits until every server is healthy and has the present table: one that was
+// restarted has to get it first.
 func (c *Cluster) AwaitTables(ctx context.Context) error {
 	if _, err := c.AwaitHealthy(ctx); err != nil {
 		return err
@@ -252,10 +253,10 @@ func (c *Cluster) dead() *Process {
 	return nil
 }
 
-// Interval is a time in which something was under way.
+// Interval is the time of an activity, such as a checkpoint.
 type Interval struct{ From, To time.Time }
 
-// Checkpoints are when the servers wrote checkpoints so far, by what their logs say.
+// Checkpoints returns when the servers wrote checkpoints so far, according to their logs.
 func (c *Cluster) Checkpoints() ([]Interval, error) {
 	var all []Interval
 	for _, s := range c.servers {
@@ -288,7 +289,7 @@ func checkpointLine(line []byte) (Interval, bool) {
 	return Interval{l.Time.Add(-time.Duration(l.Took * float64(time.Millisecond))), l.Time}, true
 }
 
-// FindBinary is the holdfast to run: the one that was asked for, else one beside
+// FindBinary returns the path of the holdfast binary to run: asked, else one beside
 // this program, else one in PATH, else one built into dir from the source here.
 func FindBinary(asked, dir string) (string, error) {
 	if asked != "" {
@@ -319,7 +320,7 @@ func FindBinary(asked, dir string) (string, error) {
 	return path, nil
 }
 
-// Version is what a binary says of itself.
+// Version returns the version that a binary prints.
 func Version(binary string) string {
 	out, err := exec.Command(binary, "version").Output()
 	if err != nil {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 func TestCheckpointLine(t *testing.T) {
@@ -33,7 +31,7 @@ func TestHealthy(t *testing.T) {
 		r := func(role string) clientlib.ServerInfo {
 			return clientlib.ServerInfo{Role: role, Reachable: true, Able: true, Epoch: 2}
 		}
-		return clientlib.StatusInfo{Epoch: 2, Primary: &wire.Primary{ID: 1}, Servers: []clientlib.ServerInfo{r("primary"), r("replica"), r("replica")}}
+		return clientlib.StatusInfo{Epoch: 2, Primary: &clientlib.PrimaryInfo{ID: 1}, Servers: []clientlib.ServerInfo{r("primary"), r("replica"), r("replica")}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -44,7 +42,7 @@ func TestHealthy(t *testing.T) {
 		{"no primary", func(s *clientlib.StatusInfo) { s.Primary = nil }, false},
 		{"one away", func(s *clientlib.StatusInfo) { s.Servers[1].Reachable = false }, false},
 		{"one not able", func(s *clientlib.StatusInfo) { s.Servers[2].Able = false }, false},
-		{"one behind", func(s *clientlib.StatusInfo) { s.Servers[2].Epoch = cluster.Epoch(1) }, false},
+		{"one behind", func(s *clientlib.StatusInfo) { s.Servers[2].Epoch = clientlib.Epoch(1) }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := well()

@@ -11,8 +11,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 func appends(ctx context.Context, e *Env) (rows []bench.Row, err error) {
@@ -39,11 +39,11 @@ func appends(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	return rows, nil
 }
 
-// Verify compares what a worker appended with what the service says of the file
-// and, where the servers are our own, with the file.
+// Verify returns a function that compares what a worker appended with the file's state in the
+// service and, if the servers run on this machine, with the file itself.
 func (e *Env) Verify(t *Holdfast) func(context.Context, bench.Appended) error {
 	return func(ctx context.Context, a bench.Appended) error {
-		info, err := t.client(0).Get(ctx, cluster.LockName(a.Key))
+		info, err := t.client(0).Get(ctx, clientlib.LockName(a.Key))
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (e *Env) Verify(t *Holdfast) func(context.Context, bench.Appended) error {
 	}
 }
 
-// verifyRecords reads a file to its end and wants exactly the records.
+// verifyRecords reads a file to its end and checks that it has exactly the records.
 func verifyRecords(f io.Reader, a bench.Appended) error {
 	r := bufio.NewReaderSize(f, 1<<20)
 	want, got := make([]byte, a.Size), make([]byte, a.Size)

@@ -13,8 +13,6 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 const (
@@ -33,7 +31,7 @@ const (
 	churnClients = 4
 	// churnWatch is how long a watcher watches before it goes and the next one comes.
 	churnWatch = 5 * time.Second
-	// churnErrors is how many errors are told one by one.
+	// churnErrors is how many errors are listed one by one.
 	churnErrors = 10
 )
 
@@ -59,7 +57,7 @@ type churn struct {
 	first     []error // of the errors
 }
 
-// churnLong makes ever-new locks and clients and looks whether something grows.
+// churnLong uses ever new locks and clients and checks whether memory or disk usage grows.
 func churnLong(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	many := *e
 	if e = &many; e.Clients == 0 {
@@ -93,7 +91,7 @@ func (c *churn) run(ctx context.Context, workers int) ([]bench.Row, error) {
 	var appended bench.Run
 	running.Go(func() {
 		l := bench.Appends(c.target, c.prefix+"/files", churnFiles, churnRecord, c.Verify(c.target))
-		l.Name, l.PIDs = "churn, appends", nil // the servers' time is told with the pairs
+		l.Name, l.PIDs = "churn, appends", nil // the servers' time is in the row of the pairs
 		l.Rate, l.Warmup, l.Duration, l.Tell = c.ChurnAppends, c.Warmup, c.Duration, every
 		var err error
 		if appended, err = l.Run(ctx, c.Say); err != nil {
@@ -114,7 +112,7 @@ func (c *churn) run(ctx context.Context, workers int) ([]bench.Row, error) {
 	}
 	r, err := l.Run(ctx, c.Say)
 	if err != nil {
-		cancel(err) // the appends would go on to the end
+		cancel(err) // the appends would continue to the end
 	}
 	looked()
 	running.Wait()
@@ -186,7 +184,7 @@ const (
 	churnCycle = 20
 	// churnLife is after how many steps a worker takes a new client.
 	churnLife = 50
-	// churnHold is how long a lock is held while somebody waits.
+	// churnHold is how long a lock is held while another worker waits.
 	churnHold = 5 * time.Millisecond
 )
 
@@ -196,7 +194,7 @@ func (w *churner) Step(ctx context.Context) (bench.Timing, error) {
 		return bench.Timing{}, err
 	}
 	w.step++
-	name := cluster.LockName(fmt.Sprintf("%s/%d/%d", w.prefix, w.id, w.step))
+	name := clientlib.LockName(fmt.Sprintf("%s/%d/%d", w.prefix, w.id, w.step))
 	var t bench.Timing
 	var err error
 	what := "pair"
@@ -246,7 +244,7 @@ func (w *churner) renew() (err error) {
 }
 
 // pair acquires, does something and releases.
-func (w *churner) pair(ctx context.Context, name cluster.LockName, held func() error) (bench.Timing, error) {
+func (w *churner) pair(ctx context.Context, name clientlib.LockName, held func() error) (bench.Timing, error) {
 	began := time.Now()
 	l, err := w.client.Acquire(ctx, name, clientlib.AcquireOptions{})
 	if err != nil {
@@ -261,7 +259,7 @@ func (w *churner) pair(ctx context.Context, name cluster.LockName, held func() e
 }
 
 // contended has one of those that stay wait for the lock, and get it.
-func (w *churner) contended(ctx context.Context, name cluster.LockName) (bench.Timing, error) {
+func (w *churner) contended(ctx context.Context, name clientlib.LockName) (bench.Timing, error) {
 	got := make(chan error, 1)
 	t, err := w.pair(ctx, name, func() error {
 		go func() {
@@ -273,14 +271,14 @@ func (w *churner) contended(ctx context.Context, name cluster.LockName) (bench.T
 		}()
 		return bench.Rest(ctx, churnHold)
 	})
-	if t.Op == 0 { // nobody waits
+	if t.Op == 0 { // no worker waits
 		return t, err
 	}
 	return t, errors.Join(err, <-got)
 }
 
-// inVain has one wait who does not get it: the wait ends, or the caller has no patience.
-func (w *churner) inVain(ctx context.Context, name cluster.LockName, wait, patience time.Duration) (bench.Timing, error) {
+// inVain lets a caller wait without success: the wait ends, or the caller gives up.
+func (w *churner) inVain(ctx context.Context, name clientlib.LockName, wait, patience time.Duration) (bench.Timing, error) {
 	return w.pair(ctx, name, func() error {
 		waiting, stop := ctx, context.CancelFunc(func() {})
 		if patience > 0 {
@@ -291,7 +289,7 @@ func (w *churner) inVain(ctx context.Context, name cluster.LockName, wait, patie
 		switch {
 		case err == nil:
 			return errors.Join(errors.New("somebody got a lock that is held"), l.Release(ctx))
-		case patience > 0 && errors.Is(err, context.DeadlineExceeded), patience == 0 && errors.Is(err, wire.ErrWaitTimeout):
+		case patience > 0 && errors.Is(err, context.DeadlineExceeded), patience == 0 && errors.Is(err, clientlib.ErrWaitTimeout):
 			return nil
 		}
 		return err

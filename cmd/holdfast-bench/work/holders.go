@@ -14,16 +14,15 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 const (
-	// acquirers is how many locks are asked for at a time where many are wanted.
+	// acquirers is how many locks are requested at a time when many are needed.
 	acquirers = 64
 	// holdersClients share the locks where nothing else is asked for: one client
 	// with a million leases would be measured instead of the service.
 	holdersClients = 64
-	// probers go on to acquire while the locks are held.
+	// probers is how many workers acquire other locks while the locks are held.
 	probers = 16
 	// checkpointWait is how many times the duration longer they do until a checkpoint
 	// was written.
@@ -38,7 +37,7 @@ type sample struct {
 	took time.Duration
 }
 
-// split counts samples by whether they were under way during one of the intervals.
+// split counts samples by whether they overlap one of the intervals.
 func split(all []sample, during []servers.Interval) (outside, inside bench.Run) {
 	out, in := bench.NewHistogram(), bench.NewHistogram()
 	for _, s := range all {
@@ -56,8 +55,8 @@ func split(all []sample, during []servers.Interval) (outside, inside bench.Run) 
 type crowd struct {
 	*Env
 	target  *Holdfast
-	primary cluster.ServerID // 0 = the servers are not ours
-	names   []cluster.LockName
+	primary clientlib.ServerID // 0 = the servers are not ours
+	names   []clientlib.LockName
 	locks   []*clientlib.Lock
 	rows    []bench.Row
 	figures []bench.Figure
@@ -76,7 +75,7 @@ func holders(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	c := &crowd{Env: e, target: t, locks: make([]*clientlib.Lock, e.Holders)}
 	name := prefix("holders")
 	for i := range e.Holders {
-		c.names = append(c.names, cluster.LockName(fmt.Sprintf("%s/%d", name, i)))
+		c.names = append(c.names, clientlib.LockName(fmt.Sprintf("%s/%d", name, i)))
 	}
 	if err := c.failovers(ctx, "failover, few locks held"); err != nil {
 		return nil, err
@@ -180,7 +179,7 @@ func (c *crowd) report(phase string, done *atomic.Int64, stop <-chan struct{}) {
 }
 
 // acquire takes lock i and notes how long that took.
-func (c *crowd) acquire(ctx context.Context, i int, key cluster.LockName) (*clientlib.Lock, sample, error) {
+func (c *crowd) acquire(ctx context.Context, i int, key clientlib.LockName) (*clientlib.Lock, sample, error) {
 	s := sample{at: time.Now()}
 	l, err := c.target.client(i).Acquire(ctx, key, clientlib.AcquireOptions{TTL: c.HoldersTTL})
 	s.took = time.Since(s.at)
@@ -202,7 +201,7 @@ func (c *crowd) fill(ctx context.Context) error {
 	})
 }
 
-// hold goes on to acquire other locks, for the duration and until a checkpoint was written.
+// hold acquires other locks, for the duration and until a checkpoint was written.
 func (c *crowd) hold(ctx context.Context) error {
 	known, err := c.checkpoints()
 	if err != nil {
@@ -229,7 +228,7 @@ func (c *crowd) hold(ctx context.Context) error {
 	name := prefix("holders-probe")
 	return c.phase("holders, while held", "pairs", probers, "pairs beside the holders", func(done *atomic.Int64) ([]sample, error) {
 		err := bench.Each(probers, probers, func(w int) error {
-			key := cluster.LockName(fmt.Sprintf("%s/%d", name, w))
+			key := clientlib.LockName(fmt.Sprintf("%s/%d", name, w))
 			for !stop.Load() {
 				l, s, err := c.acquire(ctx, w, key)
 				if err == nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // keepaliveTTL is the shortest lease that servers take by default.
@@ -32,7 +31,7 @@ type holding struct {
 	expires time.Time
 }
 
-// renewed looks whether the lease was renewed since the last look.
+// renewed reports whether the lease was renewed since the last call.
 func (h *holding) renewed() bool {
 	end := h.lock.Expires()
 	if end.Sub(h.expires) < keepaliveStep {
@@ -123,7 +122,7 @@ func (e *Env) hold(ctx context.Context, h *holding, key string) (err error) {
 	if h.client, err = clientlib.New(clientlib.Options{Endpoints: e.Endpoints}); err != nil {
 		return err
 	}
-	h.lock, err = h.client.Acquire(ctx, cluster.LockName(key), clientlib.AcquireOptions{TTL: keepaliveTTL})
+	h.lock, err = h.client.Acquire(ctx, clientlib.LockName(key), clientlib.AcquireOptions{TTL: keepaliveTTL})
 	return err
 }
 

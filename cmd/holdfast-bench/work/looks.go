@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // Units of what is looked at.
@@ -79,7 +79,7 @@ func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 func (l *looks) look(ctx context.Context) error {
 	l.line.Reset()
 	for i, pid := range l.pids() {
-		if err := l.server(cluster.ServerID(i+1), pid); err != nil {
+		if err := l.server(clientlib.ServerID(i+1), pid); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (l *looks) look(ctx context.Context) error {
 		return err
 	}
 	if err := l.table(ctx); err != nil && ctx.Err() == nil {
-		// Nobody reigned for long: the next look may tell.
+		// There was no primary for long: the next look may tell.
 		l.churn.note("status", err)
 	}
 	l.self()
@@ -95,8 +95,8 @@ func (l *looks) look(ctx context.Context) error {
 	return nil
 }
 
-// server looks at a process.
-func (l *looks) server(id cluster.ServerID, pid int) error {
+// server samples a process.
+func (l *looks) server(id clientlib.ServerID, pid int) error {
 	name := func(what string) string { return fmt.Sprintf("server %d %s", id, what) }
 	rss, err := bench.ResidentBytes(pid)
 	if err != nil {
@@ -121,7 +121,7 @@ func (l *looks) server(id cluster.ServerID, pid int) error {
 	return nil
 }
 
-// volume looks at the directory, but for the protected files: these are to grow.
+// volume samples the directory without the protected files, which grow on purpose.
 func (l *looks) volume() error {
 	for _, x := range []struct{ name, dir string }{{"volume", ""}, {"epochs", "epochs"}} {
 		files, bytes, err := bench.DirUsage(filepath.Join(l.Servers.Volume(), x.dir), "files")
@@ -141,7 +141,7 @@ func (l *looks) volume() error {
 	return err
 }
 
-// table looks at what the primary counts.
+// table samples the counts of the primary.
 func (l *looks) table(ctx context.Context) error {
 	s, err := l.target.client(0).Status(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (l *looks) table(ctx context.Context) error {
 	return nil
 }
 
-// self looks at this program, which is mostly the client library.
+// self samples this program, which is mostly the client library.
 func (l *looks) self() {
 	heap := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(heap)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 const (
@@ -24,8 +24,8 @@ const (
 
 // stroke is what is done to the primary, and how the servers are made whole again.
 type stroke struct {
-	do   func(primary cluster.ServerID) error
-	mend func(primary cluster.ServerID) error
+	do   func(primary clientlib.ServerID) error
+	mend func(primary clientlib.ServerID) error
 }
 
 func failover(ctx context.Context, e *Env) ([]bench.Row, error) {
@@ -35,15 +35,15 @@ func failover(ctx context.Context, e *Env) ([]bench.Row, error) {
 // kill is kill -9, and the server is started again.
 func (e *Env) kill() stroke {
 	return stroke{
-		do:   func(id cluster.ServerID) error { return e.Servers.Signal(id, syscall.SIGKILL) },
-		mend: func(id cluster.ServerID) error { return errors.Join(e.Servers.Kill(id), e.Servers.Restart(id)) },
+		do:   func(id clientlib.ServerID) error { return e.Servers.Signal(id, syscall.SIGKILL) },
+		mend: func(id clientlib.ServerID) error { return errors.Join(e.Servers.Kill(id), e.Servers.Restart(id)) },
 	}
 }
 
 func pause(ctx context.Context, e *Env) ([]bench.Row, error) {
 	return e.strike(ctx, "pause", stroke{
-		do:   func(id cluster.ServerID) error { return e.Servers.Signal(id, syscall.SIGSTOP) },
-		mend: func(id cluster.ServerID) error { return e.Servers.Signal(id, syscall.SIGCONT) },
+		do:   func(id clientlib.ServerID) error { return e.Servers.Signal(id, syscall.SIGSTOP) },
+		mend: func(id clientlib.ServerID) error { return e.Servers.Signal(id, syscall.SIGCONT) },
 	})
 }
 

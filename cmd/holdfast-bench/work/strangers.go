@@ -13,17 +13,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 const (
-	// strangerBudget is how long a stranger asks again where nobody serves, each time
+	// strangerBudget is how long a stranger repeats a request while no server is primary, each time
 	// after strangerPause.
 	strangerBudget = 15 * time.Second
 	strangerPause  = 50 * time.Millisecond
-	// strangerLeave is the lease of those who do not come back.
+	// strangerLeave is the lease of strangers that do not come back.
 	strangerLeave = time.Second
 )
 
@@ -56,7 +55,7 @@ type releaseBody struct {
 }
 
 // pair is an acquire and a release.
-func (s *strangers) pair(ctx context.Context, name cluster.LockName) (bench.Timing, error) {
+func (s *strangers) pair(ctx context.Context, name clientlib.LockName) (bench.Timing, error) {
 	host, id := s.next(name)
 	began := time.Now()
 	held, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: churnTTL.String(), ClientID: id, RequestID: 1})
@@ -70,8 +69,8 @@ func (s *strangers) pair(ctx context.Context, name cluster.LockName) (bench.Timi
 	return t, err
 }
 
-// leave is an acquire of one who is never heard again: the lease has to end by itself.
-func (s *strangers) leave(ctx context.Context, name cluster.LockName) (bench.Timing, error) {
+// leave is an acquire without a release: the lease has to end by itself.
+func (s *strangers) leave(ctx context.Context, name clientlib.LockName) (bench.Timing, error) {
 	host, id := s.next(name)
 	began := time.Now()
 	_, err := s.ask(ctx, host, "acquire", acquireBody{Lock: string(name), TTL: strangerLeave.String(), ClientID: id, RequestID: 1})
@@ -79,13 +78,20 @@ func (s *strangers) leave(ctx context.Context, name cluster.LockName) (bench.Tim
 }
 
 // next is whom the next stranger asks, and under which ID.
-func (s *strangers) next(name cluster.LockName) (host, id string) {
+func (s *strangers) next(name clientlib.LockName) (host, id string) {
 	n := s.came.Add(1)
 	return s.hosts[n%int64(len(s.hosts))], fmt.Sprintf("stranger-%d-of-%s", n, name)
 }
 
-// ask asks until somebody serves.
-func (s *strangers) ask(ctx context.Context, host, what string, body any) (answer wire.Body, err error) {
+// answerBody is what the benchmark reads of an answer over HTTP.
+type answerBody struct {
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Token   uint64 `json:"token"`
+}
+
+// ask repeats a request until a server executes it.
+func (s *strangers) ask(ctx context.Context, host, what string, body any) (answer answerBody, err error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
 		return answer, err
@@ -107,14 +113,14 @@ func (s *strangers) ask(ctx context.Context, host, what string, body any) (answe
 	}
 }
 
-// again says whether to ask again, under the same request ID: nobody serves, or it is not
+// again reports whether to repeat, under the same request ID: no server is primary, or it is not
 // known whether it was done.
 func again(code int) bool {
 	return code == 0 || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
 // once asks once. Code 0: there was no answer.
-func (s *strangers) once(ctx context.Context, host, what string, body []byte) (code int, answer wire.Body, err error) {
+func (s *strangers) once(ctx context.Context, host, what string, body []byte) (code int, answer answerBody, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+host+"/v1/"+what, bytes.NewReader(body))
 	if err != nil {
 		return 0, answer, err

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
 // TestStrangers: each is asked under an ID of its own, asks again under the same request
@@ -38,7 +36,7 @@ func TestStrangers(t *testing.T) {
 				if len(asked) <= len(tt.codes) {
 					w.WriteHeader(tt.codes[len(asked)-1])
 				}
-				if err := json.NewEncoder(w).Encode(wire.Body{Message: "no such thing", Token: 7}); err != nil {
+				if err := json.NewEncoder(w).Encode(answerBody{Message: "no such thing", Token: 7}); err != nil {
 					t.Error(err)
 				}
 			}))

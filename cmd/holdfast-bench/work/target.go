@@ -9,13 +9,12 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Name is what the rows call our own service.
+// Name is the name of Holdfast in the rows.
 const Name = "holdfast"
 
-// Holdfast is our service, used through some clients that the workers share.
+// Holdfast is the bench.Target for Holdfast, used through some clients that the workers share.
 type Holdfast struct {
 	endpoints []string
 	clients   []*clientlib.Client
@@ -23,7 +22,8 @@ type Holdfast struct {
 	pids      []int
 }
 
-// NewHoldfast makes the clients. The processes are those of the servers, if known.
+// NewHoldfast returns a Target with this number of clients. pids are the server processes; nil if
+// they are not known.
 func NewHoldfast(endpoints []string, clients int, pids []int) (*Holdfast, error) {
 	h := &Holdfast{endpoints: endpoints, pids: pids}
 	for range clients {
@@ -45,16 +45,16 @@ func (h *Holdfast) Close() error {
 	return errors.Join(errs...)
 }
 
-// Name is Name.
+// Name returns the constant Name.
 func (h *Holdfast) Name() string { return Name }
 
-// PIDs are the servers.
+// PIDs returns the server processes.
 func (h *Holdfast) PIDs() []int { return h.pids }
 
 // client is the one that a worker uses.
 func (h *Holdfast) client(worker int) *clientlib.Client { return h.clients[worker%len(h.clients)] }
 
-// Locker is a worker's access.
+// Locker returns the access of a worker.
 func (h *Holdfast) Locker(_ context.Context, worker int, mode bench.Mode) (bench.Locker, error) {
 	l := &locker{client: h.client(worker)}
 	if mode == bench.Queue {
@@ -70,17 +70,17 @@ type locker struct {
 }
 
 func (l *locker) Acquire(ctx context.Context, key string) (err error) {
-	l.lock, err = l.client.Acquire(ctx, cluster.LockName(key), l.opt)
+	l.lock, err = l.client.Acquire(ctx, clientlib.LockName(key), l.opt)
 	return err
 }
 
-// Token is that of the lock that is held, or was held last.
+// Token returns the token of the lock that is held, or was held last.
 func (l *locker) Token() uint64 { return uint64(l.lock.Token()) }
 
 func (l *locker) Release(ctx context.Context) error { return l.lock.Release(ctx) }
 
 func (l *locker) Append(ctx context.Context, file string, data []byte) error {
-	_, err := l.lock.Append(ctx, cluster.FileName(file), data)
+	_, err := l.lock.Append(ctx, clientlib.FileName(file), data)
 	return err
 }
 

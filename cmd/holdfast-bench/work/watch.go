@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 const (
@@ -25,11 +24,11 @@ const (
 	watchFill = 2
 )
 
-// Watch watches one key or those below a prefix. A single watcher watches through the
+// Watch watches one key or all keys with a prefix. A single watcher uses the
 // first client, and the library chooses the server, a replica rather than the
-// primary. Many are spread over all servers, see Crowd.
+// primary. Many watchers are spread over all servers, see Crowd.
 func (h *Holdfast) Watch(ctx context.Context, v bench.View, seen func(bench.Seen)) (func() error, error) {
-	o := clientlib.WatchOptions{Lock: cluster.LockName(v.Key), Kinds: []clientlib.EventKind{clientlib.EventGrant, clientlib.EventRelease}}
+	o := clientlib.WatchOptions{Lock: clientlib.LockName(v.Key), Kinds: []clientlib.EventKind{clientlib.EventGrant, clientlib.EventRelease}}
 	if v.Key == "" {
 		o.Prefix = v.Prefix + "/"
 	}
@@ -49,7 +48,7 @@ func (h *Holdfast) Watch(ctx context.Context, v bench.View, seen func(bench.Seen
 }
 
 // see closes stands when the watch stands. A later reset is an error: events before it
-// may not have been told one by one.
+// may be missing.
 func see(ctx context.Context, c *clientlib.Client, o clientlib.WatchOptions, stands chan<- struct{}, seen func(bench.Seen)) error {
 	standing := false
 	for e, err := range c.Watch(ctx, o) {
@@ -72,7 +71,7 @@ func see(ctx context.Context, c *clientlib.Client, o clientlib.WatchOptions, sta
 	return nil
 }
 
-// Crowd makes the connections for many watchers: in turn to each server, so that
+// Crowd opens the connections for many watchers: in turn to each server, so that
 // watcher i is at the server i modulo their number.
 func (h *Holdfast) Crowd(watchers int) error {
 	if watchers == 1 {
@@ -147,7 +146,7 @@ func ran(rows ...bench.Row) []bench.Row {
 type watchMemory struct {
 	*Env
 	silent          bool
-	primary         cluster.ServerID // 0 = nothing was looked at
+	primary         clientlib.ServerID // 0 = nothing was looked at
 	resident, heaps [2][]int64
 }
 
@@ -171,7 +170,7 @@ func (m *watchMemory) before(ctx context.Context, t *Holdfast, workers int) erro
 	return err
 }
 
-// look has the servers work on what nobody watches, so that their heaps are collected, and
+// look makes the servers work on keys without watchers, so that their heaps are collected, and
 // then looks at their memory.
 func (m *watchMemory) look(ctx context.Context, t *Holdfast, workers, at int) (err error) {
 	if m.silent || m.Servers == nil || m.Watchers == 1 {
@@ -190,7 +189,7 @@ func (m *watchMemory) look(ctx context.Context, t *Holdfast, workers, at int) (e
 		if err != nil {
 			return err
 		}
-		r, err := m.Servers.Runtime(cluster.ServerID(i + 1))
+		r, err := m.Servers.Runtime(clientlib.ServerID(i + 1))
 		if err != nil {
 			return err
 		}

@@ -9,41 +9,44 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Options are what a user may choose.
+// Options are the options of the workloads.
 type Options struct {
 	// Workers are the numbers of workers to try; empty = those of the workload.
 	Workers []int
-	// Clients is how many clientlib.Clients the workers share; 0 = what the workload is
-	// usually done with.
+	// Clients is how many clientlib.Clients the workers share; 0 = the usual number for the
+	// workload.
 	Clients          int
 	Warmup, Duration time.Duration
 	Repeat           int
-	// Rate is for all workers of own and append, per second; 0 = closed loops.
+	// Rate is the operations per second of all workers of own and append; 0 = closed loops.
 	Rate float64
-	// Sizes are of the records of append, in bytes.
+	// Sizes are the sizes of the records of append, in bytes.
 	Sizes []int
 	// Holders is how many locks the workload holders holds, each with a lease of HoldersTTL.
 	Holders    int
 	HoldersTTL time.Duration
-	// HoldersKills is how often the primary is killed before, and while they are held.
+	// HoldersKills is how often the primary is killed before the locks are held, and again while
+	// they are.
 	HoldersKills int
-	// WatchRates are of events per second, for Watchers watchers.
+	// WatchRates are the rates of watch, in events per second, with Watchers watchers.
 	WatchRates []int
 	Watchers   int
-	// WatchOwn: each watches a key of its own, instead of the keys of all workers.
+	// WatchOwn is true if each watches a key of its own, instead of the keys of all workers.
 	WatchOwn bool
-	// ChurnRate is pairs per second of churn, and ChurnAppends are appends.
+	// ChurnRate is the pairs per second of churn, ChurnAppends its appends per second.
 	ChurnRate, ChurnAppends float64
 	// Failovers is how often failover and pause strike, and Handovers handover.
 	Failovers, Handovers int
 }
 
-// DefaultOptions are the ones to take figures with.
+// DefaultOptions returns the options for figures that are published.
 func DefaultOptions() Options {
 	return Options{
 		Warmup: time.Second, Duration: 5 * time.Second, Repeat: 3, Sizes: []int{100, 4096},
@@ -55,11 +58,11 @@ func DefaultOptions() Options {
 const (
 	// minLoad is the shortest warm-up plus duration that measures anything.
 	minLoad = 100 * time.Millisecond
-	// maxRecord is what an append may have, see cluster.MaxAppend.
+	// maxRecord is what an append may have, see clientlib.MaxAppend.
 	maxRecord = 1 << 20
 )
 
-// Validate says what is wrong, and what to write instead.
+// Validate returns an error for the first wrong option, with what to write instead.
 func (o Options) Validate() error {
 	for _, w := range o.Workers {
 		if w < 1 {
@@ -113,11 +116,11 @@ func (o Options) workers(usual ...int) []int {
 	return usual
 }
 
-// Env is what a workload works with.
+// Env is the environment of a workload.
 type Env struct {
 	Options
 	Endpoints []string
-	// Servers are our own; nil = somebody else's.
+	// Servers are those that this program started; nil = the servers at Endpoints run elsewhere.
 	Servers *servers.Cluster
 	Say     bench.Progress
 }
@@ -130,8 +133,8 @@ func (e *Env) pids() []int {
 }
 
 // serverName is what the i-th process is.
-func serverName(i int, primary cluster.ServerID) string {
-	if cluster.ServerID(i+1) == primary {
+func serverName(i int, primary clientlib.ServerID) string {
+	if clientlib.ServerID(i+1) == primary {
 		return fmt.Sprintf("server %d (primary)", i+1)
 	}
 	return fmt.Sprintf("server %d (replica)", i+1)
@@ -143,7 +146,7 @@ func (e *Env) target() (*Holdfast, error) { return NewHoldfast(e.Endpoints, e.cl
 // clients is one for the process, unless something else was asked for.
 func (e *Env) clients() int { return max(1, e.Clients) }
 
-// prefix is the beginning of names that nobody used before, also not in an earlier run
+// prefix returns the beginning of names that were never used before, not even in an earlier run
 // against the same servers.
 func prefix(workload string) string {
 	return fmt.Sprintf("bench/%s/%d", workload, time.Now().UnixNano())
@@ -152,16 +155,16 @@ func prefix(workload string) string {
 // Workload is one kind of work.
 type Workload struct {
 	Name, About string
-	// OwnServers says that it does to servers what one does not do to somebody else's.
+	// OwnServers is true if the workload needs servers of its own, because it kills or stops them.
 	OwnServers bool
-	// Servers says how these run.
+	// Servers are the options of these servers.
 	Servers servers.Options
-	// Alone: it runs only where it is named, because it takes long to mean anything.
+	// Alone is true if it runs only when named, because it needs a long time for a result.
 	Alone bool
 	Run   func(ctx context.Context, e *Env) ([]bench.Row, error)
 }
 
-// All are the workloads, in the order in which they run.
+// All returns all workloads, in the order in which they run.
 func All() []Workload {
 	return []Workload{
 		{Name: "own", About: "acquire and release, each worker its own key", Run: own},
@@ -171,7 +174,7 @@ func All() []Workload {
 		{Name: "watch", About: "from a call to its event at a watcher, or many", Servers: watchServers(), Run: watch},
 		{Name: "failover", About: "kill -9 of the primary, to the next grant", OwnServers: true, Run: failover},
 		{Name: "pause", About: "SIGSTOP of the primary, to the next grant", OwnServers: true, Run: pause},
-		{Name: "handover", About: "longest gap between grants while the reign is handed over", Run: handover},
+		{Name: "handover", About: "longest gap between grants while the primary role is handed over", Run: handover},
 		{Name: "holders", About: "very many locks held at once", Run: holders},
 		{
 			Name: "churn", About: "ever-new locks and clients for long: does something grow? (only where it is named)",
@@ -180,7 +183,8 @@ func All() []Workload {
 	}
 }
 
-// Find are the workloads with these names; without names all that do not run alone.
+// Find returns the workloads with these names; without names all that do not run alone. It returns
+// an error for an unknown name.
 func Find(names []string) ([]Workload, error) {
 	all := All()
 	if len(names) == 0 {
@@ -258,4 +262,35 @@ func contended(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// Bind adds flags for all options, with the present values as defaults.
+func (o *Options) Bind(fl *pflag.FlagSet) {
+	o.BindLoads(fl)
+	o.BindStrokes(fl)
+	fl.IntVar(&o.Holders, "holders", o.Holders, "locks of holders")
+	fl.DurationVar(&o.HoldersTTL, "holders-ttl", o.HoldersTTL, "lease of holders")
+	fl.IntVar(&o.HoldersKills, "holders-kills", o.HoldersKills, "how often holders kills the primary, of own servers, before the locks are held and again while they are")
+	fl.Float64Var(&o.ChurnRate, "churn-rate", o.ChurnRate, "pairs per second of churn")
+	fl.Float64Var(&o.ChurnAppends, "churn-appends", o.ChurnAppends, "appends per second of churn")
+}
+
+// BindLoads adds the flags of workloads that run for a time.
+func (o *Options) BindLoads(fl *pflag.FlagSet) {
+	fl.IntSliceVar(&o.Workers, "workers", o.Workers, "numbers of workers to try, with commas between (default: those of the workload)")
+	fl.IntVar(&o.Clients, "clients", o.Clients, "how many client library clients the workers share (0: one; of holders 64)")
+	fl.DurationVar(&o.Warmup, "warmup", o.Warmup, "before it counts")
+	fl.DurationVar(&o.Duration, "duration", o.Duration, "how long a run counts")
+	fl.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each row; the medians are printed")
+	fl.Float64Var(&o.Rate, "rate", o.Rate, "operations per second of own and append, of all workers (0: as fast as they are answered)")
+	fl.IntSliceVar(&o.WatchRates, "watch-rate", o.WatchRates, "events per second of watch, with commas between")
+	fl.IntVar(&o.Watchers, "watchers", o.Watchers, "watchers of watch: one at a server that the library chooses, more in turn at each server")
+	fl.BoolVar(&o.WatchOwn, "watch-own", o.WatchOwn, "each watcher watches a key of its own (default: all keys)")
+	fl.IntSliceVar(&o.Sizes, "size", o.Sizes, "bytes of a record of append, with commas between")
+}
+
+// BindStrokes adds the flags of workloads that inject faults into the servers.
+func (o *Options) BindStrokes(fl *pflag.FlagSet) {
+	fl.IntVar(&o.Failovers, "failovers", o.Failovers, "strokes of failover, and of pause")
+	fl.IntVar(&o.Handovers, "handovers", o.Handovers, "handovers of handover")
 }

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package child runs a command under a lease, which ends, with everything that
-// descends from it, before the lease could expire (Linux).
+// Package child runs a command under a lease, and ends the command and all its
+// descendants before the lease could expire (Linux).
 //
 // When the lease is lost or was not renewed in time, the whole tree gets SIGTERM, and
 // SIGKILL after a grace period but never later than a margin before the last
-// known end of the lease. This goes by local timers and asks nobody.
+// known end of the lease. This depends on local timers only.
 //
-// The tree is the command's process group and all its descendants, those too that
+// The tree is the command's process group and all its descendants, including those that
 // have left the group (setsid) or their parents (daemons): see tree. When the command
-// has ended by itself, what is left of its tree is ended too: nothing of it may run
-// on when the lock is free.
+// ends by itself, the rest of its tree is ended too: nothing of it may continue to run
+// when the lock is free.
 //
-// Against the death of this process there are two means. The kernel kills the
+// Two mechanisms cover the death of this process. The kernel kills the
 // command itself (PR_SET_PDEATHSIG); and a guard, a second small process, kills
 // the tree when this process is gone, or is stopped until the lease runs out.
 //
-// Not covered: when this process was killed, or had children before (a shell that has
-// started some becomes it by exec), orphans that have wiped or hidden their environment;
-// and a SIGKILL of the guard too. Processes of other users, and those that hang in a
-// filesystem, cannot be ended: Run waits for them, and says so.
+// Not covered are: orphans that have wiped or hidden their environment, if this process was
+// killed, or had children before (as after exec in a shell with background jobs); and a
+// SIGKILL of both this process and the guard. Processes of other users, and processes that
+// hang in a filesystem, cannot be ended: Run waits for them and reports them through
+// Options.Say.
 package child
 
 import (
@@ -34,15 +35,16 @@ import (
 	"time"
 )
 
-// Lease is what the command runs under.
+// Lease is the lease under which the command runs.
 type Lease interface {
 	// Context ends when the lease is lost; its cause says why.
 	Context() context.Context
-	// Remaining is how long the lease lasts at least, counted without asking anybody.
+	// Remaining returns how long the lease lasts at least, counted locally.
 	Remaining() time.Duration
-	// Jeopardy is why the lease has not been renewed for long; nil if it has been.
+	// Jeopardy returns why the lease was not renewed for long; nil if it is not in jeopardy.
 	Jeopardy() error
-	// Asked says who wants the holder to let go, why and until when; "" if nobody does.
+	// Asked describes who asks the holder to release the lock, why and until when; "" if no
+	// release is asked for.
 	Asked() string
 }
 
@@ -50,30 +52,30 @@ type Lease interface {
 type OnLost string
 
 const (
-	// Terminate: SIGTERM, and SIGKILL after the grace period but before the lease ends.
+	// Terminate sends SIGTERM, and SIGKILL after the grace period but before the lease ends.
 	Terminate OnLost = "terminate"
-	// Kill: SIGKILL at once.
+	// Kill sends SIGKILL at once.
 	Kill OnLost = "kill"
-	// Leave: nothing. The command runs on without the lease, also when this process dies.
+	// Leave does nothing. The command continues without the lease, also when this process dies.
 	Leave OnLost = "leave"
 )
 
-// Options say what to run and how.
+// Options are the command to run and what to do with it.
 type Options struct {
-	// Path is the executable, Args the arguments with the name in front.
+	// Path is the executable; Args are the arguments, the first being the command's name.
 	Path string
 	Args []string
 	Env  []string
 	// Stdin, Stdout and Stderr are given to the command as they are.
 	Stdin, Stdout, Stderr *os.File
-	// OnLost is Terminate where nothing else is said.
+	// OnLost is what a loss of the lease does to the command; "" = Terminate.
 	OnLost OnLost
-	// Warn is sent to the command's group each time that the lease comes into jeopardy,
-	// and when the holder is asked to let go; 0 = nothing is.
+	// Warn is sent to the command's group each time the lease comes into jeopardy,
+	// and when the holder is asked to release the lock; 0 = no signal.
 	Warn syscall.Signal
-	// OnAsk is sent to the command's group when the holder is asked to let go; 0 = Warn is.
+	// OnAsk is sent instead of Warn when the holder is asked to release the lock; 0 = Warn.
 	OnAsk syscall.Signal
-	// Grace lies between SIGTERM and SIGKILL.
+	// Grace is the time between SIGTERM and SIGKILL.
 	Grace time.Duration
 	// Margin is how long before the end of the lease the tree must be dead.
 	Margin time.Duration
@@ -81,24 +83,24 @@ type Options struct {
 	Signals <-chan os.Signal
 	// Guard is the command of the guard process, which must call Guard; nil = none.
 	Guard []string
-	// Say tells the user what happens to the command. Nothing waits for it but the end of
-	// Run, and that not for long.
+	// Say prints for the user what happens to the command; nil = nothing is printed. It may
+	// block: only the end of Run waits for it, at most a second.
 	Say func(text string)
 }
 
-// Result is how the command ended.
+// Result describes how the command ended.
 type Result struct {
-	// Code is its exit code, 128+n when signal n ended it.
+	// Code is its exit code, 128+n if signal n ended it.
 	Code int
-	// Lost is why the command was ended before its time, or ran on without the lease; nil
-	// if it kept the lease to its end.
+	// Lost is why the command was ended early, or continued without the lease; nil
+	// if it had the lease to its end.
 	Lost error
 }
 
-// ErrNotRenewed says that the lease was close to its end and nobody renewed it.
+// ErrNotRenewed is the reason of a loss when the lease was close to its end and not renewed.
 var ErrNotRenewed = errors.New("the lease could not be renewed in time")
 
-// StartError says that the command could not be started.
+// StartError reports that the command could not be started.
 type StartError struct {
 	Path string
 	Err  error
@@ -106,7 +108,7 @@ type StartError struct {
 
 func (e *StartError) Error() string { return fmt.Sprintf("start %s: %v", e.Path, e.Err) }
 
-// Unwrap is the system's error.
+// Unwrap returns the operating system's error.
 func (e *StartError) Unwrap() error { return e.Err }
 
 // The exit codes of shells for a command that could not be started.
@@ -115,7 +117,7 @@ const (
 	CodeNotFound      = 127
 )
 
-// Code is the exit code that a shell would give.
+// Code returns the exit code that a shell would use: 127 if there is no such command, else 126.
 func (e *StartError) Code() int {
 	if errors.Is(e.Err, os.ErrNotExist) {
 		return CodeNotFound
@@ -123,15 +125,17 @@ func (e *StartError) Code() int {
 	return CodeNotExecutable
 }
 
-// Run runs the command to its end. It takes every child that this process gets
-// meanwhile for the command's, so a process runs one command at a time and nothing else.
+// Run runs the command to its end, and returns when its whole tree has ended. It considers every
+// child that this process gets meanwhile a descendant of the command, so a process may run only
+// one command at a time, and no other children. Returns a *StartError if the command could not be
+// started; a loss of the lease is in Result.Lost.
 func Run(lease Lease, opt Options) (Result, error) {
 	if opt.OnLost == Leave {
 		opt.Guard = nil // there is nothing to guard
 	}
 	r := &runner{lease: lease, opt: opt, tree: newTree(), speaker: newSpeaker(opt.Say)}
 	defer r.speaker.end()
-	// The guard is there first: it learns of the group as soon as there is one.
+	// The guard is started first: it gets the group's number as soon as there is one.
 	guard, err := startGuard(opt.Guard)
 	if err != nil {
 		return Result{}, err
@@ -162,21 +166,21 @@ type runner struct {
 	tree    *tree
 	speaker *speaker
 	lost    error
-	// asked is what the command was told last of who wants the lock.
+	// asked is the latest text of Lease.Asked that was passed on to the command.
 	asked string
-	// warned says that the lease is in jeopardy and the command knows.
+	// warned is true while the lease is in jeopardy and the command was warned.
 	warned bool
-	// killAt is when the tree dies whatever happens; zero until it was asked to end. It
-	// dies before if the lease ends before.
+	// killAt is when the tree is killed at the latest; zero until it was asked to end. It
+	// is killed earlier if the lease ends earlier.
 	killAt time.Time
 	killed bool
-	// shot says that the command itself lived when SIGKILL was sent.
+	// shot is true if the command itself was alive when SIGKILL was sent.
 	shot bool
-	// complainAt is when the user hears of what SIGKILL has not ended; zero until it was sent.
+	// complainAt is when processes that survived SIGKILL are reported; zero until it was sent.
 	complainAt time.Time
 }
 
-// grace is how long the tree has between the word that it must end and SIGKILL.
+// grace returns how long the tree has between SIGTERM and SIGKILL.
 func (r *runner) grace() time.Duration {
 	if r.opt.OnLost == Kill && r.lost != nil {
 		return 0
@@ -184,7 +188,7 @@ func (r *runner) grace() time.Duration {
 	return r.opt.Grace
 }
 
-// reserve is how long before the end of the lease it is given up.
+// reserve returns how long before its end the lease is given up.
 func (r *runner) reserve() time.Duration {
 	switch r.opt.OnLost {
 	case Leave:
@@ -196,7 +200,7 @@ func (r *runner) reserve() time.Duration {
 	}
 }
 
-// tick is how often the lease is looked at: timers alone would not notice that
+// tick returns how often the lease is polled: timers alone would not notice that
 // the machine slept.
 func (r *runner) tick() time.Duration {
 	return max(min(r.opt.Margin/4, 250*time.Millisecond), 5*time.Millisecond)
@@ -234,8 +238,8 @@ func (r *runner) wait() int {
 	}
 }
 
-// noteEnd takes note of the command's end. It is a loss of the lease, too, when the guard
-// has killed the command because this process was stopped, or late.
+// noteEnd records the command's end. If the guard killed the command, because this process was
+// stopped or late, that is a loss of the lease, too.
 func (r *runner) noteEnd(code int) {
 	if r.guard == nil || r.shot || code != 128+int(syscall.SIGKILL) || r.lease.Remaining() > r.guardMargin() {
 		return
@@ -246,7 +250,7 @@ func (r *runner) noteEnd(code int) {
 	r.speaker.say(fmt.Sprintf("lock lost: %v: this process was late, its guard has killed the command", r.lost))
 }
 
-// look warns the command, and ends it when its time has come.
+// look polls the lease: it warns the command, and ends it when it must end.
 func (r *runner) look() {
 	left := r.lease.Remaining()
 	if r.lost == nil {
@@ -266,7 +270,7 @@ func (r *runner) look() {
 	}
 }
 
-// warn tells the command when the lease comes into jeopardy, once each time.
+// warn sends the command the signal Warn when the lease comes into jeopardy, once each time.
 func (r *runner) warn(left time.Duration) {
 	why := r.lease.Jeopardy()
 	switch {
@@ -286,20 +290,20 @@ func (r *runner) warn(left time.Duration) {
 	r.warned = why != nil
 }
 
-// pass tells the command that somebody wants the lock, once each time.
+// pass sends the command the signal OnAsk when a release is asked for, once for each request.
 func (r *runner) pass() {
 	asked := r.lease.Asked()
 	if asked != "" && asked != r.asked {
 		r.speaker.say(asked)
 		if s := cmp.Or(r.opt.OnAsk, r.opt.Warn); s != 0 {
 			r.group.signal(s)
-			r.group.signal(syscall.SIGCONT) // a stopped command would not hear of it
+			r.group.signal(syscall.SIGCONT) // a stopped command would not handle the signal
 		}
 	}
 	r.asked = asked
 }
 
-// end asks the tree to end.
+// end begins to end the tree, for this reason.
 func (r *runner) end(why error) {
 	if r.lost != nil {
 		return
@@ -317,19 +321,20 @@ func (r *runner) end(why error) {
 	r.look()
 }
 
-// ask gives the tree its grace, and tells all of it that is found.
+// ask sends SIGTERM to all processes of the tree that it finds, and starts the grace period.
+// found is false if it found none.
 func (r *runner) ask() (found bool) {
 	r.killAt = time.Now().Add(r.grace())
 	if r.grace() == 0 {
 		return false
 	}
 	live, _ := r.tree.find(r.tree.wrapper)
-	signalAll(live, syscall.SIGTERM, syscall.SIGCONT) // a stopped process would not hear it
+	signalAll(live, syscall.SIGTERM, syscall.SIGCONT) // a stopped process would not handle it
 	return len(live) > 0
 }
 
-// kill ends the tree as far as it is to be found now. It is called again and again:
-// what forks may be missed once.
+// kill sends SIGKILL to all processes of the tree that it finds now. It is called repeatedly:
+// one call may miss a process that forks.
 func (r *runner) kill() {
 	if p, found := readProcess(r.group.leader.pid); found && !p.ended {
 		if !r.shot && r.opt.OnLost != Kill {
@@ -344,14 +349,14 @@ func (r *runner) kill() {
 }
 
 const (
-	// complainAfter is how long something may outlive SIGKILL before the user hears of it,
-	// complainEvery how often it is said again.
+	// complainAfter is how long a process may survive SIGKILL before it is reported,
+	// complainEvery how often it is reported again.
 	complainAfter = 2 * time.Second
 	complainEvery = time.Minute
 )
 
-// strike sends SIGKILL to what is left, and says what does not die of it: for as long
-// as that lives the lock is held, and Run does not return.
+// strike sends SIGKILL to the remaining processes, and reports those that survive it: as long
+// as they live the lock is held, and Run does not return.
 func (r *runner) strike(live []process) {
 	signalAll(live, syscall.SIGKILL)
 	switch now := time.Now(); {
@@ -364,7 +369,7 @@ func (r *runner) strike(live []process) {
 	}
 }
 
-// list names processes for people.
+// list formats processes for people.
 func list(live []process) string {
 	names := make([]string, len(live))
 	for i, p := range live {
@@ -373,24 +378,25 @@ func list(live []process) string {
 	return strings.Join(names, ", ")
 }
 
-// guardMargin is how long before the end of the lease the guard kills: a little later
-// than this process would.
+// guardMargin returns how long before the end of the lease the guard kills the tree: a little
+// later than this process would.
 func (r *runner) guardMargin() time.Duration { return r.opt.Margin / 2 }
 
-// extend tells the guard how long the lease lasts now. The time is taken first: if this
-// process is stopped in between, the guard hears of less, not of more.
+// extend sends the guard the present end of the lease. It reads the clock first: if this
+// process is stopped in between, the guard gets an earlier end, not a later one.
 func (r *runner) extend() error {
 	now := boottime()
 	return r.guard.extend(now + r.lease.Remaining() - r.guardMargin())
 }
 
 const (
-	// sweepFirst is how soon a sweep looks again, sweepLast how late when nothing changes.
+	// sweepFirst is the first pause between two polls of a sweep, sweepLast the longest.
 	sweepFirst = 2 * time.Millisecond
 	sweepLast  = 100 * time.Millisecond
 )
 
-// sweep ends what the command left behind: politely first, while the lease lasts.
+// sweep ends the processes that the command left running: with SIGTERM first, while the lease
+// lasts.
 func (r *runner) sweep() {
 	if r.lost != nil && r.opt.OnLost == Leave {
 		return

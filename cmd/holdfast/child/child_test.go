@@ -327,7 +327,7 @@ func readFile(path string) string {
 	return string(b)
 }
 
-// gone says that a process runs no more; its zombie may wait for its parent.
+// gone reports whether a process runs no more; its zombie may wait for its parent.
 func gone(pid int) bool {
 	stat := readFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, behind, _ := strings.Cut(stat, ") ")

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a process group whose leader is the command. Its number cannot be
-// given to strangers as long as the leader was not reaped.
+// group is a process group whose leader is the command. The kernel cannot give its number to
+// other processes as long as the leader was not reaped.
 type group struct {
 	leader process
 	ended  chan int
@@ -25,9 +25,9 @@ type group struct {
 	}
 }
 
-// start forks the command. It is waited for on the thread that forked it,
-// because PR_SET_PDEATHSIG means the death of that thread. Orphans of the command become
-// our children.
+// start forks the command. The thread that forks it also waits for it,
+// because PR_SET_PDEATHSIG acts at the death of that thread. Orphans of the command become
+// children of this process.
 func start(opt Options) (*group, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
@@ -49,7 +49,7 @@ func start(opt Options) (*group, error) {
 			Files: []uintptr{opt.Stdin.Fd(), opt.Stdout.Fd(), opt.Stderr.Fd()},
 		})
 		if err == nil {
-			g.leader, _ = readProcess(pid) // without /proc its start is not known
+			g.leader, _ = readProcess(pid) // without /proc its start time is not known
 			g.leader.pid = pid
 		}
 		started <- err
@@ -75,7 +75,7 @@ func (g *group) wait(tty bool) int {
 		ws, changed, err := g.reap()
 		switch {
 		case err != nil:
-			return 1 // somebody else reaped it: nothing in this process does
+			return 1 // another part of this process reaped it: there is none
 		case !changed:
 		case ws.Stopped():
 			if tty && ws.StopSignal() == unix.SIGTSTP {
@@ -89,8 +89,8 @@ func (g *group) wait(tty bool) int {
 	}
 }
 
-// reap takes note of what has become of the leader, if anything has. No signal is on its
-// way to its number then.
+// reap polls the state of the leader, and reaps it if it has ended. It excludes signal, so that
+// no signal goes to its number afterwards.
 func (g *group) reap() (ws unix.WaitStatus, changed bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +103,7 @@ func (g *group) reap() (ws unix.WaitStatus, changed bool, err error) {
 	return ws, changed, err
 }
 
-// signal goes to every process of the group, as long as its number is its own.
+// signal sends a signal to every process of the group, unless the leader was reaped.
 func (g *group) signal(s syscall.Signal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,8 +112,8 @@ func (g *group) signal(s syscall.Signal) {
 	}
 }
 
-// foreground says that in is our terminal and that we are in its foreground. Then
-// the command must be, or it could not read.
+// foreground reports whether in is the terminal of this process, and this process is in its
+// foreground. Then the command must be in the foreground, or it could not read.
 func foreground(in *os.File) bool {
 	pgrp, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCGPGRP)
 	return err == nil && pgrp == unix.Getpgrp()
@@ -121,7 +121,7 @@ func foreground(in *os.File) bool {
 
 // takeTerminal brings this process back into the foreground.
 func takeTerminal(in *os.File) {
-	// Who is in the background and takes the terminal is stopped by SIGTTOU.
+	// A background process that takes the terminal would be stopped by SIGTTOU.
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
 	unix.IoctlSetPointerInt(int(in.Fd()), unix.TIOCSPGRP, unix.Getpgrp()) //nolint:errcheck // the terminal is gone

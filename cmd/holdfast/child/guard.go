@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guard is this process's end of the guard. A nil guard does nothing.
+// guard is this process's handle of the guard process. The methods of a nil guard do nothing.
 //
-// It is told, in lines: "tree MARK WRAPPER ALONE" and "group N START" once, what to find
-// the command's tree by; and "until T" with the time at which that must be dead, in
-// nanoseconds of CLOCK_BOOTTIME (which two processes of one host share, and which does not
-// stand still while the machine sleeps). The end of the pipe means that this process died.
+// The guard reads lines from a pipe: "tree MARK WRAPPER ALONE" and "group N START" once, which
+// identify the command's tree; and "until T" with the time at which that must be dead, in
+// nanoseconds of CLOCK_BOOTTIME (which all processes of a host share, and which continues
+// while the machine sleeps). The end of the pipe means that this process died.
 type guard struct {
 	pipe *os.File
 	cmd  *exec.Cmd
@@ -48,11 +48,11 @@ func startGuard(command []string) (*guard, error) {
 	return &guard{pipe: w, cmd: cmd}, nil
 }
 
-// errGuardStuck says that the pipe to the guard is full: it has read nothing for minutes.
+// errGuardStuck reports that the pipe to the guard is full: it has read nothing for minutes.
 var errGuardStuck = errors.New("it reads no orders: it was stopped, or hangs")
 
-// tell writes one line to the guard, and never waits for it. A guard that does not get
-// the line is killed: it must not go by what it was told before.
+// tell writes one line to the guard without blocking. A guard that cannot take the line is
+// killed: it must not act on an older line.
 func (g *guard) tell(words ...any) error {
 	if g == nil {
 		return nil
@@ -64,8 +64,8 @@ func (g *guard) tell(words ...any) error {
 	return nil
 }
 
-// writeNow writes a line to a pipe at once, or nothing of it: a pipe does not divide what
-// is this short.
+// writeNow writes a line to a pipe without blocking: all of it or nothing, since a pipe does not
+// split so short a write.
 func writeNow(pipe *os.File, line string) error {
 	conn, err := pipe.SyscallConn()
 	if err != nil {
@@ -92,11 +92,12 @@ func (g *guard) watch(leader process) {
 
 func (g *guard) extend(until time.Duration) error { return g.tell("until", int64(until)) }
 
-// dismissLimit bounds the wait for the end of a guard that was killed: one that hangs in
-// the kernel does nothing any more when that lets go.
+// dismissLimit bounds the wait for the end of a killed guard: one that hangs in
+// the kernel does nothing more when the kernel releases it.
 const dismissLimit = time.Second
 
-// dismiss kills the guard. The pipe ends after that: its end means something else.
+// dismiss kills the guard, and closes the pipe only after that: to a living guard the end of the
+// pipe would mean that this process died.
 func (g *guard) dismiss() {
 	if g == nil {
 		return
@@ -123,44 +124,43 @@ func boottime() time.Duration {
 }
 
 const (
-	// pipeSize is what a pipe holds.
+	// pipeSize is the capacity of a pipe, in bytes.
 	pipeSize = 64 << 10
-	// guardPoll is how often the guard looks at the time: timers stand still while the
-	// machine sleeps.
+	// guardPoll is how often the guard reads the clock: timers stop while the machine sleeps.
 	guardPoll = 100 * time.Millisecond
-	// killPoll is how often it looks whether something of a tree is left that it killed.
+	// killPoll is how often it checks whether processes of a killed tree are left.
 	killPoll = 5 * time.Millisecond
-	// killLimit is how long it goes on with that when nobody is left whom it serves: what
-	// lives then hangs in the kernel, and dies when that lets go.
+	// killLimit is how long it continues with that after the wrapper has died: a process that
+	// still lives then hangs in the kernel, and dies when the kernel releases it.
 	killLimit = time.Minute
 )
 
-// guardian is what the guard process knows.
+// guardian is the state of the guard process.
 type guardian struct {
 	tree   tree
-	leader process       // of the command's group; zero: not known yet
-	until  time.Duration // when the tree must be dead; 0: no time is set
-	// killing says that the tree is to die now, and quiet how often in a row nothing of it
-	// was found.
+	leader process       // of the command's group; zero = not known yet
+	until  time.Duration // when the tree must be dead, in CLOCK_BOOTTIME; 0 = not set
+	// killing is true once the tree is being killed; quiet counts the searches in a row that
+	// found nothing of it.
 	killing bool
 	quiet   int
-	// gone is when the wrapper had died; 0: it lives.
+	// gone is when the death of the wrapper was noticed; 0 = it lives.
 	gone time.Duration
 }
 
-// Guard is what the guard process does: it reads orders from a pipe and kills the tree
-// when the orders end or the time is up.
+// Guard runs the guard process: it reads orders from a pipe and kills the tree when the pipe
+// ends or the time of the latest order is reached. It returns when nothing is left to do.
 func Guard(orders *os.File) {
-	// Whoever ends the command's wrapper by a signal to all must not end its guard first.
+	// A signal to all processes that ends the wrapper must not end its guard first.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	g, in := &guardian{}, inbox{fd: int(orders.Fd())}
 	for !g.over() {
-		// What was written by now is read before the time is judged: a guard that was
+		// All lines written so far are read before the time is compared: a guard that was
 		// stopped for a while would else kill a command whose lease was extended meanwhile.
 		now := boottime()
 		lines, open := in.read(g.pause(now))
 		for _, line := range lines {
-			open = g.order(strings.Fields(line)) && open // all of them, also before the end
+			open = g.order(strings.Fields(line)) && open // also those before the end of the pipe
 		}
 		if !open && g.gone == 0 {
 			g.gone = boottime()
@@ -176,15 +176,15 @@ func Guard(orders *os.File) {
 	}
 }
 
-// inbox is the guard's end of the pipe.
+// inbox reads lines from the guard's end of the pipe.
 type inbox struct {
 	fd    int
-	rest  []byte // of a line that has not come whole
+	rest  []byte // the beginning of an incomplete line
 	ended bool
 }
 
-// read returns the lines that have come, waiting for the first one until limit. Open is
-// false when the pipe has ended.
+// read returns the lines that have arrived; it waits at most limit for the first one. open is
+// false after the end of the pipe.
 func (in *inbox) read(limit time.Duration) (lines []string, open bool) {
 	if in.ended {
 		<-time.After(limit)
@@ -210,7 +210,7 @@ func (in *inbox) read(limit time.Duration) (lines []string, open bool) {
 	return lines, !in.ended
 }
 
-// ready waits until there is something to read, or the end, but not beyond limit.
+// ready waits at most limit for data or the end of the pipe, and reports whether either came.
 func (in *inbox) ready(limit time.Duration) bool {
 	for {
 		ts := unix.NsecToTimespec(int64(limit))
@@ -222,10 +222,10 @@ func (in *inbox) ready(limit time.Duration) bool {
 	}
 }
 
-// order takes one line; false if it is none.
+// order executes the order in one line, and reports whether the line was a valid one.
 func (g *guardian) order(words []string) bool {
 	number := func(i int) (n int64) {
-		n, _ = strconv.ParseInt(words[i], 10, 64) // 0 is no order
+		n, _ = strconv.ParseInt(words[i], 10, 64) // 0 is not valid
 		return n
 	}
 	switch {
@@ -252,12 +252,12 @@ func (g *guardian) pause(now time.Duration) time.Duration {
 	return guardPoll
 }
 
-// over says that nobody is left, neither to serve nor to kill.
+// over reports whether the guard may end: the wrapper is gone, and nothing is left to kill.
 func (g *guardian) over() bool {
 	return g.gone != 0 && (!g.killing || boottime() > g.gone+killLimit)
 }
 
-// kill begins to kill: sweeps go on with it.
+// kill begins to kill the tree; sweep continues with it.
 func (g *guardian) kill() {
 	if g.leads() {
 		syscall.Kill(-g.leader.pid, syscall.SIGKILL) //nolint:errcheck // ESRCH: nothing is left
@@ -265,8 +265,8 @@ func (g *guardian) kill() {
 	g.killing, g.quiet = true, 0
 }
 
-// leads reports whether the number of the group is still the command's. When its leader
-// was reaped, by the wrapper or by the wrapper's heir, it may be given to a stranger.
+// leads reports whether the group's number still belongs to the command. After its leader
+// was reaped, by the wrapper or its heir, the kernel may give the number to another process.
 func (g *guardian) leads() bool {
 	if g.leader.pid == 0 || g.leader.start == 0 { // not known yet; there was no /proc
 		return g.leader.pid != 0
@@ -275,10 +275,10 @@ func (g *guardian) leads() bool {
 	return ok && now.start == g.leader.start
 }
 
-// sweep kills what is left, until nothing was found twice: what loses its parent at
-// that moment may be missed once.
+// sweep kills the rest of the tree, until two searches in a row found nothing: one search may
+// miss a process that loses its parent at that moment.
 func (g *guardian) sweep() {
-	heir := os.Getppid() // the wrapper, or who has inherited the command's orphans like us
+	heir := os.Getppid() // the wrapper, or the process that inherited its orphans and this guard
 	live, _ := g.tree.find(heir)
 	signalAll(live, syscall.SIGKILL)
 	if g.quiet++; len(live) > 0 || g.gone != 0 && heir == g.tree.wrapper {

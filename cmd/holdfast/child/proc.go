@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one process as /proc showed it.
+// process is one process, as read from /proc.
 type process struct {
 	pid, parent int
-	// start is when it started, in clock ticks since boot: with the number it names the
-	// process, for a number that is free is given away again.
+	// start is when it started, in clock ticks since boot. Together with the number it identifies
+	// the process, because the kernel reuses numbers.
 	start uint64
-	// name is what it calls itself, for people.
+	// name is its command name, for people.
 	name string
-	// ended says that it runs no more and waits for its parent.
+	// ended is true for a zombie, which waits to be reaped by its parent.
 	ended bool
 }
 
-// The fields of /proc/PID/stat behind the name, see proc(5).
+// The indices of fields of /proc/PID/stat, counted after the name; see proc(5).
 const (
 	statState   = 0
 	statParent  = 1
@@ -35,13 +35,13 @@ const (
 	statStart   = 19
 )
 
-// readProcess looks at one process; false if there is none.
+// readProcess reads one process from /proc, and reports whether there is one with this number.
 func readProcess(pid int) (process, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return process{}, false
 	}
-	// The name is anything, in parentheses.
+	// The name, in parentheses, may contain anything.
 	head, behind := b[:max(bytes.LastIndexByte(b, ')'), 0)], b[bytes.LastIndexByte(b, ')')+1:]
 	fields := strings.Fields(string(behind))
 	if len(fields) <= statStart {
@@ -53,17 +53,17 @@ func readProcess(pid int) (process, bool) {
 	if errors.Join(err1, err2, err3) != nil {
 		return process{}, false
 	}
-	// Where only the first thread has ended, the others run on.
+	// If only the first thread has ended, the others still run.
 	ended := (fields[statState] == "Z" || fields[statState] == "X") && threads <= 1
 	_, name, _ := bytes.Cut(head, []byte("("))
 	return process{pid: pid, parent: parent, start: start, name: string(name), ended: ended}, true
 }
 
-// processes lists all there are, one after the other: what happens meanwhile may be missed.
+// processes lists all processes. It reads one after the other, and may miss changes meanwhile.
 func processes() (all []process) {
 	names, err := readNames("/proc")
 	if err != nil {
-		return nil // there is no /proc: the group is all we know
+		return nil // without /proc only the group is known
 	}
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
@@ -84,9 +84,9 @@ func readNames(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// ownChildren lists the children of this process, ended or not. It is exact if the
-// kernel lists them: orphans come in at the end of the first thread's list, and none of
-// our threads that forked anything but the command ends, so none is missed.
+// ownChildren lists the children of this process, ended or not. exact is true if the
+// kernel lists them: orphans are added at the end of the first thread's list, and no thread
+// that forked anything but the command ends, so none is missed.
 func ownChildren() (pids []int, exact bool) {
 	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil || len(lists) == 0 { // a kernel without CONFIG_PROC_CHILDREN
@@ -117,7 +117,7 @@ const MarkName = "HOLDFAST_RUN"
 
 const markSeparator = ":"
 
-// withMark is an environment with one more mark.
+// withMark returns an environment with one more mark in MarkName.
 func withMark(env []string, mark string) []string {
 	marked := make([]string, 0, len(env)+1)
 	for _, e := range env {
@@ -130,15 +130,15 @@ func withMark(env []string, mark string) []string {
 	return append(marked, MarkName+"="+mark)
 }
 
-// marked says that a process was started with a mark in its environment. No mark is
-// in none.
+// marked reports whether a process was started with this mark in its environment. It is false
+// for "".
 func (p process) marked(mark string) bool {
 	if mark == "" {
 		return false
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
 	if err != nil {
-		return false // it is gone, or somebody else's
+		return false // the process is gone, or belongs to another user
 	}
 	for e := range bytes.SplitSeq(b, []byte{0}) {
 		if marks, is := bytes.CutPrefix(e, []byte(MarkName+"=")); is {
@@ -152,8 +152,8 @@ func (p process) marked(mark string) bool {
 	return false
 }
 
-// signal goes to this very process, or to none: its number may be another's by now.
-// What was read of it before, like its mark, was then read of it too.
+// signal sends a signal to this very process, or to none: its number may belong to another one
+// by now. That also confirms what was read of it before, like its mark.
 func (p process) signal(s syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err == nil {
@@ -163,9 +163,9 @@ func (p process) signal(s syscall.Signal) {
 		return
 	}
 	if err == nil {
-		unix.PidfdSendSignal(fd, s, nil, 0) //nolint:errcheck // it has ended, or is somebody else's
+		unix.PidfdSendSignal(fd, s, nil, 0) //nolint:errcheck // it has ended, or belongs to another user
 		return
 	}
-	// A kernel before 5.3, or no descriptor is left: the moment since the look must do.
+	// A kernel before 5.3, or no descriptor is left: the short time since it was read must suffice.
 	syscall.Kill(p.pid, s) //nolint:errcheck // likewise
 }

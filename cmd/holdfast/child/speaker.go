@@ -5,20 +5,21 @@ package child
 import "time"
 
 const (
-	// maxUnsaid is how many lines wait until they are read; further ones are dropped.
+	// maxUnsaid is how many lines may be queued; further ones are dropped.
 	maxUnsaid = 64
-	// sayLimit is how long the end of a run waits until they are.
+	// sayLimit is how long the end of a run waits until the queue is written.
 	sayLimit = time.Second
 )
 
-// speaker tells the user what happens. Standard error may be a pipe or a terminal that is
-// not read for a while: the lease, the guard and the command's signals do not wait for that.
+// speaker prints messages for the user from a goroutine of its own. Standard error may be a pipe
+// or a terminal that is not read for a while: the lease, the guard and the command's signals must
+// not wait for that.
 type speaker struct {
 	lines chan string
 	ended chan struct{}
 }
 
-// newSpeaker starts a speaker, which must be ended. With nil it says nothing.
+// newSpeaker starts a speaker; the caller must call end. With a nil say it prints nothing.
 func newSpeaker(say func(text string)) *speaker {
 	s := &speaker{lines: make(chan string, maxUnsaid), ended: make(chan struct{})}
 	go func() {
@@ -32,7 +33,7 @@ func newSpeaker(say func(text string)) *speaker {
 	return s
 }
 
-// say says a line as soon as the ones before it were read, or drops it.
+// say queues a line, or drops it if the queue is full. It never blocks.
 func (s *speaker) say(text string) {
 	select {
 	case s.lines <- text:
@@ -40,7 +41,7 @@ func (s *speaker) say(text string) {
 	}
 }
 
-// end waits a moment until all was read.
+// end stops the speaker. It waits at most sayLimit until the queue is written.
 func (s *speaker) end() {
 	close(s.lines)
 	select {

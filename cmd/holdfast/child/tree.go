@@ -13,27 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree is the command and all that descends from it, whatever sessions and groups
-// that has moved to.
+// tree is the command and all its descendants, in any session and process group.
 //
-// As long as the wrapper lives, it is what descends from the wrapper: orphans become
-// its children (PR_SET_CHILD_SUBREAPER). When it is gone, orphans become children of
-// its heir, who has others too; with the first process for heir and root for user that
-// is the whole machine. Those with the mark are ours, and what descends from
-// them; not every process with the mark, because a batch system may start one for
-// somebody who handed it in from within the command.
+// As long as the wrapper lives, the tree is all descendants of the wrapper: orphans become
+// its children (PR_SET_CHILD_SUBREAPER). When the wrapper is gone, orphans become children of
+// its heir, which has other children too: if the heir is the first process and the user is
+// root, all of the machine's. Of the heir's children, those with the mark belong to the tree, and
+// their descendants. Other processes with the mark do not: a batch system may have started
+// one that was submitted from within the command.
 type tree struct {
 	mark    string
 	wrapper int
-	// since is when this process started: what is older is not ours, whatever else is said of it.
+	// since is when this process started: no older process belongs to the tree.
 	since uint64
-	// alone says that the wrapper had no children before: then all are ours that it has.
+	// alone is true if the wrapper had no children before: then all its children belong to the tree.
 	alone bool
-	// spared are children of the wrapper or its heir that are not ours.
+	// spared are children of the wrapper or its heir that do not belong to the tree.
 	spared []int
 }
 
-// newTree is the tree of a command that this process is going to start.
+// newTree returns the tree of a command that this process is going to start.
 func newTree() *tree {
 	t := &tree{mark: rand.Text(), wrapper: os.Getpid(), since: startOfThis()}
 	t.spared, _ = ownChildren()
@@ -41,7 +40,8 @@ func newTree() *tree {
 	return t
 }
 
-// startOfThis is when this process started. Where that is not known nothing is younger.
+// startOfThis returns when this process started, in clock ticks since boot. If that is not known
+// it returns the highest number, so that no process is younger.
 func startOfThis() uint64 {
 	if p, ok := readProcess(os.Getpid()); ok {
 		return p.start
@@ -49,13 +49,13 @@ func startOfThis() uint64 {
 	return math.MaxUint64
 }
 
-// spare leaves a child of the wrapper alone.
+// spare excludes a child of the wrapper from the tree.
 func (t *tree) spare(pid int) { t.spared = append(t.spared, pid) }
 
-// find lists the processes of the tree that run. The topmost ones are children of
-// heir: the wrapper, or whoever has inherited its children. Sure says that there is
-// none where none is listed; else one may have been missed that lost its parent at
-// that moment.
+// find lists the running processes of the tree. The topmost ones are children of
+// heir: the wrapper, or the process that inherited its children. If the list is empty and sure is
+// true there is none; if sure is false, one that lost its parent at that moment may have
+// been missed.
 func (t *tree) find(heir int) (live []process, sure bool) {
 	if heir == os.Getpid() && t.childless() {
 		return nil, true
@@ -87,14 +87,14 @@ func (t *tree) spares(pid int) bool {
 	return pid == os.Getpid() || slices.Contains(t.spared, pid)
 }
 
-// childless says that this process has no children but the spared ones, ended or not.
+// childless reports whether this process has no children but the spared ones, ended or not.
 func (t *tree) childless() bool {
 	pids, exact := ownChildren()
 	return exact && !slices.ContainsFunc(pids, func(pid int) bool { return !t.spares(pid) })
 }
 
-// reap takes leave of the children of this process that have ended, but for one:
-// somebody else waits for it.
+// reap reaps the children of this process that have ended, except the process but, for which
+// group.wait waits.
 func (t *tree) reap(but int) {
 	pids, _ := ownChildren()
 	for _, pid := range pids {

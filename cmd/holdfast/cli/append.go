@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// appending is one `holdfast append`.
+// appending holds the flags of one `holdfast append`.
 type appending struct {
 	app        *app
 	lock, file string
@@ -36,20 +36,22 @@ func (a *app) appendCommand() *cobra.Command {
 		Use:   "append LOCK FILE < data",
 		Short: "Append the standard input to a protected file, exactly once",
 		Long: `Append the standard input to a protected file, FILE below files/ on the volume,
-exactly once. With --token under that lock, else the lock is gotten, used and released.
-Inside holdfast run of that lock the token is taken from $HOLDFAST_TOKEN.
+exactly once. With --token the append uses that grant; without it, the command acquires
+the lock, appends and releases. Inside holdfast run of that lock the token is taken from
+$HOLDFAST_TOKEN.
 
 One append has at most 1 MiB and is written whole or not at all. More is refused,
-or with --split appended in pieces: each exactly once, but others may see some of
-them without the rest when this command is ended.
+or with --split appended in pieces: each exactly once, but readers may see some of
+them without the rest if this command is ended.
 
 With --client-id and --request-id the command can be repeated with the same data: what
 was appended is not appended again, and other data is refused. With --split the pieces
-take that request ID and the following; the last 64 requests of such a client are
-remembered, so 64 MiB can be repeated, and what has come behind them since is appended.
+take that request ID and the following ones. The last 64 requests of such a client are
+remembered, so 64 MiB can be repeated; data added after them since then is appended.
 
-With --at the data is appended only if it goes to that offset, as when whoever appends
-has read the file up to there. Else nothing is, and the error tells where the file ends.`,
+With --at the data is appended only if it goes to that offset, for example when you
+have read the file up to there. Else nothing is appended, and the error has the offset
+at which the file ends.`,
 		Args: exactly("LOCK", "FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x.lock, x.file = args[0], args[1]
@@ -85,7 +87,7 @@ func fileName(name string) error {
 
 func (x *appending) run(ctx context.Context) error {
 	in := bufio.NewReaderSize(x.app.Stdin, 2*cluster.MaxAppend)
-	// The first piece is read before the lock is asked for: nobody shall wait for a slow pipe.
+	// The first piece is read before the lock is acquired: no waiter shall wait for a slow pipe.
 	first, more, err := piece(in)
 	switch {
 	case err != nil:
@@ -112,7 +114,8 @@ func (x *appending) run(ctx context.Context) error {
 	})
 }
 
-// pieces appends data, and what in still has, under one request ID after the other.
+// pieces appends data and the rest of in, each piece under the next request ID. It returns
+// the answers so far also with an error.
 func (x *appending) pieces(ctx context.Context, c *remote.Caller, id identity, token uint64, data []byte, in *bufio.Reader) (all []*pb.Answer, err error) {
 	for x.app.first = id.request; len(data) > 0; id.request++ {
 		x.app.request = id
@@ -134,7 +137,7 @@ func (x *appending) pieces(ctx context.Context, c *remote.Caller, id identity, t
 	return all, nil
 }
 
-// piece reads what fits into one append, and says whether there is more.
+// piece reads as much as fits into one append. more is true if there is more input after it.
 func piece(in *bufio.Reader) (data []byte, more bool, err error) {
 	data = make([]byte, cluster.MaxAppend)
 	n, err := io.ReadFull(in, data)
@@ -151,7 +154,8 @@ func piece(in *bufio.Reader) (data []byte, more bool, err error) {
 	return data, err == nil, nil
 }
 
-// append appends data, or as much of its beginning as an earlier run has under this ID.
+// append appends data in one request and returns n, how many bytes of data are appended. It
+// is less than all of it if an earlier run appended a shorter piece under this ID.
 func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, token uint64, data []byte) (r *pb.Answer, n int, err error) {
 	if x.id.named() {
 		if r, n, err := x.executed(ctx, c, id, data); r != nil || err != nil {
@@ -168,9 +172,9 @@ func (x *appending) append(ctx context.Context, c *remote.Caller, id identity, t
 	return r, len(data), err
 }
 
-// executed is the answer of an earlier run of this command, nil if there is none, and how
-// much of data that has appended: all, or with --split perhaps a part from the beginning.
-// To send the request again would not do: it was made under another token.
+// executed returns the answer that an earlier run of this command got for the request, nil if
+// there is none, and how many bytes of data that run appended: all, or with --split perhaps
+// only the first ones. The request itself cannot be repeated, as its token was another one.
 func (x *appending) executed(ctx context.Context, c *remote.Caller, id identity, data []byte) (o *pb.Answer, n int, err error) {
 	r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.OutcomeResponse, error) {
 		return s.Outcome(ctx, &pb.OutcomeRequest{ClientId: id.client, RequestId: id.request})
@@ -200,8 +204,8 @@ func (x *appending) executed(ctx context.Context, c *remote.Caller, id identity,
 	return o, int(o.GetReceipt().GetLength()), nil
 }
 
-// begins reports whether what a receipt is for is what this run would append: the data,
-// or with --split the beginning of it, at the offset that was asked for.
+// begins reports whether a receipt is for what this run would append: the data,
+// or with --split the beginning of it, at the offset of --at.
 func (x *appending) begins(data []byte, r *pb.Receipt) bool {
 	n := r.GetLength()
 	switch {
@@ -218,7 +222,7 @@ type appended struct {
 	Appends []wire.Body `json:"appends"`
 }
 
-// print shows the last receipt; offset is the first one's and length that of all.
+// print prints the last receipt, with the offset of the first one and the length of all.
 func (x *appending) print(all []*pb.Answer, err error) error {
 	if err != nil {
 		if n := len(all); n > 0 && all[0] != nil {

@@ -62,7 +62,7 @@ func (m memory) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answ
 		m.mu.done[q.GetRequestId()] = a
 	}
 	if q.GetRequestId() == m.mu.doubt {
-		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
+		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the term ended"}
 	}
 	return m.mu.done[q.GetRequestId()], nil
 }

@@ -17,12 +17,14 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// blaming is one `holdfast blame`.
+// blaming holds the flags of one `holdfast blame`.
 type blaming struct {
 	app        *app
 	file       cluster.FileName
@@ -35,13 +37,13 @@ type blaming struct {
 func (a *app) blameCommand() *cobra.Command {
 	x := &blaming{app: a}
 	c := &cobra.Command{
-		Use: "blame FILE", Short: "Say which client, request and token wrote the bytes of a protected file, and when",
-		Long: `Say of each append to a protected file, or of the one that wrote a byte or a line, who
-made it: client, request and token, and when, by the primary's clock.
+		Use: "blame FILE", Short: "Print which client, request and token wrote the bytes of a protected file, and when",
+		Long: `Print for each append to a protected file, or for the one that wrote a byte or a line, which
+client, request and token made it, and when, by the primary's clock.
 
-The index of a file is written within a second, and a crash may have taken some of it where
-the log is gone too: such bytes are not indexed. With --volume it is read from the share,
-without any server; then an append of the last second may be missing.`,
+The index of a file is written within a second. A crash may lose some of it, if the log of
+these appends is gone, too: such bytes are not indexed. With --volume the index is read from
+the share, without any server; then an append of the last second may be missing.`,
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x.file = cluster.FileName(args[0])
@@ -116,7 +118,7 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	q := volume.BlameQuery{File: x.file, Generation: cluster.Generation(x.generation), Limit: math.MaxInt32}
+	q := index.Query{File: x.file, Generation: cluster.Generation(x.generation), Limit: math.MaxInt32}
 	end, former, err := x.bind(ctx, fsys, &q)
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 		}
 		q.From, q.To = from, from+length
 	}
-	b, err := volume.ReadBlame(ctx, fsys, q)
+	b, err := index.ReadBlame(ctx, fsys, q)
 	if err == nil && b.Unread > 0 {
 		err = context.Cause(ctx)
 	}
@@ -169,10 +171,10 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	return x.print(&all)
 }
 
-// bind bounds a question by what the log says of the file, and returns where it ends, and
-// whether it is of a former generation. The index alone does not do: it is behind, and has the
-// appends of all bindings.
-func (x *blaming) bind(ctx context.Context, fsys volume.FS, q *volume.BlameQuery) (end int64, former bool, err error) {
+// bind limits a query to what the log knows of the file. It returns the offset at which the
+// file ends, and whether the query is for a former generation. The index alone is not enough:
+// it lags, and has the appends of all bindings.
+func (x *blaming) bind(ctx context.Context, fsys vfs.FS, q *index.Query) (end int64, former bool, err error) {
 	end = math.MaxInt64
 	say := func(format string, a ...any) { fmt.Fprintf(x.app.Stderr, "holdfast: "+format+"\n", a...) }
 	s, err := volume.ReadState(ctx, fsys, func(err error) { say("reading again: %v", err) })
@@ -193,8 +195,8 @@ func (x *blaming) bind(ctx context.Context, fsys volume.FS, q *volume.BlameQuery
 	return end, former, nil
 }
 
-// kept says that the generation was kept under a name of its own.
-func (x *blaming) kept(fsys volume.FS) bool {
+// kept reports whether the generation is still there as FILE.gN.
+func (x *blaming) kept(fsys vfs.FS) bool {
 	if x.generation == 0 {
 		return false
 	}
@@ -221,7 +223,7 @@ func (x *blaming) print(b *wire.BlameBody) error {
 	})
 }
 
-// remoteFile reads a generation from its beginning, through the service.
+// remoteFile is an io.Reader of one generation from its beginning, through the service.
 type remoteFile struct {
 	ctx        context.Context
 	c          *clientlib.Client
@@ -244,7 +246,8 @@ func (r *remoteFile) Read(b []byte) (int, error) {
 	return copy(b, p.Data), nil
 }
 
-// findLine is where a line lies, its end included.
+// findLine returns the offset and length in bytes of a line, its newline included. The first
+// line is 1.
 func findLine(r io.Reader, line int64) (from, length int64, err error) {
 	b := make([]byte, cluster.MaxAppend)
 	n, at := int64(1), int64(0)
@@ -268,7 +271,7 @@ func findLine(r io.Reader, line int64) (from, length int64, err error) {
 			return from, at - from, nil // a last line without an end
 		case errors.Is(err, io.EOF):
 			if at == from {
-				n-- // nothing stands behind the last end of a line
+				n-- // nothing follows the last newline
 			}
 			return 0, 0, usagef("--line %d: the file has %d lines", line, n)
 		case err != nil:

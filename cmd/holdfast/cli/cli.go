@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line of Holdfast: it reads flags, calls the
-// packages that do the work and writes text or JSON. See exit.go for the exit codes.
+// Package cli implements the commands of the holdfast binary: it parses flags, calls the
+// packages that do the work and prints text or JSON. See exit.go for the exit codes.
 package cli
 
 import (
@@ -18,28 +18,32 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 )
 
-// World is what a command meets outside.
-type World struct {
+// Env is what a command gets from its process, so that tests can run commands in their own:
+// streams, environment variables, and the function that measures a directory.
+type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	// Measure measures how fast a directory's filesystem is; nil is doctor.Measure.
+	Measure func(dir string) (*doctor.Timing, error)
 }
 
-// Process is the world of this process.
-func Process() World {
-	return World{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+// Process returns the environment of this process.
+func Process() Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 }
 
-// app is one run of the command line.
+// app is one run of the command line: its environment, global flags and state.
 type app struct {
-	World
+	Env
 	endpoints string
 	format    string
 	budget    time.Duration
-	// command is the name of the one that runs, and request its own, if it has one.
+	// command is the name of the command that runs, and request the IDs of its request, if any.
 	command string
 	request identity
 	// first is the request of the first of several pieces, with which the command is
@@ -47,22 +51,23 @@ type app struct {
 	first uint64
 	// oneShots are the clients whose one request this command makes.
 	oneShots []string
-	// ran says that the command line was understood and its command began.
+	// ran is true once the command line was parsed and its command began.
 	ran bool
-	// outputTaken says that the standard output belongs to somebody else.
+	// outputTaken is true if the standard output belongs to the command under the lock, or has
+	// events only.
 	outputTaken bool
-	// flush writes what is printed in the end and is still queued.
+	// flush, if not nil, writes what is still queued before the process ends.
 	flush func()
-	// code is set by commands that end well with another code than 0.
+	// code is the exit code of a command that returns no error; 0 unless it sets another.
 	code int
 }
 
-// defaultEndpoints is where `holdfast dev` serves.
+// defaultEndpoints are the gRPC addresses that `holdfast dev` uses.
 const defaultEndpoints = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603"
 
 // Main runs one command and returns the exit code.
-func Main(args []string, w World) int {
-	a := &app{World: w, flush: func() {}}
+func Main(args []string, w Env) int {
+	a := &app{Env: w, flush: func() {}}
 	defer func() { a.flush() }()
 	root := a.root()
 	root.SetArgs(args)
@@ -82,7 +87,7 @@ func Main(args []string, w World) int {
 	return a.fail(err)
 }
 
-// wantsJSON says that a command line that was not understood asks for JSON.
+// wantsJSON reports whether a command line that could not be parsed asks for JSON.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
 		name, value, given := strings.Cut(arg, "=")
@@ -98,7 +103,7 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// mark notes when a command begins.
+// mark has ran set when a command begins.
 func (a *app) mark(c *cobra.Command) {
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {
@@ -159,26 +164,26 @@ Try it:   holdfast dev                             three servers on this machine
           holdfast elect web -- ./serve            a command on the one machine that leads
           echo hello | holdfast append log log/a   an append that happens exactly once
 
-With -o json each command writes one object on one line, as errors do, too: status, message,
-advice and exit_code. watch, cat and tail write one for each event or piece of a file. Where
-the standard output is the command's own (run, elect -- COMMAND), or has events only
-(watch), what else there is to say goes to the standard error.
+With -o json each command writes one object on one line. So do errors: status, message,
+advice and exit_code. watch, cat and tail write one object for each event or piece of a file.
+If the standard output belongs to the command (run, elect -- COMMAND), or has events only
+(watch), everything else goes to the standard error.
 
 Exit codes:
   0    done
-  1    the lock was not gotten: held or the wait ended (-E changes it); nobody leads;
-       fsck and doctor found errors; status: the cluster serves, and needs care
-  2    usage, or an argument that the server refused; status: nobody serves
-  3    the lock is not held any more: lost while the command ran, or the token is not the live one
+  1    the lock was not acquired: held, or the wait ended (-E changes it); no leader;
+       fsck and doctor found errors; status: the cluster serves, but needs attention
+  2    usage, or an argument that the server refused; status: no server is primary
+  3    the lock is no longer held: lost while the command ran, or the token is not the live one
   4    the service does not answer, or it is not known whether the request was executed
   5    refused or failed for another reason; the message says which
-  6    recover printed what it would do, and did nothing
+  6    recover printed its plan, and changed nothing
   126  run: the command cannot be executed
   127  run: the command was not found
   130  interrupted while it waited; the request was cancelled. Or while it watched
   else the exit code of the command that run ran; 128+n if signal n ended it`
 
-// unknownCommand wants no arguments: the first would have been a command.
+// unknownCommand refuses arguments: the first would be the name of a command.
 func unknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -191,7 +196,7 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return usagef("unknown command %q%s See %s --help", args[0], cmp.Or(meant, "."), c.CommandPath())
 }
 
-// servers are the endpoints to use.
+// servers returns the endpoints to use, of --endpoints, the environment, or `holdfast dev`.
 func (a *app) servers() []string {
 	list := a.endpoints
 	if list == "" {
@@ -202,15 +207,15 @@ func (a *app) servers() []string {
 	}
 	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for i, s := range all {
-		if !strings.Contains(s, ":") { // as init has it
+		if !strings.Contains(s, ":") { // as in init --server
 			all[i] = net.JoinHostPort(s, strconv.Itoa(defaultGRPCPort))
 		}
 	}
 	return all
 }
 
-// checkServers refuses what can be no address, for which a caller would look until its
-// time is over.
+// checkServers refuses texts that cannot be addresses: a caller would try them until its time
+// is over.
 func (a *app) checkServers() error {
 	all := a.servers()
 	if len(all) == 0 {

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // result is what a command line left.
@@ -23,7 +26,7 @@ type result struct {
 
 func run(stdin, endpoints string, args ...string) result {
 	var out, errs bytes.Buffer
-	code := cli.Main(args, cli.World{
+	code := cli.Main(args, cli.Env{
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
 		Getenv: func(name string) string {
 			if name == "HOLDFAST_ENDPOINTS" {
@@ -129,7 +132,7 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 		"ls": "no space", "status -o json": `"exit_code":5`, "version": "no space", "cat log": "no space",
 	} {
 		var errs bytes.Buffer
-		code := cli.Main(words(line), cli.World{
+		code := cli.Main(words(line), cli.Env{
 			Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs, Getenv: func(string) string { return addr },
 		})
 		if code != 5 || !strings.Contains(errs.String(), want) {
@@ -168,6 +171,50 @@ func TestInit(t *testing.T) {
 	}
 	if r := run("", "", "doctor", dir, "-o", "json"); !strings.Contains(r.out, `"servers [1 2 3]"`) && !strings.Contains(r.out, "servers [1 2 3]") {
 		t.Errorf("doctor: got %+v", r)
+	}
+}
+
+// TestInitOfASlowShare prints the flags that all servers need; a fast share, and one that could not
+// be measured, are made a volume like any other.
+func TestInitOfASlowShare(t *testing.T) {
+	const ms = time.Millisecond
+	slow, fast := doctor.NewTiming(cluster.Latency{Check: 200 * ms, Write: 100 * ms}, 7), doctor.NewTiming(cluster.Latency{Check: ms, Write: 5 * ms}, 40)
+	for _, c := range []struct {
+		name      string
+		t         *doctor.Timing
+		err       error
+		text, not string
+		json      string
+		errs      string
+	}{
+		{"slow", slow, nil, "the default timing is too tight here: a check takes up to 200ms, a synced write up to 100ms. All servers need the same flags", "",
+			`"timing":{"rounds":7,"check":"200ms","write":"100ms","timer_late":"0s","flags":["--suspicion 900ms","--min-ttl 1.8s"]}`, ""},
+		{"fast", fast, nil, "start on its host:  holdfast server --id 1 --volume ", "--suspicion", `"flags":[]}`, ""},
+		{"unknown", nil, syscall.EIO, "start on its host:  holdfast server --id 1 --volume ", "--suspicion", `"timing":null`, "could not be measured: input/output error"},
+	} {
+		for _, format := range []string{"text", "json"} {
+			var out, errs bytes.Buffer
+			dir := filepath.Join(t.TempDir(), "volume")
+			code := cli.Main([]string{"init", "--volume", dir, "--server", "1=h1", "--server", "2=h2", "--server", "3=h3", "-o", format}, cli.Env{
+				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" },
+				Measure: func(of string) (*doctor.Timing, error) {
+					if of != dir {
+						t.Errorf("%s was measured", of)
+					}
+					return c.t, c.err
+				},
+			})
+			want := c.text
+			if format == "json" {
+				want = c.json
+			}
+			if code != 0 || !strings.Contains(out.String(), want) || c.not != "" && strings.Contains(out.String(), c.not) || !strings.Contains(errs.String(), c.errs) || c.errs == "" && errs.Len() > 0 {
+				t.Errorf("%s: %d, %s, %s; want %q", c.name, code, &out, &errs, want)
+			}
+			if servers := strings.Count(out.String(), " --suspicion 900ms --min-ttl 1.8s   (gRPC "); format == "text" && servers != map[bool]int{true: 3}[c.t == slow] {
+				t.Errorf("%s: %d servers get the flags: %s", c.name, servers, &out)
+			}
+		}
 	}
 }
 

@@ -22,10 +22,10 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// forever is the wait that has no end, in milliseconds on the wire and as a Duration.
+// forever is a wait without an end, in milliseconds on the wire and as a Duration.
 const forever = -1
 
-// withCaller runs f with a Caller, and ends its context with SIGINT or SIGTERM.
+// withCaller runs f with a Caller; SIGINT and SIGTERM cancel its context.
 func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Caller) error) (err error) {
 	if err := a.checkServers(); err != nil {
 		return err
@@ -47,22 +47,23 @@ func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Ca
 	return err
 }
 
-// identity is who makes a request.
+// identity is a client ID and a request ID; empty if the user named none.
 type identity struct {
 	client  string
 	request uint64
 }
 
-// flags are for scripts that repeat a command: the same IDs, the same answer.
+// flags adds --client-id and --request-id, for scripts that repeat a command: the same IDs get
+// the same answer.
 func (id *identity) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&id.client, "client-id", "", "a name of your own for the requester, to repeat the command safely; with --request-id")
 	fl.Uint64Var(&id.request, "request-id", 0, "the number of this request, rising with each new one of the client; the same for every repeat")
 }
 
-// named says that the user chose the IDs.
+// named reports whether the user named the IDs.
 func (id *identity) named() bool { return id.client != "" }
 
-// check refuses half of an identity.
+// check refuses one ID without the other, and client IDs that protect no repeats.
 func (id *identity) check() error {
 	if (id.client == "") != (id.request == 0) {
 		return usagef("--client-id and --request-id go together: both, or neither")
@@ -78,8 +79,8 @@ func (id *identity) check() error {
 	return nil
 }
 
-// identify draws an ID where none was given: every try of this command is then
-// one request all the same. Errors tell it, to repeat the command.
+// identify returns id, or a drawn identity if it is empty, so that all attempts of this command
+// are one request. Errors print it, so that the user can repeat the command.
 func (a *app) identify(id identity) identity {
 	if id.client == "" {
 		id = a.drawn()
@@ -88,15 +89,16 @@ func (a *app) identify(id identity) identity {
 	return id
 }
 
-// drawn is an identity for one request. It is forgotten when the command has its answer.
+// drawn returns a random identity for one request. The service is asked to forget it when the
+// command has its answer.
 func (a *app) drawn() identity {
 	id := identity{client: string(cluster.OneShotID(rand.Text())), request: 1}
 	a.oneShots = append(a.oneShots, id.client)
 	return id
 }
 
-// forget drops what the service remembers of the requests of this command, unless one of them
-// may still be on its way: to be forgotten is to be executed anew.
+// forget asks the service to drop what it remembers of the requests of this command, unless one
+// of them may still be on its way: a forgotten request would be executed a second time.
 func (a *app) forget(ctx context.Context, c *remote.Caller) {
 	for _, client := range a.oneShots {
 		c.Forget(ctx, client)
@@ -104,14 +106,15 @@ func (a *app) forget(ctx context.Context, c *remote.Caller) {
 	a.oneShots = nil
 }
 
-// taker is an identity to get a lock with: it is remembered for as long as it waits or holds.
+// taker returns a random identity to acquire a lock with. The service remembers it for as long
+// as it waits or holds.
 func taker() identity { return identity{client: "~" + rand.Text(), request: 1} }
 
-// lease is how a lock is wanted.
+// lease holds the flags of commands that acquire a lock.
 type lease struct {
 	ttl  time.Duration
 	wait string
-	// conflict is the exit code when the lock was not gotten.
+	// conflict is the exit code when the lock was not acquired.
 	conflict int
 	metadata string
 	shared   bool
@@ -120,13 +123,13 @@ type lease struct {
 func (l *lease) flags(fl *pflag.FlagSet, wait string) {
 	fl.DurationVar(&l.ttl, "ttl", 30*time.Second, "how long the lease lasts without a renewal")
 	fl.StringVar(&l.wait, "wait", wait, "how long to wait for the lock: a duration, forever, or 0 to try once")
-	fl.StringVar(&l.metadata, "metadata", "", "what to say with the lock, for whoever looks: text of at most 4096 bytes")
-	fl.IntVarP(&l.conflict, "conflict-exit-code", "E", exitHeld, "the exit code when the lock was not gotten")
+	fl.StringVar(&l.metadata, "metadata", "", "a text of at most 4096 bytes that show and watch print with the lock")
+	fl.IntVarP(&l.conflict, "conflict-exit-code", "E", exitHeld, "the exit code when the lock was not acquired")
 }
 
-// sharedFlag is for commands that need not have the lock alone.
+// sharedFlag adds --shared, for commands that do not need the lock exclusively.
 func (l *lease) sharedFlag(fl *pflag.FlagSet) {
-	fl.BoolVar(&l.shared, "shared", false, "hold the lock together with others who share it; nothing can be appended then")
+	fl.BoolVar(&l.shared, "shared", false, "share the lock with other holders; nothing can be appended then")
 }
 
 func (l *lease) mode() pb.Mode {
@@ -136,7 +139,7 @@ func (l *lease) mode() pb.Mode {
 	return pb.Mode_MODE_EXCLUSIVE
 }
 
-// waitFor reads --wait.
+// waitFor parses --wait; forever is a wait without an end.
 func (l *lease) waitFor() (time.Duration, error) {
 	switch l.wait {
 	case "forever":
@@ -165,7 +168,8 @@ func (l *lease) check() error {
 	return err
 }
 
-// conflicts gives an error that the lock was not gotten its exit code.
+// conflicts returns err as a *conflictError with the exit code of -E, if it means that the lock
+// was not acquired.
 func (l *lease) conflicts(err error) error {
 	if errors.Is(err, wire.ErrHeld) || errors.Is(err, wire.ErrWaitTimeout) {
 		return &conflictError{err, l.conflict}
@@ -173,22 +177,22 @@ func (l *lease) conflicts(err error) error {
 	return err
 }
 
-// holder tells people who asks.
+// holder describes this process and its command, for people.
 func holder(command string) *pb.Holder {
-	host, _ := os.Hostname() // for people: unknown will do
+	host, _ := os.Hostname() // for people: may be empty
 	if command == "" {
 		command = filepath.Base(os.Args[0])
 	}
 	return &pb.Holder{Host: clip(host), Pid: int64(os.Getppid()), Command: clip(command)}
 }
 
-// clip makes a text fit that is for people, and that the wire takes only as UTF-8.
+// clip cuts a text for people to the length that the wire permits, and makes it valid UTF-8.
 func clip(s string) string {
 	s = strings.ToValidUTF8(s, "?")
 	return strings.ToValidUTF8(s[:min(len(s), cluster.MaxText)], "")
 }
 
-// acquire gets a lock, waiting in line if need be.
+// acquire acquires a lock, waiting in the queue for as long as --wait permits.
 func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
 	wait, err := l.waitFor()
 	if err != nil {
@@ -213,18 +217,18 @@ func (a *app) acquire(ctx context.Context, c *remote.Caller, lock string, l *lea
 	return r, l.conflicts(err)
 }
 
-// keepPlace tells the service that a waiting client lives. What the client holds is not
-// its business: a grant that an earlier run left behind would never end.
+// keepPlace keeps a waiting client's place with keep-alives until stop is called. It renews no
+// grant of the client: one that an earlier run left would never end.
 func (a *app) keepPlace(ctx context.Context, client string, ttl time.Duration) (stop func()) {
 	return a.every(ctx, ttl/3, func(ctx context.Context, c *remote.Caller) {
-		// A place that was lost is noticed by the request that waits for it.
+		// The request that waits learns of a lost place itself.
 		_, _ = remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.KeepAliveResponse, error) {
 			return s.KeepAlive(ctx, &pb.KeepAliveRequest{ClientId: client, PlacesOnly: true})
 		})
 	})
 }
 
-// every calls f on a connection of its own until it is stopped.
+// every calls f in each interval, on a connection of its own, until stop is called.
 func (a *app) every(ctx context.Context, interval time.Duration, f func(context.Context, *remote.Caller)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -232,7 +236,7 @@ func (a *app) every(ctx context.Context, interval time.Duration, f func(context.
 		defer close(ended)
 		c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: interval})
 		if err != nil {
-			return // the main call says it
+			return // the main call reports the error
 		}
 		defer c.Close() //nolint:errcheck // nothing is in flight
 		t := time.NewTicker(max(interval, 10*time.Millisecond))
@@ -249,10 +253,10 @@ func (a *app) every(ctx context.Context, interval time.Duration, f func(context.
 	return func() { cancel(); <-ended }
 }
 
-// giveUpTime bounds what is done after the user's Ctrl-C.
+// giveUpTime bounds the clean-up after the user's Ctrl-C.
 const giveUpTime = 2 * time.Second
 
-// giveUp leaves the queue, and lets go of a lock that came meanwhile.
+// giveUp leaves the queue, and releases the lock if it was granted meanwhile.
 func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpTime)
 	defer cancel()
@@ -260,9 +264,9 @@ func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 		return s.Cancel(ctx, &pb.CancelRequest{ClientId: id.client, RequestId: id.request})
 	})
 	if token := r.GetToken(); err == nil && token != 0 {
-		// The numbers behind that of the request are the user's.
+		// Request IDs after that of the request belong to the user.
 		if _, err = a.release(ctx, c, lock, token, a.drawn()); err != nil && !over(err) {
-			return fmt.Errorf("%w; the lock came meanwhile and could not be released, token %d ends with its lease: %w", errInterrupted, token, err)
+			return fmt.Errorf("%w; the lock was granted meanwhile and could not be released, token %d ends with its lease: %w", errInterrupted, token, err)
 		}
 		return errInterrupted
 	}
@@ -272,7 +276,7 @@ func (a *app) giveUp(c *remote.Caller, lock string, id identity) error {
 	return errInterrupted
 }
 
-// over says that what was given up is no more: it neither holds nor waits.
+// over reports whether err means that the request neither holds nor waits any more.
 func over(err error) bool {
 	return errors.Is(err, wire.ErrCancelled) || errors.Is(err, wire.ErrWaitTimeout) || errors.Is(err, wire.ErrLeaseExpired) || errors.Is(err, wire.ErrInvalidToken)
 }
@@ -284,8 +288,8 @@ func (a *app) release(ctx context.Context, c *remote.Caller, lock string, token 
 	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Release(ctx, q) })
 }
 
-// withToken runs f under the token, or under a lock that is gotten for it, kept
-// and released.
+// withToken runs f with the token, or, if that is 0, acquires the lock, keeps it while f runs,
+// and releases it.
 func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, token uint64, l *lease, f func(token uint64) error) error {
 	if token != 0 {
 		return f(token)
@@ -297,14 +301,14 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	}
 	token = r.GetToken()
 	stop := a.every(ctx, l.ttl/3, func(ctx context.Context, c *remote.Caller) {
-		// A lease that was lost is noticed by the next use of the token.
+		// The next use of the token notices a lost lease.
 		_, _ = remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) {
 			return s.RenewLease(ctx, &pb.RenewLeaseRequest{Lock: lock, Token: token})
 		})
 	})
 	err = f(token)
 	stop()
-	// Also after Ctrl-C: others wait for it.
+	// Also after Ctrl-C: other clients wait for the lock.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remote.DefaultBudget)
 	defer cancel()
 	_, released := a.release(ctx, c, lock, token, identity{id.client, 2})
@@ -314,15 +318,15 @@ func (a *app) withToken(ctx context.Context, c *remote.Caller, lock string, toke
 	return err
 }
 
-// tokenUse is the use of a token that a command cannot do without.
+// tokenUse is the usage text of --token for commands that need a token.
 const tokenUse = "the token of the lock (default: that of the holdfast run above)"
 
-// tokenFlag is --token.
+// tokenFlag adds --token.
 func tokenFlag(c *cobra.Command, token *uint64, use string) {
 	c.Flags().Uint64Var(token, "token", 0, use)
 }
 
-// exactly wants so many arguments and says which.
+// exactly accepts one argument for each name; its error has the names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {

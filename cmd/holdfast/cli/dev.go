@@ -23,7 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
-// devServers is how many servers dev runs: the least with which one may fail.
+// devServers is how many servers dev runs: the fewest of which one may fail.
 const devServers = 3
 
 func (a *app) devCommand() *cobra.Command {
@@ -34,9 +34,9 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev [--dir DIR] [--base-port 7601]",
 		Short: "Run three servers on this machine, to try Holdfast",
 		Long: `Run three server processes on this machine over one directory: gRPC on base-port
-and the two ports behind it, HTTP on base-port+100, peers on base-port+200, WebSocket on
+and the next two ports, HTTP on base-port+100, peers on base-port+200, WebSocket on
 base-port+300, the line protocol on base-port+400. A directory that is no volume yet becomes one.
-Kill a server and see what happens: dev says how to start it again. Ctrl-C ends them all.
+Kill a server and see what happens: dev prints how to start it again. Ctrl-C ends them all.
 
 The servers' logs go to the standard error; with -o json the standard output has
 one object with addresses and process IDs.`,
@@ -58,7 +58,7 @@ one object with addresses and process IDs.`,
 	return c
 }
 
-// passOn is the command line of a server, with the flags that were given to dev.
+// passOn returns the arguments of a server's command line, with the flags that were given to dev.
 func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	format := f.logFormat
 	if format == "" {
@@ -108,14 +108,14 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: nobody read them in time").attach(a)
+	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: their reader was too slow").attach(a)
 	return dev.Run(ctx, dev.Options{
 		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Flags: flags, Output: a.Stderr,
 		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, doors, pids) },
 	})
 }
 
-// devVolume finds or makes the volume.
+// devVolume returns the directory of the volume, which it makes if it is not there.
 func devVolume(ctx context.Context, dir string, servers cluster.Members) (string, error) {
 	if dir == "" {
 		dir = filepath.Join(".holdfast", time.Now().Format("20060102-150405"))

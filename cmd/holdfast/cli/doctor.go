@@ -25,12 +25,12 @@ func (a *app) doctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	c := &cobra.Command{
 		Use:   "doctor DIR…",
-		Short: "Say whether a directory's filesystem keeps what Holdfast needs",
-		Long: `Look at the filesystem, its mount options and the calls that Holdfast rests
-on, and name the commands that mend what is wrong. The exit code is 1 when a
-volume must not be there.
+		Short: "Check whether a directory's filesystem keeps what Holdfast needs",
+		Long: `Check the filesystem, its mount options and the calls that Holdfast needs, and
+print the commands that correct what is wrong. The exit code is 1 if a volume
+must not be there.
 
-What one host sees of what another does is tried with two mounts of the directory
+To test what one host sees of another one's changes, name two mounts of the directory
 on this host:
 
   holdfast doctor /mnt/one /mnt/two
@@ -38,18 +38,18 @@ on this host:
 or, better, with two hosts:
 
   holdfast doctor --listen HOST:7600 DIR     on the first
-  holdfast doctor --peer HOST:7600 DIR       on the second, and both say the verdict
+  holdfast doctor --peer HOST:7600 DIR       on the second; both print the verdict
 
 With all caches filled first, each side takes over from the other --rounds times
 with the servers' own claim, fence, log scan and check; both race for names, locks
-and parts of one page; and it is measured how old names and views may be. That takes
+and parts of one page; and doctor measures how old names and views may be. That takes
 seconds on a local disk and some minutes on a slow share.
 
---listen has no authentication: for as long as it runs, whoever reaches the port can
+--listen has no authentication: while it runs, everyone who reaches the port can
 make small files in a directory that doctor makes under DIR and removes again.
 
-It can falsify, never prove: asynchronous exports, lying disks and locks that
-die behind a partition cannot be seen.`,
+Doctor can find faults, but cannot prove that there are none: it cannot see
+asynchronous exports, lying disks, and locks that end unnoticed in a partition.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -80,16 +80,16 @@ die behind a partition cannot be seen.`,
 	}
 	fl := c.Flags()
 	fl.IntVar(&f.hosts, "hosts", 0, "how many hosts will run servers on it (default: what CLUSTER says)")
-	fl.IntVar(&f.rounds, "rounds", doctor.DefaultRounds, "how often two mounts try each thing")
-	fl.StringVar(&f.listen, "listen", "", "wait at HOST:PORT for one doctor on another host (no authentication)")
-	fl.StringVar(&f.peer, "peer", "", "try it together with the doctor that listens at HOST:PORT")
+	fl.IntVar(&f.rounds, "rounds", doctor.DefaultRounds, "how often two mounts repeat each probe")
+	fl.StringVar(&f.listen, "listen", "", "wait at HOST:PORT for a doctor on another host (no authentication)")
+	fl.StringVar(&f.peer, "peer", "", "probe together with the doctor that listens at HOST:PORT")
 	return c
 }
 
 func (a *app) examine(ctx context.Context, dirs []string, f *doctorFlags) ([]*doctor.Report, error) {
 	line := &progressLine{w: a.Stderr, live: isTerminal(a.Stderr)}
 	defer line.end()
-	opt := doctor.Options{Hosts: f.hosts, Rounds: f.rounds, Progress: line.show, Holder: holderCommandLine()}
+	opt := doctor.Options{Hosts: f.hosts, Rounds: f.rounds, Progress: line.show, Waiting: line.say, Holder: holderCommandLine()}
 	if f.listen == "" && f.peer == "" {
 		return doctor.Examine(ctx, dirs, opt)
 	}
@@ -103,7 +103,7 @@ func (a *app) examine(ctx context.Context, dirs []string, f *doctorFlags) ([]*do
 			return nil, err
 		}
 		fmt.Fprintf(a.Stderr, "holdfast: waiting at %s, without authentication, for: holdfast doctor --peer %s DIR\n", l.Addr(), l.Addr())
-		line.quiet = true // the other side says how far it is
+		line.quiet = true // the other side prints the progress
 		r, err = doctor.Listen(ctx, l, dirs[0], opt)
 	}
 	if err != nil {
@@ -112,8 +112,8 @@ func (a *app) examine(ctx context.Context, dirs []string, f *doctorFlags) ([]*do
 	return []*doctor.Report{r}, nil
 }
 
-// progressLine shows how far a trial is: on a terminal in one line that changes,
-// elsewhere in a line for each thing that is tried.
+// progressLine prints the progress of a trial: on a terminal in one line that changes,
+// elsewhere in one line for each probe.
 type progressLine struct {
 	w     io.Writer
 	live  bool
@@ -123,7 +123,7 @@ type progressLine struct {
 	shown time.Time
 }
 
-// showEvery bounds how often a terminal hears of progress.
+// showEvery is the shortest time between two updates of a terminal.
 const showEvery = 100 * time.Millisecond
 
 func (l *progressLine) show(p doctor.Progress) {
@@ -140,6 +140,12 @@ func (l *progressLine) show(p doctor.Progress) {
 		fmt.Fprintf(l.w, "holdfast: %s, %d rounds\n", p.Check, p.Rounds)
 	}
 	l.check, l.shown = p.Check, now
+}
+
+// say prints why the doctor waits, on a separate line.
+func (l *progressLine) say(why string) {
+	l.end()
+	fmt.Fprintf(l.w, "holdfast: %s\n", why)
 }
 
 func (l *progressLine) end() {
@@ -162,12 +168,12 @@ func doctorText(w io.Writer, all []*doctor.Report) {
 		}
 		fmt.Fprintf(w, "verdict: %s\n", r.Verdict)
 		if r.Rounds == 0 && r.Network {
-			fmt.Fprintf(w, "What other hosts see was not tried: name a second mount, or use --listen there and --peer here.\n")
+			fmt.Fprintf(w, "What other hosts see was not tested: name a second mount, or use --listen there and --peer here.\n")
 		}
 	}
 }
 
-// holderName is the hidden command of a process that doctor kills.
+// holderName is the hidden command of a process that holds a lock until doctor kills it.
 const holderName = "holder-of-doctor"
 
 func holderCommandLine() []string {

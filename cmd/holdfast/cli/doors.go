@@ -11,34 +11,34 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
-	"github.com/holdfast-lock/holdfast/primary/api"
-	"github.com/holdfast-lock/holdfast/primary/api/text"
-	"github.com/holdfast-lock/holdfast/primary/api/ws"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/text"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
 )
 
-// doorKind is a front end that CLUSTER does not name, and that is off by default.
+// doorKind is a kind of front end without an address in CLUSTER, which is off by default.
 type doorKind struct {
 	name   string // for people
-	flag   string // has its address
-	offset int    // from a server's gRPC port to the one that dev gives it
-	url    string // where it is, with %s for the address
-	make   func(*serverFlags) func(*api.Door, zerolog.Logger) serve.Front
+	flag   string // the flag with its address
+	offset int    // added to a server's gRPC port it is the port that dev uses
+	url    string // its URL, with %s for the address
+	make   func(*serverFlags) func(*httpapi.Door, zerolog.Logger) serve.Front
 }
 
 func doorKinds() []doorKind {
 	return []doorKind{
-		{"WebSocket", "ws-listen", 300, "ws://%s" + ws.Path, func(f *serverFlags) func(*api.Door, zerolog.Logger) serve.Front {
-			return func(d *api.Door, log zerolog.Logger) serve.Front {
+		{"WebSocket", "ws-listen", 300, "ws://%s" + ws.Path, func(f *serverFlags) func(*httpapi.Door, zerolog.Logger) serve.Front {
+			return func(d *httpapi.Door, log zerolog.Logger) serve.Front {
 				return ws.New(d, ws.Options{Log: log, Origins: f.wsOrigins})
 			}
 		}},
-		{"text", "text-listen", 400, "%s", func(*serverFlags) func(*api.Door, zerolog.Logger) serve.Front {
-			return func(d *api.Door, log zerolog.Logger) serve.Front { return text.New(d, log) }
+		{"text", "text-listen", 400, "%s", func(*serverFlags) func(*httpapi.Door, zerolog.Logger) serve.Front {
+			return func(d *httpapi.Door, log zerolog.Logger) serve.Front { return text.New(d, log) }
 		}},
 	}
 }
 
-// doorFlags say where further front ends listen.
+// doorFlags adds the flags with the addresses of further front ends.
 func doorFlags(fl *pflag.FlagSet, f *serverFlags) {
 	kinds := doorKinds()
 	f.doors = make([]string, len(kinds))
@@ -48,12 +48,12 @@ func doorFlags(fl *pflag.FlagSet, f *serverFlags) {
 	originFlag(fl, f)
 }
 
-// originFlag is of dev, too.
+// originFlag adds --ws-origin, which server and dev have.
 func originFlag(fl *pflag.FlagSet, f *serverFlags) {
 	fl.StringArrayVar(&f.wsOrigins, "ws-origin", nil, "let pages of this origin connect over WebSocket, such as https://*.example.com (may be repeated)")
 }
 
-// listening are the further front ends that have an address.
+// listening returns the further front ends that have an address.
 func (f *serverFlags) listening() (all []serve.Door, err error) {
 	for _, o := range f.wsOrigins {
 		if err := ws.CheckOrigin(o); err != nil {
@@ -81,7 +81,7 @@ type devDoor struct {
 	flag string
 }
 
-// devDoors are those of the server whose gRPC port this is.
+// devDoors returns the further front ends of the server with this gRPC port.
 func devDoors(host string, port int) (all []devDoor) {
 	for _, k := range doorKinds() {
 		addr := net.JoinHostPort(host, strconv.Itoa(port+k.offset))
@@ -90,7 +90,7 @@ func devDoors(host string, port int) (all []devDoor) {
 	return all
 }
 
-// lastOffset is how far above a server's gRPC port dev uses ports.
+// lastOffset is the distance from a server's gRPC port to the highest port that dev gives it.
 func lastOffset() int {
 	last := defaultPeerPort - defaultGRPCPort
 	for _, k := range doorKinds() {

@@ -16,44 +16,45 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
-	"github.com/holdfast-lock/holdfast/clientlib/election"
+	"github.com/holdfast-lock/holdfast/clientlib/leader"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// electing is one `holdfast elect`.
+// electing holds the flags and state of one `holdfast elect`.
 type electing struct {
 	running
 	once, leader bool
 }
 
-const electHelp = `Run a command on one machine at a time: the one that leads. Everybody else who runs this
-stands in line, and takes over when the leader's command ends, or it dies or is cut off.
+const electHelp = `Run a command on one machine at a time: the leader. All other machines that run elect wait
+in the queue, and the first takes over when the leader's command ends, or the leader dies
+or is cut off.
 
   holdfast elect web --value http://h1:8080 -- ./web   campaigns, and runs the command while it leads
-  holdfast elect web                                   tells who leads, and each change
-  holdfast elect web --leader                          tells who leads, and ends
+  holdfast elect web                                   prints who leads, and each change
+  holdfast elect web --leader                          prints who leads, and ends
 
 The command runs as with holdfast run: it finds HOLDFAST_LOCK, HOLDFAST_TOKEN,
-HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment, and is ended with everything
-that descends from it before anybody else can lead; --grace, --warn, --on-lost, --on-ask,
---max-hold and --progress-file are explained there. The token is the number of the term, higher than each one before. An
-election is a lock of the same name.
+HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment, and is ended with all its
+descendants before another machine can lead; see there for --grace, --warn, --on-lost,
+--on-ask, --max-hold and --progress-file. The token is the number of the leader's term,
+higher than each one before. An election is a lock of the same name.
 
-When the command has ended, whatever its exit code, or leadership was lost, it campaigns
+When the command has ended, with any exit code, or leadership was lost, elect campaigns
 again, at most once a second; with --once it does not. Nor does it after SIGINT, SIGTERM
 or SIGQUIT, which the command gets too, or when the command died of SIGHUP. While no
-server answers it tries on; with --once it ends.
+server answers it continues to try; with --once it ends.
 
-Exit codes: 1 --leader and nobody leads, 2 usage, 3 leadership was lost and it does not
+Exit codes: 1 --leader and no leader, 2 usage, 3 leadership was lost and it does not
 campaign again (--lost-exit-code changes it), 4 no service, 126 and 127 as in a shell,
-130 interrupted while it waited, else the command's. With -o json each term ends with a
-line on the standard error; who leads is told on the standard output.`
+130 interrupted while it waited, else the command's. With -o json it prints a line on the
+standard error at the end of each term, and the leader on the standard output.`
 
 func (a *app) electCommand() *cobra.Command {
 	e := &electing{running: running{app: a}}
 	c := &cobra.Command{
-		Use: "elect NAME [flags] [-- COMMAND [ARGUMENTS]]", Short: "Run a command on the one machine that leads, or tell who leads", Long: electHelp,
+		Use: "elect NAME [flags] [-- COMMAND [ARGUMENTS]]", Short: "Run a command on the one machine that leads, or print who leads", Long: electHelp,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			dash := c.ArgsLenAtDash()
@@ -70,17 +71,17 @@ func (a *app) electCommand() *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.DurationVar(&e.lease.ttl, "ttl", 30*time.Second, "how long the others wait, at most, when the leader dies; the same for all")
-	fl.StringVar(&e.lease.metadata, "value", "", "what the leader says of itself, say where it serves: text of at most 4096 bytes")
+	fl.DurationVar(&e.lease.ttl, "ttl", 30*time.Second, "how long the other candidates wait at most when the leader dies; the same for all")
+	fl.StringVar(&e.lease.metadata, "value", "", "a text of at most 4096 bytes about the leader, for example where it serves")
 	fl.BoolVar(&e.once, "once", false, "end when the command has ended")
-	fl.BoolVar(&e.leader, "leader", false, "tell who leads now, and end")
+	fl.BoolVar(&e.leader, "leader", false, "print who leads now, and end")
 	e.lost.flags(fl)
 	e.hung.flags(fl)
 	e.lease.wait, e.lease.conflict = "forever", exitHeld
 	return c
 }
 
-// parse reads the arguments. campaigns says that there are flags for a command.
+// parse reads the arguments. campaigns is true if there are flags for a command.
 func (e *electing) parse(dash int, args []string, campaigns bool) error {
 	if dash >= 0 {
 		if e.leader || dash != 1 || len(args) < 2 {
@@ -101,7 +102,7 @@ func (e *electing) parse(dash int, args []string, campaigns bool) error {
 	return nil
 }
 
-// minRound is how long a round lasts at least, from one campaign to the next.
+// minRound is the shortest time from the beginning of one campaign to that of the next.
 const minRound = time.Second
 
 // run campaigns and runs the command, again and again.
@@ -134,7 +135,7 @@ func (e *electing) run(ctx context.Context) error {
 	}
 }
 
-// passing says that another campaign may do better.
+// passing reports whether another campaign may succeed after this error.
 func passing(err error) bool {
 	if _, within := errors.AsType[*withinError](err); within {
 		return false
@@ -143,7 +144,7 @@ func passing(err error) bool {
 	return code == exitUnavailable || code == exitHeld
 }
 
-// round is one campaign, and the term behind it. over says that this was the last.
+// round runs one campaign, and the term that it wins. over is true after the last round.
 func (e *electing) round(ctx context.Context, client *clientlib.Client, path string) (over bool, err error) {
 	lock, err := e.acquire(ctx, client)
 	if err != nil {
@@ -162,7 +163,8 @@ func (e *electing) round(ctx context.Context, client *clientlib.Client, path str
 	return over, e.end(lock, result)
 }
 
-// passOn hands signals on. ending stops that and says whether one was to end it all.
+// passOn forwards signals to the channel passed. ending stops that and reports whether one of
+// them was to end elect itself.
 func passOn(signals <-chan os.Signal) (passed <-chan os.Signal, ending func() bool) {
 	out := make(chan os.Signal)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -192,7 +194,7 @@ func passOn(signals <-chan os.Signal) (passed <-chan os.Signal, ending func() bo
 	}
 }
 
-// rest pauses between two rounds, unless the user has enough.
+// rest pauses between two rounds. It returns early with an error when ctx ends.
 func (e *electing) rest(ctx context.Context, d time.Duration) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -206,22 +208,22 @@ func (e *electing) rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// leaderBody is who leads, in JSON.
+// leaderBody is the JSON form of a leader.
 type leaderBody struct {
 	Status  string        `json:"status"`
 	Message string        `json:"message"`
 	Lock    string        `json:"lock"`
-	Token   cluster.Token `json:"token"` // 0 = nobody leads
+	Token   cluster.Token `json:"token"` // 0 = no leader
 	Epoch   cluster.Epoch `json:"epoch"`
 	Value   string        `json:"value"`
-	Holder  *wire.Holder  `json:"holder"` // null if nobody leads
+	Holder  *wire.Holder  `json:"holder"` // null = no leader
 	Since   wire.Moment   `json:"since"`  // by the primary's clock
 }
 
-// observe tells who leads, once or with each change.
+// observe prints who leads, once or with each change.
 func (e *electing) observe(ctx context.Context) error {
 	return e.app.withClient(ctx, func(ctx context.Context, c *clientlib.Client) error {
-		x, err := election.New(c, e.lock, election.Options{})
+		x, err := leader.NewElection(c, e.lock, leader.Options{})
 		if err != nil {
 			return usagef("%v", err)
 		}
@@ -229,10 +231,10 @@ func (e *electing) observe(ctx context.Context) error {
 	})
 }
 
-func (e *electing) follow(ctx context.Context, x *election.Election) error {
+func (e *electing) follow(ctx context.Context, x *leader.Election) error {
 	if e.leader {
 		l, err := x.Leader(ctx)
-		if errors.Is(err, election.ErrNoLeader) {
+		if errors.Is(err, leader.ErrNoLeader) {
 			e.app.code, err = exitHeld, nil
 		}
 		if err != nil {
@@ -251,8 +253,8 @@ func (e *electing) follow(ctx context.Context, x *election.Election) error {
 	return nil
 }
 
-// tell prints who leads.
-func (e *electing) tell(l election.Leader) error {
+// tell prints a leader.
+func (e *electing) tell(l leader.Info) error {
 	b := leaderBody{Status: cluster.StatusOK.String(), Lock: string(e.lock), Token: l.Token, Epoch: l.Epoch, Value: l.Value}
 	if l.Present() {
 		if !l.Since.IsZero() {
@@ -262,7 +264,7 @@ func (e *electing) tell(l election.Leader) error {
 	}
 	return e.app.print(b, func(w io.Writer) {
 		if b.Holder == nil {
-			fmt.Fprintf(w, "%s: nobody leads\n", b.Lock)
+			fmt.Fprintf(w, "%s: no leader\n", b.Lock)
 			return
 		}
 		fmt.Fprintf(w, "%s: led by %s, token %d, since %s", b.Lock, holderText(b.Holder), b.Token, b.Since)

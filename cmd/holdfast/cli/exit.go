@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// The exit codes, see rootHelp.
+// The exit codes; rootHelp explains them.
 const (
 	exitOK          = 0
 	exitHeld        = 1
@@ -22,24 +22,24 @@ const (
 	exitLost        = 3
 	exitUnavailable = 4
 	exitFailed      = 5
-	// exitPlanned is of recover: it printed what it would do and did nothing.
+	// exitPlanned is for recover without --yes: it printed its plan and changed nothing.
 	exitPlanned = 6
-	// exitInterrupted is what a shell says of a command that SIGINT ended.
+	// exitInterrupted is a shell's code for a command that SIGINT ended.
 	exitInterrupted = 130
-	// exitFindings is of fsck and doctor. Those of status are in health.go.
+	// exitFindings is for errors found by fsck and doctor. The codes of status are in health.go.
 	exitFindings = 1
-	// exitStuck is of a server whose former reign hangs in the filesystem (EX_SOFTWARE).
+	// exitStuck is for a server whose former term hangs in the filesystem (EX_SOFTWARE).
 	exitStuck = 70
 )
 
-// usageError is a mistake on the command line.
+// usageError reports a mistake on the command line.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
-// conflictError is a lock that was not gotten, with the code that -E asked for.
+// conflictError reports that a lock was not acquired, with the exit code of -E.
 type conflictError struct {
 	err  error
 	code int
@@ -48,7 +48,7 @@ type conflictError struct {
 func (e *conflictError) Error() string { return e.err.Error() }
 func (e *conflictError) Unwrap() error { return e.err }
 
-// exitCode is the one of an error.
+// exitCode returns the exit code for an error.
 func exitCode(err error) int {
 	if e, ok := errors.AsType[*conflictError](err); ok {
 		return e.code
@@ -71,9 +71,9 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// unanswered says that a call found no server.
+// unanswered reports whether a call found no server.
 func unanswered(err error) bool {
-	_, ok := errors.AsType[*clientlib.CallError](err) // what has a status was looked at before
+	_, ok := errors.AsType[*clientlib.CallError](err) // callers handle errors with a status first
 	return ok || errors.Is(err, remote.ErrNoServer)
 }
 
@@ -95,7 +95,7 @@ func statusCode(s cluster.Status) int {
 	}
 }
 
-// advice says what to do about an error; "" where the error says it.
+// advice returns what the user can do about an error; "" if the error's text has it.
 func (a *app) advice(err error) string {
 	if _, ok := errors.AsType[*withinError](err); ok {
 		return "use the lock as it is, its token is in HOLDFAST_TOKEN; or take another lock"
@@ -127,12 +127,12 @@ func (a *app) advice(err error) string {
 		if a.command != "append" {
 			return "begin at the end of the file, or before it"
 		}
-		return "read what was appended in between, then append at the end that is told (offset)"
+		return "read what was appended in between, then append at the end of the file (offset)"
 	case cluster.StatusFileSealed:
 		return "go on in a new file with holdfast file rotate FILE --lock LOCK"
 	case cluster.StatusUnknown:
 		if e, ok := errors.AsType[*wire.Error](err); ok && e.Committed {
-			return "" // it says it
+			return "" // the error's text has it
 		}
 		id := a.request
 		if id.client == "" {
@@ -142,7 +142,7 @@ func (a *app) advice(err error) string {
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:
-		return "nobody remembers whether it was done before: if this is a repeat, look first; what is new needs a higher --request-id, or another --client-id"
+		return "it is no longer known whether it was executed before: if this is a repeat, check first; a new request needs a higher --request-id, or another --client-id"
 	default:
 		return ""
 	}

@@ -91,7 +91,7 @@ func (fake) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answer, 
 		return refused(pb.Status_STATUS_STALE_REQUEST, q.GetLock(), "request ID 2 is below what is remembered of client c1"), nil
 	}
 	if q.GetFile() == "lost" {
-		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
+		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the term ended"}
 	}
 	if q.ExpectedOffset != nil && q.GetExpectedOffset() != 100 {
 		a := refused(pb.Status_STATUS_OFFSET_MISMATCH, q.GetLock(), fmt.Sprintf("file %q ends at offset 100, not at %d", q.GetFile(), q.GetExpectedOffset()))
@@ -201,7 +201,7 @@ func (fake) Downgrade(_ context.Context, q *pb.DowngradeRequest) (*pb.Answer, er
 
 func (fake) SetMetadata(_ context.Context, q *pb.SetMetadataRequest) (*pb.Answer, error) {
 	if q.GetLock() == "lost" {
-		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the reign ended"}
+		return nil, &wire.Error{Status: cluster.StatusUnknown, Message: "the term ended"}
 	}
 	return ok(q.GetLock(), q.GetToken()), nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// onFile is one `holdfast file …`.
+// onFile holds the flags of one `holdfast file …`.
 type onFile struct {
 	lock  string
 	file  string
@@ -26,7 +26,8 @@ type onFile struct {
 	lease lease
 	id    identity
 	adopt bool
-	// volume is where rotate moves the old generation away itself, and kept its name there.
+	// volume is the volume on which rotate moves the old generation away itself, "" if the user
+	// did, and kept the name that the generation has there afterwards.
 	volume string
 	kept   cluster.FileName
 }
@@ -36,12 +37,12 @@ func (a *app) fileCommand() *cobra.Command {
 		Use: "file", Short: "Bind protected files to locks, seal and rotate them", Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	rotate, y := a.fileVerb("rotate", "Go on in a new, empty file of the same name; a quarantined one goes on like that", "rotated",
+	rotate, y := a.fileVerb("rotate", "Continue in a new, empty file of the same name, also after a quarantine", "rotated",
 		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
 			return s.RotateFile(ctx, &pb.RotateFileRequest{ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file})
 		})
-	rotate.Long = `Go on in a new, empty file of the same name. The old one has to be moved away first: no
-server renames or removes what it protects. With --volume, on a host that has the share,
+	rotate.Long = `Continue in a new, empty file of the same name. Move the old one away first: servers never
+rename or remove a protected file. With --volume, on a host that has the share,
 this command does it while it holds the lock: generation N of FILE is kept as FILE.gN.`
 	rotate.Flags().StringVar(&y.volume, "volume", "", "the volume's directory: keep the old generation there as FILE.gN")
 	bind, x := a.fileVerb("bind", "Let only the holder of a lock append to a file", "bound",
@@ -59,18 +60,18 @@ this command does it while it holds the lock: generation N of FILE is kept as FI
 		func(ctx context.Context, s pb.LockServiceClient, x *onFile, id identity, token uint64) (*pb.Answer, error) {
 			return s.SealFile(ctx, &pb.SealFileRequest{ClientId: id.client, RequestId: id.request, Lock: x.lock, Token: token, File: x.file})
 		})
-	seal.Long = "End a file: nothing is appended to this generation of it any more, by anybody, ever.\nEvery byte is durable when the command returns. After a rotation the name goes on."
+	seal.Long = "End a file: no client can ever append to this generation again.\nEvery byte is durable when the command returns. After a rotation the name takes appends again."
 	c.AddCommand(rotate, bind, unbind, seal, a.filesCommand())
 	return c
 }
 
-// keptBody is an answer with the name of the generation before.
+// keptBody is an answer with the name of the generation that was moved away.
 type keptBody struct {
 	wire.Body
 	Kept string `json:"kept"`
 }
 
-// keep moves the present generation away, where a volume is named.
+// keep moves the present generation away, if --volume names a volume.
 func (x *onFile) keep(ctx context.Context, c *remote.Caller) (err error) {
 	if x.volume == "" {
 		return nil

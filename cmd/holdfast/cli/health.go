@@ -13,18 +13,18 @@ import (
 // The exit codes of status, for monitors.
 const (
 	healthyCode  = 0
-	degradedCode = 1 // it serves, and something needs care
-	downCode     = 2 // nobody serves
+	degradedCode = 1 // the cluster serves, but something needs attention
+	downCode     = 2 // no server is primary
 )
 
-// health is what a status comes to.
+// health sums up a status, also in JSON.
 type health struct {
 	code    int
 	Health  string   `json:"health"`  // healthy, degraded or down
 	Reasons []string `json:"reasons"` // why it is not healthy
 }
 
-// healthOf judges what the servers say of themselves.
+// healthOf derives the health from the status of all servers.
 func healthOf(b *wire.StatusBody) health {
 	h := health{code: downCode, Health: "down", Reasons: []string{}}
 	for i := range b.Servers {
@@ -46,7 +46,7 @@ func healthOf(b *wire.StatusBody) health {
 	return h
 }
 
-// careNote is what is wrong with a server, "" if nothing is.
+// careNote describes what is wrong with a server, "" if nothing is.
 func careNote(s *wire.ServerBody) string {
 	var notes []string
 	switch {
@@ -65,13 +65,13 @@ func careNote(s *wire.ServerBody) string {
 	return strings.Join(append(notes, s.Volume.Warnings...), "; ")
 }
 
-// healthText says in one line each what needs care; nothing of a healthy cluster.
+// healthText prints each reason on a line of its own; nothing for a healthy cluster.
 func healthText(w io.Writer, h *health) {
 	switch h.code {
 	case degradedCode:
-		fmt.Fprintln(w, "degraded: the cluster serves, and needs care:")
+		fmt.Fprintln(w, "degraded: the cluster serves, but needs attention:")
 	case downCode:
-		fmt.Fprintln(w, "down: no server serves:")
+		fmt.Fprintln(w, "down: no server is primary:")
 	}
 	for _, r := range h.Reasons {
 		fmt.Fprintf(w, "  %s\n", r)

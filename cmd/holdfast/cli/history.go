@@ -18,13 +18,13 @@ import (
 const historyHelp = `Show who had a lock, from when to when, and why it ended; the newest first.
 
 Any server answers, from its memory and from the files under history/ on the share.
-Plain releases above a rate (2,000 a second) are only counted; what is left out or not
-known is said. Times are by the clocks of the primaries, for people.
+Plain releases above a rate (2,000 a second) are only counted; the output says what is
+left out or not known. Times are by the clocks of the primaries, for people.
 
   holdfast history billing/job --at 03:00            who had it then
   holdfast history billing/job --since 24h           what ended in the last day
   holdfast history billing/job --token 4711          what became of this grant
-  holdfast history billing/ --prefix                 all locks whose names begin so
+  holdfast history billing/ --prefix                 all locks whose names begin with it
   holdfast history billing/job --volume /mnt/share   without any server`
 
 func (a *app) historyCommand() *cobra.Command {
@@ -65,7 +65,7 @@ func (a *app) historyCommand() *cobra.Command {
 	return c
 }
 
-// readTime reads a time of day, in milliseconds since 1970; "" is 0.
+// readTime parses a time of day, or how long ago it was, into milliseconds since 1970; "" is 0.
 func readTime(flag, text string, now time.Time) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -88,17 +88,17 @@ func readTime(flag, text string, now time.Time) (int64, error) {
 		}
 		t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
 		if t.After(now) {
-			t = t.AddDate(0, 0, -1) // at three in the morning, eleven is last night
+			t = t.AddDate(0, 0, -1) // a time still to come today means yesterday
 		}
 		return t.UnixMilli(), nil
 	}
 	return 0, usagef("%s %q: use 2006-01-02T15:04:05Z, '2006-01-02 15:04', 15:04, or how long ago, as 90m", flag, text)
 }
 
-// historyPage is how many grants one call asks for.
+// historyPage is how many grants one call requests.
 const historyPage = 1000
 
-// historyAll follows the pages up to the limit. Where and when it was read is the first one's.
+// historyAll reads pages up to the limit. Epoch, LSN and age of the result are the first page's.
 func historyAll(ctx context.Context, r reader, q *pb.HistoryRequest, limit int) (all wire.HistoryBody, err error) {
 	for page := 0; ; page++ {
 		q.Limit = uint32(min(limit-len(all.Grants), historyPage))
@@ -122,7 +122,7 @@ func historyAll(ctx context.Context, r reader, q *pb.HistoryRequest, limit int) 
 	}
 }
 
-// joinSkipped adds what an older page left out.
+// joinSkipped joins the ranges of releases that two pages only counted, b's being the older one.
 func joinSkipped(a, b *wire.HistoryRange) *wire.HistoryRange {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -146,7 +146,7 @@ func historyText(w io.Writer, b *wire.HistoryBody, q *pb.HistoryRequest) {
 		fmt.Fprintln(w, "there are more: use a larger --limit")
 	}
 	if k := b.Skipped; k != nil {
-		fmt.Fprintf(w, "not told one by one: up to %d plain releases between LSN %d and %d, of these locks and others\n", k.Count, k.From, k.To)
+		fmt.Fprintf(w, "not listed one by one: up to %d plain releases between LSN %d and %d, of these locks and others\n", k.Count, k.From, k.To)
 	}
 	for _, g := range b.Gaps {
 		fmt.Fprintf(w, "not known: what ended between LSN %d and %d\n", g.From, g.To)
@@ -163,10 +163,10 @@ func nobodyText(q *pb.HistoryRequest) string {
 	if q.GetAtUnixMs() == 0 {
 		return "no grant is known"
 	}
-	return fmt.Sprintf("nobody is known to have had it at %s, by the clocks of the primaries", wire.Moment(q.GetAtUnixMs()))
+	return fmt.Sprintf("no holder is known at %s, by the clocks of the primaries", wire.Moment(q.GetAtUnixMs()))
 }
 
-// pastText is who had a grant.
+// pastText describes who had a grant.
 func pastText(g *wire.PastBody) string {
 	s := person(g.ClientID, g.Host, g.PID, g.Command)
 	if g.Mode == sharedWord {
@@ -175,7 +175,7 @@ func pastText(g *wire.PastBody) string {
 	return s
 }
 
-// endText is how a grant ended, in words.
+// endText describes how a grant ended.
 func endText(g *wire.PastBody) string {
 	s := g.Why
 	switch {

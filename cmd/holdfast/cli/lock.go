@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// answer prints an answer of the service: the fields of the HTTP body.
+// answer prints an answer of the service; in JSON it has the fields of the HTTP body.
 func (a *app) answer(r *pb.Answer, text func(io.Writer)) error { return a.print(wire.BodyOf(r), text) }
 
 func (a *app) acquireCommand() *cobra.Command {
@@ -25,9 +25,9 @@ func (a *app) acquireCommand() *cobra.Command {
 	var id identity
 	c := &cobra.Command{
 		Use:   "acquire LOCK",
-		Short: "Get a lock and print its token",
-		Long: `Get a lock and print its token. The lock stays when this command is gone:
-nobody renews it, so use it, renew it or release it within --ttl. To run a command
+		Short: "Acquire a lock and print its token",
+		Long: `Acquire a lock and print its token. The lock stays held when this command has ended,
+but nothing renews it, so use it, renew it or release it within --ttl. To run a command
 under a lock, use holdfast run.
 
   TOKEN=$(holdfast acquire billing/job --ttl 1m --wait 10s) || exit
@@ -52,7 +52,7 @@ under a lock, use holdfast run.
 					return err
 				}
 				err = a.answer(r, func(w io.Writer) { fmt.Fprintln(w, r.GetToken()) })
-				if err == nil || id.named() { // a repeat tells it
+				if err == nil || id.named() { // a repeat prints it
 					return err
 				}
 				if _, kept := a.release(ctx, c, args[0], r.GetToken(), a.drawn()); kept != nil {
@@ -87,7 +87,7 @@ func (a *app) renewCommand() *cobra.Command {
 			}
 			q := &pb.RenewLeaseRequest{Lock: args[0], Token: token}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				// To renew twice is as good as once.
+				// A repeated renewal does no harm.
 				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.RenewLease(ctx, q) })
 				if err != nil {
 					return err
@@ -107,7 +107,7 @@ func (a *app) metadataCommand() *cobra.Command {
 	var token uint64
 	var id identity
 	c := &cobra.Command{
-		Use: "metadata LOCK [--token N] TEXT", Short: "Say something else with a lock that is held, for whoever looks", Args: exactly("LOCK", "TEXT"),
+		Use: "metadata LOCK [--token N] TEXT", Short: "Replace the metadata of a lock that is held", Args: exactly("LOCK", "TEXT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
@@ -132,9 +132,9 @@ func (a *app) downgradeCommand() *cobra.Command {
 	var token uint64
 	var id identity
 	c := &cobra.Command{
-		Use: "downgrade LOCK [--token N]", Short: "Let others share a lock that is held alone", Args: exactly("LOCK"),
-		Long: "Let others share a lock that is held alone: all who wait to share it get it at once.\n" +
-			"The token stays, and can append nothing more. There is no way back: release the lock, and acquire it again.",
+		Use: "downgrade LOCK [--token N]", Short: "Turn an exclusive lock into a shared one", Args: exactly("LOCK"),
+		Long: "Turn an exclusive lock into a shared one: all clients that wait to share it get it at once.\n" +
+			"The token stays valid, but can no longer append. There is no upgrade: release the lock, and acquire it again.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
@@ -186,12 +186,12 @@ func (a *app) breakCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "break LOCK --reason TEXT",
 		Short: "Take a lock from its holder",
-		Long: `Take a lock from its holder. From then on the old token is dead: what its
-holder appends is refused. Other things that it still does are not stopped by this.
+		Long: `Take a lock from its holder. From then on the old token is dead: the servers refuse
+appends under it. Nothing stops what the holder does elsewhere.
 
-With --grace the holder is asked first: it is told who wants the lock and why, and
-the lock is taken when that time is over, unless it was given back by then. The
-command returns at once. A failover counts the grace anew; asking again replaces it.`,
+With --grace the holder is asked first: it learns who wants the lock and why, and
+the lock is taken when that time is over, unless the holder released it before. The
+command returns at once. A failover starts the grace again; another break replaces it.`,
 		Args: exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := id.check(); err != nil {
@@ -221,7 +221,7 @@ command returns at once. A failover counts the grace anew; asking again replaces
 		},
 	}
 	tokenFlag(c, &token, "break only the grant with this token")
-	c.Flags().DurationVar(&grace, "grace", 0, "ask the holder first, and give it this long to let go")
+	c.Flags().DurationVar(&grace, "grace", 0, "ask the holder first, and give it this long to release the lock")
 	c.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	c.Flags().StringVar(&actor, "actor", "", "who, for the history (default: user@host)")
 	required(c, "reason")
@@ -229,7 +229,7 @@ command returns at once. A failover counts the grace anew; asking again replaces
 	return c
 }
 
-// whoami is for people.
+// whoami returns user@host, for people.
 func whoami() string {
 	name := "unknown"
 	if u, err := user.Current(); err == nil {
@@ -245,7 +245,7 @@ func whoami() string {
 func (a *app) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel CLIENT REQUEST",
-		Short: "See to it that a request ends now or never executes",
+		Short: "Cancel a request: it ends now, or never executes",
 		Args:  exactly("CLIENT", "REQUEST"),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := requestArgs(args)
@@ -264,4 +264,37 @@ func (a *app) cancelCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var token uint64
+	c := &cobra.Command{
+		Use: "verify LOCK [--token N]", Short: "Check whether a token is the live one of its lock; it renews nothing",
+		Long: `Check whether a token is the live one of its lock; it renews nothing. The exit code is 3
+if it is not. The answer was true when the primary gave it, but the grant may have ended
+since: a resource that must never obey an old holder remembers the highest token it has seen.
+A resource for exclusive holders only must refuse tokens of a shared lock.`,
+		Args: exactly("LOCK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.mustToken(c, args[0], &token); err != nil {
+				return err
+			}
+			q := &pb.VerifyRequest{Lock: args[0], Token: token}
+			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
+				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Verify(ctx, q) })
+				if err != nil {
+					return err
+				}
+				return a.answer(r, func(w io.Writer) {
+					shared := ""
+					if r.GetMode() == pb.Mode_MODE_SHARED {
+						shared = ", one of those that share the lock"
+					}
+					fmt.Fprintf(w, "%s: token %d is live%s, %v left\n", args[0], token, shared, wire.Millis(r.GetTtlMs()))
+				})
+			})
+		},
+	}
+	tokenFlag(c, &token, "the token to verify (default: that of the holdfast run above)")
+	return c
 }

@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// logLines is how many lines of a log wait for their reader; the rest is dropped.
+// logLines is how many log lines may wait for a slow reader; more are dropped.
 const logLines = 4096
 
-// logQueue writes a log from a goroutine of its own. A reader that does not read, like a pager
-// or a stalled journal, costs lines and holds up nobody: the loops that log decide who reigns
-// and who holds a lock, and a process that is told to end has to.
+// logQueue writes a log from a goroutine of its own. A reader that stops reading, like a pager
+// or a stalled journal, costs lines but blocks no writer: the loops that log decide which server
+// is primary and who holds a lock, and a process that gets a signal has to end.
 type logQueue struct {
 	w       io.Writer
-	missing string // says how many lines are missing
+	missing string // the line about dropped lines, with %d for their number
 	lines   chan logLine
 	dropped atomic.Int64
 	stop    chan struct{}
 	stopped chan struct{}
 }
 
-// logLine is what waits, and where it goes.
+// logLine is a queued line and its destination.
 type logLine struct {
 	to io.Writer
 	b  []byte
 }
 
-// newLogQueue begins to write to w. Before the lines that follow dropped ones it writes missing,
-// with their number in place of %d.
+// newLogQueue returns a queue that writes to w, from a goroutine that it starts. After dropped
+// lines it writes missing, with their number in place of %d.
 func newLogQueue(w io.Writer, missing string) *logQueue {
 	q := &logQueue{w: w, missing: missing, lines: make(chan logLine, logLines), stop: make(chan struct{}), stopped: make(chan struct{})}
 	go q.run()
@@ -42,13 +42,13 @@ func newLogQueue(w io.Writer, missing string) *logQueue {
 // Write queues a line, or drops and counts it. It never blocks.
 func (q *logQueue) Write(b []byte) (int, error) { return logSink{q, q.w}.Write(b) }
 
-// logSink queues what goes elsewhere than the log does, in order with it.
+// logSink queues output for another destination than the log's, in order with the log.
 type logSink struct {
 	queue *logQueue
 	to    io.Writer
 }
 
-// Write is like that of logQueue.
+// Write queues a line, or drops and counts it. It never blocks.
 func (s logSink) Write(b []byte) (int, error) {
 	select {
 	case s.queue.lines <- logLine{s.to, append([]byte(nil), b...)}:
@@ -78,7 +78,7 @@ func (q *logQueue) run() {
 	}
 }
 
-// write writes a line, and says first what is missing before it, or shortly before.
+// write writes a line, after one about lines that were dropped before it or shortly before.
 func (q *logQueue) write(l logLine) {
 	if n := q.dropped.Swap(0); n > 0 {
 		_, _ = fmt.Fprintf(q.w, q.missing+"\n", n)
@@ -86,14 +86,14 @@ func (q *logQueue) write(l logLine) {
 	_, _ = l.to.Write(l.b)
 }
 
-// attach lets a process whose log this is print nothing past it: whoever does not read the log
-// may not read that either.
+// attach has all output of a process pass through its log queue: a reader that does not read
+// the log may not read the other output either.
 func (q *logQueue) attach(a *app) {
 	a.Stdout, a.Stderr = logSink{q, a.Stdout}, logSink{q, a.Stderr}
 	a.flush = sync.OnceFunc(func() { q.Close(logFlush) })
 }
 
-// Close writes what is queued, for as long as wait. Lines that come later are not written.
+// Close writes the queued lines, for at most wait. Lines that come later are not written.
 func (q *logQueue) Close(wait time.Duration) {
 	close(q.stop)
 	t := time.NewTimer(wait)

@@ -91,7 +91,7 @@ func TestFailureWaitsForNoReader(t *testing.T) {
 		r := &stuckReader{let: make(chan struct{})}
 		code := make(chan int, 1)
 		go func() {
-			w := World{Stdin: strings.NewReader(""), Stdout: r, Stderr: r, Getenv: func(string) string { return "" }}
+			w := Env{Stdin: strings.NewReader(""), Stdout: r, Stderr: r, Getenv: func(string) string { return "" }}
 			code <- Main([]string{"server", "--id", "1", "--volume", t.TempDir(), "-o", format}, w)
 		}()
 		select {

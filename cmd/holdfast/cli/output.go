@@ -23,8 +23,8 @@ const (
 	formatJSON = "json"
 )
 
-// print writes a result in the form that was asked for, all of it or an error: who reads
-// a token from a full disk must not take nothing for one.
+// print writes a result as text or JSON. It returns an error unless all of it was written: a
+// script must not take an empty file on a full disk for a token.
 func (a *app) print(v any, text func(io.Writer)) error {
 	var b bytes.Buffer
 	if a.format == formatJSON {
@@ -42,8 +42,8 @@ func (a *app) print(v any, text func(io.Writer)) error {
 	return nil
 }
 
-// visible makes what others say of themselves harmless to a terminal: control characters, and
-// what turns the direction of text, stand there as one would type them.
+// visible makes text of other clients harmless to a terminal: it replaces control characters,
+// and characters that change the direction of text, by their escapes.
 func visible(s string) string {
 	if !strings.ContainsFunc(s, unseen) {
 		return s
@@ -59,17 +59,17 @@ func visible(s string) string {
 	return b.String()
 }
 
-// unseen says that a rune is no text and no end of a line.
+// unseen reports whether a rune is a control or format character other than a newline.
 func unseen(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) }
 
-// oneLine is visible for what must not look like lines of ours.
+// oneLine is visible for text that must stay on one line: it escapes newlines, too.
 func oneLine(s string) string { return strings.ReplaceAll(visible(s), "\n", `\n`) }
 
-// untoldError is a result that could not be written: what was asked for was done.
+// untoldError reports that the command was executed, but its result could not be written.
 type untoldError struct{ err error }
 
 func (e *untoldError) Error() string {
-	return fmt.Sprintf("done, but the result cannot be told: %v", e.err)
+	return fmt.Sprintf("done, but the result cannot be written: %v", e.err)
 }
 func (e *untoldError) Unwrap() error { return e.err }
 
@@ -102,9 +102,9 @@ type failure struct {
 	ExitCode int    `json:"exit_code"`
 }
 
-// fail tells an error and returns its exit code. In JSON it goes to the standard
-// output, where the answer is looked for; of run, whose standard output is the
-// command's, and where there is no writing to it, to the standard error.
+// fail prints an error and returns its exit code. In JSON it goes to the standard output, where
+// scripts read the answer. It goes to the standard error if the standard output is taken, as by
+// the command of run, or cannot be written.
 func (a *app) fail(err error) int {
 	code := exitCode(err)
 	if a.format == formatJSON {
@@ -126,7 +126,7 @@ func (a *app) fail(err error) int {
 		if _, untold := errors.AsType[*untoldError](err); untold || a.outputTaken {
 			to = a.Stderr
 		}
-		writeJSON(to, f) //nolint:errcheck // there is nowhere else to say it
+		writeJSON(to, f) //nolint:errcheck // there is nowhere else to report it
 		return code
 	}
 	fmt.Fprintf(a.Stderr, "holdfast: %s\n", visible(err.Error()))
@@ -139,7 +139,7 @@ func (a *app) fail(err error) int {
 	return code
 }
 
-// errorWord is the status word of an error that is no answer.
+// errorWord returns the status for JSON of an error that is not an answer of a server.
 func errorWord(err error) string {
 	if s, ok := wire.StatusOf(err); ok {
 		return s.String()

@@ -39,7 +39,7 @@ func (s *patient) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 // alone: it might be that very lock, and would never end.
 func TestAcquireKeepsItsPlaceOnly(t *testing.T) {
 	s := &patient{said: make(chan *pb.KeepAliveRequest)}
-	a := &app{World: World{Getenv: func(string) string { return "" }}, endpoints: served(t, s)}
+	a := &app{Env: Env{Getenv: func(string) string { return "" }}, endpoints: served(t, s)}
 	c, err := remote.New(remote.Options{Endpoints: a.servers()})
 	if err != nil {
 		t.Fatal(err)

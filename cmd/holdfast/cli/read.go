@@ -35,7 +35,7 @@ func (a *app) listCommand() *cobra.Command {
 	return c
 }
 
-// listAll follows the pages. Epoch, LSN and age are the last one's.
+// listAll reads all pages. Epoch, LSN and age of the result are the last page's.
 func listAll(ctx context.Context, from reader, q *pb.ListLocksRequest) (wire.LocksBody, error) {
 	all := wire.LocksBody{Locks: []wire.LockBody{}}
 	for {
@@ -74,7 +74,7 @@ func tokenText(token uint64) string {
 	return strconv.FormatUint(token, 10)
 }
 
-// sharedWord is how JSON says that a lock is held, or wanted, in shared mode.
+// sharedWord is the mode, in JSON, of a lock that is held, or waited for, in shared mode.
 const sharedWord = "shared"
 
 func holderText(h *wire.Holder) string {
@@ -122,7 +122,8 @@ func (a *app) showCommand() *cobra.Command {
 	return c
 }
 
-// restText tells what a lock has beside its first holder. Since says how long one waits.
+// restText prints what a lock has beside its first holder: sharers, waiters, files. since formats
+// how long a waiter has waited.
 func restText(w io.Writer, l *wire.LockBody, since func(*wire.WaiterBody) string) {
 	if l.Metadata != "" {
 		fmt.Fprintf(w, "  says %q\n", l.Metadata)
@@ -162,7 +163,8 @@ func showText(w io.Writer, l *wire.LockBody) {
 	}
 }
 
-// heardText says that a holder was not heard; only a primary knows.
+// heardText is a note about a holder that was not heard since the failover, "" if it was or if
+// that is not known: only a primary knows.
 func heardText(heard bool, remaining string) string {
 	if heard || remaining == "" {
 		return ""
@@ -170,7 +172,7 @@ func heardText(heard bool, remaining string) string {
 	return ", not heard since the failover"
 }
 
-// sharersText lists the holders behind the one that is shown as the lock's own.
+// sharersText lists the holders after the one that is shown as the lock's own.
 func sharersText(w io.Writer, l *wire.LockBody) {
 	for i := range l.SharedWith {
 		x := &l.SharedWith[i]
@@ -186,7 +188,7 @@ func sharersText(w io.Writer, l *wire.LockBody) {
 	}
 }
 
-// askText says that a holder is asked to let go.
+// askText prints who asks a holder to release the lock; nothing if a is nil.
 func askText(w io.Writer, a *wire.AskBody) {
 	if a != nil {
 		fmt.Fprintf(w, "  asked to let go by %s: %q; broken in %s\n", oneLine(a.Actor), a.Reason, cmp.Or(a.Remaining, "an unknown time"))
@@ -204,7 +206,7 @@ func requestArgs(args []string) (identity, error) {
 func (a *app) outcomeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "outcome CLIENT REQUEST",
-		Short: "Say what became of a request; it changes nothing",
+		Short: "Print the result of a request; it changes nothing",
 		Args:  exactly("CLIENT", "REQUEST"),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := requestArgs(args)

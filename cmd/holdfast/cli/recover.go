@@ -17,37 +17,39 @@ import (
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// recovering is what recover was told.
+// recovering holds the flags of one `holdfast recover`.
 type recovering struct {
 	dir       string
 	yes       bool
 	dataDirs  []string
 	seenLSN   uint64
 	seenEpoch uint64
-	opt       volume.RecoverOptions
+	opt       recovery.Options
 }
 
 func (a *app) recoverCommand() *cobra.Command {
 	var r recovering
 	c := &cobra.Command{
 		Use:   "recover --volume DIR",
-		Short: "Bring a volume back that was restored, lost, or damaged",
-		Long: `Bring a volume back that no server can take over from, or that was restored from
-a backup. Stop all servers first, on all hosts, and type it as the user that they
-run as. docs/recovery.md says what to type when.
+		Short: "Recover a volume that was restored, lost, or damaged",
+		Long: `Recover a volume that no server can take over, or that was restored from
+a backup. Stop all servers first, on all hosts, and run it as the user that they
+run as. docs/recovery.md explains when to use which flags.
 
 It takes the newest state that can be proven, from the volume's own logs and
-from what servers kept in the data directories that you name, and makes a new epoch
-of it. Nothing is deleted or overwritten. LSNs, tokens and epochs go on above
-everything that anybody was told.
+from the data directories of servers that you name, and makes a new epoch
+of it. Nothing is deleted or overwritten. LSNs, tokens and epochs continue above
+all that clients and servers have seen.
 
-Without --yes it prints what it would do, changes nothing and ends with exit
-code 6. Where acknowledged operations may be lost it wants --accept-loss as
-well; then old tokens are dead, and old requests that are not remembered are refused.`,
+Without --yes it prints its plan, changes nothing and ends with exit code 6.
+If acknowledged operations may be lost it needs --accept-loss as well; then
+old tokens are dead, and old requests that are not remembered are refused.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return a.recover(c, &r) },
 	}
@@ -56,8 +58,8 @@ well; then old tokens are dead, and old requests that are not remembered are ref
 	f.BoolVar(&r.yes, "yes", false, "do it")
 	f.BoolVar(&r.opt.AcceptLoss, "accept-loss", false, "agree that acknowledged operations may be lost")
 	f.BoolVar(&r.opt.Restored, "restored", false, "the volume was restored from a backup")
-	f.Uint64Var(&r.seenLSN, "seen-lsn", 0, "the highest LSN or token that anybody has seen")
-	f.Uint64Var(&r.seenEpoch, "seen-epoch", 0, "the highest epoch that anybody has seen")
+	f.Uint64Var(&r.seenLSN, "seen-lsn", 0, "the highest LSN or token known from clients, logs or status")
+	f.Uint64Var(&r.seenEpoch, "seen-epoch", 0, "the highest epoch known from clients, logs or status")
 	f.StringArrayVar(&r.dataDirs, "data-dir", nil, "a data directory of a server (its --data-dir), or a copy of one; once for each")
 	required(c, "volume")
 	return c
@@ -70,7 +72,7 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 		return err
 	}
 	if r.opt.Restored && len(r.opt.Copies) == 0 && !c.Flags().Changed("seen-lsn") {
-		return usagef("--restored: somebody must say how far the volume was, or tokens may be given a second time: name the servers' data directories with --data-dir, or the highest LSN or token that you find in logs, in holdfast status of before, or at clients, with --seen-lsn; only where this backup is restored for the first time, --seen-lsn 0 does as well")
+		return usagef("--restored: recover has to know how far the volume was, or it could give out tokens a second time: name the servers' data directories with --data-dir, or the highest LSN or token that you find in logs, in holdfast status of before, or at clients, with --seen-lsn; --seen-lsn 0 is enough only if this backup is restored for the first time")
 	}
 	if r.yes {
 		if err := ownVolume(r.dir); err != nil {
@@ -82,12 +84,12 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	act := volume.PlanRecovery
+	act := recovery.NewPlan
 	if r.yes {
-		act = volume.Recover
+		act = recovery.Run
 	}
 	plan, err := act(c.Context(), f, r.opt)
-	if errors.Is(err, volume.ErrLossNotAccepted) {
+	if errors.Is(err, recovery.ErrLossNotAccepted) {
 		a.code = exitPlanned
 		fmt.Fprintf(a.Stderr, "holdfast: %v\n", err)
 		return a.print(plan, func(w io.Writer) { planText(w, r.dir, plan) })
@@ -101,7 +103,8 @@ func (a *app) recover(c *cobra.Command, r *recovering) (err error) {
 	return a.print(plan, func(w io.Writer) { planText(w, r.dir, plan) })
 }
 
-// readDataDirs reads what servers kept: a table, or only how far the volume was.
+// readDataDirs reads the data directories of --data-dir: each has a copy of the table, or only
+// how far the volume was.
 func (a *app) readDataDirs(r *recovering) error {
 	for _, dir := range r.dataDirs {
 		k, err := replica.ReadKnown(dir)
@@ -109,27 +112,27 @@ func (a *app) readDataDirs(r *recovering) error {
 			return err
 		}
 		if k != (replica.Known{}) {
-			told := volume.Snapshot{Cluster: k.Cluster, Epoch: k.Epoch, At: wal.Position{LSN: k.LSN}}
-			r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: told})
+			told := checkpoint.Snapshot{Cluster: k.Cluster, Epoch: k.Epoch, At: wal.Position{LSN: k.LSN}}
+			r.opt.Copies = append(r.opt.Copies, recovery.Copy{Name: dir, Snapshot: told})
 		}
 		s, err := replica.ReadKept(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			fmt.Fprintf(a.Stderr, "recover: %s holds no copy of the table: its server was primary, or never ran long enough\n", dir)
 		case err != nil:
-			return fmt.Errorf("%w: leave this directory out", err)
+			return fmt.Errorf("%w: leave out this directory", err)
 		default:
-			r.opt.Copies = append(r.opt.Copies, volume.Copy{Name: dir, Snapshot: s})
+			r.opt.Copies = append(r.opt.Copies, recovery.Copy{Name: dir, Snapshot: s})
 		}
 	}
 	if len(r.dataDirs) > 0 && len(r.opt.Copies) == 0 {
-		return errors.New("none of these data directories tells anything: name those that were given to holdfast server --data-dir")
+		return errors.New("none of these data directories knows how far the volume was: name those that were given to holdfast server --data-dir")
 	}
 	return nil
 }
 
-// ownVolume refuses everybody but the user who owns CLUSTER. What somebody else
-// makes, root included, the servers could not write to.
+// ownVolume returns an error unless the user owns CLUSTER: servers could not write to files made
+// by another user, root included.
 func ownVolume(dir string) error {
 	info, err := os.Stat(filepath.Join(dir, "CLUSTER"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,10 +147,10 @@ func ownVolume(dir string) error {
 	return nil
 }
 
-func planText(w io.Writer, dir string, p *volume.Plan) {
+func planText(w io.Writer, dir string, p *recovery.Plan) {
 	if !p.Needed {
 		fmt.Fprintf(w, "%s: nothing to recover: a server that starts takes over at LSN %d\n", dir, p.End)
-		fmt.Fprintln(w, "if it was restored from a backup, say --restored")
+		fmt.Fprintln(w, "if it was restored from a backup, use --restored")
 		return
 	}
 	for _, reason := range p.Reasons {
@@ -160,12 +163,12 @@ func planText(w io.Writer, dir string, p *volume.Plan) {
 	for _, lost := range p.Lost {
 		fmt.Fprintf(w, "lost?     %s\n", lost)
 	}
-	fmt.Fprintf(w, "makes     epoch %d, which follows %d; its log begins behind LSN %d\n", p.Epoch, p.Follows, p.LSN)
+	fmt.Fprintf(w, "makes     epoch %d, which follows %d; its log begins after LSN %d\n", p.Epoch, p.Follows, p.LSN)
 	if p.Complete {
 		fmt.Fprintf(w, "keeps     %d locks held and their tokens, all queues, %d clients\n", p.Held, p.Clients)
 	} else {
-		fmt.Fprintf(w, "keeps     %d locks held for one lease, by nobody: old tokens are dead\n", p.Held)
-		fmt.Fprintf(w, "drops     %d waiters; old clients must begin anew\n", p.Dropped)
+		fmt.Fprintf(w, "keeps     %d locks held for one lease, without an owner: old tokens are dead\n", p.Held)
+		fmt.Fprintf(w, "drops     %d waiters; old clients must start again\n", p.Dropped)
 	}
 	for _, f := range p.Files {
 		fmt.Fprintf(w, "file      %s: %s", f.Path, f.Fate)

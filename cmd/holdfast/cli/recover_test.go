@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
@@ -17,7 +18,7 @@ import (
 const planned = 6
 
 // restored is a volume that may have been restored from a backup.
-func restored(t *testing.T) (dir string, id volume.ClusterID) {
+func restored(t *testing.T) (dir string, id cluster.ID) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "volume")
 	if r := run("", "", "init", "--volume", dir, "--server", "1=h1", "--server", "2=h2", "--server", "3=h3"); r.code != 0 {
@@ -52,7 +53,7 @@ func TestRecoverOfARestoredVolumeWantsToKnowHowFarItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := run("", "", words("recover --restored --volume "+dir+" --data-dir "+empty+" --data-dir "+told)...)
-	if r.code != planned || !strings.Contains(r.out, "makes     epoch 4294967296, which follows 0; its log begins behind LSN 25769803777") {
+	if r.code != planned || !strings.Contains(r.out, "makes     epoch 4294967296, which follows 0; its log begins after LSN 25769803777") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +25,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// running is one `holdfast run`.
+// running holds the flags and state of one `holdfast run`.
 type running struct {
 	app   *app
 	lock  cluster.LockName
@@ -40,48 +43,51 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run a command under a lock, and pass on its exit code. The command finds
 HOLDFAST_LOCK, HOLDFAST_TOKEN, HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment.
 append, renew, release, metadata, downgrade, verify and file take the token from there for
-this lock, unless other servers are named. A run or elect of the same lock in there, or an
-acquire that waits, would wait for its end: it says so at once, as of a lock that was not gotten.
+this lock, unless other servers are named. A run or elect of the same lock inside the
+command, or an acquire that waits, would wait for the command's end: it fails at once, with
+the exit code for a lock that was not acquired.
 
-The lock is in jeopardy when no renewal was answered for half of --ttl. A line says so,
-and when it is safe again; --warn sends the command's process group a signal each time.
+The lock is in jeopardy when no renewal was answered for half of --ttl. Run prints a line
+then, and another when it is safe again; --warn sends the command's process group a signal
+each time.
 
-When the lock is lost, or could not be renewed in time, --on-lost says what happens:
-  terminate  The command and everything that descends from it gets SIGTERM, and SIGKILL
-             --grace later but before the lease could expire: by a local timer, also
-             when the network is gone.
+When the lock is lost, or could not be renewed in time, --on-lost decides what happens:
+  terminate  The command and all its descendants get SIGTERM, and SIGKILL --grace later
+             but before the lease could expire: by a local timer, also when the network
+             is gone.
   kill       SIGKILL at once; when no renewal is answered, just before the lease could
              expire.
-  leave      Nothing. The command runs on while somebody else may have the lock; only
+  leave      Nothing. The command continues while another client may have the lock; only
              its token tells the two apart. This is for commands that check that
-             themselves. It also outlives this process when that is killed.
+             themselves. The command also survives if this process is killed.
 The exit code is 3 then (--lost-exit-code changes it), whatever the command's was.
 
-Alive is not the same as getting on: with --progress-file the lock is renewed only as
-the command gets on, and --max-hold ends it in any case. When an operator asks for the
-lock (holdfast break --grace), a line says so, and --warn or --on-ask tells the command.
+A command that hangs would keep its lock: with --progress-file the lock is renewed only
+while the command makes progress, and --max-hold bounds the time in any case. When an
+operator asks for the lock (holdfast break --grace), run prints a line, and --warn or
+--on-ask sends the command a signal.
 
-When the command ends, what it has left running is ended too, daemons as well, and
+When the command ends, processes that it left running are ended too, daemons as well, and
 the lock is released.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group. When
 this process is killed, or stopped until the lease runs out, a guard process kills the
-command and what descends from it. Of a killed one it finds orphans by HOLDFAST_RUN in
-their environment: a process that has lost its parent and wiped that as well is on its
-own. It is, too, where this process had children before, as after exec in a shell that
-has background jobs. So is everything when the whole machine freezes and goes on later.
-Who writes to something else than protected files should have the token checked there.
+command and its descendants. If this process was killed, the guard finds orphans by
+HOLDFAST_RUN in their environment: it cannot find a process that has lost its parent and
+wiped that as well. Nor can it if this process had children before, as after exec in a
+shell that has background jobs. And nothing is ended while the whole machine is frozen.
+If the command writes to anything but protected files, have the token checked there.
 
-What cannot be ended, because it hangs in a filesystem or belongs to another user, is
-named every minute, and waited for with the lock. When the guard itself is killed, or
-reads nothing for minutes, the command is ended as if the lock was lost.
+A process that cannot be ended, because it hangs in a filesystem or belongs to another
+user, is named every minute; run keeps the lock and waits for it. When the guard itself is
+killed, or reads nothing for minutes, the command is ended as if the lock was lost.
 
 Ctrl-Z on a terminal is undone: the command would hold the lock and do nothing.
 
-Exit codes: 1 the lock was not gotten (-E changes it), 2 usage, 3 lost while the
+Exit codes: 1 the lock was not acquired (-E changes it), 2 usage, 3 lost while the
 command ran, 4 no service, 126 and 127 as in a shell, 128+n for signal n, else the
-command's. With -o json the last line on the standard error tells all, also of a loss:
-reason, actor, the successor's token and the last append that was accepted.`,
+command's. With -o json the last line on the standard error has the result, and of a loss
+its reason, actor, the successor's token and the last append that was accepted.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.outputTaken = true
@@ -115,13 +121,13 @@ func (r *running) parse(dash int, args []string) error {
 	return nil
 }
 
-// margin is how long before the end of the lease the command must be dead.
+// margin returns how long before the end of the lease the command must be dead.
 func (r *running) margin() time.Duration {
 	return max(min(r.lease.ttl/20, time.Second), 50*time.Millisecond)
 }
 
 func (r *running) run(ctx context.Context) error {
-	// A command that is not there is known before anybody waits for a lock.
+	// A missing command is noticed before the lock is waited for.
 	path, err := lookPath(r.args[0])
 	if err != nil {
 		return err
@@ -135,7 +141,7 @@ func (r *running) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// From here on signals are the command's.
+	// From here on signals are for the command.
 	signals, stop := commandSignals()
 	defer stop()
 	result, err := r.command(ctx, lock, path, signals)
@@ -146,7 +152,7 @@ func (r *running) run(ctx context.Context) error {
 	return r.end(lock, result)
 }
 
-// say tells people what happens to the command. In JSON the last word has it all.
+// say prints what happens to the command. With -o json it prints nothing: the last line has it all.
 func (r *running) say(text string) {
 	if r.app.format == formatText {
 		fmt.Fprintf(r.app.Stderr, "holdfast: %s\n", text)
@@ -171,7 +177,7 @@ func lookPath(name string) (string, error) {
 	return "", &child.StartError{Path: name, Err: err}
 }
 
-// acquire waits for the lock until it comes or the user has enough.
+// acquire waits for the lock until it is granted, --wait is over, or a signal comes.
 func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clientlib.Lock, error) {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -204,8 +210,8 @@ func (r *running) acquire(ctx context.Context, client *clientlib.Client) (*clien
 	return lock, r.lease.conflicts(err)
 }
 
-// environment is this process's with the lock in it. What an outer run set is
-// taken out first: of two entries with one name, C programs see the first.
+// environment returns this process's environment with the lock's variables. Those of an outer
+// run are removed first: of two entries with one name, C programs see the first.
 func (r *running) environment(lock *clientlib.Lock) []string {
 	servers := strings.Join(r.app.servers(), ",")
 	own := []string{
@@ -224,13 +230,13 @@ func (r *running) environment(lock *clientlib.Lock) []string {
 	return append(env, own...)
 }
 
-// held is a lock as the command's lease.
+// held adapts a lock to child.Lease.
 type held struct{ *clientlib.Lock }
 
-// Remaining is by the library's cautious count.
+// Remaining returns how long the lease certainly lasts, by the client library's count.
 func (h held) Remaining() time.Duration { return time.Until(h.Expires()) }
 
-// Jeopardy is why renewals fail, in time to be warned.
+// Jeopardy returns why renewals fail if the lock is in jeopardy, else nil.
 func (h held) Jeopardy() error {
 	if s := h.State(); s.Phase == clientlib.PhaseJeopardy {
 		return s.Err
@@ -238,7 +244,7 @@ func (h held) Jeopardy() error {
 	return nil
 }
 
-// Asked says who wants the lock.
+// Asked describes who asks for the lock and why; "" if no one does.
 func (h held) Asked() string {
 	a := h.State().Asked
 	if a == nil {
@@ -247,7 +253,7 @@ func (h held) Asked() string {
 	return fmt.Sprintf("%s asks to let go of lock %s: %q: it is taken at %s", a.Actor, h.Name(), a.Reason, a.Until.Format("15:04:05"))
 }
 
-// releaseWait bounds the release: it ends with its lease anyway.
+// releaseWait bounds the release: the grant ends with its lease anyway.
 const releaseWait = 5 * time.Second
 
 func (r *running) release(lock *clientlib.Lock, lost bool) {
@@ -256,7 +262,7 @@ func (r *running) release(lock *clientlib.Lock, lost bool) {
 	}
 	wait := releaseWait
 	if lost {
-		wait = lossWait // nobody has answered for long
+		wait = lossWait // no server has answered for long
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -275,7 +281,7 @@ type runResult struct {
 	Loss     *lossResult   `json:"loss"`      // null if it was not lost
 }
 
-// end makes the command's end this one's. JSON goes to the standard error: the
+// end turns the command's exit code into that of run. JSON goes to the standard error: the
 // standard output is the command's.
 func (r *running) end(lock *clientlib.Lock, result child.Result) error {
 	out := runResult{Status: cluster.StatusOK.String(), Lock: string(r.lock), Token: lock.Token(), Epoch: lock.Epoch(), ExitCode: result.Code}
@@ -300,7 +306,7 @@ const guardName = "guard-of-run"
 func guardCommandLine() []string {
 	self, err := os.Executable()
 	if err != nil {
-		return nil // /proc is not there: PR_SET_PDEATHSIG remains
+		return nil // without /proc only PR_SET_PDEATHSIG protects
 	}
 	return []string{self, guardName}
 }
@@ -310,4 +316,47 @@ func (a *app) guardCommand() *cobra.Command {
 		Use: guardName, Hidden: true, Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) { child.Guard(os.Stdin) },
 	}
+}
+
+// connect returns a client for a command under a lock; end closes it.
+func (r *running) connect() (c *clientlib.Client, end func(), err error) {
+	c, err = r.app.newClient(clientlib.Options{
+		Holder: clientlib.Holder{Command: filepath.Base(r.args[0])},
+		// This command prints what the client warns of itself.
+		Log: slog.New(slog.NewTextHandler(r.app.Stderr, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: withoutTime})),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, func() {
+		if err := c.Close(); err != nil {
+			fmt.Fprintf(r.app.Stderr, "holdfast: %v\n", err)
+		}
+	}, nil
+}
+
+// commandSignals returns a channel of the signals that are passed on to a command, until stop
+// is called.
+func commandSignals() (signals chan os.Signal, stop func()) {
+	signals = make(chan os.Signal, 16)
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if !signal.Ignored(s) { // nohup
+			signal.Notify(signals, s)
+		}
+	}
+	return signals, func() { signal.Stop(signals) }
+}
+
+// command runs the command under a lock and waits for its end.
+func (r *running) command(ctx context.Context, lock *clientlib.Lock, path string, signals <-chan os.Signal) (child.Result, error) {
+	if r.hung.progress != "" {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go renewAsItGetsOn(ctx, lock, r.hung.progress)
+	}
+	return child.Run(held{lock}, child.Options{
+		Path: path, Args: r.args, Env: r.environment(lock), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		OnLost: child.OnLost(r.lost.onLost), Warn: r.lost.warning(), OnAsk: r.lost.asked(), Grace: r.lost.grace, Margin: r.margin(),
+		Signals: signals, Guard: guardCommandLine(), Say: r.say,
+	})
 }

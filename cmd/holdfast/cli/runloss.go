@@ -20,7 +20,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// lossFlags are what `holdfast run` does about a lock that it may lose.
+// lossFlags are the flags for what `holdfast run` does when its lock is in jeopardy, asked for,
+// or lost.
 type lossFlags struct {
 	grace  time.Duration
 	warn   string
@@ -31,13 +32,13 @@ type lossFlags struct {
 
 func (f *lossFlags) flags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.grace, "grace", 0, "between SIGTERM and SIGKILL when the lock is lost (default a quarter of --ttl)")
-	fl.StringVar(&f.warn, "warn", "", "a signal for the command's group when the lock is in jeopardy or asked back, like USR1 or HUP")
-	fl.StringVar(&f.onAsk, "on-ask", "", "another signal for when an operator asks to let go (holdfast break --grace), like TERM")
+	fl.StringVar(&f.warn, "warn", "", "a signal for the command's group when the lock is in jeopardy or asked for, like USR1 or HUP")
+	fl.StringVar(&f.onAsk, "on-ask", "", "another signal for when an operator asks for the lock (holdfast break --grace), like TERM")
 	fl.StringVar(&f.onLost, "on-lost", string(child.Terminate), "what a loss does to the command: terminate, kill or leave")
 	fl.IntVar(&f.code, "lost-exit-code", exitLost, "the exit code when the lock was lost")
 }
 
-// check fills in the defaults and refuses what cannot work with a TTL.
+// check fills in the defaults and refuses values that cannot work with the TTL.
 func (f *lossFlags) check(ttl, margin time.Duration) error {
 	if f.grace == 0 {
 		f.grace = ttl / 4
@@ -67,41 +68,42 @@ func (f *lossFlags) check(ttl, margin time.Duration) error {
 	return nil
 }
 
-// warning is the signal of --warn, 0 for none.
+// warning returns the signal of --warn, 0 for none.
 func (f *lossFlags) warning() syscall.Signal { return signalOf(f.warn) }
 
-// asked is that of --on-ask.
+// asked returns the signal of --on-ask, 0 for none.
 func (f *lossFlags) asked() syscall.Signal { return signalOf(f.onAsk) }
 
 func signalOf(name string) syscall.Signal {
 	return unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG"))
 }
 
-// lossResult is a loss in JSON.
+// lossResult is the JSON form of a loss.
 type lossResult struct {
 	// Reason is a clientlib.LossReason, or "unguarded": the command was ended because its
 	// guard had died or hung.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// Actor broke the lock, and Why says why.
+	// Actor broke the lock, with Why as the reason; "" if it was not broken.
 	Actor string `json:"actor"`
 	Why   string `json:"why"`
-	// LSN and Epoch are of the end of the grant, Successor of the next; 0 = not known.
+	// LSN and Epoch are those of the record that ended the grant, Successor is the token of the
+	// next grant; 0 = not known.
 	LSN       cluster.LSN   `json:"lsn"`
 	Epoch     cluster.Epoch `json:"epoch"`
 	Successor cluster.Token `json:"successor"`
-	// LastAppend is the last under the token, of whoever used it; null = none is known.
+	// LastAppend is the last append under the token, by any client; null = none is known.
 	LastAppend *wire.Receipt `json:"last_append"`
-	// Final says that there was none after it.
+	// Final is true if it is known that no append came after LastAppend.
 	Final bool `json:"last_append_final"`
 }
 
 const reasonUnguarded = "unguarded"
 
-// lossWait bounds the question how a grant ended: who is cut off gets no answer.
+// lossWait bounds the query how a grant ended: a client that is cut off gets no answer.
 const lossWait = time.Second
 
-// loss is why the command was ended, with what the service knows of it.
+// loss returns why the command was ended, with what the service knows of the end of the grant.
 func (r *running) loss(lock *clientlib.Lock, why error) *lossResult {
 	known := lossOf(lock, why)
 	out := &lossResult{Reason: string(known.Reason), Message: why.Error()}
@@ -112,7 +114,7 @@ func (r *running) loss(lock *clientlib.Lock, why error) *lossResult {
 			known = full
 		}
 	}
-	// That a lease has run out, or was released then, does not say why it was given up.
+	// An expired lease, or one that was released then, does not explain why it was given up.
 	if end := known.Reason; end == clientlib.LossBroken || end == clientlib.LossCleared || out.Reason == string(clientlib.LossRefused) {
 		out.Reason = string(end)
 	}
@@ -126,7 +128,7 @@ func (r *running) loss(lock *clientlib.Lock, why error) *lossResult {
 	return out
 }
 
-// lossOf is what this side knows of it.
+// lossOf returns what this process knows of the loss.
 func lossOf(lock *clientlib.Lock, why error) *clientlib.LostError {
 	if e, ok := errors.AsType[*clientlib.LostError](why); ok {
 		return e
@@ -140,7 +142,7 @@ func lossOf(lock *clientlib.Lock, why error) *clientlib.LostError {
 	return e
 }
 
-// text is for people, "" if nothing is known beyond what they were told.
+// text describes the loss for people, "" if it adds nothing to what was printed before.
 func (l *lossResult) text() string {
 	if l.LSN == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib"
 )
 
-// hungFlags are about commands that live and do not get on.
+// hungFlags are the flags about commands that live but make no progress.
 type hungFlags struct {
 	maxHold  time.Duration
 	progress string
@@ -20,7 +20,7 @@ type hungFlags struct {
 
 func (f *hungFlags) flags(fl *pflag.FlagSet) {
 	fl.DurationVar(&f.maxHold, "max-hold", 0, "how long the lock may be held, however often it is renewed (default: no end)")
-	fl.StringVar(&f.progress, "progress-file", "", "renew only when this file has changed: the command writes or touches it as it gets on, at least once in --ttl")
+	fl.StringVar(&f.progress, "progress-file", "", "renew only when this file has changed: the command writes or touches it as it makes progress, at least once in --ttl")
 }
 
 func (f *hungFlags) check(ttl time.Duration) error {
@@ -30,7 +30,7 @@ func (f *hungFlags) check(ttl time.Duration) error {
 	return nil
 }
 
-// mark is how a file stood at a look. The zero value is that of no file.
+// mark is the state of a file when it was last polled. The zero value means that there was none.
 type mark struct {
 	modified time.Time
 	size     int64
@@ -49,8 +49,8 @@ func (m mark) differs(from mark) bool {
 	return !m.modified.Equal(from.modified) || m.size != from.size || m.info != nil && from.info != nil && !os.SameFile(m.info, from.info)
 }
 
-// renewAsItGetsOn renews the lock whenever the file has changed, until ctx ends. What
-// fails is tried again while the lease lasts; that it is in jeopardy is said elsewhere.
+// renewAsItGetsOn renews the lock whenever the file has changed, until ctx ends. It repeats
+// failed renewals while the lease lasts; jeopardy is reported elsewhere.
 func renewAsItGetsOn(ctx context.Context, lock *clientlib.Lock, path string) {
 	t := time.NewTicker(max(lock.TTL()/10, 10*time.Millisecond))
 	defer t.Stop()

@@ -25,7 +25,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// serverFlags are the flags of `holdfast server`. dev passes the timing on.
+// serverFlags are the flags of `holdfast server`. dev forwards those of the timing.
 type serverFlags struct {
 	id        uint32
 	volume    string
@@ -50,9 +50,9 @@ func (a *app) serverCommand() *cobra.Command {
 		Short: "Run one server",
 		Long: `Run one server of a volume, on the addresses that CLUSTER has for its ID.
 
-SIGTERM or SIGINT hands the reign over, if this server has it and another is
-able, and ends; a second one ends at once. The exit code is 70 when a call into
-the filesystem hangs and the process had to give up: let your supervisor restart it.
+At SIGTERM or SIGINT the server hands over the primary role, if it has it and another
+server is able, and ends; at a second signal it ends at once. The exit code is 70 if a call
+into the filesystem hangs and the process had to give up: let your supervisor restart it.
 
 A configuration file is a JSON object with the names of the flags:
   {"id": 1, "volume": "/mnt/share/holdfast", "suspicion": "500ms"}
@@ -68,7 +68,7 @@ Flags win over the file.`,
 	fl := c.Flags()
 	fl.Uint32Var(&f.id, "id", 0, "the ID of this server")
 	fl.StringVar(&f.volume, "volume", "", "the directory on the share")
-	fl.StringVar(&f.data, "data-dir", "", "a directory of this server's own, on a local disk: how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none for none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)")
+	fl.StringVar(&f.data, "data-dir", "", "a directory for this server only, on a local disk: it records how far the volume was, so that an old backup in its place is noticed, and a replica's copy of the state; none to have none (default: /var/lib/holdfast/CLUSTER-ID, or below ~/.local/state when not root)")
 	fl.StringVar(&f.config, "config", "", "a JSON file with the names of these flags")
 	fl.StringVar(&f.bind, "bind", "", "listen on this host instead of the one in CLUSTER (0.0.0.0 in a container)")
 	unsafeFlag(fl, f)
@@ -79,18 +79,18 @@ Flags win over the file.`,
 	return c
 }
 
-// historyFlags bound what is kept of grants that ended.
+// historyFlags adds the flags that bound the history of ended grants.
 func historyFlags(fl *pflag.FlagSet, o *primary.HistoryOptions) {
-	fl.IntVar(&o.Rate, "history-rate", 2000, "how many plain releases a second the history tells one by one; those above are counted, -1 counts all")
+	fl.IntVar(&o.Rate, "history-rate", 2000, "how many plain releases a second the history records one by one; those above are counted, -1 counts all")
 	fl.Int64Var(&o.TotalBytes, "history-bytes", 256<<20, "how much history is kept, in bytes: the oldest file of at most 16 MiB goes first")
 	fl.DurationVar(&o.Age, "history-age", 90*24*time.Hour, "how long history is kept")
 }
 
-// checkHistory refuses bounds that make no sense.
+// checkHistory refuses bounds out of range.
 func checkHistory(o primary.HistoryOptions) error {
 	switch {
 	case o.Rate < -1 || o.Rate == 0:
-		return usagef("--history-rate %d: use 1 or more, or -1 to tell no plain release one by one", o.Rate)
+		return usagef("--history-rate %d: use 1 or more, or -1 to record no plain release one by one", o.Rate)
 	case o.TotalBytes < 1<<20:
 		return usagef("--history-bytes %d: use 1048576 or more", o.TotalBytes)
 	case o.Age < time.Hour:
@@ -100,7 +100,7 @@ func checkHistory(o primary.HistoryOptions) error {
 }
 
 func unsafeFlag(fl *pflag.FlagSet, f *serverFlags) {
-	fl.BoolVar(&f.unsafe, "unsafe-filesystem", false, "start although the filesystem would break what is promised (see holdfast doctor); for tests only")
+	fl.BoolVar(&f.unsafe, "unsafe-filesystem", false, "start although the filesystem can break the guarantees (see holdfast doctor); for tests only")
 }
 
 func logFlags(fl *pflag.FlagSet, f *serverFlags) {
@@ -108,7 +108,7 @@ func logFlags(fl *pflag.FlagSet, f *serverFlags) {
 	fl.StringVar(&f.logFormat, "log-format", "", "json or console (default: console on a terminal, else json)")
 }
 
-// timingFlags must be the same on all servers of a volume.
+// timingFlags adds the flags that must be the same on all servers of a volume.
 func timingFlags(fl *pflag.FlagSet, f *serverFlags) {
 	t, d := &f.timing, cluster.DefaultTiming()
 	f.timing = d
@@ -129,15 +129,15 @@ func timingFlags(fl *pflag.FlagSet, f *serverFlags) {
 		{&t.MaxTTL, "max-ttl", d.MaxTTL, "the longest lease"},
 		{&t.ClearBuffer, "clear-buffer", d.ClearBuffer, "added to the longest lease under failover-policy clear"},
 		{&t.ClientRetention, "client-retention", d.ClientRetention, "how long a silent client is remembered"},
-		{&t.PushAckTimeout, "push-ack-timeout", d.PushAckTimeout, "how long a replica may be silent before answers wait for it no more"},
+		{&t.PushAckTimeout, "push-ack-timeout", d.PushAckTimeout, "how long a replica may be silent before answers no longer wait for it"},
 	} {
 		fl.DurationVar(x.to, x.name, x.is, x.use)
 	}
-	fl.StringVar(&f.pushAck, "push-ack", string(d.PushAck), "what answers wait for beside the volume: none, majority, or all live replicas showing them")
-	fl.StringVar(&f.policy, "failover-policy", string(d.Policy), "preserve keeps the locks over a failover, clear drops them after their leases")
+	fl.StringVar(&f.pushAck, "push-ack", string(d.PushAck), "which live replicas must have a record, beside the volume, before it is answered: none, majority or all")
+	fl.StringVar(&f.policy, "failover-policy", string(d.Policy), "preserve keeps the locks across a failover, clear drops them after their leases")
 }
 
-// readConfig sets the flags that a file names and the command line does not.
+// readConfig sets the flags that are in the file but not on the command line.
 func readConfig(flags *pflag.FlagSet, path string) error {
 	if path == "" {
 		return nil
@@ -166,7 +166,7 @@ func readConfig(flags *pflag.FlagSet, path string) error {
 		if !ok {
 			values = []any{value}
 		}
-		for _, v := range values { // of a flag that may be repeated
+		for _, v := range values { // several for a flag that may be repeated
 			if err := flags.Set(name, fmt.Sprint(v)); err != nil {
 				return usagef("%s: %s: %v", path, name, err)
 			}
@@ -201,7 +201,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Doors: doors, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
-			log.Error().Err(err).Msg("giving the process up: nothing else can end a call that hangs in the filesystem")
+			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")
 			a.flush()
 			os.Exit(exitStuck)
 		},
@@ -216,10 +216,11 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	return nil
 }
 
-// logFlush bounds how long a server that ends waits for the reader of its log.
+// logFlush bounds how long a server waits for the reader of its log before it exits.
 const logFlush = time.Second
 
-// logger makes the server's log. Nothing that the server prints waits for its reader from now on.
+// logger returns the server's log. From now on all output passes through a queue, so that no
+// write waits for its reader.
 func (a *app) logger(f *serverFlags) (log zerolog.Logger, err error) {
 	level, err := zerolog.ParseLevel(f.logLevel)
 	if err != nil || level == zerolog.NoLevel {
@@ -237,7 +238,7 @@ func (a *app) logger(f *serverFlags) (log zerolog.Logger, err error) {
 	default:
 		return log, usagef("--log-format %q: use json or console", f.logFormat)
 	}
-	q := newLogQueue(w, `{"level":"warn","dropped":%d,"message":"log lines were dropped: nobody read them in time"}`)
+	q := newLogQueue(w, `{"level":"warn","dropped":%d,"message":"log lines were dropped: their reader was too slow"}`)
 	q.attach(a)
 	return zerolog.New(q).Level(level).Hook(zerolog.HookFunc(stamp)), nil
 }
@@ -260,8 +261,8 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// untilSignal is a context that ends with SIGINT or SIGTERM. The second signal
-// finds its default again and ends the process.
+// untilSignal returns a context that ends with SIGINT or SIGTERM. A second signal has its default
+// effect and ends the process.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

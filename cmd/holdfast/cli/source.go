@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// source is whom reads are asked: the servers, or a volume without any.
+// source is where reads go: to the servers, or to a volume's directory without any.
 type source struct {
 	volume string
 	stale  bool
@@ -29,21 +29,21 @@ func (s *source) flags(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("stale", "volume")
 }
 
-// primaryOnly says that only a primary's answer will do.
+// primaryOnly reports whether only a primary may answer.
 func (s *source) primaryOnly() bool { return !s.stale && s.volume == "" }
 
-// reader answers reads. An answer other than OK is an error.
+// reader answers reads. Its methods return an error for any status but OK.
 type reader interface {
 	GetLock(context.Context, *pb.GetLockRequest) (*pb.GetLockResponse, error)
 	ListLocks(context.Context, *pb.ListLocksRequest) (*pb.ListLocksResponse, error)
 	History(context.Context, *pb.HistoryRequest) (*pb.HistoryResponse, error)
 }
 
-// slowRead is how long a read of a volume may take before people are told why.
+// slowRead is how long a read of a volume takes before its progress is printed.
 const slowRead = 2 * time.Second
 
-// withReader runs f with whom s names. What is to be known of a volume's answers is
-// told on the standard error, and as the message of JSON.
+// withReader runs f with a reader of what s names. A note on how old and how complete a volume's
+// answers are goes to the standard error, or into the message of JSON.
 func (a *app) withReader(ctx context.Context, s *source, f func(context.Context, reader) (any, func(io.Writer), error)) (err error) {
 	show := func(ctx context.Context, r reader) error {
 		v, text, err := f(ctx, r)
@@ -84,11 +84,11 @@ func (a *app) withReader(ctx context.Context, s *source, f func(context.Context,
 	return show(ctx, volumeReader{v, a.format == formatJSON})
 }
 
-// callerReader asks servers.
+// callerReader is a reader that asks servers.
 type callerReader struct {
 	c *remote.Caller
-	// age and lsn are of the oldest answer of a replica to what it need not be asked, 0 if
-	// there was none. A past is as old as it is.
+	// age and lsn are those of the oldest answer that a replica gave to a question which the
+	// primary could have answered better, 0 if there was none. They are not set by History.
 	age int64
 	lsn uint64
 }
@@ -121,10 +121,10 @@ func (r *callerReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.H
 	})
 }
 
-// volumeReader asks a volume.
+// volumeReader is a reader of a volume's directory.
 type volumeReader struct {
 	v *offline.Volume
-	// notes says that each answer has the volume's note: people have read it.
+	// notes is true for JSON: each answer has the volume's note then. As text it is printed once.
 	notes bool
 }
 
@@ -143,7 +143,7 @@ func (r volumeReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Hi
 	return noted(r, x, err)
 }
 
-// noted makes a refusal an error, and adds the volume's note to an answer.
+// noted turns a refusal into an error, and adds the volume's note to an answer.
 func noted[R interface {
 	comparable
 	GetStatus() pb.Status

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
@@ -92,5 +93,52 @@ func TestBlameOfAVolumeIsOfTheGenerationThatIsThere(t *testing.T) {
 		if r := run("", "", append([]string{"blame", "f", "--volume", dir}, words(more)...)...); r.code != 2 || !strings.Contains(r.errs, want) {
 			t.Errorf("%s: %+v", more, r)
 		}
+	}
+}
+
+// TestFsckOfAVolumeWithAPendingAppend ends as that of a whole volume, and says at its end what is missing.
+func TestFsckOfAVolumeWithAPendingAppend(t *testing.T) {
+	dir := t.TempDir()
+	t.Run("a term", func(t *testing.T) {
+		fsys, err := osfs.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		primarytest.Init(t, fsys, primarytest.Members())
+		x := primarytest.Serve(t, fsys, volume.Options{})
+		token := cluster.Token(0)
+		for _, q := range []locktable.Request{
+			{Op: locktable.OpAcquire, ID: 1, TTL: time.Minute},
+			{Op: locktable.OpAppend, ID: 2, File: "f", Data: []byte("first\n")},
+			{Op: locktable.OpAppend, ID: 3, File: "f", Data: []byte("second\n")},
+		} {
+			q.Client, q.Lock, q.Token, q.CRC = "c", "l", token, crc32.Checksum(q.Data, crc32.MakeTable(crc32.Castagnoli))
+			out, err := x.Primary.Do(t.Context(), &q)
+			if err != nil || out.Status != cluster.StatusOK {
+				t.Fatalf("%v: %+v, %v", q.Op, out, err)
+			}
+			token = out.Token
+		}
+	})
+	if r := run("", "", "fsck", "--volume", dir); r.code != 0 || strings.Contains(r.out, "pending") {
+		t.Errorf("of a whole volume: fsck: got %+v", r)
+	}
+	if err := os.Truncate(filepath.Join(dir, "files", "f"), 8); err != nil { // as a power cut leaves it
+		t.Fatal(err)
+	}
+	r := run("", "", "fsck", "--volume", dir)
+	for _, want := range []string{
+		"info     files/f at 8 (LSN ",
+		"): pending: 5 committed bytes are in the log and not in the file yet\n         nothing is lost: the next primary writes them; start the servers if none run\n",
+		"\npending: 5 bytes of 1 file, in the log and not in the files: the next primary writes them; start the servers if none run\n0 errors\n",
+	} {
+		if r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("fsck: got %+v, want %q", r, want)
+		}
+	}
+	var report fsck.Report
+	r = run("", "", "fsck", "--volume", dir, "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil || r.code != 0 || report.PendingFiles != 1 || report.PendingBytes != 5 || !strings.Contains(r.out, `"pending_bytes":5`) {
+		t.Errorf("fsck: got %+v, %v", r, err)
 	}
 }

@@ -21,11 +21,12 @@ import (
 
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the servers, who is primary, and what needs care", Args: cobra.NoArgs,
-		Long: `Show the servers, who is primary, and what needs care.
+		Use: "status", Short: "Show the servers, which one is primary, and what needs attention", Args: cobra.NoArgs,
+		Long: `Show the servers, which one is primary, and what needs attention.
 
-Exit codes, for monitors: 0 all is well; 1 degraded: the cluster serves, but a server, the
-volume's space or a replica needs care; 2 nobody serves. In JSON the same is health, and why is reasons.`,
+Exit codes, for monitors: 0 healthy; 1 degraded: the cluster serves, but a server, the
+volume's space or a replica needs attention; 2 no server is primary. In JSON health has the
+same, and reasons has why.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			err := a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
 				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.StatusResponse, error) {
@@ -51,11 +52,11 @@ volume's space or a replica needs care; 2 nobody serves. In JSON the same is hea
 	}
 }
 
-// askEachTime bounds what one server may take to speak for itself.
+// askEachTime bounds how long one server may take to answer.
 const askEachTime = time.Second
 
-// askEach lets every server speak for itself: the one that answered does not
-// know the others' process IDs and volumes. Their word on their role stands.
+// askEach asks every server for its own status: the server that answered r does not know the
+// others' process IDs and volumes. The role that a server gives itself replaces the one in r.
 func askEach(ctx context.Context, r *pb.StatusResponse) {
 	type told struct {
 		i int
@@ -81,7 +82,8 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 	}
 }
 
-// askOne is what a server of this cluster says of itself, nil if none answers there.
+// askOne returns the status that a server of this cluster gives of itself, nil if none answers
+// at addr.
 func askOne(ctx context.Context, addr string, id uint32, cluster string) *pb.Server {
 	c, err := remote.New(remote.Options{Endpoints: []string{addr}, Budget: time.Millisecond})
 	if err != nil {
@@ -109,7 +111,7 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	if b.Primary != nil {
 		primary = fmt.Sprintf("server %d is primary", b.Primary.ID)
 	}
-	fmt.Fprintf(w, "cluster %s, epoch %d: %s (said by server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
+	fmt.Fprintf(w, "cluster %s, epoch %d: %s (according to server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
 	table(w, func(row func(...any)) {
 		row("ID", "ROLE", "EPOCH", "LSN", "PID", "GRPC", "HTTP", "VOLUME", "HEARD", "NOTE")
 		for _, s := range b.Servers {
@@ -132,7 +134,7 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	}
 }
 
-// levelText says which servers know fewer records than others, "" where all know the same.
+// levelText names the servers that know fewer records than others, "" if all know the same.
 func levelText(b *wire.StatusBody) string {
 	lowest, highest := uint32(math.MaxUint32), uint32(0)
 	for _, s := range b.Servers {
@@ -152,7 +154,7 @@ func levelText(b *wire.StatusBody) string {
 	return fmt.Sprintf("feature levels differ: %s; what is new at level %d waits until all servers are upgraded", strings.Join(levels, ", "), highest)
 }
 
-// counted is a number of things.
+// counted formats a number of things, in singular or plural.
 func counted(n uint64, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -160,12 +162,12 @@ func counted(n uint64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// unheardText says that holders were not heard since a failover, if there are such.
+// unheardText counts the holders that were not heard since a failover, "" if there are none.
 func unheardText(n uint64) string {
 	if n == 0 {
 		return ""
 	}
-	return ", " + counted(n, "lease") + " not heard in this reign"
+	return ", " + counted(n, "lease") + " not heard in this term"
 }
 
 func pidText(pid int64) string {
@@ -183,7 +185,7 @@ func serverNote(s *wire.ServerBody) string {
 	return note
 }
 
-// majorityText says that too few servers live for a primary, "" if that is not so.
+// majorityText explains that too few servers live for a primary, "" if enough live.
 func majorityText(b *wire.StatusBody) string {
 	live := 0
 	for _, s := range b.Servers {
@@ -202,7 +204,7 @@ func (a *app) handoverCommand() *cobra.Command {
 	var to uint32
 	c := &cobra.Command{
 		Use:   "handover [--to ID]",
-		Short: "Move the reign to another server, on purpose and quickly",
+		Short: "Move the primary role to another server, on purpose and quickly",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			q := &pb.HandoverRequest{To: to, Reason: "holdfast handover by " + whoami()}
@@ -225,7 +227,7 @@ func (a *app) handoverCommand() *cobra.Command {
 // serveWait is how long handover waits for the successor to serve.
 const serveWait = 5 * time.Second
 
-// awaitPrimary waits until a server says of itself that it is primary.
+// awaitPrimary waits until a server reports itself as primary, and reports whether it did in time.
 func awaitPrimary(ctx context.Context, c *remote.Caller, id uint32) bool {
 	ctx, cancel := context.WithTimeout(ctx, serveWait)
 	defer cancel()

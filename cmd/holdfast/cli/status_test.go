@@ -66,8 +66,8 @@ func TestHealth(t *testing.T) {
 		"nobody":           {func(b *wire.StatusBody) { b.Servers[0].Role = "replica" }, 2, ""},
 		"a takeover":       {func(b *wire.StatusBody) { b.Servers[0].Role = "fencing" }, 2, ""},
 		"nobody, and why": {func(b *wire.StatusBody) {
-			b.Servers[0].Role, b.Servers[1].Volume.Warnings = "replica", []string{"it cannot reign: set back"}
-		}, 2, "server 2: it cannot reign: set back"},
+			b.Servers[0].Role, b.Servers[1].Volume.Warnings = "replica", []string{"it cannot be primary: set back"}
+		}, 2, "server 2: it cannot be primary: set back"},
 		"a named dead one": {func(b *wire.StatusBody) { b.Primary, b.Servers[0].Role = &wire.Primary{ID: 1}, "unreachable" }, 2, "server 1: does not answer"},
 	} {
 		b := sound()

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// newClient makes a client of the servers that were named.
+// newClient returns a client of the servers that the command line names.
 func (a *app) newClient(o clientlib.Options) (*clientlib.Client, error) {
 	if err := a.checkServers(); err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (a *app) newClient(o clientlib.Options) (*clientlib.Client, error) {
 	return c, nil
 }
 
-// withClient runs f with a client, and ends its context with SIGINT or SIGTERM.
+// withClient runs f with a client; SIGINT and SIGTERM cancel its context.
 func (a *app) withClient(ctx context.Context, f func(context.Context, *clientlib.Client) error) (err error) {
 	c, err := a.newClient(clientlib.Options{})
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *app) withClient(ctx context.Context, f func(context.Context, *clientlib
 	return err
 }
 
-// filePiece is a piece of a file in JSON; the data is in base64.
+// filePiece is the JSON form of a piece of a file; the data is in base64.
 type filePiece struct {
 	Status     string `json:"status"`
 	File       string `json:"file"`
@@ -77,8 +77,8 @@ func (a *app) catCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cat FILE", Short: "Write a protected file to the standard output, as far as it is acknowledged",
 		Long: `Write a protected file to the standard output, through the service: no share has to
-be mounted. What is written are appends that are committed and in the file, up to where
-it ended when the command began.`,
+be mounted. It writes appends that are committed and in the file, up to where the file
+ended when the command began.`,
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := fileName(args[0]); err != nil {
@@ -100,7 +100,7 @@ it ended when the command began.`,
 	return c
 }
 
-// cat reads one generation up to where it ended at first.
+// cat prints one generation up to where it ended when the command began.
 func (a *app) cat(ctx context.Context, c *clientlib.Client, file string, o clientlib.ReadOptions, limit int64) error {
 	end := int64(-1)
 	for {
@@ -129,7 +129,7 @@ func (a *app) cat(ctx context.Context, c *clientlib.Client, file string, o clien
 	}
 }
 
-// tailing is one `holdfast tail`.
+// tailing holds the flags of one `holdfast tail`.
 type tailing struct {
 	app    *app
 	file   cluster.FileName
@@ -141,10 +141,10 @@ type tailing struct {
 func (a *app) tailCommand() *cobra.Command {
 	x := &tailing{app: a}
 	c := &cobra.Command{
-		Use: "tail FILE", Short: "Write the end of a protected file, and with -f what is appended to it",
+		Use: "tail FILE", Short: "Write the end of a protected file, and with -f new appends to it",
 		Long: `Write the last lines of a protected file to the standard output, through the service: no
-share has to be mounted. With -f go on with what is appended, in whichever server's reign;
-where the file is rotated, say so on the standard error and go on with the new generation.`,
+share has to be mounted. With -f continue with new appends, also across failovers; at a
+rotation print a line on the standard error and continue with the new generation.`,
 		Args: exactly("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			x.file = cluster.FileName(args[0])
@@ -161,8 +161,8 @@ where the file is rotated, say so on the standard error and go on with the new g
 		},
 	}
 	fl := c.Flags()
-	fl.BoolVarP(&x.follow, "follow", "f", false, "go on with what is appended, until interrupted")
-	fl.IntVarP(&x.lines, "lines", "n", 10, "how many lines of what is there")
+	fl.BoolVarP(&x.follow, "follow", "f", false, "continue with new appends, until interrupted")
+	fl.IntVarP(&x.lines, "lines", "n", 10, "how many of the last lines to write")
 	fl.Int64Var(&x.from, "from", -1, "begin at this offset, in bytes")
 	return c
 }
@@ -201,10 +201,10 @@ func (x *tailing) run(ctx context.Context, c *clientlib.Client) error {
 	}
 }
 
-// tailStep is how much is read at a time when lines are looked for, backwards.
+// tailStep is how many bytes are read at a time in the search for lines, backwards.
 const tailStep = 64 << 10
 
-// lastLines is the offset at which the last lines begin. A line that has not ended counts.
+// lastLines returns the offset at which the last lines begin. A line without a newline counts.
 func (x *tailing) lastLines(ctx context.Context, c *clientlib.Client, p *clientlib.FilePiece) (int64, error) {
 	at, left := p.End, x.lines
 	if left == 0 {

@@ -26,7 +26,7 @@ func TestTextOfOthersIsHarmless(t *testing.T) {
 	other := g
 	other.Why = "released_by_other"
 	var out, errs bytes.Buffer
-	a := &app{World: World{Stdout: &out, Stderr: &errs}, format: formatText}
+	a := &app{Env: Env{Stdout: &out, Stderr: &errs}, format: formatText}
 	show := func(text func(io.Writer)) func() {
 		return func() { a.print(nil, text) } //nolint:errcheck // to a buffer
 	}

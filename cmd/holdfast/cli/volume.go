@@ -21,9 +21,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
@@ -45,7 +47,10 @@ func (a *app) initCommand() *cobra.Command {
 A server is ID=HOST for the ports 7601 (gRPC), 7701 (HTTP) and 7801 (peers),
 ID=HOST:PORT for PORT, PORT+100 and PORT+200, or ID=GRPC,HTTP,PEER with three
 addresses. The directory is made if its parent is there: a parent that is
-missing may mean that the share is not mounted.`,
+missing may mean that the share is not mounted.
+
+Then init measures how fast the share is, for at most some seconds. If the default timing
+of servers is too tight for it, the printed commands have the flags that servers need.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			members, err := parseServers(servers)
@@ -59,7 +64,7 @@ missing may mean that the share is not mounted.`,
 			if err != nil {
 				return err
 			}
-			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info}
+			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info, Timing: a.measure(dir)}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is the volume of cluster %s\n", dir, info.ID)
 				initText(w, &out)
@@ -76,24 +81,46 @@ type initResult struct {
 	Status string `json:"status"`
 	Volume string `json:"volume"`
 	volume.Cluster
+	// Timing is how fast the share is, and the flags that all servers need for it; nil if it could
+	// not be measured.
+	Timing *doctor.Timing `json:"timing"`
 }
 
-// initText says what to do next, in commands that can be pasted.
+// measure measures how fast the share is. The volume works without that, so an error is only
+// printed, and the result is nil.
+func (a *app) measure(dir string) *doctor.Timing {
+	measure := a.Measure
+	if measure == nil {
+		measure = doctor.Measure
+	}
+	t, err := measure(dir)
+	if err != nil {
+		fmt.Fprintf(a.Stderr, "holdfast: how slow the share is could not be measured: %v; try holdfast doctor %s\n", err, dir)
+		return nil
+	}
+	return t
+}
+
+// initText prints what to do next, as commands that can be pasted.
 func initText(w io.Writer, r *initResult) {
+	flags := ""
+	if t := r.Timing; t != nil && len(t.Flags) > 0 {
+		flags = " " + strings.Join(t.Flags, " ")
+		fmt.Fprintf(w, "the default timing is too tight here: %s. All servers need the same flags, as below\n", t)
+	}
 	var endpoints []string
 	for _, m := range r.Servers {
 		data := ""
 		if dir, err := serve.DefaultDataDir(r.ID, m.ID); err == nil {
 			data = " --data-dir " + dir
 		}
-		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, r.Volume, data, m.GRPC, m.HTTP, m.Peer)
+		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, r.Volume, data, flags, m.GRPC, m.HTTP, m.Peer)
 		endpoints = append(endpoints, m.GRPC)
 	}
 	fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
 }
 
-// notInside refuses a directory within a volume: what its servers write would lie among the
-// protected files or the log of others.
+// notInside refuses a directory within another volume: the files of the two would be mixed.
 func notInside(dir string) error {
 	for at := filepath.Dir(filepath.Clean(dir)); ; at = filepath.Dir(at) {
 		f, err := osfs.Open(at)
@@ -110,16 +137,16 @@ func notInside(dir string) error {
 	}
 }
 
-// required marks flags that the command cannot do without.
+// required marks flags as required.
 func required(c *cobra.Command, names ...string) {
 	for _, n := range names {
 		if err := c.MarkFlagRequired(n); err != nil {
-			panic(err) // a flag that is not there: a mistake in this package
+			panic(err) // there is no such flag: a mistake in this package
 		}
 	}
 }
 
-// makeVolume makes the directory where only it is missing, and inits it.
+// makeVolume makes the directory, if its parent is there, and initializes it as a volume.
 func makeVolume(ctx context.Context, dir string, members cluster.Members) (volume.Cluster, error) {
 	if err := notInside(dir); err != nil {
 		return volume.Cluster{}, err
@@ -142,7 +169,7 @@ func makeVolume(ctx context.Context, dir string, members cluster.Members) (volum
 	return c, errors.Join(err, f.Close())
 }
 
-// parseServers reads --server flags.
+// parseServers parses --server flags.
 func parseServers(flags []string) (cluster.Members, error) {
 	var members cluster.Members
 	for _, f := range flags {
@@ -191,10 +218,10 @@ func parseAddresses(addr string) (cluster.Member, error) {
 	return m, checkAddress(m.GRPC)
 }
 
-// maxPort is the last port there is.
+// maxPort is the highest port number.
 const maxPort = 1<<16 - 1
 
-// checkAddress wants a host and the number of a port.
+// checkAddress returns an error unless addr is a host and a port number.
 func checkAddress(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -209,7 +236,7 @@ func checkAddress(addr string) error {
 	return nil
 }
 
-// memberAt is a server whose three ports lie 100 apart.
+// memberAt returns a server whose three ports are 100 apart, from base on.
 func memberAt(host string, base int) cluster.Member {
 	host = strings.Trim(host, "[]")
 	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
@@ -222,9 +249,10 @@ func (a *app) fsckCommand() *cobra.Command {
 		Use:   "fsck --volume DIR",
 		Short: "Compare everything on a volume with everything else; only reads",
 		Long: `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
-and views with each other, and say of each finding where it is, how bad it is
-and what to type. It only reads. Servers may run: what does not fit is read again
-before it counts. The exit code is 1 when there are errors.`,
+and views with each other, and print for each finding where it is, how bad it is
+and what to type. It only reads. Servers may run: a mismatch is read again before it
+counts. Pending bytes are those of appends that the log has and a file lacks, for example
+after a power cut: the next primary writes them. The exit code is 1 if there are errors.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			f, err := osfs.Open(dir)
@@ -232,7 +260,7 @@ before it counts. The exit code is 1 when there are errors.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, f.Close()) }()
-			r, err := volume.Fsck(c.Context(), f, volume.FsckOptions{Dir: dir, Progress: a.progress()})
+			r, err := fsck.Run(c.Context(), f, fsck.Options{Dir: dir, Progress: a.progress()})
 			if err != nil {
 				return fmt.Errorf("fsck %s: %w", dir, err)
 			}
@@ -247,10 +275,11 @@ before it counts. The exit code is 1 when there are errors.`,
 	return c
 }
 
-// slowFsck is how long fsck works before it says where it is.
+// slowFsck is how often fsck prints what it is checking.
 const slowFsck = 2 * time.Second
 
-// progress tells on the standard error what is looked at, about once in slowFsck.
+// progress returns a function that prints on the standard error what is being checked, about
+// once in slowFsck.
 func (a *app) progress() func(string) {
 	last := time.Now()
 	return func(what string) {
@@ -261,7 +290,7 @@ func (a *app) progress() func(string) {
 	}
 }
 
-func fsckText(w io.Writer, dir string, r *volume.Report) {
+func fsckText(w io.Writer, dir string, r *fsck.Report) {
 	for _, f := range r.Findings {
 		where := f.Path
 		if f.Offset > 0 {
@@ -275,7 +304,11 @@ func fsckText(w io.Writer, dir string, r *volume.Report) {
 			fmt.Fprintf(w, "         %s\n", f.Advice)
 		}
 	}
-	fmt.Fprintf(w, "%s: cluster %s, epoch %d of %d, LSN %d (%d records behind the base at %d), %d locks, %d clients, %d files (%d bytes compared)\n",
+	fmt.Fprintf(w, "%s: cluster %s, epoch %d of %d, LSN %d (%d records after the base at %d), %d locks, %d clients, %d files (%d bytes compared)\n",
 		dir, r.Cluster, r.Epoch, r.Epochs, r.LSN, r.Records, r.Base, r.Locks, r.Clients, r.Files, r.Bytes)
+	if r.PendingBytes > 0 {
+		fmt.Fprintf(w, "pending: %s of %s, in the log and not in the files: the next primary writes them; start the servers if none run\n",
+			counted(uint64(r.PendingBytes), "byte"), counted(uint64(r.PendingFiles), "file"))
+	}
 	fmt.Fprintf(w, "%d errors\n", r.Errors)
 }

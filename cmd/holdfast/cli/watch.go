@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// watching is one run of watch.
+// watching holds the flags and state of one `holdfast watch`.
 type watching struct {
 	a        *app
 	o        clientlib.WatchOptions
@@ -36,24 +36,24 @@ type watching struct {
 	out      *bufio.Writer
 }
 
-const watchHelp = `Tell what happens to locks, as it happens: one line for each event, or one JSON object.
+const watchHelp = `Print what happens to locks, as it happens: one line for each event, or one JSON object.
 
-It begins with the state as it is, then come the events in order and without gaps. When
-its server fails it goes on at another one where it was; where none can do that any more,
-the state comes again, and a line that begins with -- says why.
+It begins with the current state; then come the events in order and without gaps. When
+its server fails it resumes at another one. If no server has the events any more, the
+state comes again, after a line that begins with -- and gives the reason.
 
   holdfast watch                                    everything
   holdfast watch jobs/a                             one lock
   holdfast watch --prefix jobs/ --kinds grant,break some events of some locks
   holdfast watch jobs/a --until release             ends with the next release
-  holdfast watch --after 1042 -o json | jq .lock    goes on behind an LSN
+  holdfast watch --after 1042 -o json | jq .lock    resumes after an LSN
 
-It ends with Ctrl-C, or when nobody reads its output any more.`
+It ends with Ctrl-C, or when the reader of its output is gone.`
 
 func (a *app) watchCommand() *cobra.Command {
 	w := &watching{a: a}
 	c := &cobra.Command{
-		Use: "watch [LOCK]", Short: "Tell what happens to locks", Long: watchHelp,
+		Use: "watch [LOCK]", Short: "Print what happens to locks", Long: watchHelp,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("watch: give one lock, or --prefix for several, not %d arguments; see holdfast watch --help", len(args))
@@ -68,16 +68,16 @@ func (a *app) watchCommand() *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&w.o.Prefix, "prefix", "", "all locks whose names begin so")
-	fl.Uint64Var(&w.after, "after", 0, "begin behind the event of this LSN, not with the state")
+	fl.StringVar(&w.o.Prefix, "prefix", "", "all locks whose names begin with this")
+	fl.Uint64Var(&w.after, "after", 0, "begin after the event of this LSN, not with the state")
 	fl.StringSliceVar(&w.kinds, "kinds", nil, "only these events, with commas between: "+strings.Join(wire.EventWords(), ", ")+" (default all but append)")
-	fl.DurationVar(&w.bookmark, "bookmark", 0, "say at least this often up to which LSN everything was told")
-	fl.StringSliceVar(&w.until, "until", nil, "end behind the first event of one of these kinds")
-	fl.IntVar(&w.count, "count", 0, "end behind so many events; the state and bookmarks are none")
+	fl.DurationVar(&w.bookmark, "bookmark", 0, "print at least this often up to which LSN all events were printed")
+	fl.StringSliceVar(&w.until, "until", nil, "end after the first event of one of these kinds")
+	fl.IntVar(&w.count, "count", 0, "end after this many events; the state and bookmarks do not count")
 	return c
 }
 
-// options checks what was asked for.
+// options checks the flags and turns them into the client's options.
 func (w *watching) options(args []string) error {
 	if len(args) > 0 {
 		if w.o.Lock = cluster.LockName(args[0]); w.o.Prefix != "" {
@@ -101,7 +101,7 @@ func (w *watching) options(args []string) error {
 		}
 	}
 	w.o.After, w.o.Bookmark = cluster.LSN(w.after), w.bookmark
-	// What it is to end with has to be told.
+	// The kinds of --until have to be watched, too.
 	words := w.kinds
 	switch {
 	case len(words) > 0:
@@ -115,16 +115,16 @@ func (w *watching) options(args []string) error {
 	return nil
 }
 
-// errNoReader says that nobody reads the output any more: there is nothing left to do.
-var errNoReader = errors.New("nobody reads the output any more")
+// errNoReader ends a watch whose output has no reader any more.
+var errNoReader = errors.New("the output has no reader any more")
 
-// run watches until it was enough, or until nobody reads what is told.
+// run watches until the end given by the flags, or until the output has no reader.
 func (w *watching) run(ctx context.Context, c *clientlib.Client) error {
 	w.a.outputTaken = true // it has events only
 	w.out = bufio.NewWriterSize(w.a.Stdout, 1<<16)
 	ctx, unread := context.WithCancelCause(ctx)
 	defer unread(nil)
-	// The signal would end the process before it could tell anything.
+	// SIGPIPE would end the process before it could clean up.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -138,7 +138,7 @@ func (w *watching) run(ctx context.Context, c *clientlib.Client) error {
 	return err
 }
 
-// follow tells events until it was enough.
+// follow prints events until the end given by the flags.
 func (w *watching) follow(ctx context.Context, c *clientlib.Client) error {
 	left := cmp.Or(w.count, -1)
 	for e, err := range c.Watch(ctx, w.o) {
@@ -158,7 +158,7 @@ func (w *watching) follow(ctx context.Context, c *clientlib.Client) error {
 	return nil
 }
 
-// tell writes one event, at once.
+// tell prints one event, unbuffered.
 func (w *watching) tell(e *clientlib.Event) error {
 	switch {
 	case w.a.format == formatJSON:
@@ -168,14 +168,14 @@ func (w *watching) tell(e *clientlib.Event) error {
 	case e.Reset != nil:
 		resetText(w.out, e)
 	case e.Kind == clientlib.EventBookmark:
-		fmt.Fprintf(w.out, "-- everything was told up to LSN %d\n", e.LSN)
+		fmt.Fprintf(w.out, "-- all events up to LSN %d were printed\n", e.LSN)
 	default:
 		fmt.Fprintf(w.out, "%s  %d  %-12s  %s  %s\n", e.Time.Format("15:04:05.000"), e.LSN, e.Kind, cmp.Or(string(e.Lock), "-"), oneLine(eventText(e)))
 	}
 	return w.out.Flush()
 }
 
-// resetText is a piece of the state for people.
+// resetText prints a piece of the state for people.
 func resetText(w io.Writer, e *clientlib.Event) {
 	r := e.Reset
 	if r.Part == 0 {
@@ -211,7 +211,7 @@ func resetText(w io.Writer, e *clientlib.Event) {
 	}
 }
 
-// eventText is what an event says besides its time, LSN, kind and lock.
+// eventText formats the details of an event besides its time, LSN, kind and lock.
 func eventText(e *clientlib.Event) string {
 	var words []string
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
@@ -237,8 +237,8 @@ func eventText(e *clientlib.Event) string {
 		add("%s: %d bytes at offset %d", e.File, e.Length, e.Offset)
 	case clientlib.EventForceClear:
 		add("all holders and waiters of all locks are gone")
-	case clientlib.EventReign:
-		add("server %d reigns in epoch %d", e.Server, e.Epoch)
+	case clientlib.EventTerm:
+		add("server %d is primary in epoch %d", e.Server, e.Epoch)
 	default:
 		if e.File != "" {
 			add("%s, generation %d", e.File, e.Generation)
@@ -263,12 +263,12 @@ func waitText(d time.Duration) string {
 	return d.String()
 }
 
-// untilUnread calls unread when the other end of a pipe is closed. Without it a watch
-// of what seldom happens would outlive its reader.
+// untilUnread calls unread when the other end of a pipe is closed, until ctx ends. Without it a
+// watch with rare events would outlive its reader.
 func untilUnread(ctx context.Context, f *os.File, unread func()) {
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return // then the next write says it
+		return // then the next write fails
 	}
 	const every = 250 // milliseconds, to see that ctx has ended
 	for ctx.Err() == nil {

@@ -45,8 +45,8 @@ func story(lock string) []*pb.Event {
 		{Kind: pb.EventKind_EVENT_KIND_EXPIRE, Lock: lock, Token: 51},
 		{Kind: pb.EventKind_EVENT_KIND_RELEASE, Lock: lock, Token: 51, ClientId: "@9", RequestId: 2},
 		{Kind: pb.EventKind_EVENT_KIND_FORCE_CLEAR},
-		{Kind: pb.EventKind_EVENT_KIND_RESIGNED, Reason: "told to stop"},
-		{Kind: pb.EventKind_EVENT_KIND_REIGN, ServerId: 2},
+		{Kind: pb.EventKind_EVENT_KIND_HANDED_OVER, Reason: "told to stop"},
+		{Kind: pb.EventKind_EVENT_KIND_TERM, ServerId: 2},
 	}
 	for i, e := range all {
 		e.Lsn, e.Epoch, e.UnixMs = uint64(51+i), 3, happened().UnixMilli()
@@ -124,7 +124,7 @@ func TestWatchInAPipe(t *testing.T) {
 		var errs bytes.Buffer
 		ended := make(chan int, 1)
 		go func() {
-			ended <- cli.Main(args, cli.World{Stdin: strings.NewReader(""), Stdout: w, Stderr: &errs, Getenv: func(string) string { return addr }})
+			ended <- cli.Main(args, cli.Env{Stdin: strings.NewReader(""), Stdout: w, Stderr: &errs, Getenv: func(string) string { return addr }})
 		}()
 		if len(args) == 2 {
 			lines := bufio.NewReader(r)
@@ -155,7 +155,7 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 func TestWatchWithoutOutput(t *testing.T) {
 	addr := startFake(t)
 	var errs bytes.Buffer
-	code := cli.Main([]string{"watch"}, cli.World{Stdin: strings.NewReader(""), Stdout: failing{}, Stderr: &errs, Getenv: func(string) string { return addr }})
+	code := cli.Main([]string{"watch"}, cli.Env{Stdin: strings.NewReader(""), Stdout: failing{}, Stderr: &errs, Getenv: func(string) string { return addr }})
 	if code != 5 || !strings.Contains(errs.String(), "short write") {
 		t.Errorf("code %d, %s", code, errs.String())
 	}

@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// whyEndings is how many past grants tell how a lock came to be as it is.
+// whyEndings is how many past grants `holdfast why` prints.
 const whyEndings = 3
 
-// whyBody is what there is to know of a lock that somebody cannot get.
+// whyBody is the JSON result of `holdfast why`.
 type whyBody struct {
 	Status  string `json:"status"`
 	Message string `json:"message"`
-	// Silent is how long ago the lease was renewed; "" where only the primary knows.
+	// Silent is how long ago the lease was renewed; "" if not known: only the primary knows it.
 	Silent  string          `json:"silent"`
 	Advice  string          `json:"advice"`
 	Lock    wire.LockBody   `json:"lock"`
 	Endings []wire.PastBody `json:"endings"`
-	// Missing says that there may be endings that are not told.
+	// Missing is true if the history may lack grants that ended.
 	Missing bool `json:"missing"`
 }
 
@@ -36,7 +36,7 @@ func (a *app) whyCommand() *cobra.Command {
 	var from source
 	c := &cobra.Command{
 		Use:   "why LOCK",
-		Short: "Say why a lock is not to be had: who holds it, since when, who waits, and what to do",
+		Short: "Explain why a lock is not available: who holds it, since when, who waits, and what to do",
 		Args:  exactly("LOCK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withReader(c.Context(), &from, func(ctx context.Context, r reader) (any, func(io.Writer), error) {
@@ -50,7 +50,7 @@ func (a *app) whyCommand() *cobra.Command {
 	return c
 }
 
-// why asks for the lock, and for its past.
+// why reads the lock and its latest past grants.
 func why(ctx context.Context, r reader, lock string, primaryOnly bool) (b whyBody, err error) {
 	l, err := r.GetLock(ctx, &pb.GetLockRequest{Lock: lock, PrimaryOnly: primaryOnly, MaxWaiters: historyPage})
 	if err != nil {
@@ -78,7 +78,7 @@ func why(ctx context.Context, r reader, lock string, primaryOnly bool) (b whyBod
 	return b, nil
 }
 
-// whyAdvice is one line for somebody who wants the lock.
+// whyAdvice returns one line of advice for a user who wants the lock.
 func whyAdvice(l *wire.LockBody, from *pb.Lock) string {
 	g := from.GetGrant()
 	left := wire.Millis(g.GetRemainingMs())
@@ -86,14 +86,14 @@ func whyAdvice(l *wire.LockBody, from *pb.Lock) string {
 	end := fmt.Sprintf("holdfast break %s --token %d --reason TEXT", l.Lock, l.Token)
 	for _, f := range l.Files {
 		if f.Quarantined {
-			return fmt.Sprintf("its file %s is quarantined (%s): nobody can append there before holdfast file rotate %s --lock %s", f.File, f.Reason, f.File, l.Lock)
+			return fmt.Sprintf("its file %s is quarantined (%s): nothing can be appended there before holdfast file rotate %s --lock %s", f.File, f.Reason, f.File, l.Lock)
 		}
 	}
 	switch {
 	case l.Token == 0 && l.QueueLength > 0:
 		return "it is free, and goes to the first in line within moments"
 	case l.Token == 0:
-		return "nobody holds it: whoever asks gets it"
+		return "it is free: the next request gets it"
 	case l.Remaining == "":
 		return "only a primary knows how long the lease lasts: ask one with holdfast why " + l.Lock + "; where none runs, the next one counts it anew, with its whole TTL of " + l.TTL
 	case l.Mode == sharedWord:
@@ -105,22 +105,22 @@ func whyAdvice(l *wire.LockBody, from *pb.Lock) string {
 	case silent > left:
 		return fmt.Sprintf("its holder's client was not heard for %v: the lease ends in %v, unless it comes back; to end it now: %s", silent, left, end)
 	case cluster.ClientID(l.Holder.Client).OneShot():
-		return fmt.Sprintf("it was gotten by a command or a call that has ended, and nothing renews it by itself: the lease ends in %v, unless somebody renews or uses token %d; to end it now: %s", left, l.Token, end)
+		return fmt.Sprintf("it was acquired by a command or a call that has ended, and nothing renews it: the lease ends in %v, unless token %d is renewed or used; to end it now: %s", left, l.Token, end)
 	case l.QueueLength > 0:
 		return fmt.Sprintf("its holder is alive, it was heard %v ago: talk to it, or ask it to let go: %s --grace 1m", silent, end)
 	default:
-		return fmt.Sprintf("its holder is alive, it was heard %v ago, and nobody waits: wait for it with holdfast acquire %s --wait 10m", silent, l.Lock)
+		return fmt.Sprintf("its holder is alive, it was heard %v ago, and no request waits: wait for it with holdfast acquire %s --wait 10m", silent, l.Lock)
 	}
 }
 
-// sharedAdvice is whyAdvice for a lock that is shared. Who wants it alone waits for the last
-// of its holders, so the one that is not heard matters, be it the oldest or not.
+// sharedAdvice is whyAdvice for a shared lock. A client that wants it exclusively waits for the
+// last of its holders, so any holder that is not heard matters, not only the oldest.
 func sharedAdvice(l *wire.LockBody, all []*pb.Grant) string {
-	s := fmt.Sprintf("it is shared by %d, and who wants it alone waits for each of them", max(l.Holders, 1))
+	s := fmt.Sprintf("it is shared by %d, and an exclusive request waits for each of them", max(l.Holders, 1))
 	breaks := func(g *pb.Grant) string {
 		return fmt.Sprintf("holdfast break %s --token %d --reason TEXT", l.Lock, g.GetToken())
 	}
-	var stuck, calm *pb.Grant // that ends last, and that nobody asked
+	var stuck, calm *pb.Grant // the silent one that ends last; one that was not asked to let go
 	asked, silent := 0, 0
 	for _, g := range all {
 		switch left := g.GetRemainingMs(); {
@@ -181,12 +181,12 @@ func whyText(w io.Writer, b *whyBody, now time.Time) {
 		fmt.Fprintf(w, "  before: token %d of %s, until %s: %s\n", g.Token, pastText(g), cmp.Or(g.Ended.String(), "an unknown time"), endText(g))
 	}
 	if b.Missing {
-		fmt.Fprintf(w, "  not all that ended is told: see holdfast history %s\n", l.Lock)
+		fmt.Fprintf(w, "  the history may lack grants that ended: see holdfast history %s\n", l.Lock)
 	}
 	fmt.Fprintf(w, "advice: %s\n", b.Advice)
 }
 
-// sinceText is a time and how long ago that is.
+// sinceText formats a time and how long ago it was.
 func sinceText(m wire.Moment, now time.Time) string {
 	if m == 0 {
 		return "an unknown time"

@@ -25,13 +25,13 @@ const (
 	envToken     = "HOLDFAST_TOKEN"
 	envEpoch     = "HOLDFAST_EPOCH"
 	envEndpoints = "HOLDFAST_ENDPOINTS"
-	// envTokenEndpoints are the servers whose token envToken is. The user may name others,
-	// with --endpoints or envEndpoints: the token says nothing there, or is somebody else's.
+	// envTokenEndpoints are the servers that gave out the token in envToken. The user may name
+	// others, with --endpoints or envEndpoints: there the token is unknown, or another client's.
 	envTokenEndpoints = "HOLDFAST_TOKEN_ENDPOINTS"
 )
 
-// above returns the token of the run of a lock that this process is part of, 0 if it is
-// part of none.
+// above returns the token of the `holdfast run` of this lock in which this process runs, 0 if
+// there is none.
 func (a *app) above(lock string) (cluster.Token, error) {
 	if a.Getenv(envLock) != lock {
 		return 0, nil
@@ -48,7 +48,7 @@ func (a *app) above(lock string) (cluster.Token, error) {
 	return cluster.Token(token), nil
 }
 
-// ownToken is --token, or without it the token of the run above; 0 if there is none.
+// ownToken returns the token of --token, or without it that of the run above; 0 if there is none.
 func (a *app) ownToken(c *cobra.Command, lock string, flag uint64) (uint64, error) {
 	if c.Flags().Changed("token") {
 		return flag, nil
@@ -57,7 +57,7 @@ func (a *app) ownToken(c *cobra.Command, lock string, flag uint64) (uint64, erro
 	return uint64(token), err
 }
 
-// mustToken is ownToken for commands that cannot do without.
+// mustToken is ownToken for commands that need a token: without one it returns an error.
 func (a *app) mustToken(c *cobra.Command, lock string, flag *uint64) (err error) {
 	if *flag, err = a.ownToken(c, lock, *flag); err == nil && *flag == 0 {
 		err = usagef("%s: name the token with --token; only inside holdfast run %s it is known", c.Name(), lock)
@@ -65,7 +65,7 @@ func (a *app) mustToken(c *cobra.Command, lock string, flag *uint64) (err error)
 	return err
 }
 
-// withinError says that a command waits for the lock of the run that it is part of.
+// withinError reports that a command would wait for the lock of the run in which it runs.
 type withinError struct {
 	lock  cluster.LockName
 	token cluster.Token
@@ -78,8 +78,8 @@ func (e *withinError) Error() string {
 
 func (e *withinError) Unwrap() error { return e.err }
 
-// acquireWithin acquires the lock of the run above, which may have ended: at once or not
-// at all as long as it has not.
+// acquireWithin acquires the lock of the run above. While that run holds it, the attempt does not
+// wait; once its grant has ended, the attempt waits as usual.
 func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, token cluster.Token, opt clientlib.AcquireOptions) (*clientlib.Lock, error) {
 	once := opt
 	once.Wait = 0
@@ -96,9 +96,9 @@ func (r *running) acquireWithin(ctx context.Context, client *clientlib.Client, t
 	return client.Acquire(ctx, r.lock, opt)
 }
 
-// within sees to it that a command does not wait for the run that it is part of: it fails with
-// a *withinError, or gets the lock at once beside a run that shares it. Neither says that the
-// command may wait.
+// within keeps a command from waiting for the run in which it runs: it returns a *withinError,
+// or the answer of a lock that was granted at once, beside a run that shares it. If both results
+// are nil the command may wait.
 func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *lease, id identity) (*pb.Answer, error) {
 	wait, err := l.waitFor()
 	if err != nil || wait == 0 {
@@ -111,7 +111,7 @@ func (a *app) within(ctx context.Context, c *remote.Caller, lock string, l *leas
 	q := &pb.VerifyRequest{Lock: lock, Token: uint64(token)}
 	v, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Verify(ctx, q) })
 	if err != nil {
-		return nil, nil // it has ended, or nobody knows: the request itself will tell
+		return nil, nil // it has ended, or that is not known: the request itself finds out
 	}
 	held := l.conflicts(&withinError{cluster.LockName(lock), token, wire.Err(cluster.StatusHeld)})
 	if !l.shared || v.GetMode() != pb.Mode_MODE_SHARED {

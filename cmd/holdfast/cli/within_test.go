@@ -87,7 +87,7 @@ func TestTheTokenOfTheRunAbove(t *testing.T) {
 		} {
 			var out, errs bytes.Buffer
 			env["HOLDFAST_ENDPOINTS"] = addr
-			code := cli.Main(strings.Fields(c.args), cli.World{
+			code := cli.Main(strings.Fields(c.args), cli.Env{
 				Stdin: strings.NewReader("data"), Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] },
 			})
 			want := c.alone
@@ -115,7 +115,7 @@ func TestATokenThatIsNone(t *testing.T) {
 	for _, token := range []string{"", "0", "x", "-1"} {
 		env := map[string]string{"HOLDFAST_LOCK": "job", "HOLDFAST_TOKEN": token, "HOLDFAST_TOKEN_ENDPOINTS": addr, "HOLDFAST_ENDPOINTS": addr}
 		var out, errs bytes.Buffer
-		code := cli.Main([]string{"append", "job", "log"}, cli.World{
+		code := cli.Main([]string{"append", "job", "log"}, cli.Env{
 			Stdin: strings.NewReader("data"), Stdout: &out, Stderr: &errs, Getenv: func(name string) string { return env[name] },
 		})
 		if code != 2 || !strings.Contains(errs.String(), "is no token of lock job") || len(w.seen) > 0 {

@@ -3,7 +3,7 @@
 // Package dev runs the servers of one volume as processes of this host, to try
 // Holdfast and to test it. They are real processes: kill one and see.
 //
-// A server that dies is not started again: it is said how to do that, and the
+// A server that dies is not started again: the output says how to do that, and the
 // others go on.
 package dev
 
@@ -24,16 +24,16 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// Options say what to run.
+// Options are the servers to run.
 type Options struct {
 	// Command is the start of the command line of a server: the binary, "server" and flags.
 	Command []string
 	Volume  string
 	Servers cluster.Members
-	// Flags are those of one server.
+	// Flags are the further flags of each server.
 	Flags map[cluster.ServerID][]string
-	// Output takes the servers' log lines, each with the server in front, and what this package
-	// says. Its Write must not block: nothing would end the servers meanwhile.
+	// Output gets the servers' log lines, each with the server in front, and the messages of this
+	// package. Its Write must not block: otherwise the servers could not be ended.
 	Output io.Writer
 	// Started is called when all servers have been started, with their process IDs.
 	Started func(pids map[cluster.ServerID]int)
@@ -46,7 +46,7 @@ const (
 	maxLine = 1 << 20
 )
 
-// CheckPorts says which of the servers' addresses is in use.
+// CheckPorts returns an error that names the first of the addresses that is in use.
 func CheckPorts(addrs []string) error {
 	for _, addr := range addrs {
 		l, err := net.Listen("tcp", addr)
@@ -63,7 +63,7 @@ func CheckPorts(addrs []string) error {
 	return nil
 }
 
-// Run runs the servers until ctx ends or all of them have ended.
+// Run runs the servers until ctx ends, and then ends them, or until all of them have ended.
 func Run(ctx context.Context, opt Options) error {
 	d := &fleet{opt: opt, ended: make(chan ending, len(opt.Servers))}
 	d.out.w = opt.Output
@@ -83,7 +83,7 @@ func Run(ctx context.Context, opt Options) error {
 	return d.wait(ctx.Done())
 }
 
-// fleet is the servers that run.
+// fleet is the running servers.
 type fleet struct {
 	opt     Options
 	running []*process
@@ -104,7 +104,7 @@ type ending struct {
 	err     error
 }
 
-// commandLine is how a server is started, also by hand.
+// commandLine returns the command that starts a server, also for an operator.
 func (d *fleet) commandLine(id cluster.ServerID) []string {
 	return slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume}, d.opt.Flags[id])
 }

@@ -8,14 +8,14 @@ import (
 	"fmt"
 )
 
-// appendsPerReign is how many records each reign of the trial logs.
-const appendsPerReign = 3
+// appendsPerTerm is how many records each term of the trial logs.
+const appendsPerTerm = 3
 
-// reigns lets the two mounts take over from each other, round by round, with the
-// product's own claim, fence, scan, adoption and START. Everything that the other
-// one will rely on is put into its caches first, as it was before.
-func (t *trial) reigns(ctx context.Context) error {
-	fence, log := &tally{check: "fence"}, &tally{check: "log"}
+// takeovers lets the two mounts take over from each other, round by round, with the
+// product's own claim, fence, scan, adoption and START. Before each takeover, everything that the
+// next primary will read is put into its caches in its old state.
+func (t *trial) takeovers(ctx context.Context) error {
+	fence, log := &counters{check: "fence"}, &counters{check: "log"}
 	err := t.takeTurns(ctx, fence, log)
 	guilty, other := fence, log
 	if s, ok := errors.AsType[*surprise](err); ok {
@@ -27,7 +27,7 @@ func (t *trial) reigns(ctx context.Context) error {
 	return errors.Join(t.conclude(guilty, err), t.conclude(other, nil))
 }
 
-func (t *trial) takeTurns(ctx context.Context, fence, log *tally) error {
+func (t *trial) takeTurns(ctx context.Context, fence, log *counters) error {
 	owner, other := t.a, t.b
 	if _, err := t.askAll(ctx, owner, opClaim, opFence, opAdopt); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (t *trial) takeTurns(ctx context.Context, fence, log *tally) error {
 	return err
 }
 
-// askAll asks for one thing after the other and returns the last reply.
-func (t *trial) askAll(ctx context.Context, h hand, all ...op) (r reply, err error) {
+// askAll makes one call after the other and returns the last reply.
+func (t *trial) askAll(ctx context.Context, h mountAgent, all ...op) (r reply, err error) {
 	for _, o := range all {
 		if r, err = t.ask(ctx, h, call{Op: o}); err != nil {
 			return r, err
@@ -55,20 +55,20 @@ func (t *trial) askAll(ctx context.Context, h hand, all ...op) (r reply, err err
 	return r, nil
 }
 
-// takeOver ends the reign of one hand and begins one of the other.
-func (t *trial) takeOver(ctx context.Context, fence, log *tally, owner, other hand) error {
-	// The reign is alive, and both mounts have looked at all that it wrote.
-	for range appendsPerReign - 1 {
+// takeOver ends the term of one agent and begins one of the other.
+func (t *trial) takeOver(ctx context.Context, fence, log *counters, owner, other mountAgent) error {
+	// The term is alive, and both mounts have read everything that it wrote.
+	for range appendsPerTerm - 1 {
 		if _, err := t.logged(ctx, owner); err != nil {
 			return err
 		}
 	}
-	for _, h := range []hand{other, owner} {
-		if _, err := t.askAll(ctx, h, opSpoil); err != nil {
+	for _, h := range []mountAgent{other, owner} {
+		if _, err := t.askAll(ctx, h, opWarmCaches); err != nil {
 			return err
 		}
 	}
-	// What comes now is in nobody's cache. It is durable, checked, and could be told to a client.
+	// The next record is in no cache. It is durable and checked, so a client could have its answer.
 	last, err := t.logged(ctx, owner)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (t *trial) takeOver(ctx context.Context, fence, log *tally, owner, other ha
 		return err
 	}
 	if !ended {
-		fence.fail("%s did not see in its check that %s had set the fence: it would have told clients what the next reign does not know", owner, other)
+		fence.fail("%s did not see in its check that %s had set the fence: it would have acknowledged records that the next term lacks", owner, other)
 		if err := t.settles(ctx, fence, check); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (t *trial) takeOver(ctx context.Context, fence, log *tally, owner, other ha
 }
 
 // logged appends a record and checks, as every commit does.
-func (t *trial) logged(ctx context.Context, owner hand) (lsn uint64, err error) {
+func (t *trial) logged(ctx context.Context, owner mountAgent) (lsn uint64, err error) {
 	r, err := t.askAll(ctx, owner, opAppend)
 	if err != nil {
 		return 0, err

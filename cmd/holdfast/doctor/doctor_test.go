@@ -128,9 +128,9 @@ func TestMountTable(t *testing.T) {
 		says       string // in a finding or a fix
 	}{
 		{"good NFS", nfs + "vers=4.2,hard,lookupcache=none,local_lock=none", 3, OK, ""},
-		{"cached names", nfs + "vers=4.2,hard,local_lock=none", 3, Warn, "lookupcache=none"},
+		{"cached names", nfs + "vers=4.2,hard,local_lock=none", 3, Refuse, "lookupcache=none"},
 		{"soft NFS", nfs + "vers=4.2,soft,lookupcache=none", 3, Refuse, "mount -t nfs4 -o hard,vers=4.2,lookupcache=none srv:/export /mnt/share"},
-		{"local locks", nfs + "vers=4.2,hard,lookupcache=none,local_lock=flock", 3, Refuse, "exclude nobody"},
+		{"local locks", nfs + "vers=4.2,hard,lookupcache=none,local_lock=flock", 3, Refuse, "do not exclude other hosts"},
 		{"NFSv3", nfs + "vers=3,hard,lookupcache=none", 3, Refuse, "never freed"},
 		{"EFS", strings.Replace(nfs, "srv:", "fs-1.efs.eu-west-1.amazonaws.com:", 1) + "vers=4.1,hard,lookupcache=none", 3, Warn, "EFS"},
 		{"Lustre without flock", "51 22 0:44 / /mnt/share rw - lustre mds:/fs rw", 3, Refuse, "-o flock"},

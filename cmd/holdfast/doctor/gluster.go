@@ -14,28 +14,28 @@ import (
 	"strings"
 )
 
-// A mount of GlusterFS shows what its client runs in a directory .meta of its root, which no
-// listing has: the command line of the client, with the mount's options, and the graph of
-// translators that the volume's options made. The client answers these reads by itself.
+// A mount of GlusterFS shows what its client runs in a directory .meta of its root, which is in
+// no listing: the command line of the client, with the mount's options, and the graph of
+// translators that the volume's options made. The client answers these reads itself.
 //
-// Which translators the graph has is always true. Their options are those of the time when the
-// graph was made, by the mount or when a translator came or went: what was set later works and
-// is not shown. So after the commands for the volume it is mounted anew.
+// The list of translators in the graph is always current. Their options are those of the time when
+// the graph was made, by the mount or when a translator was added or removed: options that were
+// set later are in effect but not shown. So the commands for the volume end with a new mount.
 
 const (
-	// glusterMeta is that directory.
+	// glusterMeta is the name of that directory.
 	glusterMeta = ".meta"
 	// glusterCheck is the name of the check.
 	glusterCheck = "GlusterFS options"
-	// maxMeta bounds a file there, in bytes.
+	// maxMeta bounds the size of a file there, in bytes.
 	maxMeta = 4 << 20
 	// glusterReplicas is how many replicas were tested.
 	glusterReplicas = 3
-	// glusterPing bounds network.ping-timeout, in seconds.
+	// glusterPing is the highest network.ping-timeout without a warning, in seconds.
 	glusterPing = 10
 )
 
-// glusterClient is what a mount says of its client.
+// glusterClient is what a mount shows of its client.
 type glusterClient struct {
 	options map[string]string // of its command line
 	graph   []translator
@@ -44,11 +44,11 @@ type glusterClient struct {
 // translator is one element of a client's graph.
 type translator struct {
 	name, kind string            // "vol-md-cache", "performance/md-cache"
-	options    map[string]string // that are set; defaults are not told
-	below      []string          // the names of those it stands on
+	options    map[string]string // those that are set; defaults are not shown
+	below      []string          // the names of the translators below it
 }
 
-// readGluster reads what a mount says of its client.
+// readGluster reads what a mount shows of its client.
 func readGluster(point string) (c glusterClient, err error) {
 	line, err := readMeta(filepath.Join(point, glusterMeta, "cmdline"))
 	if err != nil {
@@ -65,7 +65,7 @@ func readGluster(point string) (c glusterClient, err error) {
 	return c, err
 }
 
-// readMeta reads a file whose size the mount does not tell.
+// readMeta reads a file whose size the mount does not show.
 func readMeta(path string) (text string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,9 +79,9 @@ func readMeta(path string) (text string, err error) {
 	return string(b), err
 }
 
-// parseGlusterCommand reads the options of a client's command line, which its mount shows as
-// { "Cmdlinestr": "…" }, with nothing escaped. Of an option that is repeated the last counts.
-// A value stands behind "=" or in the next word; those of switches never in the next one.
+// parseGlusterCommand parses the options of a client's command line, which its mount shows as
+// { "Cmdlinestr": "…" }, with nothing escaped. Of a repeated option the last one counts.
+// A value follows "=" or is the next word; the value of a switch is never the next word.
 func parseGlusterCommand(text string) (map[string]string, error) {
 	_, line, ok := strings.Cut(text, `"Cmdlinestr": "`)
 	end := strings.LastIndexByte(line, '"')
@@ -106,12 +106,13 @@ func parseGlusterCommand(text string) (map[string]string, error) {
 	return options, nil
 }
 
-// glusterSwitches are options that are judged here and may have no value.
+// glusterSwitches returns the options that are judged here and may have no value.
 func glusterSwitches() []string {
 	return []string{"direct-io-mode", "fopen-keep-cache", "kernel-writeback-cache"}
 }
 
-// parseGlusterGraph reads a graph in the form of a volume file. Those that others stand on come first.
+// parseGlusterGraph parses a graph in the format of a volume file. Each translator comes after
+// those below it.
 func parseGlusterGraph(text string) (graph []translator, err error) {
 	var t *translator
 	for line := range strings.Lines(text) {
@@ -139,37 +140,37 @@ func parseGlusterGraph(text string) (graph []translator, err error) {
 	return graph, nil
 }
 
-// clip shortens what is not understood.
+// clip shortens a text that could not be parsed.
 func clip(text string) string { return text[:min(len(text), 80)] }
 
-// isOn reads a truth value as GlusterFS does.
+// isOn parses a boolean as GlusterFS does.
 func isOn(value string) bool {
 	return slices.Contains([]string{"1", "on", "yes", "true", "enable"}, strings.ToLower(value))
 }
 
-// glusterDoubts are what is wrong with a mount, by how bad it is.
+// glusterDoubts lists what is wrong with a mount, by severity.
 type glusterDoubts struct {
 	stale  []string // shows old data
 	untold []string // differs from what was tested
-	mends  bool     // the commands mend some of it
+	mends  bool     // whether the commands correct some of it
 }
 
-// shows adds what shows old data. The commands mend it.
+// shows adds an option that shows old data. The commands correct it.
 func (d *glusterDoubts) shows(format string, args ...any) {
 	d.stale, d.mends = addOnce(d.stale, fmt.Sprintf(format, args...)), true
 }
 
-// differs adds an option that is not as it was tested. The commands mend it.
+// differs adds an option that is not as it was tested. The commands correct it.
 func (d *glusterDoubts) differs(format string, args ...any) {
 	d.untold, d.mends = addOnce(d.untold, fmt.Sprintf(format, args...)), true
 }
 
-// untested adds what no command mends.
+// untested adds a difference that no command corrects.
 func (d *glusterDoubts) untested(format string, args ...any) {
 	d.untold = addOnce(d.untold, fmt.Sprintf(format, args...))
 }
 
-// addOnce adds what is not there yet: the connections to all bricks have the same options.
+// addOnce appends s unless it is there: the connections to all bricks have the same options.
 func addOnce(all []string, s string) []string {
 	if slices.Contains(all, s) {
 		return all
@@ -179,29 +180,29 @@ func addOnce(all []string, s string) []string {
 
 func (d *glusterDoubts) empty() bool { return len(d.stale)+len(d.untold) == 0 }
 
-// glusterKind is what is known of one kind of translator.
+// glusterKind describes one kind of translator.
 type glusterKind struct {
 	kind    string
-	setting string // the volume's option that brings it, where it must not be there
+	setting string // the volume's option that adds it, if it must not be there
 	stale   string // what was seen with it; "" = nothing old
 }
 
-// glusterKinds are all that were tested.
+// glusterKinds returns the kinds of translators that were tested, by type.
 func glusterKinds() []glusterKind {
 	return []glusterKind{
 		{kind: "protocol/client"}, {kind: "cluster/replicate"}, {kind: "cluster/distribute"}, {kind: "features/utime"},
 		{kind: "debug/io-stats"}, {kind: "meta"}, {kind: "performance/io-threads"}, {kind: "performance/readdir-ahead"},
-		{"performance/quick-read", "performance.quick-read", "what was overwritten was read as before, past the kernel's cache, too"},
-		{"performance/io-cache", "performance.io-cache", "what was overwritten was read as before"},
-		{"performance/read-ahead", "performance.read-ahead", "what others appended was not seen"},
-		{"performance/md-cache", "performance.stat-prefetch", "sizes were old, and names that were gone were there"},
+		{"performance/quick-read", "performance.quick-read", "overwritten data was read in its old state, also past the kernel's cache"},
+		{"performance/io-cache", "performance.io-cache", "overwritten data was read in its old state"},
+		{"performance/read-ahead", "performance.read-ahead", "appends of other hosts were not seen"},
+		{"performance/md-cache", "performance.stat-prefetch", "sizes were old, and removed names were still there"},
 		{"performance/open-behind", "performance.open-behind", ""},
 		{"performance/write-behind", "performance.write-behind", ""},
-		{"performance/nl-cache", "performance.nl-cache", "names that others had made were missing"},
+		{"performance/nl-cache", "performance.nl-cache", "new names of other hosts were missing"},
 	}
 }
 
-// judgeGraph judges what the volume's options made of a client.
+// judgeGraph judges the translators of a client.
 func (d *glusterDoubts) judgeGraph(graph []translator) {
 	replicated := 0
 	for _, t := range graph {
@@ -239,14 +240,14 @@ func (d *glusterDoubts) judgeReplicas(t translator) {
 	}
 	switch quorum := glusterQuorum(t.options, n); {
 	case quorum <= n/2:
-		d.shows("cluster.quorum-type is %s: what one host writes to %d of %d bricks is not seen by others", cmp.Or(t.options["quorum-type"], "none"), max(quorum, 1), n)
+		d.shows("cluster.quorum-type is %s: a write of one host to %d of %d bricks is not seen by others", cmp.Or(t.options["quorum-type"], "none"), max(quorum, 1), n)
 	case t.options["quorum-type"] == "fixed":
 		d.differs("cluster.quorum-type is fixed")
 	}
 }
 
-// glusterQuorum is how many of n bricks have to take a write. Without the option a majority
-// has to from three on.
+// glusterQuorum returns how many of n bricks have to take a write. Without the option it is a
+// majority, from three bricks on.
 func glusterQuorum(options map[string]string, n int) int {
 	kind, set := options["quorum-type"]
 	switch {
@@ -266,7 +267,7 @@ func (d *glusterDoubts) judgeConnection(t translator) {
 		d.differs("client.strict-locks is off: a lock may end unnoticed with the connection of its holder")
 	}
 	if seconds, err := strconv.Atoi(t.options["ping-timeout"]); err != nil || seconds < 1 || seconds > glusterPing {
-		d.differs("network.ping-timeout is %q s, more than %d: for as long, a brick that is silent holds calls up", t.options["ping-timeout"], glusterPing)
+		d.differs("network.ping-timeout is %q s, more than %d: a silent brick delays calls for that long", t.options["ping-timeout"], glusterPing)
 	}
 }
 
@@ -283,7 +284,7 @@ func (d *glusterDoubts) judgeMount(options map[string]string) {
 			value = x.unset
 		}
 		if seconds, err := strconv.ParseFloat(value, 64); err != nil || seconds != 0 {
-			d.shows("%s is %s s: the kernel believes for as long what it was told", x.name, value)
+			d.shows("%s is %s s: the kernel uses cached answers for that long", x.name, value)
 		}
 	}
 	if !isOn(options["direct-io-mode"]) {
@@ -291,12 +292,12 @@ func (d *glusterDoubts) judgeMount(options map[string]string) {
 	}
 }
 
-// gluster judges the options of a GlusterFS volume and of its mount here. Of the commands that
-// mend both, the last mounts it anew.
-func (r *Report) gluster(point string, mend []string) {
-	c, err := readGluster(point)
+// gluster judges the options of a GlusterFS volume and of its mount here. mend are the commands
+// that correct both; the last one mounts it again.
+func (r *Report) gluster(m mount, mend []string) {
+	c, err := readGluster(m.point)
 	if err != nil {
-		r.doubtful(fmt.Sprintf("the options of the volume and of its mount cannot be told, since this mount does not show what its client runs: %v. With its default options GlusterFS shows old data: make sure of these settings", err),
+		r.doubtful(fmt.Sprintf("the options of the volume and of its mount are not known, since this mount does not show what its client runs: %v. With its default options GlusterFS shows old data: check these settings", err),
 			mend...)
 		return
 	}

@@ -133,9 +133,9 @@ func glusterCases(t *testing.T) []glusterCase {
 		{"two replicas", testedMount, edit("subvolumes holdfast-client-0 holdfast-client-1 holdfast-client-2", "subvolumes holdfast-client-0 holdfast-client-1"), Warn, "has 2 bricks", 0},
 		{"an arbiter", testedMount, edit("    option choose-local off\n", "    option choose-local off\n    option arbiter-count 1\n"), Warn, "full replicas", 0},
 		{"no replicas", testedMount, edit("type cluster/replicate", "type cluster/disperse"), Warn, "0 sets of replicas", 0},
-		{"no graph", testedMount, "", Warn, "cannot be told", mendVolume},
-		{"half a graph", testedMount, tested[:len(tested)/2], Warn, "cannot be told", mendVolume},
-		{"another text", testedMount, "hello\n", Warn, "cannot be told", mendVolume},
+		{"no graph", testedMount, "", Warn, "are not known", mendVolume},
+		{"half a graph", testedMount, tested[:len(tested)/2], Warn, "are not known", mendVolume},
+		{"another text", testedMount, "hello\n", Warn, "are not known", mendVolume},
 	}
 }
 
@@ -165,10 +165,10 @@ func TestGlusterOptions(t *testing.T) {
 func TestGlusterWithoutMeta(t *testing.T) {
 	r := judgeGluster(t.TempDir())
 	f := glusterFinding(t, r)
-	if f.Verdict != Warn || !strings.Contains(f.Detail, "cannot be told") || !strings.Contains(f.Detail, filepath.Join(".meta", "cmdline")) || len(f.Fix) < 2 {
+	if f.Verdict != Warn || !strings.Contains(f.Detail, "are not known") || !strings.Contains(f.Detail, filepath.Join(".meta", "cmdline")) || len(f.Fix) < 2 {
 		t.Errorf("got %+v", f)
 	}
-	if len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "cannot be told") {
+	if len(r.Doubts) != 1 || !strings.Contains(r.Doubts[0], "are not known") {
 		t.Errorf("status shows %q", r.Doubts)
 	}
 	point := showGluster(t, testedMount, "")

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Two hosts talk in lines of JSON over one TCP connection. The caller says
-// hello, the listener welcomes it with the name of a directory that it has made
+// Two hosts exchange lines of JSON over one TCP connection. The caller sends
+// hello; the listener answers with welcome, which has the name of a directory that it has made
 // for the trial, and then answers one call after the other until goodbye.
 //
-// Nobody proves who he is: whoever reaches the port during the trial can make
-// files in that one directory, with the names and sizes that call.validate allows.
+// There is no authentication: everyone who reaches the port during the trial can make
+// files in that one directory, with the names and sizes that call.validate permits.
 
-// protocol is the version of all this. Both ends must have the same.
+// protocol is the version of this protocol. Both ends must have the same.
 const protocol = 1
 
 const (
@@ -28,9 +28,9 @@ const (
 	maxLine = 32 << 10
 	// maxGoodbye bounds the line with the findings, in bytes.
 	maxGoodbye = 256 << 10
-	// helloWait is how long a connection may stay silent before it says hello.
+	// helloWait is how long a connection may stay silent before hello.
 	helloWait = 10 * time.Second
-	// callWait is how long one call may take, and how long there may be none.
+	// callWait is how long one call may take, and the longest time between two calls.
 	callWait = 2 * time.Minute
 )
 
@@ -43,9 +43,12 @@ type hello struct {
 type welcome struct {
 	Protocol int    `json:"holdfast_doctor"`
 	Dir      string `json:"dir"`
-	// Path is where the listener has the directory that is on trial, for people.
+	// Path is the listener's path of the examined directory, for people.
 	Path  string `json:"path"`
 	Error string `json:"error,omitempty"`
+	// Client is the identity of the listener's host for the NFS server of that directory; nil = it is
+	// not on NFSv4, or the listener is of an older version.
+	Client *nfsClient `json:"nfs_client,omitempty"`
 }
 
 // request is every later line of the caller: a call or, once, goodbye.
@@ -54,7 +57,7 @@ type request struct {
 	Goodbye *goodbye `json:"goodbye,omitempty"`
 }
 
-// goodbye tells the listener what was found.
+// goodbye sends the findings to the listener.
 type goodbye struct {
 	Findings  []Finding `json:"findings"`
 	Rounds    int       `json:"rounds"`
@@ -63,7 +66,7 @@ type goodbye struct {
 
 var errTooLong = errors.New("a line is too long")
 
-// decodeRequest reads one line of the caller.
+// decodeRequest decodes and validates one line of the caller.
 func decodeRequest(line []byte) (request, error) {
 	var q request
 	dec := json.NewDecoder(bytes.NewReader(line))
@@ -82,7 +85,7 @@ func decodeRequest(line []byte) (request, error) {
 	return q, q.Call.validate()
 }
 
-// lines is one connection.
+// lines reads and writes the lines of one connection.
 type lines struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -114,21 +117,21 @@ func (l *lines) write(v any) error {
 	return err
 }
 
-// remoteHand is a hand on another host. It belongs to one goroutine at a time.
-type remoteHand struct {
+// remoteAgent is an agent on another host. It belongs to one goroutine at a time.
+type remoteAgent struct {
 	lines *lines
 	label string
-	way   time.Duration // of a call to there
+	way   time.Duration // how long a call takes to get there
 }
 
-// dial says hello.
-func dial(ctx context.Context, addr string) (*remoteHand, welcome, error) {
+// dial connects to a listener and sends hello.
+func dial(ctx context.Context, addr string) (*remoteAgent, welcome, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, welcome{}, fmt.Errorf("%w: is holdfast doctor --listen running there?", err)
 	}
-	h := &remoteHand{lines: newLines(conn)}
+	h := &remoteAgent{lines: newLines(conn)}
 	w, err := h.greet(ctx)
 	if err != nil {
 		return nil, w, errors.Join(fmt.Errorf("doctor at %s: %w", addr, err), conn.Close())
@@ -137,7 +140,7 @@ func dial(ctx context.Context, addr string) (*remoteHand, welcome, error) {
 	return h, w, nil
 }
 
-func (h *remoteHand) greet(ctx context.Context) (w welcome, err error) {
+func (h *remoteAgent) greet(ctx context.Context) (w welcome, err error) {
 	if err := h.lines.write(hello{protocol}); err != nil {
 		return w, err
 	}
@@ -160,8 +163,8 @@ func (h *remoteHand) greet(ctx context.Context) (w welcome, err error) {
 	return w, h.measure(ctx)
 }
 
-// measure finds out how long a call is on its way: half of the shortest round trip.
-func (h *remoteHand) measure(ctx context.Context) error {
+// measure sets way to half of the shortest round trip.
+func (h *remoteAgent) measure(ctx context.Context) error {
 	const tries = 10
 	for i := range tries {
 		began := time.Now()
@@ -175,11 +178,11 @@ func (h *remoteHand) measure(ctx context.Context) error {
 	return nil
 }
 
-func (h *remoteHand) String() string { return h.label }
+func (h *remoteAgent) String() string { return h.label }
 
-func (h *remoteHand) distance() time.Duration { return h.way }
+func (h *remoteAgent) distance() time.Duration { return h.way }
 
-func (h *remoteHand) do(_ context.Context, c call) (r reply, err error) {
+func (h *remoteAgent) do(_ context.Context, c call) (r reply, err error) {
 	if err := h.lines.write(request{Call: &c}); err != nil {
 		return r, err
 	}
@@ -196,8 +199,8 @@ func (h *remoteHand) do(_ context.Context, c call) (r reply, err error) {
 	return r, nil
 }
 
-// close says goodbye.
-func (h *remoteHand) close(r *Report) error {
+// close sends goodbye with the findings of r, and closes the connection.
+func (h *remoteAgent) close(r *Report) error {
 	err := h.lines.write(request{Goodbye: &goodbye{r.Findings, r.Rounds, r.Staleness}})
 	return errors.Join(err, h.lines.conn.Close())
 }

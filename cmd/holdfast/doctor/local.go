@@ -12,42 +12,42 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// localHand is a hand of this process. It belongs to one goroutine at a time.
+// localAgent is an agent in this process. It belongs to one goroutine at a time.
 //
-// It reaches the directory as the product does, through volume.FS, so that what
-// is on trial are the product's own calls with the product's own flags.
-type localHand struct {
-	fs    volume.FS // its root is the directory of the trial
+// It accesses the directory as servers do, through vfs.FS, so that the trial tests the
+// servers' own calls with their own flags.
+type localAgent struct {
+	fs    vfs.FS // its root is the directory of the trial
 	label string
-	crew  crew      // what holds locks until it is killed; nil for none
+	crew  crew      // starts processes that hold locks until they are killed; nil for none
 	root  io.Closer // of fs, closed last; nil for none
 
-	kept   []volume.File // open since they were primed, the oldest first
-	pokes  map[string]volume.File
-	locks  map[string]volume.Lock
+	kept   []vfs.File // open since they were primed, the oldest first
+	pokes  map[string]vfs.File
+	locks  map[string]vfs.Lock
 	victim io.Closer // kills it
-	reign  *trialReign
+	term   *trialTerm
 }
 
-// crew starts a process that takes a lock and holds it until it is killed with
-// SIGKILL, which Close does and waits for.
+// crew is a function that starts a process which takes the lock of a file and holds it. Close
+// kills the process with SIGKILL and waits for its end.
 type crew func(ctx context.Context, name string) (io.Closer, error)
 
-// errNoCrew says that no process can be started to be killed.
+// errNoCrew reports that this agent cannot start a process to be killed.
 var errNoCrew = errors.New("no process to be killed can be started here")
 
-func newLocalHand(fsys volume.FS, label string, c crew) *localHand {
-	return &localHand{fs: fsys, label: label, crew: c, pokes: map[string]volume.File{}, locks: map[string]volume.Lock{}}
+func newLocalAgent(fsys vfs.FS, label string, c crew) *localAgent {
+	return &localAgent{fs: fsys, label: label, crew: c, pokes: map[string]vfs.File{}, locks: map[string]vfs.Lock{}}
 }
 
-func (h *localHand) String() string { return h.label }
+func (h *localAgent) String() string { return h.label }
 
-func (h *localHand) distance() time.Duration { return 0 }
+func (h *localAgent) distance() time.Duration { return 0 }
 
-func (h *localHand) do(ctx context.Context, c call) (reply, error) {
+func (h *localAgent) do(ctx context.Context, c call) (reply, error) {
 	if err := c.validate(); err != nil {
 		return reply{Outcome: failed, Error: err.Error()}, nil
 	}
@@ -62,22 +62,22 @@ func (h *localHand) do(ctx context.Context, c call) (reply, error) {
 	return r, nil
 }
 
-func (h *localHand) act(ctx context.Context, c call, r *reply) (err error) {
+func (h *localAgent) act(ctx context.Context, c call, r *reply) (err error) {
 	switch c.Op {
 	case opMkdir:
 		return h.fs.Mkdir(c.Name)
 	case opPut:
 		r.Inode, err = h.put(c.Name, c.Data)
 	case opGet:
-		r.Data, r.Inode, err = h.read(c.Name, volume.FlagDirect)
+		r.Data, r.Inode, err = h.read(c.Name, vfs.FlagDirect)
 	case opLook:
-		r.Data, r.Inode, err = h.read(c.Name, volume.FlagRead)
+		r.Data, r.Inode, err = h.read(c.Name, vfs.FlagRead)
 	case opPrime:
 		return h.prime(c.Name)
 	case opList:
 		_, err = h.fs.ReadDir(c.Name)
 	case opStat:
-		var info volume.Info
+		var info vfs.Info
 		info, err = h.fs.Lstat(c.Name)
 		r.Inode = info.Inode
 	case opRename:
@@ -94,14 +94,14 @@ func (h *localHand) act(ctx context.Context, c call, r *reply) (err error) {
 		return h.lock(ctx, c)
 	case opNothing:
 	default:
-		return h.reigning(ctx, c, r)
+		return h.actInTerm(ctx, c, r)
 	}
 	return err
 }
 
-// put makes a new file with this content and makes the content durable.
-func (h *localHand) put(name string, data []byte) (inode uint64, err error) {
-	f, err := h.fs.Open(name, volume.FlagCreate)
+// put makes a new file with this content, durably.
+func (h *localAgent) put(name string, data []byte) (inode uint64, err error) {
+	f, err := h.fs.Open(name, vfs.FlagCreate)
 	if err != nil {
 		return 0, err
 	}
@@ -117,7 +117,7 @@ func (h *localHand) put(name string, data []byte) (inode uint64, err error) {
 }
 
 // read reads a small file, past the caches or through them.
-func (h *localHand) read(name string, flag volume.Flag) (data []byte, inode uint64, err error) {
+func (h *localAgent) read(name string, flag vfs.Flag) (data []byte, inode uint64, err error) {
 	f, err := h.fs.Open(name, flag)
 	if err != nil {
 		return nil, 0, err
@@ -131,8 +131,8 @@ func (h *localHand) read(name string, flag volume.Flag) (data []byte, inode uint
 	return data, info.Inode, err
 }
 
-func readSmall(f volume.File) ([]byte, error) {
-	b := volume.AlignedBuffer(maxData)
+func readSmall(f vfs.File) ([]byte, error) {
+	b := vfs.AlignedBuffer(maxData)
 	n, err := f.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -143,14 +143,14 @@ func readSmall(f volume.File) ([]byte, error) {
 // maxKept bounds the descriptors that priming keeps open.
 const maxKept = 32
 
-// prime does what other programs on a host do: it looks a name up, asks for its
-// attributes, reads it through the caches and keeps it open.
-func (h *localHand) prime(name string) error {
+// prime fills the caches as other programs on a host do: it looks a name up, reads its
+// attributes and its content through the caches, and keeps it open.
+func (h *localAgent) prime(name string) error {
 	info, err := h.fs.Lstat(name)
-	if err != nil || info.Type != volume.TypeFile {
+	if err != nil || info.Type != vfs.TypeFile {
 		return missingIsFine(err)
 	}
-	f, err := h.fs.Open(name, volume.FlagRead)
+	f, err := h.fs.Open(name, vfs.FlagRead)
 	if err != nil {
 		return missingIsFine(err)
 	}
@@ -166,7 +166,8 @@ func (h *localHand) prime(name string) error {
 	return nil
 }
 
-// missingIsFine is for looks that only fill caches: a failed one is remembered there too.
+// missingIsFine returns nil for a missing name, else err. It is for calls that only fill caches:
+// caches remember a missing name, too.
 func missingIsFine(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -174,13 +175,13 @@ func missingIsFine(err error) error {
 	return err
 }
 
-// poke writes as the writer of a protected file does: through a descriptor that
+// poke writes as a server writes to a protected file: through a descriptor that
 // stays open, synchronously, never in append mode.
-func (h *localHand) poke(name string, data []byte, off int64) error {
+func (h *localAgent) poke(name string, data []byte, off int64) error {
 	f := h.pokes[name]
 	if f == nil {
 		var err error
-		if f, err = h.fs.Open(name, volume.FlagWrite|volume.FlagDsync); err != nil {
+		if f, err = h.fs.Open(name, vfs.FlagWrite|vfs.FlagDsync); err != nil {
 			return err
 		}
 		h.pokes[name] = f
@@ -189,7 +190,7 @@ func (h *localHand) poke(name string, data []byte, off int64) error {
 	return err
 }
 
-func (h *localHand) lock(ctx context.Context, c call) (err error) {
+func (h *localAgent) lock(ctx context.Context, c call) (err error) {
 	switch c.Op {
 	case opLock:
 		if h.locks[c.Name] != nil {
@@ -226,8 +227,8 @@ func (h *localHand) lock(ctx context.Context, c call) (err error) {
 	}
 }
 
-// close lets go of everything.
-func (h *localHand) close() error {
+// close releases the lock, and closes all files and the root.
+func (h *localAgent) close() error {
 	var errs []error
 	for _, f := range h.kept {
 		_ = f.Close() // only read, and the file may have been removed
@@ -241,8 +242,8 @@ func (h *localHand) close() error {
 	if h.victim != nil {
 		errs = append(errs, h.victim.Close())
 	}
-	if h.reign != nil {
-		errs = append(errs, h.reign.close())
+	if h.term != nil {
+		errs = append(errs, h.term.close())
 	}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())

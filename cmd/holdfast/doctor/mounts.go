@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is one line of mountinfo, see proc_pid_mountinfo(5).
+// mount is one parsed line of mountinfo, see proc_pid_mountinfo(5).
 type mount struct {
 	device  string // major:minor
 	point   string
@@ -51,13 +51,13 @@ func parseMounts(r io.Reader) ([]mount, error) {
 	return all, lines.Err()
 }
 
-// unescape undoes the kernel's octal escapes of blank, tab, newline and backslash.
+// unescape decodes the kernel's octal escapes of blank, tab, newline and backslash.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// find is the mount that a path lies on: of those with its device, or with any
-// when the device has no line of its own (btrfs), the deepest and latest.
+// find returns the mount that holds a path: the deepest and latest of those with its device, or
+// with any device if that one has no line of its own (btrfs).
 func find(mounts []mount, path, device string) (mount, bool) {
 	var best mount
 	ok := false
@@ -89,7 +89,10 @@ func deviceOf(path string) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)), nil
 }
 
-// has finds an option by name; value is what stands behind "=".
+// single reports whether the filesystem belongs to one kernel.
+func (m mount) single() bool { return profileOf(m.fstype).single }
+
+// has looks an option up by name; value is the text after "=".
 func (m mount) has(name string) (value string, ok bool) {
 	for _, o := range m.options {
 		if n, v, _ := strings.Cut(o, "="); n == name {
@@ -99,7 +102,7 @@ func (m mount) has(name string) (value string, ok bool) {
 	return "", false
 }
 
-// volume is the name of a GlusterFS volume, out of a source like
+// volume returns the name of a GlusterFS volume, from a source like
 // "server:/volume/directory" or "server1,server2:volume".
 func (m mount) volume() string {
 	_, path, ok := strings.Cut(m.source, ":")

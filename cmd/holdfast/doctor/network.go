@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// ExamineWith looks at a directory and tries what it and the same directory on
-// another host, where Listen serves at addr, see of each other.
+// ExamineWith examines a directory, and tests what it and the same directory on
+// another host, where Listen serves at addr, see of each other's changes.
 func ExamineWith(ctx context.Context, dir, addr string, opt Options) (*Report, error) {
 	r, opt, err := examineAlone(dir, opt)
 	if err != nil {
@@ -25,27 +25,30 @@ func ExamineWith(ctx context.Context, dir, addr string, opt Options) (*Report, e
 	}
 	cut := context.AfterFunc(ctx, func() { far.lines.conn.Close() }) //nolint:errcheck // it ends what is in flight
 	defer cut()
+	own := len(r.Findings)
+	if r.oneClient(nfsClientOf(opt, r.at), w.Client) {
+		return r, far.close(&Report{Findings: r.Findings[own:]})
+	}
 	near, err := enter(ctx, filepath.Join(r.Path, w.Dir), r.Path, opt)
 	if err != nil {
 		r.elsewhere(far.String(), err)
-		return r, far.close(&Report{Findings: r.Findings[len(r.Findings)-1:]})
+		return r, far.close(&Report{Findings: r.Findings[own:]})
 	}
-	own := len(r.Findings)
 	err = r.trial(ctx, far, near, opt)
 	told := *r
-	told.Findings = r.Findings[own:] // of the trial: what is wrong with this host's mount alone is not the other's
+	told.Findings = r.Findings[own:] // of the trial only: faults of this host's mount do not concern the other host
 	if err = errors.Join(err, near.close(), far.close(&told)); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// Listen looks at a directory, serves one trial to whoever calls, and returns
-// what both found. It has no authentication: whoever reaches the address
+// Listen examines a directory, serves one trial to the first doctor that calls, and returns
+// what both found. It has no authentication: everyone who reaches the address
 // meanwhile can make small files in one directory that it makes and removes
 // again. It closes the listener.
 func Listen(ctx context.Context, l net.Listener, dir string, opt Options) (r *Report, err error) {
-	defer l.Close() //nolint:errcheck // nobody is waiting
+	defer l.Close() //nolint:errcheck // no caller is waiting
 	r, opt, err = examineAlone(dir, opt)
 	if err != nil {
 		return nil, err
@@ -67,7 +70,7 @@ func Listen(ctx context.Context, l net.Listener, dir string, opt Options) (r *Re
 	}
 }
 
-// serveTrial answers one caller. Without a proper hello nothing was served, and another may come.
+// serveTrial serves one caller. served is false if it sent no valid hello: then another may come.
 func serveTrial(ctx context.Context, conn net.Conn, r *Report, opt Options) (served bool, err error) {
 	cut := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // it ends what is in flight
 	defer cut()
@@ -75,7 +78,7 @@ func serveTrial(ctx context.Context, conn net.Conn, r *Report, opt Options) (ser
 	l := newLines(conn)
 	line, err := l.read(helloWait)
 	if err != nil {
-		return false, nil //nolint:nilerr // somebody who says nothing
+		return false, nil //nolint:nilerr // a caller that sends nothing
 	}
 	var h hello
 	if err := json.Unmarshal(line, &h); err != nil || h.Protocol != protocol {
@@ -97,15 +100,15 @@ func serveTrial(ctx context.Context, conn net.Conn, r *Report, opt Options) (ser
 	if err != nil {
 		return true, err
 	}
-	err = l.write(welcome{Protocol: protocol, Dir: filepath.Base(dir), Path: r.Path})
+	err = l.write(welcome{Protocol: protocol, Dir: filepath.Base(dir), Path: r.Path, Client: nfsClientOf(opt, r.at)})
 	if err == nil {
 		err = answerCalls(ctx, l, near, r, opt)
 	}
 	return true, errors.Join(err, near.close())
 }
 
-// answerCalls does what the caller says until goodbye.
-func answerCalls(ctx context.Context, l *lines, near hand, r *Report, opt Options) error {
+// answerCalls executes the calls of the caller until goodbye.
+func answerCalls(ctx context.Context, l *lines, near mountAgent, r *Report, opt Options) error {
 	for n := 0; ; n++ {
 		line, err := l.read(callWait)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
-// seenWithin bounds how long what one mount did may take to show on another.
+// seenWithin bounds how long a change by one mount may take to show on another.
 const seenWithin = 5 * time.Second
 
 // pair runs the trial between two directories of this host. Its findings go to
@@ -51,24 +51,27 @@ func pair(ctx context.Context, first, second *Report, opt Options) (err error) {
 	return second.trial(ctx, a, b, opt)
 }
 
-// elsewhere says that a directory made in one place does not appear in this one.
+// elsewhere adds the finding that a directory made in one place does not appear in this one.
 func (r *Report) elsewhere(first string, err error) {
 	r.add("same directory", Refuse, fmt.Sprintf("a directory made in %s does not appear in %s: %v", first, r.Path, err), "findmnt -T "+first, "findmnt -T "+r.Path)
 }
 
-// oneSuperblock says that two paths of a network filesystem share their caches.
+// oneSuperblock adds the finding that two paths of a network filesystem share their caches.
 func (r *Report) oneSuperblock(first *Report) {
 	var a, b unix.Stat_t
 	if !r.Network || unix.Stat(first.Path, &a) != nil || unix.Stat(r.Path, &b) != nil || a.Dev != b.Dev {
 		return
 	}
-	r.add("mounts", Warn, fmt.Sprintf("%s and %s are one mount for the kernel, with one cache: nothing was found out about other hosts", first.Path, r.Path),
+	r.add("mounts", Warn, fmt.Sprintf("%s and %s are one mount for the kernel, with one cache: this tests nothing about other hosts", first.Path, r.Path),
 		"holdfast doctor --listen HOST:7600 "+first.Path+"   # on one host", "holdfast doctor --peer HOST:7600 "+r.Path+"   # on another")
 }
 
-// trial runs the probes between two hands and adds what they found.
-func (r *Report) trial(ctx context.Context, a, b hand, opt Options) error {
+// trial runs the probes between two agents and adds what they found.
+func (r *Report) trial(ctx context.Context, a, b mountAgent, opt Options) error {
 	t := &trial{a: a, b: b, rounds: opt.Rounds, mend: r.mend, coherent: r.coherent, progress: opt.Progress, add: r.record, patience: seenWithin}
+	if r.Network {
+		t.waiting = opt.Waiting
+	}
 	err := t.run(ctx)
 	r.Staleness, r.Rounds = t.staleness.Round(time.Millisecond).String(), opt.Rounds
 	if err != nil {
@@ -78,7 +81,7 @@ func (r *Report) trial(ctx context.Context, a, b hand, opt Options) error {
 }
 
 // enter opens the directory of a trial, which another mount may have made a moment ago.
-func enter(ctx context.Context, dir, label string, opt Options) (*localHand, error) {
+func enter(ctx context.Context, dir, label string, opt Options) (*localAgent, error) {
 	ctx, cancel := context.WithTimeout(ctx, seenWithin)
 	defer cancel()
 	var fsys *osfs.FS
@@ -89,12 +92,12 @@ func enter(ctx context.Context, dir, label string, opt Options) (*localHand, err
 	if err != nil {
 		return nil, err
 	}
-	h := newLocalHand(fsys, label, opt.crewIn(dir))
+	h := newLocalAgent(fsys, label, opt.crewIn(dir))
 	h.root = fsys
 	return h, nil
 }
 
-// crewIn starts holders of locks in a directory; nil where the options name no command.
+// crewIn returns a crew for a directory; nil if the options name no command.
 func (o Options) crewIn(dir string) crew {
 	if len(o.Holder) == 0 {
 		return nil
@@ -121,7 +124,7 @@ type victim struct {
 	in  io.Closer
 }
 
-// Close kills it, with SIGKILL, and waits for its end.
+// Close kills the process with SIGKILL, and waits for its end.
 func (v *victim) Close() error {
 	err := v.cmd.Process.Kill()
 	var exit *exec.ExitError
@@ -132,11 +135,11 @@ func (v *victim) Close() error {
 	return err
 }
 
-// holding is what a holder says when it has the lock.
+// holding is the line that a holder prints when it has the lock.
 const holding = "holding"
 
-// Hold takes the lock of a file, says so and holds it until in ends. It is the
-// life of a process that a trial kills.
+// Hold takes the lock of the file name in dir, prints a line to out and holds the lock until in
+// ends. It is the main function of a process that a trial kills, see Options.Holder.
 func Hold(dir, name string, in io.Reader, out io.Writer) (err error) {
 	fsys, err := osfs.Open(dir)
 	if err != nil {

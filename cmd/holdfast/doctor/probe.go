@@ -14,13 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// probe tries system calls in a directory of its own.
+// probe tests system calls in a directory of its own.
 type probe struct {
 	report *Report
 	dir    string
+	opt    Options
 }
 
 func (p *probe) path(name string) string { return filepath.Join(p.dir, name) }
@@ -31,26 +32,26 @@ func (p *probe) file(name string) (string, error) {
 	return path, os.WriteFile(path, []byte("holdfast doctor\n"), 0o600)
 }
 
-// failed refuses what could not be tried, but for want of room: a server whose
-// volume is full must be able to start.
+// failed adds a refusal for a check that could not be made, but not if the disk is full: a server
+// whose volume is full must be able to start.
 func (p *probe) failed(check string, err error) {
-	v := Refuse
-	if volume.IsFull(err) {
-		v = Warn
+	if vfs.IsFull(err) {
+		p.report.add(check, Warn, err.Error())
+		return
 	}
-	p.report.add(check, v, err.Error())
+	p.report.refuse(check, err, err.Error())
 }
 
-// probeRoom is more than all probes write, in bytes.
+// probeRoom is the free space that probes require, in bytes: more than they write.
 const probeRoom = 256 << 10
 
-// full says that there is no room to try anything in: a server whose volume is
-// full must be able to start and to let locks go.
+// full reports whether there is too little space for any probe: a server whose volume is
+// full must be able to start and to release locks.
 func (p *probe) full() bool {
 	path := p.path("room")
 	err := os.WriteFile(path, make([]byte, probeRoom), 0o600)
-	if volume.IsFull(err) {
-		p.report.add("write", Warn, fmt.Sprintf("the disk is full, so nothing was tried: %v", err), "df -h "+p.dir)
+	if vfs.IsFull(err) {
+		p.report.add("write", Warn, fmt.Sprintf("the disk is full, so nothing was tested: %v", err), "df -h "+p.dir)
 		return true
 	}
 	if err = errors.Join(err, os.Remove(path)); err != nil {
@@ -83,7 +84,7 @@ func (p *probe) directorySync() {
 		err = errors.Join(d.Sync(), d.Close())
 	}
 	if err != nil {
-		p.report.add("directory fsync", Refuse, fmt.Sprintf("%v: a new name could be lost in a crash", err))
+		p.report.refuse("directory fsync", err, fmt.Sprintf("%v: a new name could be lost in a crash", err))
 		return
 	}
 	p.report.add("directory fsync", OK, "works")
@@ -114,7 +115,7 @@ func (p *probe) link() {
 	}
 }
 
-// renameDirectory tries what keeps an epoch's number from being taken twice.
+// renameDirectory tests the rename that keeps an epoch's number from being taken twice.
 func (p *probe) renameDirectory() {
 	err := errors.Join(os.Mkdir(p.path("from"), 0o700), os.Mkdir(p.path("onto"), 0o700))
 	if err == nil {
@@ -134,6 +135,16 @@ func (p *probe) renameDirectory() {
 	}
 }
 
+// lock takes the lock of a file, or releases it. It reports when a share gives out no locks for a while.
+func (p *probe) lock(f *os.File, how int) (err error) {
+	flock := p.opt.flock
+	if flock == nil {
+		flock = unix.Flock
+	}
+	p.report.attend(lateLock, func() { err = flock(int(f.Fd()), how) })
+	return err
+}
+
 func (p *probe) flock() {
 	path, err := p.file("locked")
 	if err != nil {
@@ -148,39 +159,39 @@ func (p *probe) flock() {
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
 	defer b.Close() //nolint:errcheck // nothing was written
-	if err := unix.Flock(int(a.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		p.report.add("flock", Refuse, fmt.Sprintf("%v: is the lock service of the share running?", err))
+	if err := p.lock(a, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		p.report.refuse("flock", err, fmt.Sprintf("%v: is the lock service of the share running?", err))
 		return
 	}
-	if err := unix.Flock(int(b.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+	if err := p.lock(b, unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
 		p.report.add("flock", Refuse, fmt.Sprintf("two descriptors hold one exclusive lock (%v)", err))
 		return
 	}
-	if err := unix.Flock(int(a.Fd()), unix.LOCK_UN); err != nil {
+	if err := p.lock(a, unix.LOCK_UN); err != nil {
 		p.failed("flock", err)
 		return
 	}
-	if err := unix.Flock(int(b.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		p.report.add("flock", Refuse, fmt.Sprintf("a freed lock cannot be taken: %v", err))
+	if err := p.lock(b, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		p.report.refuse("flock", err, fmt.Sprintf("a freed lock cannot be taken: %v", err))
 		return
 	}
-	p.report.add("flock", OK, "excludes a second descriptor (on this host; other hosts are not tried)")
+	p.report.add("flock", OK, "excludes a second descriptor (on this host; other hosts are not tested)")
 }
 
-// direct tries aligned direct I/O, on which the fence check of network
-// filesystems rests.
+// direct tests aligned direct I/O, which the fence check needs on network filesystems.
 func (p *probe) direct() {
-	bad := Info // single-host filesystems do without
+	// Filesystems of a single host do not need it.
+	bad := func(err error, text string) { p.report.add("direct I/O", Info, text) }
 	if p.report.Network {
-		bad = Refuse
+		bad = func(err error, text string) { p.report.refuse("direct I/O", err, text) }
 	}
 	f, err := os.OpenFile(p.path("direct"), os.O_CREATE|os.O_RDWR|unix.O_DIRECT|unix.O_DSYNC, 0o600)
 	if err != nil {
-		p.report.add("direct I/O", bad, err.Error())
+		bad(err, err.Error())
 		return
 	}
 	defer f.Close() //nolint:errcheck // each write was synced
-	out, in := volume.AlignedBuffer(volume.BlockSize), volume.AlignedBuffer(volume.BlockSize)
+	out, in := vfs.AlignedBuffer(vfs.BlockSize), vfs.AlignedBuffer(vfs.BlockSize)
 	copy(out, "holdfast doctor")
 	_, err = f.WriteAt(out, 0)
 	if err == nil {
@@ -188,31 +199,31 @@ func (p *probe) direct() {
 	}
 	switch {
 	case err != nil:
-		p.report.add("direct I/O", bad, fmt.Sprintf("blocks of %d bytes: %v", volume.BlockSize, err))
+		bad(err, fmt.Sprintf("blocks of %d bytes: %v", vfs.BlockSize, err))
 	case !bytes.Equal(in, out):
-		p.report.add("direct I/O", Refuse, "a block reads back otherwise than it was written")
+		p.report.add("direct I/O", Refuse, "a block was read back with other content than was written")
 	default:
-		p.report.add("direct I/O", OK, fmt.Sprintf("blocks of %d bytes%s", volume.BlockSize, alignment(f)))
+		p.report.add("direct I/O", OK, fmt.Sprintf("blocks of %d bytes%s", vfs.BlockSize, alignment(f)))
 	}
 }
 
-// alignment is what the kernel says that direct I/O asks for, where it does.
+// alignment describes the alignment that direct I/O needs; "" if the kernel does not say.
 func alignment(f *os.File) string {
 	var st unix.Statx_t
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 || st.Dio_offset_align == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (the kernel asks for %d)", st.Dio_offset_align)
+	return fmt.Sprintf(" (the kernel requires %d)", st.Dio_offset_align)
 }
 
 const (
 	syncRounds = 20
-	// slowSync is what people notice.
+	// slowSync is a duration that users notice.
 	slowSync = 50 * time.Millisecond
 )
 
-// latency measures what every commit costs at least.
+// latency measures the lower bound of what a commit costs.
 func (p *probe) latency() {
 	f, err := os.OpenFile(p.path("latency"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -220,11 +231,11 @@ func (p *probe) latency() {
 		return
 	}
 	defer f.Close() //nolint:errcheck // each write was synced
-	block := make([]byte, volume.BlockSize)
+	block := make([]byte, vfs.BlockSize)
 	took := make([]time.Duration, 0, syncRounds)
 	for i := range syncRounds {
 		began := time.Now()
-		_, err := f.WriteAt(block, int64(i)*volume.BlockSize)
+		_, err := f.WriteAt(block, int64(i)*vfs.BlockSize)
 		if err == nil {
 			err = unix.Fdatasync(int(f.Fd()))
 		}
@@ -243,7 +254,7 @@ func (p *probe) latency() {
 	p.report.add("fdatasync", v, fmt.Sprintf("4 KiB in %v (median), %v (worst of %d): every commit waits for one", median, worst, syncRounds))
 }
 
-// poll asks again until there is no error or the context ends.
+// poll repeats ask until it returns no error or the context ends, and returns how long that took.
 func poll(ctx context.Context, ask func() error) (time.Duration, error) {
 	began := time.Now()
 	t := time.NewTicker(10 * time.Millisecond)

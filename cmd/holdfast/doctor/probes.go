@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// inodes compares what both mounts call one file: protected files are told
-// apart by these numbers.
-func (t *trial) inodes(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, 10, func(ctx context.Context, i int, one, other hand) error {
+// inodes compares the inode numbers of one file on both mounts: protected files are distinguished
+// by them.
+func (t *trial) inodes(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, 10, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("inodes/%d", i)
 		made, err := t.ask(ctx, one, call{Op: opPut, Name: name})
 		if err != nil {
@@ -33,9 +33,9 @@ func (t *trial) inodes(ctx context.Context, n *tally) error {
 	})
 }
 
-// newNames asks for a name that was missing a moment ago.
-func (t *trial) newNames(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other hand) error {
+// newNames looks up a name that was missing a moment ago.
+func (t *trial) newNames(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other mountAgent) error {
 		name, want := fmt.Sprintf("names/%d", i), fmt.Appendf(nil, "content %d", i)
 		if _, err := t.ask(ctx, other, call{Op: opPrime, Name: name}); err != nil {
 			return err
@@ -55,22 +55,22 @@ func (t *trial) newNames(ctx context.Context, n *tally) error {
 		if ok, err := right(); ok || err != nil {
 			return err
 		}
-		n.fail("a file that %s had made was missing or empty on %s, which had asked for it before", one, other)
+		n.fail("a file that %s had made was missing or empty on %s, which had looked it up before", one, other)
 		return t.settles(ctx, n, right)
 	})
 }
 
-// raceRounds is how often two mounts race for one name: a little more than other rounds.
+// raceRounds is how often two mounts race for one name: a little more often than other probes.
 func (t *trial) raceRounds() int { return t.rounds * 5 / 3 }
 
 // raceRename lets both mounts rename a directory that is not empty onto one name,
 // as two claimants do. One must win, and the loser's directory must stay whole.
-func (t *trial) raceRename(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.raceRounds(), func(ctx context.Context, i int, one, other hand) error {
+func (t *trial) raceRename(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.raceRounds(), func(ctx context.Context, i int, one, other mountAgent) error {
 		target := fmt.Sprintf("race/%d", i)
 		names := [2]string{target + "-1", target + "-2"}
-		hands := [2]hand{one, other}
-		for k, h := range hands {
+		agents := [2]mountAgent{one, other}
+		for k, h := range agents {
 			for _, c := range []call{
 				{Op: opMkdir, Name: names[k]}, {Op: opPut, Name: names[k] + "/nonce", Data: []byte(names[k])}, {Op: opPrime, Name: target},
 			} {
@@ -90,9 +90,9 @@ func (t *trial) raceRename(ctx context.Context, n *tally) error {
 		}
 		loser := 1 - winner
 		for _, x := range []struct {
-			h          hand
+			h          mountAgent
 			name, want string
-		}{{hands[winner], target, names[winner]}, {hands[loser], names[loser], names[loser]}} {
+		}{{agents[winner], target, names[winner]}, {agents[loser], names[loser], names[loser]}} {
 			r, err := t.ask(ctx, x.h, call{Op: opGet, Name: x.name + "/nonce"}, missing)
 			if err != nil {
 				return err
@@ -106,7 +106,7 @@ func (t *trial) raceRename(ctx context.Context, n *tally) error {
 	})
 }
 
-// oneDone is which one of two replies is done, -1 unless it is exactly one.
+// oneDone returns the index of the reply that is done, -1 unless exactly one is.
 func oneDone(r, s reply) int {
 	switch {
 	case r.Outcome == done && s.Outcome != done:
@@ -119,10 +119,10 @@ func oneDone(r, s reply) int {
 }
 
 // raceCreate lets both mounts create one file exclusively.
-func (t *trial) raceCreate(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other hand) error {
+func (t *trial) raceCreate(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("create/%d", i)
-		hands, data := [2]hand{one, other}, [2][]byte{[]byte("one"), []byte("other")}
+		agents, data := [2]mountAgent{one, other}, [2][]byte{[]byte("one"), []byte("other")}
 		if err := t.primeBoth(ctx, name); err != nil {
 			return err
 		}
@@ -135,21 +135,21 @@ func (t *trial) raceCreate(ctx context.Context, n *tally) error {
 			n.fail("two exclusive creations of one file came to %s %s and %s %s", r.Outcome, r.Error, s.Outcome, s.Error)
 			return nil
 		}
-		got, err := t.ask(ctx, hands[winner], call{Op: opGet, Name: name}, missing)
+		got, err := t.ask(ctx, agents[winner], call{Op: opGet, Name: name}, missing)
 		if err == nil && !bytes.Equal(got.Data, data[winner]) {
-			n.fail("the file that was created on %s holds %q", hands[winner], got.Data)
+			n.fail("the file that was created on %s holds %q", agents[winner], got.Data)
 		}
 		return err
 	})
 }
 
 // raceLink lets both mounts link a file of their own to one name.
-func (t *trial) raceLink(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other hand) error {
+func (t *trial) raceLink(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.rounds, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("link/%d", i)
 		names := [2]string{name + "-1", name + "-2"}
 		var made [2]reply
-		for k, h := range []hand{one, other} {
+		for k, h := range []mountAgent{one, other} {
 			var err error
 			if made[k], err = t.ask(ctx, h, call{Op: opPut, Name: names[k]}); err != nil {
 				return err
@@ -173,7 +173,7 @@ func (t *trial) raceLink(ctx context.Context, n *tally) error {
 			}
 			return nil
 		}
-		got, err := t.ask(ctx, []hand{one, other}[winner], call{Op: opStat, Name: name})
+		got, err := t.ask(ctx, []mountAgent{one, other}[winner], call{Op: opStat, Name: name})
 		if err == nil && got.Inode != made[winner].Inode {
 			n.fail("the name leads to inode %d, and inode %d was linked to it", got.Inode, made[winner].Inode)
 		}
@@ -182,7 +182,7 @@ func (t *trial) raceLink(ctx context.Context, n *tally) error {
 }
 
 func (t *trial) primeBoth(ctx context.Context, name string) error {
-	for _, h := range []hand{t.a, t.b} {
+	for _, h := range []mountAgent{t.a, t.b} {
 		if _, err := t.ask(ctx, h, call{Op: opPrime, Name: name}); err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (t *trial) primeBoth(ctx context.Context, name string) error {
 	return nil
 }
 
-// What false sharing is tried with: both mounts write every second range of a
+// The sizes of the test for false sharing: both mounts write every second range of a
 // page, the first half of them at the same time, the others in turn.
 const (
 	rangeBytes = 100
@@ -198,11 +198,11 @@ const (
 	together   = ranges / 2
 )
 
-// sharing lets both mounts write ranges between each other's. A client that
-// writes whole pages back brings old bytes with them: in turn it is found out
-// whatever the scheduling; at the same time, a client that is careless only then.
-func (t *trial) sharing(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.rounds/10, func(ctx context.Context, i int, one, other hand) error {
+// sharing lets both mounts write alternating ranges of a page. A client that
+// writes whole pages back overwrites new bytes with old ones. Writes in turn show that with any
+// scheduling; writes at the same time show a client that does it only then.
+func (t *trial) sharing(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.rounds/10, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("pages/%d", i)
 		if _, err := t.ask(ctx, one, call{Op: opPut, Name: name, Data: make([]byte, ranges*rangeBytes)}); err != nil {
 			return err
@@ -210,14 +210,14 @@ func (t *trial) sharing(ctx context.Context, n *tally) error {
 		if err := t.primeBoth(ctx, name); err != nil {
 			return err
 		}
-		poke := func(h hand, j int) error {
+		poke := func(h mountAgent, j int) error {
 			_, err := t.ask(ctx, h, call{Op: opPoke, Name: name, Data: bytes.Repeat([]byte{byte(j + 1)}, rangeBytes), Offset: int64(j * rangeBytes)})
 			return err
 		}
-		hands := []hand{one, other}
+		agents := []mountAgent{one, other}
 		var errs [2]error
 		var both sync.WaitGroup
-		for k, h := range hands {
+		for k, h := range agents {
 			both.Go(func() {
 				for j := k; j < together && errs[k] == nil; j += 2 {
 					errs[k] = poke(h, j)
@@ -229,11 +229,11 @@ func (t *trial) sharing(ctx context.Context, n *tally) error {
 			return err
 		}
 		for j := together; j < ranges; j++ {
-			if err := poke(hands[j%2], j); err != nil {
+			if err := poke(agents[j%2], j); err != nil {
 				return err
 			}
 		}
-		for _, h := range hands {
+		for _, h := range agents {
 			r, err := t.ask(ctx, h, call{Op: opGet, Name: name})
 			if err != nil {
 				return err
@@ -247,7 +247,7 @@ func (t *trial) sharing(ctx context.Context, n *tally) error {
 	})
 }
 
-// lostRange is the first range that is not what was written, or -1.
+// lostRange returns the first range that differs from what was written, or -1.
 func lostRange(page []byte) int {
 	for j := range ranges {
 		want := bytes.Repeat([]byte{byte(j + 1)}, rangeBytes)
@@ -258,10 +258,10 @@ func lostRange(page []byte) int {
 	return -1
 }
 
-// flocks looks whether a lock excludes the other mount and is free once it is let go.
-func (t *trial) flocks(ctx context.Context, n *tally) error {
+// flocks tests whether a lock excludes the other mount and is free after its release.
+func (t *trial) flocks(ctx context.Context, n *counters) error {
 	var slowest time.Duration
-	err := t.each(ctx, n, t.rounds/10, func(ctx context.Context, i int, one, other hand) error {
+	err := t.each(ctx, n, t.rounds/10, func(ctx context.Context, i int, one, other mountAgent) error {
 		c := call{Op: opLock, Name: fmt.Sprintf("locks/%d", i)}
 		if _, err := t.ask(ctx, one, call{Op: opPut, Name: c.Name}); err != nil {
 			return err
@@ -289,8 +289,9 @@ func (t *trial) flocks(ctx context.Context, n *tally) error {
 	return err
 }
 
-// freed waits until a hand gets a lock that another has given back, and gives it back.
-func (t *trial) freed(ctx context.Context, n *tally, h hand, c call) (time.Duration, error) {
+// freed waits until an agent gets a lock that another has released, and releases it. It returns
+// how long that took.
+func (t *trial) freed(ctx context.Context, n *counters, h mountAgent, c call) (time.Duration, error) {
 	ctx2, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	var broken error
@@ -312,15 +313,15 @@ func (t *trial) freed(ctx context.Context, n *tally, h hand, c call) (time.Durat
 	return took, err
 }
 
-// killRounds is how many processes are killed with a lock in their hands.
+// killRounds is how many processes are killed while they hold a lock.
 const killRounds = 4
 
-// killed looks whether the lock of a process that is killed becomes free: else a
-// server that crashed cannot start again.
-func (t *trial) killed(ctx context.Context, n *tally) error {
+// killed tests whether the lock of a killed process becomes free: else a
+// server that crashed could not start again.
+func (t *trial) killed(ctx context.Context, n *counters) error {
 	var slowest time.Duration
 	unableOn := []string{}
-	err := t.each(ctx, n, killRounds, func(ctx context.Context, i int, one, other hand) error {
+	err := t.each(ctx, n, killRounds, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("locks/killed-%d", i)
 		if _, err := t.ask(ctx, one, call{Op: opPut, Name: name}); err != nil {
 			return err
@@ -359,10 +360,10 @@ func (t *trial) killed(ctx context.Context, n *tally) error {
 	return err
 }
 
-// views looks how long a replaced file and a removed name stay as they were.
-// Only what people read is published like that.
-func (t *trial) views(ctx context.Context, n *tally) error {
-	return t.each(ctx, n, t.rounds/3, func(ctx context.Context, i int, one, other hand) error {
+// views measures how long a replaced file and a removed name still show their old state.
+// Only files for people are replaced like that.
+func (t *trial) views(ctx context.Context, n *counters) error {
+	return t.each(ctx, n, t.rounds/3, func(ctx context.Context, i int, one, other mountAgent) error {
 		name := fmt.Sprintf("views/%d", i)
 		if _, err := t.ask(ctx, one, call{Op: opPut, Name: name, Data: []byte("old")}); err != nil {
 			return err
@@ -380,7 +381,7 @@ func (t *trial) views(ctx context.Context, n *tally) error {
 		if err := t.report(ctx, n, replaced, "%s still read the former content of a file that %s had replaced", other, one); err != nil {
 			return err
 		}
-		n.rounds++ // two looks in one round
+		n.rounds++ // two checks in one round
 		if _, err := t.ask(ctx, one, call{Op: opRemove, Name: name}); err != nil {
 			return err
 		}
@@ -392,8 +393,8 @@ func (t *trial) views(ctx context.Context, n *tally) error {
 	})
 }
 
-// report counts a view that is not right at once and waits until it is.
-func (t *trial) report(ctx context.Context, n *tally, right func() (bool, error), format string, args ...any) error {
+// report counts a bad round if right is not true at once, and waits until it is.
+func (t *trial) report(ctx context.Context, n *counters, right func() (bool, error), format string, args ...any) error {
 	if ok, err := right(); ok || err != nil {
 		return err
 	}

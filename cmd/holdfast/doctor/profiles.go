@@ -9,22 +9,24 @@ import (
 	"time"
 )
 
-// profile is what is known of one kind of filesystem.
+// profile is a row of the table of filesystems: what is known of one kind.
 type profile struct {
 	types []string // as mountinfo names them
-	// single: one kernel owns it, so all servers must run on one host.
+	// single is true if one kernel owns the filesystem, so that all servers must run on one host.
 	single  bool
 	verdict Verdict
 	note    string
 	// rules judge mount options.
 	rules []rule
-	// coherent: after the commands nothing old is ever shown, so whatever is seen late is refused.
+	// coherent is true if no old data is shown after the commands of fix, so that anything seen late
+	// is refused.
 	coherent bool
-	// staleness is S that a server assumes at least: what no trial sees.
+	// staleness is the smallest S that a server assumes, also if a trial measured less.
 	staleness time.Duration
-	// look judges what only a mount of this kind shows; mend are the commands of fix for it.
-	look func(r *Report, point string, mend []string)
-	// fix are commands; SOURCE, DIR and TYPE stand for the mount's, VOLUME for what Gluster calls one.
+	// look judges what the rules cannot express; mend are the commands of fix for the mount. May be nil.
+	look func(r *Report, m mount, mend []string)
+	// fix are the commands that correct the options; SOURCE, DIR and TYPE stand for those of the
+	// mount, VOLUME for the name of a Gluster volume.
 	fix []string
 }
 
@@ -32,22 +34,32 @@ type profile struct {
 type rule struct {
 	option string
 	values []string // nil = any
-	absent bool     // the rule speaks when the option is not there
+	absent bool     // the rule applies if the option is not there
 	v      Verdict
 	why    string
+	fix    []string // nil = the profile's
 }
 
 func (p *profile) match(fstype string) bool { return slices.Contains(p.types, fstype) }
 
 const (
-	// noalignwrite is not among them: what several hosts write is opened with O_DSYNC, of which the
-	// client writes no more than it was given, and older kernels, such as 6.1, refuse to mount with it.
-	nfsMount     = "umount DIR && mount -t nfs4 -o hard,vers=4.2,lookupcache=none SOURCE DIR"
+	// nfsOptions are the options that every kernel supports. noalignwrite is not among them: files that
+	// several hosts write are opened with O_DSYNC, and then the client writes only the given bytes;
+	// and older kernels, such as 6.1, refuse to mount with it.
+	nfsOptions   = "hard,vers=4.2,lookupcache=none"
 	glusterMount = "umount DIR && mount -t glusterfs -o attribute-timeout=0,entry-timeout=0,negative-timeout=0,direct-io-mode=enable SOURCE DIR"
 	fuseMount    = "umount DIR && mount -t TYPE -o attr_timeout=0,entry_timeout=0,negative_timeout=0,direct_io SOURCE DIR"
 )
 
-// profileOf finds the row of the table for a filesystem type.
+// nfsTypes returns the names of NFS in mountinfo.
+func nfsTypes() []string { return []string{"nfs4", "nfs"} }
+
+// nfsMount returns the command that mounts NFS with the options that Holdfast needs, and these.
+func nfsMount(more ...string) string {
+	return "umount DIR && mount -t nfs4 -o " + strings.Join(append([]string{nfsOptions}, more...), ",") + "KEPT SOURCE DIR"
+}
+
+// profileOf returns the row of the table for a filesystem type.
 func profileOf(fstype string) profile {
 	for _, p := range slices.Concat(localProfiles(), networkProfiles(), refusedProfiles()) {
 		if p.match(fstype) {
@@ -55,9 +67,9 @@ func profileOf(fstype string) profile {
 		}
 	}
 	if strings.HasPrefix(fstype, "fuse") {
-		return profile{verdict: Warn, fix: []string{fuseMount}, note: "a FUSE filesystem that this table does not know: nobody has tested what it caches"}
+		return profile{verdict: Warn, fix: []string{fuseMount}, note: "an unknown FUSE filesystem: it was not tested what it caches"}
 	}
-	return profile{verdict: Warn, note: "a filesystem that this table does not know: it is treated as a network filesystem"}
+	return profile{verdict: Warn, note: "an unknown filesystem: it is treated as a network filesystem"}
 }
 
 func localProfiles() []profile {
@@ -77,20 +89,21 @@ func localProfiles() []profile {
 func networkProfiles() []profile {
 	return []profile{
 		{
-			types: []string{"nfs4", "nfs"}, verdict: OK, fix: []string{nfsMount},
-			note: "NFS works with direct and synchronous I/O, which Holdfast uses; after the death of a host a takeover may wait for the NFS lease (90 s by default). The export must be sync, which cannot be seen from here",
+			types: nfsTypes(), verdict: OK, fix: []string{nfsMount()}, look: (*Report).nfs,
+			note: "NFS works with direct and synchronous I/O, which Holdfast uses. The export must be sync, which cannot be seen from here",
 			rules: []rule{
 				{option: "soft", v: Refuse, why: "soft mounts report failures of calls that execute later"},
 				{option: "softerr", v: Refuse, why: "soft mounts report failures of calls that execute later"},
-				{option: "softreval", v: Refuse, why: "names are believed although the server does not answer"},
-				{option: "nocto", v: Refuse, why: "opening a file does not look at the server"},
+				{option: "softreval", v: Refuse, why: "cached names are used although the server does not answer"},
+				{option: "nocto", v: Refuse, why: "opening a file does not ask the server"},
 				{option: "fsc", v: Refuse, why: "reads come from a local disk"},
-				{option: "nolock", v: Refuse, why: "locks exclude nobody on other hosts"},
-				{option: "local_lock", values: []string{"all", "flock", "posix"}, v: Refuse, why: "locks exclude nobody on other hosts"},
-				{option: "vers", values: []string{"2", "3"}, v: Refuse, why: "the locks of a dead host are never freed; use NFS 4.1 or later"},
-				{option: "vers", values: []string{"4.0"}, v: Warn, why: "a repeated rename may fail although it was done; 4.1 has sessions"},
-				{option: "lookupcache", absent: true, v: Warn, why: "a name that was missing may seem missing for up to a minute; set lookupcache=none"},
-				{option: "lookupcache", values: []string{"all", "pos", "positive"}, v: Warn, why: "cached names may be old for up to a minute; set lookupcache=none"},
+				{option: "nolock", v: Refuse, why: "locks do not exclude other hosts"},
+				{option: "local_lock", values: []string{"all", "flock", "posix"}, v: Refuse, why: "locks do not exclude other hosts"},
+				// Kernels since 6.15 show it, and only they know it: the command names it only there.
+				{
+					option: "fatal_neterrors", values: []string{"ENETDOWN:ENETUNREACH"}, v: Warn, fix: []string{nfsMount("fatal_neterrors=none")},
+					why: "while its network is away, calls fail that may have been done; that is the default of a mount made in a container",
+				},
 			},
 		},
 		{
@@ -114,25 +127,25 @@ func networkProfiles() []profile {
 		{
 			types: []string{"lustre"}, verdict: OK, note: "Lustre keeps clients' caches coherent", fix: []string{"umount DIR && mount -t lustre -o flock SOURCE DIR"},
 			rules: []rule{
-				{option: "localflock", v: Refuse, why: "locks exclude nobody on other hosts"},
+				{option: "localflock", v: Refuse, why: "locks do not exclude other hosts"},
 				{option: "noflock", v: Refuse, why: "there are no locks"},
 				{option: "flock", absent: true, v: Refuse, why: "without it there are no locks"},
 			},
 		},
 		{
 			types: []string{"gfs2", "ocfs2"}, verdict: OK, note: "a cluster filesystem: when a node dies, all I/O stops until it is fenced",
-			rules: []rule{{option: "localflocks", v: Refuse, why: "locks exclude nobody on other hosts"}},
+			rules: []rule{{option: "localflocks", v: Refuse, why: "locks do not exclude other hosts"}},
 			fix:   []string{"umount DIR && mount SOURCE DIR   # without localflocks"},
 		},
-		{types: []string{"gpfs", "beegfs"}, verdict: Warn, note: "a parallel filesystem that nobody has tested with Holdfast"},
+		{types: []string{"gpfs", "beegfs"}, verdict: Warn, note: "a parallel filesystem that was not tested with Holdfast"},
 	}
 }
 
 func refusedProfiles() []profile {
 	elsewhere := []string{"holdfast init --volume DIR-ON-NFS4-CEPH-LUSTRE-OR-A-LOCAL-DISK …"}
 	return []profile{
-		{types: []string{"cifs", "smb3", "smbfs"}, verdict: Refuse, fix: elsewhere, note: "SMB: a file that is open cannot be replaced, and open files are lost on a reconnect"},
-		{types: []string{"9p", "virtiofs"}, verdict: Refuse, fix: elsewhere, note: "locks stay inside the guest, so two guests exclude nobody"},
+		{types: []string{"cifs", "smb3", "smbfs"}, verdict: Refuse, fix: elsewhere, note: "SMB: an open file cannot be replaced, and open files are lost on a reconnect"},
+		{types: []string{"9p", "virtiofs"}, verdict: Refuse, fix: elsewhere, note: "locks stay inside the guest, so two guests do not exclude each other"},
 		{types: []string{"fuse.sshfs", "fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.rclone", "fuse.blobfuse2", "fuse.mount-s3", "fuse.juicefs-s3"},
 			verdict: Refuse, fix: elsewhere, note: "neither locks nor the order of writes are kept between hosts"},
 		{types: []string{"afs", "fuse.grpcfuse", "fuse.osxfs"}, verdict: Refuse, fix: elsewhere, note: "writes are seen elsewhere when the file is closed, if then"},
@@ -140,13 +153,13 @@ func refusedProfiles() []profile {
 	}
 }
 
-// judge says what the table thinks of a mount, option by option.
+// judge applies the rules of the table to a mount, option by option.
 func (r *Report) judge(m mount, hosts int) {
 	p := profileOf(m.fstype)
 	fill := func(commands []string) []string {
 		out := make([]string, len(commands))
 		for i, c := range commands {
-			out[i] = strings.NewReplacer("SOURCE", m.source, "DIR", m.point, "VOLUME", m.volume(), "TYPE", m.fstype).Replace(c)
+			out[i] = strings.NewReplacer("SOURCE", m.source, "DIR", m.point, "VOLUME", m.volume(), "TYPE", m.fstype, "vers=4.2", "vers="+m.askedVersion(), "KEPT", m.kept()).Replace(c)
 		}
 		return out
 	}
@@ -160,26 +173,30 @@ func (r *Report) judge(m mount, hosts int) {
 	if p.single {
 		r.oneHost(m, hosts)
 	}
+	before := len(r.Findings)
 	if p.look != nil {
-		p.look(r, m.point, r.mend)
+		p.look(r, m, r.mend)
 	}
 	if _, ro := m.has("ro"); ro {
-		r.add("mount options", Refuse, "mounted read-only", "mount -o remount,rw "+m.point)
+		r.add(optionsCheck, Refuse, "mounted read-only", "mount -o remount,rw "+m.point)
 	}
 	if strings.Contains(m.source, ".efs.") {
 		r.add("filesystem", Warn, "AWS EFS: appends by others are seen late; reported split brains; set --staleness and --fencing-period")
 	}
-	clean := true
 	for _, x := range p.rules {
 		value, there := m.has(x.option)
 		if there == x.absent || there && x.values != nil && !slices.Contains(x.values, value) {
 			continue
 		}
-		clean = false
-		r.add("mount options", x.v, x.name(value)+": "+x.why, fill(p.fix)...)
+		fix := x.fix
+		if fix == nil {
+			fix = p.fix
+		}
+		r.add(optionsCheck, x.v, x.name(value)+": "+x.why, fill(fix)...)
 	}
-	if clean && len(p.rules) > 0 {
-		r.add("mount options", OK, strings.Join(m.options, ","))
+	judged := slices.ContainsFunc(r.Findings[before:], func(f Finding) bool { return f.Check == optionsCheck })
+	if len(p.rules) > 0 && !judged {
+		r.add(optionsCheck, OK, strings.Join(m.options, ","))
 	}
 }
 
@@ -194,12 +211,12 @@ func (x rule) name(value string) string {
 	}
 }
 
-// oneHost speaks of filesystems that only one kernel can write to.
+// oneHost judges a filesystem that only one kernel can write to.
 func (r *Report) oneHost(m mount, hosts int) {
 	switch {
 	case hosts > 1:
 		r.add("hosts", Refuse, fmt.Sprintf("%s belongs to one host, but servers are to run on %d: each would see a directory of its own", m.fstype, hosts),
-			"mount -t nfs4 -o hard,vers=4.2,lookupcache=none SERVER:/EXPORT "+r.Path)
+			"mount -t nfs4 -o "+nfsOptions+" SERVER:/EXPORT "+r.Path)
 	case hosts == 0:
 		r.add("hosts", Info, m.fstype+" belongs to one host: all servers must run there. If a share should be mounted here, it is not")
 	default:

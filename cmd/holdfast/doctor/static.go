@@ -15,22 +15,22 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
-// cluster reads CLUSTER, if there is one, and says on how many hosts its servers run.
+// cluster reads CLUSTER, if there is one, and returns on how many hosts its servers run.
 func (r *Report) cluster(dir string, hosts int) int {
 	f, err := osfs.Open(dir)
 	if err != nil {
-		r.add("CLUSTER", Refuse, err.Error())
+		r.refuse("CLUSTER", err, err.Error())
 		return hosts
 	}
 	defer f.Close() //nolint:errcheck // only descriptors of directories
-	r.Filesystem, r.Network = f.Kind().Name, f.Kind().Network
+	r.Filesystem, r.Network = f.Kind().Name, r.Network || f.Kind().Network
 	c, err := volume.ReadCluster(f)
 	switch {
 	case errors.Is(err, volume.ErrNoCluster):
 		r.add("CLUSTER", Info, "no CLUSTER file: not a volume yet, or the share is not mounted", "holdfast init --volume "+dir+" --server 1=HOST --server 2=HOST --server 3=HOST")
 		return hosts
 	case err != nil:
-		r.add("CLUSTER", Refuse, err.Error())
+		r.refuse("CLUSTER", err, err.Error())
 		return hosts
 	}
 	r.ClusterID = c.ID.String()
@@ -56,30 +56,30 @@ func distinctHosts(servers cluster.Members) int {
 	return len(hosts)
 }
 
-func (r *Report) mount(dir string, mounts []mount, hosts int) {
-	device, err := deviceOf(dir)
-	if err != nil {
-		r.add("filesystem", Refuse, err.Error())
-		return
+// locate finds the mount that holds the directory.
+func (r *Report) locate(mounts []mount) {
+	device, err := deviceOf(r.Path)
+	m, ok := find(mounts, r.Path, device)
+	if ok {
+		r.at, r.MountPoint, r.Source, r.Options, r.Network = m, m.point, m.source, m.options, !m.single()
 	}
-	m, ok := find(mounts, dir, device)
-	if !ok {
+	switch {
+	case err != nil:
+		r.refuse("filesystem", err, err.Error())
+	case !ok:
 		r.add("filesystem", Warn, "no mount in mountinfo leads here")
-		return
 	}
-	r.MountPoint, r.Source, r.Options = m.point, m.source, m.options
-	r.judge(m, hosts)
 }
 
 func (r *Report) permissions(info fs.FileInfo) {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
-		r.add("permissions", Warn, fmt.Sprintf("others than the owner may write (mode %04o): who writes past Holdfast can break what it protects", mode), "chmod go-w "+r.Path)
+		r.add("permissions", Warn, fmt.Sprintf("others than the owner may write (mode %04o): a program that writes past Holdfast can break what it protects", mode), "chmod go-w "+r.Path)
 		return
 	}
 	r.add("permissions", OK, fmt.Sprintf("mode %04o", info.Mode().Perm()))
 }
 
-// What a volume needs: a segment and its successor, two checkpoints and the reserve.
+// The space that a volume needs: a segment and its successor, two checkpoints and the reserve.
 const (
 	leastBytes  = 256 << 20
 	enoughBytes = 1 << 30
@@ -102,13 +102,13 @@ func (r *Report) space(dir string) {
 	default:
 		r.add("space", OK, text)
 	}
-	// Filesystems that make inodes as they go say 0 of 0.
+	// Filesystems that make inodes on demand report 0 of 0.
 	if st.Files > 0 && st.Ffree < leastInodes {
 		r.add("inodes", Refuse, fmt.Sprintf("%d inodes free", st.Ffree), "df -i "+dir)
 	}
 }
 
-// inode is what identifies a file on every mount of one filesystem.
+// inode returns a file's inode number, which identifies it on every mount of one filesystem.
 func inode(path string) (uint64, error) {
 	var st unix.Stat_t
 	err := unix.Lstat(path, &st)

@@ -12,54 +12,55 @@ import (
 	"time"
 )
 
-// Progress says how far a trial of two mounts is.
+// Progress is the progress of a trial of two mounts.
 type Progress struct {
 	Check         string
 	Round, Rounds int
 }
 
-// DefaultRounds is how often a trial tries each thing.
+// DefaultRounds is how often a trial repeats each probe, unless Options say otherwise.
 const DefaultRounds = 300
 
-// MaxRounds bounds it: a trial makes some files in every round.
+// MaxRounds is the most rounds of a trial, which makes some files in every round.
 const MaxRounds = 10_000
 
-// trial asks two hands on one directory whether they see the same. Every round
-// fills the caches of both mounts first, since an empty cache never lies.
+// trial tests whether two agents on one directory see the same. Every round
+// fills the caches of both mounts first, since an empty cache never shows old data.
 type trial struct {
-	a, b     hand
+	a, b     mountAgent
 	rounds   int
 	mend     []string // commands for this kind of mount
-	coherent bool     // and after which nothing old is shown
+	coherent bool     // whether no old data is shown after them
 	progress func(Progress)
+	waiting  func(why string) // called when the share gives out no locks for a while; may be nil
 	add      func(Finding)
-	patience time.Duration // how long to wait for what is not seen at once
+	patience time.Duration // how long to wait for a change that is not seen at once
 
 	checks, appends []time.Duration // how long they took
 	staleness       time.Duration   // the longest that was seen
 	refused         bool            // something was
 }
 
-// tally counts the rounds of one probe.
-type tally struct {
+// counters counts the rounds of one probe.
+type counters struct {
 	check       string
 	rounds, bad int
-	first       string // what the first bad round was like
-	note        string // what else there is to say
+	first       string // describes the first bad round
+	note        string // added to the finding
 	fix         []string
 	// lenient makes bad rounds a warning: nothing is lost by them.
 	lenient bool
 }
 
-func (t *tally) fail(format string, args ...any) {
+func (t *counters) fail(format string, args ...any) {
 	t.bad++
 	if t.first == "" {
 		t.first = fmt.Sprintf(format, args...)
 	}
 }
 
-// finding makes the count a verdict.
-func (t *tally) finding(mend []string) Finding {
+// finding turns the counts into a finding.
+func (t *counters) finding(mend []string) Finding {
 	f := Finding{Check: t.check, Verdict: OK, Fix: []string{}, Rounds: t.rounds, Bad: t.bad}
 	switch {
 	case t.bad == 0:
@@ -87,7 +88,7 @@ func (t *tally) finding(mend []string) Finding {
 	return f
 }
 
-// surprise is an answer that no probe can go on from.
+// surprise is an error: an answer with which a probe cannot continue.
 type surprise struct {
 	hand   string
 	call   call
@@ -98,12 +99,18 @@ func (s *surprise) Error() string {
 	return fmt.Sprintf("%s on %s: %s: %s", s.call, s.hand, s.answer.Outcome, s.answer.Error)
 }
 
-// ask makes a call that must be done, or come to one of the other outcomes.
-func (t *trial) ask(ctx context.Context, h hand, c call, also ...outcome) (reply, error) {
+// ask makes a call. It returns a *surprise unless the outcome is done or one of also.
+func (t *trial) ask(ctx context.Context, h mountAgent, c call, also ...outcome) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, context.Cause(ctx)
 	}
-	r, err := h.do(ctx, c)
+	var r reply
+	var err error
+	if c.Op.locks() {
+		attend(t.waiting, lateLock, func() { r, err = h.do(ctx, c) })
+	} else {
+		r, err = h.do(ctx, c)
+	}
 	if err != nil {
 		return r, fmt.Errorf("%s on %s: %w", c, h, err)
 	}
@@ -113,18 +120,18 @@ func (t *trial) ask(ctx context.Context, h hand, c call, also ...outcome) (reply
 	return r, &surprise{h.String(), c, r}
 }
 
-// run tries everything, what the rest stands on first. The error is a hand's:
-// what the filesystem did wrong is in the findings.
+// run runs all probes, first those on which the others depend. The error is an agent's;
+// faults of the filesystem are findings.
 func (t *trial) run(ctx context.Context) error {
 	for _, x := range []struct {
-		try   func(context.Context, *tally) error
+		try   func(context.Context, *counters) error
 		check string
 	}{
 		{t.same, "same directory"}, {t.inodes, "inode numbers"}, {t.newNames, "new names"},
 		{t.raceRename, "rename race"}, {t.raceCreate, "create race"}, {t.raceLink, "link race"},
 		{t.sharing, "false sharing"}, {t.flocks, "flock between mounts"}, {t.killed, "flock of a killed process"},
 	} {
-		n := &tally{check: x.check}
+		n := &counters{check: x.check}
 		if err := t.conclude(n, x.try(ctx, n)); err != nil {
 			return err
 		}
@@ -132,10 +139,10 @@ func (t *trial) run(ctx context.Context) error {
 			return nil // nothing else can be right
 		}
 	}
-	if err := t.reigns(ctx); err != nil {
+	if err := t.takeovers(ctx); err != nil {
 		return err
 	}
-	views := &tally{check: "replaced and removed names", lenient: true}
+	views := &counters{check: "replaced and removed names", lenient: true}
 	if err := t.conclude(views, t.views(ctx, views)); err != nil {
 		return err
 	}
@@ -145,7 +152,7 @@ func (t *trial) run(ctx context.Context) error {
 }
 
 // conclude turns a surprise into a bad round and adds the finding.
-func (t *trial) conclude(n *tally, err error) error {
+func (t *trial) conclude(n *counters, err error) error {
 	if s, ok := errors.AsType[*surprise](err); ok {
 		n.rounds = max(n.rounds, 1)
 		n.lenient = false
@@ -160,8 +167,8 @@ func (t *trial) conclude(n *tally, err error) error {
 	return err
 }
 
-// each runs the rounds of a probe, with the hands in turns.
-func (t *trial) each(ctx context.Context, n *tally, rounds int, round func(ctx context.Context, i int, one, other hand) error) error {
+// each runs the rounds of a probe, with the agents in turns.
+func (t *trial) each(ctx context.Context, n *counters, rounds int, round func(ctx context.Context, i int, one, other mountAgent) error) error {
 	one, other := t.a, t.b
 	for i := range max(rounds, 2) {
 		t.progress(Progress{n.check, i, max(rounds, 2)})
@@ -174,12 +181,11 @@ func (t *trial) each(ctx context.Context, n *tally, rounds int, round func(ctx c
 	return nil
 }
 
-// settleSamples is in how many bad rounds of a probe it is measured how long the
-// wrong answer lasts.
+// settleSamples is how many bad rounds of a probe measure how long the wrong answer lasts.
 const settleSamples = 3
 
 // settles waits until a stale view is right and notes how long it took.
-func (t *trial) settles(ctx context.Context, n *tally, right func() (bool, error)) error {
+func (t *trial) settles(ctx context.Context, n *counters, right func() (bool, error)) error {
 	if n.bad > settleSamples {
 		return nil
 	}
@@ -198,9 +204,9 @@ func (t *trial) settles(ctx context.Context, n *tally, right func() (bool, error
 	return broken
 }
 
-// together lets both hands act at one moment, as far as that can be done.
-func (t *trial) together(ctx context.Context, one, other hand, c, d call) (r, s reply, err error) {
-	// Sometimes the one is earlier and sometimes the other.
+// together lets both agents act at the same moment, as far as possible.
+func (t *trial) together(ctx context.Context, one, other mountAgent, c, d call) (r, s reply, err error) {
+	// Sometimes one is earlier and sometimes the other.
 	ahead := other.distance() - one.distance() + time.Duration(rand.Int64N(int64(200*time.Microsecond))) - 100*time.Microsecond
 	var errR, errS error
 	var both sync.WaitGroup
@@ -216,7 +222,7 @@ func (t *trial) together(ctx context.Context, one, other hand, c, d call) (r, s 
 	return r, s, errors.Join(errR, errS)
 }
 
-// after waits; a negative time is none.
+// after waits for d, or until ctx ends. It returns at once if d is negative.
 func after(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -229,15 +235,15 @@ func after(ctx context.Context, d time.Duration) {
 	}
 }
 
-// same proves by a nonce that both hands are on one filesystem: the cluster ID of
+// same proves that both agents are on one filesystem, by the cluster ID of
 // a volume that one makes and both open.
-func (t *trial) same(ctx context.Context, n *tally) error {
+func (t *trial) same(ctx context.Context, n *counters) error {
 	n.rounds = 1
 	made, err := t.ask(ctx, t.a, call{Op: opInit})
 	if err != nil {
 		return err
 	}
-	for i, h := range []hand{t.a, t.b} {
+	for i, h := range []mountAgent{t.a, t.b} {
 		r, err := t.ask(ctx, h, call{Op: opOpen, Number: uint64(i + 1)})
 		if err != nil {
 			return err
@@ -256,29 +262,29 @@ func (t *trial) same(ctx context.Context, n *tally) error {
 }
 
 func (t *trial) staleFinding() Finding {
-	n := tally{check: "staleness", rounds: t.rounds, lenient: !t.coherent}
+	n := counters{check: "staleness", rounds: t.rounds, lenient: !t.coherent}
 	if t.staleness == 0 {
 		f := n.finding(nil)
 		f.Detail = "no old name, attribute or byte was seen: --staleness 0s is right"
 		return f
 	}
 	s := t.staleness.Round(time.Millisecond)
-	text := fmt.Sprintf("what others changed was seen up to %v late", s)
+	text := fmt.Sprintf("changes of the other mount were seen up to %v late", s)
 	if t.staleness >= t.patience {
-		text = fmt.Sprintf("what others changed was not seen within %v", t.patience)
+		text = fmt.Sprintf("changes of the other mount were not seen within %v", t.patience)
 	}
 	n.fail("%s", text)
 	f := n.finding(t.mend)
-	f.Detail = fmt.Sprintf("%s: mend it, or start every server with --staleness %v --fencing-period %v", text, s, 2*s)
+	f.Detail = fmt.Sprintf("%s: correct that, or start every server with --staleness %v --fencing-period %v", text, s, 2*s)
 	if t.refused || t.coherent {
-		f.Detail = text + ": mend it; no waiting makes up for this"
+		f.Detail = text + ": correct that; no waiting time makes up for it"
 	}
 	return f
 }
 
-// latency sums up what the fence checks and the log took on both mounts.
+// latency sums up how long fence checks and log writes took on both mounts.
 func (t *trial) latency() Finding {
-	n := tally{check: "latency", rounds: len(t.checks)}
+	n := counters{check: "latency", rounds: len(t.checks)}
 	f := n.finding(nil)
 	if len(t.checks) == 0 || len(t.appends) == 0 {
 		return f

@@ -39,18 +39,18 @@ func checks() []string {
 	}
 }
 
-// hands are two on one directory, each with a filesystem of its own.
-func hands(t *testing.T) (a, b *localHand) {
+// newAgents are two on one directory, each with a filesystem of its own.
+func newAgents(t *testing.T) (a, b *localAgent) {
 	t.Helper()
 	t.Setenv(holderVariable, "1")
 	dir := t.TempDir()
-	var both [2]*localHand
+	var both [2]*localAgent
 	for i, label := range []string{"here", "there"} {
 		fsys, err := osfs.Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		both[i] = newLocalHand(fsys, label, Options{Holder: []string{"/proc/self/exe"}}.crewIn(dir))
+		both[i] = newLocalAgent(fsys, label, Options{Holder: []string{"/proc/self/exe"}}.crewIn(dir))
 		both[i].root = fsys
 		t.Cleanup(func() {
 			if err := both[i].close(); err != nil {
@@ -62,7 +62,7 @@ func hands(t *testing.T) (a, b *localHand) {
 }
 
 // try runs a trial and returns its findings by check.
-func try(t *testing.T, a, b hand, rounds int) (map[string]Finding, *Report) {
+func try(t *testing.T, a, b mountAgent, rounds int) (map[string]Finding, *Report) {
 	t.Helper()
 	r := &Report{Path: "there", Verdict: OK, mend: []string{"mend it"}}
 	if err := r.trial(t.Context(), a, b, Options{Rounds: rounds, Progress: func(Progress) {}}); err != nil {
@@ -76,7 +76,7 @@ func try(t *testing.T, a, b hand, rounds int) (map[string]Finding, *Report) {
 }
 
 func TestOneDirectoryTwice(t *testing.T) {
-	a, b := hands(t)
+	a, b := newAgents(t)
 	found, r := try(t, a, b, 20)
 	if r.Verdict != OK || r.Staleness != "0s" || r.Rounds != 20 {
 		t.Errorf("got %s, staleness %s, %d rounds", r.Verdict, r.Staleness, r.Rounds)
@@ -99,8 +99,8 @@ func TestStaleMounts(t *testing.T) {
 	disk := volumetest.New(1)
 	profile := volumetest.ProfileNetwork()
 	profile.Stale = 200 * time.Millisecond
-	a := newLocalHand(disk.Host(1, profile), "here", nil)
-	b := newLocalHand(disk.Host(2, profile), "there", nil)
+	a := newLocalAgent(disk.Host(1, profile), "here", nil)
+	b := newLocalAgent(disk.Host(2, profile), "there", nil)
 	found, r := try(t, a, b, 20)
 	for _, check := range []string{"new names"} {
 		if f := found[check]; f.Verdict != Refuse || len(f.Fix) == 0 {
@@ -125,8 +125,8 @@ func TestStaleMounts(t *testing.T) {
 }
 
 func TestHandsOnTwoDirectories(t *testing.T) {
-	a, _ := hands(t)
-	_, b := hands(t)
+	a, _ := newAgents(t)
+	_, b := newAgents(t)
 	found, r := try(t, a, b, 10)
 	if r.Verdict != Refuse || len(found) != 1 || found["same directory"].Verdict != Refuse {
 		t.Errorf("got %s: %+v", r.Verdict, found)
@@ -135,9 +135,9 @@ func TestHandsOnTwoDirectories(t *testing.T) {
 
 // TestStaleViews shows a filesystem on which nothing but views is old: waiting helps.
 func TestStaleViews(t *testing.T) {
-	a, b := hands(t)
+	a, b := newAgents(t)
 	began := map[string]time.Time{}
-	found, r := try(t, a, liar{b, func(ctx context.Context, h hand, c call) (reply, error) {
+	found, r := try(t, a, liar{b, func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		r, err := h.do(ctx, c)
 		if c.Op == opLook && began[c.Name].IsZero() {
 			began[c.Name] = time.Now()
@@ -152,17 +152,17 @@ func TestStaleViews(t *testing.T) {
 	}
 }
 
-// liar is a hand on a filesystem that has one fault.
+// liar is an agent on a filesystem that has one fault.
 type liar struct {
-	hand
-	lie func(ctx context.Context, h hand, c call) (reply, error)
+	mountAgent
+	lie func(ctx context.Context, h mountAgent, c call) (reply, error)
 }
 
-func (l liar) do(ctx context.Context, c call) (reply, error) { return l.lie(ctx, l.hand, c) }
+func (l liar) do(ctx context.Context, c call) (reply, error) { return l.lie(ctx, l.mountAgent, c) }
 
 // answers changes what comes back of one operation.
-func answers(o op, change func(*reply)) func(context.Context, hand, call) (reply, error) {
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+func answers(o op, change func(*reply)) func(context.Context, mountAgent, call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		r, err := h.do(ctx, c)
 		if c.Op == o && err == nil {
 			change(&r)
@@ -172,8 +172,8 @@ func answers(o op, change func(*reply)) func(context.Context, hand, call) (reply
 }
 
 // second comes second in a race, and says that it won.
-func second(o op, dir string) func(context.Context, hand, call) (reply, error) {
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+func second(o op, dir string) func(context.Context, mountAgent, call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		target := cmp.Or(c.To, c.Name)
 		if c.Op == o && strings.HasPrefix(target, dir) {
 			for ctx.Err() == nil {
@@ -191,8 +191,8 @@ func second(o op, dir string) func(context.Context, hand, call) (reply, error) {
 }
 
 // after the first n calls of an operation the fault begins.
-func laterThan(n int, o op, lie func(context.Context, hand, call) (reply, error)) func(context.Context, hand, call) (reply, error) {
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+func laterThan(n int, o op, lie func(context.Context, mountAgent, call) (reply, error)) func(context.Context, mountAgent, call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		if c.Op == o {
 			n--
 		}
@@ -206,11 +206,11 @@ func laterThan(n int, o op, lie func(context.Context, hand, call) (reply, error)
 // TestLiars: each probe finds the filesystem out that lies in its own way.
 func TestLiars(t *testing.T) {
 	says := func(o outcome) func(*reply) { return func(r *reply) { r.Outcome = o } }
-	nothing := func(context.Context, hand, call) (reply, error) { return reply{Outcome: done}, nil }
+	nothing := func(context.Context, mountAgent, call) (reply, error) { return reply{Outcome: done}, nil }
 	for _, x := range []struct {
 		name, check string
 		want        Verdict
-		lie         func(context.Context, hand, call) (reply, error)
+		lie         func(context.Context, mountAgent, call) (reply, error)
 	}{
 		{"another volume", "same directory", Refuse, answers(opOpen, func(r *reply) { r.Data = []byte("another") })},
 		{"inode numbers of its own", "inode numbers", Refuse, answers(opStat, func(r *reply) { r.Inode++ })},
@@ -228,14 +228,14 @@ func TestLiars(t *testing.T) {
 		{"a check from the cache", "fence", Refuse, cachedCheck()},
 		{"a fence that is written later", "fence", Refuse, lateFence()},
 		{"an old log", "log", Refuse, answers(opAdopt, func(r *reply) { r.Number-- })},
-		{"a scan that fails", "log", Refuse, laterThan(3, opAdopt, func(context.Context, hand, call) (reply, error) {
+		{"a scan that fails", "log", Refuse, laterThan(3, opAdopt, func(context.Context, mountAgent, call) (reply, error) {
 			return reply{Outcome: failed, Error: "damaged"}, nil
 		})},
 		{"an old view", "replaced and removed names", Warn, answers(opLook, func(r *reply) { r.Data = []byte("old") })},
 		{"a name that stays", "replaced and removed names", Warn, staysThere},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			a, b := hands(t)
+			a, b := newAgents(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			r := &Report{Verdict: OK, mend: []string{"mend it"}}
@@ -255,7 +255,7 @@ func TestLiars(t *testing.T) {
 }
 
 // loses removes what the loser of a rename had.
-func loses(ctx context.Context, h hand, c call) (reply, error) {
+func loses(ctx context.Context, h mountAgent, c call) (reply, error) {
 	r, err := h.do(ctx, c)
 	if c.Op == opRename && r.Outcome != done {
 		_, err = h.do(ctx, call{Op: opRemove, Name: c.Name + "/nonce"})
@@ -264,9 +264,9 @@ func loses(ctx context.Context, h hand, c call) (reply, error) {
 }
 
 // wholePages writes a page back with the bytes that were read into the cache.
-func wholePages() func(context.Context, hand, call) (reply, error) {
+func wholePages() func(context.Context, mountAgent, call) (reply, error) {
 	cached := map[string][]byte{}
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		switch c.Op {
 		case opPrime:
 			r, err := h.do(ctx, call{Op: opLook, Name: c.Name})
@@ -285,8 +285,8 @@ func wholePages() func(context.Context, hand, call) (reply, error) {
 }
 
 // ownLocks grants locks without asking the other mounts.
-func ownLocks() func(context.Context, hand, call) (reply, error) {
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+func ownLocks() func(context.Context, mountAgent, call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		if c.Op == opLock || c.Op == opUnlock {
 			return reply{Outcome: done}, nil
 		}
@@ -295,7 +295,7 @@ func ownLocks() func(context.Context, hand, call) (reply, error) {
 }
 
 // keepsLocks does not tell others that a lock was given back.
-func keepsLocks(ctx context.Context, h hand, c call) (reply, error) {
+func keepsLocks(ctx context.Context, h mountAgent, c call) (reply, error) {
 	if c.Op == opUnlock {
 		return reply{Outcome: done}, nil
 	}
@@ -303,14 +303,14 @@ func keepsLocks(ctx context.Context, h hand, c call) (reply, error) {
 }
 
 // cachedCheck answers from what it read once.
-func cachedCheck() func(context.Context, hand, call) (reply, error) {
+func cachedCheck() func(context.Context, mountAgent, call) (reply, error) {
 	return answers(opCheck, func(r *reply) { r.Outcome = done })
 }
 
 // lateFence says that the fences are set when they are not.
-func lateFence() func(context.Context, hand, call) (reply, error) {
+func lateFence() func(context.Context, mountAgent, call) (reply, error) {
 	first := true
-	return func(ctx context.Context, h hand, c call) (reply, error) {
+	return func(ctx context.Context, h mountAgent, c call) (reply, error) {
 		if c.Op == opFence && !first {
 			return reply{Outcome: done}, nil
 		}
@@ -323,7 +323,7 @@ func lateFence() func(context.Context, hand, call) (reply, error) {
 }
 
 // staysThere goes on showing a name that was removed.
-func staysThere(ctx context.Context, h hand, c call) (reply, error) {
+func staysThere(ctx context.Context, h mountAgent, c call) (reply, error) {
 	r, err := h.do(ctx, c)
 	if c.Op == opStat && r.Outcome == missing {
 		r.Outcome = done
@@ -332,10 +332,10 @@ func staysThere(ctx context.Context, h hand, c call) (reply, error) {
 }
 
 func TestBrokenHandEndsTheTrial(t *testing.T) {
-	a, b := hands(t)
+	a, b := newAgents(t)
 	gone := errors.New("the connection is gone")
 	r := &Report{Verdict: OK}
-	err := r.trial(t.Context(), a, liar{b, laterThan(5, opGet, func(context.Context, hand, call) (reply, error) { return reply{}, gone })},
+	err := r.trial(t.Context(), a, liar{b, laterThan(5, opGet, func(context.Context, mountAgent, call) (reply, error) { return reply{}, gone })},
 		Options{Rounds: 20, Progress: func(Progress) {}})
 	if !errors.Is(err, gone) {
 		t.Errorf("got %v", err)
@@ -357,7 +357,7 @@ func TestHold(t *testing.T) {
 }
 
 func TestCallsAreRefused(t *testing.T) {
-	h := newLocalHand(nil, "", nil) // nothing is reached
+	h := newLocalAgent(nil, "", nil) // nothing is reached
 	for _, c := range []call{
 		{Op: "format"}, {}, {Op: opGet, Name: "../etc/passwd"}, {Op: opGet, Name: "/etc/passwd"}, {Op: opRename, Name: "a", To: "b/../c"},
 		{Op: opGet, Name: "."}, {Op: opGet, Name: "a/b/c/d"}, {Op: opGet, Name: "a\x00b"}, {Op: opGet, Name: strings.Repeat("a", maxName+1)},

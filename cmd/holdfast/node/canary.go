@@ -11,18 +11,19 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// canaryLook is how often a replica looks whether there is something to compare.
-// It reads only when the primary has told a new value, or while reads past the caches lag.
+// canaryLook is how often a replica checks whether there is something to compare. It reads the
+// volume only when the primary has sent a new value, or while reads past the caches lag.
 const canaryLook = 200 * time.Millisecond
 
-// beats raises this server's canary every second while it reigns, on a goroutine of
-// its own: a write that hangs holds up nothing else.
+// beats raises this server's canary every second while it is primary, on a goroutine of
+// its own: a write that hangs blocks nothing else.
 func (n *Node) beats(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -38,8 +39,8 @@ func (n *Node) beats(ctx context.Context) error {
 	}
 }
 
-// beat raises this server's canary. Its failure is said once, and deposes nobody:
-// the reign has checks of its own.
+// beat raises this server's canary. Its failure is logged once and does not end the term, which
+// has checks of its own.
 func (n *Node) beat(p *primary.Primary) {
 	n.mu.Lock()
 	value := max(uint64(n.opt.TimeOfDay(time.Now()).UnixMilli()), n.mu.beat+1) // rises over restarts, too
@@ -50,19 +51,19 @@ func (n *Node) beat(p *primary.Primary) {
 	}
 	err := n.vol.WriteCanary(volume.Canary{Epoch: p.Epoch(), Value: value, At: at})
 	if err != nil {
-		if !n.mute {
+		if !n.canaryErrorLogged {
 			n.opt.Log.Warn().Err(err).Msg("the canary cannot be written: replicas cannot see whether the filesystem shows old data")
 		}
-		n.mute = true
+		n.canaryErrorLogged = true
 		return
 	}
-	n.mute = false
+	n.canaryErrorLogged = false
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.beat = value
 }
 
-// watchCanary compares what the primary says it wrote with what this server reads.
+// watchCanary compares what the primary reports to have written with what this server reads.
 func (n *Node) watchCanary(ctx context.Context) error {
 	t := time.NewTicker(canaryLook)
 	defer t.Stop()
@@ -77,11 +78,11 @@ func (n *Node) watchCanary(ctx context.Context) error {
 }
 
 // hiddenName is for how long the cache of a network filesystem may hide a new name at most. Only
-// the first reigns of a server on a volume that was made without canaries bring a new one.
+// the first terms of a server on a volume that was made without canaries bring a new one.
 const hiddenName = 65 * time.Second
 
-// namesLie is for how long a name may be hidden from this server: only what is read past the
-// caches is as it is, and to read it takes a name.
+// namesLie returns for how long a name may be hidden from this server: reads past the caches are
+// current, but need a name.
 func (n *Node) namesLie() time.Duration {
 	if n.vol.Kind().Network {
 		return hiddenName
@@ -95,15 +96,15 @@ func (n *Node) lookAtCanary() {
 	}
 	id, told := n.canary.last()
 	stood := n.replica.At()
-	direct, directErr := n.vol.ReadCanary(id, volume.FlagDirect)
-	plain, plainErr := n.vol.ReadCanary(id, volume.FlagRead)
+	direct, directErr := n.vol.ReadCanary(id, vfs.FlagDirect)
+	plain, plainErr := n.vol.ReadCanary(id, vfs.FlagRead)
 	now := time.Now()
 	if plainErr != nil {
 		plain = volume.Canary{} // as old as can be
 	}
 	unnamed := errors.Is(directErr, fs.ErrNotExist) && n.canary.unseenFor(now) >= n.namesLie()
 	if unnamed || errors.Is(directErr, volume.ErrEmptyCanary) {
-		direct, directErr = volume.Canary{}, nil // so is this: it was written before it was told
+		direct, directErr = volume.Canary{}, nil // so is this: it was written before it was sent
 	}
 	if directErr != nil {
 		return
@@ -118,8 +119,8 @@ func (n *Node) lookAtCanary() {
 	}
 }
 
-// compare holds a canary that is as new as was told against what this server knows, and against
-// where its table stood before the canary was read.
+// compare compares a canary that is as new as the value sent with what this server knows, and
+// with the position of its table before the canary was read.
 func (n *Node) compare(c volume.Canary, stood wal.Position) {
 	n.mu.Lock()
 	was := n.mu.setBack
@@ -138,8 +139,8 @@ func (n *Node) compare(c volume.Canary, stood wal.Position) {
 	}
 }
 
-// toldBeat is what the primary told last, in answer to a question at its own address: anybody
-// can send a ping in its name, and a server on a copy elsewhere does.
+// toldBeat returns the value that the primary sent last, in answer to a ping at its own address:
+// any process can send a ping in its name, and a server on a copy elsewhere does.
 func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64, now time.Time) {
 	for _, p := range n.elector.Peers() {
 		s := p.Answered
@@ -153,24 +154,24 @@ func (n *Node) toldBeat() (id cluster.ServerID, epoch cluster.Epoch, beat uint64
 // maxTold bounds the values that reads have not shown yet.
 const maxTold = 64
 
-// canary is what is known of how old this server's reads are. The zero value is ready.
+// canary tracks how stale this server's reads of the volume are. The zero value is ready.
 type canary struct {
 	mu struct {
 		sync.Mutex
-		id      cluster.ServerID // who told last
-		from    cluster.Epoch    // in which reign
+		id      cluster.ServerID // of the last value
+		from    cluster.Epoch    // in which term
 		told    uint64           // the last value
 		plain   unseen           // by reads through the caches
 		direct  unseen           // by reads past them
 		behind  time.Time        // how old the last read past the caches showed the volume; zero: it showed all
-		status  api.CanaryStatus
+		status  serving.CanaryStatus
 		looked  time.Time
-		alarmed bool // for this reign
+		alarmed bool // for this term
 		stood   [2]stand
 	}
 }
 
-// stand is where a table stood when a canary was read, and the value of that.
+// stand is the position of a table when a canary was read, and the canary's value.
 type stand struct {
 	epoch cluster.Epoch
 	value uint64
@@ -180,7 +181,7 @@ type stand struct {
 // unseen are the values that a kind of read has not shown, oldest first.
 type unseen []heard
 
-// heard is a value and when it was told.
+// heard is a value and when it was received.
 type heard struct {
 	value uint64
 	at    time.Time
@@ -188,7 +189,7 @@ type heard struct {
 
 func (u *unseen) add(value uint64, at time.Time) {
 	if len(*u) == maxTold {
-		*u = (*u)[:maxTold-1] // the oldest says how old the view is
+		*u = (*u)[:maxTold-1] // the oldest ones show how old the view is
 	}
 	*u = append(*u, heard{value, at})
 }
@@ -199,8 +200,8 @@ func (u *unseen) seen(value uint64) {
 	}
 }
 
-// hear notes what was told and says whether there is something to look for. What reads past the
-// caches have not shown is looked for when nobody tells anything any more, too.
+// hear records a received value and reports whether the volume is to be read. Values that reads
+// past the caches have not shown are searched also when no more values come.
 func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +212,7 @@ func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now
 	at := now
 	if from != m.from {
 		if len(m.direct) > 0 {
-			at = m.direct[0].at // another reign makes the view no younger
+			at = m.direct[0].at // another term makes the view no younger
 		}
 		m.from, m.told, m.plain, m.direct, m.alarmed = from, 0, nil, nil, false
 	}
@@ -225,14 +226,15 @@ func (c *canary) hear(id cluster.ServerID, from cluster.Epoch, value uint64, now
 	return risen || len(m.direct) > 0
 }
 
-// last is what was told last, and by whom.
+// last returns the last value received, and from which server.
 func (c *canary) last() (cluster.ServerID, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.id, c.mu.told
 }
 
-// lag is how old the volume is that reads past the caches show: 0 where they show all that was told.
+// lag returns how old the volume is that reads past the caches show: 0 if they show all values
+// received.
 func (c *canary) lag(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +244,8 @@ func (c *canary) lag(now time.Time) time.Duration {
 	return now.Sub(c.mu.behind)
 }
 
-// unseenFor is how long ago the oldest value was told that no read past the caches has shown.
+// unseenFor returns how long ago the oldest value was received that no read past the caches has
+// shown.
 func (c *canary) unseenFor(now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,8 +255,8 @@ func (c *canary) unseenFor(now time.Time) time.Duration {
 	return now.Sub(c.mu.direct[0].at)
 }
 
-// look takes what both reads showed, which began after the last hear. It says
-// whether to raise the alarm: once for each reign.
+// look records what both reads showed, which began after the last hear. It reports whether to
+// raise the alarm: once for each term.
 func (c *canary) look(direct, plain uint64, now time.Time) (alarm bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,10 +282,10 @@ func (c *canary) look(direct, plain uint64, now time.Time) (alarm bool) {
 	return alarm
 }
 
-// contradicts says that a table that is fed by the reign of epoch fed cannot be that of the
+// contradicts reports whether a table that is fed by the term of epoch fed cannot be that of the
 // volume. The two may differ only by what was committed between the canary and its reading, and that
 // is in the next canary but one: the one after the next was made when the next had been written,
-// so behind this reading.
+// so after this reading.
 func (c *canary) contradicts(x volume.Canary, fed cluster.Epoch, stood wal.Position) bool {
 	if x.At.LSN == 0 || x.Epoch != fed {
 		return false
@@ -303,8 +306,8 @@ func (c *canary) contradicts(x volume.Canary, fed cluster.Epoch, stood wal.Posit
 	return false
 }
 
-// read is what status tells.
-func (c *canary) read(now time.Time) api.CanaryStatus {
+// read returns the part of status.
+func (c *canary) read(now time.Time) serving.CanaryStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.mu.status

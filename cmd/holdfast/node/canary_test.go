@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -48,11 +49,11 @@ func TestCanaryOnANetworkFilesystem(t *testing.T) {
 			if !c.hear(1, 1, value+1, time.Now()) {
 				t.Errorf("value %d is no reason to look", value+1)
 			}
-			direct, err := hosts[1].ReadCanary(1, volume.FlagDirect)
+			direct, err := hosts[1].ReadCanary(1, vfs.FlagDirect)
 			if err != nil {
 				t.Fatal(err)
 			}
-			plain, err := hosts[1].ReadCanary(1, volume.FlagRead)
+			plain, err := hosts[1].ReadCanary(1, vfs.FlagRead)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +143,7 @@ func TestCanaryIsBounded(t *testing.T) {
 }
 
 // TestCanaryTellsHowOldTheVolumeIs: what a read past the caches has not shown makes the volume
-// as old as it is, over reigns and after the last of them, until such a read shows it.
+// as old as it is, over terms and after the last of them, until such a read shows it.
 func TestCanaryTellsHowOldTheVolumeIs(t *testing.T) {
 	var c canary
 	began := time.Unix(1000, 0)
@@ -162,7 +163,7 @@ func TestCanaryTellsHowOldTheVolumeIs(t *testing.T) {
 		{3, 1, 1, 13, 10, true, time.Second},
 		{4, 1, 1, 14, 12, true, time.Second}, // it lags, and goes on
 		{5, 1, 1, 15, 12, true, 2 * time.Second},
-		{9, 2, 2, 7, 3, true, 6 * time.Second},  // another reign
+		{9, 2, 2, 7, 3, true, 6 * time.Second},  // another term
 		{10, 0, 0, 0, 3, true, 7 * time.Second}, // nobody tells anything
 		{11, 0, 0, 0, 7, true, 0},
 		{12, 0, 0, 0, 7, false, 0},
@@ -180,19 +181,19 @@ func TestCanaryTellsHowOldTheVolumeIs(t *testing.T) {
 	}
 }
 
-// reigning answers pings as server 1, which is primary and tells a beat.
-type reigning struct {
+// primaryStub answers pings as server 1, which is primary and tells a beat.
+type primaryStub struct {
 	nobody
 	beat atomic.Uint64
 }
 
-func (r *reigning) Ping(_ context.Context, _ cluster.ServerID, p election.Ping) (election.Pong, error) {
+func (r *primaryStub) Ping(_ context.Context, _ cluster.ServerID, p election.Ping) (election.Pong, error) {
 	return election.Pong{From: 1, Nonce: 7, Seq: p.Seq, Primary: 1, Status: election.Status{Role: election.RolePrimary, Epoch: 5, LSN: 9, Beat: r.beat.Load(), FeatureLevel: volume.FeatureLevel}}, nil
 }
 
 // follows makes a volume, has change alter it, and runs server 2 on its network filesystem. Server 1
 // is the primary, and the test writes its canary and what it tells.
-func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume, *reigning) {
+func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume, *primaryStub) {
 	t.Helper()
 	disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
 	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
@@ -204,7 +205,7 @@ func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer := &reigning{}
+	peer := &primaryStub{}
 	n, err := New(Options{
 		Server: 2, FS: disk.Host(2, profile), Timing: cluster.DefaultTiming(), Peers: peer, Log: zerolog.Nop(),
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(1, 1)),
@@ -212,7 +213,7 @@ func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.vol.ReadCanary(1, volume.FlagDirect); !errors.Is(err, volume.ErrNoCanary) { // as each claim does
+	if _, err := n.vol.ReadCanary(1, vfs.FlagDirect); !errors.Is(err, volume.ErrNoCanary) { // as each claim does
 		t.Fatal("there is a canary")
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -229,7 +230,7 @@ func warnsOfOldData(n *Node) bool {
 	})
 }
 
-// TestNameThatACacheHidesIsNoOldVolume: before a server reigned for the first time a claim on
+// TestNameThatACacheHidesIsNoOldVolume: before a server was primary for the first time a claim on
 // another host has looked for its canary, as each claim looks for all. On a volume that was made
 // without canaries it found none, and that host's cache says so for a while longer. A name says
 // nothing: nothing that was read is old. On a volume that was made with them nothing is hidden.
@@ -264,7 +265,7 @@ func TestNameThatACacheHidesIsNoOldVolume(t *testing.T) {
 }
 
 // TestCanaryAsItWasMadeIsAnOldVolume: where the primary has told a value, a canary that nothing
-// was written to is of a volume from before its reign, and no cache excuses it.
+// was written to is of a volume from before its term, and no cache excuses it.
 func TestCanaryAsItWasMadeIsAnOldVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _, peer := follows(t, func(*volumetest.Disk) {})
@@ -297,7 +298,7 @@ func TestCanaryContradictsAForeignTable(t *testing.T) {
 		"as far, and the same":                 {{1, 10, 10, 1, 7, false}, {2, 10, 10, 1, 7, false}, {3, 10, 10, 1, 7, false}},
 		"behind":                               {{1, 10, 9, 2, 7, false}, {2, 20, 9, 2, 7, false}, {3, 30, 9, 2, 7, false}},
 		"it was beyond, and is another by now": {{1, 10, 99, 1, 7, false}, {2, 20, 99, 1, 7, false}, {3, 30, 30, 1, 7, false}, {4, 40, 45, 1, 7, false}},
-		"of another reign":                     {{1, 10, 99, 2, 6, false}, {2, 20, 99, 2, 6, false}, {3, 99, 99, 2, 6, false}},
+		"of another term":                      {{1, 10, 99, 2, 6, false}, {2, 20, 99, 2, 6, false}, {3, 99, 99, 2, 6, false}},
 		"of an older binary":                   {{1, 0, 99, 2, 7, false}, {2, 0, 99, 2, 7, false}, {3, 0, 99, 2, 7, false}, {4, 0, 0, 2, 7, false}},
 	} {
 		var c canary

@@ -3,15 +3,15 @@
 package node
 
 import (
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Hub is where this server's events are: of its reign while it has one, else of
-// the pushes that its replica applies.
+// Hub returns the hub of this server's events: of its term while it has one, else of the pushes
+// that its replica applies.
 func (n *Node) Hub() *watch.Hub { return n.hub }
 
 // pushed is the watch hub as a replica sees it.
@@ -19,8 +19,8 @@ type pushed struct{ *watch.Feed }
 
 var _ replica.Feed = pushed{}
 
-// Frames hands over what a push brought.
-func (p pushed) Frames(before, end wal.Position, epoch cluster.Epoch, frames []byte, taken []replica.Taken) {
+// Frames publishes the frames of a push.
+func (p pushed) Frames(before, end wal.Position, epoch cluster.Epoch, frames []byte, taken []replica.RevokedGrant) {
 	var losses []watch.Loss
 	for i := range taken {
 		losses = append(losses, lossOf(&taken[i]))
@@ -28,8 +28,8 @@ func (p pushed) Frames(before, end wal.Position, epoch cluster.Epoch, frames []b
 	p.Feed.Frames(before, end, epoch, frames, losses)
 }
 
-// lossOf is what a holder is told, as its primary would tell it.
-func lossOf(x *replica.Taken) watch.Loss {
+// lossOf returns the loss for a holder, as its primary would report it.
+func lossOf(x *replica.RevokedGrant) watch.Loss {
 	switch x.Record.Kind {
 	case locktable.KindForceClear:
 		return watch.ClearedOf(&x.Record)
@@ -37,7 +37,7 @@ func lossOf(x *replica.Taken) watch.Loss {
 		return watch.AskOf(&x.Grant, &x.Record)
 	default:
 		l := watch.LossOf(&x.Grant, &x.Record)
-		l.Told.LastAppend = x.Last
+		l.Ended.LastAppend = x.Last
 		return l
 	}
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// knownEvery is how often what the server knows is kept while it changes.
+// knownEvery is how often what the server knows is written while it changes.
 const knownEvery = time.Second
 
 // ErrForeignData refuses a data directory that another cluster's server used.
 var ErrForeignData = errors.New("the data directory belongs to another cluster")
 
-// knewBefore is what this server knew before it opened the volume, in this process and in
+// knewBefore returns what this server knew before it opened the volume, in this process and in
 // earlier ones.
-func knewBefore(opt Options, id volume.ClusterID) (replica.Known, error) {
+func knewBefore(opt Options, id cluster.ID) (replica.Known, error) {
 	k := opt.Known
 	if k != (replica.Known{}) && k.Cluster != id {
 		return k, fmt.Errorf("the volume is of cluster %v, and this server was one of cluster %v until now: look what is mounted there", id, k.Cluster)
@@ -36,7 +36,7 @@ func knewBefore(opt Options, id volume.ClusterID) (replica.Known, error) {
 }
 
 // readKnown reads what earlier processes of this server knew.
-func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
+func readKnown(dir string, id cluster.ID) (replica.Known, error) {
 	k, err := replica.ReadKnown(dir)
 	if err != nil {
 		return k, err
@@ -48,11 +48,12 @@ func readKnown(dir string, id volume.ClusterID) (replica.Known, error) {
 	return k, nil
 }
 
-// Known is what this server knows to be committed, for the Node behind this one.
+// Known returns what this server knows to be committed, for the Node after this one.
 func (n *Node) Known() replica.Known { return n.knows() }
 
-// knows is what this server knows to be committed: by its own reigns, and by what it read on the
-// volume. What others tell is no part of it, for it may keep this server from reigning for ever.
+// knows returns what this server knows to be committed: by its own terms, and by what it read on
+// the volume. Messages of others are no part of it, because a wrong value would keep this server
+// from ever becoming primary.
 func (n *Node) knows() replica.Known {
 	if p := n.current(); p != nil && p.State() == primary.StateServing {
 		n.learn(p)
@@ -63,10 +64,10 @@ func (n *Node) knows() replica.Known {
 	return n.mu.known
 }
 
-// learn takes over how far a reign of this server came, if it began.
+// learn adds how far a term of this server came, if it began.
 func (n *Node) learn(p *primary.Primary) { n.know(p.Epoch(), p.LSN()) }
 
-// learnFrom takes over what a canary tells. It may be an old one: what was committed once is.
+// learnFrom adds what a canary shows. It may be an old one: what was committed stays so.
 func (n *Node) learnFrom(c volume.Canary) { n.know(c.Epoch, c.At.LSN) }
 
 func (n *Node) know(e cluster.Epoch, lsn cluster.LSN) {
@@ -78,7 +79,7 @@ func (n *Node) know(e cluster.Epoch, lsn cluster.LSN) {
 	n.mu.known.LSN, n.mu.known.Epoch = max(n.mu.known.LSN, lsn), max(n.mu.known.Epoch, e)
 }
 
-// remember keeps what this server knows in its data directory.
+// remember writes what this server knows into its data directory, now and then.
 func (n *Node) remember(ctx context.Context) error {
 	t := time.NewTicker(knownEvery)
 	defer t.Stop()
@@ -95,7 +96,7 @@ func (n *Node) remember(ctx context.Context) error {
 	}
 }
 
-// keepKnown writes what this server knows, if it knows anything.
+// keepKnown writes what this server knows, if it knows anything, and reports whether it is written.
 func (n *Node) keepKnown(k replica.Known) bool {
 	if k.LSN == 0 {
 		return false

@@ -3,10 +3,10 @@
 // Package node is the composition root of one server: it joins volume, election,
 // primary and replica, and switches roles.
 //
-// A node is a replica until the elector says that it should reign. Then it
-// claims an epoch with its prepared claim and runs a primary until that ends,
-// for whatever reason, and is a replica again. It claims anew only when every
-// goroutine of its former reign has ended, and gives the process up when one is stuck.
+// A node is a replica until the elector offers it a term. Then it claims an epoch
+// with its prepared claim and runs a primary until that ends, for whatever reason,
+// and is a replica again. It claims anew only when every goroutine of its former
+// term has ended, and has the process exit when one is stuck.
 package node
 
 import (
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"regexp"
 	"sync"
 	"time"
 
@@ -23,26 +24,27 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/watch"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 )
 
-// Peers is how a node reaches the other servers.
+// Peers sends to the other servers.
 type Peers interface {
 	election.Transport
 	// Push sends one push to a replica.
 	Push(ctx context.Context, to cluster.ServerID, p push.Push) (push.Ack, error)
-	// Handover tells a server to reign now.
+	// Handover nominates a server to follow the term of this epoch.
 	Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error
 }
 
-// Options are what a node needs.
+// Options configure a Node.
 type Options struct {
 	Server  cluster.ServerID
-	FS      volume.FS
+	FS      vfs.FS
 	Address string // for people, in claim.json
 	DataDir string // for a copy of the table on a disk of this server's own; empty for none
 	Timing  cluster.Timing
@@ -51,63 +53,63 @@ type Options struct {
 	// Random is the source of nonces, Rand of jitter.
 	Random io.Reader
 	Rand   *rand.Rand
-	// Stuck is called when a goroutine of a reign that has ended, or of a server that
-	// was told to stop, does not come back from the filesystem: the process should exit.
+	// Stuck is called when a goroutine of a term that has ended, or of a server that
+	// should stop, does not return from the filesystem: the process should exit.
 	Stuck func(error)
-	// Moved reports whether the volume is there by its path, while what FS has open leads
-	// somewhere else or nowhere. It may take as long as the filesystem does. nil = never.
+	// Moved reports whether the path leads to the volume, while what FS has open leads elsewhere
+	// or nowhere. It may take as long as the filesystem does. nil = never.
 	Moved func() bool
 	// Known is what the Node before this one in the process knew; zero for the first one.
 	Known replica.Known
-	// Version and Path, the volume's directory, are told in status.
+	// Version and Path, the volume's directory, are shown in status.
 	Version, Path string
-	// Warnings are told in status: what is wrong with the volume from the start.
+	// Warnings are shown in status: what is wrong with the volume from the start.
 	Warnings []string
 	// FirstSegment, Segment, MaxBatch and CheckpointBytes are sizes in bytes; 0 means the default.
 	FirstSegment, Segment int64
 	MaxBatch              int
 	CheckpointBytes       int64
-	// History bounds what is kept of grants that ended.
+	// History bounds the history of grants that ended.
 	History primary.HistoryOptions
-	// TimeOfDay is what this machine's clock on the wall shows at a moment; see primary.Options.
+	// TimeOfDay returns this machine's time of day at a moment; see primary.Options.
 	TimeOfDay func(time.Time) time.Time
 }
 
 // Node is one server.
 type Node struct {
-	opt     Options
-	vol     *volume.Volume
-	elector *election.Elector
-	replica *replica.Replica
-	hub     *watch.Hub
-	nonce   uint64
-	began   time.Time
-	canary  canary
-	reigns  reigns
-	mute    bool // owned by beats: that the canary cannot be written was said
+	opt               Options
+	vol               *volume.Volume
+	elector           *election.Elector
+	replica           *replica.Replica
+	hub               *watch.Hub
+	nonce             uint64
+	began             time.Time
+	canary            canary
+	terms             terms
+	canaryErrorLogged bool // owned by beats: that the canary cannot be written was logged
 
 	mu struct {
 		sync.Mutex
 		role     election.Role
-		primary  *primary.Primary // of the reign that is not over, or nil
-		reigning bool             // until every goroutine of the reign has ended
+		primary  *primary.Primary // of the term that is not over, or nil
+		inTerm   bool             // until every goroutine of the term has ended
 		prepared *volume.Prepared
-		probed   time.Time // the last write to the volume that came back
+		probed   time.Time // the last write to the volume that returned
 		probeErr error     // why the last one did not, nil if it did
 		highest  cluster.Epoch
 		known    replica.Known                       // what was committed, see known.go
 		beat     uint64                              // the last value of this server's canary
-		trouble  string                              // why its last try to reign failed, "" if it did not
-		signs    map[cluster.ServerID]volume.Process // who writes to the volume under an ID, as seen last
-		setBack  behind                              // by the last look at the primary's canary
+		trouble  string                              // why its last try to be primary failed, "" if it did not
+		signs    map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
+		setBack  behind                              // by the last read of the primary's canary
 	}
-	prepare chan struct{} // wakes the keeper
+	prepare chan struct{} // wakes keepClaims
 }
 
 // probeEvery is how often a server proves that it can write to the volume.
 const probeEvery = time.Second
 
-// New opens the volume and takes the guard of the server's ID.
+// New opens the volume and locks the server's ID on this host.
 func New(opt Options) (*Node, error) {
 	if err := opt.Timing.Validate(); err != nil {
 		return nil, err
@@ -139,7 +141,7 @@ func New(opt Options) (*Node, error) {
 	return n, nil
 }
 
-// Run serves until ctx ends. A primary hands over first, if anybody is able.
+// Run serves until ctx ends. A primary hands over first, if another server is able.
 func (n *Node) Run(ctx context.Context) error {
 	if err := errors.Join(n.vol.RemoveLeftovers(), n.vol.KeepReserve()); err != nil {
 		n.opt.Log.Warn().Err(err).Msg("clean up the volume's servers/")
@@ -158,7 +160,7 @@ func (n *Node) Run(ctx context.Context) error {
 	go n.watchEnd(inner, ended)
 	g.Go(func() error { return n.elector.Run(inner) })
 	g.Go(func() error { return n.hub.Run(inner) })
-	g.Go(func() error { return n.keeper(inner) })
+	g.Go(func() error { return n.keepClaims(inner) })
 	g.Go(func() error { return n.reopens(inner) })
 	g.Go(func() error { return n.beats(inner) })
 	g.Go(func() error { return n.showSigns(inner) })
@@ -184,7 +186,7 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	err := g.Wait()
 	if n.opt.DataDir != "" {
-		n.keepKnown(n.knows()) // only now the last reign has told how far it came
+		n.keepKnown(n.knows()) // only now it is known how far the last term came
 	}
 	if p := n.takePrepared(); p != nil {
 		err = errors.Join(err, p.Discard())
@@ -192,8 +194,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return errors.Join(err, n.vol.Close())
 }
 
-// watchEnd gives the process up when Run does not return in time once it should: a call into a
-// volume that hangs cannot be called back. A write that it makes late is the same as one of a
+// watchEnd has the process exit when Run does not return in time once it should: a call into a
+// volume that hangs cannot be cancelled. A write that it makes late is the same as one of a
 // process that was killed.
 func (n *Node) watchEnd(ctx context.Context, ended <-chan struct{}) {
 	select {
@@ -215,11 +217,11 @@ func (n *Node) watchEnd(ctx context.Context, ended <-chan struct{}) {
 const (
 	// handoverWait bounds how long a primary takes to resign.
 	handoverWait = 2 * time.Second
-	// tellWait bounds how long it tells its successor.
+	// tellWait bounds how long it notifies its successor.
 	tellWait = time.Second
 )
 
-// leave hands the reign over, if this server has one and anybody is able.
+// leave hands the primary role over, if this server has it and another one is able.
 func (n *Node) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), handoverWait)
 	defer cancel()
@@ -232,25 +234,25 @@ func (n *Node) leave() {
 	}
 }
 
-// roles claims and reigns whenever the elector says so.
+// roles claims and serves whenever the elector offers a term.
 func (n *Node) roles(ctx context.Context) error {
 	refused := false
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-n.elector.Reign():
+		case <-n.elector.Elected():
 		}
 		began := time.Now()
-		n.setReigning(true)
+		n.setInTerm(true)
 		var err error
 		if refused {
 			err = n.look(ctx)
 		}
 		if err == nil {
-			err = n.reign(ctx)
+			err = n.serveTerm(ctx)
 		}
-		n.setReigning(false)
+		n.setInTerm(false)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -259,29 +261,29 @@ func (n *Node) roles(ctx context.Context) error {
 		}
 		n.tellTrouble(err)
 		n.elector.Done(err, time.Since(began))
-		poke(n.prepare)
+		notify(n.prepare)
 	}
 }
 
-// tellTrouble has status and the log say why this server does not reign.
+// tellTrouble shows in status and in the log why this server is not primary.
 func (n *Node) tellTrouble(err error) {
 	trouble, level := "", zerolog.WarnLevel
 	switch {
 	case err == nil, errors.Is(err, election.ErrYield), errors.Is(err, volume.ErrOvertaken), errors.Is(err, volume.ErrFenced):
-		level = zerolog.DebugLevel // somebody else reigns, or is about to
+		level = zerolog.DebugLevel // another server is primary, or is about to
 	case errors.Is(err, election.ErrNeedsOperator):
-		trouble, level = "it cannot reign, and needs an operator: "+err.Error(), zerolog.ErrorLevel
+		trouble, level = "it cannot be primary: "+err.Error(), zerolog.ErrorLevel
 	default:
-		trouble = "its last reign ended: " + err.Error()
+		trouble = "its last term ended: " + err.Error()
 	}
-	n.opt.Log.WithLevel(level).Err(err).Msg("this server does not reign")
+	n.opt.Log.WithLevel(level).Err(err).Msg("this server is not primary")
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.trouble = trouble
 }
 
-// reignTrouble is why this server does not reign, where nobody does.
-func (n *Node) reignTrouble() string {
+// noTermReason returns why this server is not primary, if none is.
+func (n *Node) noTermReason() string {
 	if _, _, known := n.Primary(); known {
 		return ""
 	}
@@ -290,13 +292,13 @@ func (n *Node) reignTrouble() string {
 	return n.mu.trouble
 }
 
-// look looks whether the volume can be taken over by now, once a claim was refused. Each claim
-// burns a number for ever, so a server claims nothing as long as it would be refused again.
+// look checks whether the volume can be taken over by now, after a claim was refused. Each claim
+// uses a number for ever, so a server does not claim as long as it would be refused again.
 func (n *Node) look(ctx context.Context) error {
 	known := n.knows().LSN // first, like the history: a primary may go on meanwhile
 	end, told, err := n.vol.Look(ctx)
 	if told = max(told, known); err == nil && end < told {
-		err = fmt.Errorf("%w: LSN %d was committed, the log ends at %d", primary.ErrSetBack, told, end)
+		err = fmt.Errorf("%w: LSN %d was committed, the log ends at %d", primary.ErrVolumeRolledBack, told, end)
 	}
 	if !primary.Refused(err) {
 		return nil
@@ -305,8 +307,8 @@ func (n *Node) look(ctx context.Context) error {
 	return err
 }
 
-// reign is one claim and what becomes of it.
-func (n *Node) reign(ctx context.Context) error {
+// serveTerm claims a term and serves it until it ends.
+func (n *Node) serveTerm(ctx context.Context) error {
 	prepared := n.takePrepared()
 	if prepared == nil {
 		return errors.New("no prepared claim")
@@ -314,6 +316,9 @@ func (n *Node) reign(ctx context.Context) error {
 	n.setRole(election.RoleCandidate, nil)
 	defer n.setRole(election.RoleReplica, nil)
 	r, err := n.vol.Claim(ctx, prepared)
+	if errors.Is(err, volume.ErrNotClaimed) {
+		n.keepPrepared(prepared)
+	}
 	if err != nil {
 		return err
 	}
@@ -329,19 +334,19 @@ func (n *Node) reign(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	defer n.learn(p)
-	err = n.oversee(p, ended)
+	err = n.supervise(p, ended)
 	n.replica.TakeBack(p.Warm(), p.LSN() > 0)
 	return err
 }
 
-// oversee tells the primary of its quorum and of what others can apply, ends it where it
-// should end, and gives the process up when a goroutine of the reign does not come back.
-func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
+// supervise sets the primary's quorum and the level that others can apply, ends the term where it
+// should end, and has the process exit when a goroutine of the term does not return.
+func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 	t := time.NewTicker(n.opt.Timing.Heartbeat)
 	defer t.Stop()
 	heard := time.Now() // the last moment with a majority
 	ticked := heard
-	var over time.Time // since when the reign has ended
+	var over time.Time // since when the term has ended
 	stuck := n.opt.Stuck
 	serving := p.Serving()
 	for {
@@ -361,9 +366,9 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 		switch p.State() {
 		case primary.StateServing:
 			n.setRole(election.RolePrimary, p)
-			n.judge(p, now, heard)
+			n.enforceLiveness(p, now, heard)
 		case primary.StateEnded:
-			n.setRole(election.RoleReplica, nil) // what is left of the reign speaks to nobody
+			n.setRole(election.RoleReplica, nil) // what is left of the term answers no client
 			if over.IsZero() {
 				over = now
 			}
@@ -375,10 +380,10 @@ func (n *Node) oversee(p *primary.Primary, ended <-chan error) error {
 	}
 }
 
-// timerLateness is how late a timer of this process may be before that is worth a word.
+// timerLateness is how late a timer of this process may be before that is logged.
 const timerLateness = 100 * time.Millisecond
 
-// ticked notes by how much a tick of oversee, which waits for nothing else, was late.
+// ticked records by how much a tick of supervise, which waits for nothing else, was late.
 func (n *Node) ticked(p *primary.Primary, last time.Time) time.Time {
 	now := time.Now()
 	if by := now.Sub(last) - n.opt.Timing.Heartbeat; by > timerLateness {
@@ -389,26 +394,26 @@ func (n *Node) ticked(p *primary.Primary, last time.Time) time.Time {
 }
 
 var (
-	// ErrNoQuorum ends a reign that no majority has heard for the quorum timeout.
+	// ErrNoQuorum ends a term that no majority has heard for the quorum timeout.
 	ErrNoQuorum = errors.New("no majority hears this primary")
-	// ErrStalled ends a reign whose volume stalls while another server's does not.
+	// ErrStalled ends a term whose volume stalls while another server's does not.
 	ErrStalled = errors.New("the volume stalls here and not elsewhere")
 )
 
-// judge applies the rules of DESIGN 2 to a serving primary.
-func (n *Node) judge(p *primary.Primary, now, heard time.Time) {
+// enforceLiveness applies the rules of PROTOCOL 2.3 and 2.4 to a serving primary.
+func (n *Node) enforceLiveness(p *primary.Primary, now, heard time.Time) {
 	silent := now.Sub(heard)
 	p.SetQuorum(silent <= n.opt.Timing.Suspicion)
 	if silent > n.opt.Timing.QuorumTimeout {
-		p.Depose(ErrNoQuorum)
+		p.End(ErrNoQuorum)
 	}
 	if _, check := p.Ages(now); check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {
-		p.Depose(ErrStalled)
+		p.End(ErrStalled)
 	}
 }
 
-// watchSpace samples the free space every second, on a goroutine of its own: where the
-// filesystem does not tell it, or hangs, nothing else is held up.
+// watchSpace samples the free space every second, on a goroutine of its own: if the filesystem
+// does not report it, or hangs, nothing else is blocked.
 func (n *Node) watchSpace(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -424,14 +429,20 @@ func (n *Node) watchSpace(ctx context.Context) error {
 	}
 }
 
-// keeper keeps a prepared claim.
-func (n *Node) keeper(ctx context.Context) error {
+// keepClaims keeps a claim prepared at all times. If it cannot, it logs why, once.
+func (n *Node) keepClaims(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
+	said := ""
 	for {
-		if err := n.keep(ctx); err != nil && ctx.Err() == nil {
+		err, why := n.keep(ctx), ""
+		if err != nil {
+			why = sameEachTry(err)
+		}
+		if why != "" && why != said && ctx.Err() == nil {
 			n.opt.Log.Warn().Err(err).Msg("this server cannot take over until a claim is prepared")
 		}
+		said = why
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -441,9 +452,14 @@ func (n *Node) keeper(ctx context.Context) error {
 	}
 }
 
+// sameEachTry returns the text of an error of Prepare without the nonce, which each try draws anew.
+func sameEachTry(err error) string {
+	return regexp.MustCompile(`[0-9a-f]{32}`).ReplaceAllString(err.Error(), "NONCE")
+}
+
 func (n *Node) keep(ctx context.Context) error {
 	n.mu.Lock()
-	needed := n.mu.prepared == nil && !n.mu.reigning
+	needed := n.mu.prepared == nil && !n.mu.inTerm
 	n.mu.Unlock()
 	if !needed {
 		return nil
@@ -452,10 +468,14 @@ func (n *Node) keep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.keepPrepared(p)
+	return nil
+}
+
+func (n *Node) keepPrepared(p *volume.Prepared) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mu.prepared = p
-	return nil
 }
 
 func (n *Node) takePrepared() *volume.Prepared {
@@ -475,10 +495,10 @@ func (n *Node) setRole(role election.Role, p *primary.Primary) {
 	n.mu.role, n.mu.primary = role, p
 }
 
-func (n *Node) setReigning(reigning bool) {
+func (n *Node) setInTerm(inTerm bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.mu.reigning = reigning
+	n.mu.inTerm = inTerm
 }
 
 func (n *Node) heardOf(e cluster.Epoch) {
@@ -487,24 +507,24 @@ func (n *Node) heardOf(e cluster.Epoch) {
 	n.mu.highest = max(n.mu.highest, e)
 }
 
-// onHigherEpoch makes a primary look at its fence at once. Whether there is such an epoch the
-// volume tells, and nobody else.
+// onHigherEpoch has a primary check its fence at once. Only the volume shows whether there is
+// such an epoch.
 func (n *Node) onHigherEpoch(cluster.Epoch) {
 	if p := n.current(); p != nil {
-		go p.CheckNow() //nolint:errcheck // a failed check deposes
+		go p.CheckNow() //nolint:errcheck // a failed check ends the term
 	}
 }
 
-// current is the primary of this node's reign, or nil.
+// current returns the primary of this node's term, or nil.
 func (n *Node) current() *primary.Primary {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mu.primary
 }
 
-// self is what the elector tells the others. To them a volume is as old as what reads past the
-// caches show of it: who reads a copy of it, or old data, neither votes nor follows. A reign that
-// serves has checks of its own.
+// self returns the status that the elector sends to the others. Its storage is as old as what reads
+// past the caches show: a server that reads a copy of the volume, or old data, neither votes nor
+// claims. A term that serves has checks of its own.
 func (n *Node) self() election.Status {
 	now := time.Now()
 	lag := n.canary.lag(now)
@@ -517,7 +537,7 @@ func (n *Node) self() election.Status {
 	return s
 }
 
-// storageAge is how long ago the volume took a write, or passed a check of the reign.
+// storageAge returns how long ago a write to the volume or a check of the term succeeded.
 func (n *Node) storageAge(now time.Time) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -531,27 +551,27 @@ func (n *Node) selfLocked(now time.Time) election.Status {
 	}
 	p := n.mu.primary
 	if p != nil {
-		s.Epoch = p.Epoch() // a higher one is somebody else's, or burned
+		s.Epoch = p.Epoch() // a higher one is of another server, or was never served
 	}
 	switch {
 	case p == nil:
 	case p.State() == primary.StateEnded:
-		s.Role = election.RoleReplica // what is left of the reign speaks to nobody
+		s.Role = election.RoleReplica // what is left of the term answers no client
 	case p.State() == primary.StateServing:
 		s.Progress, s.Storage = p.Ages(now)
 		s.LSN, s.Beat = p.LSN(), n.mu.beat
 	case p.State() == primary.StateFencing:
-		// Another server takes over from a takeover that hangs. What that does late, after
-		// other reigns even, breaks nothing: in the epochs below its own it sets fences, which
-		// whoever follows has set, too; all else it writes into its own epoch's directory, whose
-		// fence was set before anybody looked for its START. A START that comes later begins a
-		// reign that has told nobody anything.
+		// Another server takes over from a takeover that hangs. What that does late, even after
+		// other terms, breaks nothing: in the epochs below its own it sets fences, which each
+		// successor has set, too; all else it writes into its own epoch's directory, whose fence
+		// was set before a successor looked for its START. A START that comes later begins a term
+		// that has answered nothing.
 		s.Progress = p.Unanswered(now)
 	}
 	return s
 }
 
-// highestKnown is the highest epoch that this node has heard of.
+// highestKnown returns the highest epoch that this node knows of.
 func (n *Node) highestKnown() cluster.Epoch {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -570,7 +590,7 @@ func (n *Node) links() map[cluster.ServerID]primary.Link {
 	return links
 }
 
-// link is one replica as the primary sees it.
+// link is the primary.Link to one replica.
 type link struct {
 	peers Peers
 	to    cluster.ServerID
@@ -581,8 +601,8 @@ func (l link) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 	return l.peers.Push(ctx, l.to, p)
 }
 
-// poke wakes a goroutine that may be awake.
-func poke(c chan struct{}) {
+// notify wakes the goroutine that receives from c, which has capacity 1.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

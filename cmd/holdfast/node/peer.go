@@ -12,19 +12,19 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/push"
 )
 
-// HandlePing answers another server's ping.
+// HandlePing returns the answer to another server's ping.
 func (n *Node) HandlePing(p election.Ping) election.Pong { return n.elector.HandlePing(p) }
 
-// HandlePreVote answers another server that wants to know whether it should reign.
+// HandlePreVote returns this server's vote for another one that wants to be primary.
 func (n *Node) HandlePreVote(ctx context.Context, a election.Ask) election.Vote {
 	return n.elector.HandlePreVote(ctx, a)
 }
 
-// HandlePush applies a primary's push. That of a reign which is new here is believed once the
-// volume shows the reign. An error says that it was not even looked into.
+// HandlePush applies a primary's push. One of a term which is new here is accepted once the
+// volume shows the term; otherwise it returns ErrUnseenTerm and the push was not read.
 func (n *Node) HandlePush(p push.Push) (push.Ack, error) {
-	if p.Epoch > n.replica.Epoch() && !n.awaitReign(p.Epoch) {
-		return push.Ack{}, fmt.Errorf("push of epoch %d: %w", p.Epoch, ErrUnseenReign)
+	if p.Epoch > n.replica.Epoch() && !n.awaitTerm(p.Epoch) {
+		return push.Ack{}, fmt.Errorf("push of epoch %d: %w", p.Epoch, ErrUnseenTerm)
 	}
 	ack, err := n.replica.Push(p)
 	if err != nil {
@@ -34,19 +34,19 @@ func (n *Node) HandlePush(p push.Push) (push.Ack, error) {
 	return ack, nil
 }
 
-// ErrNotAble says that this server cannot take a reign over now.
-var ErrNotAble = errors.New("not able to reign: no prepared claim or no fresh write to the volume")
+// ErrNotAble means that this server cannot take the primary role over now.
+var ErrNotAble = errors.New("not able to be primary: no prepared claim or no fresh write to the volume")
 
-// ErrLateHandover says that a handover comes when a later reign serves: it must not end that.
-var ErrLateHandover = errors.New("the handover comes too late: another server reigns by now")
+// ErrLateHandover means that a handover comes when a later term serves: it must not end that.
+var ErrLateHandover = errors.New("the handover comes too late: another server is primary by now")
 
-// ErrNotResigned says that nothing but the word of a handover speaks for the end of the reign that
-// is handed over: anybody can send one.
-var ErrNotResigned = errors.New("the reign that is handed over has not resigned, as far as the volume and its server tell")
+// ErrNotResigned means that the term which a handover names has not ended, as far as the volume and
+// its server show: any process can send a handover.
+var ErrNotResigned = errors.New("the primary that hands over has not resigned, as far as the volume and its server show")
 
-// HandleHandover makes this server claim at once, on the word of a primary that
-// has resigned, where the volume and that server bear it out. The word may be late, by minutes
-// where a network keeps packets.
+// HandleHandover has this server claim at once after the primary of this epoch has resigned and
+// named it, if the volume and that server confirm it. The message may be late, by minutes if a
+// network keeps packets. It returns ErrNotAble, ErrLateHandover or ErrNotResigned.
 func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 	s := n.self()
 	if !s.Able || s.Storage > n.opt.Timing.StorageTimeout {
@@ -59,7 +59,7 @@ func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 		return err
 	}
 	if !n.elector.Nominate() {
-		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server reigns")
+		n.opt.Log.Warn().Uint64("from_epoch", uint64(epoch)).Msg("handover: too late, another server is primary")
 		return ErrLateHandover
 	}
 	n.opt.Log.Info().Uint64("from_epoch", uint64(epoch)).Msg("handover: nominated")
@@ -67,17 +67,17 @@ func (n *Node) HandleHandover(epoch cluster.Epoch) error {
 }
 
 var (
-	// ErrNotPrimary says that a handover was asked of a server that does not reign.
+	// ErrNotPrimary means that a handover was requested of a server that is not primary.
 	ErrNotPrimary = errors.New("this server is not primary")
-	// ErrNoSuccessor says that a handover has nobody to go to; the reign goes on.
+	// ErrNoSuccessor means that no server can take the role over; the term goes on.
 	ErrNoSuccessor = errors.New("no live server is able to take over")
 )
 
-// Handover moves the reign on purpose, to the given server or, with 0, to the
-// lowest able one: stop admitting, commit, log Resigned, tell the successor. The
-// reign goes on when there is no able successor. It takes no longer than handoverWait and
-// tellWait, whatever the volume and the successor do. With an error that comes with a server
-// the reign may be over; an election decides then.
+// Handover moves the primary role on purpose, to the given server or, with 0, to the
+// lowest able one: it stops admitting, commits, logs HandedOver and notifies the successor,
+// which it returns. It returns ErrNotPrimary, or ErrNoSuccessor if no server is able; then
+// the term goes on. It takes no longer than handoverWait and tellWait, whatever the volume
+// and the successor do. With any other error the term may be over; then an election decides.
 func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.ServerID, error) {
 	p := n.current()
 	if p == nil || n.self().Role != election.RolePrimary {
@@ -101,7 +101,7 @@ func (n *Node) Handover(ctx context.Context, to cluster.ServerID) (cluster.Serve
 		}
 		return able, fmt.Errorf("resign: %w", err)
 	}
-	// The reign is over: the successor is told whether anybody waits for that or not.
+	// The term is over: the successor is notified even if the caller does not wait any more.
 	tells, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
 	defer cancel()
 	return able, n.opt.Peers.Handover(tells, able, p.Epoch())

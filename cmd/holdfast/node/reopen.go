@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// ErrReopen ends a server whose way to the volume is dead for good while the volume is there
-// again by its path: its directory was mounted anew, and what is open leads to the mount
-// before. A new Node on the path serves again.
+// ErrReopen ends a server that can reach the volume only by opening it anew: its directory was
+// mounted again, and what is open leads to the earlier mount. A new Node on the path serves
+// again.
 var ErrReopen = errors.New("the volume was mounted anew: what this server has open leads to the mount before")
 
 // reopenAfter is how often in a row the volume has to be found by its path, and not by what is
-// open, before the server ends for it.
+// open, before the server ends.
 const reopenAfter = 2
 
-// reopens ends the server with ErrReopen where only opening the volume anew can help.
+// reopens ends the server with ErrReopen if only opening the volume anew can help.
 func (n *Node) reopens(ctx context.Context) error {
 	if n.opt.Moved == nil {
 		<-ctx.Done()
@@ -25,7 +25,7 @@ func (n *Node) reopens(ctx context.Context) error {
 	}
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
-	var looking chan bool // one look at a time: it hangs where the volume does
+	var looking chan bool // one check at a time: it hangs if the volume does
 	found := 0
 	for {
 		select {
@@ -48,8 +48,8 @@ func (n *Node) reopens(ctx context.Context) error {
 	}
 }
 
-// storageFresh reports whether the volume took a write, or passed a check of the reign, within
-// the storage timeout, and is not older than that.
+// storageFresh reports whether a write to the volume or a check of the term succeeded within the
+// storage timeout, and reads are not older than that.
 func (n *Node) storageFresh() bool {
 	return n.self().Storage <= n.opt.Timing.StorageTimeout
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -55,14 +55,21 @@ type alone struct {
 // startAlone starts server 1 of two. Its volume is found by its path as moved says.
 func startAlone(t *testing.T, moved func(look int64) bool) *alone {
 	t.Helper()
+	return startAloneOn(t, moved, zerolog.Nop(), nil)
+}
+
+// startAloneOn is startAlone, where the volume does what hook says from the start.
+func startAloneOn(t *testing.T, moved func(look int64) bool, log zerolog.Logger, hook volumetest.Hook) *alone {
+	t.Helper()
 	disk := volumetest.New(1)
 	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
 	if _, err := volume.Init(t.Context(), disk.Host(9, volumetest.ProfileLocal()), members, crand.Reader); err != nil {
 		t.Fatal(err)
 	}
 	x := &alone{host: disk.Host(1, volumetest.ProfileLocal()), ended: make(chan error, 1)}
+	x.host.SetHook(hook)
 	n, err := New(Options{
-		Server: 1, FS: x.host, Timing: cluster.DefaultTiming(), Peers: nobody{}, Log: zerolog.Nop(),
+		Server: 1, FS: x.host, Timing: cluster.DefaultTiming(), Peers: nobody{}, Log: log,
 		Random: crand.Reader, Rand: rand.New(rand.NewPCG(1, 1)), Moved: func() bool { return moved(x.looks.Add(1)) },
 	})
 	if err != nil {
@@ -85,7 +92,7 @@ func (x *alone) probes(do volumetest.Action) {
 	})
 }
 
-func (x *alone) me() api.ServerStatus { return x.Status().Servers[0] }
+func (x *alone) me() serving.ServerStatus { return x.Status().Servers[0] }
 
 // TestServerIsOpenedAnewOnlyWhereThatHelps: where the volume takes no writes and is there by its
 // path, the server ends for it. One that is merely full, or hangs for a while, or is there once
@@ -192,4 +199,27 @@ func TestServerTellsOfAVolumeThatTakesNoWrites(t *testing.T) {
 		n.stop()
 		<-n.ended
 	})
+}
+
+// TestServerSaysOnceWhyNoClaimIsPrepared: each try has a name of its own, which makes no other reason.
+func TestServerSaysOnceWhyNoClaimIsPrepared(t *testing.T) {
+	for _, op := range []string{volumetest.OpMkdir, volumetest.OpOpen} {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				n := startAloneOn(t, func(int64) bool { return false }, zerolog.New(&log), func(k volumetest.Call) volumetest.Action {
+					if k.Op == op && strings.HasPrefix(k.Name, "servers/1.") && strings.Contains(k.Name, ".claim") {
+						return volumetest.FailBefore(syscall.EACCES)
+					}
+					return volumetest.Proceed()
+				})
+				time.Sleep(10 * time.Second)
+				n.stop()
+				<-n.ended
+				if said := strings.Count(log.String(), "cannot take over until a claim is prepared"); said != 1 {
+					t.Errorf("said %d times: %s", said, &log)
+				}
+			})
+		})
+	}
 }

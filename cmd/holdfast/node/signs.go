@@ -12,16 +12,16 @@ import (
 	"unicode"
 
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// signLook is how often a server looks on the volume for a process that sends messages and was
-// not seen there. It reads nothing while there is none.
+// signLook is how often a server reads the volume for a process that sends messages and was not
+// seen there. It reads nothing while there is none.
 const signLook = 500 * time.Millisecond
 
-// process is what this process says of itself on the volume, before its first sign of life.
+// process returns the description of this process on the volume, before its first sign of life.
 func process(opt *Options, nonce uint64) volume.Process {
 	host, _ := os.Hostname() // for people: unknown will do
 	path := opt.Path
@@ -31,18 +31,18 @@ func process(opt *Options, nonce uint64) volume.Process {
 	return volume.Process{Nonce: nonce, PID: os.Getpid(), Host: host, Address: opt.Address, Path: path}
 }
 
-// maxAbout bounds what a process says of itself in its messages, in bytes.
+// maxAbout bounds the description of a process in its messages, in bytes.
 const maxAbout = 512
 
-// about is what this process says of itself in its messages.
+// about returns the description of this process for its messages.
 func about(opt *Options) string {
 	text := process(opt, 0).String()
 	return printable(text[:min(len(text), maxAbout)])
 }
 
-// showSigns leaves a sign of life of this process on the volume every second, in all roles, on
-// a goroutine of its own: a call that hangs holds up nothing else. That also proves that the volume
-// takes writes. Before each it looks whether another process leaves its own in the same place.
+// showSigns writes a sign of life of this process to the volume every second, in all roles, on a
+// goroutine of its own: a call that hangs blocks nothing else. That also proves that the volume
+// takes writes. Before each it checks whether another process writes to the same place.
 func (n *Node) showSigns(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
@@ -73,8 +73,8 @@ func (n *Node) showSign(me volume.Process) error {
 	return err
 }
 
-// watchSigns looks on the volume for the processes of which the elector wants to know whether
-// they write to it.
+// watchSigns reads the volume for the processes of which the elector wants to know whether they
+// write to it.
 func (n *Node) watchSigns(ctx context.Context) error {
 	t := time.NewTicker(signLook)
 	defer t.Stop()
@@ -91,7 +91,7 @@ func (n *Node) watchSigns(ctx context.Context) error {
 	}
 }
 
-// lookForSign tells the elector of the process that writes to the volume under an ID.
+// lookForSign reports to the elector which process writes to the volume under an ID.
 func (n *Node) lookForSign(id cluster.ServerID, seen signs) {
 	p, err := n.vol.ReadProcess(id)
 	if err != nil || !seen.rises(p) {
@@ -125,7 +125,7 @@ func (n *Node) onStranger(x election.Stranger) {
 	n.opt.Log.Error().Uint32("id", uint32(x.ID)).Str("from", x.From).Msg(n.strangerText(x))
 }
 
-// strangerText says of a stranger what it is, where, and what to do.
+// strangerText returns a message on a stranger: what it is, where, and what to do.
 func (n *Node) strangerText(x election.Stranger) string {
 	n.mu.Lock()
 	own, known := n.mu.signs[x.ID]
@@ -144,9 +144,9 @@ func (n *Node) strangerText(x election.Stranger) string {
 	return printable(text)
 }
 
-// tellProcesses says of a server's own ID whether two processes use it, and of all IDs which
-// strangers do.
-func (n *Node) tellProcesses(me *api.ServerStatus, at func(cluster.ServerID) *api.ServerStatus) {
+// tellProcesses adds to status whether two processes use this server's own ID, and which strangers
+// use any ID.
+func (n *Node) tellProcesses(me *serving.ServerStatus, at func(cluster.ServerID) *serving.ServerStatus) {
 	both := n.elector.Conflict()
 	shareID(me, len(both) > 0, both)
 	for _, x := range n.elector.Strangers() {
@@ -154,15 +154,16 @@ func (n *Node) tellProcesses(me *api.ServerStatus, at func(cluster.ServerID) *ap
 	}
 }
 
-// shareID says of a server that two processes use its ID, and which, if that is so.
-func shareID(x *api.ServerStatus, conflict bool, processes []string) {
+// shareID adds to a server's status that two processes use its ID, and which, if there is a
+// conflict.
+func shareID(x *serving.ServerStatus, conflict bool, processes []string) {
 	if x.Conflict = conflict; conflict {
 		x.Warnings = append(x.Warnings, printable("stop one of: "+strings.Join(processes, "; ")))
 	}
 }
 
-// printable is a text without what no terminal should be sent: names of directories, and what
-// strangers said, hold anything.
+// printable returns a text without what could harm a terminal: names of directories, and
+// descriptions of strangers, may contain anything.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

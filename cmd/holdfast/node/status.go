@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 )
 
-var _ api.Backend = (*Node)(nil)
+var _ serving.Backend = (*Node)(nil)
 
-// behind is how far a primary is that knows less than this server, and how far this server knows
-// that the volume was. The zero value is none.
+// behind is the LSN of a primary that has less than this server knows to be committed, and that
+// known LSN. The zero value is none.
 type behind struct{ at, known cluster.LSN }
 
 func (b behind) String() string {
 	return fmt.Sprintf("THE PRIMARY'S STATE IS OLDER (LSN %d) THAN WHAT WAS COMMITTED (LSN %d): the volume was set back, see docs/recovery.md", b.at, b.known)
 }
 
-// volumeTrouble says for how long the volume takes no writes, and why.
+// volumeTrouble returns a message on how long the volume has taken no writes, and why; "" if it
+// does.
 func (n *Node) volumeTrouble(age time.Duration) string {
 	n.mu.Lock()
 	err, never := n.mu.probeErr, n.mu.probed.IsZero()
@@ -38,26 +39,26 @@ func (n *Node) volumeTrouble(age time.Duration) string {
 	return text + ": " + err.Error()
 }
 
-// otherVolume says that this server does not see what the primary writes.
+// otherVolume returns a message that this server does not see what the primary writes.
 func otherVolume(lag time.Duration) string {
 	return fmt.Sprintf("WHAT THE PRIMARY WRITES HAS NOT SHOWN HERE for %v: this server has a copy of the volume, or its filesystem shows old data past the caches. It neither votes nor takes over: mount the volume that the primary has, and start this server again", lag.Round(time.Second))
 }
 
-// Status describes all servers as this one sees them.
-func (n *Node) Status() api.ClusterStatus {
+// Status returns the state of all servers as this one sees them.
+func (n *Node) Status() serving.ClusterStatus {
 	c := n.vol.Cluster()
 	own := n.self()
-	s := api.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
+	s := serving.ClusterStatus{ClusterID: c.ID.String(), Server: n.opt.Server, Epoch: n.highestKnown()}
 	for _, m := range c.Servers {
-		s.Servers = append(s.Servers, api.ServerStatus{Member: m, Role: "unreachable"})
+		s.Servers = append(s.Servers, serving.ServerStatus{Member: m, Role: "unreachable"})
 	}
-	at := func(id cluster.ServerID) *api.ServerStatus {
+	at := func(id cluster.ServerID) *serving.ServerStatus {
 		for i := range s.Servers {
 			if s.Servers[i].Member.ID == id {
 				return &s.Servers[i]
 			}
 		}
-		return &api.ServerStatus{} // a stranger: nobody reads it
+		return &serving.ServerStatus{} // a stranger: it is not shown
 	}
 	n.describeSelf(at(n.opt.Server), own)
 	for _, p := range n.elector.Peers() {
@@ -69,7 +70,7 @@ func (n *Node) Status() api.ClusterStatus {
 		}
 		x.Role, x.Epoch, x.LSN = p.Status.Role.String(), p.Status.Epoch, p.Status.LSN
 		x.Able, x.Storage = p.Status.Able, p.Status.Storage
-		x.FeatureLevel = max(1, p.Status.FeatureLevel) // who tells none has the first
+		x.FeatureLevel = max(1, p.Status.FeatureLevel) // without one it has the first
 		s.Epoch = max(s.Epoch, p.Status.Epoch)
 	}
 	n.tellProcesses(at(n.opt.Server), at)
@@ -81,11 +82,12 @@ func (n *Node) Status() api.ClusterStatus {
 	return s
 }
 
-// describeSelf describes this server, which tells the others own.
-func (n *Node) describeSelf(me *api.ServerStatus, own election.Status) {
+// describeSelf fills in this server, whose status to the others is own.
+func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	me.Role, me.Epoch, me.LSN, me.PID = own.Role.String(), own.Epoch, own.LSN, os.Getpid()
 	me.FeatureLevel = own.FeatureLevel
-	// As the others judge it: who cannot write to the volume, or sees an old one, cannot take over.
+	// As the others judge it: a server that cannot write to the volume, or sees an old one, cannot
+	// take over.
 	now, limit := time.Now(), n.opt.Timing.StorageTimeout
 	me.Able, me.Storage = own.Able && own.Storage <= limit, n.storageAge(now)
 	me.Filesystem, me.Network, me.Warnings = n.vol.Kind().Name, n.vol.Kind().Network, slices.Clone(n.opt.Warnings)
@@ -101,7 +103,7 @@ func (n *Node) describeSelf(me *api.ServerStatus, own election.Status) {
 	if k := me.Canary; k.StaleDirectReads > 0 {
 		me.Warnings = append(me.Warnings, fmt.Sprintf("%d READS PAST THE CACHES SHOWED OLD DATA", k.StaleDirectReads))
 	}
-	if why := n.reignTrouble(); why != "" {
+	if why := n.noTermReason(); why != "" {
 		me.Warnings = append(me.Warnings, why)
 	}
 	if me.Storage > limit {

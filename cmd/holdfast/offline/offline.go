@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offline answers questions from a volume alone, without any server, through
-// the same front end: who holds what, who waits, and what ended. It only reads.
+// Package offline answers reads from a volume alone, without any server, through the same
+// front end: holders, waiters, and the history. It changes nothing on the volume.
 package offline
 
 import (
@@ -11,16 +11,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/history"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// searchLimit bounds a search of the history. Nobody else waits for it.
+// searchLimit bounds a search of the history. No other call waits for it.
 const searchLimit = 5 * time.Minute
 
 // Volume is a volume as it was when it was opened.
@@ -30,8 +31,9 @@ type Volume struct {
 	note string
 }
 
-// Open reads the volume in a directory. Its questions are GetLock, ListLocks and
-// History; all others are refused. What does not fit, and is read again, is told to again.
+// Open reads the volume in a directory. The Volume answers GetLock, ListLocks and History; all
+// other calls are refused. again is called with each error after which the volume is read again,
+// because a server may write to it meanwhile.
 func Open(ctx context.Context, dir string, again func(error)) (*Volume, error) {
 	fsys, err := osfs.Open(dir)
 	if err != nil {
@@ -43,13 +45,14 @@ func Open(ctx context.Context, dir string, again func(error)) (*Volume, error) {
 		return nil, errors.Join(fmt.Errorf("volume %s: %s", dir, text), fsys.Close())
 	}
 	b := &backend{state: s, age: age(s, time.Now())}
-	return &Volume{LockServiceServer: api.Local(b, searchLimit), fs: fsys, note: note(dir, s, b.age)}, nil
+	return &Volume{LockServiceServer: grpcapi.Local(service.New(b, service.Options{SearchWait: searchLimit})), fs: fsys, note: note(dir, s, b.age)}, nil
 }
 
-// Close lets the volume go.
+// Close closes the volume.
 func (v *Volume) Close() error { return v.fs.Close() }
 
-// Note says what the answers are of: which state, how old, and what they cannot know.
+// Note returns a message on the state that the answers are of: its LSN, its age, and what is
+// not known.
 func (v *Volume) Note() string { return v.note }
 
 func age(s *volume.State, now time.Time) time.Duration {
@@ -68,34 +71,34 @@ func note(dir string, s *volume.State, age time.Duration) string {
 	return strings.Join(append([]string{text}, s.Warnings...), "; ")
 }
 
-// backend shows a state to the front end. What it does not have is asked by nobody.
+// backend is the backend of the front end on a state. Methods that it lacks are never called.
 type backend struct {
-	api.Backend
+	serving.Backend
 	state *volume.State
 	age   time.Duration
 }
 
-// Read lets f look at the table.
-func (b *backend) Read(_ context.Context, f func(primary.View)) (api.Reading, error) {
-	f(primary.View{Table: b.state.Table})
-	return api.Reading{Status: cluster.StatusOK, LSN: b.state.LSN, Epoch: b.state.Epoch, Local: true, Age: b.age}, nil
+// Read calls f with the table.
+func (b *backend) Read(_ context.Context, f func(serving.View)) (serving.Reading, error) {
+	f(serving.View{Table: b.state.Table})
+	return serving.Reading{Status: cluster.StatusOK, LSN: b.state.LSN, Epoch: b.state.Epoch, Local: true, Age: b.age}, nil
 }
 
-// Recent is what the end of the log ended.
+// Recent returns the ends of grants in the last part of the log.
 func (b *backend) Recent() history.Recent { return b.state.Recent }
 
-// SearchHistory looks through the files of the history.
+// SearchHistory searches the files of the history.
 func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
 	return b.state.History(ctx, q, r, upTo)
 }
 
-// Primary is nobody.
+// Primary returns false: there is none.
 func (b *backend) Primary() (m cluster.Member, epoch cluster.Epoch, ok bool) { return m, 0, false }
 
-// Status knows no server.
-func (b *backend) Status() api.ClusterStatus {
-	return api.ClusterStatus{ClusterID: b.state.Cluster.ID.String(), Epoch: b.state.Epoch}
+// Status returns a status without servers.
+func (b *backend) Status() serving.ClusterStatus {
+	return serving.ClusterStatus{ClusterID: b.state.Cluster.ID.String(), Epoch: b.state.Epoch}
 }
 
-// Timing is the default.
+// Timing returns the default.
 func (b *backend) Timing() cluster.Timing { return cluster.DefaultTiming() }

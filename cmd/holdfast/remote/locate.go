@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// askNext is how long a server may take to say who reigns before the next is asked too: a
-	// frozen one must not hold up a command.
+	// askNext is how long a server may take to answer which server is primary before the next one is
+	// asked too: a frozen server must not delay a command.
 	askNext = 100 * time.Millisecond
-	// locateTime bounds the search in all. What is sent to a server that was not heard may be
-	// executed there for all that is known, so it is worth a moment.
+	// locateTime bounds the whole search. It is worth the time, because a request that is sent to a
+	// silent server may be executed there without an answer.
 	locateTime = time.Second
 )
 
-// word is what one server says of the primary.
+// word is the answer of one server to the question which server is primary.
 type word struct {
 	addr  string
-	reply *pb.StatusResponse // nil: it does not answer
+	reply *pb.StatusResponse // nil = no answer
 }
 
-// locate asks who reigns, and goes there. Where nobody says so, the first of those that
-// answered is asked, or the first of all.
+// locate asks the servers which one is primary, and makes it the target. If none knows, the target
+// is the first server that answered, or the first of all.
 func (c *Caller) locate(ctx context.Context) {
 	if c.located || len(c.opt.Endpoints) < 2 {
 		return
@@ -33,7 +33,7 @@ func (c *Caller) locate(ctx context.Context) {
 	c.located = true
 	ctx, cancel := context.WithTimeout(ctx, locateTime)
 	defer cancel()
-	said := make(chan word, 1) // whoever comes after the end finds nobody
+	said := make(chan word, 1)
 	known, asked, open, heard := append([]string(nil), c.opt.Endpoints...), 0, 0, ""
 	next := func() {
 		if asked < len(known) {
@@ -68,7 +68,7 @@ func (c *Caller) locate(ctx context.Context) {
 	}
 }
 
-// insertOnce has a server asked next that was not asked yet.
+// insertOnce inserts addr at position at, unless one of the addresses before is the same.
 func insertOnce(known []string, at int, addr string) []string {
 	for _, k := range known[:at] {
 		if k == addr {
@@ -80,7 +80,7 @@ func insertOnce(known []string, at int, addr string) []string {
 
 func (c *Caller) askOne(ctx context.Context, addr string, said chan<- word) {
 	stub, err := c.stubOf(addr)
-	if err != nil { // the call itself says so
+	if err != nil { // the call itself reports the error
 		go func() { said <- word{addr: addr} }()
 		return
 	}

@@ -60,7 +60,7 @@ func (n network) start(t *testing.T, s *server) string {
 }
 
 // A frozen server neither holds up a command nor leaves it in doubt of what it did there: only
-// who says that it reigns is asked. The times are those of the bubble, in which nothing else takes any.
+// the server that says it is primary is asked. The times are those of the bubble, in which nothing else takes any.
 func TestAFrozenServerIsNotAsked(t *testing.T) {
 	nobody := "10.0.0.99:7601"
 	for what, test := range map[string]struct {

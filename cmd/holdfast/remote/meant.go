@@ -17,15 +17,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// meant is the cluster that answered a Caller first. It is told with every call after that, so
-// that the servers of another one do nothing: names, tokens and IDs mean something else there.
+// meant remembers the cluster that answered a Caller first. Every later call carries its ID, so
+// that servers of another cluster refuse it: names, tokens and IDs mean something else there.
 type meant struct {
 	mu  sync.Mutex
 	id  string
 	met map[string]bool // addresses at which it answered
 }
 
-// otherError says that a server belongs to another cluster. Nothing was done for this one.
+// otherError reports that a server belongs to another cluster and executed nothing.
 type otherError struct{ text string }
 
 func (e *otherError) Error() string { return e.text }
@@ -35,7 +35,7 @@ func other(err error) bool {
 	return is
 }
 
-// call tells for which cluster a call is meant, and notes which one answers.
+// call is a client interceptor: it adds the cluster ID to a call, and notes which cluster answers.
 func (m *meant) call(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	m.mu.Lock()
 	if m.id != "" {
@@ -54,7 +54,8 @@ func (m *meant) call(ctx context.Context, method string, req, reply any, cc *grp
 	}
 }
 
-// note notes who answered at an address; "" is a server that does not say.
+// note records the cluster ID of the server that answered at an address; "" if the answer has none.
+// It returns an *otherError for another cluster.
 func (m *meant) note(addr, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +66,7 @@ func (m *meant) note(addr, id string) error {
 		m.id = id
 	}
 	if m.id != id {
-		return &otherError{fmt.Sprintf("this server belongs to cluster %s, and the command began with cluster %s: look at the endpoints", id, m.id)}
+		return &otherError{fmt.Sprintf("this server belongs to cluster %s, and the command began with cluster %s: check the endpoints", id, m.id)}
 	}
 	m.met[addr] = true
 	return nil
@@ -77,8 +78,8 @@ func (m *meant) knows(addr string) bool {
 	return m.met[addr]
 }
 
-// acquaint has the server that is asked say to which cluster it belongs, if it has not yet. It
-// fails if that is another one, and not if the server does not answer.
+// acquaint learns to which cluster the target belongs, if that is not known. It returns an
+// *otherError if that is another one, and nil if the server does not answer.
 func (c *Caller) acquaint(ctx context.Context) error {
 	if c.meant.knows(c.target) {
 		return nil

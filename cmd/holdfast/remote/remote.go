@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote makes single calls for commands that end with them.
+// Package remote makes single calls for commands that end after them.
 //
-// It is not clientlib, whose Client lives as long as what it holds: keeps leases
-// alive, and lets go what it does not know. A command like `holdfast acquire`
-// wants the opposite: what it got must stay when the process is gone.
+// It differs from clientlib, whose Client lives as long as its locks, renews their leases, and
+// releases grants that it does not know. A command like `holdfast acquire`
+// needs the opposite: its lock must stay held when the process has ended.
 //
-// A call goes to one server after the other, following the word of those who
-// know the primary, with the same request each time, until it is answered or
+// A call goes to one server after the other, first to those that other servers name as
+// primary, with the same request each time, until it is answered or
 // the budget is used up. So a request that changes something must have its IDs
-// before the first try.
+// before the first attempt.
 package remote
 
 import (
@@ -26,32 +26,34 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// ErrNoServer says that no server answered.
+// ErrNoServer is the error of a call that no server answered.
 var ErrNoServer = errors.New("no server answers")
 
 const (
-	// DefaultBudget is how long a call may look for a server that answers.
+	// DefaultBudget is how long a call may search for a server that answers.
 	DefaultBudget = 15 * time.Second
 	// attemptTime is how long one server may take. A request that waits there is
-	// sent anew after it, and finds its place in the queue.
+	// sent again after it, and finds its place in the queue.
 	attemptTime = 2 * time.Second
-	// storagePatience is how long a primary is asked again that refuses because of its storage.
+	// storagePatience is how long a call is repeated that a primary refuses because of its storage.
 	storagePatience = time.Second
 	// maxMessage bounds a message, in bytes.
 	maxMessage = 8 << 20
 )
 
-// Options say whom to call.
+// Options configure a Caller.
 type Options struct {
 	Endpoints []string
-	// Budget is how long a call may look for a server that answers; 0 = DefaultBudget.
+	// Budget is how long a call may search for a server that answers; 0 = DefaultBudget.
 	Budget time.Duration
 	// Dial connects to an endpoint; nil = over TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -62,13 +64,13 @@ type Caller struct {
 	opt    Options
 	conns  map[string]*grpc.ClientConn
 	target string // the next one to ask
-	// doubted says that something which was asked may be executed yet.
+	// doubted is true if an earlier request may still be executed.
 	doubted bool
-	located bool // it was asked who reigns
+	located bool // whether locate has run
 	meant   meant
 }
 
-// New makes a Caller. It connects to nobody yet.
+// New returns a Caller. It connects with the first call. It returns an error if there are no endpoints.
 func New(opt Options) (*Caller, error) {
 	if len(opt.Endpoints) == 0 {
 		return nil, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
@@ -115,7 +117,7 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 	return pb.NewLockServiceClient(conn), nil
 }
 
-// next goes to the named server or, with "", to the one behind the present one.
+// next makes the named server the target or, with "", the one after the present target.
 func (c *Caller) next(named string) {
 	if named != "" && named != c.target {
 		c.target = named
@@ -125,11 +127,11 @@ func (c *Caller) next(named string) {
 	c.target = c.opt.Endpoints[(i+1)%len(c.opt.Endpoints)]
 }
 
-// forgetTime bounds what is done for tidiness.
+// forgetTime bounds the call of Forget, which is only clean-up.
 const forgetTime = 100 * time.Millisecond
 
-// Forget has the service forget a client that will ask nothing more, if nothing that was asked
-// may be executed yet. Whatever comes of it: in time it is forgotten all the same.
+// Forget asks the service to forget a client that will make no more requests, unless an earlier
+// request may still be executed. An error does not matter: silent clients are forgotten in time.
 func (c *Caller) Forget(ctx context.Context, client string) {
 	stub, err := c.stub()
 	if err != nil || c.doubted {
@@ -140,35 +142,36 @@ func (c *Caller) Forget(ctx context.Context, client string) {
 	_, _ = stub.ForgetClient(ctx, &pb.ForgetClientRequest{ClientId: client})
 }
 
-// Reply is what every answer has.
+// Reply is implemented by the answers of all calls.
 type Reply interface {
 	comparable
 	GetStatus() pb.Status
 }
 
-// kind is how a call may be repeated.
+// kind decides how a call may be repeated.
 type kind int
 
 const (
 	kindRead  kind = iota // changes nothing
 	kindWrite             // has request IDs
-	kindBreak             // has request IDs, and may not say which token it is about
+	kindBreak             // has request IDs, but not always the token that it ends
 	kindWait              // has request IDs and waits at the server
 	kindOnce              // must not be executed twice
 )
 
-// Read makes a call that changes nothing. An answer other than OK is an error,
-// a *wire.Error in its chain; the answer itself is returned too.
+// Read makes a call that changes nothing. For a status other than OK it returns an error
+// with a *wire.Error in its chain, and the answer too. Returns ErrNoServer if no server answered.
 func Read[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindRead, send)
 }
 
-// Write makes a call that changes something and has request IDs.
+// Write makes a call that changes something and has request IDs. Errors are those of Read, or
+// wire.ErrUnknown if the request may have been executed but no server answered that.
 func Write[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindWrite, send)
 }
 
-// Break is Write for a request that need not name the token that it is about.
+// Break is Write for a request that need not name the token that it ends.
 func Break[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindBreak, send)
 }
@@ -197,7 +200,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		if err != nil {
 			return none, err
 		}
-		// Who gives a token on the command line means it.
+		// A token on the command line is used on purpose, even if it is another client's.
 		attempt, cancel := context.WithTimeout(wire.PassedOn(ctx), attemptTime)
 		var r R
 		if n > 1 { // it may be another server now
@@ -210,7 +213,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		cancel()
 		retry, v := judge(c.target, r, err)
 		if !retry && unknown && !k.settles(v.err) {
-			return none, give(unknown, v.err, note(failures, c.target, v.err)) // who says no is not who was asked before
+			return none, give(unknown, v.err, note(failures, c.target, v.err)) // this server is not the one that may have executed it
 		}
 		if !retry {
 			return r, v.err
@@ -219,7 +222,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 			return none, context.Cause(ctx)
 		}
 		unknown = unknown || v.unknown && k != kindRead
-		c.doubted = c.doubted || unknown && k != kindWait // what waits is remembered with its place
+		c.doubted = c.doubted || unknown && k != kindWait // the service remembers a waiting request with its place
 		if k == kindWait && late && c.well(ctx, stub) {
 			continue // it has its place in the queue, and the next attempt finds it
 		}
@@ -236,7 +239,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 			}
 		}
 		if v.primary != "" {
-			_ = c.acquaint(ctx) // whom it names has to be of the same cluster
+			_ = c.acquaint(ctx) // the server that it names has to be of the same cluster
 		}
 		c.next(v.primary)
 		pause := v.pause
@@ -254,7 +257,7 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 	}
 }
 
-// well says that a server answers and is primary.
+// well reports whether a server answers and is primary.
 func (c *Caller) well(ctx context.Context, stub pb.LockServiceClient) bool {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime/4)
 	defer cancel()
@@ -262,15 +265,15 @@ func (c *Caller) well(ctx context.Context, stub pb.LockServiceClient) bool {
 	return err == nil && r.GetRole() == pb.Role_ROLE_PRIMARY
 }
 
-// verdict is what to make of an attempt.
+// verdict is the conclusion from an attempt.
 type verdict struct {
 	err     error
 	unknown bool   // it may have been executed
-	primary string // whom to ask instead
+	primary string // the server to ask instead; "" = the next one
 	pause   time.Duration
 }
 
-// judge says whether the same request may be answered better elsewhere or later.
+// judge decides from the result of an attempt whether to repeat the request elsewhere or later.
 func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	var none R
 	switch {
@@ -285,12 +288,12 @@ func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	}
 	e, ok := errors.AsType[*wire.Error](err)
 	if ok && e.Committed {
-		return false, v // it is executed, and asking again brings no more
+		return false, v // it is executed, and a repeat gets no other answer
 	}
 	if !ok {
 		switch status.Code(err) { // OK for no error
 		case codes.Unimplemented:
-			v.err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 unless it was told otherwise), and use a holdfast no newer than it", ErrNoServer, target)
+			v.err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 by default), and use a holdfast no newer than it", ErrNoServer, target)
 			return false, v
 		case codes.OK, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
 			return false, v
@@ -311,7 +314,7 @@ func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
 	}
 }
 
-// settles says that an answer stands for every attempt of a request, also for one that may
+// settles reports whether an answer holds for every attempt of a request, also for one that may
 // have been executed elsewhere.
 func (k kind) settles(err error) bool {
 	if err == nil {
@@ -321,7 +324,7 @@ func (k kind) settles(err error) bool {
 	return told && wire.Decided(e.Status, e.Committed, k != kindBreak)
 }
 
-// FailureOf is the error that an answer is, nil for OK.
+// FailureOf returns the error for the status of an answer, nil for OK.
 func FailureOf(r any) error {
 	if a, ok := r.(*pb.Answer); ok {
 		return wire.AnswerError(a)
@@ -343,11 +346,11 @@ func FailureOf(r any) error {
 	return e
 }
 
-// note keeps the last thing that each server said.
+// note adds an error of a server to failures, in place of an earlier one of the same server.
 func note(failures []string, target string, err error) []string {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.OK {
 		text := s.Message()
-		if i := strings.LastIndex(text, "connect: "); i >= 0 { // of many words, those that matter
+		if i := strings.LastIndex(text, "connect: "); i >= 0 { // the part that matters
 			text = strings.Trim(text[i+len("connect: "):], `"`)
 		}
 		err = errors.New(text)
@@ -356,7 +359,7 @@ func note(failures []string, target string, err error) []string {
 	return append(failures, fmt.Sprintf("%s: %v", target, err))
 }
 
-// give is the error of a call that was given up.
+// give returns the error of a call that was given up.
 func give(unknown bool, last error, failures []string) error {
 	text := strings.Join(failures, "; ")
 	if unknown {
@@ -366,4 +369,29 @@ func give(unknown bool, last error, failures []string) error {
 		return fmt.Errorf("%w (%s)", last, text)
 	}
 	return fmt.Errorf("%w: %s", ErrNoServer, text)
+}
+
+// unsentError is the error of a call that cannot have reached a server.
+type unsentError struct{ error }
+
+func (e *unsentError) Unwrap() error { return e.error }
+
+// tellUnsent is a client interceptor that returns an *unsentError for a call that never had a
+// connection: an unknown name, a port without a server or with another one. It refuses a request
+// that cannot be encoded, as every server would.
+func tellUnsent(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	var to peer.Peer // set as soon as the call has a connection
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Peer(&to))...)
+	if err == nil {
+		return nil
+	}
+	if m, ok := req.(proto.Message); ok {
+		if _, bad := proto.Marshal(m); bad != nil {
+			return wire.Invalid("names and texts must be UTF-8")
+		}
+	}
+	if to.Addr == nil {
+		return &unsentError{err}
+	}
+	return err
 }

@@ -358,8 +358,8 @@ func TestAdvisedPauseIsKept(t *testing.T) {
 	}
 }
 
-// A wait goes on elsewhere when the server that it waits at reigns no more.
-func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
+// A wait goes on elsewhere when the server that it waits at is no longer primary.
+func TestWaitLeavesAFormerPrimary(t *testing.T) {
 	next := start(t, func(int) (*pb.Answer, error) { return done(), nil })
 	end := make(chan struct{})
 	var looks atomic.Int64
@@ -383,6 +383,6 @@ func TestWaitLeavesAServerThatReignsNoMore(t *testing.T) {
 		t.Errorf("%v, %v after %v: it was asked %d times", r, err, time.Since(began), left.asked())
 	}
 	if n := left.asked(); n != 1 {
-		t.Errorf("the one that reigns no more was asked %d times", n)
+		t.Errorf("the one that is no longer primary was asked %d times", n)
 	}
 }

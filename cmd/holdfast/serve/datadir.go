@@ -13,17 +13,16 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
-// NoDataDir has a server keep nothing on a disk of its own.
+// NoDataDir as a data directory means none: nothing is kept on the server's own disk.
 const NoDataDir = "none"
 
-// DefaultDataDir is where a server keeps its copy of the table unless it is told otherwise: on
-// its own host, outside of the volume, so that a volume that was put back in time is noticed.
-func DefaultDataDir(id volume.ClusterID, server cluster.ServerID) (string, error) {
+// DefaultDataDir returns the default directory for a server's copy of the table: on its own host,
+// outside of the volume, so that a volume that was rolled back is noticed.
+func DefaultDataDir(id cluster.ID, server cluster.ServerID) (string, error) {
 	name := fmt.Sprintf("%v-%d", id, server)
-	// Of a service of systemd, which may have several.
+	// Set by systemd for a service, which may have several.
 	if own, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); filepath.IsAbs(own) {
 		return filepath.Join(own, name), nil
 	}
@@ -41,9 +40,9 @@ func DefaultDataDir(id volume.ClusterID, server cluster.ServerID) (string, error
 	return filepath.Join(state, "holdfast", name), nil
 }
 
-// dataDir is the directory to use, made if need be; "" for none. Without the default one a
-// server serves all the same, and says what it cannot notice.
-func dataDir(named string, id volume.ClusterID, server cluster.ServerID, log zerolog.Logger) (string, error) {
+// dataDir returns the directory to use, and makes it; "" for none. If the default one cannot be
+// made, a server serves without it, and logs what it cannot notice.
+func dataDir(named string, id cluster.ID, server cluster.ServerID, log zerolog.Logger) (string, error) {
 	if named == NoDataDir {
 		return "", nil
 	}
@@ -67,14 +66,14 @@ func dataDir(named string, id volume.ClusterID, server cluster.ServerID, log zer
 // ErrDataDirUsed refuses a data directory that another process uses.
 var ErrDataDirUsed = errors.New("another process uses the data directory")
 
-// lockName is the file in a data directory whose flock the server holds that uses it. It says
-// which one that is.
+// lockName is the file in a data directory whose flock is held by the server that uses it. It
+// describes that server.
 const lockName = "lock"
 
 // lock takes the data directory for this process, which keeps it while it opens the volume again.
 // Two servers in one directory, such as those of a volume and of a copy of it, would each take
-// what the other one kept for what itself had committed. Where no lock can be taken it says so
-// and goes on: what is there is checked as before.
+// what the other one wrote for what itself had committed. If the filesystem has no locks, that
+// is logged and the server goes on: what is there is checked as before.
 func (p *process) lock(opt *Options) error {
 	if opt.DataDir == "" || p.locked != nil && filepath.Dir(p.locked.Path()) == opt.DataDir {
 		return nil
@@ -98,7 +97,7 @@ func (p *process) lock(opt *Options) error {
 	return nil
 }
 
-// unlock leaves the data directory to others.
+// unlock releases the data directory.
 func (p *process) unlock() {
 	if p.locked != nil {
 		p.locked.Unlock() //nolint:errcheck // the lock ends with its descriptor
@@ -106,7 +105,7 @@ func (p *process) unlock() {
 	p.locked = nil
 }
 
-// holder is what the holder of a lock says of itself.
+// holder returns the description of the server that holds a lock.
 func holder(lock string) string {
 	b, err := os.ReadFile(lock)
 	if who := strings.TrimSpace(string(b)); err == nil && who != "" {

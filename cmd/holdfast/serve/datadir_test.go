@@ -17,11 +17,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 func TestDataDir(t *testing.T) {
-	var id volume.ClusterID
+	var id cluster.ID
 	id[0] = 0xab
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

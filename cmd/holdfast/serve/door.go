@@ -8,22 +8,21 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/holdfast-lock/holdfast/primary/api"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 )
 
-// Door is a front end that CLUSTER does not name. The other servers do not know of it.
+// Door is an additional front end that CLUSTER does not list, so other servers do not know it.
 type Door struct {
 	Name string // for people
 	Addr string // the host and port to listen on
-	New  func(*api.Door, zerolog.Logger) Front
+	New  func(*httpapi.Door, zerolog.Logger) Front
 }
 
-// Front is a front end.
+// Front is a front end that serves one listener.
 type Front interface {
-	// Serve serves until Stop is called, and then returns an error that says so, or
-	// until it cannot go on.
+	// Serve serves until Stop is called or it cannot go on. It always returns an error.
 	Serve(net.Listener) error
-	// Stop ends it: calls in flight may have their answers until ctx ends, and no
-	// longer. It may come before Serve.
+	// Stop ends it: calls in flight may be answered until ctx ends. It may be called
+	// before Serve.
 	Stop(ctx context.Context)
 }

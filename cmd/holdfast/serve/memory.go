@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// heapRoom is what may be allocated between two collections at least, in bytes. A
+	// heapRoom is the least that may be allocated between two collections, in bytes. A
 	// small table would otherwise be collected hundreds of times a second.
 	heapRoom = 64 << 20
 	// minPercent and maxPercent bound how far the heap may grow over what is live: a
@@ -19,13 +19,12 @@ const (
 	minPercent, maxPercent = 50, 1000
 )
 
-// gcPercent is the growth that leaves heapRoom over what is live.
+// gcPercent returns the value of GOGC that leaves heapRoom above what is live.
 func gcPercent(live uint64) int {
 	return int(min(max(heapRoom*100/max(live, 1), minPercent), maxPercent))
 }
 
-// tuneGC keeps the collector's target in step with the live heap until ctx ends.
-// Whoever sets GOGC knows better.
+// tuneGC adapts the collector's target to the live heap until ctx ends, unless GOGC is set.
 func tuneGC(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

@@ -52,8 +52,8 @@ func makeVolume(t *testing.T, dir string) cluster.Member {
 	return m
 }
 
-// reigns asks a server in which epoch it reigns, and is ready to; 0 if it is not.
-func reigns(ctx context.Context, m cluster.Member) uint64 {
+// servedEpoch asks a server in which epoch it is primary, and is ready to; 0 if it is not.
+func servedEpoch(ctx context.Context, m cluster.Member) uint64 {
 	ask := func(path string, into any) bool {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -76,7 +76,7 @@ func reigns(ctx context.Context, m cluster.Member) uint64 {
 	return 0
 }
 
-// await polls until a server reigns in a later epoch.
+// await polls until a server is primary in a later epoch.
 func await(t *testing.T, m cluster.Member, after uint64, ended <-chan error) uint64 {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -87,10 +87,10 @@ func await(t *testing.T, m cluster.Member, after uint64, ended <-chan error) uin
 		case err := <-ended:
 			t.Fatalf("the server ended: %v", err)
 		case <-over:
-			t.Fatalf("the server does not reign after epoch %d", after)
+			t.Fatalf("the server is not primary after epoch %d", after)
 		case <-tick.C:
 		}
-		if e := reigns(t.Context(), m); e > after {
+		if e := servedEpoch(t.Context(), m); e > after {
 			return e
 		}
 	}

@@ -17,11 +17,11 @@ const (
 	// other servers and forwards: a server that cannot open its own files is deposed.
 	leastReserve = 48
 	mostReserve  = 4096
-	// refusedEvery is how often it is said that connections are refused.
+	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = time.Minute
 )
 
-// room is how many connections of clients there may be at once, on all listeners together.
+// room bounds how many connections of clients there are at once, on all listeners together.
 type room struct {
 	free atomic.Int64
 	log  zerolog.Logger
@@ -33,7 +33,7 @@ type room struct {
 	}
 }
 
-// newRoom leaves a part of the process's descriptors to everything else.
+// newRoom returns a room that leaves a part of the process's descriptors to everything else.
 func newRoom(log zerolog.Logger) *room {
 	r := &room{log: log}
 	most := uint64(1 << 20)
@@ -45,13 +45,14 @@ func newRoom(log zerolog.Logger) *room {
 	return r
 }
 
-// connections is how many of so many descriptors clients may have.
+// connections returns how many of so many descriptors clients may use.
 func connections(descriptors int64) int64 {
 	reserve := min(max(leastReserve, descriptors/4), mostReserve)
 	return max(1, descriptors-reserve)
 }
 
-// listener hands out connections while there is room, and closes the others at once.
+// listener returns a listener that accepts connections while there is room, and closes others at
+// once.
 func (r *room) listener(l net.Listener) net.Listener { return &bounded{l, r} }
 
 type bounded struct {
@@ -73,7 +74,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse closes a connection, and says so now and then.
+// refuse closes a connection, and logs that now and then.
 func (r *room) refuse(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing was said on it
 	r.mu.Lock()
@@ -86,7 +87,7 @@ func (r *room) refuse(c net.Conn) {
 	r.mu.refused, r.mu.said = 0, time.Now()
 }
 
-// count gives the room of a connection back when it is closed.
+// count returns a connection that frees its room when it is closed.
 func (r *room) count(c net.Conn) net.Conn {
 	var once sync.Once
 	end := func() { once.Do(func() { r.free.Add(1) }) }
@@ -103,7 +104,7 @@ type counted struct {
 
 func (c *counted) Close() error { defer c.end(); return c.Conn.Close() }
 
-// countedTCP has what else a TCP connection can, such as to be closed by half.
+// countedTCP keeps the further methods of a TCP connection, such as CloseWrite.
 type countedTCP struct {
 	*net.TCPConn
 	end func()

@@ -3,8 +3,8 @@
 // Package serve runs one server: a node on the operating system's filesystem,
 // behind the front ends for clients and for the other servers.
 //
-// The order of the end: the node hands its reign over while the front ends still
-// answer, so that clients are told where to go; then the front ends end.
+// At the end the node hands the primary role over while the front ends still answer, so
+// that clients learn where to go; then the front ends stop.
 package serve
 
 import (
@@ -27,14 +27,16 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/primary"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
-// Options say which server to run.
+// Options configure a server.
 type Options struct {
 	Server  cluster.ServerID
 	Volume  string // the directory on the share
@@ -46,20 +48,21 @@ type Options struct {
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
 	UnsafeFilesystem bool
-	// History bounds what is kept of grants that ended.
+	// History bounds the history of grants that ended.
 	History primary.HistoryOptions
 	Log     zerolog.Logger
-	// Stuck is called when only the end of the process can help.
+	// Stuck is called when the process has to exit; see node.Options.
 	Stuck func(error)
 
 	open func(string) (*osfs.FS, error) // nil = osfs.Open
 }
 
-// endWait bounds how long clients may take to hear the last answers.
+// endWait bounds how long clients may take to receive the last answers.
 const endWait = time.Second
 
-// Run serves until ctx ends, then hands over and returns nil. Where the volume's directory
-// was mounted anew, it opens the volume again and goes on.
+// Run serves until ctx ends, then hands over and returns nil. If the volume's directory was
+// mounted anew, it opens the volume again and goes on. It returns an error that wraps
+// ErrFilesystem, ErrNoAccess or ErrDataDirUsed if it refuses to start.
 func Run(ctx context.Context, opt Options) error {
 	if opt.open == nil {
 		opt.open = osfs.Open
@@ -77,7 +80,7 @@ func Run(ctx context.Context, opt Options) error {
 
 // process is what outlives the opening of the volume. The zero value is ready.
 type process struct {
-	// known is what is known of the volume: what the path leads to next may be an old copy.
+	// known is what is known to be committed: what the path leads to next may be an old copy.
 	known replica.Known
 	// locked is the lock of the data directory, or nil.
 	locked *flock.Flock
@@ -143,7 +146,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.
-func moved(fsys *osfs.FS, path string, id volume.ClusterID) bool {
+func moved(fsys *osfs.FS, path string, id cluster.ID) bool {
 	found, err := osfs.Open(path)
 	if err != nil {
 		return false
@@ -153,7 +156,7 @@ func moved(fsys *osfs.FS, path string, id volume.ClusterID) bool {
 	return err == nil && c.ID == id && !fsys.Same(found)
 }
 
-// run runs the front ends and the node. What ends first ends the other.
+// run runs the front ends and the node. If one ends, it ends the other.
 func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
@@ -182,7 +185,7 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 	}()
 	select {
 	case <-stopped:
-	case <-time.After(2 * endWait): // gRPC waits for the handshake of connections that say nothing
+	case <-time.After(2 * endWait): // gRPC waits for the handshake of silent connections
 		log.Warn().Msg("connections that never said anything are cut")
 	}
 	cause := context.Cause(parent)
@@ -204,10 +207,10 @@ type fronts struct {
 }
 
 func newFronts(n *node.Node, c volume.Cluster, doors []Door, log zerolog.Logger) *fronts {
-	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), grpc: grpc.NewServer(api.GRPCOptions()...)}
+	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), grpc: grpc.NewServer(grpcapi.Options()...)}
 	peergrpc.Register(f.peer, c.ID.String(), n)
-	api.RegisterGRPC(f.grpc, n)
-	h := api.NewHTTP(n, api.HTTPOptions{Log: log})
+	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
+	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: log})
 	f.http = h.Server()
 	for _, d := range doors {
 		f.doors, f.names = append(f.doors, d.New(h.Door(), log)), append(f.names, d.Name)
@@ -215,7 +218,7 @@ func newFronts(n *node.Node, c volume.Cluster, doors []Door, log zerolog.Logger)
 	return f
 }
 
-// stop lets calls in flight have their answers, for a moment.
+// stop stops the front ends; calls in flight may be answered for endWait.
 func (f *fronts) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), endWait)
 	defer cancel()
@@ -239,8 +242,8 @@ type ports struct {
 	doors            []net.Listener
 }
 
-// listen takes all ports before anything else is done: a server that cannot be
-// reached must not reign.
+// listen opens all ports before anything else is done: a server that cannot be reached must
+// not be primary.
 func listen(m cluster.Member, bind string, doors []Door) (*ports, error) {
 	p := &ports{doors: make([]net.Listener, len(doors))}
 	for _, x := range []struct {
@@ -288,11 +291,11 @@ func listenError(name, addr string, err error) error {
 	}
 }
 
-// close closes what serves nobody. Closing twice is no error here.
+// close closes the listeners. Those that were closed already are no error.
 func (p *ports) close() error {
 	for _, l := range append([]net.Listener{p.grpc, p.http, p.peer}, p.doors...) {
 		if l != nil {
-			l.Close() //nolint:errcheck // its server has closed it, or it serves nobody
+			l.Close() //nolint:errcheck // its server has closed it, or never used it
 		}
 	}
 	return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Agent runs inside a virtual machine and does what the test tells it over HTTP: POST /run runs
-// the body as a shell command, PUT /file?path= writes the body to a file, GET reads one.
+// Agent runs inside a virtual machine and executes the test's requests over HTTP: POST /run runs
+// the body as a shell command, GET /file?path= reads a file.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Reply is what became of a command.
+// Reply is the result of a command.
 type Reply struct {
 	Code   int    `json:"code"` // -1: it was killed, or could not be run
 	Output string `json:"output"`
@@ -24,7 +24,6 @@ type Reply struct {
 
 func main() {
 	http.HandleFunc("POST /run", run)
-	http.HandleFunc("PUT /file", file)
 	http.HandleFunc("GET /file", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(w, r, r.URL.Query().Get("path"))
 	})
@@ -37,7 +36,7 @@ func run(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// The command ends with the request. What it leaves in the background goes on.
+	// The command ends with the request. Processes that it leaves in the background continue.
 	cmd := exec.CommandContext(r.Context(), "/bin/sh", "-c", string(body))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -52,15 +51,5 @@ func run(w http.ResponseWriter, r *http.Request) {
 	}
 	if err := json.NewEncoder(w).Encode(a); err != nil {
 		log.Print(err)
-	}
-}
-
-func file(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = os.WriteFile(r.URL.Query().Get("path"), body, 0o755)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // On NFS every file is opened for direct I/O, so that no server gives a delegation of it, and is
@@ -19,7 +19,7 @@ func TestOpenAsksNFSForNoDelegation(t *testing.T) {
 	}
 	defer fsys.Close() //nolint:errcheck // it was only read
 	fsys.kind.Name = nfs
-	for flag, name := range map[volume.Flag]string{volume.FlagCreate: "made", volume.FlagCreate | volume.FlagDirect: "direct"} {
+	for flag, name := range map[vfs.Flag]string{vfs.FlagCreate: "made", vfs.FlagCreate | vfs.FlagDirect: "direct"} {
 		f, err := fsys.Open(name, flag)
 		if err != nil {
 			t.Skipf("this filesystem has no direct I/O: %v", err)
@@ -28,9 +28,9 @@ func TestOpenAsksNFSForNoDelegation(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for flag, direct := range map[volume.Flag]bool{
-		volume.FlagRead: false, volume.FlagWrite: false, volume.FlagWrite | volume.FlagDsync: false,
-		volume.FlagDirect: true, volume.FlagWrite | volume.FlagDirect: true,
+	for flag, direct := range map[vfs.Flag]bool{
+		vfs.FlagRead: false, vfs.FlagWrite: false, vfs.FlagWrite | vfs.FlagDsync: false,
+		vfs.FlagDirect: true, vfs.FlagWrite | vfs.FlagDirect: true,
 	} {
 		if fsys.openFlags(flag)&unix.O_DIRECT == 0 {
 			t.Errorf("flag %v: a delegation would be given", flag)

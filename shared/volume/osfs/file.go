@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // Open opens a regular file.
-func (f *FS) Open(name string, flag volume.Flag) (volume.File, error) {
+func (f *FS) Open(name string, flag vfs.Flag) (vfs.File, error) {
 	if name == "." {
 		return nil, pathError("open", name, unix.EISDIR)
 	}
@@ -31,8 +31,8 @@ func (f *FS) Open(name string, flag volume.Flag) (volume.File, error) {
 	return out, nil
 }
 
-func (f *FS) open(dir int, base, name string, flag volume.Flag) (*file, error) {
-	direct := flag&volume.FlagDirect != 0 && f.kind.Network
+func (f *FS) open(dir int, base, name string, flag vfs.Flag) (*file, error) {
+	direct := flag&vfs.FlagDirect != 0 && f.kind.Network
 	// Without O_NONBLOCK a fifo would hold us until somebody writes to it.
 	fd, err := openat(dir, base, unix.O_NOFOLLOW|unix.O_NONBLOCK|f.openFlags(flag))
 	if direct && errors.Is(err, unix.EINVAL) {
@@ -52,18 +52,18 @@ func (f *FS) open(dir int, base, name string, flag volume.Flag) (*file, error) {
 	return &file{opened: opened, raw: raw, name: name, kind: f.kind, direct: direct}, nil
 }
 
-func (f *FS) openFlags(flag volume.Flag) int {
+func (f *FS) openFlags(flag vfs.Flag) int {
 	flags := unix.O_RDONLY
-	if flag&(volume.FlagWrite|volume.FlagCreate) != 0 {
+	if flag&(vfs.FlagWrite|vfs.FlagCreate) != 0 {
 		flags = unix.O_RDWR
 	}
-	if flag&volume.FlagCreate != 0 {
+	if flag&vfs.FlagCreate != 0 {
 		flags |= unix.O_CREAT | unix.O_EXCL
 	}
-	if flag&volume.FlagDirect != 0 && f.kind.Network {
+	if flag&vfs.FlagDirect != 0 && f.kind.Network {
 		flags |= unix.O_DIRECT | unix.O_DSYNC
 	}
-	if flag&volume.FlagDsync != 0 && f.kind.Network {
+	if flag&vfs.FlagDsync != 0 && f.kind.Network {
 		flags |= unix.O_DSYNC
 	}
 	return flags | f.noDelegation()
@@ -110,7 +110,7 @@ type file struct {
 	opened *os.File
 	raw    syscall.RawConn // of opened: its descriptor, safe against a concurrent Close
 	name   string
-	kind   volume.Kind
+	kind   vfs.Kind
 	direct bool
 }
 
@@ -132,7 +132,7 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 		total += n
 		// A read that ends inside a block has met the end of the file. Going
 		// on from there would be misaligned, and EINVAL.
-		if n == 0 || total < len(p) && total%volume.BlockSize != 0 {
+		if n == 0 || total < len(p) && total%vfs.BlockSize != 0 {
 			return total, io.EOF
 		}
 	}
@@ -149,8 +149,8 @@ func (f *file) Sync() error { return f.opened.Sync() }
 func (f *file) Datasync() error { return f.control("fdatasync", unix.Fdatasync) }
 
 // Stat describes the open file.
-func (f *file) Stat() (volume.Info, error) {
-	var out volume.Info
+func (f *file) Stat() (vfs.Info, error) {
+	var out vfs.Info
 	err := f.control("stat", func(fd int) (err error) {
 		out, err = describe(fd, "", unix.AT_EMPTY_PATH, f.kind)
 		if err == nil && out.Size == 0 && !f.kind.Network {
@@ -188,28 +188,28 @@ func unchanged(fd int) bool {
 
 // describe is fstatat where one host's caches are the truth, and statx that
 // asks the server where they are not.
-func describe(dir int, name string, flags int, kind volume.Kind) (volume.Info, error) {
+func describe(dir int, name string, flags int, kind vfs.Kind) (vfs.Info, error) {
 	if !kind.Network {
 		var st unix.Stat_t
 		if err := unix.Fstatat(dir, name, &st, flags); err != nil {
-			return volume.Info{}, err
+			return vfs.Info{}, err
 		}
 		return info(st.Ino, st.Size, uint64(st.Nlink), st.Mode), nil
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(dir, name, flags|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st); err != nil {
-		return volume.Info{}, err
+		return vfs.Info{}, err
 	}
 	return info(st.Ino, int64(st.Size), uint64(st.Nlink), uint32(st.Mode)), nil
 }
 
-func info(inode uint64, size int64, nlink uint64, mode uint32) volume.Info {
-	out := volume.Info{Inode: inode, Size: size, Nlink: nlink, Mode: mode & 0o7777}
+func info(inode uint64, size int64, nlink uint64, mode uint32) vfs.Info {
+	out := vfs.Info{Inode: inode, Size: size, Nlink: nlink, Mode: mode & 0o7777}
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		out.Type = volume.TypeFile
+		out.Type = vfs.TypeFile
 	case unix.S_IFDIR:
-		out.Type = volume.TypeDir
+		out.Type = vfs.TypeDir
 	}
 	return out
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // Magic numbers that x/sys/unix does not have, from the filesystems' sources.
@@ -21,30 +21,30 @@ const (
 )
 
 // kindOf asks the kernel which filesystem a directory is on.
-func kindOf(dir *os.File) (volume.Kind, error) {
+func kindOf(dir *os.File) (vfs.Kind, error) {
 	var st unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(int(dir.Fd()), &st) }); err != nil {
-		return volume.Kind{}, fmt.Errorf("statfs: %w", err)
+		return vfs.Kind{}, fmt.Errorf("statfs: %w", err)
 	}
 	return kindByMagic(uint32(st.Type)), nil
 }
 
 // kindByMagic trusts one kernel's caches only on filesystems known to belong
 // to one kernel. The unknown count as networked: direct I/O is right everywhere.
-func kindByMagic(magic uint32) volume.Kind {
+func kindByMagic(magic uint32) vfs.Kind {
 	switch magic {
 	case unix.EXT4_SUPER_MAGIC: // ext2 and ext3 say the same
-		return volume.Kind{Name: "ext4"}
+		return vfs.Kind{Name: "ext4"}
 	case unix.XFS_SUPER_MAGIC:
-		return volume.Kind{Name: "xfs"}
+		return vfs.Kind{Name: "xfs"}
 	case unix.BTRFS_SUPER_MAGIC:
-		return volume.Kind{Name: "btrfs"}
+		return vfs.Kind{Name: "btrfs"}
 	case unix.TMPFS_MAGIC:
-		return volume.Kind{Name: "tmpfs"}
+		return vfs.Kind{Name: "tmpfs"}
 	case unix.OVERLAYFS_SUPER_MAGIC:
-		return volume.Kind{Name: "overlayfs"}
+		return vfs.Kind{Name: "overlayfs"}
 	default:
-		return volume.Kind{Name: networkName(magic), Network: true}
+		return vfs.Kind{Name: networkName(magic), Network: true}
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // TryLock takes the flock of an existing regular file. The flock package opens
 // by absolute path, which may lead elsewhere by now (the root was moved, a
 // component became a symbolic link), so the file it locked is compared with
 // the one that the name leads to from the root.
-func (f *FS) TryLock(name string) (volume.Lock, error) {
+func (f *FS) TryLock(name string) (vfs.Lock, error) {
 	if err := f.lockable(name); err != nil {
 		return nil, pathError("lock", name, err)
 	}
@@ -29,7 +29,7 @@ func (f *FS) TryLock(name string) (volume.Lock, error) {
 	case err != nil:
 		return nil, pathError("lock", name, err)
 	case !got:
-		return nil, pathError("lock", name, volume.ErrLocked)
+		return nil, pathError("lock", name, vfs.ErrLocked)
 	}
 	if err := f.verify(lock, name); err != nil {
 		return nil, pathError("lock", name, errors.Join(err, lock.Unlock()))
@@ -43,9 +43,9 @@ func (f *FS) lockable(name string) error {
 	switch {
 	case err != nil:
 		return err
-	case found.Type == volume.TypeDir:
+	case found.Type == vfs.TypeDir:
 		return unix.EISDIR
-	case found.Type != volume.TypeFile:
+	case found.Type != vfs.TypeFile:
 		return unix.ELOOP
 	default:
 		return nil

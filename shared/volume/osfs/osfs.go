@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package osfs is the volume on the operating system's filesystem (Linux).
+// Package osfs implements vfs.FS on the operating system's filesystem (Linux).
 //
 // An FS keeps the directory it was opened on, whatever happens to its path.
 // Every name is walked component by component from there, each opened without
@@ -34,7 +34,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // The modes of what is made, less the umask: views are for people to read.
@@ -43,14 +43,14 @@ const (
 	dirMode  = 0o755
 )
 
-var _ volume.FS = (*FS)(nil)
+var _ vfs.FS = (*FS)(nil)
 
 // FS is a directory of the operating system's filesystem.
 type FS struct {
 	root *os.Root
 	dir  *os.File // the same directory, for its descriptor
 	path string   // absolute; where the directory was when it was opened
-	kind volume.Kind
+	kind vfs.Kind
 }
 
 // Open opens an existing directory as the root of a volume.
@@ -75,23 +75,23 @@ func Open(root string) (*FS, error) {
 }
 
 // Kind says which filesystem this is.
-func (f *FS) Kind() volume.Kind { return f.kind }
+func (f *FS) Kind() vfs.Kind { return f.kind }
 
 // Space asks statfs.
-func (f *FS) Space() (volume.Space, error) {
+func (f *FS) Space() (vfs.Space, error) {
 	var st unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(int(f.dir.Fd()), &st) }); err != nil {
-		return volume.Space{}, fmt.Errorf("statfs: %w", err)
+		return vfs.Space{}, fmt.Errorf("statfs: %w", err)
 	}
 	if st.Blocks == 0 {
-		return volume.Space{}, fmt.Errorf("statfs: %w", errors.ErrUnsupported)
+		return vfs.Space{}, fmt.Errorf("statfs: %w", errors.ErrUnsupported)
 	}
 	unit := st.Frsize
 	if unit == 0 {
 		unit = st.Bsize
 	}
 	left := bytesOf(st.Bfree, unit)
-	return volume.Space{Free: min(bytesOf(st.Bavail, unit), left), Left: left}, nil // some count what is kept for root below zero
+	return vfs.Space{Free: min(bytesOf(st.Bavail, unit), left), Left: left}, nil // some count what is kept for root below zero
 }
 
 // bytesOf is how many bytes so many blocks have, at most what fits: a filesystem that has no bound
@@ -148,7 +148,7 @@ func (f *FS) Remove(name string) error {
 }
 
 // ReadDir lists a directory.
-func (f *FS) ReadDir(name string) ([]volume.Entry, error) {
+func (f *FS) ReadDir(name string) ([]vfs.Entry, error) {
 	dir, err := f.openDir("readdir", name)
 	if err != nil {
 		return nil, err
@@ -158,29 +158,29 @@ func (f *FS) ReadDir(name string) ([]volume.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]volume.Entry, 0, len(found))
+	out := make([]vfs.Entry, 0, len(found))
 	for _, entry := range found {
-		out = append(out, volume.Entry{Name: entry.Name(), Type: typeOf(entry.Type())})
+		out = append(out, vfs.Entry{Name: entry.Name(), Type: typeOf(entry.Type())})
 	}
-	slices.SortFunc(out, func(a, b volume.Entry) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b vfs.Entry) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-func typeOf(mode fs.FileMode) volume.Type {
+func typeOf(mode fs.FileMode) vfs.Type {
 	switch {
 	case mode.IsRegular():
-		return volume.TypeFile
+		return vfs.TypeFile
 	case mode.IsDir():
-		return volume.TypeDir
+		return vfs.TypeDir
 	default:
-		return volume.TypeOther
+		return vfs.TypeOther
 	}
 }
 
 // Lstat describes a name. On network filesystems it asks the server for the
 // attributes; the name itself may still come from a cache.
-func (f *FS) Lstat(name string) (volume.Info, error) {
-	var out volume.Info
+func (f *FS) Lstat(name string) (vfs.Info, error) {
+	var out vfs.Info
 	stat := func(dir int, base string) (err error) {
 		out, err = describe(dir, base, unix.AT_SYMLINK_NOFOLLOW, f.kind)
 		return err
@@ -228,7 +228,7 @@ func replaceIn(dir *os.Root, base string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	buffer := bufio.NewWriterSize(volume.InPieces(temp.File, temp.Sync), 1<<16)
+	buffer := bufio.NewWriterSize(vfs.InPieces(temp.File, temp.Sync), 1<<16)
 	err = write(buffer)
 	if err == nil {
 		err = buffer.Flush()

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -55,7 +55,7 @@ func attach(t *testing.T, opener func(string) (*osfs.FS, error), root string) *o
 func TestConformance(t *testing.T) {
 	for name, opener := range openers() {
 		t.Run(name, func(t *testing.T) {
-			volumetest.Conformance(t, func(t *testing.T) volume.FS { return attach(t, opener, t.TempDir()) })
+			volumetest.Conformance(t, func(t *testing.T) vfs.FS { return attach(t, opener, t.TempDir()) })
 		})
 	}
 }
@@ -68,8 +68,8 @@ func TestSymbolicLinksAreRefused(t *testing.T) {
 	must(t, os.Symlink("nowhere", filepath.Join(root, "dangling")))
 	view := func(io.Writer) error { return nil }
 	for _, name := range []string{"last", "inside/f", "outside/x", "dangling", "inside/../d/f"} {
-		_, readErr := v.Open(name, volume.FlagRead)
-		_, writeErr := v.Open(name, volume.FlagWrite|volume.FlagDsync)
+		_, readErr := v.Open(name, vfs.FlagRead)
+		_, writeErr := v.Open(name, vfs.FlagWrite|vfs.FlagDsync)
 		_, lockErr := v.TryLock(name)
 		for what, err := range map[string]error{"read": readErr, "write": writeErr, "lock": lockErr} {
 			if !errors.Is(err, syscall.ELOOP) && !errors.Is(err, syscall.EINVAL) {
@@ -79,7 +79,7 @@ func TestSymbolicLinksAreRefused(t *testing.T) {
 	}
 	for _, dir := range []string{"inside", "outside"} {
 		name := dir + "/new"
-		_, createErr := v.Open(name, volume.FlagCreate)
+		_, createErr := v.Open(name, vfs.FlagCreate)
 		_, listErr := v.ReadDir(dir)
 		_, statErr := v.Lstat(name)
 		for what, err := range map[string]error{
@@ -93,11 +93,11 @@ func TestSymbolicLinksAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := v.Open("dangling", volume.FlagCreate); !errors.Is(err, fs.ErrExist) {
+	if _, err := v.Open("dangling", vfs.FlagCreate); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("create through a dangling link: %v", err)
 	}
 	info, err := v.Lstat("last")
-	if err != nil || info.Type != volume.TypeOther {
+	if err != nil || info.Type != vfs.TypeOther {
 		t.Errorf("Lstat of a link = %+v, %v", info, err)
 	}
 }
@@ -105,7 +105,7 @@ func TestSymbolicLinksAreRefused(t *testing.T) {
 func TestSpecialFilesAreRefused(t *testing.T) {
 	v, root := open(t, osfs.Open)
 	must(t, unix.Mkfifo(filepath.Join(root, "fifo"), 0o644))
-	for _, flag := range []volume.Flag{volume.FlagRead, volume.FlagWrite} {
+	for _, flag := range []vfs.Flag{vfs.FlagRead, vfs.FlagWrite} {
 		// Would hang here for ever if the fifo could hold it.
 		if _, err := v.Open("fifo", flag); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("open of a fifo: %v", err)
@@ -116,14 +116,14 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 	}
 	entries, err := v.ReadDir(".")
 	must(t, err)
-	if entries[1] != (volume.Entry{Name: "fifo", Type: volume.TypeOther}) {
+	if entries[1] != (vfs.Entry{Name: "fifo", Type: vfs.TypeOther}) {
 		t.Errorf("ReadDir = %v", entries)
 	}
 }
 
 func TestErrorsNameCallAndFile(t *testing.T) {
 	v, _ := open(t, osfs.Open)
-	_, err := v.Open("d/none", volume.FlagRead)
+	_, err := v.Open("d/none", vfs.FlagRead)
 	pathErr, ok := errors.AsType[*fs.PathError](err)
 	if !ok || pathErr.Path != "d/none" || !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("Open: %v", err)
@@ -163,11 +163,11 @@ func TestLockBetweenTwoInstances(t *testing.T) {
 			two := attach(t, opener, root)
 			lock, err := one.TryLock("d/f")
 			must(t, err)
-			if _, err := two.TryLock("d/f"); !errors.Is(err, volume.ErrLocked) {
+			if _, err := two.TryLock("d/f"); !errors.Is(err, vfs.ErrLocked) {
 				t.Fatalf("two hold the lock: %v", err)
 			}
 			must(t, one.Rename("d", "e"))
-			if _, err := two.TryLock("e/f"); !errors.Is(err, volume.ErrLocked) {
+			if _, err := two.TryLock("e/f"); !errors.Is(err, vfs.ErrLocked) {
 				t.Errorf("after a rename two hold the lock: %v", err)
 			}
 			must(t, lock.Unlock())
@@ -229,7 +229,7 @@ func TestReplaceIsAtomic(t *testing.T) {
 
 func TestDirectReadOfRaggedFile(t *testing.T) {
 	v, _ := open(t, osfs.OpenNetwork)
-	f, err := v.Open("d/f", volume.FlagRead|volume.FlagDirect)
+	f, err := v.Open("d/f", vfs.FlagRead|vfs.FlagDirect)
 	if errors.Is(err, syscall.EINVAL) {
 		if !strings.Contains(err.Error(), "direct I/O") {
 			t.Errorf("not explained: %v", err)
@@ -238,11 +238,11 @@ func TestDirectReadOfRaggedFile(t *testing.T) {
 	}
 	must(t, err)
 	defer f.Close()
-	p := volume.AlignedBuffer(2 * volume.BlockSize)
+	p := vfs.AlignedBuffer(2 * vfs.BlockSize)
 	if n, err := f.ReadAt(p, 0); n != 7 || err != io.EOF || string(p[:n]) != "content" {
 		t.Errorf("ReadAt = %d, %v", n, err)
 	}
-	if n, err := f.ReadAt(p, volume.BlockSize); n != 0 || err != io.EOF {
+	if n, err := f.ReadAt(p, vfs.BlockSize); n != 0 || err != io.EOF {
 		t.Errorf("ReadAt behind the end = %d, %v", n, err)
 	}
 }
@@ -251,13 +251,13 @@ func TestDirectReadOfRaggedFile(t *testing.T) {
 func TestFlags(t *testing.T) {
 	const marks = unix.O_DIRECT | unix.O_DSYNC | unix.O_NONBLOCK | unix.O_ACCMODE
 	for _, c := range []struct {
-		flag           volume.Flag
+		flag           vfs.Flag
 		local, network int
 	}{
-		{volume.FlagRead, unix.O_RDONLY, unix.O_RDONLY},
-		{volume.FlagWrite, unix.O_RDWR, unix.O_RDWR},
-		{volume.FlagWrite | volume.FlagDsync, unix.O_RDWR, unix.O_RDWR | unix.O_DSYNC},
-		{volume.FlagDirect, unix.O_RDONLY, unix.O_RDONLY | unix.O_DIRECT | unix.O_DSYNC},
+		{vfs.FlagRead, unix.O_RDONLY, unix.O_RDONLY},
+		{vfs.FlagWrite, unix.O_RDWR, unix.O_RDWR},
+		{vfs.FlagWrite | vfs.FlagDsync, unix.O_RDWR, unix.O_RDWR | unix.O_DSYNC},
+		{vfs.FlagDirect, unix.O_RDONLY, unix.O_RDONLY | unix.O_DIRECT | unix.O_DSYNC},
 	} {
 		for name, opener := range openers() {
 			v, root := open(t, opener)
@@ -308,7 +308,7 @@ func TestNothingLeaksDescriptors(t *testing.T) {
 	before := count()
 	for range 20 {
 		for _, name := range []string{"d/f", "d/link", "d/fifo", "d", "d/f/x", "none/x"} {
-			if f, err := v.Open(name, volume.FlagWrite); err == nil {
+			if f, err := v.Open(name, vfs.FlagWrite); err == nil {
 				must(t, f.Close())
 			}
 			if l, err := v.TryLock(name); err == nil {
@@ -328,21 +328,21 @@ func TestNothingLeaksDescriptors(t *testing.T) {
 func TestKinds(t *testing.T) {
 	for _, c := range []struct {
 		magic uint32
-		want  volume.Kind
+		want  vfs.Kind
 	}{
-		{0xef53, volume.Kind{Name: "ext4"}},
-		{0x58465342, volume.Kind{Name: "xfs"}},
-		{0x9123683e, volume.Kind{Name: "btrfs"}},
-		{0x01021994, volume.Kind{Name: "tmpfs"}},
-		{0x794c7630, volume.Kind{Name: "overlayfs"}},
-		{0x6969, volume.Kind{Name: "nfs", Network: true}},
-		{0x00c36400, volume.Kind{Name: "ceph", Network: true}},
-		{0x65735546, volume.Kind{Name: "fuse", Network: true}},
-		{0x01161970, volume.Kind{Name: "gfs2", Network: true}},
-		{0x7461636f, volume.Kind{Name: "ocfs2", Network: true}},
-		{0x0bd00bd0, volume.Kind{Name: "lustre", Network: true}},
-		{0xfe534d42, volume.Kind{Name: "cifs", Network: true}},
-		{0x12345678, volume.Kind{Name: "unknown (0x12345678)", Network: true}},
+		{0xef53, vfs.Kind{Name: "ext4"}},
+		{0x58465342, vfs.Kind{Name: "xfs"}},
+		{0x9123683e, vfs.Kind{Name: "btrfs"}},
+		{0x01021994, vfs.Kind{Name: "tmpfs"}},
+		{0x794c7630, vfs.Kind{Name: "overlayfs"}},
+		{0x6969, vfs.Kind{Name: "nfs", Network: true}},
+		{0x00c36400, vfs.Kind{Name: "ceph", Network: true}},
+		{0x65735546, vfs.Kind{Name: "fuse", Network: true}},
+		{0x01161970, vfs.Kind{Name: "gfs2", Network: true}},
+		{0x7461636f, vfs.Kind{Name: "ocfs2", Network: true}},
+		{0x0bd00bd0, vfs.Kind{Name: "lustre", Network: true}},
+		{0xfe534d42, vfs.Kind{Name: "cifs", Network: true}},
+		{0x12345678, vfs.Kind{Name: "unknown (0x12345678)", Network: true}},
 	} {
 		if got := osfs.KindByMagic(c.magic); got != c.want {
 			t.Errorf("%#x: %+v, want %+v", c.magic, got, c.want)
@@ -366,7 +366,7 @@ func TestUnchangedSinceItWasMade(t *testing.T) {
 	v, root := open(t, osfs.Open)
 	name := filepath.Join(root, "d/new")
 	unchanged := func() bool {
-		f, err := v.Open("d/new", volume.FlagWrite)
+		f, err := v.Open("d/new", vfs.FlagWrite)
 		must(t, err)
 		defer f.Close()
 		info, err := f.Stat()
@@ -377,7 +377,7 @@ func TestUnchangedSinceItWasMade(t *testing.T) {
 		"cut":   func() { must(t, os.Truncate(name, 0)) },
 		"moved": func() { must(t, errors.Join(os.Rename(name, name+".1"), os.Rename(name+".1", name))) },
 	} {
-		f, err := v.Open("d/new", volume.FlagCreate)
+		f, err := v.Open("d/new", vfs.FlagCreate)
 		must(t, err)
 		must(t, errors.Join(f.Sync(), v.SyncDir("d"), f.Close()))
 		if !unchanged() {
@@ -401,7 +401,7 @@ func TestUnchangedSinceItWasMade(t *testing.T) {
 		must(t, os.Remove(name))
 	}
 	network := attach(t, osfs.OpenNetwork, root)
-	f, err := network.Open("d/new", volume.FlagCreate)
+	f, err := network.Open("d/new", vfs.FlagCreate)
 	must(t, err)
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Unchanged {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // cache is what one machine believes about a network filesystem. Everything
@@ -32,7 +32,7 @@ type cachedList struct {
 }
 
 type cachedInfo struct {
-	info  volume.Info
+	info  vfs.Info
 	until time.Time
 }
 
@@ -122,7 +122,7 @@ func (h *Host) list(dir *inode) map[string]*inode {
 }
 
 // info returns a name's attributes as the host believes them to be.
-func (h *Host) info(n *inode) volume.Info {
+func (h *Host) info(n *inode) vfs.Info {
 	if h.cache == nil {
 		return n.info()
 	}
@@ -136,7 +136,7 @@ func (h *Host) info(n *inode) volume.Info {
 }
 
 // withOwnSize adds what the host has written and not flushed.
-func (h *Host) withOwnSize(n *inode, info volume.Info) volume.Info {
+func (h *Host) withOwnSize(n *inode, info vfs.Info) vfs.Info {
 	if v := h.dirtyView(n); v != nil {
 		info.Size = max(info.Size, v.size)
 	}

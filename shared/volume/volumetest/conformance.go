@@ -12,16 +12,16 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// Conformance is the contract of volume.FS as tests, which every
+// Conformance is the contract of vfs.FS as tests, which every
 // implementation passes. newFS makes an empty filesystem.
-func Conformance(t *testing.T, newFS func(t *testing.T) volume.FS) {
+func Conformance(t *testing.T, newFS func(t *testing.T) vfs.FS) {
 	t.Helper()
 	cases := []struct {
 		name string
-		test func(t *testing.T, v volume.FS)
+		test func(t *testing.T, v vfs.FS)
 	}{
 		{"create, write, read", conformFile},
 		{"flags", conformFlags},
@@ -58,9 +58,9 @@ func wants(t *testing.T, what string, err, want error) {
 }
 
 // put creates a file with content.
-func put(t *testing.T, v volume.FS, name, content string) volume.File {
+func put(t *testing.T, v vfs.FS, name, content string) vfs.File {
 	t.Helper()
-	f, err := v.Open(name, volume.FlagCreate)
+	f, err := v.Open(name, vfs.FlagCreate)
 	must(t, err)
 	if _, err := f.WriteAt([]byte(content), 0); err != nil {
 		t.Fatal(err)
@@ -69,15 +69,15 @@ func put(t *testing.T, v volume.FS, name, content string) volume.File {
 }
 
 // touch creates a file and closes it.
-func touch(t *testing.T, v volume.FS, name, content string) {
+func touch(t *testing.T, v vfs.FS, name, content string) {
 	t.Helper()
 	must(t, put(t, v, name, content).Close())
 }
 
 // get reads a whole file by name.
-func get(t *testing.T, v volume.FS, name string) string {
+func get(t *testing.T, v vfs.FS, name string) string {
 	t.Helper()
-	f, err := v.Open(name, volume.FlagRead)
+	f, err := v.Open(name, vfs.FlagRead)
 	must(t, err)
 	content, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
 	must(t, err)
@@ -85,7 +85,7 @@ func get(t *testing.T, v volume.FS, name string) string {
 	return string(content)
 }
 
-func conformFile(t *testing.T, v volume.FS) {
+func conformFile(t *testing.T, v vfs.FS) {
 	f := put(t, v, "a", "hello")
 	if _, err := f.WriteAt([]byte("!"), 8); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func conformFile(t *testing.T, v volume.FS) {
 	must(t, v.SyncDir("."))
 	info, err := f.Stat()
 	must(t, err)
-	if info.Size != 9 || info.Nlink != 1 || info.Type != volume.TypeFile || info.Inode == 0 {
+	if info.Size != 9 || info.Nlink != 1 || info.Type != vfs.TypeFile || info.Inode == 0 {
 		t.Errorf("Stat = %+v", info)
 	}
 	byName, err := v.Lstat("a")
@@ -127,33 +127,33 @@ func conformFile(t *testing.T, v volume.FS) {
 	wants(t, "Sync after Close", f.Sync(), fs.ErrClosed)
 }
 
-func conformFlags(t *testing.T, v volume.FS) {
+func conformFlags(t *testing.T, v vfs.FS) {
 	touch(t, v, "a", "hello")
-	_, err := v.Open("a", volume.FlagCreate)
+	_, err := v.Open("a", vfs.FlagCreate)
 	wants(t, "create over a file", err, fs.ErrExist)
-	f, err := v.Open("a", volume.FlagRead)
+	f, err := v.Open("a", vfs.FlagRead)
 	must(t, err)
 	_, err = f.WriteAt([]byte("x"), 0)
 	wants(t, "write to a file opened to read", err, syscall.EBADF)
 	must(t, f.Close())
 
-	f, err = v.Open("direct", volume.FlagCreate|volume.FlagDirect)
+	f, err = v.Open("direct", vfs.FlagCreate|vfs.FlagDirect)
 	must(t, err)
-	block := volume.AlignedBuffer(2 * volume.BlockSize)
-	block[volume.BlockSize] = 7
-	if n, err := f.WriteAt(block, volume.BlockSize); n != len(block) || err != nil {
+	block := vfs.AlignedBuffer(2 * vfs.BlockSize)
+	block[vfs.BlockSize] = 7
+	if n, err := f.WriteAt(block, vfs.BlockSize); n != len(block) || err != nil {
 		t.Fatalf("direct WriteAt = %d, %v", n, err)
 	}
-	back := volume.AlignedBuffer(4 * volume.BlockSize)
-	if n, err := f.ReadAt(back, 0); n != 3*volume.BlockSize || err != io.EOF {
+	back := vfs.AlignedBuffer(4 * vfs.BlockSize)
+	if n, err := f.ReadAt(back, 0); n != 3*vfs.BlockSize || err != io.EOF {
 		t.Fatalf("direct ReadAt = %d, %v", n, err)
 	}
-	if !bytes.Equal(back[volume.BlockSize:3*volume.BlockSize], block) {
+	if !bytes.Equal(back[vfs.BlockSize:3*vfs.BlockSize], block) {
 		t.Error("direct ReadAt returns other bytes")
 	}
 	must(t, f.Close())
 
-	f, err = v.Open("dsync", volume.FlagCreate|volume.FlagDsync)
+	f, err = v.Open("dsync", vfs.FlagCreate|vfs.FlagDsync)
 	must(t, err)
 	if _, err := f.WriteAt([]byte("odd"), 5); err != nil {
 		t.Fatal(err)
@@ -164,13 +164,13 @@ func conformFlags(t *testing.T, v volume.FS) {
 	}
 }
 
-func conformNames(t *testing.T, v volume.FS) {
+func conformNames(t *testing.T, v vfs.FS) {
 	must(t, v.Mkdir("d"))
 	touch(t, v, "d/a", "")
 	for _, name := range []string{"", "/", "/etc/passwd", "..", "../x", "d/../d/a", "d//a", "./d", "d/a/", "d/."} {
-		_, err := v.Open(name, volume.FlagRead)
+		_, err := v.Open(name, vfs.FlagRead)
 		wants(t, "Open "+name, err, syscall.EINVAL)
-		_, err = v.Open(name, volume.FlagCreate)
+		_, err = v.Open(name, vfs.FlagCreate)
 		wants(t, "create "+name, err, syscall.EINVAL)
 		wants(t, "Mkdir "+name, v.Mkdir(name), syscall.EINVAL)
 		wants(t, "Remove "+name, v.Remove(name), syscall.EINVAL)
@@ -190,10 +190,10 @@ func conformNames(t *testing.T, v volume.FS) {
 	}
 }
 
-func conformErrors(t *testing.T, v volume.FS) {
+func conformErrors(t *testing.T, v vfs.FS) {
 	must(t, v.Mkdir("d"))
 	touch(t, v, "d/a", "")
-	open := func(name string, flag volume.Flag) error {
+	open := func(name string, flag vfs.Flag) error {
 		_, err := v.Open(name, flag)
 		return err
 	}
@@ -215,12 +215,12 @@ func conformErrors(t *testing.T, v volume.FS) {
 	}{
 		{"open nothing", open("none", 0), fs.ErrNotExist},
 		{"open below nothing", open("none/a", 0), fs.ErrNotExist},
-		{"create below nothing", open("none/a", volume.FlagCreate), fs.ErrNotExist},
+		{"create below nothing", open("none/a", vfs.FlagCreate), fs.ErrNotExist},
 		{"open below a file", open("d/a/b", 0), syscall.ENOTDIR},
 		{"open a directory", open("d", 0), syscall.EISDIR},
 		{"open the root", open(".", 0), syscall.EISDIR},
-		{"open a directory to write", open("d", volume.FlagWrite), syscall.EISDIR},
-		{"create over a directory", open("d", volume.FlagCreate), fs.ErrExist},
+		{"open a directory to write", open("d", vfs.FlagWrite), syscall.EISDIR},
+		{"create over a directory", open("d", vfs.FlagCreate), fs.ErrExist},
 		{"mkdir over a directory", v.Mkdir("d"), fs.ErrExist},
 		{"mkdir over a file", v.Mkdir("d/a"), fs.ErrExist},
 		{"mkdir below nothing", v.Mkdir("none/a"), fs.ErrNotExist},
@@ -250,7 +250,7 @@ func conformErrors(t *testing.T, v volume.FS) {
 	wants(t, "lstat a removed directory", lstat("d"), fs.ErrNotExist)
 }
 
-func conformRenameFile(t *testing.T, v volume.FS) {
+func conformRenameFile(t *testing.T, v vfs.FS) {
 	f := put(t, v, "a", "old")
 	touch(t, v, "b", "target")
 	must(t, v.Rename("a", "b"))
@@ -272,7 +272,7 @@ func conformRenameFile(t *testing.T, v volume.FS) {
 	}
 }
 
-func conformRenameDir(t *testing.T, v volume.FS) {
+func conformRenameDir(t *testing.T, v vfs.FS) {
 	for _, dir := range []string{"full", "empty", "from", "from/sub"} {
 		must(t, v.Mkdir(dir))
 	}
@@ -285,7 +285,7 @@ func conformRenameDir(t *testing.T, v volume.FS) {
 	must(t, v.Rename("from", "empty"))
 	after, err := v.Lstat("empty")
 	must(t, err)
-	if after.Inode != before.Inode || after.Type != volume.TypeDir {
+	if after.Inode != before.Inode || after.Type != vfs.TypeDir {
 		t.Errorf("after the rename: %+v, before: %+v", after, before)
 	}
 	if _, err := f.WriteAt([]byte("two"), 0); err != nil {
@@ -299,7 +299,7 @@ func conformRenameDir(t *testing.T, v volume.FS) {
 	wants(t, "the old path", err, fs.ErrNotExist)
 }
 
-func conformLink(t *testing.T, v volume.FS) {
+func conformLink(t *testing.T, v vfs.FS) {
 	f := put(t, v, "a", "one")
 	must(t, v.Link("a", "b"))
 	touch(t, v, "c", "")
@@ -324,7 +324,7 @@ func conformLink(t *testing.T, v volume.FS) {
 	}
 }
 
-func conformUnlinked(t *testing.T, v volume.FS) {
+func conformUnlinked(t *testing.T, v vfs.FS) {
 	f := put(t, v, "a", "one")
 	must(t, v.Remove("a"))
 	info, err := f.Stat()
@@ -349,7 +349,7 @@ func conformUnlinked(t *testing.T, v volume.FS) {
 	must(t, f.Close())
 }
 
-func conformReadDir(t *testing.T, v volume.FS) {
+func conformReadDir(t *testing.T, v vfs.FS) {
 	must(t, v.Mkdir("d"))
 	for _, name := range []string{"b", "a", "B", "10", "9"} {
 		touch(t, v, "d/"+name, "")
@@ -357,10 +357,10 @@ func conformReadDir(t *testing.T, v volume.FS) {
 	must(t, v.Mkdir("d/c"))
 	got, err := v.ReadDir("d")
 	must(t, err)
-	want := []volume.Entry{
-		{Name: "10", Type: volume.TypeFile}, {Name: "9", Type: volume.TypeFile},
-		{Name: "B", Type: volume.TypeFile}, {Name: "a", Type: volume.TypeFile},
-		{Name: "b", Type: volume.TypeFile}, {Name: "c", Type: volume.TypeDir},
+	want := []vfs.Entry{
+		{Name: "10", Type: vfs.TypeFile}, {Name: "9", Type: vfs.TypeFile},
+		{Name: "B", Type: vfs.TypeFile}, {Name: "a", Type: vfs.TypeFile},
+		{Name: "b", Type: vfs.TypeFile}, {Name: "c", Type: vfs.TypeDir},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("ReadDir = %v, want %v", got, want)
@@ -368,22 +368,22 @@ func conformReadDir(t *testing.T, v volume.FS) {
 	if root, err := v.ReadDir("."); err != nil || len(root) != 1 {
 		t.Errorf("ReadDir of the root = %v, %v", root, err)
 	}
-	if info, err := v.Lstat("."); err != nil || info.Type != volume.TypeDir {
+	if info, err := v.Lstat("."); err != nil || info.Type != vfs.TypeDir {
 		t.Errorf("Lstat of the root = %+v, %v", info, err)
 	}
 }
 
-func conformLocks(t *testing.T, v volume.FS) {
+func conformLocks(t *testing.T, v vfs.FS) {
 	must(t, v.Mkdir("d"))
 	touch(t, v, "d/a", "content")
 	first, err := v.TryLock("d/a")
 	must(t, err)
 	_, err = v.TryLock("d/a")
-	wants(t, "second TryLock", err, volume.ErrLocked)
+	wants(t, "second TryLock", err, vfs.ErrLocked)
 
 	must(t, v.Rename("d", "e"))
 	_, err = v.TryLock("e/a")
-	wants(t, "TryLock by the new name", err, volume.ErrLocked)
+	wants(t, "TryLock by the new name", err, vfs.ErrLocked)
 	must(t, v.Mkdir("d"))
 	touch(t, v, "d/a", "")
 	other, err := v.TryLock("d/a") // another file by the old name
@@ -395,14 +395,14 @@ func conformLocks(t *testing.T, v volume.FS) {
 	must(t, err)
 	must(t, first.Unlock()) // a second time, it must not take the lock from others
 	_, err = v.TryLock("e/a")
-	wants(t, "TryLock after a stray Unlock", err, volume.ErrLocked)
+	wants(t, "TryLock after a stray Unlock", err, vfs.ErrLocked)
 	must(t, again.Unlock())
 	if got := get(t, v, "e/a"); got != "content" {
 		t.Errorf("the locked file holds %q", got)
 	}
 }
 
-func conformReplace(t *testing.T, v volume.FS) {
+func conformReplace(t *testing.T, v vfs.FS) {
 	must(t, v.Mkdir("d"))
 	for _, content := range []string{"first", "second, longer", "3"} {
 		must(t, v.Replace("d/view", func(w io.Writer) error {
@@ -438,7 +438,7 @@ func conformReplace(t *testing.T, v volume.FS) {
 	}
 }
 
-func conformSpace(t *testing.T, fsys volume.FS) {
+func conformSpace(t *testing.T, fsys vfs.FS) {
 	if s, err := fsys.Space(); err != nil || s.Free <= 0 || s.Left < s.Free {
 		t.Errorf("there is room for %+v (%v)", s, err)
 	}

@@ -5,7 +5,7 @@ package volumetest_test
 import (
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		"network": volumetest.ProfileNetwork(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			volumetest.Conformance(t, func(*testing.T) volume.FS {
+			volumetest.Conformance(t, func(*testing.T) vfs.FS {
 				return volumetest.New(1).Host(1, profile)
 			})
 		})

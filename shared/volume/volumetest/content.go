@@ -7,7 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 const (
@@ -134,7 +134,7 @@ type history struct {
 // inode is a file, directory or other thing on the server.
 type inode struct {
 	number uint64
-	kind   volume.Type
+	kind   vfs.Type
 	nlink  uint64 // of files: names that lead here
 	opens  int    // handles and locks
 	gone   bool   // of directories: removed
@@ -154,7 +154,7 @@ type inode struct {
 	stableEntries map[string]*inode
 }
 
-// deleted says that neither a name nor an open handle leads here.
+// deleted reports whether neither a name nor an open handle leads here.
 func (n *inode) deleted() bool {
 	if n.entries != nil {
 		return n.gone

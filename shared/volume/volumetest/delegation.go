@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // Delegations is what an NFS server lets a machine do by itself with a file that it has opened
@@ -40,9 +40,9 @@ func (d *Disk) Delegate(x Delegations) {
 
 // delegate gives a host that has opened a file what nobody else's open files forbid. It is called
 // with disk.mu held.
-func (h *Host) delegate(n *inode, flag volume.Flag) {
+func (h *Host) delegate(n *inode, flag vfs.Flag) {
 	x := h.disk.delegations
-	writes := flag&(volume.FlagWrite|volume.FlagCreate) != 0
+	writes := flag&(vfs.FlagWrite|vfs.FlagCreate) != 0
 	if x.Lease == 0 || !h.profile.Kind.Network || writes && !x.Write {
 		return
 	}
@@ -62,7 +62,7 @@ func (h *Host) delegate(n *inode, flag volume.Flag) {
 }
 
 // Browse opens files as any program does, cat or an editor, and closes them.
-func (h *Host) Browse(flag volume.Flag, names ...string) error {
+func (h *Host) Browse(flag vfs.Flag, names ...string) error {
 	for _, name := range names {
 		f, err := h.openStep(OpOpen, name, flag)
 		if err != nil {
@@ -148,15 +148,15 @@ func (h *Host) changing(names ...string) func() ([]*inode, bool) {
 }
 
 // opening is the file behind a name that a call opens or asks about.
-func (h *Host) opening(name string, flag volume.Flag) func() ([]*inode, bool) {
-	return func() ([]*inode, bool) { return h.disk.files([]string{name}), flag&volume.FlagWrite != 0 }
+func (h *Host) opening(name string, flag vfs.Flag) func() ([]*inode, bool) {
+	return func() ([]*inode, bool) { return h.disk.files([]string{name}), flag&vfs.FlagWrite != 0 }
 }
 
 // files finds the regular files that the server has behind names. It is called with mu held.
 func (d *Disk) files(names []string) (nodes []*inode) {
 	for _, name := range names {
 		n, err := walk(d.root, name, func(at place) *inode { return at.dir.entries[at.name] })
-		if err == nil && n.kind == volume.TypeFile {
+		if err == nil && n.kind == vfs.TypeFile {
 			nodes = append(nodes, n)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // Disk is the shared server and its disk: what all hosts see, and what would
@@ -35,7 +35,7 @@ type Disk struct {
 // New makes an empty disk. The seed feeds the disk's own random source (Rand).
 func New(seed uint64) *Disk {
 	d := &Disk{seed: seed, dark: make(map[int]bool), rng: rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15))}
-	d.root = d.newInode(volume.TypeDir)
+	d.root = d.newInode(vfs.TypeDir)
 	return d
 }
 
@@ -207,7 +207,7 @@ func (c *copier) copy(n *inode) *inode {
 	}
 	fresh := &inode{number: n.number, kind: n.kind, nlink: 1, changed: n.changed}
 	c.copies[n] = fresh
-	if n.kind != volume.TypeDir {
+	if n.kind != vfs.TypeDir {
 		fresh.data = c.data(n)
 		fresh.stableSize = fresh.data.size
 		c.used += blocks(fresh.data.size)

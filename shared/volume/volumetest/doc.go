@@ -2,7 +2,7 @@
 
 // Package volumetest simulates a shared filesystem: one server with a disk (a
 // Disk) and any number of machines or processes that use it (Hosts, each a
-// volume.FS). It is deterministic: the same calls in the same order with the
+// vfs.FS). It is deterministic: the same calls in the same order with the
 // same random source leave the same bytes, so a failing schedule can be replayed.
 //
 // What it models, because a design may come to rest on it:

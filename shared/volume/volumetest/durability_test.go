@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -27,14 +27,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func open(t *testing.T, v volume.FS, name string, flag volume.Flag) volume.File {
+func open(t *testing.T, v vfs.FS, name string, flag vfs.Flag) vfs.File {
 	t.Helper()
 	f, err := v.Open(name, flag)
 	must(t, err)
 	return f
 }
 
-func write(t *testing.T, f volume.File, off int64, content string) {
+func write(t *testing.T, f vfs.File, off int64, content string) {
 	t.Helper()
 	if _, err := f.WriteAt([]byte(content), off); err != nil {
 		t.Fatal(err)
@@ -42,12 +42,12 @@ func write(t *testing.T, f volume.File, off int64, content string) {
 }
 
 // local is a disk with one host and a synced file "f" holding content.
-func local(t *testing.T, content string) (*volumetest.Disk, *volumetest.Host, volume.File) {
+func local(t *testing.T, content string) (*volumetest.Disk, *volumetest.Host, vfs.File) {
 	t.Helper()
 	d := volumetest.New(1)
 	must(t, d.Write("f", 0, []byte(content)))
 	h := d.Host(1, volumetest.ProfileLocal())
-	return d, h, open(t, h, "f", volume.FlagWrite)
+	return d, h, open(t, h, "f", vfs.FlagWrite)
 }
 
 // names lists what is there in one string.
@@ -71,19 +71,19 @@ func TestPowerLossKeepsWhatWasSynced(t *testing.T) {
 		want map[string]string
 	}{
 		{"nothing synced", func(t *testing.T, h *volumetest.Host) {
-			write(t, open(t, h, "a", volume.FlagCreate), 0, "x")
+			write(t, open(t, h, "a", vfs.FlagCreate), 0, "x")
 		}, map[string]string{}},
 		{"content without name", func(t *testing.T, h *volumetest.Host) {
-			f := open(t, h, "a", volume.FlagCreate)
+			f := open(t, h, "a", vfs.FlagCreate)
 			write(t, f, 0, "x")
 			must(t, f.Sync())
 		}, map[string]string{}},
 		{"name without content", func(t *testing.T, h *volumetest.Host) {
-			write(t, open(t, h, "a", volume.FlagCreate), 0, "x")
+			write(t, open(t, h, "a", vfs.FlagCreate), 0, "x")
 			must(t, h.SyncDir("."))
 		}, map[string]string{"a": ""}},
 		{"both", func(t *testing.T, h *volumetest.Host) {
-			f := open(t, h, "a", volume.FlagCreate)
+			f := open(t, h, "a", vfs.FlagCreate)
 			write(t, f, 0, "x")
 			must(t, f.Datasync())
 			must(t, h.SyncDir("."))
@@ -91,11 +91,11 @@ func TestPowerLossKeepsWhatWasSynced(t *testing.T) {
 		}, map[string]string{"a": "x"}},
 		{"in a directory without a name", func(t *testing.T, h *volumetest.Host) {
 			must(t, h.Mkdir("d"))
-			must(t, open(t, h, "d/a", volume.FlagCreate).Close())
+			must(t, open(t, h, "d/a", vfs.FlagCreate).Close())
 			must(t, h.SyncDir("d"))
 		}, map[string]string{}},
 		{"local O_DSYNC and O_DIRECT change nothing", func(t *testing.T, h *volumetest.Host) {
-			f := open(t, h, "a", volume.FlagCreate|volume.FlagDsync|volume.FlagDirect)
+			f := open(t, h, "a", vfs.FlagCreate|vfs.FlagDsync|vfs.FlagDirect)
 			must(t, h.SyncDir("."))
 			write(t, f, 0, "x")
 		}, map[string]string{"a": ""}},
@@ -218,7 +218,7 @@ func TestPowerLossKeepsRenamesWhole(t *testing.T) {
 
 func TestPowerLossUndoesRenameOver(t *testing.T) {
 	d, h, f := local(t, "old")
-	temp := open(t, h, "temp", volume.FlagCreate)
+	temp := open(t, h, "temp", vfs.FlagCreate)
 	write(t, temp, 0, "new")
 	must(t, temp.Sync())
 	must(t, h.Rename("temp", "f"))
@@ -233,7 +233,7 @@ func TestPowerLossIsRepeatable(t *testing.T) {
 	d, h, f := local(t, "old")
 	for i := range 50 {
 		write(t, f, int64(i*3000), strings.Repeat("x", 2000))
-		must(t, open(t, h, fmt.Sprint("n", i), volume.FlagCreate).Close())
+		must(t, open(t, h, fmt.Sprint("n", i), vfs.FlagCreate).Close())
 	}
 	before := d.Snapshot()
 	one := d.DurableClone(rand.New(rand.NewPCG(3, 3))).Snapshot()
@@ -287,7 +287,7 @@ func TestInodeNumbersSurviveAndAreNeverReused(t *testing.T) {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 	must(t, h.Remove("f"))
-	must(t, open(t, h, "f", volume.FlagCreate).Close())
+	must(t, open(t, h, "f", vfs.FlagCreate).Close())
 	fresh, err := h.Lstat("f")
 	must(t, err)
 	if fresh.Inode <= before.Inode {
@@ -321,7 +321,7 @@ func TestCapacity(t *testing.T) {
 		t.Errorf("WriteAt = %d, %v", n, err)
 	}
 	write(t, f, 0, "rewriting needs no space")
-	if _, err := h.Open("g", volume.FlagCreate); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := h.Open("g", vfs.FlagCreate); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("create: %v", err)
 	}
 	must(t, h.Remove("f"))
@@ -332,15 +332,15 @@ func TestCapacity(t *testing.T) {
 	if d.Used() != 0 {
 		t.Errorf("%d bytes used by nothing", d.Used())
 	}
-	must(t, open(t, h, "g", volume.FlagCreate).Close())
+	must(t, open(t, h, "g", vfs.FlagCreate).Close())
 }
 
 func TestReadOnly(t *testing.T) {
 	d, h, f := local(t, "old")
 	d.SetReadOnly(true)
 	_, writeErr := f.WriteAt([]byte("x"), 0)
-	_, openErr := h.Open("f", volume.FlagWrite)
-	_, createErr := h.Open("g", volume.FlagCreate)
+	_, openErr := h.Open("f", vfs.FlagWrite)
+	_, createErr := h.Open("g", vfs.FlagCreate)
 	_, lockErr := h.TryLock("f")
 	for _, err := range []error{writeErr, openErr, createErr, lockErr,
 		h.Mkdir("d"), h.Link("f", "g"), h.Rename("f", "g"), h.Remove("f")} {
@@ -348,7 +348,7 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("got %v, want EROFS", err)
 		}
 	}
-	must(t, open(t, h, "f", volume.FlagRead).Close())
+	must(t, open(t, h, "f", vfs.FlagRead).Close())
 }
 
 func TestOperator(t *testing.T) {

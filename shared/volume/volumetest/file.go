@@ -8,14 +8,14 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // file is an open file: it stays with its inode whatever happens to the name.
 type file struct {
 	host *Host
 	node *inode
-	flag volume.Flag
+	flag vfs.Flag
 
 	// guarded by disk.mu
 	name   string
@@ -53,7 +53,7 @@ func (f *file) read(p []byte, off int64) (int, error) {
 	switch {
 	case f.host.cache == nil:
 		return f.node.data.readAt(p, off), nil
-	case f.flag&volume.FlagDirect == 0:
+	case f.flag&vfs.FlagDirect == 0:
 		return f.host.viewOf(f.node).readAt(f.node, p, off), nil
 	}
 	// The kernel flushes its own pages before a direct read.
@@ -63,7 +63,7 @@ func (f *file) read(p []byte, off int64) (int, error) {
 	return f.node.data.readAt(p, off), nil
 }
 
-func (f *file) writable() bool { return f.flag&(volume.FlagWrite|volume.FlagCreate) != 0 }
+func (f *file) writable() bool { return f.flag&(vfs.FlagWrite|vfs.FlagCreate) != 0 }
 
 // usable refuses what the kernel would refuse.
 func (f *file) usable(p []byte, off int64) error {
@@ -72,11 +72,11 @@ func (f *file) usable(p []byte, off int64) error {
 		return fs.ErrClosed
 	case off < 0:
 		return syscall.EINVAL
-	case f.host.cache == nil || f.flag&volume.FlagDirect == 0 || len(p) == 0:
+	case f.host.cache == nil || f.flag&vfs.FlagDirect == 0 || len(p) == 0:
 		return nil
 	}
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
-	if off%volume.BlockSize != 0 || len(p)%volume.BlockSize != 0 || address%volume.BlockSize != 0 {
+	if off%vfs.BlockSize != 0 || len(p)%vfs.BlockSize != 0 || address%vfs.BlockSize != 0 {
 		return syscall.EINVAL
 	}
 	return nil
@@ -118,7 +118,7 @@ func (f *file) put(p []byte, off int64) (int, error) {
 		return 0, syscall.EBADF
 	case h.cache == nil:
 		return h.disk.write(n, p, off)
-	case f.flag&(volume.FlagDirect|volume.FlagDsync) == 0:
+	case f.flag&(vfs.FlagDirect|vfs.FlagDsync) == 0:
 		h.viewOf(n).writeBack(n, p, off)
 		return len(p), nil
 	}
@@ -156,8 +156,8 @@ func (f *file) syncStep(op string) error {
 }
 
 // Stat describes the file as the server sees it, and the host's own unflushed size.
-func (f *file) Stat() (volume.Info, error) {
-	var out volume.Info
+func (f *file) Stat() (vfs.Info, error) {
+	var out vfs.Info
 	err := f.host.do(step{call: Call{Op: OpStat, Name: f.called()}, run: func() error {
 		if f.closed {
 			return fs.ErrClosed
@@ -167,7 +167,7 @@ func (f *file) Stat() (volume.Info, error) {
 		return nil
 	}})
 	if err != nil {
-		return volume.Info{}, err
+		return vfs.Info{}, err
 	}
 	return out, nil
 }

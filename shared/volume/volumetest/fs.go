@@ -12,13 +12,13 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-var _ volume.FS = (*Host)(nil)
+var _ vfs.FS = (*Host)(nil)
 
 // Open opens a file; a name on a network host may lead to an old file.
-func (h *Host) Open(name string, flag volume.Flag) (volume.File, error) {
+func (h *Host) Open(name string, flag vfs.Flag) (vfs.File, error) {
 	f, err := h.openStep(OpOpen, name, flag)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (h *Host) Open(name string, flag volume.Flag) (volume.File, error) {
 }
 
 // openStep gives the handle back if the call fails after all.
-func (h *Host) openStep(op, name string, flag volume.Flag) (*file, error) {
+func (h *Host) openStep(op, name string, flag vfs.Flag) (*file, error) {
 	var f *file
 	err := h.do(step{call: Call{Op: op, Name: name}, conflicts: h.opening(name, flag), run: func() (err error) {
 		f, err = h.open(name, flag)
@@ -41,12 +41,12 @@ func (h *Host) openStep(op, name string, flag volume.Flag) (*file, error) {
 	return f, err
 }
 
-func (h *Host) open(name string, flag volume.Flag) (*file, error) {
+func (h *Host) open(name string, flag vfs.Flag) (*file, error) {
 	n, err := h.openInode(name, flag)
 	if err != nil {
 		return nil, err
 	}
-	if flag&volume.FlagDirect == 0 {
+	if flag&vfs.FlagDirect == 0 {
 		h.openView(n)
 	}
 	f := &file{host: h, node: n, name: name, flag: flag}
@@ -55,15 +55,15 @@ func (h *Host) open(name string, flag volume.Flag) (*file, error) {
 	return f, nil
 }
 
-func (h *Host) openInode(name string, flag volume.Flag) (*inode, error) {
-	if flag&volume.FlagCreate != 0 {
-		return h.create(name, volume.TypeFile)
+func (h *Host) openInode(name string, flag vfs.Flag) (*inode, error) {
+	if flag&vfs.FlagCreate != 0 {
+		return h.create(name, vfs.TypeFile)
 	}
 	n, err := h.regular(name)
 	if err != nil {
 		return nil, err
 	}
-	if flag&volume.FlagWrite != 0 && h.disk.readOnly {
+	if flag&vfs.FlagWrite != 0 && h.disk.readOnly {
 		return nil, syscall.EROFS
 	}
 	return n, nil
@@ -75,9 +75,9 @@ func (h *Host) regular(name string) (*inode, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case n.kind == volume.TypeDir:
+	case n.kind == vfs.TypeDir:
 		return nil, syscall.EISDIR
-	case n.kind != volume.TypeFile:
+	case n.kind != vfs.TypeFile:
 		return nil, syscall.ELOOP
 	default:
 		return n, nil
@@ -92,14 +92,14 @@ func (h *Host) dir(name string) (*inode, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.kind != volume.TypeDir {
+	if n.kind != vfs.TypeDir {
 		return nil, syscall.ENOTDIR
 	}
 	return n, nil
 }
 
 // create makes something at the server and believes what it says.
-func (h *Host) create(name string, kind volume.Type) (*inode, error) {
+func (h *Host) create(name string, kind vfs.Type) (*inode, error) {
 	at, err := h.parent(name)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (h *Host) create(name string, kind volume.Type) (*inode, error) {
 // Mkdir makes a directory.
 func (h *Host) Mkdir(name string) error {
 	return h.do(step{call: Call{Op: OpMkdir, Name: name}, run: func() error {
-		_, err := h.create(name, volume.TypeDir)
+		_, err := h.create(name, vfs.TypeDir)
 		return err
 	}})
 }
@@ -201,17 +201,17 @@ func (h *Host) removeStep(op, name string) error {
 }
 
 // ReadDir lists a directory; on a network host the list may be old.
-func (h *Host) ReadDir(name string) ([]volume.Entry, error) {
-	var out []volume.Entry
+func (h *Host) ReadDir(name string) ([]vfs.Entry, error) {
+	var out []vfs.Entry
 	err := h.do(step{call: Call{Op: OpReadDir, Name: name}, run: func() error {
 		dir, err := h.dir(name)
 		if err != nil {
 			return err
 		}
 		entries := h.list(dir)
-		out = make([]volume.Entry, 0, len(entries))
+		out = make([]vfs.Entry, 0, len(entries))
 		for _, entry := range slices.Sorted(maps.Keys(entries)) {
-			out = append(out, volume.Entry{Name: entry, Type: entries[entry].kind})
+			out = append(out, vfs.Entry{Name: entry, Type: entries[entry].kind})
 		}
 		return nil
 	}})
@@ -222,9 +222,9 @@ func (h *Host) ReadDir(name string) ([]volume.Entry, error) {
 }
 
 // Lstat describes a name; on a network host name and attributes may be old.
-func (h *Host) Lstat(name string) (volume.Info, error) {
-	var out volume.Info
-	err := h.do(step{call: Call{Op: OpLstat, Name: name}, conflicts: h.opening(name, volume.FlagRead), run: func() error {
+func (h *Host) Lstat(name string) (vfs.Info, error) {
+	var out vfs.Info
+	err := h.do(step{call: Call{Op: OpLstat, Name: name}, conflicts: h.opening(name, vfs.FlagRead), run: func() error {
 		n, err := walk(h.disk.root, name, h.child)
 		if err != nil {
 			return err
@@ -233,13 +233,13 @@ func (h *Host) Lstat(name string) (volume.Info, error) {
 		return nil
 	}})
 	if err != nil {
-		return volume.Info{}, err
+		return vfs.Info{}, err
 	}
 	return out, nil
 }
 
 // Space says how much of the disk's capacity is not used.
-func (h *Host) Space() (s volume.Space, err error) {
+func (h *Host) Space() (s vfs.Space, err error) {
 	err = h.do(step{call: Call{Op: OpSpace, Name: "."}, run: func() error {
 		s.Left = 1 << 40
 		if h.disk.capacity > 0 {
@@ -271,12 +271,12 @@ func (h *Host) Replace(name string, write func(io.Writer) error) error {
 		return pathError("replace", name, syscall.EINVAL)
 	}
 	temp := path.Join(path.Dir(name), fmt.Sprintf(".%s%d", path.Base(name), h.disk.uniqueNumber()))
-	f, err := h.openStep(OpReplaceCreate, temp, volume.FlagCreate)
+	f, err := h.openStep(OpReplaceCreate, temp, vfs.FlagCreate)
 	if err != nil {
 		return err
 	}
 	h.disk.mu.Lock()
-	h.delegate(f.node, volume.FlagCreate)
+	h.delegate(f.node, vfs.FlagCreate)
 	h.disk.mu.Unlock()
 	if err := h.fill(f, name, write); err != nil {
 		f.discard()
@@ -304,15 +304,15 @@ func (h *Host) fill(f *file, name string, write func(io.Writer) error) error {
 }
 
 // TryLock takes a file's flock at the server.
-func (h *Host) TryLock(name string) (volume.Lock, error) {
+func (h *Host) TryLock(name string) (vfs.Lock, error) {
 	var l *flock
 	err := h.do(step{call: Call{Op: OpTryLock, Name: name}, conflicts: h.changing(name), run: func() error {
-		n, err := h.openInode(name, volume.FlagWrite)
+		n, err := h.openInode(name, vfs.FlagWrite)
 		if err != nil {
 			return err
 		}
 		if n.lock != nil {
-			return volume.ErrLocked
+			return vfs.ErrLocked
 		}
 		l = &flock{host: h, node: n, name: name}
 		n.lock = l

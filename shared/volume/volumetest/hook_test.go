@@ -10,7 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -130,7 +130,7 @@ func TestKillReleasesLocksAndKeepsWrites(t *testing.T) {
 	if _, err := h.TryLock("f"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.TryLock("f"); !errors.Is(err, volume.ErrLocked) {
+	if _, err := other.TryLock("f"); !errors.Is(err, vfs.ErrLocked) {
 		t.Fatalf("two hosts hold one lock: %v", err)
 	}
 	write(t, f, 0, "new")
@@ -243,12 +243,12 @@ func TestStoppedProcess(t *testing.T) {
 
 // BenchmarkScenario is the life of a small log: about a thousand calls.
 func BenchmarkScenario(b *testing.B) {
-	zeros, frame := make([]byte, 1<<20), volume.AlignedBuffer(volume.BlockSize)
+	zeros, frame := make([]byte, 1<<20), vfs.AlignedBuffer(vfs.BlockSize)
 	frame[0] = 1
 	for b.Loop() {
 		d := volumetest.New(1)
 		h := d.Host(1, volumetest.ProfileNetwork())
-		f, err := h.Open("wal", volume.FlagCreate|volume.FlagDirect)
+		f, err := h.Open("wal", vfs.FlagCreate|vfs.FlagDirect)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func BenchmarkScenario(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			_, writeErr := f.WriteAt(frame, int64(i%250)*volume.BlockSize)
+			_, writeErr := f.WriteAt(frame, int64(i%250)*vfs.BlockSize)
 			_, lstatErr := h.Lstat("wal")
 			if err := errors.Join(writeErr, f.Datasync(), lstatErr); err != nil {
 				b.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // ErrCrashed is what every call of a dead process returns. No real call does:
@@ -21,21 +21,21 @@ const maxTrace = 1 << 16
 
 // Profile is the sort of filesystem a host mounts.
 type Profile struct {
-	Kind volume.Kind
+	Kind vfs.Kind
 	// Stale is how long a network host believes its caches.
 	Stale time.Duration
 }
 
 // ProfileLocal is a single-host filesystem: all processes see the same at once.
-func ProfileLocal() Profile { return Profile{Kind: volume.Kind{Name: "ext4"}} }
+func ProfileLocal() Profile { return Profile{Kind: vfs.Kind{Name: "ext4"}} }
 
 // ProfileNetwork is a network filesystem with NFS's manners and its default acdirmax.
 func ProfileNetwork() Profile {
-	return Profile{Kind: volume.Kind{Name: "nfs", Network: true}, Stale: 30 * time.Second}
+	return Profile{Kind: vfs.Kind{Name: "nfs", Network: true}, Stale: 30 * time.Second}
 }
 
 // Host is one process on one machine, with that machine's caches. It
-// implements volume.FS.
+// implements vfs.FS.
 type Host struct {
 	disk    *Disk
 	id      int
@@ -60,7 +60,7 @@ type Host struct {
 func (h *Host) ID() int { return h.id }
 
 // Kind says which filesystem the profile imitates.
-func (h *Host) Kind() volume.Kind { return h.profile.Kind }
+func (h *Host) Kind() vfs.Kind { return h.profile.Kind }
 
 // SetHook sets what is asked before each later call; nil asks nobody.
 func (h *Host) SetHook(hook Hook) {
@@ -90,11 +90,22 @@ func (h *Host) Trace() []Call {
 	return slices.Clone(h.trace)
 }
 
-// Dead says whether the process was killed or lost its power.
+// Dead reports whether the process was killed or lost its power.
 func (h *Host) Dead() bool {
 	h.disk.mu.Lock()
 	defer h.disk.mu.Unlock()
 	return h.dead
+}
+
+// Handles lists the names of the files that this host has open, in order.
+func (h *Host) Handles() (names []string) {
+	h.disk.mu.Lock()
+	defer h.disk.mu.Unlock()
+	for f := range h.files {
+		names = append(names, f.name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Kill ends the process (kill -9): paused calls return, locks are released,

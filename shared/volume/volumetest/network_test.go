@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -25,14 +25,14 @@ func twoHosts(t *testing.T) (d *volumetest.Disk, a, b *volumetest.Host) {
 }
 
 // read opens a name and reads it through the caches.
-func read(t *testing.T, v volume.FS, name string, flag volume.Flag) string {
+func read(t *testing.T, v vfs.FS, name string, flag vfs.Flag) string {
 	t.Helper()
 	f, err := v.Open(name, flag)
 	if err != nil {
 		return err.Error()
 	}
 	defer f.Close()
-	p := volume.AlignedBuffer(volume.BlockSize)
+	p := vfs.AlignedBuffer(vfs.BlockSize)
 	n, err := f.ReadAt(p, 0)
 	if err != io.EOF {
 		t.Fatalf("ReadAt = %d, %v", n, err)
@@ -41,7 +41,7 @@ func read(t *testing.T, v volume.FS, name string, flag volume.Flag) string {
 }
 
 // publish writes, syncs and closes.
-func publish(t *testing.T, v volume.FS, name string, flag volume.Flag, content string) {
+func publish(t *testing.T, v vfs.FS, name string, flag vfs.Flag, content string) {
 	t.Helper()
 	f := open(t, v, name, flag)
 	write(t, f, 0, content)
@@ -52,7 +52,7 @@ func publish(t *testing.T, v volume.FS, name string, flag volume.Flag, content s
 // TestNaiveReaderIsLiedTo proves that the model has teeth: each naive way to
 // look is wrong while the caches last and right when they have expired.
 func TestNaiveReaderIsLiedTo(t *testing.T) {
-	list := func(t *testing.T, v volume.FS, name string) string {
+	list := func(t *testing.T, v vfs.FS, name string) string {
 		entries, err := v.ReadDir(name)
 		must(t, err)
 		var out []string
@@ -61,7 +61,7 @@ func TestNaiveReaderIsLiedTo(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	there := func(t *testing.T, v volume.FS, name string) string {
+	there := func(t *testing.T, v vfs.FS, name string) string {
 		_, err := v.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return "missing"
@@ -71,32 +71,32 @@ func TestNaiveReaderIsLiedTo(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name         string
-		look         func(t *testing.T, v volume.FS) string
-		change       func(t *testing.T, v volume.FS)
+		look         func(t *testing.T, v vfs.FS) string
+		change       func(t *testing.T, v vfs.FS)
 		stale, fresh string
 	}{
-		{"negative name", func(t *testing.T, v volume.FS) string { return there(t, v, "g") },
-			func(t *testing.T, v volume.FS) { publish(t, v, "g", volume.FlagCreate, "new") },
+		{"negative name", func(t *testing.T, v vfs.FS) string { return there(t, v, "g") },
+			func(t *testing.T, v vfs.FS) { publish(t, v, "g", vfs.FlagCreate, "new") },
 			"missing", "there"},
-		{"positive name", func(t *testing.T, v volume.FS) string { return there(t, v, "f") },
-			func(t *testing.T, v volume.FS) { must(t, v.Rename("f", "g")) },
+		{"positive name", func(t *testing.T, v vfs.FS) string { return there(t, v, "f") },
+			func(t *testing.T, v vfs.FS) { must(t, v.Rename("f", "g")) },
 			"there", "missing"},
-		{"listing", func(t *testing.T, v volume.FS) string { return list(t, v, ".") },
-			func(t *testing.T, v volume.FS) { must(t, v.Link("f", "g")) }, "f", "f g"},
-		{"attributes", func(t *testing.T, v volume.FS) string {
+		{"listing", func(t *testing.T, v vfs.FS) string { return list(t, v, ".") },
+			func(t *testing.T, v vfs.FS) { must(t, v.Link("f", "g")) }, "f", "f g"},
+		{"attributes", func(t *testing.T, v vfs.FS) string {
 			info, err := v.Lstat("f")
 			must(t, err)
 			return strings.Repeat("x", int(info.Size))
-		}, func(t *testing.T, v volume.FS) { publish(t, v, "f", volume.FlagWrite, "longer") },
+		}, func(t *testing.T, v vfs.FS) { publish(t, v, "f", vfs.FlagWrite, "longer") },
 			"xxx", "xxxxxx"},
-		{"data", func(t *testing.T, v volume.FS) string { return read(t, v, "f", volume.FlagRead) },
-			func(t *testing.T, v volume.FS) { publish(t, v, "f", volume.FlagWrite, "new") },
+		{"data", func(t *testing.T, v vfs.FS) string { return read(t, v, "f", vfs.FlagRead) },
+			func(t *testing.T, v vfs.FS) { publish(t, v, "f", vfs.FlagWrite, "new") },
 			"old", "new"},
 		{"rename over, the old file linked elsewhere",
-			func(t *testing.T, v volume.FS) string { return read(t, v, "f", volume.FlagDirect) },
-			func(t *testing.T, v volume.FS) {
+			func(t *testing.T, v vfs.FS) string { return read(t, v, "f", vfs.FlagDirect) },
+			func(t *testing.T, v vfs.FS) {
 				must(t, v.Link("f", "backup"))
-				publish(t, v, "temp", volume.FlagCreate, "new")
+				publish(t, v, "temp", vfs.FlagCreate, "new")
 				must(t, v.Rename("temp", "f"))
 			}, "old", "new"},
 	} {
@@ -124,9 +124,9 @@ func TestNaiveReaderIsLiedTo(t *testing.T) {
 
 func TestDirectReadsDoNotLie(t *testing.T) {
 	_, a, b := twoHosts(t)
-	plain, direct := open(t, b, "f", volume.FlagRead), open(t, b, "f", volume.FlagDirect)
-	p := volume.AlignedBuffer(volume.BlockSize)
-	at := func(f volume.File) string {
+	plain, direct := open(t, b, "f", vfs.FlagRead), open(t, b, "f", vfs.FlagDirect)
+	p := vfs.AlignedBuffer(vfs.BlockSize)
+	at := func(f vfs.File) string {
 		n, err := f.ReadAt(p, 0)
 		if err != io.EOF {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestDirectReadsDoNotLie(t *testing.T) {
 	if at(plain) != "old" || at(direct) != "old" {
 		t.Fatal("cannot read")
 	}
-	publish(t, a, "f", volume.FlagWrite, "newer")
+	publish(t, a, "f", vfs.FlagWrite, "newer")
 	if got := at(plain); got != "old" {
 		t.Errorf("a plain read sees %q", got)
 	}
@@ -153,7 +153,7 @@ func TestDirectReadsDoNotLie(t *testing.T) {
 		t.Errorf("Stat after an unlink elsewhere: %+v, %v", info, err)
 	}
 	b.DropCaches()
-	if got := read(t, b, "f", volume.FlagRead); !strings.Contains(got, "no such file") {
+	if got := read(t, b, "f", vfs.FlagRead); !strings.Contains(got, "no such file") {
 		t.Errorf("with cold caches: %q", got)
 	}
 }
@@ -179,37 +179,37 @@ func TestServerDecidesNames(t *testing.T) {
 
 func TestRemovedFileIsLookedUpAgain(t *testing.T) {
 	_, a, b := twoHosts(t)
-	if got := read(t, b, "f", volume.FlagRead); got != "old" {
+	if got := read(t, b, "f", vfs.FlagRead); got != "old" {
 		t.Fatal(got)
 	}
 	must(t, a.Remove("f"))
-	if got := read(t, b, "f", volume.FlagRead); !strings.Contains(got, "no such file") {
+	if got := read(t, b, "f", vfs.FlagRead); !strings.Contains(got, "no such file") {
 		t.Errorf("a file that is nowhere any more: %q", got)
 	}
-	publish(t, a, "f", volume.FlagCreate, "new")
+	publish(t, a, "f", vfs.FlagCreate, "new")
 	must(t, a.Remove("f"))
 }
 
 func TestWriteBack(t *testing.T) {
 	for _, c := range []struct {
 		name             string
-		flag             volume.Flag
-		end              func(h *volumetest.Host, f volume.File) error
+		flag             vfs.Flag
+		end              func(h *volumetest.Host, f vfs.File) error
 		visible, durable string
 	}{
 		{"plain", 0, nil, "old", "old"},
-		{"close", 0, func(_ *volumetest.Host, f volume.File) error { return f.Close() }, "new", "old"},
-		{"sync", 0, func(_ *volumetest.Host, f volume.File) error { return f.Sync() }, "new", "new"},
-		{"datasync", 0, func(_ *volumetest.Host, f volume.File) error { return f.Datasync() }, "new", "new"},
-		{"kill", 0, func(h *volumetest.Host, _ volume.File) error { h.Kill(); return nil }, "new", "old"},
-		{"power off", 0, func(h *volumetest.Host, _ volume.File) error { h.PowerOff(); return nil }, "old", "old"},
-		{"dsync", volume.FlagDsync, nil, "new", "new"},
+		{"close", 0, func(_ *volumetest.Host, f vfs.File) error { return f.Close() }, "new", "old"},
+		{"sync", 0, func(_ *volumetest.Host, f vfs.File) error { return f.Sync() }, "new", "new"},
+		{"datasync", 0, func(_ *volumetest.Host, f vfs.File) error { return f.Datasync() }, "new", "new"},
+		{"kill", 0, func(h *volumetest.Host, _ vfs.File) error { h.Kill(); return nil }, "new", "old"},
+		{"power off", 0, func(h *volumetest.Host, _ vfs.File) error { h.PowerOff(); return nil }, "old", "old"},
+		{"dsync", vfs.FlagDsync, nil, "new", "new"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, a, _ := twoHosts(t)
-			f := open(t, a, "f", volume.FlagWrite|c.flag)
+			f := open(t, a, "f", vfs.FlagWrite|c.flag)
 			write(t, f, 0, "new")
-			if got := read(t, a, "f", volume.FlagRead); got != "new" {
+			if got := read(t, a, "f", vfs.FlagRead); got != "new" {
 				t.Errorf("the writer sees %q", got)
 			}
 			if c.end != nil {
@@ -228,11 +228,11 @@ func TestWriteBack(t *testing.T) {
 func TestPlainWritesCarryStaleNeighbours(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		flag volume.Flag
+		flag vfs.Flag
 		want string
 	}{
-		{"plain", volume.FlagWrite, "oldold-b"},
-		{"dsync", volume.FlagWrite | volume.FlagDsync, "a-dold-b"},
+		{"plain", vfs.FlagWrite, "oldold-b"},
+		{"dsync", vfs.FlagWrite | vfs.FlagDsync, "a-dold-b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, a, b := twoHosts(t)
@@ -254,16 +254,16 @@ func TestPlainWritesCarryStaleNeighbours(t *testing.T) {
 
 func TestDirectNeedsAlignment(t *testing.T) {
 	_, a, _ := twoHosts(t)
-	f := open(t, a, "f", volume.FlagWrite|volume.FlagDirect)
-	buf := volume.AlignedBuffer(2 * volume.BlockSize)
+	f := open(t, a, "f", vfs.FlagWrite|vfs.FlagDirect)
+	buf := vfs.AlignedBuffer(2 * vfs.BlockSize)
 	for _, c := range []struct {
 		name string
 		p    []byte
 		off  int64
 	}{
-		{"offset", buf[:volume.BlockSize], 512},
+		{"offset", buf[:vfs.BlockSize], 512},
 		{"length", buf[:512], 0},
-		{"address", buf[8 : 8+volume.BlockSize], 0},
+		{"address", buf[8 : 8+vfs.BlockSize], 0},
 	} {
 		if _, err := f.ReadAt(c.p, c.off); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%s: ReadAt: %v", c.name, err)
@@ -272,14 +272,14 @@ func TestDirectNeedsAlignment(t *testing.T) {
 			t.Errorf("%s: WriteAt: %v", c.name, err)
 		}
 	}
-	if n, err := f.WriteAt(buf, volume.BlockSize); n != len(buf) || err != nil {
+	if n, err := f.WriteAt(buf, vfs.BlockSize); n != len(buf) || err != nil {
 		t.Errorf("aligned WriteAt = %d, %v", n, err)
 	}
 }
 
 func TestFlushMeetsFullDisk(t *testing.T) {
 	d, a, _ := twoHosts(t)
-	f := open(t, a, "f", volume.FlagWrite)
+	f := open(t, a, "f", vfs.FlagWrite)
 	d.SetCapacity(4096)
 	write(t, f, 0, strings.Repeat("x", 5000))
 	if err := f.Sync(); !errors.Is(err, syscall.ENOSPC) {
@@ -294,7 +294,7 @@ func TestPowerOffLeavesLocksUntilNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.PowerOff()
-	if _, err := b.TryLock("f"); !errors.Is(err, volume.ErrLocked) {
+	if _, err := b.TryLock("f"); !errors.Is(err, vfs.ErrLocked) {
 		t.Errorf("before the server noticed: %v", err)
 	}
 	a.LoseLocks()

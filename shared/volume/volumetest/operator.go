@@ -11,12 +11,12 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // State is what Snapshot knows of a name. States compare with ==.
 type State struct {
-	volume.Info
+	vfs.Info
 	// Sum is a hash of a file's content.
 	Sum [sha256.Size]byte
 }
@@ -28,7 +28,7 @@ func (d *Disk) Snapshot() map[string]State {
 	out := make(map[string]State)
 	visit(d.root, ".", func(name string, n *inode) {
 		s := State{Info: n.info()}
-		if n.kind == volume.TypeFile {
+		if n.kind == vfs.TypeFile {
 			s.Sum = n.data.sum()
 		}
 		out[name] = s
@@ -42,7 +42,7 @@ func (d *Disk) Files(prefix string) map[string][]byte {
 	defer d.mu.Unlock()
 	out := make(map[string][]byte)
 	visit(d.root, ".", func(name string, n *inode) {
-		if n.kind == volume.TypeFile && strings.HasPrefix(name, prefix) {
+		if n.kind == vfs.TypeFile && strings.HasPrefix(name, prefix) {
 			out[name] = n.data.bytes()
 		}
 	})
@@ -124,7 +124,7 @@ func (d *Disk) MakeSpecial(name string) error {
 	defer d.mu.Unlock()
 	at, err := parent(d.root, name, d.child)
 	if err == nil {
-		_, err = d.create(at, volume.TypeOther)
+		_, err = d.create(at, vfs.TypeOther)
 		d.syncDir(at.dir)
 	}
 	return pathError("mknod", name, err)
@@ -141,12 +141,12 @@ func (d *Disk) edit(op, name string, change func(*inode) error) error {
 	at := place{dir, path.Base(name)}
 	n := dir.entries[at.name]
 	if n == nil {
-		if n, err = d.create(at, volume.TypeFile); err != nil {
+		if n, err = d.create(at, vfs.TypeFile); err != nil {
 			return pathError(op, name, err)
 		}
 		d.syncDir(dir)
 	}
-	if n.kind != volume.TypeFile {
+	if n.kind != vfs.TypeFile {
 		return pathError(op, name, syscall.EISDIR)
 	}
 	err = change(n)
@@ -163,7 +163,7 @@ func (d *Disk) mkdirAll(name string) (*inode, error) {
 		if n := at.dir.entries[at.name]; n != nil {
 			return n
 		}
-		n, err := d.create(at, volume.TypeDir)
+		n, err := d.create(at, vfs.TypeDir)
 		if err != nil {
 			return nil
 		}

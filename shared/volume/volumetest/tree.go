@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // place is one name in one directory.
@@ -38,10 +38,10 @@ func (c *change) apply(names func(*inode) map[string]*inode) {
 	}
 }
 
-func (d *Disk) newInode(kind volume.Type) *inode {
+func (d *Disk) newInode(kind vfs.Type) *inode {
 	d.nextInode++
 	n := &inode{number: d.nextInode, kind: kind}
-	if kind == volume.TypeDir {
+	if kind == vfs.TypeDir {
 		n.entries = make(map[string]*inode)
 		n.stableEntries = make(map[string]*inode)
 	}
@@ -71,7 +71,7 @@ func (d *Disk) vacant(at place) error {
 }
 
 // create makes a file or directory.
-func (d *Disk) create(at place, kind volume.Type) (*inode, error) {
+func (d *Disk) create(at place, kind vfs.Type) (*inode, error) {
 	if err := d.vacant(at); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (d *Disk) link(from, to place) (*inode, error) {
 	if n == nil {
 		return nil, syscall.ENOENT
 	}
-	if n.kind == volume.TypeDir {
+	if n.kind == vfs.TypeDir {
 		return nil, syscall.EPERM
 	}
 	if err := d.vacant(to); err != nil {
@@ -163,13 +163,13 @@ func (d *Disk) rename(from, to place) (*inode, error) {
 
 func renameConflict(n, target, dir *inode) error {
 	switch {
-	case n.kind == volume.TypeDir && contains(n, dir):
+	case n.kind == vfs.TypeDir && contains(n, dir):
 		return syscall.EINVAL
 	case target == nil:
 		return nil
-	case n.kind != volume.TypeDir && target.kind == volume.TypeDir:
+	case n.kind != vfs.TypeDir && target.kind == vfs.TypeDir:
 		return syscall.EISDIR
-	case n.kind == volume.TypeDir && target.kind != volume.TypeDir:
+	case n.kind == vfs.TypeDir && target.kind != vfs.TypeDir:
 		return syscall.ENOTDIR
 	case len(target.entries) > 0:
 		return syscall.ENOTEMPTY
@@ -178,13 +178,13 @@ func renameConflict(n, target, dir *inode) error {
 	}
 }
 
-// contains says whether a directory lies in the tree below root.
+// contains reports whether a directory lies in the tree below root.
 func contains(root, dir *inode) bool {
 	if root == dir {
 		return true
 	}
 	for _, n := range root.entries {
-		if n.kind == volume.TypeDir && contains(n, dir) {
+		if n.kind == vfs.TypeDir && contains(n, dir) {
 			return true
 		}
 	}
@@ -245,12 +245,12 @@ func (d *Disk) write(n *inode, p []byte, off int64) (int, error) {
 func blocks(size int64) int64 { return (size + pageSize - 1) / pageSize * pageSize }
 
 // info describes an inode as the server sees it.
-func (n *inode) info() volume.Info {
-	out := volume.Info{Inode: n.number, Type: n.kind, Size: n.data.size, Nlink: n.nlink, Mode: 0o644}
-	if n.kind == volume.TypeDir {
+func (n *inode) info() vfs.Info {
+	out := vfs.Info{Inode: n.number, Type: n.kind, Size: n.data.size, Nlink: n.nlink, Mode: 0o644}
+	if n.kind == vfs.TypeDir {
 		out.Mode, out.Size, out.Nlink = 0o755, pageSize, 2
 		for _, child := range n.entries {
-			if child.kind == volume.TypeDir {
+			if child.kind == vfs.TypeDir {
 				out.Nlink++
 			}
 		}
@@ -286,7 +286,7 @@ func parent(root *inode, name string, child func(place) *inode) (place, error) {
 		return place{}, syscall.EINVAL
 	}
 	dir, err := walk(root, path.Dir(name), child)
-	if err == nil && dir.kind != volume.TypeDir {
+	if err == nil && dir.kind != vfs.TypeDir {
 		err = syscall.ENOTDIR
 	}
 	return place{dir, path.Base(name)}, err

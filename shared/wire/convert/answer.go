@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// FromOutcome is the outcome as an answer, without what only the front end
+// FromOutcome returns the outcome as an answer, without what only the front end
 // knows: correlation, primary and retry_after_ms.
 func FromOutcome(out *locktable.Outcome) *pb.Answer {
 	a := &pb.Answer{
@@ -40,8 +40,8 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 	return a
 }
 
-// tellsFile says that an outcome tells of a place in a file: of an append, or of the
-// end where one was refused because of it.
+// tellsFile reports whether an outcome has a place in a file: of an append, or of the end of
+// the file if an append was refused because of it.
 func tellsFile(out *locktable.Outcome) bool {
 	switch {
 	case out.File == "":
@@ -52,15 +52,15 @@ func tellsFile(out *locktable.Outcome) bool {
 	return out.LSN != 0
 }
 
-// FromLookup is what the table knows of a request as the answer to Outcome,
-// without where and when it was read.
+// FromLookup returns the result of Table.Lookup as the answer to an Outcome call, without
+// where and when it was read.
 func FromLookup(state locktable.RequestState, out *locktable.Outcome) *pb.OutcomeResponse {
 	return &pb.OutcomeResponse{
 		Status: pb.Status_STATUS_OK, State: pb.RequestState(state), Outcome: FromOutcome(out),
 	}
 }
 
-// FromHolder is nil for one that says nothing.
+// FromHolder converts a holder, nil for the zero one.
 func FromHolder(h locktable.Holder) *pb.Holder {
 	if h == (locktable.Holder{}) {
 		return nil
@@ -71,7 +71,7 @@ func FromHolder(h locktable.Holder) *pb.Holder {
 // RemainingUnknown means that only the primary knows what is left of a lease.
 const RemainingUnknown time.Duration = -time.Millisecond
 
-// FromGrant is nil for a lock that is free. Remaining is what is left of the
+// FromGrant converts a grant, nil for that of a free lock. remaining is what is left of the
 // lease, or RemainingUnknown.
 func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Grant {
 	if g.Token == 0 {
@@ -87,7 +87,7 @@ func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Gran
 	}
 }
 
-// FromAsk is the word to a holder that it let go; nil for nil.
+// FromAsk converts an Ask, nil for nil.
 func FromAsk(a *locktable.Ask) *pb.AskToRelease {
 	if a == nil {
 		return nil
@@ -105,7 +105,7 @@ func remainingMillis(d time.Duration) int64 {
 	return max(0, wire.FloorMillis(d))
 }
 
-// FromView is a lock without its waiters, files and further holders.
+// FromView converts a lock, without its waiters, files and further holders.
 func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lock {
 	return &pb.Lock{
 		Name: string(v.Name), Grant: FromGrant(&v.Grant, remaining, heard),
@@ -113,7 +113,7 @@ func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lo
 	}
 }
 
-// FromWaiter is one in line.
+// FromWaiter converts a waiting request.
 func FromWaiter(w *locktable.Waiter) *pb.Waiter {
 	return &pb.Waiter{
 		ClientId: string(w.Client), RequestId: uint64(w.Request), Lsn: uint64(w.LSN), Epoch: uint64(w.Epoch),
@@ -129,7 +129,7 @@ func waitMillis(d time.Duration) int64 {
 	return wire.CeilMillis(d)
 }
 
-// FromFile is one protected file.
+// FromFile converts the state of one protected file.
 func FromFile(name cluster.FileName, f *locktable.FileState) *pb.File {
 	return &pb.File{
 		Name: string(name), Lock: string(f.Lock), Generation: uint64(f.Generation), Inode: f.Inode,
@@ -139,8 +139,8 @@ func FromFile(name cluster.FileName, f *locktable.FileState) *pb.File {
 	}
 }
 
-// FromRecord is the record as an event, learnt at the given time, which stands in for
-// that of a record without. The token of a grant is its own.
+// FromRecord returns the record as an event. at is used for a record without a time. The token of
+// a grant is that of the grant.
 func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 	e := &pb.Event{
 		Lsn: uint64(r.LSN), Epoch: uint64(r.Epoch), Kind: pb.EventKind(r.Kind),
@@ -158,7 +158,7 @@ func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 	return e
 }
 
-// LossReason is why a record of this kind ends a grant; NONE for one that ends none.
+// LossReason returns why a record of this kind ends a grant, NONE if it ends none.
 func LossReason(k locktable.Kind) pb.LossReason {
 	switch k {
 	case locktable.KindExpire:

@@ -17,8 +17,8 @@ import (
 // maxNames is how many names a Names keeps.
 const maxNames = 4096
 
-// Names keeps names of locks and files that were asked for, so that one that comes
-// again and again is one string. It is for one goroutine.
+// Names caches names of locks and files, so that repeated ones share one string. It belongs to
+// one goroutine.
 type Names map[string]string
 
 func (n Names) of(text []byte) string {
@@ -36,10 +36,9 @@ func (n Names) of(text []byte) string {
 	return name
 }
 
-// EachOperation decodes an encoded SessionRequest that has nothing but operations, as
-// wire.CountOnly tells. Plain acquires, releases and appends come as frames, others as
-// op. What f is given is valid until it returns, but for the data of appends: b is not
-// to be used again.
+// EachOperation calls f with each operation of an encoded SessionRequest that has nothing else, as
+// wire.CountOnly reports. Plain acquires, releases and appends come as frames, others as op. The
+// arguments are valid until f returns; the data of appends stays, so b must not be used again.
 func EachOperation(b []byte, f func(plain *wire.OperationFrame, op *pb.Operation)) error {
 	var plain wire.OperationFrame
 	for len(b) > 0 {
@@ -65,7 +64,7 @@ func EachOperation(b []byte, f func(plain *wire.OperationFrame, op *pb.Operation
 	return nil
 }
 
-// FromFrame makes r the request of a plain operation, like Into.
+// FromFrame sets r to the request of a plain operation, like Into.
 func FromFrame(r *locktable.Request, o *wire.OperationFrame, client cluster.ClientID, names Names) error {
 	if named := len(o.Client) > 0; named && string(o.Client) != string(client) || !named && o.RequestID == 0 {
 		client = cluster.ClientID(o.Client)
@@ -93,9 +92,8 @@ func FromFrame(r *locktable.Request, o *wire.OperationFrame, client cluster.Clie
 	return nil
 }
 
-// AppendOutcome appends the outcome of an operation to an encoded SessionResponse,
-// without what the operation named. False means that it has more than this can
-// write: then use FromOutcome.
+// AppendOutcome appends the outcome of an operation to an encoded SessionResponse, without what
+// the operation named. It returns false if the outcome has other fields: then use FromOutcome.
 func AppendOutcome(b []byte, correlation uint64, out *locktable.Outcome) ([]byte, bool) {
 	if out.Holder != nil || out.Committed || out.Ask != nil {
 		return b, false

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// FromEnd is a grant that ended.
+// FromEnd converts a grant that ended.
 func FromEnd(e *history.End) *pb.PastGrant {
 	p := &pb.PastGrant{
 		Lock: string(e.Lock), Token: uint64(e.Token), Why: pb.HistoryWhy(e.Why), Lsn: uint64(e.LSN), Epoch: uint64(e.Epoch),
@@ -22,7 +22,7 @@ func FromEnd(e *history.End) *pb.PastGrant {
 	return p
 }
 
-// FromHeld is a live grant among those that ended.
+// FromHeld returns a live grant in the form of those that ended.
 func FromHeld(g *locktable.Grant) *pb.PastGrant {
 	return &pb.PastGrant{
 		Lock: string(g.Lock), Token: uint64(g.Token), Why: pb.HistoryWhy_HISTORY_WHY_HELD, GrantEpoch: uint64(g.Epoch),
@@ -31,7 +31,7 @@ func FromHeld(g *locktable.Grant) *pb.PastGrant {
 	}
 }
 
-// FromRange is nil for an empty one.
+// FromRange converts a range of skipped ends, nil for an empty one.
 func FromRange(k history.Skip) *pb.HistoryRange {
 	if k.From == 0 {
 		return nil
@@ -39,8 +39,8 @@ func FromRange(k history.Skip) *pb.HistoryRange {
 	return &pb.HistoryRange{FromLsn: uint64(k.From), ToLsn: uint64(k.To), Count: k.Count}
 }
 
-// LastAppend is the last append under a live grant as the table has it, nil where it has
-// none: without its epoch.
+// LastAppend returns the last append under a live grant as the table has it, without its epoch;
+// nil if it has none.
 func LastAppend(t *locktable.Table, g *locktable.Grant) *pb.Receipt {
 	a := history.LastAppend(t, g)
 	if a.Length == 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package convert translates between the messages of package wire and the words
-// of the lock table. It is for servers; clients need package wire only.
+// Package convert translates between the messages of package wire and the types of the
+// lock table. It is for servers; clients need package wire only.
 package convert
 
 import (
@@ -21,14 +21,14 @@ import (
 // for locktable.Request.Validate. A request without both IDs keeps them empty:
 // see Anonymous. Errors are *wire.Error with INVALID_ARGUMENT.
 
-// Anonymous says that a request brought no IDs, so the receiving server has to
-// make them before it forwards or executes it.
+// Anonymous reports whether a request has no IDs, so that the receiving server has to make
+// them before it forwards or executes it.
 func Anonymous(q *locktable.Request) bool {
 	return q.Op != locktable.OpOpenClient && q.Op != locktable.OpForget && q.Client == "" && q.ID == 0
 }
 
-// Into makes r the request of one operation of a session; client stands in where it
-// has a request ID and names none. RenewLease and Outcome are no requests to the table.
+// Into sets r to the request of one operation of a session. client is used if it has a request
+// ID and no client ID. RenewLease and Outcome are no requests to the table.
 func Into(r *locktable.Request, op *pb.Operation, client cluster.ClientID) error {
 	q, err := toRequest(op, client)
 	if err == nil {
@@ -121,7 +121,8 @@ func ToDowngrade(q *pb.DowngradeRequest) (*locktable.Request, error) {
 	return tokenRequest(locktable.OpDowngrade, q)
 }
 
-// ToAppend converts a FileAppend. It keeps the data, and computes a CRC that is not given.
+// ToAppend converts a FileAppend. It keeps the slice of data, and computes the CRC if it is not
+// given.
 func ToAppend(q *pb.FileAppendRequest) (*locktable.Request, error) {
 	r, err := fileRequest(locktable.OpAppend, q)
 	if err != nil {
@@ -190,7 +191,7 @@ func ToMetadata(q *pb.SetMetadataRequest) (*locktable.Request, error) {
 	return r, err
 }
 
-// ToIDs checks the IDs of a question about a request: both are needed.
+// ToIDs returns the IDs of a query about a request: both are needed.
 func ToIDs(client string, request uint64) (cluster.ClientID, cluster.RequestID, error) {
 	id := cluster.ClientID(client)
 	if err := id.Validate(); err != nil {
@@ -208,7 +209,7 @@ type leaseMessage interface {
 	GetToken() uint64
 }
 
-// ToLease checks the lock and token of a RenewLease or Verify.
+// ToLease returns the lock and token of a RenewLease or Verify.
 func ToLease(q leaseMessage) (cluster.LockName, cluster.Token, error) {
 	name := cluster.LockName(q.GetLock())
 	if err := name.Validate(); err != nil {
@@ -284,7 +285,7 @@ func fileRequest(op locktable.Op, q fileMessage) (*locktable.Request, error) {
 	return r, err
 }
 
-// duration refuses what a Duration would bend.
+// duration refuses what a Duration cannot hold.
 func duration(name string, ms int64) (time.Duration, error) {
 	d := wire.Millis(ms)
 	if ms < 0 || d.Milliseconds() != ms {

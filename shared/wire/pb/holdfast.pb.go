@@ -51,7 +51,7 @@ const (
 	Status_STATUS_SECONDARY_MODE Status = 5
 	// This server is becoming primary: retry after retry_after_ms.
 	Status_STATUS_SERVER_FENCING Status = 6
-	// Somebody else holds the lock, see holder and queue_length.
+	// The lock is held, or others wait for it: see holder and queue_length.
 	Status_STATUS_HELD          Status = 7
 	Status_STATUS_WAIT_TIMEOUT  Status = 8
 	Status_STATUS_LEASE_EXPIRED Status = 9
@@ -204,9 +204,9 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{1}
 }
 
-// Mode is how a lock is held: by one alone, or by any number together. Turns are
-// phase-fair: who wants to share it waits for at most one exclusive holder, and many
-// sharers keep nobody from it who wants it alone. Only an exclusive token writes files.
+// Mode is how a lock is held: by one holder alone, or by any number together. Turns are
+// phase-fair: a shared request waits for at most one exclusive holder, and shared holders
+// cannot keep an exclusive request waiting for ever. Only an exclusive token writes files.
 type Mode int32
 
 const (
@@ -320,9 +320,9 @@ const (
 	// It has not.
 	HistoryWhy_HISTORY_WHY_HELD     HistoryWhy = 0
 	HistoryWhy_HISTORY_WHY_RELEASED HistoryWhy = 1
-	// Released with its token by another client: actor says by whom.
+	// Released with its token by another client: actor.
 	HistoryWhy_HISTORY_WHY_RELEASED_BY_OTHER HistoryWhy = 2
-	// Its lease ran out; a reason, if there is one, says that it was not for a missed renewal.
+	// Its lease ran out; with a reason if it was not for a missed renewal.
 	HistoryWhy_HISTORY_WHY_EXPIRED HistoryWhy = 3
 	// An operator broke it: actor and reason say who and why.
 	HistoryWhy_HISTORY_WHY_BROKEN HistoryWhy = 4
@@ -378,7 +378,7 @@ func (HistoryWhy) EnumDescriptor() ([]byte, []int) {
 }
 
 // EventKind is what happened. Numbers are those of locktable.Kind, because an
-// event is a record of the log. 14, 15 and 25 are sent to nobody.
+// event is a record of the log. 14, 15 and 25 are not sent.
 type EventKind int32
 
 const (
@@ -399,10 +399,10 @@ const (
 	EventKind_EVENT_KIND_BREAK         EventKind = 13
 	EventKind_EVENT_KIND_OPEN_CLIENT   EventKind = 14
 	EventKind_EVENT_KIND_FORGET_CLIENT EventKind = 15
-	EventKind_EVENT_KIND_RESIGNED      EventKind = 16
-	// A reign begins.
-	EventKind_EVENT_KIND_REIGN EventKind = 17
-	// The holder says something else with its grant.
+	EventKind_EVENT_KIND_HANDED_OVER   EventKind = 16
+	// A term begins.
+	EventKind_EVENT_KIND_TERM EventKind = 17
+	// The metadata of a grant was replaced.
 	EventKind_EVENT_KIND_METADATA EventKind = 18
 	// The holder is asked to let go within wait_ms.
 	EventKind_EVENT_KIND_ASK EventKind = 19
@@ -433,8 +433,8 @@ var (
 		13: "EVENT_KIND_BREAK",
 		14: "EVENT_KIND_OPEN_CLIENT",
 		15: "EVENT_KIND_FORGET_CLIENT",
-		16: "EVENT_KIND_RESIGNED",
-		17: "EVENT_KIND_REIGN",
+		16: "EVENT_KIND_HANDED_OVER",
+		17: "EVENT_KIND_TERM",
 		18: "EVENT_KIND_METADATA",
 		19: "EVENT_KIND_ASK",
 		24: "EVENT_KIND_DOWNGRADE",
@@ -458,8 +458,8 @@ var (
 		"EVENT_KIND_BREAK":         13,
 		"EVENT_KIND_OPEN_CLIENT":   14,
 		"EVENT_KIND_FORGET_CLIENT": 15,
-		"EVENT_KIND_RESIGNED":      16,
-		"EVENT_KIND_REIGN":         17,
+		"EVENT_KIND_HANDED_OVER":   16,
+		"EVENT_KIND_TERM":          17,
 		"EVENT_KIND_METADATA":      18,
 		"EVENT_KIND_ASK":           19,
 		"EVENT_KIND_DOWNGRADE":     24,
@@ -506,7 +506,7 @@ const (
 	LossReason_LOSS_REASON_BROKEN LossReason = 2
 	// A failover under failover-policy clear dropped all holders.
 	LossReason_LOSS_REASON_FORCE_CLEARED LossReason = 3
-	// Somebody else with the token released it.
+	// Another client released it with its token.
 	LossReason_LOSS_REASON_RELEASED LossReason = 4
 )
 
@@ -555,7 +555,7 @@ func (LossReason) EnumDescriptor() ([]byte, []int) {
 	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{6}
 }
 
-// Holder describes who asks, for people. At most 256 bytes of UTF-8 in each text.
+// Holder describes the process that asks, for people. At most 256 bytes of UTF-8 in each text.
 type Holder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
@@ -616,7 +616,7 @@ func (x *Holder) GetCommand() string {
 	return ""
 }
 
-// LockHolder says who holds a lock: the first of them, if they are several.
+// LockHolder is the holder of a lock, of several the one with the oldest grant.
 type LockHolder struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -719,7 +719,7 @@ func (x *LockHolder) GetHolders() uint32 {
 	return 0
 }
 
-// Primary says where to go instead.
+// Primary is the primary server, to which a client should turn.
 type Primary struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -789,7 +789,7 @@ type Receipt struct {
 	Crc32C uint32                 `protobuf:"varint,4,opt,name=crc32c,proto3" json:"crc32c,omitempty"`
 	Lsn    uint64                 `protobuf:"varint,5,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	Token  uint64                 `protobuf:"varint,6,opt,name=token,proto3" json:"token,omitempty"`
-	// Of the append, which may be older than the reign that answers.
+	// Of the append, which may be older than the term that answers.
 	Epoch         uint64 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Generation    uint64 `protobuf:"varint,8,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -887,7 +887,7 @@ func (x *Receipt) GetGeneration() uint64 {
 type Answer struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
-	// For people; programs look at the other fields.
+	// For people; programs use the other fields.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// In a Session, the number of the operation that this answers.
 	Correlation uint64 `protobuf:"varint,3,opt,name=correlation,proto3" json:"correlation,omitempty"`
@@ -899,7 +899,7 @@ type Answer struct {
 	// Answered from the receipt of an earlier execution, or a repeat of one that waits.
 	Repeat bool `protobuf:"varint,7,opt,name=repeat,proto3" json:"repeat,omitempty"`
 	// The epoch and LSN of the record that decided the request; of the answering
-	// reign for what is not logged.
+	// term for what is not logged.
 	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lsn   uint64 `protobuf:"varint,9,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	Lock  string `protobuf:"bytes,10,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -918,7 +918,7 @@ type Answer struct {
 	Committed bool `protobuf:"varint,16,opt,name=committed,proto3" json:"committed,omitempty"`
 	// With SECONDARY_MODE, where known.
 	Primary *Primary `protobuf:"bytes,17,opt,name=primary,proto3" json:"primary,omitempty"`
-	// With statuses worth retrying; 0 says nothing.
+	// With statuses worth retrying; 0 = no suggestion.
 	RetryAfterMs int64 `protobuf:"varint,18,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	// Of RenewLease: the holder is asked to let go.
 	Ask *AskToRelease `protobuf:"bytes,19,opt,name=ask,proto3" json:"ask,omitempty"`
@@ -1117,13 +1117,13 @@ func (x *Answer) GetClusterId() string {
 	return ""
 }
 
-// AskToRelease is an operator's word to a holder: let go, or the grant is broken.
+// AskToRelease is an operator's request to a holder: release the lock, or the grant is broken.
 type AskToRelease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lock  string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
 	// Of the grant.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Of the record that noted it.
+	// Of the record that stored it.
 	Lsn    uint64 `protobuf:"varint,3,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	Actor  string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1373,13 +1373,13 @@ type AcquireRequest struct {
 	WaitMs *int64  `protobuf:"varint,6,opt,name=wait_ms,json=waitMs,proto3,oneof" json:"wait_ms,omitempty"`
 	Mode   Mode    `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	Holder *Holder `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
-	// What the holder says with its grant, for whoever looks: at most 4096 bytes of UTF-8.
+	// A text of the holder's choice that is shown with its grant: at most 4096 bytes of UTF-8.
 	Metadata string `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// The grant ends after this time however often it is renewed; 0 = no end. A new
 	// primary counts it afresh.
 	MaxHoldMs int64 `protobuf:"varint,10,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	// Only the use of the grant's own token (RenewLease, FileAppend, …) renews the lease,
-	// and not its client's keep-alives: for a holder who renews as long as it gets on.
+	// and not its client's keep-alives: for a holder that renews while it makes progress.
 	Heartbeat     bool `protobuf:"varint,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1840,10 +1840,10 @@ type KeepAliveRequest struct {
 	Held uint32 `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`
 	// Returned in the answer.
 	Correlation uint64 `protobuf:"varint,3,opt,name=correlation,proto3" json:"correlation,omitempty"`
-	// Which tokens those are: the digest of cluster.Digest. Where it is said, it decides
-	// what differs, and held is not looked at.
+	// Which tokens those are: the digest of cluster.Digest. If it is present, it decides
+	// what differs, and held is ignored.
 	Digest *uint64 `protobuf:"fixed64,4,opt,name=digest,proto3,oneof" json:"digest,omitempty"`
-	// On a session: losses of the client after this LSN are told again, as in SessionHello,
+	// On a session: losses of the client after this LSN are sent again, as in SessionHello,
 	// when it is heard of first on that session; 0 = none.
 	LossesAfterLsn uint64 `protobuf:"varint,5,opt,name=losses_after_lsn,json=lossesAfterLsn,proto3" json:"losses_after_lsn,omitempty"`
 	// Only places in queues are renewed, and nothing is listed.
@@ -1938,9 +1938,9 @@ type KeepAliveResponse struct {
 	Grants       []*HeldLock `protobuf:"bytes,8,rep,name=grants,proto3" json:"grants,omitempty"`
 	Primary      *Primary    `protobuf:"bytes,9,opt,name=primary,proto3" json:"primary,omitempty"`
 	RetryAfterMs int64       `protobuf:"varint,10,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
-	// Of the client's grants, those whose holders are asked to let go.
+	// Of the client's grants, those whose holders are asked to release.
 	Asks []*AskToRelease `protobuf:"bytes,11,rep,name=asks,proto3" json:"asks,omitempty"`
-	// The digest was compared. An older server looks at the number only.
+	// The digest was compared. An older server compares the number only.
 	Compared bool `protobuf:"varint,12,opt,name=compared,proto3" json:"compared,omitempty"`
 	// Who answers, as in StatusResponse.
 	ClusterId     string `protobuf:"bytes,13,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -2713,7 +2713,7 @@ type OutcomeResponse struct {
 	Status      Status `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
 	Message     string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Correlation uint64 `protobuf:"varint,3,opt,name=correlation,proto3" json:"correlation,omitempty"`
-	// Where the answering server stands, and how old that is; 0 ms at the primary.
+	// The position of the answering server, and how old that is; 0 ms at the primary.
 	Epoch uint64       `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lsn   uint64       `protobuf:"varint,5,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	AgeMs int64        `protobuf:"varint,6,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
@@ -2981,7 +2981,7 @@ func (x *HandoverRequest) GetReason() string {
 	return ""
 }
 
-// Lock is what there is to know of a lock.
+// Lock is the state of a lock.
 type Lock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2994,7 +2994,7 @@ type Lock struct {
 	Files   []*File   `protobuf:"bytes,6,rep,name=files,proto3" json:"files,omitempty"`
 	// How many hold the lock; more than one only in shared mode.
 	Holders uint32 `protobuf:"varint,7,opt,name=holders,proto3" json:"holders,omitempty"`
-	// Those behind grant, the oldest first, as many as one answer lists: at most 1000, in
+	// The holders after grant, the oldest first, as many as one answer lists: at most 1000, in
 	// GetLock at most max_waiters.
 	SharedHolders []*Grant `protobuf:"bytes,8,rep,name=shared_holders,json=sharedHolders,proto3" json:"shared_holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3100,7 +3100,7 @@ type Grant struct {
 	RemainingMs int64   `protobuf:"varint,7,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
 	Mode        Mode    `protobuf:"varint,8,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	Holder      *Holder `protobuf:"bytes,9,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The client was heard in this reign.
+	// The client was heard in this term.
 	Heard bool `protobuf:"varint,10,opt,name=heard,proto3" json:"heard,omitempty"`
 	// When it was granted, in milliseconds since 1970 by the clock of the primary of
 	// that epoch; for people. 0 where that is not known.
@@ -3864,11 +3864,11 @@ type PastGrant struct {
 	// The last append under the token: file, offset, length and LSN. Absent if there was none,
 	// if it is not known any more, and while the grant is held.
 	LastAppend *Receipt `protobuf:"bytes,15,opt,name=last_append,json=lastAppend,proto3" json:"last_append,omitempty"`
-	// Of who was next in line and got the lock at once; 0 if nobody waited.
+	// Of the waiter that got the lock at once; 0 if none did.
 	SuccessorToken uint64 `protobuf:"varint,16,opt,name=successor_token,json=successorToken,proto3" json:"successor_token,omitempty"`
 	// As it was held last: a grant that was downgraded was exclusive before.
 	Mode Mode `protobuf:"varint,17,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
-	// Of its lease; 0 where it is not known: an older server noted the end, or answers.
+	// Of its lease; 0 if it is not known: an older server recorded the end, or answers.
 	TtlMs         int64 `protobuf:"varint,18,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4045,7 +4045,7 @@ type HistoryRequest struct {
 	AtUnixMs int64 `protobuf:"varint,4,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
 	// Only grants that ended then or later, and live ones.
 	SinceUnixMs int64 `protobuf:"varint,5,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
-	// Only grants that ended behind this LSN.
+	// Only grants that ended after this LSN.
 	AfterLsn uint64 `protobuf:"varint,6,opt,name=after_lsn,json=afterLsn,proto3" json:"after_lsn,omitempty"`
 	// Only what the last page did not have: next_lsn and next_token of its answer. 0 = the first page.
 	BeforeLsn   uint64 `protobuf:"varint,7,opt,name=before_lsn,json=beforeLsn,proto3" json:"before_lsn,omitempty"`
@@ -4189,14 +4189,14 @@ type HistoryResponse struct {
 	// There are more: ask again with before_lsn and before_token = these; 0 = that was all.
 	NextLsn   uint64 `protobuf:"varint,7,opt,name=next_lsn,json=nextLsn,proto3" json:"next_lsn,omitempty"`
 	NextToken uint64 `protobuf:"varint,8,opt,name=next_token,json=nextToken,proto3" json:"next_token,omitempty"`
-	// What ended at this LSN or before was not looked for, or is not kept any more; 0 =
+	// What ended at this LSN or before was not searched, or is not kept any more; 0 =
 	// everything was. Up to lsn the answer is complete but for skipped and gaps.
 	FromLsn uint64 `protobuf:"varint,9,opt,name=from_lsn,json=fromLsn,proto3" json:"from_lsn,omitempty"`
 	// What ended at this LSN or before is not kept any more.
 	KeptLsn uint64 `protobuf:"varint,10,opt,name=kept_lsn,json=keptLsn,proto3" json:"kept_lsn,omitempty"`
 	// Plain releases that were left out because there were many, of these and other locks.
 	Skipped *HistoryRange `protobuf:"bytes,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	// Where nobody knows what ended.
+	// Where it is not known what ended.
 	Gaps          []*HistoryRange `protobuf:"bytes,12,rep,name=gaps,proto3" json:"gaps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4684,22 +4684,22 @@ func (x *FollowFileRequest) GetOffset() int64 {
 }
 
 // ReadFileResponse is a piece of a protected file. In a stream a generation above the one
-// before says that the file was rotated and goes on at offset 0.
+// before means that the file was rotated and goes on at offset 0.
 type ReadFileResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Not OK ends a stream; go on elsewhere at the same generation and offset.
 	Status  Status `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// Where the table stood when the end was read.
+	// The position of the table when the end was read.
 	Epoch      uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Lsn        uint64 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
 	File       string `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`
 	Generation uint64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	Offset     int64  `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data       []byte `protobuf:"bytes,8,opt,name=data,proto3" json:"data,omitempty"`
-	// Where the generation ended then: what is told never goes beyond.
+	// Where the generation ended then: data never goes beyond.
 	End int64 `protobuf:"varint,9,opt,name=end,proto3" json:"end,omitempty"`
-	// Nothing comes behind end in this generation.
+	// Nothing comes after end in this generation.
 	Sealed        bool     `protobuf:"varint,10,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	Primary       *Primary `protobuf:"bytes,11,opt,name=primary,proto3" json:"primary,omitempty"`
 	RetryAfterMs  int64    `protobuf:"varint,12,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
@@ -4824,7 +4824,7 @@ func (x *ReadFileResponse) GetRetryAfterMs() int64 {
 type BlameFileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	File  string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
-	// 0 = the present one; an earlier one as far as the index tells.
+	// 0 = the present one; an earlier one as far as the index has it.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Offset     int64  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// Bytes; 0 = up to the end.
@@ -5010,7 +5010,7 @@ func (x *BlameFileResponse) GetNext() int64 {
 	return 0
 }
 
-// BlamedPiece is one append, or bytes that the index does not tell of: those have no LSN.
+// BlamedPiece is one append, or bytes of which the index has no entry: those have no LSN.
 type BlamedPiece struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Offset    int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
@@ -5341,7 +5341,7 @@ type WatchRequest struct {
 	// Resume: events after this LSN. Absent = begin with a reset, then what comes.
 	// A server that no longer has the events begins with a reset too.
 	AfterLsn *uint64 `protobuf:"varint,3,opt,name=after_lsn,json=afterLsn,proto3,oneof" json:"after_lsn,omitempty"`
-	// Empty = all but APPEND. FORCE_CLEAR, RESIGNED and REIGN concern every watch.
+	// Empty = all but APPEND. FORCE_CLEAR, HANDED_OVER and TERM concern every watch.
 	Kinds []EventKind `protobuf:"varint,4,rep,packed,name=kinds,proto3,enum=holdfast.v1.EventKind" json:"kinds,omitempty"`
 	// A bookmark at least this often, events or not; 0 = the server's default.
 	BookmarkMs    int64 `protobuf:"varint,5,opt,name=bookmark_ms,json=bookmarkMs,proto3" json:"bookmark_ms,omitempty"`
@@ -5545,13 +5545,13 @@ func (x *WatchResponse) GetRetryAfterMs() int64 {
 	return 0
 }
 
-// Reset says: forget what you know, this is the state at lsn. It comes in pieces.
+// Reset is the state at lsn, in pieces; a watcher drops what it knew.
 type Reset struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 0.
 	Part uint32 `protobuf:"varint,1,opt,name=part,proto3" json:"part,omitempty"`
 	Last bool   `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	// Why the watch could not be resumed; empty if nobody asked for that.
+	// Why the watch could not be resumed; empty if the watcher did not ask for that.
 	Reason        string  `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Locks         []*Lock `protobuf:"bytes,4,rep,name=locks,proto3" json:"locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -5616,7 +5616,7 @@ func (x *Reset) GetLocks() []*Lock {
 	return nil
 }
 
-// Loss tells a holder that its grant has ended.
+// Loss reports to a holder that its grant has ended.
 type Loss struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Lock   string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
@@ -5740,8 +5740,8 @@ func (x *Loss) GetRequestId() uint64 {
 
 // A Session belongs to one client. Its first message has a hello, and the answer
 // to that a welcome. Nothing is bound to the stream: when it breaks, leases and
-// places live on their TTL, and the client asks again under the same request
-// IDs on another stream.
+// places in queues live for their TTL, and the client repeats its requests under the
+// same request IDs on another stream.
 type SessionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Hello      *SessionHello          `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -5823,9 +5823,9 @@ type SessionHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For everything on this stream; "" = the server makes one, without repeat protection.
 	ClientId string `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// For the acquires of this stream that bring none.
+	// For the acquires of this stream without one.
 	Holder *Holder `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Losses after this LSN are told again, as far as the server knows them; 0 = none.
+	// Losses after this LSN are sent again, as far as the server knows them; 0 = none.
 	LossesAfterLsn uint64 `protobuf:"varint,3,opt,name=losses_after_lsn,json=lossesAfterLsn,proto3" json:"losses_after_lsn,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -6212,15 +6212,13 @@ type SessionResponse struct {
 	Answers    []*Answer            `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
 	Outcomes   []*OutcomeResponse   `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	KeepAlives []*KeepAliveResponse `protobuf:"bytes,4,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
-	// To requests of this client that nobody on this stream waits for, asked on one that broke.
+	// To requests of this client that were sent on an earlier stream and not repeated on this one.
 	Grants []*Grant         `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
 	Losses []*Loss          `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
 	Events []*SessionEvents `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
-	// An acquire has its place in the queue; its answer comes later.
-	Queued []*Queued `protobuf:"bytes,8,rep,name=queued,proto3" json:"queued,omitempty"`
 	// The server ends the session: go elsewhere. What is unanswered is UNKNOWN.
 	End *ErrorDetail `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
-	// A holder is asked to let go: told at once, and again with every keep-alive.
+	// A holder is asked to release: sent at once, and again with every keep-alive.
 	Asks          []*AskToRelease `protobuf:"bytes,10,rep,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6301,13 +6299,6 @@ func (x *SessionResponse) GetLosses() []*Loss {
 func (x *SessionResponse) GetEvents() []*SessionEvents {
 	if x != nil {
 		return x.Events
-	}
-	return nil
-}
-
-func (x *SessionResponse) GetQueued() []*Queued {
-	if x != nil {
-		return x.Queued
 	}
 	return nil
 }
@@ -6464,66 +6455,6 @@ func (x *SessionEvents) GetResponse() *WatchResponse {
 	return nil
 }
 
-type Queued struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Correlation   uint64                 `protobuf:"varint,1,opt,name=correlation,proto3" json:"correlation,omitempty"`
-	Lsn           uint64                 `protobuf:"varint,2,opt,name=lsn,proto3" json:"lsn,omitempty"`
-	QueueLength   uint32                 `protobuf:"varint,3,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Queued) Reset() {
-	*x = Queued{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Queued) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Queued) ProtoMessage() {}
-
-func (x *Queued) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Queued.ProtoReflect.Descriptor instead.
-func (*Queued) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
-}
-
-func (x *Queued) GetCorrelation() uint64 {
-	if x != nil {
-		return x.Correlation
-	}
-	return 0
-}
-
-func (x *Queued) GetLsn() uint64 {
-	if x != nil {
-		return x.Lsn
-	}
-	return 0
-}
-
-func (x *Queued) GetQueueLength() uint32 {
-	if x != nil {
-		return x.QueueLength
-	}
-	return 0
-}
-
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only what the answering server knows of itself.
@@ -6534,7 +6465,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6546,7 +6477,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6559,7 +6490,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -6592,7 +6523,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6604,7 +6535,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6617,7 +6548,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -6728,7 +6659,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6740,7 +6671,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6753,7 +6684,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Server) GetId() uint32 {
@@ -6877,7 +6808,7 @@ func (x *Server) GetFeatureLevel() uint32 {
 
 type VolumeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As statfs tells it: "ext4", "nfs", ….
+	// As statfs reports it: "ext4", "nfs", ….
 	Filesystem string `protobuf:"bytes,1,opt,name=filesystem,proto3" json:"filesystem,omitempty"`
 	// Several hosts may cache: fence blocks and log are read and written directly.
 	Network bool   `protobuf:"varint,2,opt,name=network,proto3" json:"network,omitempty"`
@@ -6897,7 +6828,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6909,7 +6840,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6922,7 +6853,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -6981,15 +6912,15 @@ func (x *VolumeStatus) GetCanary() *CanaryStatus {
 	return nil
 }
 
-// CanaryStatus says how old a replica's reads of the volume are: the primary raises
-// a number there every second and tells it.
+// CanaryStatus is how stale a replica's reads of the volume are: the primary raises
+// a number there every second and sends it to the replicas.
 type CanaryStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Comparisons of what was told with what was read.
+	// Comparisons of what was received with what was read.
 	Looks uint64 `protobuf:"varint,1,opt,name=looks,proto3" json:"looks,omitempty"`
 	// How long ago the last one was.
 	AgeMs int64 `protobuf:"varint,2,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
-	// The longest time for which a plain read showed an older value than was told.
+	// The longest time for which a plain read showed an older value than was received.
 	MaxLagMs int64 `protobuf:"varint,3,opt,name=max_lag_ms,json=maxLagMs,proto3" json:"max_lag_ms,omitempty"`
 	// Plain reads that were old.
 	StaleReads uint64 `protobuf:"varint,4,opt,name=stale_reads,json=staleReads,proto3" json:"stale_reads,omitempty"`
@@ -7001,7 +6932,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7013,7 +6944,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7026,7 +6957,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7072,7 +7003,7 @@ type TableStatus struct {
 	Waiting     uint64                 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Files       uint64                 `protobuf:"varint,5,opt,name=files,proto3" json:"files,omitempty"`
 	Quarantined uint64                 `protobuf:"varint,6,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
-	// Leases whose client was not heard in this reign.
+	// Leases whose client was not heard in this term.
 	Unheard       uint64 `protobuf:"varint,7,opt,name=unheard,proto3" json:"unheard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7080,7 +7011,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7092,7 +7023,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7105,7 +7036,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -7166,7 +7097,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7178,7 +7109,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7191,7 +7122,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -7754,7 +7685,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\arequest\"^\n" +
 	"\fSessionWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x123\n" +
-	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\x85\x04\n" +
+	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\xde\x03\n" +
 	"\x0fSessionResponse\x125\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.holdfast.v1.SessionWelcomeR\awelcome\x12-\n" +
 	"\aanswers\x18\x02 \x03(\v2\x13.holdfast.v1.AnswerR\aanswers\x128\n" +
@@ -7763,11 +7694,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"keepAlives\x12*\n" +
 	"\x06grants\x18\x05 \x03(\v2\x12.holdfast.v1.GrantR\x06grants\x12)\n" +
 	"\x06losses\x18\x06 \x03(\v2\x11.holdfast.v1.LossR\x06losses\x122\n" +
-	"\x06events\x18\a \x03(\v2\x1a.holdfast.v1.SessionEventsR\x06events\x12+\n" +
-	"\x06queued\x18\b \x03(\v2\x13.holdfast.v1.QueuedR\x06queued\x12*\n" +
+	"\x06events\x18\a \x03(\v2\x1a.holdfast.v1.SessionEventsR\x06events\x12*\n" +
 	"\x03end\x18\t \x01(\v2\x18.holdfast.v1.ErrorDetailR\x03end\x12-\n" +
 	"\x04asks\x18\n" +
-	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asks\"\xb5\x01\n" +
+	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asksJ\x04\b\b\x10\t\"\xb5\x01\n" +
 	"\x0eSessionWelcome\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\rR\bserverId\x12\x14\n" +
@@ -7778,11 +7708,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"cluster_id\x18\x06 \x01(\tR\tclusterId\"b\n" +
 	"\rSessionEvents\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x126\n" +
-	"\bresponse\x18\x02 \x01(\v2\x1a.holdfast.v1.WatchResponseR\bresponse\"_\n" +
-	"\x06Queued\x12 \n" +
-	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x10\n" +
-	"\x03lsn\x18\x02 \x01(\x04R\x03lsn\x12!\n" +
-	"\fqueue_length\x18\x03 \x01(\rR\vqueueLength\"%\n" +
+	"\bresponse\x18\x02 \x01(\v2\x1a.holdfast.v1.WatchResponseR\bresponse\"%\n" +
 	"\rStatusRequest\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\bR\x05local\"\x88\x03\n" +
 	"\x0eStatusResponse\x12+\n" +
@@ -7894,7 +7820,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
 	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
 	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
-	"\x13HISTORY_WHY_CLEARED\x10\x05*\xb5\x04\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\xb7\x04\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -7912,9 +7838,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x16EVENT_KIND_FORCE_CLEAR\x10\f\x12\x14\n" +
 	"\x10EVENT_KIND_BREAK\x10\r\x12\x1a\n" +
 	"\x16EVENT_KIND_OPEN_CLIENT\x10\x0e\x12\x1c\n" +
-	"\x18EVENT_KIND_FORGET_CLIENT\x10\x0f\x12\x17\n" +
-	"\x13EVENT_KIND_RESIGNED\x10\x10\x12\x14\n" +
-	"\x10EVENT_KIND_REIGN\x10\x11\x12\x17\n" +
+	"\x18EVENT_KIND_FORGET_CLIENT\x10\x0f\x12\x1a\n" +
+	"\x16EVENT_KIND_HANDED_OVER\x10\x10\x12\x13\n" +
+	"\x0fEVENT_KIND_TERM\x10\x11\x12\x17\n" +
 	"\x13EVENT_KIND_METADATA\x10\x12\x12\x12\n" +
 	"\x0eEVENT_KIND_ASK\x10\x13\x12\x18\n" +
 	"\x14EVENT_KIND_DOWNGRADE\x10\x18\x12\x13\n" +
@@ -7976,7 +7902,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -8044,14 +7970,13 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*SessionResponse)(nil),     // 63: holdfast.v1.SessionResponse
 	(*SessionWelcome)(nil),      // 64: holdfast.v1.SessionWelcome
 	(*SessionEvents)(nil),       // 65: holdfast.v1.SessionEvents
-	(*Queued)(nil),              // 66: holdfast.v1.Queued
-	(*StatusRequest)(nil),       // 67: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 68: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 69: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 70: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 71: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 72: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 73: holdfast.v1.ForgetClientRequest
+	(*StatusRequest)(nil),       // 66: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 67: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 68: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 69: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 70: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 71: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 72: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -8137,79 +8062,78 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	35,  // 80: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
 	58,  // 81: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
 	65,  // 82: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	66,  // 83: holdfast.v1.SessionResponse.queued:type_name -> holdfast.v1.Queued
-	13,  // 84: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 85: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	56,  // 86: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 87: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 88: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 89: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	69,  // 90: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	72,  // 91: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 92: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	70,  // 93: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	71,  // 94: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 95: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 96: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	18,  // 97: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	19,  // 98: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	20,  // 99: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	21,  // 100: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	24,  // 101: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	25,  // 102: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	26,  // 103: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	27,  // 104: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	28,  // 105: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	29,  // 106: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	30,  // 107: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	38,  // 108: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	46,  // 109: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	48,  // 110: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	49,  // 111: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	51,  // 112: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	40,  // 113: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	43,  // 114: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	55,  // 115: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	59,  // 116: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	16,  // 117: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 118: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	32,  // 119: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	67,  // 120: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	33,  // 121: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	73,  // 122: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 123: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 124: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 125: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 126: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 127: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	22,  // 128: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 129: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 132: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 134: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	31,  // 135: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	39,  // 136: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	47,  // 137: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	50,  // 138: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	50,  // 139: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	52,  // 140: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	41,  // 141: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	44,  // 142: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	56,  // 143: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	63,  // 144: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	11,  // 145: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 146: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 147: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	68,  // 148: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 149: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 150: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	123, // [123:151] is the sub-list for method output_type
-	95,  // [95:123] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	13,  // 83: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 84: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	56,  // 85: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 86: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 87: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 88: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	68,  // 89: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	71,  // 90: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 91: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	69,  // 92: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	70,  // 93: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 94: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 95: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	18,  // 96: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	19,  // 97: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	20,  // 98: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	21,  // 99: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	24,  // 100: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	25,  // 101: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	26,  // 102: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	27,  // 103: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	28,  // 104: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	29,  // 105: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	30,  // 106: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	38,  // 107: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	46,  // 108: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	48,  // 109: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	49,  // 110: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	51,  // 111: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	40,  // 112: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	43,  // 113: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	55,  // 114: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	59,  // 115: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	16,  // 116: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 117: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	32,  // 118: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	66,  // 119: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	33,  // 120: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	72,  // 121: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 122: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 123: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 124: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 125: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 126: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	22,  // 127: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 128: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 129: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 132: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	31,  // 134: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	39,  // 135: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	47,  // 136: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	50,  // 137: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	50,  // 138: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	52,  // 139: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	41,  // 140: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	44,  // 141: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	56,  // 142: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	63,  // 143: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	11,  // 144: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 145: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 146: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	67,  // 147: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 148: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	122, // [122:150] is the sub-list for method output_type
+	94,  // [94:122] is the sub-list for method input_type
+	94,  // [94:94] is the sub-list for extension type_name
+	94,  // [94:94] is the sub-list for extension extendee
+	0,   // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -8251,7 +8175,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   67,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -73,10 +73,10 @@ type LockServiceClient interface {
 	OpenClient(ctx context.Context, in *OpenClientRequest, opts ...grpc.CallOption) (*Answer, error)
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*Answer, error)
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*Answer, error)
-	// RenewLease extends one lease on the word of whoever has its token.
+	// RenewLease extends one lease, for any client that has its token.
 	RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*Answer, error)
-	// Verify says whether a token is the live one of its lock, for whoever is to act on
-	// its holder's word. It renews nothing.
+	// Verify checks whether a token is the live one of its lock, for a resource that its
+	// holder wants to use. It renews nothing.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*Answer, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(ctx context.Context, in *KeepAliveRequest, opts ...grpc.CallOption) (*KeepAliveResponse, error)
@@ -88,9 +88,10 @@ type LockServiceClient interface {
 	// SealFile ends the present generation of a protected file: nothing is appended to it
 	// any more. Every byte of it is durable in the file before the answer.
 	SealFile(ctx context.Context, in *SealFileRequest, opts ...grpc.CallOption) (*Answer, error)
-	// Cancel sees to it that a request ends now or never executes, and tells its outcome.
+	// Cancel ends the wait of a request or keeps it from ever being executed, and returns its
+	// outcome.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Answer, error)
-	// Outcome tells what became of a request. It changes nothing.
+	// Outcome returns the state of a request. It changes nothing.
 	Outcome(ctx context.Context, in *OutcomeRequest, opts ...grpc.CallOption) (*OutcomeResponse, error)
 	GetLock(ctx context.Context, in *GetLockRequest, opts ...grpc.CallOption) (*GetLockResponse, error)
 	// ListFiles lists the protected files.
@@ -100,10 +101,10 @@ type LockServiceClient interface {
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error)
 	// FollowFile reads them as they come, over rotations too.
 	FollowFile(ctx context.Context, in *FollowFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
-	// BlameFile tells which appends wrote bytes of a protected file. Any server answers it.
+	// BlameFile returns which appends wrote bytes of a protected file. Any server answers it.
 	BlameFile(ctx context.Context, in *BlameFileRequest, opts ...grpc.CallOption) (*BlameFileResponse, error)
 	ListLocks(ctx context.Context, in *ListLocksRequest, opts ...grpc.CallOption) (*ListLocksResponse, error)
-	// History tells which grants ended, when and why, and which have not. Any server
+	// History returns which grants ended, when and why, and which have not. Any server
 	// answers from its memory and from the files of the share.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
@@ -112,16 +113,16 @@ type LockServiceClient interface {
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error)
-	// SetMetadata replaces what the holder says with its grant.
+	// SetMetadata replaces the metadata of a grant.
 	SetMetadata(ctx context.Context, in *SetMetadataRequest, opts ...grpc.CallOption) (*Answer, error)
-	// BreakLock ends a grant on an operator's word, at once or after asking the holder
+	// BreakLock ends a grant by an operator's decision, at once or after asking the holder
 	// and a grace. From the LSN of its end on the token is dead.
 	BreakLock(ctx context.Context, in *BreakLockRequest, opts ...grpc.CallOption) (*Answer, error)
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
-	// Handover moves the reign on purpose.
+	// Handover moves the primary role on purpose.
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*Answer, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
-	// and has no request under way: for who will ask nothing again.
+	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error)
 }
 
@@ -442,10 +443,10 @@ type LockServiceServer interface {
 	OpenClient(context.Context, *OpenClientRequest) (*Answer, error)
 	Acquire(context.Context, *AcquireRequest) (*Answer, error)
 	Release(context.Context, *ReleaseRequest) (*Answer, error)
-	// RenewLease extends one lease on the word of whoever has its token.
+	// RenewLease extends one lease, for any client that has its token.
 	RenewLease(context.Context, *RenewLeaseRequest) (*Answer, error)
-	// Verify says whether a token is the live one of its lock, for whoever is to act on
-	// its holder's word. It renews nothing.
+	// Verify checks whether a token is the live one of its lock, for a resource that its
+	// holder wants to use. It renews nothing.
 	Verify(context.Context, *VerifyRequest) (*Answer, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(context.Context, *KeepAliveRequest) (*KeepAliveResponse, error)
@@ -457,9 +458,10 @@ type LockServiceServer interface {
 	// SealFile ends the present generation of a protected file: nothing is appended to it
 	// any more. Every byte of it is durable in the file before the answer.
 	SealFile(context.Context, *SealFileRequest) (*Answer, error)
-	// Cancel sees to it that a request ends now or never executes, and tells its outcome.
+	// Cancel ends the wait of a request or keeps it from ever being executed, and returns its
+	// outcome.
 	Cancel(context.Context, *CancelRequest) (*Answer, error)
-	// Outcome tells what became of a request. It changes nothing.
+	// Outcome returns the state of a request. It changes nothing.
 	Outcome(context.Context, *OutcomeRequest) (*OutcomeResponse, error)
 	GetLock(context.Context, *GetLockRequest) (*GetLockResponse, error)
 	// ListFiles lists the protected files.
@@ -469,10 +471,10 @@ type LockServiceServer interface {
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	// FollowFile reads them as they come, over rotations too.
 	FollowFile(*FollowFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
-	// BlameFile tells which appends wrote bytes of a protected file. Any server answers it.
+	// BlameFile returns which appends wrote bytes of a protected file. Any server answers it.
 	BlameFile(context.Context, *BlameFileRequest) (*BlameFileResponse, error)
 	ListLocks(context.Context, *ListLocksRequest) (*ListLocksResponse, error)
-	// History tells which grants ended, when and why, and which have not. Any server
+	// History returns which grants ended, when and why, and which have not. Any server
 	// answers from its memory and from the files of the share.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
@@ -481,16 +483,16 @@ type LockServiceServer interface {
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(context.Context, *DowngradeRequest) (*Answer, error)
-	// SetMetadata replaces what the holder says with its grant.
+	// SetMetadata replaces the metadata of a grant.
 	SetMetadata(context.Context, *SetMetadataRequest) (*Answer, error)
-	// BreakLock ends a grant on an operator's word, at once or after asking the holder
+	// BreakLock ends a grant by an operator's decision, at once or after asking the holder
 	// and a grace. From the LSN of its end on the token is dead.
 	BreakLock(context.Context, *BreakLockRequest) (*Answer, error)
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	// Handover moves the reign on purpose.
+	// Handover moves the primary role on purpose.
 	Handover(context.Context, *HandoverRequest) (*Answer, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
-	// and has no request under way: for who will ask nothing again.
+	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error)
 	mustEmbedUnimplementedLockServiceServer()
 }

@@ -229,7 +229,7 @@ type Pong struct {
 	Nonce  uint64                 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	Seq    uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	Status *PeerStatus            `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Whom the answering server believes to be primary; 0 = nobody.
+	// The server that the answering one believes to be primary; 0 = none.
 	Primary       uint32 `protobuf:"varint,5,opt,name=primary,proto3" json:"primary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -508,8 +508,8 @@ func (x *Position) GetChain() uint64 {
 	return 0
 }
 
-// Push brings frames or a piece of a snapshot. With neither it asks where the
-// replica stands and tells it that the primary lives.
+// Push has frames or a piece of a snapshot. With neither it asks for the
+// replica's position and shows that the primary lives.
 type Push struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId []byte                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -517,13 +517,13 @@ type Push struct {
 	Epoch     uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The position that frames follow.
 	Before *Position `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
-	// Encoded frames of the log without append data, one behind the other.
+	// Encoded frames of the log without append data, one after the other.
 	Frames []byte `protobuf:"bytes,5,opt,name=frames,proto3" json:"frames,omitempty"`
 	Chunk  *Chunk `protobuf:"bytes,6,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	// The stamp of the replica's last answer, and how long before this push that came, in
 	// nanoseconds: so the replica knows by its own clock how old a push is that was long on
-	// its way. Without a stamp, asks says that there was no answer yet; a primary that sets
-	// neither knows nothing of stamps.
+	// its way. Without a stamp, asks is set if there was no answer yet; a primary that sets
+	// neither is of an older version without stamps.
 	Stamp         uint64 `protobuf:"varint,7,opt,name=stamp,proto3" json:"stamp,omitempty"`
 	SinceNs       int64  `protobuf:"varint,8,opt,name=since_ns,json=sinceNs,proto3" json:"since_ns,omitempty"`
 	Asks          bool   `protobuf:"varint,9,opt,name=asks,proto3" json:"asks,omitempty"`
@@ -695,7 +695,7 @@ func (x *Chunk) GetBytes() []byte {
 	return nil
 }
 
-// PushAck says where the replica stands.
+// PushAck is the replica's position.
 type PushAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The highest that the replica has heard of.
@@ -780,7 +780,7 @@ type PeerHandoverRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId []byte                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	From      uint32                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
-	// Of the reign that ends.
+	// Of the term that ends.
 	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,7 +28,7 @@ func statusOf(s *pb.PeerStatus) election.Status {
 	}
 }
 
-// roleOf takes what this binary does not know for a replica: it is not known to reign.
+// roleOf takes what this binary does not know for a replica: it is not known to be primary.
 func roleOf(r pb.Role) election.Role {
 	switch r {
 	case pb.Role_ROLE_CANDIDATE, pb.Role_ROLE_FENCING, pb.Role_ROLE_PRIMARY:

@@ -19,8 +19,9 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/election"
-	"github.com/holdfast-lock/holdfast/primary/api"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -70,7 +71,7 @@ func startTrio(t *testing.T) *trio {
 		x.nodes[m.ID] = n
 		ps := grpc.NewServer(peergrpc.ServerOptions()...)
 		peergrpc.Register(ps, c.ID.String(), n)
-		hs := api.NewHTTP(n, api.HTTPOptions{}).Server()
+		hs := httpapi.New(service.New(n, service.Options{}), httpapi.Options{}).Server()
 		wg.Go(func() { _ = ps.Serve(peer[m.ID]) })
 		wg.Go(func() { _ = hs.Serve(web[m.ID]) })
 		wg.Go(func() {
@@ -104,7 +105,7 @@ func TestThreeNodes(t *testing.T) {
 		}
 		return 0
 	}
-	await(t, "somebody reigns", func() bool { return who() != 0 })
+	await(t, "a server is primary", func() bool { return who() != 0 })
 	first := who()
 	out := do(first, &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
 	if out.Status != cluster.StatusOK {
@@ -121,7 +122,7 @@ func TestThreeNodes(t *testing.T) {
 		to, err = nodes[first].Handover(ctx, 0)
 		return err == nil
 	})
-	await(t, "the successor reigns", func() bool { return who() == to })
+	await(t, "the successor is primary", func() bool { return who() == to })
 	await(t, "the grant is still there", func() bool {
 		again := do(to, &locktable.Request{Op: locktable.OpAcquire, Client: "c", ID: 1, Lock: "l", TTL: time.Minute})
 		return again.Repeat && again.Token == out.Token
@@ -133,7 +134,7 @@ func TestThreeNodes(t *testing.T) {
 func TestPrimaryTellsItsOwnEpoch(t *testing.T) {
 	x := startTrio(t)
 	var n *node.Node
-	await(t, "somebody reigns", func() bool {
+	await(t, "a server is primary", func() bool {
 		for _, n = range x.nodes {
 			if n.Role() == election.RolePrimary {
 				return true

@@ -148,7 +148,7 @@ func (p *Peers) PreVote(ctx context.Context, to cluster.ServerID, a election.Ask
 	return voteOf(r), nil
 }
 
-// Handover asks a server to reign now.
+// Handover asks a server to be primary now.
 func (p *Peers) Handover(ctx context.Context, to cluster.ServerID, epoch cluster.Epoch) error {
 	x, err := p.find(to)
 	if err != nil {

@@ -93,7 +93,7 @@ func listen(t *testing.T, addr, clusterID string, f *fake) (string, *grpc.Server
 // three is a cluster of three fakes as server 1 reaches it.
 func three(t *testing.T) (*peergrpc.Peers, volume.Cluster, map[cluster.ServerID]*fake) {
 	t.Helper()
-	c := volume.Cluster{ID: volume.ClusterID{1, 2, 3}}
+	c := volume.Cluster{ID: cluster.ID{1, 2, 3}}
 	fakes := map[cluster.ServerID]*fake{}
 	for id := cluster.ServerID(1); id <= 3; id++ {
 		fakes[id] = &fake{id: id}
@@ -196,7 +196,7 @@ func TestRefusedConnectionIsAnErrorAtOnce(t *testing.T) {
 
 func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 	f := &fake{id: 2}
-	c := volume.Cluster{ID: volume.ClusterID{9}}
+	c := volume.Cluster{ID: cluster.ID{9}}
 	addr, s := listen(t, "127.0.0.1:0", c.ID.String(), f)
 	c.Servers = cluster.Members{{ID: 2, Peer: addr}}
 	p := open(t, c)
@@ -235,7 +235,7 @@ func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 func TestStrangersAreRefused(t *testing.T) {
 	_, c, fakes := three(t)
 	own := c.ID.String()
-	c.ID = volume.ClusterID{6, 6, 6}
+	c.ID = cluster.ID{6, 6, 6}
 	p := open(t, c)
 	ctx := within(t, 10*time.Second)
 	_, perr := p.Ping(ctx, 2, election.Ping{})

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcapi
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// TestWhatWaitsIsTakenInPieces: a client that takes messages of 4 MiB, as it does by default,
+// gets all that waited for it, in order, each once.
+func TestWhatWaitsIsTakenInPieces(t *testing.T) {
+	b := outbox{wake: make(chan struct{}, 1)}
+	const n = 20_000
+	var last <-chan error
+	for i := range uint64(n) {
+		if i%2 == 0 {
+			if !b.outcome(i, &locktable.Outcome{Status: cluster.StatusOK, LSN: 7}, true) {
+				t.Fatal("a plain outcome")
+			}
+			continue
+		}
+		last = b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: i, Message: strings.Repeat("x", 700)}}}, true)
+	}
+	if b.unread(6<<20) == nil || b.unread(9<<20) != nil {
+		t.Errorf("%d bytes are counted", b.mu.bytes)
+	}
+	next, counted := uint64(0), int64(0)
+	for p := b.take(); p != nil; p = b.take() {
+		m := &pb.SessionResponse{}
+		if err := proto.Unmarshal(p.b, m); err != nil || len(p.b) == 0 || len(p.b) > 2<<20 {
+			t.Fatalf("a message of %d bytes: %v", len(p.b), err)
+		}
+		for _, a := range m.Answers {
+			if a.Correlation != next {
+				t.Fatalf("answer %d where %d is next", a.Correlation, next)
+			}
+			next++
+		}
+		if counted += p.n; next == n && p.asked() != last {
+			t.Error("the last answer is told as sent with another message")
+		}
+	}
+	if next != n || counted != n || b.mu.bytes != 0 || b.unread(1) != nil {
+		t.Errorf("%d answers, %d counted, %d bytes left", next, counted, b.mu.bytes)
+	}
+}
+
+// TestWhatCannotBeEncodedIsSentOnce: an event that is not UTF-8 comes to nothing. What is told
+// behind it is sent, and said to be sent, once.
+func TestWhatCannotBeEncodedIsSentOnce(t *testing.T) {
+	b := outbox{wake: make(chan struct{}, 1)}
+	bad := &pb.SessionResponse{Events: []*pb.SessionEvents{{WatchId: 1, Response: &pb.WatchResponse{Message: "\xff"}}}}
+	b.put(bad, false)
+	sent := b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: 7}}}, true)
+	for p := b.take(); p != nil; p = b.take() {
+		close(p.sent) // as the writer does
+	}
+	select {
+	case <-sent:
+	default:
+		t.Error("what was sent is not said to be")
+	}
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httpapi is the HTTP front end: operations and reads in JSON, watches as server-sent
+// events, the bytes of protected files, and the Door for front ends that speak the same JSON. A
+// server that is not primary forwards operations one hop, to the primary.
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Limits against clients that are slow or send too much.
+const (
+	maxHTTPHeader  = 16 << 10
+	maxJSONBody    = 64 << 10
+	headerWait     = 5 * time.Second
+	idleWait       = 2 * time.Minute
+	bodyWait       = 30 * time.Second // to read a request's body, and to write an answer
+	maxHTTPStreams = 1000
+)
+
+// Options are what a Handler needs besides its service.
+type Options struct {
+	Log zerolog.Logger
+	// Transport sends requests to the primary; nil means a transport of the Handler's own.
+	Transport http.RoundTripper
+}
+
+// Handler is the HTTP front end, as an http.Handler.
+type Handler struct {
+	s   *service.Service
+	opt Options
+	mux *http.ServeMux
+	// guard refuses what a web page of another site has a browser send.
+	guard   *http.CrossOriginProtection
+	encoded encodedEvents
+}
+
+// New returns a front end over s. Its routes are in docs/http.md.
+func New(s *service.Service, opt Options) *Handler {
+	if opt.Transport == nil {
+		opt.Transport = newTransport()
+	}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), guard: http.NewCrossOriginProtection()}
+	for route, f := range h.routes() {
+		h.handle(route, f)
+	}
+	h.mux.HandleFunc("/", h.notFound)
+	return h
+}
+
+// Server returns an HTTP server for this front end, HTTP/1.1 and HTTP/2 without TLS, with
+// time-outs against slow clients. The caller gives it a listener.
+func (h *Handler) Server() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: h, Protocols: protocols,
+		ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHTTPHeader,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxHTTPStreams, SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
+		ErrorLog: log.New(h.opt.Log.With().Str("front_end", "http").Logger(), "", 0),
+	}
+}
+
+// clusterHeader names the cluster that gives an answer, and the one that a request is meant for.
+const clusterHeader = "Holdfast-Cluster"
+
+// meantForAnother refuses a request that is meant for another cluster, and reports whether it did:
+// names, tokens and LSNs mean something else here. Status and health answer every request.
+func (h *Handler) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
+	meant := r.Header.Get(clusterHeader)
+	if meant == "" || meant == h.s.Cluster() {
+		return false
+	}
+	switch r.URL.Path {
+	case "/v1/status", "/healthz", "/readyz":
+		return false
+	}
+	h.refuse(w, http.StatusPreconditionFailed, wire.Invalid(fmt.Sprintf(
+		"this server belongs to cluster %s, and the request is meant for cluster %s: look at the address; nothing was done", h.s.Cluster(), meant)))
+	return true
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(clusterHeader, h.s.Cluster())
+	if err := h.guard.Check(r); err != nil {
+		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
+		return
+	}
+	if !h.meantForAnother(w, r) {
+		h.mux.ServeHTTP(w, r)
+	}
+}
+
+// routes returns the handlers by method and path.
+func (h *Handler) routes() map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"POST /v1/append":         h.append,
+		"GET /v1/locks":           h.listLocks,
+		"GET /v1/locks/{name...}": h.getLock,
+		"GET /v1/watch":           h.events,
+		"GET /v1/history":         h.history,
+		"GET /v1/files":           h.listFiles,
+		"GET /v1/files/{name...}": h.readFile,
+		"GET /v1/blame/{name...}": h.blameFile,
+		"GET /v1/status":          h.status,
+		"GET /healthz":            h.healthz,
+		"GET /readyz":             h.readyz,
+	}
+	for name, parse := range h.writes() {
+		routes["POST /v1/"+name] = func(w http.ResponseWriter, r *http.Request) { h.write(w, r, parse) }
+	}
+	return routes
+}
+
+// handle serves a path with one method. Other methods are answered 405.
+func (h *Handler) handle(route string, f http.HandlerFunc) {
+	method, path, _ := strings.Cut(route, " ")
+	h.mux.HandleFunc(route, f)
+	h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", method)
+		h.refuse(w, http.StatusMethodNotAllowed, wire.Invalid(fmt.Sprintf("%s: use %s", r.Method, method)))
+	})
+}
+
+// notFound answers what has no route.
+func (h *Handler) notFound(w http.ResponseWriter, r *http.Request) {
+	h.refuse(w, http.StatusNotFound, wire.Invalid(fmt.Sprintf(
+		"there is nothing at %q: POST /v1/acquire, /v1/release and so on, GET /v1/locks, /v1/files, /v1/watch, /v1/history or /v1/status", r.URL.Path)))
+}
+
+// reply is an answer ready to be sent.
+type reply struct {
+	status    cluster.Status
+	committed bool // an append is in the log, whatever the status
+	code      int
+	body      []byte
+}
+
+// newReply encodes an answer. Code 0 means that of the status.
+func newReply(status pb.Status, code int, body any) reply {
+	s := wire.FromStatus(status)
+	if code == 0 {
+		code = wire.HTTPCode(s)
+	}
+	b, err := json.Marshal(body)
+	if err != nil { // bodies are structs of numbers and strings
+		panic(fmt.Sprintf("encode %T: %v", body, err))
+	}
+	return reply{status: s, code: code, body: append(b, '\n')}
+}
+
+// answerReply encodes an answer, with a message for people where it has none. Code 0 means that of
+// the status.
+func answerReply(a *pb.Answer, code int) reply {
+	body := wire.BodyOf(a)
+	if err := wire.Err(wire.FromStatus(a.GetStatus())); body.Message == "" && err != nil {
+		body.Message = err.Error()
+	}
+	x := newReply(a.GetStatus(), code, body)
+	x.committed = a.GetCommitted()
+	return x
+}
+
+// send writes the answer.
+func (h *Handler) send(w http.ResponseWriter, x reply) {
+	// What the connection does not support or does not take is the client's loss.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(x.body)))
+	if x.code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(x.code)
+	_, _ = w.Write(x.body)
+}
+
+// clearWriteDeadline lets an answer that is not complete wait for its next piece. The deadline of
+// its last piece stays over HTTP/1, where it counts only while something is written; HTTP/2 ends a
+// stream whose deadline passes in any case.
+func clearWriteDeadline(r *http.Request, c *http.ResponseController) {
+	if r.ProtoMajor > 1 {
+		_ = c.SetWriteDeadline(time.Time{})
+	}
+}
+
+// refuse answers a request that was refused with err. Code 0 means that of the status.
+func (h *Handler) refuse(w http.ResponseWriter, code int, err error) {
+	h.send(w, answerReply(service.Refusal(err), code))
+}
+
+// readBody reads a body of at most limit bytes, for at most bodyWait. Its errors are for the client.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	large := &wire.Error{Status: cluster.StatusTooLarge, Message: fmt.Sprintf("the body is longer than %d bytes", limit)}
+	if r.ContentLength > limit {
+		return nil, large
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyWait)) // not everything that calls a handler has deadlines
+	var b bytes.Buffer
+	b.Grow(int(max(0, r.ContentLength)) + bytes.MinRead)
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, large
+	}
+	if err != nil {
+		return nil, wire.Invalid("the body cannot be read: " + err.Error())
+	}
+	_ = c.SetReadDeadline(time.Time{}) // a waiting call may take as long as it likes
+	return b.Bytes(), nil
+}
+
+// write answers a request that goes to the primary.
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, parse func([]byte) (*operation, error)) {
+	body, err := readBody(w, r, maxJSONBody)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	o, err := parse(body)
+	if err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	h.execute(w, r, o)
+}
+
+// execute runs an operation for a client and sends the answer.
+func (h *Handler) execute(w http.ResponseWriter, r *http.Request, o *operation) {
+	h.send(w, h.answer(r.Context(), o, r.Header.Get(forwardedHeader) == ""))
+}
+
+// answer runs an operation for a client, and abandons an acquire of a client that is gone or will
+// not know what it holds.
+func (h *Handler) answer(ctx context.Context, o *operation, mayForward bool) reply {
+	x, err := h.run(ctx, o, mayForward)
+	if o.cleanUp && (ctx.Err() != nil || x.status == cluster.StatusUnknown) {
+		service.Abandon(ctx, o.request, h.executeAnywhere)
+	}
+	if err != nil {
+		// The client is gone or this server stops: if it is read at all, this is true.
+		x = o.unknown("the call ended before its answer")
+	}
+	return x
+}
+
+// run executes an operation here or, if it may, where the primary is. An operation
+// that was under way when this server's term ended goes on at the next primary.
+func (h *Handler) run(ctx context.Context, o *operation, mayForward bool) (reply, error) {
+	x, err := o.local(ctx)
+	if err != nil || !mayForward {
+		return x, err
+	}
+	if x.status == cluster.StatusSecondaryMode || x.status == cluster.StatusUnknown && !x.committed && o.repeatable {
+		return h.forward(ctx, o, x)
+	}
+	return x, nil
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/convert"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// countWait bounds what status and readiness wait for a table: at a primary a
+// read waits for the volume, and both must answer when that stalls.
+const countWait = 250 * time.Millisecond
+
+// Status describes all servers as this one sees them, and counts what is in the table unless
+// the request is for this server alone.
+func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
+	c := s.b.Status()
+	r := &pb.StatusResponse{
+		Status: pb.Status_STATUS_OK, ClusterId: c.ClusterID, ServerId: uint32(c.Server), Epoch: uint64(c.Epoch),
+	}
+	if m, _, ok := s.b.Primary(); ok {
+		r.Primary = &pb.Primary{Id: uint32(m.ID), Grpc: m.GRPC, Http: m.HTTP}
+	}
+	for i := range c.Servers {
+		x := serverProto(&c.Servers[i], c.Server)
+		if c.Servers[i].Member.ID == c.Server {
+			r.Role, r.Lsn = x.Role, x.Lsn
+		} else if q.GetLocal() {
+			continue
+		}
+		r.Servers = append(r.Servers, x)
+	}
+	if q.GetLocal() { // a search for the primary waits for no table
+		return r, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, countWait)
+	defer cancel()
+	s.count(ctx, r)
+	return r, nil
+}
+
+func serverProto(x *serving.ServerStatus, self cluster.ServerID) *pb.Server {
+	role := roleProto(x.Role)
+	heard := wire.CeilMillis(x.Heard)
+	if x.Heard < 0 {
+		heard = -1
+	}
+	return &pb.Server{
+		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
+		Grpc: x.Member.GRPC, Http: x.Member.HTTP, Peer: x.Member.Peer,
+		Volume: &pb.VolumeStatus{
+			Filesystem: x.Filesystem, Network: x.Network, Path: x.Path, CheckAgeMs: wire.CeilMillis(x.Storage), FreeBytes: x.FreeBytes, Full: x.Full, Warnings: x.Warnings, Canary: canaryProto(x.Canary),
+		},
+		Version: x.Version, UptimeMs: wire.FloorMillis(x.Uptime),
+		Able: x.Able, Reachable: x.Member.ID == self || role != pb.Role_ROLE_UNREACHABLE,
+		HeardAgoMs: heard, Conflict: x.Conflict, Unwaited: x.Unwaited, FeatureLevel: x.FeatureLevel,
+	}
+}
+
+func canaryProto(c serving.CanaryStatus) *pb.CanaryStatus {
+	return &pb.CanaryStatus{
+		Looks: c.Looks, AgeMs: wire.CeilMillis(c.Age), MaxLagMs: wire.CeilMillis(c.MaxLag), StaleReads: c.StaleReads, StaleDirectReads: c.StaleDirectReads,
+	}
+}
+
+// roleProto returns the role with this name. An unknown role maps to UNREACHABLE.
+func roleProto(name string) pb.Role {
+	for r := pb.Role_ROLE_REPLICA; r <= pb.Role_ROLE_UNREACHABLE; r++ {
+		if wire.RoleWord(r) == name {
+			return r
+		}
+	}
+	return pb.Role_ROLE_UNREACHABLE
+}
+
+// count adds what is in the table, if it can be read now.
+func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
+	var locks, clients, files int
+	quarantined := 0
+	reading, err := s.b.Read(ctx, func(v serving.View) {
+		locks, clients = v.Table.LockCount(), v.Table.ClientCount()
+		for _, f := range v.Table.Files() {
+			if files++; f.Quarantined {
+				quarantined++
+			}
+			if files == maxPage {
+				break
+			}
+		}
+	})
+	if err != nil || reading.Status != cluster.StatusOK {
+		r.Message = "the table cannot be read now"
+		return
+	}
+	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
+	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
+	r.Table = t
+	n := s.counted.of(func() counts { return s.countLocks(ctx) })
+	t.Held, t.Waiting, t.Unheard = n.held, n.waiting, n.unheard
+	if !n.all || files == maxPage {
+		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", n.last, maxPage)
+	}
+}
+
+// counts are what is counted lock by lock, up to the last one.
+type counts struct {
+	held, waiting, unheard uint64
+	last                   cluster.LockName
+	all                    bool
+	pages                  int
+}
+
+// countLocks counts locks, a page in each read, so that no read is long.
+func (s *Service) countLocks(ctx context.Context) (c counts) {
+	for n := 0; !c.all && n < maxCounted; n += maxPage {
+		page, reading, err := s.page(ctx, "", c.last, maxPage)
+		if err != nil || reading.Status != cluster.StatusOK {
+			break
+		}
+		if c.all = len(page) <= maxPage; !c.all {
+			page = page[:maxPage]
+		}
+		c.pages++
+		for i := range page {
+			x := &page[i]
+			c.waiting += uint64(x.view.QueueLength)
+			if x.view.Grant.Token != 0 {
+				c.held++
+				c.unheard += x.unheard()
+			}
+			c.last = x.view.Name
+		}
+	}
+	return c
+}
+
+// lastCount keeps what was counted of a large table: clients that look for a primary
+// ask often, and all at once.
+type lastCount struct {
+	mu sync.Mutex
+	counts
+	until time.Time
+}
+
+// keepCount is how many times longer than a count took it is kept.
+const keepCount = 20
+
+func (l *lastCount) of(count func() counts) counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	began := time.Now()
+	if began.Before(l.until) {
+		return l.counts
+	}
+	l.counts = count()
+	if l.pages > 1 {
+		l.until = began.Add((1 + keepCount) * time.Since(began))
+	}
+	return l.counts
+}
+
+// unheard counts the holders, as far as they are listed, that were not heard in this term.
+func (x *lockSnapshot) unheard() (n uint64) {
+	count := func(heard bool, remaining time.Duration) {
+		if !heard && remaining != convert.RemainingUnknown {
+			n++
+		}
+	}
+	count(x.heard, x.remaining)
+	for i := range x.others {
+		count(x.others[i].heard, x.others[i].remaining)
+	}
+	return n
+}
+
+// storage returns how long ago this server's volume took a write or passed a check.
+func (s *Service) storage() time.Duration {
+	for _, x := range s.b.Status().Servers {
+		if x.Member.ID == s.self {
+			return x.Storage
+		}
+	}
+	return 0
+}
+
+// Ready returns OK if this server is of use to clients: it serves, or its table is fed. Otherwise
+// the status and message say why not.
+func (s *Service) Ready(ctx context.Context) (cluster.Status, string) {
+	limit := s.b.Timing().StorageTimeout
+	if age := s.storage(); age > limit {
+		return cluster.StatusStorageUnavailable, fmt.Sprintf("the volume has taken no write for %v", age.Round(time.Second))
+	}
+	switch role := s.role(); role {
+	case rolePrimary:
+		return cluster.StatusOK, "primary"
+	case roleReplica:
+		ctx, cancel := context.WithTimeout(ctx, countWait)
+		defer cancel()
+		reading, err := s.b.Read(ctx, func(serving.View) {})
+		switch {
+		case err != nil || reading.Status != cluster.StatusOK:
+			return cluster.StatusSecondaryMode, "a replica that has no table yet"
+		case reading.Local && reading.Age > limit:
+			return cluster.StatusSecondaryMode, fmt.Sprintf("a replica that was not fed for %v", reading.Age.Round(time.Millisecond))
+		}
+		return cluster.StatusOK, roleReplica
+	default:
+		return cluster.StatusServerFencing, role
+	}
+}

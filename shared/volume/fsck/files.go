@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fsck
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// walkFiles notes the size of everything under files/.
+func (k *fsck) walkFiles(dir string) {
+	entries, err := k.fs.ReadDir(dir)
+	if err != nil {
+		k.error("directory-missing", dir, "type: mkdir DIR/"+dir, "%v", err)
+		return
+	}
+	for _, x := range entries {
+		p := dir + "/" + x.Name
+		if x.Type == vfs.TypeDir {
+			k.walkFiles(p)
+			continue
+		}
+		if info, err := k.fs.Lstat(p); err == nil {
+			k.sizes[cluster.FileName(strings.TrimPrefix(p, layout.FilesDir+"/"))] = info.Size
+		}
+	}
+}
+
+// protected compares each bound file with the table, the receipts and with every append
+// that the log still has, and names what is bound to nothing.
+func (k *fsck) protected() {
+	table := k.adoption.Table
+	checks := inspect.NewFileChecks(k.fs, table, k.deep.redo, k.adoption.Redo)
+	for name, f := range table.Files() {
+		k.report.Files++
+		p := volume.ProtectedPath(name)
+		if f.Quarantined {
+			k.warn("file-quarantined", p, adviceRotate, "quarantined: %s", f.Reason)
+			continue
+		}
+		k.opt.Progress(p)
+		c := checks[name]
+		c.SizeBefore = k.sizes[name]
+		problem, err := c.Run(k.ctx)
+		k.report.Bytes += c.Compared
+		switch {
+		case err != nil:
+			k.error("file-unreadable", p, "see that it can be read", "%v", err)
+		case problem != nil:
+			k.add(Finding{Severity: SeverityError, Code: problem.Code, Path: p, Offset: problem.Offset, LSN: problem.LSN, Problem: problem.Text, Advice: adviceRotate})
+		case c.Pending.Bytes > 0:
+			k.pending(p, c.Pending)
+		}
+	}
+	if err := k.indexed(checks); err != nil {
+		k.warn("index-unreadable", layout.IndexDir, "see that it can be read, or remove it: what it tells is lost then", "%v", err)
+	}
+	for name := range k.sizes {
+		if _, ok := table.File(name); !ok {
+			k.info("file-unbound", volume.ProtectedPath(name), "to protect it, bind it with adopt_existing", "not bound to a lock")
+		}
+	}
+}
+
+// pending tells of bytes that the log has and a file lacks. Where no primary is at work, a
+// power cut or a kill explains them, and nothing is lost. One that is at work would have written them by the next pass.
+func (k *fsck) pending(path string, lacks inspect.Pending) {
+	f := Finding{
+		Severity: SeverityInfo, Code: fileBehind, Path: path, Offset: lacks.From, LSN: lacks.LSN, Pending: lacks.Bytes,
+		Problem: fmt.Sprintf("pending: %d committed bytes are in the log and not in the file yet", lacks.Bytes),
+		Advice:  "nothing is lost: the next primary writes them; start the servers if none run",
+	}
+	if k.serving {
+		f.Severity, f.Code = SeverityWarning, fileLags
+		f.Problem = fmt.Sprintf("%d committed bytes are not in the file, and that does not change: it was cut, or its primary cannot write it", lacks.Bytes)
+		f.Advice = "see that it can be written, and hand the primary role over (holdfast handover): the next primary writes them from the log"
+	}
+	k.add(f)
+}
+
+// viewState is a view as it was read.
+type viewState struct {
+	name string
+	head checkpoint.Head
+	err  error
+}
+
+func (k *fsck) readViews() {
+	for _, name := range []string{layout.StateName, layout.RequestsName} {
+		b, err := vfs.ReadFile(k.fs, name, vfs.FlagRead)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a young volume
+		}
+		v := viewState{name: name, err: err}
+		if err == nil {
+			v.head, v.err = checkpoint.VerifyView(b)
+		}
+		k.views = append(k.views, v)
+	}
+}
+
+// checkViews looks at what is derived: a wrong one only misleads people, but
+// one that is ahead of the log says that the log has lost something.
+func (k *fsck) checkViews() {
+	const advice = "the primary writes it again within seconds"
+	for _, v := range k.views {
+		switch {
+		case v.err != nil:
+			k.warn("view-damaged", v.name, advice, "%v", v.err)
+		case v.head.Cluster != k.v.Cluster().ID:
+			k.warn("view-foreign", v.name, advice, "it is of cluster %s", v.head.Cluster)
+		case k.epochs[len(k.epochs)-1].Unknown(): // it may be that one's
+		case v.head.LSN > k.adoption.End.LSN || v.head.Epoch > k.epochs[len(k.epochs)-1].Epoch:
+			k.add(Finding{
+				Severity: SeverityError, Code: "view-ahead", Path: v.name, LSN: v.head.LSN, Advice: adviceRecover,
+				Problem: fmt.Sprintf("it shows LSN %d of epoch %d, the log ends at LSN %d: an older state was restored", v.head.LSN, v.head.Epoch, k.adoption.End.LSN),
+			})
+		}
+	}
+}
+
+// checkHistory compares the end of the history with that of the log.
+func (k *fsck) checkHistory() {
+	for _, w := range k.tell {
+		if w.Odd > 0 {
+			k.warn("history-damaged", w.Path, adviceLeave, "%d lines near its end are damaged, and count for nothing", w.Odd)
+		}
+		if w.LSN > k.adoption.End.LSN && !k.epochs[len(k.epochs)-1].Unknown() { // else it may be that one's
+			k.add(Finding{
+				Severity: SeverityError, Code: "history-ahead", Path: w.Path, LSN: w.LSN, Advice: adviceRecover,
+				Problem: fmt.Sprintf("it tells of LSN %d, the log ends at LSN %d: an older state was restored", w.LSN, k.adoption.End.LSN),
+			})
+		}
+	}
+}
+
+// names looks for what does not belong on a volume, and who may write to it.
+func (k *fsck) names() {
+	open := map[string]int{} // names that others may write to, by their first directory
+	known := map[string]func(string, vfs.Entry) string{
+		".": rootName, layout.EpochsDir: epochName, layout.ServersDir: k.serverName, layout.HistoryDir: anyName, layout.FilesDir: fileName,
+	}
+	for _, dir := range []string{".", layout.EpochsDir, layout.ServersDir, layout.HistoryDir, layout.FilesDir} {
+		k.nameTree(dir, known[dir], open)
+	}
+	for _, e := range k.epochs {
+		k.nameTree(layout.EpochDir(e.Epoch), inEpochName, open)
+	}
+	for top, n := range open {
+		k.warn("writable", top, "type: chmod -R go-w DIR/"+top+"   (who can write to it can break it)", "%d names may be written by others than their owner", n)
+	}
+}
+
+func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open map[string]int) {
+	entries, err := k.fs.ReadDir(dir)
+	if err != nil {
+		if dir != layout.FilesDir && !strings.HasPrefix(dir, layout.EpochsDir) { // those were missed before
+			k.error("directory-missing", dir, "type: mkdir DIR/"+dir, "%v", err)
+		}
+		return
+	}
+	for _, x := range entries {
+		p := path.Join(dir, x.Name)
+		info, err := k.fs.Lstat(p)
+		if err != nil {
+			continue // it went meanwhile
+		}
+		if info.Mode&0o022 != 0 && info.Type != vfs.TypeOther {
+			top, _, _ := strings.Cut(p, "/")
+			open[top]++
+		}
+		switch what := judge(dir, x); {
+		case x.Type == vfs.TypeOther:
+			k.warn("special-file", p, "find out what it is and move it away", "neither a file nor a directory")
+		case what == unknownName:
+			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
+		case what != "":
+			k.info("leftover", p, what, "left by a process that ended in the middle of something")
+		}
+		if x.Type == vfs.TypeDir && dir == layout.FilesDir {
+			k.nameTree(p, judge, open)
+		}
+	}
+}
+
+// A judge of names returns "" for what belongs there, unknownName, or the advice for a leftover.
+const unknownName = "unknown"
+
+func anyName(string, vfs.Entry) string { return "" }
+
+// fileName: what is bound and what not is told elsewhere.
+func fileName(string, vfs.Entry) string { return "" }
+
+func rootName(_ string, x vfs.Entry) string {
+	switch x.Name {
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.StateName, layout.RequestsName, "lost+found":
+		return ""
+	}
+	for _, view := range []string{layout.StateName, layout.RequestsName} {
+		if strings.HasPrefix(x.Name, "."+view) {
+			return "a temporary of a view; the primary removes it"
+		}
+	}
+	return unknownName
+}
+
+func epochName(_ string, x vfs.Entry) string {
+	if _, ok := layout.ParseEpoch(x.Name); ok && x.Type == vfs.TypeDir {
+		return ""
+	}
+	return unknownName
+}
+
+func inEpochName(_ string, x vfs.Entry) string {
+	_, segment := wal.ParseSegmentName(x.Name)
+	_, checkpoint := layout.ParseCheckpoint(x.Name)
+	switch {
+	case x.Name == layout.FenceName, x.Name == layout.ClaimName, x.Name == layout.FencedName, x.Name == wal.NextName, segment, checkpoint:
+		return ""
+	case strings.HasPrefix(x.Name, layout.CheckpointPrefix) && strings.HasSuffix(x.Name, layout.TmpSuffix):
+		return "a checkpoint that was not finished; a later primary removes it"
+	}
+	return unknownName
+}
+
+// serverName judges servers/: guards, reserves, probes, canaries, signs of life and claims of members.
+func (k *fsck) serverName(_ string, x vfs.Entry) string {
+	switch {
+	case strings.HasPrefix(x.Name, layout.InitPrefix), strings.HasPrefix(x.Name, layout.RecoverPrefix):
+		return "an init or a recovery that did not finish; type: rm -r DIR/" + layout.ServersDir + "/" + x.Name
+	}
+	name := strings.TrimPrefix(x.Name, ".") // renameio's temporary of the probe
+	id, rest, ok := strings.Cut(name, ".")
+	n, err := strconv.ParseUint(id, 10, 32)
+	if !ok || err != nil {
+		return unknownName
+	}
+	if _, member := k.v.Cluster().Servers.Find(cluster.ServerID(n)); !member {
+		return unknownName
+	}
+	switch {
+	case name != x.Name, strings.HasSuffix(rest, layout.TrashSuffix):
+		return "its server removes it when it starts again"
+	case strings.HasSuffix(rest, layout.ClaimSuffix):
+		if !k.report.Running {
+			return "a prepared claim; its server removes it when it starts again"
+		}
+		return ""
+	case rest == "lock", rest == "reserve", rest == "probe", rest == layout.CanarySuffix, rest == layout.ProcessSuffix:
+		return ""
+	}
+	return unknownName
+}

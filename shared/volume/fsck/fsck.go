@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fsck compares all parts of a volume with each other, and reports what does not fit, with what
+// to do about it. It changes nothing, and servers may run meanwhile.
+package fsck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	// SeverityError: something that was promised is not there.
+	SeverityError Severity = "error"
+	// SeverityWarning: nothing is lost, but somebody should look.
+	SeverityWarning Severity = "warning"
+	// SeverityInfo: good to know.
+	SeverityInfo Severity = "info"
+)
+
+// Finding is one thing that Run noticed.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Code is a word for programs, "fence-missing"; it does not change.
+	Code string `json:"code"`
+	// Path is relative to the volume.
+	Path string `json:"path"`
+	// Offset in the file, in bytes, and LSN; 0 where there is none to tell.
+	Offset int64       `json:"offset"`
+	LSN    cluster.LSN `json:"lsn"`
+	// Pending counts the bytes that the log has and the file lacks; a takeover writes them.
+	Pending int64  `json:"pending_bytes"`
+	Problem string `json:"problem"`
+	// Advice is what to do; commands stand in it as they are typed, with DIR for
+	// the volume unless Options names it.
+	Advice string `json:"advice"`
+}
+
+// Report is the result of Run.
+type Report struct {
+	Cluster cluster.ID `json:"cluster_id"`
+	// Running is true if a running process holds a claim on the volume.
+	Running bool          `json:"running"`
+	Epochs  int           `json:"epochs"`
+	Epoch   cluster.Epoch `json:"epoch"` // the newest that started
+	Base    cluster.LSN   `json:"base"`
+	LSN     cluster.LSN   `json:"lsn"`
+	Records int           `json:"records"` // read behind the base
+	Locks   int           `json:"locks"`
+	Clients int           `json:"clients"`
+	Files   int           `json:"files"`
+	Bytes   int64         `json:"bytes"` // of protected files compared
+	// PendingFiles lack PendingBytes of appends that the log has.
+	PendingFiles int       `json:"pending_files"`
+	PendingBytes int64     `json:"pending_bytes"`
+	Findings     []Finding `json:"findings"`
+	Errors       int       `json:"errors"`
+}
+
+// Options are how a report names the volume and shows progress. The zero value is usable.
+type Options struct {
+	// Dir is the path of the volume in advice; "" leaves DIR there.
+	Dir string
+	// Progress is called with what is read next, as a path or a word for people; nil is not called.
+	Progress func(what string)
+}
+
+// passes is how often Run reads a volume before it believes a contradiction.
+const passes = 3
+
+// Run compares CLUSTER, epochs, fences, logs, checkpoints, receipts, protected
+// files and views with each other. It only reads; flocks of claims are held for a moment.
+//
+// Servers may run meanwhile: a contradiction counts only if it is found again
+// each time that everything is read anew.
+//
+// Not seen, because nothing depends on it: who set a fence, the address and time
+// in claim.json, and a bit that flips in the last frame of the log before anything
+// was written behind it, which reads as a torn tail (an info).
+func Run(ctx context.Context, fsys vfs.FS, opt Options) (*Report, error) {
+	if opt.Dir == "" {
+		opt.Dir = "DIR"
+	}
+	if opt.Progress == nil {
+		opt.Progress = func(string) {}
+	}
+	var again map[string]bool // found in every pass so far
+	for pass := 1; ; pass++ {
+		k := &fsck{ctx: ctx, fs: fsys, opt: opt, report: &Report{Findings: []Finding{}}}
+		if err := k.all(); err != nil {
+			return nil, err
+		}
+		found := k.report.contradictions()
+		gone := k.report.keep(again)
+		if again = found; gone > 0 {
+			k.info("changed-meanwhile", ".", "", "%d contradictions were not there when read again: somebody writes to the volume", gone)
+		}
+		doubtful := k.report.Errors > 0 || k.report.Running && len(found) > 0
+		if !doubtful || pass == passes {
+			k.report.sumPending()
+			return k.report, nil
+		}
+		opt.Progress("something does not fit: reading everything again")
+		if err := vfs.Pause(ctx, vfs.RetryPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fsck is one pass.
+type fsck struct {
+	ctx    context.Context
+	fs     vfs.FS
+	v      *volume.Volume
+	opt    Options
+	report *Report
+
+	epochs   []epochdir.State
+	newest   *epochdir.State // that started
+	serving  bool            // a living process holds newest's claim
+	sizes    map[cluster.FileName]int64
+	views    []viewState
+	tell     []volume.Witness
+	adoption *volume.Adoption // what the next claimant would adopt
+	deep     *deepRead        // the same, from the oldest checkpoint on; nil where it could not be read
+}
+
+// deepRead is what all that is left of a log has.
+type deepRead struct {
+	redo     []locktable.Record // its appends
+	segments []wal.SegmentInfo
+}
+
+func (k *fsck) add(f Finding) {
+	f.Advice = strings.ReplaceAll(f.Advice, "DIR", k.opt.Dir)
+	if f.Severity == SeverityError {
+		k.report.Errors++
+	}
+	k.report.Findings = append(k.report.Findings, f)
+}
+
+func (k *fsck) error(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityError, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (k *fsck) warn(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityWarning, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (k *fsck) info(code, path, advice, format string, args ...any) {
+	k.add(Finding{Severity: SeverityInfo, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
+}
+
+// The codes of a file that lacks committed bytes: without a primary, and beside one at work.
+const (
+	fileBehind = "file-behind"
+	fileLags   = "file-lags"
+)
+
+// key says what has to be found again. A file that lags is another finding once other bytes are missing.
+func (f Finding) key() string {
+	if f.Code == fileLags {
+		return fmt.Sprint(f.Code, " ", f.Path, " ", f.Offset)
+	}
+	return f.Code + " " + f.Path
+}
+
+func (r *Report) contradictions() map[string]bool {
+	all := map[string]bool{}
+	for _, f := range r.Findings {
+		if f.Severity != SeverityInfo {
+			all[f.key()] = true
+		}
+	}
+	return all
+}
+
+// keep drops what contradicts and was not found by an earlier pass; nil is no earlier pass.
+func (r *Report) keep(again map[string]bool) (gone int) {
+	if again == nil {
+		return 0
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool {
+		if f.Severity == SeverityInfo || again[f.key()] {
+			return false
+		}
+		if gone++; f.Severity == SeverityError {
+			r.Errors--
+		}
+		return true
+	})
+	return gone
+}
+
+// sumPending counts what files lack.
+func (r *Report) sumPending() {
+	for _, f := range r.Findings {
+		if f.Pending > 0 {
+			r.PendingFiles++
+			r.PendingBytes += f.Pending
+		}
+	}
+}
+
+// What to do. All commands but the last two only read or add.
+const (
+	adviceRecover = "stop all servers and type: holdfast recover --volume DIR   (it prints what it would do)"
+	adviceRotate  = "move the file out of DIR/files and type: holdfast file rotate FILE --lock LOCK; what is missing stands in the log as long as its segments are there"
+	adviceLeave   = "leave it: nothing depends on it any more"
+)
+
+// errNoFurther says that what was found makes everything else unreadable.
+var errNoFurther = errors.New("the volume cannot be read any further")
+
+// all looks at everything once.
+func (k *fsck) all() error {
+	if err := k.cluster(); err != nil {
+		if errors.Is(err, errNoFurther) {
+			return nil
+		}
+		return err
+	}
+	// What grows while servers run is looked at before the log that says how far it may.
+	k.opt.Progress("files")
+	k.readViews()
+	k.tell = k.v.Witnesses(k.ctx, 0)
+	k.sizes = map[cluster.FileName]int64{}
+	k.walkFiles(layout.FilesDir)
+	k.opt.Progress("epochs")
+	if err := k.readEpochs(); err != nil {
+		return err
+	}
+	if k.newest != nil {
+		k.opt.Progress("the log of " + layout.EpochDir(k.newest.Epoch))
+		k.readLog()
+		k.adopted()
+	}
+	if k.adoption != nil && k.deep != nil {
+		k.protected()
+		k.checkViews()
+		k.checkHistory()
+	}
+	k.opt.Progress("names")
+	k.names()
+	return context.Cause(k.ctx)
+}
+
+// cluster reads CLUSTER, else what epoch 0 says it was.
+func (k *fsck) cluster() error {
+	c, err := volume.ReadCluster(k.fs)
+	begun, zeroErr := volume.ReadEpochZero(k.fs)
+	restore := fmt.Sprintf("type: cp DIR/%s/%s DIR/%s", layout.EpochDir(0), layout.ClaimName, layout.ClusterName)
+	switch {
+	case errors.Is(err, volume.ErrNoCluster) && zeroErr != nil:
+		return err // nothing here is a volume
+	case err != nil && zeroErr != nil:
+		k.error("cluster-damaged", layout.ClusterName, "copy CLUSTER from a backup of this volume; holdfast recover --volume DIR goes on from there", "%v; epoch 0 does not have it either: %v", err, zeroErr)
+		return errNoFurther
+	case errors.Is(err, volume.ErrNoCluster):
+		k.error("cluster-missing", layout.ClusterName, restore, "it is not there: no server can start")
+		c = begun
+	case err != nil:
+		k.error("cluster-damaged", layout.ClusterName, restore, "%v", err)
+		c = begun
+	case errors.Is(zeroErr, fs.ErrNotExist):
+		// epoch 0 is reported with the epochs
+	case zeroErr != nil:
+		k.warn("claim-damaged", layout.EpochDir(0)+"/"+layout.ClaimName, adviceLeave, "%v", zeroErr)
+	case begun.ID != c.ID:
+		k.error("cluster-differs", layout.ClusterName, restore, "it names cluster %s, epoch 0 was made for %s", c.ID, begun.ID)
+	}
+	k.report.Cluster = c.ID
+	k.v = volume.Offline(k.fs, c)
+	return nil
+}
+
+// readEpochs surveys all epochs and finds the newest that started.
+func (k *fsck) readEpochs() (err error) {
+	if k.epochs, err = epochdir.Survey(k.ctx, k.fs); err != nil {
+		return err
+	}
+	held, err := epochdir.HeldClaims(k.fs, k.epochs)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 {
+		k.report.Running = true
+		k.info("servers-running", held[0], "", "servers are running: what they do meanwhile is read again before it is reported")
+	}
+	k.report.Epochs = len(k.epochs)
+	if len(k.epochs) == 0 {
+		k.error("epochs-missing", layout.EpochsDir, "restore the volume from a backup, then: holdfast recover --volume DIR --restored", "there is no epoch at all")
+		return nil
+	}
+	for i := range slices.Backward(k.epochs) {
+		e := &k.epochs[i]
+		k.epoch(e)
+		if e.Start != nil && k.newest == nil {
+			k.newest = e
+			k.report.Epoch = e.Epoch
+			k.serving = slices.Contains(held, layout.EpochDir(e.Epoch)+"/"+layout.ClaimName)
+		}
+		if i > 0 && k.epochs[i-1].Epoch < e.Before() || i == 0 && e.Epoch != 0 {
+			k.gap(e)
+		}
+	}
+	k.goneEpochs()
+	if k.newest == nil {
+		k.error("start-missing", layout.EpochsDir, adviceRecover, "no epoch has a START: nobody may begin from nothing")
+	}
+	return nil
+}
+
+// goneEpochs looks for epochs above all that are there, of which something else tells.
+func (k *fsck) goneEpochs() {
+	last := k.epochs[len(k.epochs)-1].Epoch
+	for i := range k.epochs {
+		if e := &k.epochs[i]; e.By > last {
+			k.error("epoch-missing", layout.EpochDir(e.By), adviceRecover, "it is not there, and has fenced epoch %d: all that it acknowledged is gone", e.Epoch)
+		}
+	}
+	for _, problem := range volume.WitnessedTerms(k.epochs, k.tell) {
+		k.error("term-missing", layout.EpochsDir, adviceRecover, "%s", problem)
+	}
+	for _, problem := range epochdir.TakenTwice(k.epochs) {
+		k.error("epoch-taken-twice", layout.EpochsDir, adviceRecover, "%s", problem)
+	}
+}
+
+func (k *fsck) gap(e *epochdir.State) {
+	before := layout.EpochDir(e.Before())
+	if k.newest == nil {
+		k.error("epoch-missing", before, adviceRecover, "it is not there, and no epoch above it started: no server can take over")
+		return
+	}
+	advice := fmt.Sprintf("type: mkdir DIR/%s && echo burned > DIR/%s/%s   (a name must never be free again)", before, before, layout.ClaimName)
+	k.error("epoch-missing", before, advice, "it is not there: a claimant that slept for long might take its name")
+}
+
+// epoch looks at one epoch's fence and claim. What lies below the newest that
+// started, newest is not nil then, decides nothing any more once it is fenced.
+func (k *fsck) epoch(e *epochdir.State) {
+	dir := layout.EpochDir(e.Epoch)
+	decides := k.newest == nil
+	say, advice := k.warn, adviceLeave
+	if decides {
+		say, advice = k.error, adviceRecover
+	}
+	switch {
+	case errors.Is(e.FenceErr, fs.ErrNotExist):
+		say("fence-missing", dir+"/"+layout.FenceName, advice, "it is not there, so nobody can tell whether epoch %d started", e.Epoch)
+	case e.FenceErr != nil:
+		say("fence-damaged", dir+"/"+layout.FenceName, advice, "%v", e.FenceErr)
+	case e.StartErr != nil:
+		code := "start-damaged"
+		if errors.Is(e.StartErr, epochdir.ErrStartLost) {
+			code = "start-missing"
+		}
+		k.add(Finding{
+			Severity: map[bool]Severity{true: SeverityError, false: SeverityWarning}[decides], Code: code,
+			Path: dir + "/" + layout.FenceName, Offset: layout.FenceSpacing, Problem: e.StartErr.Error(), Advice: advice,
+		})
+	}
+	if e.FenceErr == nil {
+		k.flag(e, decides)
+	}
+	switch {
+	case e.Epoch == 0: // holds what CLUSTER says, which was compared
+	case e.ClaimErr != nil:
+		k.warn("claim-damaged", dir+"/"+layout.ClaimName, adviceLeave, "%v", e.ClaimErr)
+	case e.Claim.Cluster != k.v.Cluster().ID:
+		k.warn("claim-foreign", dir+"/"+layout.ClaimName, "find out how it came here", "it names cluster %s", e.Claim.Cluster)
+	case !e.NonceFits():
+		k.warn("nonce-differs", dir+"/"+layout.ClaimName, "find out who changed it", "its nonce is not that of START")
+	}
+}
+
+// flag looks at a fence's flag.
+func (k *fsck) flag(e *epochdir.State, decides bool) {
+	name := layout.EpochDir(e.Epoch) + "/" + layout.FenceName
+	switch {
+	case !decides && !e.Fenced:
+		k.error("unfenced", name, adviceRecover+"; its primary might speak until then", "epoch %d is not fenced, though epoch %d started later", e.Epoch, k.newest.Epoch)
+	case e.Fenced && e.By < e.Epoch:
+		k.warn("flag-damaged", name, adviceLeave+": a damaged flag is a set flag", "the flag does not say by whom it was set")
+	}
+	b, err := vfs.ReadFile(k.fs, name, vfs.FlagRead)
+	if err == nil && (!vfs.AllZero(b[epochdir.SectorSize:min(len(b), layout.FenceSpacing)]) || !vfs.AllZero(b[min(len(b), layout.FenceSpacing+vfs.BlockSize):])) {
+		k.warn("fence-bytes", name, adviceLeave, "there is something besides its flag and START")
+	}
+}

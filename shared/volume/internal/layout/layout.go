@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package layout has the names of files and directories on the volume, their sizes, and
+// the error for content that contradicts itself.
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// ErrDamaged says that the volume contradicts itself: no server may begin a term
+// until an operator has examined it. The wrapping error names the file.
+var ErrDamaged = errors.New("the volume is damaged")
+
+// The names on the volume. The doc of package volume has what each one is.
+const (
+	ClusterName = "CLUSTER"
+	EpochsDir   = "epochs"
+	FilesDir    = "files"
+	HistoryDir  = "history"
+	IndexDir    = "index"
+	ServersDir  = "servers"
+
+	// In an epoch's directory.
+	FenceName        = "fence"
+	FencedName       = "fenced.json"
+	ClaimName        = "claim.json"
+	CheckpointPrefix = "checkpoint-"
+
+	// The two files of a checkpoint, and the two views.
+	StateName    = "lock_state.json"
+	RequestsName = "processed_requests.log"
+
+	// In servers/, after ServerPrefix.
+	CanarySuffix  = "canary"
+	ProcessSuffix = "process"
+	ClaimSuffix   = ".claim"
+	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init and a recovery build,
+	// until it is renamed or linked.
+	InitPrefix    = "init-"
+	RecoverPrefix = "recover-"
+
+	// What is being built, and what is being removed.
+	TmpSuffix   = ".tmp"
+	TrashSuffix = ".trash"
+)
+
+// Format is that of CLUSTER and of checkpoints. Another one is refused.
+const Format = 1
+
+// Sizes on the volume, in bytes.
+const (
+	// FenceSpacing keeps the flag and START in different pages, blocks and stripes.
+	FenceSpacing = 64 << 10
+	// FenceSize is the size of a fence's file.
+	FenceSize = 2 * FenceSpacing
+	// SegmentSize is the size of a log segment. A takeover copies the open one,
+	// so its size is on the way of every failover; closed ones are linked.
+	SegmentSize = 16 << 20
+	// FirstSegmentSize is the size of the segment inside a prepared claim. It
+	// takes the copy of any open segment, so a takeover makes no new file.
+	FirstSegmentSize = SegmentSize
+	// ReserveSize is given back when the disk is full, so that a claim can still
+	// be prepared: it has room for one.
+	ReserveSize = FirstSegmentSize + 1<<20
+)
+
+// EpochDir returns the path of an epoch's directory.
+func EpochDir(e cluster.Epoch) string { return fmt.Sprintf("%s/%010d", EpochsDir, uint64(e)) }
+
+// ParseEpoch returns the epoch whose directory has this name; false for any other name.
+func ParseEpoch(name string) (cluster.Epoch, bool) {
+	n, err := strconv.ParseUint(name, 10, 64)
+	if err != nil || fmt.Sprintf("%010d", n) != name {
+		return 0, false
+	}
+	return cluster.Epoch(n), true
+}
+
+// CheckpointDir returns the name of the checkpoint at lsn, in the directory of its epoch.
+func CheckpointDir(lsn cluster.LSN) string {
+	return CheckpointPrefix + strconv.FormatUint(uint64(lsn), 10)
+}
+
+// ParseCheckpoint returns the LSN of the checkpoint whose directory has this name; false for any other name.
+func ParseCheckpoint(name string) (cluster.LSN, bool) {
+	digits, ok := strings.CutPrefix(name, CheckpointPrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || CheckpointDir(cluster.LSN(n)) != name {
+		return 0, false
+	}
+	return cluster.LSN(n), true
+}
+
+// ServerPrefix returns what the names of a server's files in servers/ begin with.
+func ServerPrefix(id cluster.ServerID) string { return strconv.Itoa(int(id)) + "." }

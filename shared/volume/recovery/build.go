@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// build makes the state that the new epoch begins with, and completes the plan.
+func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
+	b := &builder{r: r, at: wal.Position{LSN: r.plan.LSN, Chain: r.source.end.Chain.Next(r.nonce[:])}}
+	if err := b.checkFiles(ctx); err != nil {
+		return checkpoint.Snapshot{}, err
+	}
+	var err error
+	if b.table, err = locktable.Restore(b.at.LSN, b.entities); err != nil {
+		return checkpoint.Snapshot{}, err
+	}
+	if !r.plan.Complete {
+		if err := b.dropHolders(); err != nil {
+			return checkpoint.Snapshot{}, err
+		}
+		for _, f := range r.plan.Files {
+			name := cluster.FileName(strings.TrimPrefix(f.Path, layout.FilesDir+"/"))
+			if f.Fate == fateQuarantined {
+				if err := b.apply(b.table.DecideQuarantine(name, f.Reason, r.plan.Epoch, nil)); err != nil {
+					return checkpoint.Snapshot{}, err
+				}
+			}
+		}
+	}
+	r.plan.LSN, r.plan.Clients = b.at.LSN, b.table.ClientCount()
+	for l := range b.table.Locks("", "") {
+		if l.Grant.Token != 0 {
+			r.plan.Held++
+		}
+	}
+	// What a file may lack, it gets from the checkpoint: the log is empty.
+	pending := slices.DeleteFunc(slices.Clone(r.source.pending), func(rec locktable.Record) bool {
+		f, ok := b.table.File(rec.File)
+		return !ok || f.Quarantined || f.Generation != rec.Generation
+	})
+	return checkpoint.Snapshot{Epoch: r.plan.Epoch, At: b.at, Table: b.table, Pending: pending}, b.table.Check()
+}
+
+// The fates of protected files.
+const (
+	fateKept        = "kept"
+	fateQuarantined = "quarantined"
+)
+
+// builder turns the source's table into the new epoch's.
+type builder struct {
+	r      *recovery
+	table  *locktable.Table
+	at     wal.Position
+	inodes map[cluster.FileName]uint64
+	taken  map[uint64]bool // those of files that were kept
+}
+
+// checkFiles decides which protected files go on. Where the state is complete,
+// that is left to the takeover, as always.
+func (b *builder) checkFiles(ctx context.Context) error {
+	b.inodes, b.taken = map[cluster.FileName]uint64{}, map[uint64]bool{}
+	table, p := b.r.source.table, b.r.plan
+	checks := inspect.NewFileChecks(b.r.fs, table, b.r.source.pending, b.r.source.pending)
+	for name, state := range table.Files() {
+		f := PlannedFile{Path: volume.ProtectedPath(name), Fate: fateKept}
+		switch c := checks[name]; {
+		case state.Quarantined:
+			f.Fate, f.Reason = fateQuarantined, state.Reason
+		case !p.Complete:
+			c.AnyInode, c.AtRest = true, true
+			problem, err := c.Run(ctx)
+			if err != nil {
+				return fmt.Errorf("protected file %s: %w", name, err)
+			}
+			if problem == nil && c.Info.Inode == state.Inode && !b.r.source.elsewhere {
+				problem = &inspect.FileProblem{Text: "it fits, but appends to this inode may be lost: a primary that still sleeps may write them over new ones"}
+			}
+			if problem != nil {
+				f.Fate, f.Reason = fateQuarantined, problem.Text
+				break
+			}
+			b.inodes[name] = c.Info.Inode
+			b.taken[c.Info.Inode] = true
+		}
+		p.Files = append(p.Files, f)
+	}
+	// A number that a kept file has now may be that of another one in the table.
+	free := uint64(1) << 63
+	for name, state := range table.Files() {
+		if _, kept := b.inodes[name]; !kept && b.taken[state.Inode] {
+			b.inodes[name] = free // no filesystem gives it; the file is quarantined
+			free++
+		}
+	}
+	return nil
+}
+
+// entities are the source's, with the inodes of today and, where the state may
+// not be the end, with clients that can only repeat.
+func (b *builder) entities(yield func(locktable.Entity, error) bool) {
+	known := map[uint64]bool{} // inodes that an earlier recovery could not speak for either
+	for e := range b.r.source.table.Export() {
+		if e.File != nil {
+			if inode, ok := b.inodes[e.File.Name]; ok {
+				e.File.Inode = inode
+			}
+		}
+		if e.Client != nil && !b.r.plan.Complete {
+			e.Client.Dropped = retired
+		}
+		if e.Past != nil {
+			b.changePast(e.Past)
+			known[e.Past.Inode] = true
+		}
+		if !yield(e, nil) {
+			return
+		}
+	}
+	if b.r.plan.Complete || b.r.source.elsewhere {
+		return
+	}
+	for _, state := range b.r.source.table.Files() {
+		if !b.taken[state.Inode] && !known[state.Inode] && !yield(locktable.Entity{Past: &locktable.PastState{Inode: state.Inode, End: math.MaxInt64}}, nil) {
+			return
+		}
+	}
+}
+
+// changePast makes what is remembered of inodes right. Those of another filesystem are no more;
+// where the log may have gone on, nobody knows how far an inode was written.
+func (b *builder) changePast(p *locktable.PastState) {
+	switch {
+	case b.r.source.elsewhere:
+		p.Inode, p.End, p.Forgotten = 0, 0, 0
+	case p.Inode != 0 && !b.r.plan.Complete:
+		p.End = math.MaxInt64
+	}
+}
+
+func (b *builder) apply(recs []locktable.Record) error {
+	for i := range recs {
+		recs[i].Time = b.r.now
+		if err := b.table.Apply(&recs[i]); err != nil {
+			return err
+		}
+		b.at = wal.Position{LSN: recs[i].LSN, Chain: b.at.Chain.Next(recs[i].AppendHeader(nil))}
+	}
+	return nil
+}
+
+// dropHolders ends every grant and place, and lets nobody hold the locks that
+// were held, each for its lease.
+func (b *builder) dropHolders() error {
+	var held []locktable.Grant
+	for l := range b.table.Locks("", "") {
+		b.r.plan.Dropped += l.QueueLength
+		if l.Grant.Token == 0 {
+			continue
+		}
+		longest := l.Grant
+		for g := range b.table.Grants(l.Name) {
+			longest.TTL = max(longest.TTL, g.TTL)
+		}
+		held = append(held, longest)
+	}
+	if err := b.apply(b.table.DecideForceClear(b.r.plan.Epoch, nil)); err != nil {
+		return err
+	}
+	nobody := cluster.ClientID(fmt.Sprintf("recovered-%d", b.r.plan.LSN))
+	for i, g := range held {
+		q := &locktable.Request{
+			Op: locktable.OpAcquire, Client: nobody, ID: cluster.RequestID(i + 1), LowWater: cluster.RequestID(i + 1),
+			Lock: g.Lock, TTL: g.TTL, Holder: g.Holder,
+		}
+		recs, d := b.table.Decide(q, b.r.plan.Epoch, locktable.FileFacts{}, nil)
+		if d.Outcome.Status != cluster.StatusOK {
+			return fmt.Errorf("keep lock %s held: %v %s", g.Lock, d.Outcome.Status, d.Outcome.Message)
+		}
+		if err := b.apply(recs); err != nil {
+			return err
+		}
+	}
+	return nil
+}

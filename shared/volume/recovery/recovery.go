@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package recovery makes a volume that no server can take over usable again, from what is left of it and from
+// copies that servers kept elsewhere. An operator runs it, while all servers are stopped.
+//
+// A recovery makes one new epoch that holds everything: a checkpoint, an empty
+// log and START. Nothing that is there is changed but the fences, which are set. The epoch
+// is built under servers/, gets its name, fences every epoch below, and last its
+// START, so a crash leaves the old state or the new one. So does a recovery that wakes
+// up when servers have long gone on.
+//
+// Tokens, epochs and LSNs rise, also above those that are lost: the log goes on
+// at the next multiple of 2^32 above every LSN that anything shows.
+//
+// Where acknowledged operations may be missing, what an old client believes is not
+// known any more, and the new state does not rely on it:
+//
+//   - No old token is live. A lock that was held stays held for one lease, under a
+//     new token that no client has, so that it is not granted while its holder
+//     may still think that it holds. Waiters lose their places.
+//   - Receipts that are known keep answering repeats. Every other request of a
+//     known client is STALE_REQUEST, and so is all of an opened client that is
+//     unknown: a request from before is never executed twice. A self-chosen client that the
+//     state does not know is a new one; as it has no live token, only what needs
+//     none, acquiring and breaking, can be executed.
+//   - A protected file that fits the state goes on if it has another inode than before:
+//     a restored one. Every other one is quarantined. A primary that
+//     still sleeps may write to the old inode, where it had logged an append that the
+//     state does not know and a new term gives the same offset to another one.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+)
+
+// Options are what an operator knows. The zero value knows nothing; Random has to be set.
+type Options struct {
+	// Restored is true for a volume that was restored from a backup: its log is whole
+	// and yet not the end.
+	Restored bool
+	// SeenLSN and SeenEpoch are the highest that were seen anywhere: in a status, a
+	// token, a server's log. 0 where nothing is known: a backup that was restored
+	// before, without Copies, gives the numbers of that time a second time.
+	SeenLSN   cluster.LSN
+	SeenEpoch cluster.Epoch
+	// Copies are what servers kept outside the volume.
+	Copies []Copy
+	// AcceptLoss allows a recovery that may lose acknowledged operations.
+	AcceptLoss bool
+	// Random is the source of the nonce.
+	Random io.Reader
+	// FirstSegment is the size of the new epoch's log in bytes; 0 means the default.
+	FirstSegment int64
+}
+
+// Copy is a state of the volume that was kept elsewhere. Without a Table it only
+// tells how far the volume was.
+type Copy struct {
+	Name string // for people
+	checkpoint.Snapshot
+}
+
+// Plan is what a recovery does, or has done.
+type Plan struct {
+	Cluster cluster.ID `json:"cluster_id"`
+	// Needed is false where a server would take over without help.
+	Needed bool `json:"needed"`
+	// Reasons say what stops takeovers or is known to be missing.
+	Reasons []string `json:"reasons"`
+	// Source is the state that is taken, at End. Complete says that nothing that
+	// was acknowledged can be missing from it.
+	Source   string      `json:"source"`
+	End      cluster.LSN `json:"end_lsn"`
+	Complete bool        `json:"complete"`
+	// Lost says what may be missing, with LSNs, files and offsets; empty if Complete.
+	Lost []string `json:"lost"`
+	// SeenLSN and SeenEpoch are the highest that anything tells of.
+	SeenLSN   cluster.LSN   `json:"seen_lsn"`
+	SeenEpoch cluster.Epoch `json:"seen_epoch"`
+	// Epoch is the new one, which follows Follows; its log begins behind LSN.
+	Follows cluster.Epoch `json:"follows"`
+	Epoch   cluster.Epoch `json:"epoch"`
+	LSN     cluster.LSN   `json:"lsn"`
+	// Held counts the locks that stay held; Dropped the waiters that lose their place.
+	Held    int `json:"held"`
+	Dropped int `json:"dropped_waiters"`
+	Clients int `json:"clients"`
+	// Files are the protected ones with what becomes of them.
+	Files []PlannedFile `json:"files"`
+	// Notes are what an operator should know or do.
+	Notes []string `json:"notes"`
+	// Done says that the new epoch is there.
+	Done bool `json:"done"`
+}
+
+// PlannedFile is what becomes of one protected file: "kept" or "quarantined".
+type PlannedFile struct {
+	Path   string `json:"path"`
+	Fate   string `json:"fate"`
+	Reason string `json:"reason"`
+}
+
+// ErrNoSource says that nothing is left to recover from.
+var ErrNoSource = errors.New("no log and no copy can be read: name data directories of servers with --data-dir, or restore a backup")
+
+// ErrLossNotAccepted says that a recovery may lose acknowledged operations and
+// that nobody has agreed to that.
+var ErrLossNotAccepted = errors.New("acknowledged operations may be lost and nobody has agreed to that: nothing was changed (--accept-loss agrees)")
+
+// recovery is one call of NewPlan or Run.
+type recovery struct {
+	fs     vfs.FS
+	v      *volume.Volume
+	opt    Options
+	nonce  epochdir.Nonce
+	now    int64 // in milliseconds since 1970: when its records are decided
+	epochs []epochdir.State
+	source *candidate
+	plan   *Plan
+}
+
+// NewPlan returns what Run would do. It only reads. Returns ErrServersRun while a server uses the
+// volume, ErrNoSource if there is nothing to recover from, ErrForeignCopy for a copy of another cluster.
+func NewPlan(ctx context.Context, fsys vfs.FS, opt Options) (*Plan, error) {
+	r, err := newRecovery(fsys, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil || !r.plan.Needed {
+		return r.plan, err
+	}
+	_, err = r.build(ctx)
+	return r.plan, err
+}
+
+// Run makes the volume one that servers can take over from: see the package doc. It
+// holds the guard of every server meanwhile. Where nothing is wrong it changes
+// nothing; repeated after a crash, it does what is left to do. Its errors are those of NewPlan, and
+// ErrLossNotAccepted, with the plan, if operations may be lost and Options does not accept that.
+func Run(ctx context.Context, fsys vfs.FS, opt Options) (_ *Plan, err error) {
+	r, err := newRecovery(fsys, opt)
+	if err != nil {
+		return nil, err
+	}
+	release, err := r.guard()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil {
+		return r.plan, err
+	}
+	if !r.plan.Needed {
+		return r.plan, nil
+	}
+	if !r.plan.Complete && !opt.AcceptLoss {
+		_, err := r.build(ctx) // completes the plan
+		return r.plan, errors.Join(ErrLossNotAccepted, err)
+	}
+	// Fences first: what is read after this, no older term can add to. They are set by
+	// the last one, in the name of its claim: until the new epoch begins, servers may take
+	// over what is.
+	if err := r.fence(r.numbers(), epochdir.Flag{By: r.plan.Follows, Nonce: r.epochs[len(r.epochs)-1].ClaimNonce()}); err != nil {
+		return r.plan, err
+	}
+	before := *r.plan
+	if err := r.survey(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.decide(ctx); err != nil {
+		return r.plan, err
+	}
+	if r.plan.Source != before.Source || r.plan.End != before.End || r.plan.Epoch != before.Epoch || r.plan.Complete != before.Complete {
+		return r.plan, fmt.Errorf("the volume changed meanwhile: %w", ErrServersRun)
+	}
+	snapshot, err := r.build(ctx)
+	if err != nil {
+		return r.plan, err
+	}
+	return r.plan, r.publish(ctx, snapshot)
+}
+
+func newRecovery(fsys vfs.FS, opt Options) (*recovery, error) {
+	c, err := volume.ReadCluster(fsys)
+	if err != nil {
+		return nil, err
+	}
+	if opt.FirstSegment == 0 {
+		opt.FirstSegment = layout.FirstSegmentSize
+	}
+	r := &recovery{fs: fsys, opt: opt, now: time.Now().UnixMilli(), v: volume.Offline(fsys, c)}
+	if _, err := io.ReadFull(opt.Random, r.nonce[:]); err != nil {
+		return nil, fmt.Errorf("draw a nonce: %w", err)
+	}
+	return r, nil
+}
+
+// guard takes the guard of every server, so that none can start meanwhile.
+func (r *recovery) guard() (release func() error, err error) {
+	var held []vfs.Lock
+	release = func() error {
+		var errs []error
+		for _, l := range held {
+			errs = append(errs, l.Unlock())
+		}
+		return errors.Join(errs...)
+	}
+	for _, m := range r.v.Cluster().Servers {
+		l, err := volume.TakeGuard(r.fs, m.ID)
+		if errors.Is(err, volume.ErrSameID) {
+			err = fmt.Errorf("%w: server %d: stop it, and see that it stays stopped", ErrServersRun, m.ID)
+		}
+		if err != nil {
+			return nil, errors.Join(err, release())
+		}
+		held = append(held, l)
+	}
+	return release, nil
+}
+
+// survey reads all epochs, and refuses while anybody lives.
+func (r *recovery) survey(ctx context.Context) (err error) {
+	if r.epochs, err = epochdir.Survey(ctx, r.fs); err != nil {
+		return err
+	}
+	if len(r.epochs) == 0 {
+		return fmt.Errorf("%w: epochs/ is empty: make a new volume with holdfast init, then recover it from the servers' data directories", volume.ErrDamaged)
+	}
+	held, err := epochdir.HeldClaims(r.fs, r.epochs)
+	if err == nil && len(held) > 0 {
+		err = fmt.Errorf("%w: %s is locked: stop all servers, and see that they stay stopped", ErrServersRun, strings.Join(held, ", "))
+	}
+	return err
+}
+
+// decide chooses the state to begin with, and the numbers.
+func (r *recovery) decide(ctx context.Context) error {
+	last := r.epochs[len(r.epochs)-1].Epoch
+	p := &Plan{Cluster: r.v.Cluster().ID, Follows: last, Lost: []string{}, Files: []PlannedFile{}, Notes: []string{}}
+	r.plan = p
+	source, reasons, err := r.findSource(ctx, r.epochs)
+	if err != nil {
+		return err
+	}
+	told := r.v.Witnesses(ctx, 0)
+	seen, proven := r.surveyHighest(r.epochs, told)
+	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
+	if source, err = r.takeCopies(source, &proven, &reasons); err != nil {
+		return err
+	}
+	if source == nil {
+		return ErrNoSource
+	}
+	seen.saw(proven.epoch, max(proven.lsn, source.end.LSN))
+	missing := unfinished(r.epochs, &seen)
+	if r.opt.Restored {
+		missing = append(missing, "the volume was restored from a backup")
+	}
+	if proven.lsn > source.end.LSN || proven.epoch > last {
+		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of; what is left ends at LSN %d, the newest epoch is %d", proven.lsn, proven.epoch, source.end.LSN, last))
+	}
+	missing = append(missing, epochdir.TakenTwice(r.epochs)...)
+	missing = append(missing, volume.WitnessedTerms(r.epochs, told)...)
+	if e := &r.epochs[len(r.epochs)-1]; e.ByErr {
+		missing = append(missing, fmt.Sprintf("the fence of %s is set, and its flag does not say by whom: a newer epoch may be gone", layout.EpochDir(e.Epoch)))
+	}
+	source.complete = source.complete && len(missing) == 0
+	reasons = append(reasons, missing...)
+	r.source = source
+	p.Reasons, p.Needed = append([]string{}, reasons...), len(reasons) > 0
+	p.Source, p.End, p.Complete = source.name, source.end.LSN, source.complete
+	p.SeenLSN, p.SeenEpoch = seen.lsn, seen.epoch
+	if seen.lsn >= maxNumber || seen.epoch >= maxNumber {
+		return fmt.Errorf("LSN %d or epoch %d is too large to go on from: see --seen-lsn and --seen-epoch", seen.lsn, seen.epoch)
+	}
+	p.Epoch = last + 1
+	if seen.epoch > last || r.opt.Restored || source.copied {
+		// Numbers may be gone: skip those that somebody may have been told.
+		p.Epoch = cluster.Epoch(roundUp(uint64(seen.epoch)))
+	}
+	p.LSN = cluster.LSN(roundUp(uint64(seen.lsn)))
+	r.explain()
+	return nil
+}
+
+const (
+	// numberStep is what a recovery rounds up to.
+	numberStep = 1 << 32
+	// maxNumber keeps LSNs and epochs exact where programs keep numbers as floats.
+	maxNumber = 1 << 53
+)
+
+// roundUp is the next multiple of numberStep above n.
+func roundUp(n uint64) uint64 { return (n/numberStep + 1) * numberStep }
+
+// ErrForeignCopy says that a copy is not of this volume's cluster.
+var ErrForeignCopy = errors.New("this copy is of another cluster: name the data directories of this volume's servers; to bring a lost volume back, recover into a new one (holdfast init) on which no server has run")
+
+// takeCopies takes a copy where one is further than the volume, which proves
+// that the volume's own log is not the end.
+func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]string) (*candidate, error) {
+	of := r.v.Cluster().ID
+	if r.fresh(source) && len(r.opt.Copies) > 0 {
+		of = r.opt.Copies[0].Cluster
+	}
+	for _, c := range r.opt.Copies {
+		switch {
+		case c.Cluster == cluster.ID{}:
+			return nil, fmt.Errorf("%s: %w: it does not say of which", c.Name, ErrForeignCopy)
+		case c.Cluster != of:
+			return nil, fmt.Errorf("%s: %w: it is of %s, wanted is %s", c.Name, ErrForeignCopy, c.Cluster, of)
+		}
+		proven.saw(c.Epoch, c.At.LSN)
+		if c.Table == nil || source != nil && c.At.LSN <= source.end.LSN {
+			continue
+		}
+		fromCopy := &candidate{name: c.Name, epoch: c.Epoch, table: c.Table, end: c.At, copied: true, elsewhere: c.Cluster != r.v.Cluster().ID}
+		if source != nil && source.end.LSN > 0 {
+			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume ends at LSN %d", c.Name, c.At.LSN, c.Epoch, source.end.LSN))
+			fromCopy.damage = append(source.damage, fmt.Sprintf("what %s has, up to LSN %d, and the copy in %s lacks", source.name, source.end.LSN, c.Name))
+		} else {
+			*reasons = append(*reasons, fmt.Sprintf("%s is at LSN %d of epoch %d, the volume holds nothing", c.Name, c.At.LSN, c.Epoch))
+		}
+		source = fromCopy
+	}
+	return source, nil
+}
+
+// fresh reports whether no server has served from this volume: it may become the new one of another cluster.
+func (r *recovery) fresh(source *candidate) bool {
+	for i := range r.epochs {
+		if e := &r.epochs[i]; e.Epoch != 0 && (e.ClaimErr != nil || e.Claim.Recovered == nil) {
+			return false
+		}
+	}
+	return source != nil && source.end.LSN == 0
+}
+
+// explain writes down what may be lost and what to do.
+func (r *recovery) explain() {
+	p := r.plan
+	if !p.Complete {
+		known := "how many is not known"
+		if p.SeenLSN > p.End {
+			known = fmt.Sprintf("at least up to LSN %d", p.SeenLSN)
+		}
+		p.Lost = append(p.Lost, fmt.Sprintf("records from LSN %d on, %s", p.End+1, known))
+		p.Lost = append(p.Lost, r.source.damage...)
+		p.Notes = append(p.Notes,
+			"locks that were granted after LSN "+fmt.Sprint(p.End)+" are unknown: before you start servers, wait for the longest lease that clients use",
+			fmt.Sprintf("LSNs and tokens go on at %d: if more than that may have been given, repeat with --seen-lsn", p.LSN))
+	}
+	if r.opt.Restored && r.opt.SeenLSN == 0 && len(r.opt.Copies) == 0 {
+		p.Notes = append(p.Notes, "NOBODY HAS SAID HOW FAR THIS VOLUME WAS. If the same backup was ever restored before, tokens of that time are given a second time, to somebody else: find the highest LSN or token in logs or at clients, and repeat with --seen-lsn")
+	}
+	p.Notes = append(p.Notes, "the first primary removes what older epochs left: copy epochs/ before, if you want to look at it")
+}
+
+// retired is a mark above every request ID.
+const retired = locktable.MaxRequestID + 1

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// candidate is a state that a recovery may begin with.
+type candidate struct {
+	name    string
+	epoch   cluster.Epoch
+	table   *locktable.Table
+	end     wal.Position
+	pending []locktable.Record
+	// complete says that nothing that was acknowledged can be missing.
+	complete bool
+	// copied says that it comes from outside the volume; elsewhere, that it is of another one.
+	copied, elsewhere bool
+	// damage says where reading had to end.
+	damage []string
+}
+
+func (c *candidate) better(other *candidate) bool {
+	return other == nil || c != nil && c.end.LSN > other.end.LSN
+}
+
+func candidateOf(e cluster.Epoch, a *volume.Adoption) *candidate {
+	return &candidate{name: "the log of " + layout.EpochDir(e), epoch: e, table: a.Table, end: a.End, pending: a.Redo}
+}
+
+// findSource looks for the newest state that can be proven. Its reasons say why a takeover
+// is not enough; there are none where it is.
+func (r *recovery) findSource(ctx context.Context, epochs []epochdir.State) (best *candidate, reasons []string, err error) {
+	var doubtful []epochdir.State // newer than the newest that surely started
+	var newest *epochdir.State    // that surely started
+	var next *adoptedEnd          // of the lowest term so far that surely started
+	for i := len(epochs) - 1; i >= 0; i-- {
+		e := &epochs[i]
+		switch {
+		case e.Start != nil && newest == nil:
+			newest, next = e, adoptedBy(e)
+			if best, err = r.startedSource(ctx, e, &reasons); err != nil {
+				return nil, nil, err
+			}
+		case newest != nil && (e.Start != nil || e.Unknown()):
+			// What the next term adopted is proven here as well, and nothing behind it:
+			// that was written late, by a primary that was fenced.
+			if c := r.seal(e.Epoch, next.at.LSN); next.of(c, best == nil) && c.better(best) {
+				best = c
+			}
+			if next.doubtful = true; e.Start != nil {
+				next = adoptedBy(e)
+			}
+		case e.Unknown():
+			reasons = append(reasons, fmt.Sprintf("%s: %v", layout.EpochDir(e.Epoch), errors.Join(e.FenceErr, e.StartErr)))
+			doubtful = append(doubtful, *e)
+		}
+		if newest != nil && best != nil && best.end.LSN >= newest.Start.End.LSN {
+			break
+		}
+		if i > 0 && epochs[i-1].Epoch < e.Before() {
+			reasons = append(reasons, fmt.Sprintf("%s is missing", layout.EpochDir(e.Before())))
+			if next != nil {
+				next.doubtful = true
+			}
+			doubtful = append(doubtful, epochdir.State{Epoch: e.Before(), FenceErr: fs.ErrNotExist})
+		}
+	}
+	for i := range doubtful {
+		c, ok := r.doubtfulSource(ctx, &doubtful[i], best)
+		if best != nil && !ok {
+			best.complete = false // it may have served, and what it served is not all here
+		}
+		if best != nil && c != nil && r.contradict(c, best) {
+			best = newer(c, best)
+		} else if c.better(best) {
+			best = c
+		}
+	}
+	return best, reasons, context.Cause(ctx)
+}
+
+// adoptedEnd is up to where a term adopted the log of the one before.
+type adoptedEnd struct {
+	at wal.Position
+	// unchained says that the chain value at that place is not known.
+	unchained bool
+	// doubtful says that this may have been another term than the next lower one that
+	// surely started.
+	doubtful bool
+}
+
+// adoptedBy is what the START of an epoch says, or the claim of one that a recovery made.
+func adoptedBy(e *epochdir.State) *adoptedEnd {
+	if e.ClaimErr == nil && e.Claim.Recovered != nil {
+		return &adoptedEnd{at: wal.Position{LSN: e.Claim.Recovered.End}, unchained: true}
+	}
+	return &adoptedEnd{at: e.Start.End}
+}
+
+// of reports whether what was sealed at the adopted end is of the log that was adopted. One that
+// ends before has no place to compare: where it may be the log of another term, only the
+// want of all others makes it count.
+func (a *adoptedEnd) of(c *candidate, only bool) bool {
+	if c == nil || c.end.LSN == a.at.LSN {
+		return c != nil && (a.unchained || c.end == a.at)
+	}
+	return !a.doubtful || only
+}
+
+// contradict reports whether two logs differ below the end of the shorter one.
+func (r *recovery) contradict(a, b *candidate) bool {
+	shorter, longer := a, b
+	if a.end.LSN > b.end.LSN {
+		shorter, longer = b, a
+	}
+	met, end, _ := inspect.HasPosition(r.fs, r.v, longer.epoch, shorter.end) // as far as it can be read
+	return !met && end.LSN >= shorter.end.LSN
+}
+
+// newer chooses between logs that contradict each other, whichever is longer. The higher
+// epoch had fenced the other one before it wrote anything of its own: what
+// the other one has besides was not acknowledged, unless the higher one never served.
+func newer(a, b *candidate) *candidate {
+	if a.epoch < b.epoch {
+		a, b = b, a
+	}
+	a.complete = false
+	a.damage = append(a.damage, fmt.Sprintf("what %s has besides, up to LSN %d: the two contradict each other, and the higher epoch counts", b.name, b.end.LSN))
+	return a
+}
+
+// startedSource reads a term that started, as a takeover does, or else as far as it goes.
+func (r *recovery) startedSource(ctx context.Context, e *epochdir.State, reasons *[]string) (*candidate, error) {
+	a, err := r.v.ReadTerm(ctx, e.Epoch, *e.Start)
+	if err == nil {
+		c := candidateOf(e.Epoch, a)
+		c.complete = true
+		return c, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	*reasons = append(*reasons, err.Error())
+	return r.seal(e.Epoch, endless), nil
+}
+
+// doubtfulSource reads a term of which nobody knows whether it started. Had it
+// served, its log would hold all that it adopted from below: then, and only then, its log is the
+// whole truth (ok). One that ends before is what an adoption that failed leaves, or is damaged.
+func (r *recovery) doubtfulSource(ctx context.Context, e *epochdir.State, below *candidate) (c *candidate, ok bool) {
+	began := epochdir.Start{Epoch: e.Epoch}
+	if below != nil {
+		began.End = below.end
+	}
+	if a, err := r.v.ReadTerm(ctx, e.Epoch, began); err == nil {
+		c := candidateOf(e.Epoch, a)
+		c.complete = below != nil && below.complete
+		return c, true
+	}
+	return r.seal(e.Epoch, endless), false
+}
+
+// endless is no bound for seal.
+const endless = ^cluster.LSN(0)
+
+// seal reads a log that a takeover refuses, up to the last frame that proves
+// itself and not beyond the LSN until, from whichever checkpoint leads furthest.
+// nil means that nothing can be read.
+func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
+	path := layout.EpochDir(e)
+	bases := []*checkpoint.Base{checkpoint.Empty()}
+	all, _ := checkpoint.List(r.fs, path) // none are none
+	for _, lsn := range all {
+		if lsn > until {
+			continue
+		}
+		b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn)
+		if err == nil {
+			b.Table, err = b.Restore()
+		}
+		if err == nil {
+			bases = append(bases, b)
+		}
+	}
+	var best *candidate
+	for _, b := range bases {
+		if c := r.sealFrom(e, b, until); c.better(best) {
+			best = c
+		}
+	}
+	return best
+}
+
+// sealFrom reads from one base. A damaged segment hides what lies before it from
+// the scan, so it reads a second time without that one and what is behind.
+func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.LSN) *candidate {
+	c, err := r.sealBefore(e, b, until, 0)
+	if damage, ok := errors.AsType[*wal.ScanError](err); ok {
+		if first, ok := wal.ParseSegmentName(damage.File); ok {
+			again, _ := r.sealBefore(e, b, until, first) // the first error says what is wrong
+			if again != nil && again.end.LSN > b.Head.LSN && again.better(c) {
+				c = again
+			}
+		}
+	}
+	if c != nil && err != nil {
+		c.damage = []string{layout.EpochDir(e) + ": " + err.Error()}
+	}
+	return c
+}
+
+func (r *recovery) sealBefore(e cluster.Epoch, b *checkpoint.Base, until, first cluster.LSN) (*candidate, error) {
+	path := layout.EpochDir(e)
+	a := &volume.Adoption{Table: b.Table.Clone(), Redo: slices.Clone(b.Pending)}
+	p := &sealer{apply: a.Replay(), at: b.Head.Position(), end: b.Head.Position(), until: until}
+	_, err := wal.Scan(&epochdir.HidingDir{Dir: epochdir.Dir{FS: r.fs, Path: path}, Before: first}, wal.ScanOptions{
+		Cluster: r.v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e, From: p.at,
+	}, p.visit)
+	if errors.Is(err, errUntil) {
+		err = nil
+	}
+	if p.broken || b.Head.LSN == 0 && a.Table.LSN() == 0 {
+		return nil, err
+	}
+	a.End = p.end
+	c := candidateOf(e, a)
+	c.name = fmt.Sprintf("the log of %s, sealed at LSN %d", path, p.end.LSN)
+	return c, err
+}
+
+// sealer applies records frame by frame, each once its chain value is proven.
+type sealer struct {
+	apply  func(cluster.LSN, wal.Entry, wal.FrameHeader) error
+	at     wal.Position // of the record that was visited last
+	end    wal.Position // of the frame that was applied last
+	until  cluster.LSN
+	frame  []wal.Entry
+	broken bool // a frame was applied in part: the table is no state of the log
+}
+
+var (
+	errChain = errors.New("the chain value does not fit")
+	errUntil = errors.New("far enough")
+)
+
+func (p *sealer) visit(lsn cluster.LSN, e wal.Entry, f wal.FrameHeader) error {
+	if f.Last() > p.until {
+		return errUntil
+	}
+	p.at = wal.Position{LSN: lsn, Chain: p.at.Chain.Next(e.Header)}
+	p.frame = append(p.frame, wal.Entry{Header: slices.Clone(e.Header), Data: slices.Clone(e.Data), DataLen: e.DataLen})
+	if lsn != f.Last() {
+		return nil
+	}
+	if p.at.Chain != f.Chain {
+		return errChain
+	}
+	for i, x := range p.frame {
+		if err := p.apply(p.end.LSN+1+cluster.LSN(i), x, f); err != nil {
+			p.broken = i > 0
+			return err
+		}
+	}
+	p.frame, p.end = p.frame[:0], p.at
+	return nil
+}
