@@ -430,7 +430,15 @@ func (k *leaseRenewer) keepAlive(from *registration, who *identity) error {
 	for _, g := range r.GetGrants() {
 		granted[Token(g.Token)] = true
 	}
+	now := fresh(k.c.opt.Clock)
 	for _, l := range asked {
+		// A lease that ended before the answer was read may have ended before the service got the
+		// request, and a keep-alive without a digest does not tell. This may be the first that the
+		// process does after a pause, so the renewer's own timer need not have seen it.
+		if l.leaseAt(now).over(now) {
+			l.lose(l.notRenewed())
+			continue
+		}
 		if r.GetDiffers() && !granted[l.token] {
 			l.lose(l.lost(LossRefused, ErrLeaseExpired))
 			continue

@@ -362,6 +362,35 @@ func TestManyLocksAreListedNowAndThen(t *testing.T) {
 	})
 }
 
+// A keep-alive that lists nothing is answered with OK also where the service gave a lock to somebody
+// else. What ended while the process did not run is not revived by such an answer.
+func TestKeepAliveRevivesNoLeaseThatIsOver(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		k, who := w.c.renewer, w.c.main.current()
+		k.mu.Lock()
+		w.c.main.unlisted = -2 * maxListed // as if it were very many locks
+		k.mu.Unlock()
+		defer k.unexpect("another", w.c.main, 0)
+		k.expect("another", w.c.main, 0)
+		resume := w.servers[0].pause()
+		done := make(chan error)
+		go func() { done <- k.keepAlive(w.c.main, who) }()
+		synctest.Wait()
+		w.clock.sleep(2 * ttl)
+		resume()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if seen := w.attempts("keepalive"); len(seen) == 0 || seen[len(seen)-1].held != wire.HeldNotReported {
+			t.Errorf("keep-alives: %v", seen)
+		}
+		if l.Context().Err() == nil || reason(l) != LossNotRenewed {
+			t.Errorf("revived: lease %v, %v", l.counted(), context.Cause(l.Context()))
+		}
+	})
+}
+
 func TestKeepAliveThatIsTooLongFallsBackToRenewals(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{TTL: ttl})

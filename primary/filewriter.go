@@ -398,8 +398,10 @@ func (w *fileWriter) failed(err error, kept []keptAppend) error {
 	}
 	w.foreign = err
 	w.condemned.Store(true)
-	w.tellForeign(kept)
+	// Both come first: a client that hears of the quarantine may ask for what mends it at once.
+	w.report(nil)
 	w.p.queue.put(&call{kind: callQuarantine, req: &locktable.Request{File: w.name, Reason: err.Error()}})
+	w.tellForeign(kept)
 	w.log.Error().Err(err).Msg("protected file quarantined")
 	return nil
 }

@@ -38,9 +38,15 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.source = src
 	p.opt.Log.Info().Uint64("from_epoch", uint64(src.Epoch)).Int("fenced", len(src.Fenced)).Msg("takeover: older terms fenced")
 
-	// 2. The wait. A filesystem that shows stale data has shown it by now.
+	// 2. The wait. A filesystem that shows stale data has shown it by now: also of terms that the
+	// first step went past.
 	if err := p.waitFenced(ctx, fenced); err != nil {
 		return nil, err
+	}
+	if p.opt.Timing.Staleness > 0 {
+		if err := p.term.ConfirmSource(ctx, src); err != nil {
+			return nil, p.refuse(err)
+		}
 	}
 	// 3. The scan. A crash up to here leaves nothing but a used number.
 	a, err := p.term.Scan(ctx, src, p.opt.Warm)

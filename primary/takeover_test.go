@@ -222,6 +222,27 @@ func TestFencingPeriodBeginsBehindTheLastFence(t *testing.T) {
 	})
 }
 
+// Where a filesystem shows stale data, the claimant looks again after the fencing period whether all
+// that it went past is fenced and has not started.
+func TestTakeoverConfirmsItsSourceAfterTheFencingPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		serve(t, d, 1, primary.Options{}).kill()
+		claim(t, d, 2, primary.Options{Confirm: func(context.Context) error { return errors.New("burned") }}).end()
+		timing := cluster.DefaultTiming()
+		timing.Staleness, timing.FencingPeriod = time.Second, 2*time.Second
+		x := claim(t, d, 3, primary.Options{Timing: timing})
+		time.Sleep(time.Second)
+		if err := d.Write("epochs/0000000002/fence", 0, make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := x.end(); err == nil || !strings.Contains(err.Error(), "epoch 2 was claimed meanwhile") || primary.Refused(err) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
 // A takeover that waits for leases under the clear policy has started: it looks at its fence
 // meanwhile, and does not wait to the end when somebody has taken over from it.
 func TestFenceEndsATakeoverThatWaitsForLeases(t *testing.T) {

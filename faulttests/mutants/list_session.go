@@ -269,6 +269,17 @@ var sessionMutants = []Mutant{
 		},
 		By: unit("clientlib", "TestLateRenewal"), Dies: `ended after .*, want a lease from`,
 	},
+	{
+		Name: "keep-alive-revives",
+		Rule: "an answer that lists no locks revives no lease that is over by now (clientlib, PROTOCOL 11.6)",
+		Edits: []Edit{
+			{"clientlib/renewer.go", `			l.lose(l.notRenewed())
+			continue
+`, `			_ = 0
+`},
+		},
+		By: unit("clientlib", "TestKeepAliveRevivesNoLease"), Dies: `revived: lease`,
+	},
 }
 
 // frameMutants break the messages that are written and read by hand.

@@ -252,4 +252,32 @@ func (r *Term) Peek(ctx context.Context, warm *WarmState) (*Adoption, error) {
 		},
 		By: Killer{Pkg: simulation, Run: "^TestPermanentFaults$"}, Dies: `terms alternate: epoch \d+ became \d+`,
 	},
+	{
+		Name: "source-not-confirmed",
+		Rule: "where the filesystem shows stale data, what the walk went past is looked at again after the fencing period (PROTOCOL 5.1)",
+		Edits: []Edit{
+			{"primary/takeover.go", `p.opt.Timing.Staleness > 0 {`, `p.opt.Timing.Staleness < 0 {`},
+		},
+		By: unit("primary", "TestTakeoverConfirmsItsSource"), Dies: `ended with`,
+	},
+	{
+		Name: "source-past-a-late-start",
+		Rule: "a term that turns out to have started after its fence was set is not gone past (PROTOCOL 5.1)",
+		Edits: []Edit{
+			{"shared/volume/walk.go", `	if err == nil && s != nil {
+		err = fmt.Errorf("epoch %d started meanwhile`, `	if err == nil && s != nil && d == 0 {
+		err = fmt.Errorf("epoch %d started meanwhile`},
+		},
+		By: unit("shared/volume", "TestSourceIsConfirmed"), Dies: `confirmed: <nil>`,
+	},
+	{
+		Name: "source-past-a-late-claim",
+		Rule: "an epoch that was claimed while the fences were set is fenced too, or ends the claimant (PROTOCOL 5.1)",
+		Edits: []Edit{
+			{"shared/volume/walk.go", `	if vfs.AllZero(block) {
+		return fmt.Errorf("epoch %d was claimed meanwhile`, `	if d == 0 {
+		return fmt.Errorf("epoch %d was claimed meanwhile`},
+		},
+		By: unit("shared/volume", "TestSourceIsConfirmed"), Dies: `confirmed: <nil>`,
+	},
 }

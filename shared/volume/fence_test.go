@@ -113,6 +113,51 @@ func TestFencesAreSetDownToTheFirstTermThatStarted(t *testing.T) {
 	})
 }
 
+// What was read while the fences were set may have been stale on both sides: the claimant did not
+// see a START, or the claimed number, and the other term did not see its flag.
+func TestSourceIsConfirmed(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*volumetest.Disk) error
+		want   string
+	}{
+		{"where nothing changed", func(*volumetest.Disk) error { return nil }, ""},
+		{"but not past a START", func(d *volumetest.Disk) error {
+			return d.Write("epochs/0000000002/fence", volume.StartOffset, volume.StartBlock(2, wal.Position{}))
+		}, "epoch 2 started meanwhile"},
+		{"but not past a torn START", func(d *volumetest.Disk) error {
+			return d.Write("epochs/0000000002/fence", volume.StartOffset, volume.StartBlock(2, wal.Position{})[:40])
+		}, "damaged"},
+		{"but not past an epoch without a flag", func(d *volumetest.Disk) error {
+			return d.Write("epochs/0000000002/fence", 0, make([]byte, 4096))
+		}, "epoch 2 was claimed meanwhile"},
+	} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			begin(t, d, 1).kill()
+			start(t, d, 2).claim()
+			r := start(t, d, 3).claim()
+			src, err := r.FenceOlder(t.Context())
+			if err != nil || src.Epoch != 1 {
+				t.Fatalf("adopts from %d: %v", src.Epoch, err)
+			}
+			if err := test.change(d); err != nil {
+				t.Fatal(err)
+			}
+			err = r.ConfirmSource(t.Context(), src)
+			if test.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(r.Err(), volume.ErrDeposed) {
+				t.Errorf("confirmed: %v; the claimant: %v", err, r.Err())
+			}
+		})
+	}
+}
+
 func TestNothingIsAdoptedWhereNoTermStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)

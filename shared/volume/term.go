@@ -216,6 +216,27 @@ func (r *Term) FenceOlder(ctx context.Context) (Source, error) {
 	return src, nil
 }
 
+// ConfirmSource ends this term if an epoch above src turns out to have started, or to have been
+// claimed, while its fence was being set. It is called after the fencing period where the
+// filesystem shows stale data: until then the walk may have read zeros instead of a START, and the
+// term with that START may have read zeros instead of its fence's flag. Now either is visible that
+// counts. The next claim adopts what that term left.
+func (r *Term) ConfirmSource(ctx context.Context, src Source) error {
+	later, err := epochdir.TakenAfter(r.v.fs, src.Epoch, r.epoch)
+	for _, d := range later {
+		if err == nil {
+			err = passedBy(ctx, r.v.fs, d)
+		}
+	}
+	if err == nil {
+		err = r.v.laterThan(ctx, src.Epoch, r.epoch)
+	}
+	if err != nil {
+		return r.giveUp(fmt.Errorf("confirm that epoch %d started last: %w", src.Epoch, err))
+	}
+	return nil
+}
+
 // giveUp ends a term that could not take over. Who was fenced meanwhile finds what later
 // terms left of what it wanted to adopt, so that is looked at first.
 func (r *Term) giveUp(cause error) error {

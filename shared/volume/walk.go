@@ -54,6 +54,27 @@ func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch,
 	return 0, nil, fmt.Errorf("%w: no term below epoch %d has a START", ErrDamaged, top)
 }
 
+// passedBy returns an error if term d has started or its fence is not set.
+func passedBy(ctx context.Context, fsys vfs.FS, d cluster.Epoch) (err error) {
+	f, _, err := epochdir.OpenFence(fsys, d, vfs.FlagRead)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	block := vfs.AlignedBuffer(vfs.BlockSize)
+	if err := vfs.ReadBlock(f, block, 0); err != nil {
+		return fmt.Errorf("read the flag of epoch %d: %w", d, err)
+	}
+	if vfs.AllZero(block) {
+		return fmt.Errorf("epoch %d was claimed meanwhile: claim anew", d)
+	}
+	s, err := epochdir.ReadStart(ctx, f, d)
+	if err == nil && s != nil {
+		err = fmt.Errorf("epoch %d started meanwhile: claim anew", d)
+	}
+	return err
+}
+
 // across goes on below the numbers that a recovery left out: below top, which it made
 // and never started. Its claim says which epoch it follows. Whoever claimed while the recovery
 // slept lies between, without a gap. Fences come first, then a look at the next number:
@@ -120,7 +141,8 @@ func readFencedNote(fsys vfs.FS, e cluster.Epoch) (began cluster.Epoch, ok bool)
 
 // fenceTerm sets the fence of term d and then, through the same descriptor,
 // reads whether it had started. The order is what makes it safe: a term whose
-// START is durable only after its fence was set finds the fence in its first check.
+// START is durable only after its fence was set finds the fence in its first check. Where either
+// read may be stale, ConfirmSource looks again.
 //
 // The flag is written even where it is set already, because the flag of another
 // claimant may be visible without being durable. A flag that a higher epoch has
