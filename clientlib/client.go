@@ -215,16 +215,16 @@ type order struct {
 	token Token // that it releases; 0 = none
 }
 
-// change does a request that changes something. A refusal is an error.
+// change sends a request under a new ID until it is answered or given up. A refusal is an error.
 func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, error) {
 	a, finish, err := c.begun(ctx, o, send)
 	finish()
 	return a, err
 }
 
-// begun is change for a caller that has to handle what the request got, such as a grant: the
-// request stays open until the caller calls finish, which is never nil. The request gets its ID
-// here, once.
+// begun is like change, but the request stays open, its ID above the low-water mark, until the
+// caller has handled what it got, such as a grant, and calls finish, which is never nil. The request
+// gets its ID here, once.
 func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer, finish func(), err error) {
 	finish = func() {}
 	for {

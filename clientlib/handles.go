@@ -51,7 +51,7 @@ func (k *leaseRenewer) held(lock LockName, token Token) []*Lock {
 	return k.of(lock, token)
 }
 
-// of is held, called with mu held.
+// of returns the handles of a grant, the acquired one first. The caller has k.mu.
 func (k *leaseRenewer) of(lock LockName, token Token) (all []*Lock) {
 	if l := k.mu.locks[token]; l != nil && l.name == lock {
 		all = append(all, l)

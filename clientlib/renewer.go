@@ -426,6 +426,23 @@ func (k *leaseRenewer) keepAlive(from *registration, who *identity) error {
 	if k.answered(from, via, q, r) {
 		return k.keepAlive(from, who) // the number alone proves nothing: this time all are listed
 	}
+	k.settle(asked, r, sent)
+	k.asked(r.GetAsks())
+	for _, g := range k.strays(who, r.GetGrants()) {
+		lock, token := LockName(g.Lock), Token(g.Token)
+		k.c.opt.Log.Warn("releasing a lock that this client holds without a handle", "lock", lock, "token", token)
+		left := k.leave(token)
+		k.c.detach(k.c.life, func(ctx context.Context) {
+			defer left()
+			k.c.letGo(ctx, who, lock, token)
+		})
+	}
+	return nil
+}
+
+// settle renews, as of when the keep-alive was sent, the locks that it was answered for, and ends
+// those that are not held any more.
+func (k *leaseRenewer) settle(asked []*Lock, r *pb.KeepAliveResponse, sent time.Duration) {
 	granted := make(map[Token]bool, len(r.GetGrants()))
 	for _, g := range r.GetGrants() {
 		granted[Token(g.Token)] = true
@@ -449,17 +466,6 @@ func (k *leaseRenewer) keepAlive(from *registration, who *identity) error {
 		ttl := l.TTL()
 		l.grant(ttl, sent, ttl, LSN(r.GetLsn()))
 	}
-	k.asked(r.GetAsks())
-	for _, g := range k.strays(who, r.GetGrants()) {
-		lock, token := LockName(g.Lock), Token(g.Token)
-		k.c.opt.Log.Warn("releasing a lock that this client holds without a handle", "lock", lock, "token", token)
-		left := k.leave(token)
-		k.c.detach(k.c.life, func(ctx context.Context) {
-			defer left()
-			k.c.letGo(ctx, who, lock, token)
-		})
-	}
-	return nil
 }
 
 // renewEach renews leases one by one.

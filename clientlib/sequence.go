@@ -65,7 +65,7 @@ func (i *identity) take(ctx context.Context, p waitClass) (RequestID, error) {
 	}
 }
 
-// waitClass is how soon a request will be answered.
+// waitClass is the state of a request: how soon it will be answered, or that it was.
 type waitClass int
 
 const (

@@ -103,7 +103,8 @@ func (c *Client) session(ctx context.Context, to *server) *session {
 	return c.sessionWithin(ctx, to, openWait)
 }
 
-// sessionWithin is session, and waits that long for one to be opened.
+// sessionWithin returns the session with a server. It waits for one to be opened, and returns nil
+// if that took longer than wait.
 func (c *Client) sessionWithin(ctx context.Context, to *server, wait time.Duration) *session {
 	if s := to.session.Load(); s != nil {
 		return s

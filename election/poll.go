@@ -194,7 +194,7 @@ func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
 
 // testifyLocked returns the live primary that this server may name to others, or
 // 0. Half of Suspicion without an answer, or one refusal, the probe included,
-// is enough here: the sender of the Ask has the other half of the proof.
+// is enough here, because the asker itself has heard nothing for a whole one.
 func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.ServerID {
 	if p := e.healthyLocked(now, own); p != nil && p.refused == 0 && p.reached(now, e.opt.Timing.Suspicion/2) {
 		return p.id

@@ -80,8 +80,9 @@ func (b *batch) fail() {
 }
 
 // commit makes a batch durable, proves that this term had not ended by then,
-// and only then lets anything of it leave. This is the one way to clients,
-// replicas and protected files.
+// and only then lets anything of it leave. Nothing else that rests on the table goes
+// to clients, replicas and protected files, but writes of adopted appends, which rest on the
+// check of START, and those that are repeated after a file's error, which rest on that of reopen.
 func (p *Primary) commit(b *batch) {
 	if err := p.persist(b); err != nil {
 		p.End(err)

@@ -256,7 +256,7 @@ func (c *core) touch(id cluster.ClientID) {
 	}
 }
 
-// hearOf begins to count the silence of a client that a record named.
+// hearOf starts the retention of a client that a record named, if it is not counted yet.
 func (c *core) hearOf(id cluster.ClientID) {
 	if p := c.table.Presence(id); p != nil {
 		c.countClient(p, c.now)

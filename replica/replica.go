@@ -198,7 +198,8 @@ func (r *Replica) ack() push.Ack {
 	return a
 }
 
-// believe is called when a primary knows the table's position: up to there all is committed.
+// believe makes a table that came back from a takeover readable: a primary has said that all up to
+// its position is committed.
 func (r *Replica) believe(epoch cluster.Epoch) {
 	if r.mu.unconfirmed {
 		r.mu.unconfirmed = false

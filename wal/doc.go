@@ -112,8 +112,8 @@
 //
 // # Limits
 //
-//	frame payload   Options.MaxFrame, 4 MiB by default; always less than a segment
-//	segment         Options.SegmentSize, 64 MiB by default; the first one of a
+//	frame payload   Options.MaxFrame; always less than a segment
+//	segment         Options.SegmentSize, the same for all of a term; the first one of a
 //	                term may be smaller but must hold the largest single record
 //	                in one frame (FirstSegmentSize)
 //	data            2^31-1 bytes in the codec; cluster.MaxAppend in practice

@@ -70,7 +70,7 @@ const (
 // Invariants returns all invariants in order of their numbers.
 func Invariants() []Invariant {
 	return []Invariant{
-		{I1, "at most one grant of a lock is live at any place of the log; tokens strictly increase, per lock and over the volume", byLog, nil},
+		{I1, "a lock has at most one live exclusive grant at any place of the log, and no other with it; tokens strictly increase, per lock and over the volume", byLog, nil},
 		{I2, "what different clients believe to hold never overlaps in time: from the confirmed grant to the sending of the last answered renewal + TTL(1-rho)", byHolds, nil},
 		{I3, "every acknowledged operation is in the state that is recovered from the volume, whenever power was lost", byLog + ", " + byFsck,
 			[]string{"faulttests/sim TestEveryCall", "shared/volume TestCrashDuringACheckpointHarmsNothing"}},

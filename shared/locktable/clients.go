@@ -111,8 +111,7 @@ func (t *Table) tidyClient(c *client) {
 	}
 }
 
-// settle does what every record of a client does: it raises the client's low-water mark
-// and stores the receipt. A receipt of request 0 is none.
+// settle raises a client's low-water mark to that of its record, and stores the receipt. A receipt of request 0 is none.
 func (t *Table) settle(r *Record, rc receipt) {
 	if r.Request == 0 || r.Client.Anonymous() && rc.kind != KindGrant {
 		return

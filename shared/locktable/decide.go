@@ -354,7 +354,8 @@ func (t *Table) grantWithout(d *draft, w *waiter) {
 	}
 }
 
-// grantOwed adds grants that are owed.
+// grantOwed adds the next grants of the phase of those who share l, at most phaseStep, or that of
+// its first exclusive waiter.
 func (t *Table) grantOwed(d *draft, l *lock) {
 	if s := l.sharing; s != nil && s.phase != 0 {
 		d.grantAll(s.owed())

@@ -79,7 +79,8 @@
 //     STALE_REQUEST. So self-chosen IDs should rise: after an ID of a million and
 //     64 more requests, nothing below a million is executed for this client.
 //   - The client is forgotten. An opened client never comes back. A self-chosen
-//     one starts anew, which is why it is forgotten only after the client retention.
+//     one starts anew, so it is forgotten only after the client retention, or where a
+//     request asks for it, which says that nothing of it is repeated any more.
 //
 // The receipt of an anonymous client's Acquire lives as long as its grant, so
 // that a server which repeats a forwarded call after a failover finds the grant
