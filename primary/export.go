@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -15,19 +16,15 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-const (
-	// exportChunk is how many entities the core loop returns at a time: within 100 µs.
-	exportChunk = 128
-	// restMost bounds one rest of background work. What took longer waited for storage.
-	restMost = 20 * time.Millisecond
-)
+// exportChunk is how many entities the core loop returns at a time: within 100 µs.
+const exportChunk = 128
 
 // export is a state of the table on its way out of the core loop.
 type export struct {
 	p *Primary
 	// Owned by the reader.
-	throttle *throttle
-	ended    bool // the last chunk was read
+	limit *throttle.Throttle
+	ended bool // the last chunk was read
 	// Owned by the core loop.
 	x       *locktable.Exporter
 	givenUp bool
@@ -47,11 +44,11 @@ type chunk struct {
 // stop if it does not read them to the end; it may always. It returns an error if the term has
 // ended, or the cause of ctx.
 func (p *Primary) Export(ctx context.Context) (_ checkpoint.Export, stop func(), err error) {
-	return p.export(ctx, p.newThrottle())
+	return p.export(ctx, throttle.New(p.term.Done(), nil))
 }
 
-func (p *Primary) export(ctx context.Context, limit *throttle) (_ checkpoint.Export, stop func(), err error) {
-	e := &export{p: p, throttle: limit}
+func (p *Primary) export(ctx context.Context, limit *throttle.Throttle) (_ checkpoint.Export, stop func(), err error) {
+	e := &export{p: p, limit: limit}
 	first, err := e.ask(ctx, callInternal, func(v serving.View, c *chunk) {
 		if !e.givenUp {
 			e.x = v.Table.BeginExport()
@@ -86,7 +83,7 @@ func (e *export) ask(ctx context.Context, kind callKind, prepare func(serving.Vi
 	if err != nil {
 		return nil, err // the core loop may still be writing c
 	}
-	e.throttle.idle += time.Since(asked) - c.took
+	e.limit.Waited(time.Since(asked) - c.took)
 	e.ended = !c.more
 	return c, nil
 }
@@ -104,7 +101,7 @@ func (e *export) entities(ctx context.Context, c *chunk) iter.Seq2[locktable.Ent
 			if !c.more {
 				return
 			}
-			e.throttle.rest()
+			e.limit.Rest()
 			var err error
 			if c, err = e.ask(ctx, callExport, func(serving.View, *chunk) {}); err != nil {
 				yield(locktable.Entity{}, err)
@@ -136,23 +133,4 @@ func (p *Primary) Snapshot(ctx context.Context) (checkpoint.Snapshot, error) {
 	defer stop()
 	t, err := locktable.Restore(x.At.LSN, x.Entities)
 	return checkpoint.Snapshot{Cluster: x.Cluster, Epoch: x.Epoch, At: x.At, Table: t}, err
-}
-
-// throttle limits background work to a quarter of a core: after each piece it rests
-// three times as long as that worked.
-type throttle struct {
-	sleep func(time.Duration) bool
-	since time.Time
-	idle  time.Duration // since then, spent waiting for others
-	hurry func() bool   // reports when not to rest; nil for never
-}
-
-func (p *Primary) newThrottle() *throttle { return &throttle{sleep: p.sleep, since: time.Now()} }
-
-func (x *throttle) rest() {
-	worked := time.Since(x.since) - x.idle
-	if worked > 0 && (x.hurry == nil || !x.hurry()) {
-		x.sleep(min(3*worked, restMost))
-	}
-	x.since, x.idle = time.Now(), 0
 }

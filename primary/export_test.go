@@ -8,6 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -78,7 +79,7 @@ func (l *Loop) Adopt(between ...func()) time.Duration {
 func (l *Loop) AdoptedTo() cluster.RequestID { return l.c.adopting.place.request }
 
 // Chunk asks for a chunk of an export, which is prepared when the loop has ended what
-// comes before, and says what the export counts as waiting.
+// comes before, and says how long the export rests after it.
 func (l *Loop) Chunk(before, prepare func()) time.Duration {
 	p := l.c.p
 	p.state.Store(int32(StateServing))
@@ -89,11 +90,12 @@ func (l *Loop) Chunk(before, prepare func()) time.Duration {
 			x.done(locktable.Outcome{Status: cluster.StatusOK})
 		}
 	}()
-	e := &export{p: p, throttle: p.newThrottle()}
+	e := &export{p: p, limit: throttle.New(nil, nil)}
 	if _, err := e.ask(p.term.Context(), callExport, func(serving.View, *chunk) { prepare() }); err != nil {
 		panic(err)
 	}
-	return e.throttle.idle
+	e.limit.Rest()
+	return e.limit.Rested()
 }
 
 // Hear is a keep-alive of the client.

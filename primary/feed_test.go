@@ -67,6 +67,23 @@ func TestFeedFollowsAPosition(t *testing.T) {
 	}
 }
 
+func TestSnapshotHurriesBeforeTheFeedIsFull(t *testing.T) {
+	var f feed
+	f.hold(1)
+	at := wal.Position{}
+	for n := 1; ; n++ {
+		end := wal.Position{LSN: at.LSN + 1}
+		f.add(at, end, make([]byte, 1<<20))
+		at = end
+		if f.crowded() {
+			if _, kept := f.after(wal.Position{}); n != 17 || !kept {
+				t.Errorf("crowded with %d MiB", n)
+			}
+			return
+		}
+	}
+}
+
 // How many replicas have to show an LSN: a majority of the servers with the primary, as far as
 // replicas are waited for at all.
 func TestHowManyReplicasAreEnough(t *testing.T) {

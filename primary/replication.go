@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -266,9 +267,7 @@ var errConnected = errors.New("the replica needs no snapshot any more")
 // at this position. If it came too late, the next one is sent without rests.
 func (x *pusher) snapshot(ctx context.Context, at wal.Position) (push.Ack, error) {
 	x.tries++
-	again := x.tries > 1
-	limit := x.p.newThrottle()
-	limit.hurry = func() bool { return again || x.p.feed.crowded() }
+	limit := throttle.New(ctx.Done(), func() bool { return x.tries > 1 || x.p.feed.crowded() })
 	s, stop, err := x.p.export(ctx, limit)
 	if err != nil {
 		return push.Ack{}, err
@@ -296,7 +295,7 @@ type chunkWriter struct {
 	ctx      context.Context
 	from     wal.Position // where the replica was before
 	at       wal.Position
-	throttle *throttle
+	throttle *throttle.Throttle
 	off      int
 	buf      []byte
 	ack      push.Ack
@@ -317,7 +316,7 @@ func (w *chunkWriter) send(last bool) (err error) {
 	c := &push.Chunk{At: w.at, Offset: w.off, Bytes: w.buf, Last: last}
 	sent := time.Now()
 	w.ack, err = w.x.send(w.ctx, push.Push{Chunk: c}, snapshotWait)
-	w.throttle.idle += time.Since(sent)
+	w.throttle.Waited(time.Since(sent))
 	w.off, w.buf = w.off+len(w.buf), w.buf[:0]
 	if err == nil && !last && w.ack.At != w.from && w.x.p.feed.keeps(w.ack.At) {
 		return errConnected

@@ -144,28 +144,31 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "export-never-rests",
-		Rule: "background work rests three times as long as it works (package primary, throttle)",
+		Rule: "background work rests three times as long as it works (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `		x.sleep(min(3*worked, restMost))
+			{"primary/throttle/throttle.go", `		select {
+		case <-t.done:
+		case <-time.After(min(3*worked, restMost)):
+		}
 `, ``},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 0s, want 6ms`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 0s, want 6ms`,
 	},
 	{
 		Name: "export-rests-for-storage",
-		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package primary, throttle)",
+		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `min(3*worked, restMost)`, `3*worked`},
+			{"primary/throttle/throttle.go", `min(3*worked, restMost)`, `3*worked`},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 300ms`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 300ms`,
 	},
 	{
 		Name: "export-waits-are-work",
-		Rule: "waiting for somebody else is no work (package primary, throttle)",
+		Rule: "waiting for somebody else is no work (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `time.Since(x.since) - x.idle`, `time.Since(x.since)`},
+			{"primary/throttle/throttle.go", `ended.Sub(t.since) - t.idle`, `ended.Sub(t.since)`},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
 	},
 	{
 		Name: "acks-majority-is-all",
