@@ -103,7 +103,7 @@ func (v *viewer) stale(now time.Time) bool {
 func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err error) {
 	limit := throttle.New(v.p.term.Done(), func() bool { return 0 < v.rows && v.rows <= manyRows })
 	asked := time.Now()
-	x, stop, err := v.p.export(ctx, limit)
+	x, stop, err := v.p.replication.Export(ctx, limit)
 	if err != nil {
 		return 0, 0, err
 	}
