@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -47,7 +48,7 @@ func waiting(t *testing.T, mode cluster.PushAck) (*term, *gated, *gated) {
 	timing := cluster.DefaultTiming()
 	timing.PushAck = mode
 	a, b := newGated(), newGated()
-	x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a, 3: b}})
+	x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]replication.Link{2: a, 3: b}})
 	// The first snapshot brings them on.
 	x.ok(acquire("first", 1, "first", 0))
 	synctest.Wait()
@@ -178,7 +179,7 @@ func TestAReplicaIsBackUnderLoad(t *testing.T) {
 			gate(p)
 			time.Sleep(20 * time.Millisecond) // the way there and back
 		}
-		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]replication.Link{2: a}})
 		defer x.end() //nolint:errcheck // it is stopped
 		x.ok(acquire("first", 1, "first", 0))
 		a.shut()
@@ -221,7 +222,7 @@ func TestAReplicaThatIsSlowIsNotBack(t *testing.T) {
 				time.Sleep(timing.PushAckTimeout + 100*time.Millisecond)
 			}
 		}
-		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]replication.Link{2: a}})
 		defer x.end() //nolint:errcheck // it is stopped
 		id := cluster.RequestID(1)
 		busy := func() {
@@ -267,7 +268,7 @@ func TestHeldBackAnswersEndWithTheTerm(t *testing.T) {
 		timing := cluster.DefaultTiming()
 		timing.PushAck, timing.PushAckTimeout = cluster.PushAckAll, time.Hour
 		a := newGated()
-		x := serve(t, d, 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		x := serve(t, d, 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]replication.Link{2: a}})
 		x.ok(acquire("c1", 1, "first", 0))
 		a.shut()
 		answer := x.later(acquire("c1", 2, "l", 0))
@@ -294,7 +295,7 @@ func TestHeldBackOrdersAreNotToldByTheEnd(t *testing.T) {
 		timing := cluster.DefaultTiming()
 		timing.PushAck, timing.PushAckTimeout = cluster.PushAckAll, time.Hour
 		a := newGated()
-		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]primary.Link{2: a}})
+		x := serve(t, newDisk(t), 1, primary.Options{Timing: timing, Replicas: map[cluster.ServerID]replication.Link{2: a}})
 		g := x.ok(acquire("c1", 1, "first", 0))
 		x.ok(appendTo("c1", 2, "first", g.Token, "f", "one\n"))
 		a.shut()

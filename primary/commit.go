@@ -98,9 +98,7 @@ func (p *Primary) commit(b *batch) {
 	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
 	p.index.add(b.appends)
-	if p.barrier != nil {
-		p.barrier.delay(b.appends)
-	}
+	p.holdAppends(b.appends)
 	now := time.Now()
 	for i := range b.appends {
 		b.appends[i].writer.append(b.appends[i], now)
@@ -116,15 +114,11 @@ func (p *Primary) commit(b *batch) {
 	p.publish(b)
 	if b.resigns {
 		p.drain(time.Second)
-	}
-	if p.barrier != nil && !b.resigns {
-		p.barrier.tell(b)
-	} else {
 		b.deliverAll()
-	}
-	if b.resigns {
 		p.End(ErrResigned)
+		return
 	}
+	p.deliverAcknowledged(b)
 }
 
 // persist writes the batch as one frame and syncs it. A full log waits for the next segment.

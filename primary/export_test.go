@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -77,25 +76,6 @@ func (l *Loop) Adopt(between ...func()) time.Duration {
 // AdoptedTo is the request up to which the queue under way is counted.
 func (l *Loop) AdoptedTo() cluster.RequestID { return l.c.adopting.place.request }
 
-// Chunk asks for a chunk of an export, which is prepared when the loop has ended what
-// comes before, and says what the export counts as waiting.
-func (l *Loop) Chunk(before, prepare func()) time.Duration {
-	p := l.c.p
-	p.state.Store(int32(StateServing))
-	go func() {
-		before()
-		for _, x := range p.queue.take(nil) {
-			x.read(serving.View{})
-			x.done(locktable.Outcome{Status: cluster.StatusOK})
-		}
-	}()
-	e := &export{p: p, throttle: p.newThrottle()}
-	if _, err := e.ask(p.term.Context(), callExport, func(serving.View, *chunk) { prepare() }); err != nil {
-		panic(err)
-	}
-	return e.throttle.idle
-}
-
 // Hear is a keep-alive of the client.
 func (l *Loop) Hear(id cluster.ClientID) { l.c.touch(id) }
 
@@ -119,13 +99,6 @@ func (l *Loop) Round(now time.Duration) {
 // Counted is how many leases, clients and timers of waiters the loop counts.
 func (l *Loop) Counted() (leases, clients, waiters int) {
 	return l.c.leases.n, l.c.clients.n, len(l.c.timers)
-}
-
-// Holds is how many snapshots the feed keeps frames for.
-func (p *Primary) Holds() int {
-	p.feed.mu.Lock()
-	defer p.feed.mu.Unlock()
-	return p.feed.mu.snapshots
 }
 
 // Table is that of the loop.

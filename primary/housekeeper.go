@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
@@ -56,7 +57,7 @@ func (p *Primary) verifyUnread() (sound bool) {
 		return true
 	}
 	var err error
-	if p.damaged, err = p.term.VerifyUnread(p.unread, p.newThrottle().rest); err != nil && p.term.Err() == nil {
+	if p.damaged, err = p.term.VerifyUnread(p.unread, throttle.New(p.term.Done(), nil).Rest); err != nil && p.term.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("what was adopted is damaged: writing a checkpoint")
 	}
 	return err == nil

@@ -20,20 +20,20 @@ func (p *Primary) startWatch() {
 	if f == nil {
 		return
 	}
-	f.Begin(p.feed.position(), p.Epoch())
+	f.Begin(p.Committed(), p.Epoch())
 	context.AfterFunc(p.term.Context(), func() { f.End("the term ended") })
 }
 
-// publish gives a committed batch to the pushers and to the watch hub, which share one copy of
-// its frame: the batch is used again.
+// publish gives a committed batch to the replication and to the watch hub, which share one copy
+// of its frame: the batch is used again.
 func (p *Primary) publish(b *batch) {
-	replicas, hub := len(p.feed.wakes) > 0, p.opt.Watch
+	replicas, hub := len(p.opt.Replicas) > 0, p.opt.Watch
 	if b.Len() == 0 || !replicas && hub == nil {
 		return
 	}
 	frame := bytes.Clone(b.Elided())
 	if replicas {
-		p.feed.add(b.Start(), b.End(), frame)
+		p.replication.Add(b.Start(), b.End(), frame)
 	}
 	if hub != nil {
 		hub.Frames(b.Start(), b.End(), p.Epoch(), frame, b.losses)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
@@ -40,7 +41,7 @@ type Options struct {
 	// server should still take over; nil means yes. An error ends the term.
 	Confirm func(context.Context) error
 	// Replicas are fed with every committed frame, in order, after its check.
-	Replicas map[cluster.ServerID]Link
+	Replicas map[cluster.ServerID]replication.Link
 	// Watch is fed likewise, and with losses; nil for none.
 	Watch *watch.Feed
 	// MaxBatch is the size at which a batch takes no further call, in bytes; 0
@@ -65,12 +66,10 @@ type Options struct {
 // Primary is one term, from its claim to its end. Run is called once, and Warm after it; the
 // other methods may be called from any goroutine at any time.
 type Primary struct {
-	opt     Options
-	term    *volume.Term
-	queue   queue
-	feed    feed
-	barrier *replicationBarrier // nil where answers wait for no replica
-	warm    *volume.WarmState   // owned by Run
+	opt   Options
+	term  *volume.Term
+	queue queue
+	warm  *volume.WarmState // owned by Run
 
 	state    atomic.Int32 // a State
 	quorum   atomic.Bool
@@ -107,6 +106,8 @@ type Primary struct {
 		sync.Mutex
 		writers map[cluster.FileName]*fileWriter
 	}
+
+	replication *replication.Replication
 
 	index   indexer
 	wake    struct{ segments, housekeeper chan struct{} }
@@ -150,7 +151,9 @@ func New(term *volume.Term, opt Options) *Primary {
 	p.index.wake = make(chan struct{}, 1)
 	p.files.writers = map[cluster.FileName]*fileWriter{}
 	p.quorum.Store(true)
-	p.barrier = newReplicationBarrier(p)
+	p.replication = replication.New(host{p}, replication.Options{
+		Cluster: term.Cluster(), Epoch: term.Epoch(), Replicas: opt.Replicas, Timing: opt.Timing, Log: opt.Log,
+	})
 	p.history = newHistoryWriter(p)
 	return p
 }
@@ -192,7 +195,7 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(p.writeViews)
 	p.wg.Go(p.history.run)
 	p.wg.Go(p.indexFiles)
-	p.startPushers()
+	p.wg.Go(func() { p.replication.Run(p.term.Context()) })
 	p.startWatch()
 	close(p.serving)
 	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")

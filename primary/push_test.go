@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
+	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -33,7 +34,7 @@ type follower struct {
 	hook func(push.Push)
 }
 
-// Push implements primary.Link.
+// Push implements replication.Link.
 func (f *follower) Push(_ context.Context, p push.Push) (push.Ack, error) {
 	if f.hook != nil {
 		f.hook(p)
@@ -75,39 +76,6 @@ func (x *term) flood(n int) {
 	wg.Wait()
 }
 
-// What was committed during a snapshot is kept until the replica has it, and not
-// only until it has the snapshot.
-func TestWhatFollowsASnapshotIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var x *term
-		served := make(chan struct{})
-		f := &follower{at: wal.Position{Chain: 1}} // of no log
-		var flooded atomic.Bool
-		after := cluster.RequestID(1)
-		f.hook = func(p push.Push) {
-			<-served
-			switch {
-			case p.Chunk != nil && p.Chunk.Last && flooded.CompareAndSwap(false, true):
-				x.flood(20_000)
-			case len(p.Frames) > 0 && flooded.Load() && after < 10:
-				x.ok(acquire("c", after, cluster.LockName(fmt.Sprintf("l%d", after)), 0))
-				after++
-			}
-		}
-		x = serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: f}, MaxBatch: 24 << 10})
-		defer x.end()
-		close(served)
-		x.eventually("replica that stands where the primary does", func() bool {
-			at, _ := f.stands()
-			return flooded.Load() && at == x.p.LSN()
-		})
-		if _, n := f.stands(); n != 1 {
-			t.Errorf("it took %d snapshots", n)
-		}
-		x.eventually("feed that holds nothing back", func() bool { return x.p.Holds() == 0 })
-	})
-}
-
 // laggard is a replica that hears nothing for a while.
 type laggard struct {
 	r    *replica.Replica
@@ -116,7 +84,7 @@ type laggard struct {
 	then func(push.Push) // after each push, if it is set
 }
 
-// Push implements primary.Link.
+// Push implements replication.Link.
 func (l *laggard) Push(_ context.Context, p push.Push) (push.Ack, error) {
 	if l.deaf.Load() {
 		return push.Ack{}, errors.New("deaf")
@@ -139,7 +107,7 @@ func TestReplicaThatLagsBehindAnOlderTermGetsItsFrames(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDisk(t)
 				l := &laggard{r: replica.New()}
-				x := serveLarge(t, d.Host(1, volumetest.ProfileLocal()), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{3: l}})
+				x := serveLarge(t, d.Host(1, volumetest.ProfileLocal()), 1, primary.Options{Replicas: map[cluster.ServerID]replication.Link{3: l}})
 				token := x.ok(acquire("c1", 1, "before", 0)).Token
 				x.ok(&locktable.Request{Client: "c1", ID: 2, Op: locktable.OpBind, Lock: "before", Token: token, File: "f"})
 				x.eventually("replica that stands where the primary does", func() bool { return l.r.LSN() == x.p.LSN() })
@@ -155,7 +123,7 @@ func TestReplicaThatLagsBehindAnOlderTermGetsItsFrames(t *testing.T) {
 				}
 				x.kill()
 				l.deaf.Store(false)
-				o := primary.Options{Replicas: map[cluster.ServerID]primary.Link{3: l}}
+				o := primary.Options{Replicas: map[cluster.ServerID]replication.Link{3: l}}
 				if warm {
 					o.Warm = &volume.WarmState{At: s.At, Table: s.Table}
 				}
@@ -196,7 +164,7 @@ func TestASnapshotEndsWhereTheReplicaHasItsTableAgain(t *testing.T) {
 				once.Do(func() { r.TakeBack(w, true) })
 			}
 		}
-		y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, primary.Options{Replicas: map[cluster.ServerID]primary.Link{1: l}})
+		y := serveLarge(t, d.Host(2, volumetest.ProfileLocal()), 2, primary.Options{Replicas: map[cluster.ServerID]replication.Link{1: l}})
 		defer y.end() //nolint:errcheck // it is stopped
 		y.ok(acquire("c", 1, "next", 0))
 		y.eventually("replica that stands where the primary does", func() bool { return r.LSN() == y.p.LSN() })
@@ -213,23 +181,12 @@ func TestASnapshotEndsWhereTheReplicaHasItsTableAgain(t *testing.T) {
 	})
 }
 
-// A chunk that waits for the core loop makes no rest longer.
-func TestWaitingForTheCoreLoopIsNoWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLoop(t)
-		idle := l.Chunk(func() { time.Sleep(10 * time.Millisecond) }, func() { time.Sleep(2 * time.Millisecond) })
-		if idle != 10*time.Millisecond {
-			t.Errorf("%v of 12 ms count as waiting, want 10 ms", idle)
-		}
-	})
-}
-
 // A replica that has heard of a later term is a reason to look at once.
 func TestReplicaThatKnowsAHigherEpochIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		f := &higher{}
-		x := serve(t, d, 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: f}})
+		x := serve(t, d, 1, primary.Options{Replicas: map[cluster.ServerID]replication.Link{2: f}})
 		defer x.end()                       //nolint:errcheck // it is fenced
 		time.Sleep(1500 * time.Millisecond) // between two looks of its own
 		x.ok(acquire("c1", 1, "l", 0))      // and long before the next push
@@ -256,7 +213,7 @@ type higher struct {
 	epoch atomic.Uint64
 }
 
-// Push implements primary.Link.
+// Push implements replication.Link.
 func (h *higher) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 	ack, err := h.follower.Push(ctx, p)
 	ack.Epoch = max(ack.Epoch, cluster.Epoch(h.epoch.Load()))
@@ -271,7 +228,7 @@ type stamped struct {
 	restarts    atomic.Bool
 }
 
-// Push implements primary.Link.
+// Push implements replication.Link.
 func (s *stamped) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 	if s.restarts.CompareAndSwap(true, false) {
 		return push.Ack{}, errors.New("it restarts")
@@ -290,7 +247,7 @@ func (s *stamped) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 func TestARestartedReplicaIsToldItsStampAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stamped{follower: follower{at: wal.Position{Chain: 1}}}
-		x := serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]primary.Link{2: s}})
+		x := serve(t, newDisk(t), 1, primary.Options{Replicas: map[cluster.ServerID]replication.Link{2: s}})
 		defer x.end() //nolint:errcheck // it is stopped
 		x.eventually("stamp", func() bool { return s.told.Load() > 0 })
 		before := s.asked.Load()

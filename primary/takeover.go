@@ -69,7 +69,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	}
 	// From here on this term is what a later claimant adopts.
 	p.setEnd(a.End)
-	p.feed.begin(a.End, a.Tail(feedBytes))
+	p.replication.Begin(a)
 	p.logBytes.Store(a.LogBytes)
 	p.unread, p.adopted = a.Unread, a.End.LSN
 	p.history.adopt(a.Ends, a.End.LSN)

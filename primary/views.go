@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
@@ -100,16 +101,9 @@ func (v *viewer) stale(now time.Time) bool {
 
 // write writes both views, and returns how many rows they have and how long it rested.
 func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err error) {
-	limit := v.p.newThrottle()
-	limit.hurry = func() bool { return 0 < v.rows && v.rows <= manyRows }
-	sleep := limit.sleep
-	limit.sleep = func(d time.Duration) bool {
-		began := time.Now()
-		defer func() { rested += time.Since(began) }()
-		return sleep(d)
-	}
+	limit := throttle.New(v.p.term.Done(), func() bool { return 0 < v.rows && v.rows <= manyRows })
 	asked := time.Now()
-	x, stop, err := v.p.export(ctx, limit)
+	x, stop, err := v.p.replication.Export(ctx, limit)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -122,7 +116,7 @@ func (v *viewer) write(ctx context.Context) (rows int, rested time.Duration, err
 		return 0, 0, err
 	}
 	v.at = x.At.LSN
-	return rows, rested, nil
+	return rows, limit.Rested(), nil
 }
 
 // counted returns the entities of x and counts them in rows.

@@ -85,7 +85,7 @@ var askMutants = []Mutant{
 		Name: "answers-before-the-replicas",
 		Rule: "with push-ack an answer waits until replicas show what it says (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `	if len(b.answers) == 0 || a.shown(lsn) {`, `	if len(b.answers) == 0 || a.shown(lsn) || lsn > 0 {`},
+			{"primary/replicas.go", `	if len(b.answers) == 0 || p.replication.Acknowledged(lsn) {`, `	if len(b.answers) == 0 || p.replication.Acknowledged(lsn) || lsn > 0 {`},
 		},
 		By:   unit("primary", "TestAnswersWaitForAllReplicas"),
 		Dies: `answered OK +before a replica shows it`,
@@ -94,9 +94,7 @@ var askMutants = []Mutant{
 		Name: "appends-before-the-replicas",
 		Rule: "with push-ack an append's answer waits like every other (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/commit.go", `	if p.barrier != nil {
-		p.barrier.delay(b.appends)
-	}
+			{"primary/commit.go", `	p.holdAppends(b.appends)
 `, ``},
 		},
 		By:   unit("primary", "TestAppendsWaitToo"),
@@ -106,7 +104,7 @@ var askMutants = []Mutant{
 		Name: "silent-replica-waited-for",
 		Rule: "a replica that is silent is dropped from the set after a bound (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `		case now := <-t.C:
+			{"primary/replication/barrier.go", `		case now := <-t.C:
 			a.dropSilent(now)`, `		case <-t.C:`},
 		},
 		By:   unit("primary", "TestASilentReplicaIsDropped"),
@@ -116,7 +114,7 @@ var askMutants = []Mutant{
 		Name: "replica-back-too-early",
 		Rule: "a dropped replica counts again when it has everything (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
+			{"primary/replication/barrier.go", `	back := s.out && (everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `	back := s.out`},
 		},
 		By:   unit("primary", "TestAReplicaIsBackWhenItHasEverything"),
 		Dies: `of 3 pushes it counted before`,

@@ -203,17 +203,17 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "replica-out-for-good", Also: "",
-		Rule: "a replica that was dropped counts again when it is less than the bound behind (package primary, replicationBarrier)",
+		Rule: "a replica that was dropped counts again when it is less than the bound behind (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `(everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `everything`},
+			{"primary/replication/barrier.go", `(everything || lsn >= s.goal && now.Sub(s.since) < a.bound)`, `everything`},
 		},
 		By: unit("primary", "TestAReplicaIsBackUnderLoad"), Dies: `nobody waits for it`,
 	},
 	{
 		Name: "slow-replica-back", Also: "",
-		Rule: "one that shows what was committed later than that does not (package primary, replicationBarrier)",
+		Rule: "one that shows what was committed later than that does not (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `lsn >= s.goal && now.Sub(s.since) < a.bound)`, `lsn >= s.goal)`},
+			{"primary/replication/barrier.go", `lsn >= s.goal && now.Sub(s.since) < a.bound)`, `lsn >= s.goal)`},
 		},
 		By: unit("primary", "TestAReplicaThatIsSlowIsNotBack"), Dies: `is waited for`,
 	},
@@ -341,15 +341,15 @@ var coreMutants = []Mutant{
 		Name: "push-higher-epoch-unheard", Also: "",
 		Rule: "a primary told of a higher epoch checks at once (PROTOCOL 2.4)",
 		Edits: []Edit{
-			{"primary/replication.go", `	if err == nil && ack.Epoch > m.Epoch {`, `	if err == nil && ack.Epoch > m.Epoch+1000 {`},
+			{"primary/replication/pusher.go", `	if err == nil && ack.Epoch > m.Epoch {`, `	if err == nil && ack.Epoch > m.Epoch+1000 {`},
 		},
 		By: unit("primary", "TestReplicaThatKnowsAHigherEpochIsHeard"), Dies: `it serves on`,
 	},
 	{
 		Name: "acks-told-at-the-end", Also: "",
-		Rule: "what is held back for replicas is not told by the end of the term (package primary, replicationBarrier)",
+		Rule: "what is held back for replicas is not told by the end of the term (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `	tellAll(held, false)`, `	tellAll(held, true)`},
+			{"primary/replication/barrier.go", `slices.Clone(a.mu.held[:n]), !a.mu.ended`, `slices.Clone(a.mu.held[:n]), true`},
 		},
 		By: unit("primary", "TestHeldBackOrdersAreNotToldByTheEnd"), Dies: `what no replica shows is told`,
 	},

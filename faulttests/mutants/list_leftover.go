@@ -31,8 +31,8 @@ var leftoverMutants = []Mutant{
 	{
 		Name: "snapshot-after-take-back", Also: "",
 		Rule: "a snapshot ends where the replica stands at a position that the feed has (PROTOCOL 14.1)",
-		Edits: []Edit{{"primary/replication.go",
-			"!last && w.ack.At != w.from && w.x.p.feed.keeps(w.ack.At)", "false"}},
+		Edits: []Edit{{"primary/replication/pusher.go",
+			"!last && w.ack.At != w.from && w.x.r.feed.keeps(w.ack.At)", "false"}},
 		By:   unit("primary", "TestASnapshotEndsWhereTheReplicaHasItsTableAgain"),
 		Dies: "it took \\d+ chunks|it has its own table: false",
 	},

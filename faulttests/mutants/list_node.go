@@ -23,7 +23,7 @@ var nodeMutants = []Mutant{
 	{
 		Name: "stamp-without-since", Also: "",
 		Rule: "a primary says how long ago the answer came whose stamp it sends back (package push)",
-		Edits: []Edit{{"primary/replication.go",
+		Edits: []Edit{{"primary/replication/pusher.go",
 			"		m.Since = time.Since(x.heard)\n", ""}},
 		By:   unit(simulation, "TestLatePushMakesNothingNew"),
 		Dies: "fed by an idle primary it is",

@@ -40,9 +40,9 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "feed-begins-empty",
-		Rule: "a replica that lacks the last frames of a term gets them from the next one (package primary, feed)",
+		Rule: "a replica that lacks the last frames of a term gets them from the next one (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `	for i := range tail {
+			{"primary/replication/feed.go", `	for i := range tail {
 `, `	for i := range tail[:0] {
 `},
 		},
@@ -50,60 +50,60 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "feed-by-lsn",
-		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package primary, feed)",
+		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `f.mu.frames[i].before != at {`, `f.mu.frames[i].before.LSN != at.LSN {`},
+			{"primary/replication/feed.go", `return x.before == at })`, `return x.before.LSN == at.LSN })`},
 		},
-		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
+		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},
 	{
 		Name: "feed-end-by-lsn",
-		Rule: "who stands at the last LSN of another history lacks everything (package primary, feed)",
+		Rule: "who stands at the last LSN of another history lacks everything (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `	if at == f.mu.end {`, `	if at.LSN == f.mu.end.LSN {`},
+			{"primary/replication/feed.go", `	if at == f.mu.end {`, `	if at.LSN == f.mu.end.LSN {`},
 		},
-		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
+		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},
 	{
 		Name: "feed-keeps-much",
-		Rule: "what is kept for replicas that lag is 4 MiB (package primary, feed)",
+		Rule: "what is kept for replicas that lag is 4 MiB (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `	limit := feedBytes
+			{"primary/replication/feed.go", `	limit := feedBytes
 `, `	limit := feedBytesMost
 `},
 		},
-		By: unit("primary", "^TestFeedIsBounded$"), Dies: `at first`,
+		By: unit("primary/replication", "^TestFeedIsBounded$"), Dies: `at first`,
 	},
 	{
 		Name: "push-unbounded",
-		Rule: "a push is bounded (package primary, feed)",
+		Rule: "a push is bounded (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", ` && len(frames) < pushBytes;`, `;`},
+			{"primary/replication/feed.go", ` && len(frames) < pushBytes;`, `;`},
 		},
-		By: unit("primary", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
+		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
 	},
 	{
 		Name: "feed-forgets-what-follows-a-snapshot",
-		Rule: "what is committed during a snapshot is kept (package primary, feed)",
+		Rule: "what is committed during a snapshot is kept (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `			x.p.feed.hold(1)
-			defer x.p.feed.hold(-1) // when`, `			// when`},
+			{"primary/replication/pusher.go", `			x.r.feed.hold(1)
+			defer x.r.feed.hold(-1) // when`, `			// when`},
 		},
-		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `it took \d snapshots`,
+		By: unit("primary/replication", "^TestWhatFollowsASnapshotIsKept$"), Dies: `it took \d snapshots`,
 	},
 	{
 		Name: "feed-holds-for-ever",
-		Rule: "and no longer than until the replica has it (package primary, feed)",
+		Rule: "and no longer than until the replica has it (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication.go", `			defer x.p.feed.hold(-1) // when`, `			// when`},
+			{"primary/replication/pusher.go", `			defer x.r.feed.hold(-1) // when`, `			// when`},
 		},
-		By: unit("primary", "^TestWhatFollowsASnapshotIsKept$"), Dies: `no feed that holds nothing back`,
+		By: unit("primary/replication", "^TestWhatFollowsASnapshotIsKept$"), Dies: `no feed that holds nothing back`,
 	},
 	{
 		Name: "push-idle-silent",
-		Rule: "a replica hears that its primary lives while nothing happens (package primary, pusher)",
+		Rule: "a replica hears that its primary lives while nothing happens (package replication, pusher)",
 		Edits: []Edit{
-			{"primary/replication.go", `			x.at = nil // asking`, `			// asking`},
+			{"primary/replication/pusher.go", `			x.at = nil // asking`, `			// asking`},
 		},
 		By: unit("primary", "^TestReplicaThatKnowsAHigherEpochIsHeard$"), Dies: `it serves on`,
 	},
@@ -111,32 +111,32 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-stamp-late",
 		Rule: "a replica that cannot tell how old a push is learns it at once (package push)",
 		Edits: []Edit{
-			{"primary/replication.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
+			{"primary/replication/pusher.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
 		},
 		By: unit("primary", "^TestARestartedReplicaIsToldItsStampAtOnce$"), Dies: `told no stamp`,
 	},
 	{
 		Name: "export-given-up-and-kept",
-		Rule: "an export that is given up is forgotten (package primary, export)",
+		Rule: "an export that is given up is forgotten (package replication, export)",
 		Edits: []Edit{
-			{"primary/export.go", `			e.x.Close()
+			{"primary/replication/export.go", `			e.x.Close()
 `, ``},
 		},
 		By: unit("primary", "^TestExportThatIsGivenUpIsForgotten$"), Dies: `the table still keeps`,
 	},
 	{
 		Name: "export-in-one-piece",
-		Rule: "the core loop hands a state out in small pieces (package primary, export)",
+		Rule: "the core loop hands a state out in small pieces (package replication, export)",
 		Edits: []Edit{
-			{"primary/export.go", `e.x.Next(exportChunk, nil)`, `e.x.Next(1<<30, nil)`},
+			{"primary/replication/export.go", `e.x.Next(exportChunk, nil)`, `e.x.Next(1<<30, nil)`},
 		},
 		By: unit("primary", "^TestExportThatIsGivenUpIsForgotten$"), Dies: `not under way`,
 	},
 	{
 		Name: "export-ends-with-its-first-piece",
-		Rule: "an export ends with its last piece (package primary, export)",
+		Rule: "an export ends with its last piece (package replication, export)",
 		Edits: []Edit{
-			{"primary/export.go", `	e.ended = !c.more
+			{"primary/replication/export.go", `	e.ended = !c.more
 `, `	e.ended = true
 `},
 		},
@@ -144,34 +144,37 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "export-never-rests",
-		Rule: "background work rests three times as long as it works (package primary, throttle)",
+		Rule: "background work rests three times as long as it works (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `		x.sleep(min(3*worked, restMost))
+			{"primary/throttle/throttle.go", `		select {
+		case <-t.done:
+		case <-time.After(min(3*worked, restMost)):
+		}
 `, ``},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 0s, want 6ms`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 0s, want 6ms`,
 	},
 	{
 		Name: "export-rests-for-storage",
-		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package primary, throttle)",
+		Rule: "no rest is longer than 20 ms: what took longer waited for storage (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `min(3*worked, restMost)`, `3*worked`},
+			{"primary/throttle/throttle.go", `min(3*worked, restMost)`, `3*worked`},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 300ms`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `rested 300ms`,
 	},
 	{
 		Name: "export-waits-are-work",
-		Rule: "waiting for somebody else is no work (package primary, throttle)",
+		Rule: "waiting for somebody else is no work (package throttle)",
 		Edits: []Edit{
-			{"primary/export.go", `time.Since(x.since) - x.idle`, `time.Since(x.since)`},
+			{"primary/throttle/throttle.go", `ended.Sub(t.since) - t.idle`, `ended.Sub(t.since)`},
 		},
-		By: unit("primary", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
+		By: unit("primary/throttle", "^TestPaceRestsForItsOwnWorkOnly$"), Dies: `work_and_waiting`,
 	},
 	{
 		Name: "acks-majority-is-all",
 		Rule: "one silent replica of two costs a majority nothing (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `	if a.mode == cluster.PushAckMajority {`, `	if a.mode == cluster.PushAckMajority && in == 0 {`},
+			{"primary/replication/barrier.go", `	if a.mode == cluster.PushAckMajority {`, `	if a.mode == cluster.PushAckMajority && in == 0 {`},
 		},
 		By: unit("primary", "^TestAMajorityIsEnough$"), Dies: `one replica of two is silent`,
 	},
@@ -179,41 +182,41 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "acks-half-is-a-majority",
 		Rule: "a majority is more than half of the servers (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `(len(a.mu.replicas)+1)/2)`, `len(a.mu.replicas)/2)`},
+			{"primary/replication/barrier.go", `(len(a.mu.replicas)+1)/2)`, `len(a.mu.replicas)/2)`},
 		},
-		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough true`,
+		By: unit("primary/replication", "^TestHowManyReplicasAreEnough$"), Dies: `enough true`,
 	},
 	{
 		Name: "acks-wait-for-the-absent",
 		Rule: "who is not waited for is missing from no majority (cluster.PushAck)",
 		Edits: []Edit{
-			{"primary/replication.go", `need = min(in, (len(a.mu.replicas)+1)/2)`, `need = (len(a.mu.replicas)+1)/2`},
+			{"primary/replication/barrier.go", `need = min(in, (len(a.mu.replicas)+1)/2)`, `need = (len(a.mu.replicas)+1)/2`},
 		},
-		By: unit("primary", "^TestHowManyReplicasAreEnough$"), Dies: `enough false`,
+		By: unit("primary/replication", "^TestHowManyReplicasAreEnough$"), Dies: `enough false`,
 	},
 	{
 		Name: "acks-held-in-order-of-arrival",
-		Rule: "what is held back goes in the order of the log (package primary, replicationBarrier)",
+		Rule: "what is held back goes in the order of the log (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `	for i > 0 && a.mu.held[i-1].lsn > lsn {`, `	for i > 0 && a.mu.held[i-1].lsn > lsn && false {`},
+			{"primary/replication/barrier.go", `	for i > 0 && a.mu.held[i-1].lsn > lsn {`, `	for i > 0 && a.mu.held[i-1].lsn > lsn && false {`},
 		},
-		By: unit("primary", "^TestHeldBackInTheOrderOfTheLog$"), Dies: `shown is up to LSN 6`,
+		By: unit("primary/replication", "^TestHeldBackInTheOrderOfTheLog$"), Dies: `shown is up to LSN 6`,
 	},
 	{
 		Name: "acks-drop-everybody",
-		Rule: "dropped is who lacks what answers wait for (package primary, replicationBarrier)",
+		Rule: "dropped is who lacks what answers wait for (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `			if !s.out && s.lsn < late {`, `			if !s.out {`},
+			{"primary/replication/barrier.go", `		if !s.out && s.lsn < late {`, `		if !s.out {`},
 		},
 		By: unit("primary", "^TestASilentReplicaIsDropped$"), Dies: `waited for`,
 	},
 	{
 		Name: "acks-appends-pass",
-		Rule: "appends wait for replicas, too (package primary, replicationBarrier)",
+		Rule: "appends wait for replicas, too (package replication, barrier)",
 		Edits: []Edit{
-			{"primary/replication.go", `			a.hold(lsn, func(ok bool) {
+			{"primary/replicas.go", `			p.replication.Hold(lsn, func(ok bool) {
 				if !ok {
-					out`, `			a.hold(0*lsn, func(ok bool) {
+					out`, `			p.replication.Hold(0*lsn, func(ok bool) {
 				if !ok {
 					out`},
 		},

@@ -24,6 +24,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/primary"
+	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -580,8 +581,8 @@ func (n *Node) highestKnown() cluster.Epoch {
 
 func (n *Node) highestLocked() cluster.Epoch { return max(n.mu.highest, n.replica.Epoch()) }
 
-func (n *Node) links() map[cluster.ServerID]primary.Link {
-	links := map[cluster.ServerID]primary.Link{}
+func (n *Node) links() map[cluster.ServerID]replication.Link {
+	links := map[cluster.ServerID]replication.Link{}
 	for _, m := range n.vol.Cluster().Servers {
 		if m.ID != n.opt.Server {
 			links[m.ID] = link{n.opt.Peers, m.ID}
@@ -590,7 +591,7 @@ func (n *Node) links() map[cluster.ServerID]primary.Link {
 	return links
 }
 
-// link is the primary.Link to one replica.
+// link is the replication.Link to one replica.
 type link struct {
 	peers Peers
 	to    cluster.ServerID

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replication
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/primary/throttle"
+	"github.com/holdfast-lock/holdfast/replica"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/wal"
+)
+
+// host is a primary without a volume: what it decides is committed at once.
+type host struct {
+	t     *testing.T
+	r     *Replication
+	wait  time.Duration // before a read
+	mu    sync.Mutex
+	table *locktable.Table
+	at    wal.Position
+}
+
+// newHost makes a host that has committed one grant before its replication begins.
+func newHost(t *testing.T, replicas map[cluster.ServerID]Link) *host {
+	h := &host{t: t, table: locktable.New()}
+	h.commit("first")
+	h.r = New(h, Options{Epoch: 1, Replicas: replicas, Timing: cluster.DefaultTiming(), Log: zerolog.New(t.Output())})
+	h.r.feed.begin(h.at, nil)
+	return h
+}
+
+// CheckNow implements Host.
+func (h *host) CheckNow() error { return nil }
+
+// ReadTable implements Host.
+func (h *host) ReadTable(_ context.Context, _ bool, f func(serving.View)) error {
+	time.Sleep(h.wait)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(serving.View{Table: h.table, At: h.at})
+	return nil
+}
+
+// commit commits a grant of a lock in a frame of its own.
+func (h *host) commit(lock string) {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := locktable.Record{LSN: h.at.LSN + 1, Epoch: 1, Kind: locktable.KindGrant, Client: "c", Request: cluster.RequestID(h.at.LSN + 1), Lock: cluster.LockName(lock), TTL: time.Minute}
+	if err := h.table.Apply(&r); err != nil {
+		h.t.Errorf("grant %s: %v", lock, err)
+		return
+	}
+	header := r.AppendHeader(nil)
+	before := h.at
+	h.at = wal.Position{LSN: r.LSN, Chain: before.Chain.Next(header)}
+	if h.r == nil {
+		return
+	}
+	h.r.Add(before, h.at, wal.AppendFrame(nil, wal.FrameHeader{
+		Kind: wal.FrameRecords, Elided: true, Epoch: 1, First: r.LSN, Count: 1, Chain: h.at.Chain,
+	}, []wal.Entry{{Header: header}}))
+}
+
+// follower is a replica. hook, if it is set, comes before a push is taken.
+type follower struct {
+	r         *replica.Replica
+	hook      func(push.Push)
+	snapshots int
+}
+
+// Push implements Link.
+func (f *follower) Push(_ context.Context, p push.Push) (push.Ack, error) {
+	f.hook(p)
+	if p.Chunk != nil && p.Chunk.Last {
+		f.snapshots++
+	}
+	ack, _ := f.r.Push(p) // the answer is right nevertheless
+	return ack, nil
+}
+
+// What was committed during a snapshot is kept until the replica has it, and not
+// only until it has the snapshot.
+func TestWhatFollowsASnapshotIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h *host
+		f := &follower{r: replica.New()}
+		flooded, after := false, 0
+		f.hook = func(p push.Push) {
+			switch {
+			case p.Chunk != nil && p.Chunk.Last && !flooded:
+				flooded = true
+				for i := range 2 * feedBytes / 200 {
+					h.commit(fmt.Sprintf("%s%d", strings.Repeat("x", 200), i))
+				}
+			case len(p.Frames) > 0 && flooded && after < 10:
+				h.commit(fmt.Sprintf("l%d", after))
+				after++
+			}
+		}
+		h = newHost(t, map[cluster.ServerID]Link{2: f})
+		ctx, stop := context.WithCancel(t.Context())
+		go h.r.Run(ctx)
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		if !flooded || after < 10 || f.r.LSN() != h.at.LSN {
+			t.Errorf("the replica is at LSN %d, committed is LSN %d", f.r.LSN(), h.at.LSN)
+		}
+		if f.snapshots != 1 {
+			t.Errorf("it took %d snapshots", f.snapshots)
+		}
+		if h.r.feed.mu.snapshots != 0 {
+			t.Error("there is no feed that holds nothing back")
+		}
+	})
+}
+
+// A chunk that waits for the owner of the table makes no rest longer.
+func TestWaitingForTheCoreLoopIsNoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.wait = 10 * time.Millisecond
+		e := &export{host: h, limit: throttle.New(nil, nil)}
+		if _, err := e.ask(t.Context(), false, func(serving.View) { time.Sleep(2 * time.Millisecond) }); err != nil {
+			t.Fatal(err)
+		}
+		if e.limit.Rest(); e.limit.Rested() != 6*time.Millisecond {
+			t.Errorf("it rested %v after 2 ms of work and 10 ms of waiting, want 6 ms", e.limit.Rested())
+		}
+	})
+}
+
+// An export is the state at its beginning. The table forgets it at its end, or when it is given up.
+func TestExportOfAHost(t *testing.T) {
+	h := newHost(t, nil)
+	for i := range 3 * exportChunk {
+		h.commit(fmt.Sprintf("l%d", i))
+	}
+	x, _, err := h.r.Export(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.commit("later")
+	restored, err := locktable.Restore(x.At.LSN, x.Entities)
+	if err != nil || restored.Hash() != x.Hash || restored.LSN() != h.table.LSN()-1 {
+		t.Errorf("its entities make another state: %v", err)
+	}
+	_, stop, err := h.r.Export(t.Context(), nil)
+	if n := h.table.Exporting(); err != nil || n != 1 {
+		t.Fatalf("%d exports are under way, want the second: %v", n, err)
+	}
+	if stop(); h.table.Exporting() != 0 {
+		t.Error("the table still keeps an export that was given up")
+	}
+}
