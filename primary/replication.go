@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -546,7 +547,7 @@ func (a *replicationBarrier) delay(jobs []appendJob) {
 		jobs[i].done = func(out locktable.Outcome) {
 			a.hold(lsn, func(ok bool) {
 				if !ok {
-					out = unknown()
+					out = serving.Unknown()
 				}
 				done(out)
 			})
