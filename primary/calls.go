@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -41,7 +42,7 @@ type call struct {
 	asks   []locktable.Ask
 	// verified is the result of a file's writer: of a callVerified, and of a request that was
 	// parked for it.
-	verified *verifyResult
+	verified *protected.Verification
 	// done is called exactly once, from a goroutine of the primary, and must not block.
 	done func(locktable.Outcome)
 	// order is the request that the call was made of, or nil: a batch delivers the outcomes
@@ -52,15 +53,9 @@ type call struct {
 	abandoned *atomic.Bool
 }
 
-// unknown is the outcome of a call that was in flight when the term ended: the next term may
-// adopt it or not.
-func unknown() locktable.Outcome {
-	return locktable.Outcome{Status: cluster.StatusUnknown, Message: "the term ended: ask again with the same request ID"}
-}
-
 func (c *call) answerUnknown() {
 	if c.done != nil {
-		c.done(unknown())
+		c.done(serving.Unknown())
 	}
 }
 
@@ -232,7 +227,7 @@ func (p *Primary) await(ctx context.Context, c *call) (locktable.Outcome, error)
 	case out := <-answer:
 		return out, nil
 	default:
-		return unknown(), nil
+		return serving.Unknown(), nil
 	}
 }
 

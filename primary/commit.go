@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -20,18 +21,10 @@ type batch struct {
 	wal.Batch
 	answers []answer
 	appends []appendJob
-	// For writers, after the appends, in this order.
-	verifies []pendingVerify
-	stops    []*fileWriter
-	losses   []watch.Loss // published with the frame
-	ended    history.Batch
-	resigns  bool
-}
-
-// pendingVerify asks a file's writer to verify its file.
-type pendingVerify struct {
-	writer *fileWriter
-	job    verifyJob
+	files   []func()     // to do with files' writers, after the appends
+	losses  []watch.Loss // published with the frame
+	ended   history.Batch
+	resigns bool
 }
 
 // answer is the answer to one call, delivered when its batch is committed.
@@ -39,14 +32,14 @@ type answer struct {
 	done  func(locktable.Outcome)
 	order *serving.AsyncRequest // nil for calls of other kinds
 	out   locktable.Outcome
-	after []*fileWriter // whose writes under way come first
+	after []*protected.Writer // whose writes under way come first
 	// inFile is set if the answer promises that bytes are in the file of after.
 	inFile bool
 }
 
 // appendJob is a decided append on its way to its file.
 type appendJob struct {
-	writer *fileWriter
+	writer *protected.Writer
 	rec    locktable.Record
 	done   func(locktable.Outcome) // nil if no caller waits
 }
@@ -55,26 +48,25 @@ func (b *batch) reset(at wal.Position) {
 	b.Reset(at)
 	clear(b.answers)
 	clear(b.appends)
-	clear(b.verifies)
-	clear(b.stops)
-	b.answers, b.appends, b.resigns = b.answers[:0], b.appends[:0], false
-	b.verifies, b.stops, b.losses = b.verifies[:0], b.stops[:0], nil
+	clear(b.files)
+	b.answers, b.appends, b.files = b.answers[:0], b.appends[:0], b.files[:0]
+	b.losses, b.resigns = nil, false
 	b.ended.Reset()
 }
 
 func (b *batch) empty() bool {
-	return b.Len()+len(b.answers)+len(b.verifies)+len(b.stops) == 0
+	return b.Len()+len(b.answers)+len(b.files) == 0
 }
 
 // fail answers everything in the batch UNKNOWN: the term ended, and the next
 // one may or may not adopt what was in flight.
 func (b *batch) fail() {
 	for i := range b.answers {
-		b.answers[i].done(unknown())
+		b.answers[i].done(serving.Unknown())
 	}
 	for i := range b.appends {
 		if done := b.appends[i].done; done != nil {
-			done(unknown())
+			done(serving.Unknown())
 		}
 	}
 }
@@ -99,21 +91,17 @@ func (p *Primary) commit(b *batch) {
 	p.setEnd(b.End())
 	p.index.add(b.appends)
 	p.holdAppends(b.appends)
-	now := time.Now()
 	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i], now)
+		a := &b.appends[i]
+		a.writer.Append(&a.rec, a.done)
 	}
-	for i := range b.verifies {
-		w := b.verifies[i].writer
-		w.verify(b.verifies[i].job, func(v verifyResult) { p.queue.put(&call{kind: callVerified, verified: &v}) })
-	}
-	for _, w := range b.stops {
-		p.stopWriter(w)
+	for _, do := range b.files {
+		do()
 	}
 	p.history.take(b)
 	p.publish(b)
 	if b.resigns {
-		p.drain(time.Second)
+		p.files.Drain(time.Second)
 		b.deliverAll()
 		p.End(ErrResigned)
 		return
@@ -174,7 +162,7 @@ func (a *answer) deliver() {
 		a.done(a.out)
 		return
 	}
-	a.delay()
+	protected.DeliverAfter(a.after, a.inFile, a.out, a.done)
 }
 
 // logRecord writes a line of the server's log for a record. Grants and releases are many: debug.

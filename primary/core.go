@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -273,7 +274,7 @@ func (c *core) handle(x *call) {
 	case x.kind == callVerified:
 		c.onVerified(x.verified)
 	case x.kind == callQuarantine:
-		c.apply(c.table.DecideQuarantine(x.req.File, x.req.Reason, c.p.Epoch(), c.recs[:0]), nil)
+		c.quarantine(x.req.File, x.req.Reason)
 	case c.resigning:
 		c.answer(x, locktable.Outcome{Status: cluster.StatusSecondaryMode})
 	case !c.p.quorum.Load():
@@ -297,7 +298,7 @@ func (c *core) serve(x *call) {
 		c.keepAlive(x)
 	case callResign:
 		if x.abandoned.Load() { // the caller would not notify the successor
-			c.answer(x, unknown())
+			c.answer(x, serving.Unknown())
 			return
 		}
 		c.resigning = true
@@ -313,7 +314,7 @@ func (c *core) serve(x *call) {
 func (c *core) request(x *call) {
 	q := x.req
 	out, full := c.refuseFull(q)
-	denied := x.verified != nil && x.verified.err != nil
+	denied := x.verified != nil && x.verified.Err != nil
 	// A request that was seen before gets its answer, whatever the state is now.
 	if (full || denied || c.needsFile(x)) && c.unseen(q) {
 		switch {
@@ -328,7 +329,7 @@ func (c *core) request(x *call) {
 	}
 	var facts locktable.FileFacts
 	if x.verified != nil {
-		facts = x.verified.facts
+		facts = x.verified.Facts
 	}
 	c.decide(x, facts)
 }
@@ -352,7 +353,7 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 		appended = x
 	}
 	if !c.apply(recs, appended) {
-		c.answer(x, unknown())
+		c.answer(x, serving.Unknown())
 		return
 	}
 	if !c.behindItself(q, &d) {
@@ -368,9 +369,9 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	switch {
 	case appended != nil, d.Pending: // the file's writer answers, or the record that ends the wait
 	case q.Op == locktable.OpAppend && d.Outcome.Repeat:
-		c.answerRepeat(x, d.Outcome)
+		c.answerAfter(x, d.Outcome, c.writing(d.Outcome.File), true)
 	case q.Op == locktable.OpAcquire && d.Outcome.Status == cluster.StatusOK:
-		c.answerAfter(x, d.Outcome, c.writingUnder(d.Outcome.Lock))
+		c.answerAfter(x, d.Outcome, c.writingUnder(d.Outcome.Lock), false)
 	default:
 		if h := d.Outcome.Holder; h != nil && d.Outcome.Message == "" {
 			d.Outcome.Message = c.heldUntil(q.Lock, h.Token)
@@ -420,14 +421,10 @@ func (c *core) answer(x *call, out locktable.Outcome) {
 	}
 }
 
-// answerAfter is answer for one that is also to wait for the writes of these files.
-func (c *core) answerAfter(x *call, out locktable.Outcome, after []*fileWriter) {
-	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after})
-}
-
-// answerRepeat answers a repeat of an append: its bytes may still be on their way to the file.
-func (c *core) answerRepeat(x *call, out locktable.Outcome) {
-	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(out.File), inFile: true})
+// answerAfter is answer for one that also waits for the writes under way to these files, with
+// inFile because it promises that bytes are there.
+func (c *core) answerAfter(x *call, out locktable.Outcome, after []*protected.Writer, inFile bool) {
+	c.cur.answers = append(c.cur.answers, answer{done: x.done, order: x.order, out: out, after: after, inFile: inFile})
 }
 
 // apply applies decided records, and the grants that are owed after them, as far as the batch
@@ -512,7 +509,7 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 		return
 	}
 	out := locktable.OutcomeOf(r)
-	var after []*fileWriter
+	var after []*protected.Writer
 	if r.Kind == locktable.KindGrant {
 		after = c.writingUnder(r.Lock)
 	}
@@ -520,7 +517,7 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 		if !x.abandoned.Load() && (r.Kind == locktable.KindGrant || !c.table.Holds(key.client, r.Lock)) {
 			c.touch(key.client) // it has waited up to now, and not for its own grant
 		}
-		c.answerAfter(x, out, after)
+		c.answerAfter(x, out, after, false)
 	}
 }
 

@@ -5,15 +5,15 @@ package primary
 import (
 	"bytes"
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
 )
 
 const (
@@ -29,41 +29,40 @@ const (
 
 // fileSlot is a protected file as the core loop sees it.
 type fileSlot struct {
-	writer    *fileWriter
+	writer    *protected.Writer
 	verified  bool // the file is bound and appends are admitted
 	verifying bool // parked calls wait for the writer's verification
 	used      time.Duration
 	parked    parked
 }
 
-// verifyResult is what a writer found of its file, before anything is admitted.
-type verifyResult struct {
-	writer *fileWriter
-	op     locktable.Op // that the file was verified for
-	facts  locktable.FileFacts
-	err    error
+// fileHost implements protected.Host.
+type fileHost struct{ p *Primary }
+
+func (h fileHost) Check() error { return h.p.check() }
+
+func (h fileHost) Verified(v *protected.Verification) {
+	h.p.queue.put(&call{kind: callVerified, verified: v})
 }
 
-// answers reports whether the result is good for this operation: an Unbind, a Seal and a Rotate
-// have the file made durable first, so they need a verification of their own.
-func (v *verifyResult) answers(op locktable.Op) bool {
-	own := func(op locktable.Op) locktable.Op {
-		if op == locktable.OpBind {
-			return locktable.OpAppend
-		}
-		return op
-	}
-	return own(v.op) == own(op)
+func (h fileHost) Foreign(name cluster.FileName, why error) {
+	h.p.queue.put(&call{kind: callQuarantine, req: &locktable.Request{File: name, Reason: why.Error()}})
 }
+
+// SyncFiles has every protected file made durable, and waits for that a bounded time.
+func (p *Primary) SyncFiles(ctx context.Context) { p.files.Sync(ctx) }
+
+// FileTrouble returns a message for each protected file that cannot be written now, nil if all
+// can.
+func (p *Primary) FileTrouble() []string { return p.files.Trouble() }
 
 // slot returns the slot of a file, and makes it and its writer if they are not there.
 func (c *core) slot(name cluster.FileName) *fileSlot {
 	s, ok := c.slots[name]
 	if !ok {
 		state, _ := c.table.File(name)
-		s = &fileSlot{writer: c.p.newWriter(name, state, nil)}
+		s = &fileSlot{writer: c.p.files.Start(name, state, nil)}
 		c.slots[name] = s
-		c.p.startWriter(s.writer)
 	}
 	s.used = c.now
 	return s
@@ -78,7 +77,8 @@ func (c *core) dropSlot(name cluster.FileName) {
 		return
 	}
 	delete(c.slots, name)
-	c.cur.stops = append(c.cur.stops, s.writer)
+	w := s.writer
+	c.cur.files = append(c.cur.files, func() { c.p.files.Stop(w) })
 	c.resume(s)
 }
 
@@ -104,7 +104,7 @@ func (c *core) needsFile(x *call) bool {
 	if waits := ok && s.verifying; q.Op == locktable.OpAppend && !waits && !c.table.MayAppend(q) {
 		return false // after an append that waits it may be admitted
 	}
-	asked := ok && x.verified != nil && x.verified.writer == s.writer
+	asked := ok && x.verified != nil && x.verified.Writer == s.writer
 	switch q.Op {
 	case locktable.OpUnbind, locktable.OpSeal:
 		return bound && !state.Quarantined && !state.Sealed && !asked
@@ -128,62 +128,51 @@ func (c *core) park(x *call) {
 	}
 	if !s.verifying {
 		s.verifying, s.verified = true, false
-		c.verify(s.writer, x.req)
+		w, op := s.writer, x.req.Op
+		state, bound := c.table.File(x.req.File)
+		// With the batch, after the appends that the table counts.
+		c.cur.files = append(c.cur.files, func() { w.Verify(op, state, bound) })
 	}
-}
-
-// verify has a writer verify its file. The job goes with the batch, after the appends that the
-// table counts.
-func (c *core) verify(w *fileWriter, q *locktable.Request) {
-	state, bound := c.table.File(q.File)
-	c.cur.verifies = append(c.cur.verifies, pendingVerify{writer: w, job: verifyJob{op: q.Op, state: state, bound: bound}})
 }
 
 // onVerified handles what was parked, in order of arrival. A call that needs another
 // verification parks again and asks for it.
-func (c *core) onVerified(v *verifyResult) {
-	s, ok := c.slots[v.writer.name]
-	if !ok || s.writer != v.writer {
+func (c *core) onVerified(v *protected.Verification) {
+	name := v.Writer.Name()
+	s, ok := c.slots[name]
+	if !ok || s.writer != v.Writer {
 		return
 	}
 	s.verifying = false
-	name := v.writer.name
 	_, bound := c.table.File(name)
-	if bound && errors.Is(v.err, volume.ErrForeign) {
-		c.quarantine(name, v.err)
+	if bound && v.Foreign() {
+		c.quarantine(name, v.Err.Error())
 	}
 	// The facts for a rotation are of the next file, not of the bound one.
-	s.verified = bound && v.err == nil && v.op != locktable.OpRotate
+	s.verified = bound && v.Err == nil && v.Op != locktable.OpRotate
 	for _, x := range s.parked.calls {
-		if v.answers(x.req.Op) {
+		if v.Answers(x.req.Op) {
 			x.verified = v
 		}
 	}
 	c.resume(s)
 }
 
-func (c *core) quarantine(name cluster.FileName, why error) {
-	c.apply(c.table.DecideQuarantine(name, why.Error(), c.p.Epoch(), c.recs[:0]), nil)
+func (c *core) quarantine(name cluster.FileName, why string) {
+	c.apply(c.table.DecideQuarantine(name, why, c.p.Epoch(), c.recs[:0]), nil)
 }
 
 // refuseFile refuses a parked call whose file failed the verification.
 func (c *core) refuseFile(x *call) {
-	q, err := x.req, x.verified.err
-	out := locktable.Outcome{Status: cluster.StatusStorageUnavailable, Message: err.Error(), Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File}
+	q, v := x.req, x.verified
 	_, bound := c.table.File(q.File)
-	switch {
-	case errors.Is(err, volume.ErrForeign) && bound:
-		out.Status = cluster.StatusFileQuarantined
-	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
-		out.Status = cluster.StatusInvalidArgument
-	}
-	c.answer(x, out)
+	c.answer(x, locktable.Outcome{Status: v.Refusal(bound), Message: v.Err.Error(), Client: q.Client, Request: q.ID, Lock: q.Lock, File: q.File})
 }
 
 // followAppend adds a decided append to the batch, for its file's writer.
 func (c *core) followAppend(r *locktable.Record, appended *call) {
 	s := c.slot(r.File)
-	s.writer.pending.Add(1)
+	s.writer.Expect()
 	job := appendJob{writer: s.writer, rec: *r}
 	if appended != nil {
 		job.done = appended.done
@@ -210,39 +199,36 @@ func (c *core) refuseFull(q *locktable.Request) (locktable.Outcome, bool) {
 			return out, true
 		}
 	}
-	if s, ok := c.slots[q.File]; ok && q.File != "" {
-		if f := s.writer.failing.Load(); f != nil {
-			out.File, out.Message = q.File, f.text
-			return out, true
-		}
+	out.File, out.Message = q.File, c.failing(q.File)
+	return out, out.Message != ""
+}
+
+// failing returns why a file cannot be written now; "" if it can, or is not known.
+func (c *core) failing(name cluster.FileName) string {
+	if s, ok := c.slots[name]; ok {
+		return s.writer.Failing()
 	}
-	return out, false
+	return ""
 }
 
 // writing returns the writer of a file if it has appends under way, or has found the file
 // foreign and the table does not have the quarantine yet; else nil.
-func (c *core) writing(name cluster.FileName) []*fileWriter {
+func (c *core) writing(name cluster.FileName) []*protected.Writer {
 	s, ok := c.slots[name]
 	if !ok {
 		return nil
 	}
-	if s.writer.pending.Load() > 0 {
-		return []*fileWriter{s.writer}
+	if f, bound := c.table.File(name); !s.writer.Unsettled(bound && !f.Quarantined) {
+		return nil
 	}
-	if s.writer.condemned.Load() { // read after pending, as it is set before
-		if f, bound := c.table.File(name); bound && !f.Quarantined {
-			return []*fileWriter{s.writer}
-		}
-	}
-	return nil
+	return []*protected.Writer{s.writer}
 }
 
 // writingUnder returns the writers with appends under way to files of a lock.
-func (c *core) writingUnder(lock cluster.LockName) []*fileWriter {
+func (c *core) writingUnder(lock cluster.LockName) (all []*protected.Writer) {
 	if len(c.slots) == 0 {
 		return nil
 	}
-	var all []*fileWriter
 	for _, name := range c.table.FilesOf(lock) {
 		all = append(all, c.writing(name)...)
 	}
@@ -257,12 +243,12 @@ func (c *core) restSlots() {
 	var resting []*fileSlot
 	for name, s := range c.slots { // any order: it changes no record
 		idle := c.now - s.used
-		if idle < verifiedFor || s.verifying || s.writer.pending.Load() > 0 {
+		if idle < verifiedFor || s.verifying || s.writer.Pending() {
 			continue
 		}
 		s.verified = false
 		switch {
-		case idle < openFor && more <= 0, !s.writer.clean():
+		case idle < openFor && more <= 0, !s.writer.Clean():
 		case idle < openFor:
 			resting = append(resting, s)
 		default:
@@ -275,7 +261,7 @@ func (c *core) restSlots() {
 	}
 	slices.SortFunc(resting, func(a, b *fileSlot) int { return cmp.Compare(a.used, b.used) })
 	for _, s := range resting[:min(more, len(resting))] {
-		c.dropSlot(s.writer.name)
+		c.dropSlot(s.writer.Name())
 	}
 }
 
@@ -368,9 +354,8 @@ func (c *core) resume(s *fileSlot) {
 func (c *core) watchFiles() {
 	now := time.Now()
 	for _, s := range c.slots { // any order: it changes no record
-		s.writer.watch(now)
-		s.writer.tellLate(now)
-		if s.verifying && s.writer.failing.Load() != nil {
+		s.writer.Tick(now)
+		if s.verifying && s.writer.Failing() != "" {
 			c.resume(s) // and refused, unless it was seen
 			continue
 		}
@@ -384,18 +369,16 @@ func (c *core) watchFiles() {
 func (c *core) tellFile(x *call) {
 	name := x.req.File
 	out := locktable.Outcome{Status: cluster.StatusOK, LSN: c.table.LSN(), Epoch: c.p.Epoch(), File: name}
-	if f, bound := c.table.File(name); bound && f.Quarantined {
+	f, bound := c.table.File(name)
+	switch why := c.failing(name); {
+	case bound && f.Quarantined:
 		out.Status, out.Message = cluster.StatusFileQuarantined, f.Reason
 		c.answer(x, out)
-		return
+	case why != "":
+		out.Status, out.Message = cluster.StatusStorageUnavailable, why
+		c.answer(x, out)
+	default:
+		x.read(c.view())
+		c.answerAfter(x, out, c.writing(name), true)
 	}
-	if s, ok := c.slots[name]; ok {
-		if f := s.writer.failing.Load(); f != nil {
-			out.Status, out.Message = cluster.StatusStorageUnavailable, f.text
-			c.answer(x, out)
-			return
-		}
-	}
-	x.read(c.view())
-	c.cur.answers = append(c.cur.answers, answer{done: x.done, out: out, after: c.writing(name), inFile: true})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// fileSyncWait bounds how long a checkpoint waits for one protected file.
-const fileSyncWait = 2 * time.Second
+// checkpointRetry is when a failed checkpoint is tried again; each further failure doubles it.
+const checkpointRetry = 100 * time.Millisecond
 
 // housekeeper writes checkpoints and removes what is not needed any more. A full disk does not
 // end the term: it tries again later.
@@ -25,7 +25,7 @@ func (p *Primary) housekeeper() {
 		p.removeOlder()
 	}
 	var after time.Time // the next checkpoint may begin
-	backoff := firstRetry
+	backoff := checkpointRetry
 	for {
 		if now := time.Now(); (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {
 			err := p.checkpoint(ctx)
@@ -34,7 +34,7 @@ func (p *Primary) housekeeper() {
 				after = now.Add(backoff)
 				backoff = min(2*backoff, time.Minute)
 			} else {
-				backoff = firstRetry
+				backoff = checkpointRetry
 			}
 			if err == nil && !sound {
 				sound = true
@@ -102,14 +102,9 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		return nil
 	}
 	// Every append up to s.At was given to its writer before the snapshot was answered.
-	p.SyncFiles(ctx)
+	p.files.Sync(ctx)
 	p.index.sync(ctx) // the log that has these appends may be removed
-	p.files.Lock()
-	for _, w := range p.files.writers {
-		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
-	}
-	p.files.Unlock()
-
+	s.Pending = p.files.Kept(s.At.LSN)
 	size, err := p.term.WriteCheckpoint(s)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/primary/replication"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -79,10 +80,9 @@ type Primary struct {
 	logBytes atomic.Int64 // of log after the last checkpoint
 	logLimit atomic.Int64 // of logBytes, for the next one
 	noSpace  atomic.Bool  // the next segment cannot be made
-	// filesFailed is set when a protected file could not be written, once in this term.
-	filesFailed atomic.Bool
-	overslept   atomic.Pointer[overslept] // nil if no timer ever was late
-	end         struct {
+	// overslept is nil if no timer ever was late.
+	overslept atomic.Pointer[overslept]
+	end       struct {
 		sync.Mutex
 		at wal.Position
 	}
@@ -101,12 +101,7 @@ type Primary struct {
 	adopted cluster.LSN
 	history *historyWriter
 
-	// writers is owned by the core loop for changes; the housekeeper reads it.
-	files struct {
-		sync.Mutex
-		writers map[cluster.FileName]*fileWriter
-	}
-
+	files       *protected.Files
 	replication *replication.Replication
 
 	index   indexer
@@ -149,7 +144,7 @@ func New(term *volume.Term, opt Options) *Primary {
 	p.wake.segments = make(chan struct{}, 1)
 	p.wake.housekeeper = make(chan struct{}, 1)
 	p.index.wake = make(chan struct{}, 1)
-	p.files.writers = map[cluster.FileName]*fileWriter{}
+	p.files = protected.New(fileHost{p}, term, opt.Log)
 	p.quorum.Store(true)
 	p.replication = replication.New(host{p}, replication.Options{
 		Cluster: term.Cluster(), Epoch: term.Epoch(), Replicas: opt.Replicas, Timing: opt.Timing, Log: opt.Log,
@@ -176,6 +171,7 @@ func (p *Primary) Run(ctx context.Context) error {
 	p.state.Store(int32(StateEnded))
 	p.queue.close()
 	p.wg.Wait()
+	p.files.Wait()
 	if core != nil {
 		p.warm = core.leave()
 	}

@@ -83,7 +83,7 @@ func (p *Primary) holdAppends(jobs []appendJob) {
 		jobs[i].done = func(out locktable.Outcome) {
 			p.replication.Hold(lsn, func(ok bool) {
 				if !ok {
-					out = unknown()
+					out = serving.Unknown()
 				}
 				done(out)
 			})

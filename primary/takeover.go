@@ -109,9 +109,7 @@ func (c *core) begin(a *volume.Adoption) {
 		if !bound {
 			continue
 		}
-		s := &fileSlot{writer: c.p.newWriter(name, state, redo)}
-		c.slots[name] = s
-		c.p.startWriter(s.writer)
+		c.slots[name] = &fileSlot{writer: c.p.files.Start(name, state, redo)}
 	}
 	c.p.index.adopted = a.Redo // maybe not indexed by their own term
 	c.adoptSome(adoptStep)

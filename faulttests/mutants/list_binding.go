@@ -306,18 +306,18 @@ var bindingMutants = []Mutant{
 	},
 	{
 		Name: "made-file-unknown",
-		Rule: "a file that the service makes for a binding is new, whatever its inode's number (package primary, lookUnbound)",
+		Rule: "a file that the service makes for a binding is new, whatever its inode's number (package protected, openUnbound)",
 		Edits: []Edit{
-			{"primary/fileverify.go", `return factsOf(file, size), err`, `return locktable.FileFacts{Inode: file.Inode(), Size: size}, err`},
+			{"primary/protected/verify.go", `return factsOf(file, size), err`, `return locktable.FileFacts{Inode: file.Inode(), Size: size}, err`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,
 	},
 	{
 		Name: "made-generation-unknown",
-		Rule: "a file that the service makes for a rotation is new, whatever its inode's number (package primary, lookRotated)",
+		Rule: "a file that the service makes for a rotation is new, whatever its inode's number (package protected, openNext)",
 		Edits: []Edit{
-			{"primary/fileverify.go", `facts := factsOf(file, size)`, `facts := locktable.FileFacts{Inode: file.Inode(), Size: size}`},
+			{"primary/protected/verify.go", `facts := factsOf(file, size)`, `facts := locktable.FileFacts{Inode: file.Inode(), Size: size}`},
 		},
 		By:   unit("primary", "TestAFileThatTheServiceMadeIsNew"),
 		Dies: `INVALID_ARGUMENT`,

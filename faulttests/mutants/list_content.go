@@ -51,7 +51,7 @@ var contentMutants = []Mutant{
 		Name: "seal-unsynced",
 		Rule: "every byte of a sealed generation is durable before the answer (PROTOCOL 13.7)",
 		Edits: []Edit{
-			{"primary/fileverify.go", `(v.op == locktable.OpUnbind || v.op == locktable.OpSeal)`, `v.op == locktable.OpUnbind`},
+			{"primary/protected/verify.go", `(v.Op == locktable.OpUnbind || v.Op == locktable.OpSeal)`, `v.Op == locktable.OpUnbind`},
 		},
 		By:   unit("primary", "TestSealIsDurable"),
 		Dies: `power loss \d+ left .* of a sealed file`,
@@ -123,7 +123,7 @@ var contentMutants = []Mutant{
 		Name: "read-unwritten",
 		Rule: "where a file ends is told when every append up to there is in it (primary.File)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `after: c.writing(name), inFile: true`, `inFile: true`},
+			{"primary/fileslots.go", `c.answerAfter(x, out, c.writing(name), true)`, `c.answerAfter(x, out, nil, true)`},
 		},
 		By:   unit("primary", "TestFileIsToldWhenItIsWritten"),
 		Dies: `when its end at \d+ was told, the file held`,
@@ -132,11 +132,11 @@ var contentMutants = []Mutant{
 		Name: "read-unchecked",
 		Rule: "where a file ends is told after a check that began after the question (PROTOCOL 13.9)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `	x.read(c.view())
-	c.cur.answers`, `	x.read(c.view())
-	x.done(out)
-	x.done = func(locktable.Outcome) {}
-	c.cur.answers`},
+			{"primary/fileslots.go", `		x.read(c.view())
+`, `		x.read(c.view())
+		x.done(out)
+		x.done = func(locktable.Outcome) {}
+`},
 		},
 		By:   unit("primary", "TestFencedTermTellsNoFile"),
 		Dies: `a term that was fenced told \{Status:OK`,

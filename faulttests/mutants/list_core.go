@@ -8,26 +8,26 @@ var coreMutants = []Mutant{
 		Name: "hang-is-no-failure", Also: "",
 		Rule: "a hang on one file concerns that file: committed appends stay pending, new ones are refused (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	if age < hangAfter {`, `	if age < 1000*hangAfter {`},
+			{"primary/protected/fault.go", `	if age < hangAfter {`, `	if age < 1000*hangAfter {`},
 		},
 		By: unit("primary", "TestAppendsToAHangingFileAreRefused"), Dies: `append 0: NONE`,
 	},
 	{
 		Name: "hang-outlives-its-end", Also: "",
-		Rule: "a file whose call came back while it was called hanging works (package primary, fileWriter.watch)",
+		Rule: "a file whose call came back while it was called hanging works (package protected, Writer.watch)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `		w.busy.Store(0) // before the report that the file works
+			{"primary/protected/writer.go", `		w.busy.Store(0) // before the report that the file works
 `, ``},
-			{"primary/filewriter.go", `				w.busy.Store(0)
+			{"primary/protected/writer.go", `				w.busy.Store(0)
 `, ``},
 		},
 		By: unit("primary", "TestIdleFileDoesNotHang"), Dies: `STORAGE_UNAVAILABLE`,
 	},
 	{
 		Name: "slow-is-a-hang", Also: "",
-		Rule: "a file hangs when one call does not come back, and not when many are slow (package primary, fileWriter.watch)",
+		Rule: "a file hangs when one call does not come back, and not when many are slow (package protected, Writer.watch)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.term.UnansweredOf(w.name, now))`,
+			{"primary/protected/fault.go", `	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.files.term.UnansweredOf(w.name, now))`,
 				`	age := now.Sub(w.born.Add(time.Duration(at - 1)))`},
 		},
 		By: unit("primary", "TestASlowFileDoesNotHang"), Dies: `it cannot be appended to`,
@@ -36,7 +36,7 @@ var coreMutants = []Mutant{
 		Name: "parked-for-ever", Also: "",
 		Rule: "what waits for the word on a file that hangs is refused (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `		if s.verifying && s.writer.failing.Load() != nil {`, `		if s.verifying && s.writer == nil {`},
+			{"primary/fileslots.go", `		if s.verifying && s.writer.Failing() != "" {`, `		if s.verifying && s.writer == nil {`},
 		},
 		By: unit("primary", "TestCallsThatWaitForAHangingFileAreRefused"), Dies: `is not answered`,
 	},
@@ -78,7 +78,7 @@ var coreMutants = []Mutant{
 		Name: "pending-untold", Also: "",
 		Rule: "an append that is committed and not in its file is told so in time (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `		s.writer.tellLate(now)
+			{"primary/protected/fault.go", `	w.answerLate(now)
 `, ``},
 		},
 		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `context deadline exceeded`,
@@ -87,9 +87,9 @@ var coreMutants = []Mutant{
 		Name: "pending-repeat-untold", Also: "",
 		Rule: "so is its repeat (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/filefault.go", `		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), x.look)
+			{"primary/protected/fault.go", `		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), func() { x.examine() })
 `, ``},
-			{"primary/filefault.go", `f != nil && now.Sub(f.since) >= x.patience(f); !late {`, `f == nil && why != ""; !late {`},
+			{"primary/protected/fault.go", `f != nil && (now.Sub(x.since) >= x.patience(f) || now.Sub(f.since) >= x.patience(f)); !late {`, `f != nil && now.Sub(x.since) >= x.patience(f) || f == nil && why != ""; !late {`},
 		},
 		By: unit("primary", "TestCommittedAppendThatIsNotInItsFileIsToldSo"), Dies: `its repeat.*context deadline exceeded`,
 	},
@@ -107,7 +107,7 @@ var coreMutants = []Mutant{
 		Name: "told-append-forgotten", Also: "",
 		Rule: "an append that was told as not written stays pending (PROTOCOL 13.4)",
 		Edits: []Edit{
-			{"primary/filefault.go", `			k.done = nil
+			{"primary/protected/writer.go", `			k.done = nil
 `, `			k.done, k.settled = nil, true
 			w.pending.Add(-1)
 `},
@@ -118,7 +118,7 @@ var coreMutants = []Mutant{
 		Name: "grant-waits-for-ever", Also: "",
 		Rule: "a grant waits at most 5 s for a file of its lock that fails (PROTOCOL 8.5)",
 		Edits: []Edit{
-			{"primary/filefault.go", `		why = f.text
+			{"primary/protected/fault.go", `		why = f.text
 `, `		why, late = f.text, x.inFile
 `},
 		},
@@ -128,10 +128,10 @@ var coreMutants = []Mutant{
 		Name: "grant-passes-a-slow-file", Also: "",
 		Rule: "a grant's answer waits for earlier appends to the lock's files as long as these work (PROTOCOL 8.5)",
 		Edits: []Edit{
-			{"primary/filefault.go", `		if late = f != nil && now.Sub(x.since)`, `		if f == nil && now.Sub(x.since) >= fileWait {
+			{"primary/protected/fault.go", `		if late = f != nil && (`, `		if f == nil && now.Sub(x.since) >= fileWait {
 			continue
 		}
-		if late = f != nil && now.Sub(x.since)`},
+		if late = f != nil && (`},
 		},
 		By: unit("primary", "TestGrantWaitsForAFileThatIsSlow"), Dies: `granted after 5`,
 	},
@@ -139,7 +139,7 @@ var coreMutants = []Mutant{
 		Name: "grant-silent-on-what-it-passed", Also: "",
 		Rule: "a grant that does not wait says so (PROTOCOL 8.5)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	case pending:
+			{"primary/protected/fault.go", `	case pending:
 		out.Message = `, `	case pending && reason == "":
 		out.Message = `},
 		},
@@ -149,7 +149,7 @@ var coreMutants = []Mutant{
 		Name: "read-of-what-is-not-written", Also: "",
 		Rule: "a read of a file is told when every append that it counts is in the file, or refused (package primary, File)",
 		Edits: []Edit{
-			{"primary/filefault.go", `	case pending && x.inFile: // a read of the file`, `	case pending && x.inFile && reason == "": // a read of the file`},
+			{"primary/protected/fault.go", `	case pending && x.inFile: // a read of the file`, `	case pending && x.inFile && reason == "": // a read of the file`},
 		},
 		By: unit("primary", "TestReadOfAHangingFileIsRefused"), Dies: `told OK`,
 	},

@@ -8,13 +8,13 @@ var fileMutants = []Mutant{
 		Name: "early-write", Also: "PWRITE_EARLY",
 		Rule: "protected files are written after the check (PROTOCOL 13.3)",
 		Edits: []Edit{
-			{"primary/commit.go", `	now := time.Now()
-	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i], now)
+			{"primary/commit.go", `	for i := range b.appends {
+		a := &b.appends[i]
+		a.writer.Append(&a.rec, a.done)
 	}
-	for i := range b.verifies {`, `	for i := range b.verifies {`},
+	for _, do := range b.files {`, `	for _, do := range b.files {`},
 			{"primary/commit.go", `	if err := p.persist(b); err != nil {`, `	for i := range b.appends {
-		b.appends[i].writer.append(b.appends[i], time.Now())
+		b.appends[i].writer.Append(&b.appends[i].rec, b.appends[i].done)
 	}
 	b.appends = b.appends[:0]
 	if err := p.persist(b); err != nil {`},
@@ -26,7 +26,7 @@ var fileMutants = []Mutant{
 		Name: "foreign-unchecked", Also: "verification that answers after being fenced",
 		Rule: "a mismatch found after logging is answered only after another check (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `	if checkErr := w.p.check(); checkErr != nil {
+			{"primary/protected/writer.go", `	if checkErr := w.files.host.Check(); checkErr != nil {
 		return checkErr
 	}
 `, ``},
@@ -38,20 +38,20 @@ var fileMutants = []Mutant{
 		Name: "file-by-name", Also: "protected file opened after the check",
 		Rule: "a file is opened before the check that covers its batch, and compared with the log's identity (PROTOCOL 13.3)",
 		Edits: []Edit{
-			{"primary/fileverify.go", `	if file.Inode() != w.state.Inode {`, `	if file.Inode() == 0 {`},
-			{"primary/fileverify.go", `reopen() error {
+			{"primary/protected/verify.go", `	if file.Inode() != w.state.Inode {`, `	if file.Inode() == 0 {`},
+			{"primary/protected/verify.go", `reopen() error {
 	if err := w.open(); err != nil {
 		return err
 	}`, `reopen() error {
-	if err := w.p.check(); err != nil {
+	if err := w.files.host.Check(); err != nil {
 		return err
 	}
 	if err := w.open(); err != nil {
 		return err
 	}`},
-			{"primary/fileverify.go", `	// The descriptor was opened before this check: if it passes, this term was not fenced
+			{"primary/protected/verify.go", `	// The descriptor was opened before this check: if it passes, this term was not fenced
 	// when the file was the one that was verified.
-	return w.p.check()`, `	return nil`},
+	return w.files.host.Check()`, `	return nil`},
 		},
 		By:   unit("primary", "TestForeign|TestStaleName"),
 		Dies: `appended to a foreign file`,
@@ -70,7 +70,7 @@ var fileMutants = []Mutant{
 		Name: "file-sync-retried", Also: "",
 		Rule: "after a failed sync everything since the last good one is written again (PROTOCOL 13.3)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `		// The kernel may call these pages clean now: everything since the last
+			{"primary/protected/writer.go", `		// The kernel may call these pages clean now: everything since the last
 		// good sync is written again through a new descriptor.
 		w.closeFile()
 		return err`, `		return err`},
@@ -91,7 +91,7 @@ var fileMutants = []Mutant{
 		Name: "unbound-unsynced", Also: "",
 		Rule: "a file is durable before it is unbound, since nothing is redone afterwards (package volume)",
 		Edits: []Edit{
-			{"primary/fileverify.go", `	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
+			{"primary/protected/verify.go", `	if err == nil && (v.Op == locktable.OpUnbind || v.Op == locktable.OpSeal) {
 		err = w.datasync()
 	}
 `, ``},
@@ -101,9 +101,9 @@ var fileMutants = []Mutant{
 	},
 	{
 		Name: "redo-in-crumbs", Also: "",
-		Rule: "appends that follow each other are compared and written in one piece (package primary, writeRun)",
+		Rule: "appends that follow each other are compared and written in one piece (package protected, writeRun)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `	writeBytes = 1 << 20`, `	writeBytes = 1`},
+			{"primary/protected/writer.go", `	writeBytes = 1 << 20`, `	writeBytes = 1`},
 		},
 		By:   unit("primary", "^TestRedoReadsAndWritesInLargePieces$"),
 		Dies: `the redo of 300 appends made`,
@@ -112,7 +112,7 @@ var fileMutants = []Mutant{
 		Name: "unverified-write", Also: "",
 		Rule: "a burst's writer verifies the end before each write: never a hole, never foreign bytes overwritten (PROTOCOL 13.3)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `	if err := w.matchesAppends(data, first.Offset, last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.matchesAppends(nil, 0, 1<<60); err != nil || last == nil {`},
+			{"primary/protected/writer.go", `	if err := w.matchesAppends(data, first.Offset, last.Offset+int64(len(last.Data))); err != nil {`, `	if err := w.matchesAppends(nil, 0, 1<<60); err != nil || last == nil {`},
 		},
 		By:   unit("primary", "TestForeign"),
 		Dies: `OK , want FILE_QUARANTINED`,

@@ -211,8 +211,8 @@ var logMutants = []Mutant{
 		Name: "pending-not-carried", Also: "",
 		Rule: "a checkpoint carries the appends that files may lack (PROTOCOL 9.1)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)
-`, `		_ = w.keptUpTo(s.At.LSN)
+			{"primary/housekeeper.go", `	s.Pending = p.files.Kept(s.At.LSN)
+`, `	_ = p.files.Kept(s.At.LSN)
 `},
 		},
 		By:   unit("primary", "TestWarmTakeoverWritesWhatTheBaseCarries"),

@@ -194,7 +194,7 @@ var madeMutants = []Mutant{
 	{
 		Name: "lost-append-is-done-for-a-moment", Also: "",
 		Rule: "an append that a file's writer knows to be in no file is not told as done before the table knows it (package primary, writing)",
-		Edits: []Edit{{"primary/filewriter.go",
+		Edits: []Edit{{"primary/protected/writer.go",
 			"	w.condemned.Store(true)\n", ""}},
 		By:   unit("primary", "^TestALostAppendIsNotToldAsDoneBeforeTheTableKnowsIt$"),
 		Dies: `its repeat was told OK`,

@@ -100,7 +100,7 @@ var orderMutants = []Mutant{
 		Name: "refused-in-flight", Also: "",
 		Rule: "what was in flight when a term ended is UNKNOWN, never refused: the next one may adopt it (PROTOCOL 10.1)",
 		Edits: []Edit{
-			{"primary/commit.go", `		b.answers[i].done(unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
+			{"primary/commit.go", `		b.answers[i].done(serving.Unknown())`, `		b.answers[i].done(locktable.Outcome{Status: cluster.StatusSecondaryMode})`},
 			{"primary/commit.go", `	"github.com/holdfast-lock/holdfast/shared/watch"
 `, `	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/cluster"

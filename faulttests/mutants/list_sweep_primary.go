@@ -30,10 +30,10 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "word-for-an-append-unbinds",
-		Rule: "an unbind has its file made durable first: it needs a word of its own (package primary, verifyResult)",
+		Rule: "an unbind has its file made durable first: it needs a word of its own (package protected, Verification)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `	return own(v.op) == own(op)
-`, `	return own(v.op) == own(op) || true
+			{"primary/protected/verify.go", `	return own(v.Op) == own(op)
+`, `	return own(v.Op) == own(op) || true
 `},
 		},
 		By: unit("primary", "^TestAppendBeforeAnUnbindIsWritten$"), Dies: `power loss \d+ left`,
@@ -236,7 +236,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "foreign-file-goes-on",
 		Rule: "a bound file that is found foreign is quarantined (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `		c.quarantine(name, v.err)
+			{"primary/fileslots.go", `		c.quarantine(name, v.Err.Error())
 `, `		_ = name
 `},
 		},
@@ -246,10 +246,9 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "foreign-file-is-an-invalid-argument",
 		Rule: "an append to a file that is found foreign is answered FILE_QUARANTINED (PROTOCOL 13.6)",
 		Edits: []Edit{
-			{"primary/fileslots.go", `	case errors.Is(err, volume.ErrForeign) && bound:
-		out.Status = cluster.StatusFileQuarantined
-`, `	case bound && out.File == "":
-`},
+			{"primary/protected/verify.go", `	case v.Foreign() && bound:
+		return cluster.StatusFileQuarantined
+`, ``},
 		},
 		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `want FILE_QUARANTINED`,
 	},
@@ -257,8 +256,8 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "directory-is-unavailable-storage",
 		Rule: "what is no regular file cannot be bound, and no try helps",
 		Edits: []Edit{
-			{"primary/fileslots.go", `	case errors.Is(err, volume.ErrForeign), errors.Is(err, errStillThere):
-`, `	case errors.Is(err, errStillThere):
+			{"primary/protected/verify.go", `	case v.Foreign(), errors.Is(v.Err, errStillThere):
+`, `	case errors.Is(v.Err, errStillThere):
 `},
 		},
 		By: unit("primary", "^TestForeignFileIsRefusedBeforeAnythingIsDecided$"), Dies: `want INVALID_ARGUMENT`,
@@ -276,7 +275,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "word-of-a-rotation-admits",
 		Rule: "a word for a rotation speaks of the next file, not of the bound one (package primary, onVerified)",
 		Edits: []Edit{
-			{"primary/fileslots.go", ` && v.op != locktable.OpRotate
+			{"primary/fileslots.go", ` && v.Op != locktable.OpRotate
 `, `
 `},
 		},
@@ -286,10 +285,8 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "grant-passes-a-redo",
 		Rule: "a grant's answer waits for what a takeover writes to the lock's files (PROTOCOL 8.5)",
 		Edits: []Edit{
-			{"primary/filewriter.go", `		w.pending.Add(1)
-	}
-	if state`, `	}
-	if state`},
+			{"primary/protected/files.go", `			w.pending.Add(1)
+`, ``},
 		},
 		By: unit("primary", "^TestGrantIsAnsweredAfterWhatATakeoverRedoes$"), Dies: `before the file has what was committed`,
 	},

@@ -21,8 +21,8 @@ var watchMutants = []Mutant{
 	// The check began`},
 			{"primary/commit.go", `	p.publish(b)
 	if b.resigns {
-		p.drain`, `	if b.resigns {
-		p.drain`},
+		p.files.Drain`, `	if b.resigns {
+		p.files.Drain`},
 		},
 		By: unit("primary", "^TestNoEventLeavesBeforeTheCheck$"), Dies: `told grant:l while readat hangs`,
 	},
@@ -32,9 +32,9 @@ var watchMutants = []Mutant{
 		Edits: []Edit{
 			{"primary/commit.go", `	p.publish(b)
 	if b.resigns {
-		p.drain`, `	defer p.publish(b)
+		p.files.Drain`, `	defer p.publish(b)
 	if b.resigns {
-		p.drain`},
+		p.files.Drain`},
 		},
 		By: unit("primary", "^TestTheHubHearsBeforeTheAnswer$"), Dies: `when the answer left: OK, up to 1 of 2, 0 events`,
 	},

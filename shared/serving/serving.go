@@ -98,6 +98,12 @@ type AsyncRequest struct {
 	Abandoned *atomic.Bool
 }
 
+// Unknown returns the outcome of a request that was in flight when the term ended: the next term
+// may adopt it or not.
+func Unknown() locktable.Outcome {
+	return locktable.Outcome{Status: cluster.StatusUnknown, Message: "the term ended: ask again with the same request ID"}
+}
+
 // ResultSink receives outcomes. Both methods are called by goroutines of the term and must
 // not block.
 type ResultSink interface {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package primary
+package protected
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
@@ -26,7 +27,7 @@ const (
 	lateLook = 200 * time.Millisecond
 )
 
-// fault is why a protected file cannot be written now, and since when.
+// fault is why a protected file cannot be written now, and since when. It is not changed.
 type fault struct {
 	text  string
 	full  bool
@@ -41,11 +42,26 @@ func (f *fault) patience() time.Duration {
 	return fileWait
 }
 
-// begin records that the next work on the file begins.
-func (w *fileWriter) begin() { w.busy.Store(int64(time.Since(w.born)) + 1) }
+// Failing returns why the file cannot be written now, for people; "" if it can.
+func (w *Writer) Failing() string {
+	if f := w.failing.Load(); f != nil {
+		return f.text
+	}
+	return ""
+}
+
+// Tick notices that a call on the file hangs, and answers the appends that have waited too long
+// for a file that fails. One goroutine calls it several times a second: run may be stuck.
+func (w *Writer) Tick(now time.Time) {
+	w.watch(now)
+	w.answerLate(now)
+}
+
+// beginWork records that the next work on the file begins.
+func (w *Writer) beginWork() { w.busy.Store(int64(time.Since(w.born)) + 1) }
 
 // report sets whether appends may be admitted: nil if they may.
-func (w *fileWriter) report(err error) {
+func (w *Writer) report(err error) {
 	was := w.failing.Load()
 	if err == nil {
 		if was != nil {
@@ -63,20 +79,20 @@ func (w *fileWriter) report(err error) {
 	}
 	w.failing.Store(f)
 	if was == nil {
-		w.p.filesFailed.Store(true)
+		w.files.failed.Store(true)
 		w.log.Error().Err(err).Msg("protected file fails; committed appends stay pending")
 	}
 }
 
-// watch marks a file as failing whose call does not return. The core loop calls it, because the
-// writer is in that call. What the writer reports comes after the end of the call.
-func (w *fileWriter) watch(now time.Time) {
+// watch marks a file as failing whose call does not return. What run reports comes after the end
+// of the call.
+func (w *Writer) watch(now time.Time) {
 	at := w.busy.Load()
 	if at == 0 || w.failing.Load() != nil {
 		return
 	}
 	// The work under way may take many calls: on a slow filesystem none of them hangs.
-	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.p.term.UnansweredOf(w.name, now))
+	age := min(now.Sub(w.born.Add(time.Duration(at-1))), w.files.term.UnansweredOf(w.name, now))
 	if age < hangAfter {
 		return
 	}
@@ -88,28 +104,15 @@ func (w *fileWriter) watch(now time.Time) {
 		w.failing.CompareAndSwap(f, nil)
 		return
 	}
-	w.p.filesFailed.Store(true)
+	w.files.failed.Store(true)
 	w.log.Error().Msg("protected file hangs; committed appends stay pending")
 }
 
-// takeDone removes and returns the callbacks of the kept appends for which of reports true.
-func (w *fileWriter) takeDone(of func(*keptAppend) bool) (taken []keptAppend) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.mu.kept {
-		if k := &w.mu.kept[i]; k.done != nil && of(k) {
-			taken = append(taken, *k)
-			k.done = nil
-		}
-	}
-	return taken
-}
-
-// tellLate answers the appends that wait too long for a file that fails: they are
+// answerLate answers the appends that wait too long for a file that fails: they are
 // committed, and not in the file yet. They stay pending.
-func (w *fileWriter) tellLate(now time.Time) {
+func (w *Writer) answerLate(now time.Time) {
 	f := w.failing.Load()
-	if f == nil || w.pending.Load() == 0 {
+	if f == nil || !w.Pending() {
 		return
 	}
 	for _, k := range w.takeDone(func(k *keptAppend) bool { return now.Sub(k.at) >= f.patience() }) {
@@ -117,36 +120,42 @@ func (w *fileWriter) tellLate(now time.Time) {
 	}
 }
 
-// delayed is an answer that waits for writes under way: until they are done, or for a
-// bounded time for files that fail. For a file that is only slow it waits until it is written.
+// DeliverAfter calls done, once, when what these writers were given is written: with out, or with
+// StatusUnknown if the term ends first. For a file that is only slow it waits until it is written,
+// for one that fails a bounded time, and then done gets what is known. inFile is set if out
+// promises that bytes are in the file: of a repeated append, or of a read, whose out names no
+// client. Otherwise out is a grant.
+func DeliverAfter(writers []*Writer, inFile bool, out locktable.Outcome, done func(locktable.Outcome)) {
+	x := &delayed{out: out, inFile: inFile, done: done, since: time.Now()}
+	x.mu.left = slices.Clone(writers) // several answers share them
+	if x.examine() {
+		return
+	}
+	for _, w := range writers {
+		w.put(job{done: func(err error) { x.pass(w, err) }})
+	}
+}
+
+// delayed is an answer that waits for writes under way. Only what is in mu changes: the writers
+// and the timer change it.
 type delayed struct {
-	answer
-	since time.Time
-	mu    struct {
+	out    locktable.Outcome
+	inFile bool
+	done   func(locktable.Outcome)
+	since  time.Time
+	mu     struct {
 		sync.Mutex
 		delivered bool
-		left      []*fileWriter // whose writes are not done
+		left      []*Writer // whose writes are not done
 		status    cluster.Status
 		reason    string
 	}
 }
 
-// delay delivers an answer after the writes that it has to wait for.
-func (a *answer) delay() {
-	x := &delayed{answer: *a, since: time.Now()}
-	x.mu.left = slices.Clone(a.after) // the batch is used again
-	if x.look(); x.mu.delivered {
-		return
-	}
-	for _, w := range a.after {
-		w.barrier(func(err error) { x.pass(w, err) })
-	}
-}
-
 // pass records that a file's writes are done, or never will be.
-func (x *delayed) pass(w *fileWriter, err error) {
+func (x *delayed) pass(w *Writer, err error) {
 	x.mu.Lock()
-	x.mu.left = slices.DeleteFunc(x.mu.left, func(o *fileWriter) bool { return o == w })
+	x.mu.left = slices.DeleteFunc(x.mu.left, func(o *Writer) bool { return o == w })
 	switch {
 	case errors.Is(err, volume.ErrForeign):
 		if x.inFile && x.mu.status == cluster.StatusNone {
@@ -155,17 +164,18 @@ func (x *delayed) pass(w *fileWriter, err error) {
 	case err != nil:
 		x.mu.status = cluster.StatusUnknown
 	}
-	x.tell(len(x.mu.left) == 0)
+	x.deliver(len(x.mu.left) == 0)
 }
 
-// look delivers the answer if all that it still waits for are files that have failed for long.
-func (x *delayed) look() {
+// examine delivers the answer if all that it still waits for are files that have failed for long.
+// It reports whether it did.
+func (x *delayed) examine() bool {
 	x.mu.Lock()
 	now := time.Now()
 	why, late := "", true
 	for _, w := range x.mu.left {
 		f := w.failing.Load()
-		if late = f != nil && now.Sub(x.since) >= x.patience(f) || f != nil && now.Sub(f.since) >= x.patience(f); !late {
+		if late = f != nil && (now.Sub(x.since) >= x.patience(f) || now.Sub(f.since) >= x.patience(f)); !late {
 			break
 		}
 		why = f.text
@@ -174,9 +184,9 @@ func (x *delayed) look() {
 		x.mu.reason = why
 	}
 	if !late && !x.mu.delivered {
-		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), x.look)
+		time.AfterFunc(max(lateLook, fullWait-now.Sub(x.since)), func() { x.examine() })
 	}
-	x.tell(late)
+	return x.deliver(late)
 }
 
 // patience is how long this answer waits for a file that fails.
@@ -187,19 +197,19 @@ func (x *delayed) patience(f *fault) time.Duration {
 	return fileWait // a grant that passes an append is worse than one that comes late
 }
 
-// tell delivers the answer if now is set and it was not delivered. It is called with mu held
-// and unlocks it.
-func (x *delayed) tell(now bool) {
+// deliver delivers the answer if now is set and it was not delivered. It is called with mu held
+// and unlocks it. It reports whether it delivered.
+func (x *delayed) deliver(now bool) bool {
 	out, pending := x.out, len(x.mu.left) > 0
-	tell := now && !x.mu.delivered
-	x.mu.delivered = x.mu.delivered || tell
+	now = now && !x.mu.delivered
+	x.mu.delivered = x.mu.delivered || now
 	status, reason := x.mu.status, x.mu.reason
 	x.mu.Unlock()
 	switch {
-	case !tell:
-		return
+	case !now:
+		return false
 	case status == cluster.StatusUnknown:
-		out = unknown()
+		out = serving.Unknown()
 	case status == cluster.StatusFileQuarantined:
 		out = out.Quarantined(reason)
 	case pending && x.inFile && out.LSN != 0 && out.Client != "":
@@ -210,32 +220,5 @@ func (x *delayed) tell(now bool) {
 		out.Message = "appends to a file of this lock that were committed before are not in it yet, and it takes no more until it works: " + reason
 	}
 	x.done(out)
-}
-
-// maxTrouble bounds how many files FileTrouble names.
-const maxTrouble = 3
-
-// FileTrouble returns a message for each protected file that cannot be written now, nil if all
-// can. It is called often, so it visits the files only if one has failed in this term.
-func (p *Primary) FileTrouble() (all []string) {
-	if !p.filesFailed.Load() {
-		return nil
-	}
-	var names []cluster.FileName
-	why := map[cluster.FileName]string{}
-	p.files.Lock()
-	for name, w := range p.files.writers {
-		if f := w.failing.Load(); f != nil {
-			names, why[name] = append(names, name), f.text
-		}
-	}
-	p.files.Unlock()
-	slices.Sort(names)
-	for _, name := range names[:min(len(names), maxTrouble)] {
-		all = append(all, "appends wait: "+why[name])
-	}
-	if more := len(names) - maxTrouble; more > 0 {
-		all = append(all, fmt.Sprintf("appends to %d more files wait", more))
-	}
-	return all
+	return true
 }

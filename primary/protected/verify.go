@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package primary
+package protected
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 )
@@ -20,11 +21,50 @@ const (
 	graceNetwork = 65 * time.Second
 )
 
-// classifyMismatch judges evidence that the file was changed from outside. What may be a stale
+// Verification is what a writer found of its file before an operation was admitted. It is not
+// changed when the host has it.
+type Verification struct {
+	Writer *Writer
+	Op     locktable.Op
+	Facts  locktable.FileFacts
+	Err    error // nil if the operation may be admitted
+
+	state locktable.FileState // of the file in the table, zero if it is not bound
+	bound bool
+}
+
+// Answers reports whether the result is good for this operation: an Unbind, a Seal and a Rotate
+// have the file made durable first, so they need a verification of their own.
+func (v *Verification) Answers(op locktable.Op) bool {
+	own := func(op locktable.Op) locktable.Op {
+		if op == locktable.OpBind {
+			return locktable.OpAppend
+		}
+		return op
+	}
+	return own(v.Op) == own(op)
+}
+
+// Foreign reports whether the file was changed from outside, or is none that could be bound.
+func (v *Verification) Foreign() bool { return errors.Is(v.Err, volume.ErrForeign) }
+
+// Refusal returns the status of a request whose file, bound or not, failed the verification.
+func (v *Verification) Refusal(bound bool) cluster.Status {
+	switch {
+	case v.Foreign() && bound:
+		return cluster.StatusFileQuarantined
+	case v.Foreign(), errors.Is(v.Err, errStillThere):
+		return cluster.StatusInvalidArgument
+	default:
+		return cluster.StatusStorageUnavailable
+	}
+}
+
+// classifyMismatch classifies evidence that the file was changed from outside. What may be a stale
 // read is at first an ordinary failure of the file, which is tried again; only when it lasts is
 // the error ErrForeign.
-func (w *fileWriter) classifyMismatch(err error) error {
-	network := w.p.term.Kind().Network
+func (w *Writer) classifyMismatch(err error) error {
+	network := w.files.term.Kind().Network
 	moved, foreign := errors.Is(err, volume.ErrMoved), errors.Is(err, volume.ErrForeign)
 	if !moved && (!foreign || !network) {
 		return err
@@ -55,23 +95,23 @@ var errDoubted = errors.New("this may be a stale read of the filesystem; the fil
 // readFacts verifies the file before something is admitted: a bound one must be the
 // file that the log knows, an unbound one is opened or made. What is to be
 // unbound, sealed or rotated is made durable first, so that it needs no redo.
-func (w *fileWriter) readFacts(v verifyJob) (locktable.FileFacts, error) {
-	if v.op == locktable.OpRotate {
+func (w *Writer) readFacts(v *Verification) (locktable.FileFacts, error) {
+	if v.Op == locktable.OpRotate {
 		if w.foreign == nil {
 			if err := w.datasync(); err != nil {
 				return locktable.FileFacts{}, err
 			}
 		}
-		return w.lookRotated(v.state)
+		return w.openNext(v.state)
 	}
 	if w.foreign != nil {
 		return locktable.FileFacts{}, w.foreign
 	}
-	facts, err := w.lookOnce(v)
+	facts, err := w.readOnce(v)
 	if err == nil {
 		w.doubtedLast = time.Time{}
 	}
-	if err == nil && (v.op == locktable.OpUnbind || v.op == locktable.OpSeal) {
+	if err == nil && (v.Op == locktable.OpUnbind || v.Op == locktable.OpSeal) {
 		err = w.datasync()
 	}
 	if err = w.classifyMismatch(err); err != nil {
@@ -80,10 +120,10 @@ func (w *fileWriter) readFacts(v verifyJob) (locktable.FileFacts, error) {
 	return facts, err
 }
 
-func (w *fileWriter) lookOnce(v verifyJob) (locktable.FileFacts, error) {
+func (w *Writer) readOnce(v *Verification) (locktable.FileFacts, error) {
 	w.state = v.state
 	if !v.bound {
-		return w.lookUnbound()
+		return w.openUnbound()
 	}
 	if w.file == nil {
 		if err := w.open(); err != nil {
@@ -100,11 +140,11 @@ func (w *fileWriter) lookOnce(v verifyJob) (locktable.FileFacts, error) {
 	if size != v.state.End {
 		return locktable.FileFacts{}, fmt.Errorf("%w: %s has %d bytes, the log says %d", volume.ErrForeign, w.name, size, v.state.End)
 	}
-	return locktable.FileFacts{Inode: w.file.Inode(), Size: size}, w.lookAtLast()
+	return locktable.FileFacts{Inode: w.file.Inode(), Size: size}, w.compareLast()
 }
 
-// lookAtLast compares the last append with its logged checksum.
-func (w *fileWriter) lookAtLast() error {
+// compareLast compares the last append with its logged checksum.
+func (w *Writer) compareLast() error {
 	if w.state.LastLength == 0 {
 		return nil
 	}
@@ -118,11 +158,11 @@ func (w *fileWriter) lookAtLast() error {
 	return nil
 }
 
-// lookUnbound opens the file, or makes it. Either way its names are made durable, because a
+// openUnbound opens the file, or makes it. Either way its names are made durable, because a
 // process that made them before may have died too early.
-func (w *fileWriter) lookUnbound() (locktable.FileFacts, error) {
+func (w *Writer) openUnbound() (locktable.FileFacts, error) {
 	w.closeFile()
-	file, err := w.p.term.AdoptProtected(w.name)
+	file, err := w.files.term.AdoptProtected(w.name)
 	if err != nil {
 		return locktable.FileFacts{}, err
 	}
@@ -140,11 +180,11 @@ func factsOf(file *volume.ProtectedFile, size int64) locktable.FileFacts {
 // errStillThere means that a rotation came before the old file was moved away.
 var errStillThere = errors.New("the file is still there")
 
-// lookRotated opens or makes the file's next inode, which must be empty and new. The client
+// openNext opens or makes the file's next inode, which must be empty and new. The client
 // that wants the rotation has moved the old one away: a server that renamed it could be paused
 // and do so an hour late.
-func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts, error) {
-	file, err := w.p.term.AdoptProtected(w.name)
+func (w *Writer) openNext(state locktable.FileState) (locktable.FileFacts, error) {
+	file, err := w.files.term.AdoptProtected(w.name)
 	if errors.Is(err, volume.ErrForeign) {
 		err = fmt.Errorf("%w: %w", errStillThere, errors.New(err.Error())) // of the next file, not the bound one
 	}
@@ -161,8 +201,8 @@ func (w *fileWriter) lookRotated(state locktable.FileState) (locktable.FileFacts
 }
 
 // open opens the bound file and compares its identity.
-func (w *fileWriter) open() error {
-	file, err := w.p.term.OpenProtected(w.name)
+func (w *Writer) open() error {
+	file, err := w.files.term.OpenProtected(w.name)
 	if err != nil {
 		return err
 	}
@@ -175,13 +215,13 @@ func (w *fileWriter) open() error {
 }
 
 // reopen prepares to write everything kept again, through a new descriptor.
-func (w *fileWriter) reopen() error {
+func (w *Writer) reopen() error {
 	if err := w.open(); err != nil {
 		return err
 	}
 	// The descriptor was opened before this check: if it passes, this term was not fenced
 	// when the file was the one that was verified.
-	return w.p.check()
+	return w.files.host.Check()
 }
 
 // matchesAppends checks that the file may be written with this data from an offset on: it ends
@@ -189,7 +229,7 @@ func (w *fileWriter) reopen() error {
 // write before an error left, what a crash left of it, or what a primary that was paused since
 // before this term writes now: in each case the log's bytes or zeros. They are read in one
 // piece, because after a takeover there may be thousands of appends.
-func (w *fileWriter) matchesAppends(data []byte, offset, top int64) error {
+func (w *Writer) matchesAppends(data []byte, offset, top int64) error {
 	size, err := w.file.Size()
 	if err != nil {
 		return err
