@@ -135,8 +135,8 @@ func (v *Volume) scanOnce(path string, src Source, warm *WarmState, known ...clu
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{a: a, base: b.Head.Position(), at: b.Head.Position()}
-	a.Table, a.BaseBytes = b.Table, b.Size()
+	s := &scanner{a: a, base: b.At, at: b.At}
+	a.Table, a.BaseBytes = b.Table, b.Size
 	if b.Table == nil {
 		s.warm = warm
 		if warm.At.LSN == s.at.LSN {
@@ -188,10 +188,7 @@ func (v *Volume) findBase(a *Adoption, path string, warm *WarmState) (*checkpoin
 		return nil, err
 	}
 	for _, lsn := range all {
-		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn)
-		if err == nil && (warm == nil || warm.At.LSN < lsn) {
-			b.Table, err = b.Restore()
-		}
+		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn, warm == nil || warm.At.LSN < lsn)
 		if err != nil {
 			continue // the log decides: without enough of it the scan refuses
 		}

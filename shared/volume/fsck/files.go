@@ -99,15 +99,11 @@ type viewState struct {
 
 func (k *fsck) readViews() {
 	for _, name := range []string{layout.StateName, layout.RequestsName} {
-		b, err := vfs.ReadFile(k.fs, name, vfs.FlagRead)
+		head, err := checkpoint.ReadView(k.fs, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a young volume
 		}
-		v := viewState{name: name, err: err}
-		if err == nil {
-			v.head, v.err = checkpoint.VerifyView(b)
-		}
-		k.views = append(k.views, v)
+		k.views = append(k.views, viewState{name, head, err})
 	}
 }
 

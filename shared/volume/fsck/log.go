@@ -73,10 +73,7 @@ func (k *fsck) replay(e *epochdir.State) {
 	good := map[cluster.LSN]*checkpoint.Base{}
 	first := checkpoint.Empty()
 	for _, lsn := range all {
-		b, err := checkpoint.Read(k.fs, k.v.Cluster().ID, dir, lsn)
-		if err == nil {
-			b.Table, err = b.Restore()
-		}
+		b, err := checkpoint.Read(k.fs, k.v.Cluster().ID, dir, lsn, true)
 		if err != nil {
 			k.add(Finding{
 				Severity: SeverityWarning, Code: "checkpoint-damaged", Path: dir + "/" + layout.CheckpointDir(lsn), LSN: lsn,
@@ -90,7 +87,7 @@ func (k *fsck) replay(e *epochdir.State) {
 		good[lsn] = b
 	}
 	a := &volume.Adoption{Table: first.Table, Redo: slices.Clone(first.Pending)}
-	at, apply := first.Head.Position(), a.Replay()
+	at, apply := first.At, a.Replay()
 	log, err := wal.Scan(k.dir(dir), wal.ScanOptions{
 		Cluster: k.v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e.Epoch, From: at, AtLeast: e.Start.End,
 	}, func(lsn cluster.LSN, x wal.Entry, f wal.FrameHeader) error {
@@ -98,7 +95,7 @@ func (k *fsck) replay(e *epochdir.State) {
 		if err := apply(lsn, x, f); err != nil {
 			return err
 		}
-		if b := good[lsn]; b != nil && (b.Head.Position() != at || !sameState(b.Table, a.Table)) {
+		if b := good[lsn]; b != nil && (b.At != at || !sameState(b.Table, a.Table)) {
 			k.add(Finding{
 				Severity: SeverityError, Code: "checkpoint-differs", Path: dir + "/" + layout.CheckpointDir(lsn), LSN: lsn,
 				Problem: "it is not what the log before it makes", Advice: adviceRecover,

@@ -189,11 +189,7 @@ func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
 		if lsn > until {
 			continue
 		}
-		b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn)
-		if err == nil {
-			b.Table, err = b.Restore()
-		}
-		if err == nil {
+		if b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn, true); err == nil {
 			bases = append(bases, b)
 		}
 	}
@@ -213,7 +209,7 @@ func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.L
 	if damage, ok := errors.AsType[*wal.ScanError](err); ok {
 		if first, ok := wal.ParseSegmentName(damage.File); ok {
 			again, _ := r.sealBefore(e, b, until, first) // the first error says what is wrong
-			if again != nil && again.end.LSN > b.Head.LSN && again.better(c) {
+			if again != nil && again.end.LSN > b.At.LSN && again.better(c) {
 				c = again
 			}
 		}
@@ -227,14 +223,14 @@ func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.L
 func (r *recovery) sealBefore(e cluster.Epoch, b *checkpoint.Base, until, first cluster.LSN) (*candidate, error) {
 	path := layout.EpochDir(e)
 	a := &volume.Adoption{Table: b.Table.Clone(), Redo: slices.Clone(b.Pending)}
-	p := &sealer{apply: a.Replay(), at: b.Head.Position(), end: b.Head.Position(), until: until}
+	p := &sealer{apply: a.Replay(), at: b.At, end: b.At, until: until}
 	_, err := wal.Scan(&epochdir.HidingDir{Dir: epochdir.Dir{FS: r.fs, Path: path}, Before: first}, wal.ScanOptions{
 		Cluster: r.v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e, From: p.at,
 	}, p.visit)
 	if errors.Is(err, errUntil) {
 		err = nil
 	}
-	if p.broken || b.Head.LSN == 0 && a.Table.LSN() == 0 {
+	if p.broken || b.At.LSN == 0 && a.Table.LSN() == 0 {
 		return nil, err
 	}
 	a.End = p.end

@@ -260,7 +260,7 @@ func HasPosition(fsys vfs.FS, v *volume.Volume, e cluster.Epoch, at wal.Position
 	if err != nil {
 		return false, end, err
 	}
-	end = b.Head.Position()
+	end = b.At
 	met = end == at || at.LSN < end.LSN // what lies below a base is not there any more
 	_, err = wal.Scan(&epochdir.Dir{FS: fsys, Path: path}, wal.ScanOptions{
 		Cluster: v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e, From: end,
