@@ -558,7 +558,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-start-uncompared",
 		Rule: "fsck compares START with the log that it adopted",
 		Edits: []Edit{
-			{"shared/volume/fsck/log.go", `	case !met:
+			{"shared/volume/fsck/log.go", `	case !has:
 `, `	case false:
 `},
 		},
