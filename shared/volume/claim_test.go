@@ -477,7 +477,7 @@ func TestALookBesideAPrimaryFindsNothingLost(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if end, told, err := s.vol.Look(t.Context()); err != nil || end < told || told == 0 {
+		if end, told, err := s.vol.Preview(t.Context()); err != nil || end < told || told == 0 {
 			t.Errorf("the log ends at %d, the history tells of %d: %v", end, told, err)
 		}
 	})

@@ -417,7 +417,7 @@ func TestLookSkipsWhatATakeoverSkips(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if end, _, err := s.vol.Look(t.Context()); err != nil || end != x.table.LSN() {
+		if end, _, err := s.vol.Preview(t.Context()); err != nil || end != x.table.LSN() {
 			t.Errorf("it finds the end at LSN %d: %v", end, err)
 		}
 		if len(looked) > 20 {

@@ -551,7 +551,7 @@ func TestFsckSaysOfTheHistoryWhatServersSay(t *testing.T) {
 			if !slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "history-damaged" && f.Path == name }) {
 				t.Errorf("%s: fsck does not tell of a damaged line: %+v", what, r.Findings)
 			}
-			end, told, err := start(t, l.disk.Clone(), 3).vol.Look(t.Context())
+			end, told, err := start(t, l.disk.Clone(), 3).vol.Preview(t.Context())
 			if err != nil || (told > end) != x.ahead {
 				t.Errorf("%s: a server finds LSN %d, and told of %d: %v", what, end, told, err)
 			}

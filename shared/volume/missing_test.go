@@ -191,7 +191,7 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := l.disk.Snapshot()
-			end, told, err := s.vol.Look(t.Context())
+			end, told, err := s.vol.Preview(t.Context())
 			if !sameDisk(before, l.disk.Snapshot()) {
 				t.Error("a look changed something")
 			}
@@ -246,7 +246,7 @@ func TestManyHiddenSegmentsAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if end, _, err := v.Look(t.Context()); err != nil || end != x.table.LSN() {
+		if end, _, err := v.Preview(t.Context()); err != nil || end != x.table.LSN() {
 			t.Errorf("the log ends at LSN %d of %d: %v", end, x.table.LSN(), err)
 		}
 	})
