@@ -31,9 +31,6 @@ type FileProblem struct {
 	Text   string
 }
 
-// Error implements error.
-func (p *FileProblem) Error() string { return p.Text }
-
 // FileCheck compares one protected file with the table, with the appends that
 // the log still has, and with the receipts that the table has.
 type FileCheck struct {
