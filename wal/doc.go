@@ -115,7 +115,7 @@
 //	frame payload   Options.MaxFrame; always less than a segment
 //	segment         Options.SegmentSize, the same for all of a term; the first one of a
 //	                term may be smaller but must hold the largest single record
-//	                in one frame (FirstSegmentSize)
+//	                in one frame
 //	data            2^31-1 bytes in the codec; cluster.MaxAppend in practice
 //
 // # Locks

@@ -13,9 +13,6 @@ import (
 const (
 	// DefaultSegmentSize is the size of all segments of a term but the first, in bytes.
 	DefaultSegmentSize = 64 << 20
-	// FirstSegmentSize is what a claim should prepare as the first segment of
-	// its term, in bytes: the largest single record fits into it as one frame.
-	FirstSegmentSize = 2 << 20
 	// DefaultMaxFrame is the largest payload of one frame, in bytes.
 	DefaultMaxFrame = 4 << 20
 

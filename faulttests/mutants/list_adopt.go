@@ -11,10 +11,10 @@ var adoptMutants = []Mutant{
 			{"shared/volume/adopt.go", `	for _, lsn := range all {
 		b, err := checkpoint.Read`, `	if state, err := vfs.ReadFile(v.fs, layout.StateName, vfs.FlagRead); err == nil {
 		if requests, err := vfs.ReadFile(v.fs, layout.RequestsName, vfs.FlagRead); err == nil {
-			if b, err := checkpoint.DecodeBase(state, requests); err == nil && warm == nil {
-				if b.Table, err = b.Restore(); err == nil {
-					return b, nil
-				}
+			d := checkpoint.NewDecoder()
+			_, err := d.Write(append(requests, state...))
+			if s, cerr := d.Close(); err == nil && cerr == nil && warm == nil {
+				return &checkpoint.Base{Snapshot: s}, nil
 			}
 		}
 	}

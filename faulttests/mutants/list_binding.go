@@ -182,7 +182,7 @@ var bindingMutants = []Mutant{
 		Name: "older-checkpoints-excuse-all",
 		Rule: "only a checkpoint of a binary that kept less is excused for it (package volume, sameState)",
 		Edits: []Edit{
-			{"shared/volume/fsck/log.go", `		if f.Since != 0 { // a binary`, `		if f.Since == 0 && f.End < 0 { // a binary`},
+			{"shared/volume/fsck/log.go", `		if f.Since != 0 { // a present binary`, `		if f.Since == 0 && f.End < 0 { // a present binary`},
 		},
 		By:   unit("shared/volume", "TestFsckOfAnOlderBinarysCheckpoint"),
 		Dies: `TestFsckOfAnOlderBinarysCheckpoint/by_nobody`,

@@ -123,8 +123,8 @@ var madeMutants = []Mutant{
 	},
 	{
 		Name:  "look-reads-every-fence",
-		Rule:  "a look passes over what a claimant passes over (package volume, Look)",
-		Edits: []Edit{{"shared/volume/look.go", "if began, ok := readFencedNote(fsys, e.Epoch); ok {", "if began, ok := readFencedNote(fsys, e.Epoch); ok && began > e.Epoch {"}},
+		Rule:  "a look passes over what a claimant passes over (package volume, Preview)",
+		Edits: []Edit{{"shared/volume/preview.go", "if began, ok := readFencedNote(fsys, e.Epoch); ok {", "if began, ok := readFencedNote(fsys, e.Epoch); ok && began > e.Epoch {"}},
 		By:    unit("shared/volume", "^TestLookSkipsWhatATakeoverSkips$"),
 		Dies:  `it finds the end at LSN 0: .*missing|fences were read`,
 	},
@@ -171,8 +171,8 @@ var madeMutants = []Mutant{
 	},
 	{
 		Name: "look-hears-of-more-than-it-read",
-		Rule: "a look reads the log after it has read how far the history tells (package volume, Look)",
-		Edits: []Edit{{"shared/volume/look.go",
+		Rule: "a look reads the log after it has read how far the history tells (package volume, Preview)",
+		Edits: []Edit{{"shared/volume/preview.go",
 			"			return a.End.LSN, told, nil\n", "			return a.End.LSN, v.historyReach(ctx), nil\n"}},
 		By:   unit("shared/volume", "^TestALookBesideAPrimaryFindsNothingLost$"),
 		Dies: `the log ends at \d+, the history tells of \d+: <nil>`,

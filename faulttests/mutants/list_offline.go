@@ -265,7 +265,7 @@ var offlineMutants = []Mutant{
 		Name: "look-passes-over-a-gap", Also: "",
 		Rule: "a look refuses what a claimant refuses",
 		Edits: []Edit{
-			{"shared/volume/look.go", `if len(below) == 0 || below[len(below)-1] < e.Before() {`, `if len(below) == 0 {`},
+			{"shared/volume/preview.go", `if len(below) == 0 || below[len(below)-1] < e.Before() {`, `if len(below) == 0 {`},
 		},
 		By: unit("shared/volume", "^TestLookSeesWhatATakeoverIsRefusedFor$"), Dies: `looked: <nil>; took over: .*damaged`,
 	},

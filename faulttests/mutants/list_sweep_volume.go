@@ -238,7 +238,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "recover-takes-nothing-for-a-state",
 		Rule: "a log of which nothing can be read is no empty state",
 		Edits: []Edit{
-			{"shared/volume/recovery/source.go", `	if p.broken || b.Head.LSN == 0 && a.Table.LSN() == 0 {`, `	if p.broken {`},
+			{"shared/volume/recovery/source.go", `	if p.broken || b.At.LSN == 0 && a.Table.LSN() == 0 {`, `	if p.broken {`},
 		},
 		By: unit("shared/volume", "^TestRecoverTakesNothingForAState$"), Dies: `End:0`,
 	},
@@ -558,7 +558,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-start-uncompared",
 		Rule: "fsck compares START with the log that it adopted",
 		Edits: []Edit{
-			{"shared/volume/fsck/log.go", `	case !met:
+			{"shared/volume/fsck/log.go", `	case !has:
 `, `	case false:
 `},
 		},
@@ -584,14 +584,8 @@ var sweepVolumeMutants = []Mutant{
 		Name: "fsck-damaged-checkpoint-unsaid",
 		Rule: "fsck names a checkpoint that does not verify",
 		Edits: []Edit{
-			{"shared/volume/fsck/log.go", `		if err == nil {
-			b.Table, err = b.Restore()
-		}
-		if err != nil {
-			k.add(`, `		if err == nil {
-			b.Table, err = b.Restore()
-		}
-		if err != nil {
+			{"shared/volume/fsck/log.go", `		if err != nil {
+			k.add(`, `		if err != nil {
 			continue
 		}
 		if err != nil {
@@ -774,7 +768,7 @@ var sweepVolumeMutants = []Mutant{
 		Name: "unread-receipts-of-another",
 		Rule: "the receipts of a checkpoint that nobody has read are those that its state names",
 		Edits: []Edit{
-			{"shared/volume/checkpoint/read.go", `	if err == nil && uint32(h.ReceiptsC) != receipts {`, `	if err == nil && uint32(h.ReceiptsC) == 0*receipts+1<<31 {`},
+			{"shared/volume/checkpoint/decode.go", `	if !d.view && (h.Receipts != d.receipts ||`, `	if d.build && (h.Receipts != d.receipts ||`},
 		},
 		By: unit("shared/volume", "^TestReceiptsOfAnotherCheckpointAreDamage$"), Dies: `damaged are`,
 	},
@@ -782,10 +776,9 @@ var sweepVolumeMutants = []Mutant{
 		Name: "unread-state-unverified",
 		Rule: "the sum of a state that nobody has read is verified",
 		Edits: []Edit{
-			{"shared/volume/checkpoint/read.go", `	if _, err := verifyFile(fsys, name+layout.StateName, "", rest); err != nil {
-		return err
-	}
-`, ``},
+			{"shared/volume/checkpoint/read.go", `	return newDecoder(false).readFiles(fsys, dir, lsn, rest)
+`, `	return newDecoder(false).readFile(fsys, dir+"/"+layout.CheckpointDir(lsn)+"/"+layout.RequestsName, 1, rest)
+`},
 		},
 		By: unit("shared/volume", "^TestUnreadCheckpointIsVerified$"), Dies: `lock_state.json: byte`,
 	},

@@ -115,14 +115,14 @@ func (r *Term) Peek(ctx context.Context, warm *WarmState) (*Adoption, error) {
 		return readAfter(ctx, f, d, l.Unlock())
 	}
 	if err := epochdir.SetFlag(f, by, nonce); err != nil {`},
-			{"shared/volume/walk.go", `// writeFencedNote notes`, `func readAfter(ctx context.Context, f vfs.File, d cluster.Epoch, err error) (*epochdir.Start, error) {
+			{"shared/volume/walk.go", `// writeFencedNote records`, `func readAfter(ctx context.Context, f vfs.File, d cluster.Epoch, err error) (*epochdir.Start, error) {
 	if err != nil {
 		return nil, err
 	}
 	return epochdir.ReadStart(ctx, f, d)
 }
 
-// writeFencedNote notes`},
+// writeFencedNote records`},
 		},
 		By: calls("expire"), Dies: `unfenced: \S+ at \d+: epoch \d+ is not fenced|I3: \S+ \w+ was acknowledged and is lost`,
 	},

@@ -15,7 +15,7 @@ var toldMutants = []Mutant{
 	{
 		Name: "claimed-is-begun", Also: "",
 		Rule: "a number that was claimed is no term before its START (package volume, TermState)",
-		Edits: []Edit{{"shared/volume/look.go",
+		Edits: []Edit{{"shared/volume/preview.go",
 			"\treturn s != nil, !vfs.AllZero(block), err", "\treturn s != nil || err == nil, !vfs.AllZero(block), err"}},
 		By:   unit(simulation, "TestPushOfABurnedNumberChangesNothing"),
 		Dies: "which was claimed and never began",

@@ -87,7 +87,7 @@ func TestRepeats(t *testing.T) {
 	h.want(pending, acquire("w", 1, "db", time.Minute))
 	h.want(pending, acquire("w", 1, "db", time.Minute))
 	h.want(invalid, acquire("w", 1, "db", time.Hour))
-	if n := h.table.Waiting("w"); n != 1 {
+	if n := h.waiting("w"); n != 1 {
 		t.Fatalf("%d places for one request", n)
 	}
 
@@ -214,8 +214,8 @@ func TestAnonymousClientsLeaveNothing(t *testing.T) {
 		t.Fatal("the waiter did not get the lock")
 	}
 	h.apply(h.table.DecideExpire("db", 6, "", 1, nil))
-	for id := range h.table.Clients() {
-		t.Errorf("client %s stayed", id)
+	for e := range h.table.Export() {
+		t.Errorf("%+v stayed", e)
 	}
 	if h.table.Hash() != locktable.New().Hash() {
 		t.Error("an empty table has the hash of another state")
@@ -292,7 +292,7 @@ func TestForceClear(t *testing.T) {
 	h.want(pending, acquire("~w", 1, "db", forever))
 	h.want(ok, acquire("~h", 1, "other", 0))
 	h.apply(h.table.DecideForceClear(2, nil))
-	if _, held := h.table.Live("db", a.Token); held || h.table.Waiting("w") != 0 || h.table.LockCount() != 1 {
+	if _, held := h.table.Live("db", a.Token); held || h.waiting("w") != 0 || h.table.LockCount() != 1 {
 		t.Fatal("something is left")
 	}
 	h.want(cluster.StatusLeaseExpired, acquire(c, 1, "db", 0))
@@ -340,10 +340,10 @@ func TestPlacesBelowTheMarkAreGivenUp(t *testing.T) {
 	q := acquire("b", 4, "other", 0)
 	q.LowWater = 3
 	h.want(ok, q)
-	for h.table.Waiting("b") > 1 {
+	for h.waiting("b") > 1 {
 		recs := h.table.DecideGivenUp("b", 1, nil)
 		if len(recs) != 1 {
-			t.Fatalf("%d places, and: %+v", h.table.Waiting("b"), recs)
+			t.Fatalf("%d places, and: %+v", h.waiting("b"), recs)
 		}
 		h.apply(recs)
 	}

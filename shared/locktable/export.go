@@ -279,9 +279,6 @@ func (t *Table) BeginExport() *Exporter {
 // Exporting returns the number of exports under way.
 func (t *Table) Exporting() int { return len(t.exports) }
 
-// LSN returns the LSN of the exported state.
-func (x *Exporter) LSN() cluster.LSN { return x.at }
-
 // Hash returns the hash of the exported state.
 func (x *Exporter) Hash() uint64 { return x.hash }
 

@@ -75,6 +75,14 @@ func (h *harness) wantFacts(status cluster.Status, q locktable.Request, facts lo
 	return dec.Outcome
 }
 
+// waiting returns how many requests of a client wait.
+func (h *harness) waiting(c cluster.ClientID) (n int) {
+	for range h.table.WaitsOf(c) {
+		n++
+	}
+	return n
+}
+
 // acquire builds an Acquire with a TTL of 10 s.
 func acquire(c cluster.ClientID, id cluster.RequestID, lock cluster.LockName, wait time.Duration) locktable.Request {
 	return locktable.Request{Op: locktable.OpAcquire, Client: c, ID: id, Lock: lock, TTL: 10 * time.Second, Wait: wait}

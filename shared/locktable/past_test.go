@@ -91,7 +91,7 @@ func TestThePastIsCopied(t *testing.T) {
 	for more := true; more; {
 		all, more = export.Next(1, all)
 	}
-	restored, err := locktable.Restore(export.LSN(), entities(all))
+	restored, err := locktable.Restore(clone.LSN(), entities(all))
 	if err != nil || restored.Hash() != hash {
 		t.Errorf("the export is of another state: %v", err)
 	}

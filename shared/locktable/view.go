@@ -245,17 +245,6 @@ func (t *Table) Client(id cluster.ClientID) (ClientView, bool) {
 	return ClientView{}, false
 }
 
-// Clients iterates over the clients in order.
-func (t *Table) Clients() iter.Seq2[cluster.ClientID, ClientView] {
-	return func(yield func(cluster.ClientID, ClientView) bool) {
-		for id := range t.clientIDs.all() {
-			if !yield(id, t.clients.get(id).view()) {
-				return
-			}
-		}
-	}
-}
-
 // HeldBy returns the number of grants that the client holds.
 func (t *Table) HeldBy(id cluster.ClientID) int {
 	if c := t.clients.get(id); c != nil {
@@ -307,14 +296,6 @@ func (t *Table) Held(id cluster.ClientID) iter.Seq[Grant] {
 			}
 		}
 	}
-}
-
-// Waiting returns the number of requests that the client has in queues.
-func (t *Table) Waiting(id cluster.ClientID) int {
-	if c := t.clients.get(id); c != nil {
-		return len(c.waits)
-	}
-	return 0
 }
 
 // WaitsOf iterates over the waiting requests of a client in order of their IDs.

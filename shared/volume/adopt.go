@@ -19,50 +19,52 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// WarmState is a replica's table. It is used only if the adopted log shows the same
-// chain value at its position. A scan takes it over and moves both on together.
+// WarmState is the table of a replica. A scan uses it only if the adopted log has the same
+// chain value at its position. The scan then owns it, and advances At and Table together.
 type WarmState struct {
 	At    wal.Position
 	Table *locktable.Table
-	Of    cluster.ID // whose table it is
-	// Ends are what the table went through last; nil if nobody noted it.
+	Of    cluster.ID // the cluster that the table belongs to
+	// Ends are the grants that ended last; nil if they are not known.
 	Ends *history.Ring
 }
 
-// Adoption is what a claimant found in the term it takes over from.
+// Adoption is what a claimant read of the term that it takes over from.
 type Adoption struct {
 	Source Source
 	// Table is the state at End.
 	Table *locktable.Table
 	End   wal.Position
-	// Ends are what the table went through last.
+	// Ends are the grants that ended last.
 	Ends *history.Ring
-	// Base is the LSN of the checkpoint that the scan began at.
+	// Base is the LSN of the checkpoint at which the scan began, 0 for the empty state.
 	Base cluster.LSN
 	// Redo are the appends that protected files may lack, in log order.
 	Redo []locktable.Record
-	// Time is that of the last record that was read, 0 if none was.
+	// Time is when the last record that was read was decided, in milliseconds since 1970; 0 if none was read.
 	Time int64
-	// Warm says that the replica's own table was used.
+	// Warm is true if Table is the table of the WarmState.
 	Warm bool
-	// Records counts what was read from the log, LogBytes its bytes behind the base.
+	// Records counts the records that were read from the log. LogBytes is the size of the log after the base, in
+	// bytes.
 	Records  int
 	LogBytes int64
-	// BaseBytes is the size of the base.
+	// BaseBytes is the size of the base's files, in bytes.
 	BaseBytes int64
-	// Unread is what nobody has verified, because the warm table made it needless; nil
-	// where everything was read.
+	// Unread is what was not verified, because the warm table made reading it unnecessary; nil
+	// if everything was read.
 	Unread *UnverifiedLog
 
 	bases  []cluster.LSN // the checkpoints to adopt
 	log    wal.Result
-	relog  []wal.Entry       // the records behind log.Relog
-	frames []wal.FrameHeader // those that had them, in order
+	relog  []wal.Entry       // the records after log.Relog
+	frames []wal.FrameHeader // of the frames that had these records, in order
 }
 
-// Scan reads the fenced term: its base, then every segment. Whatever does not
-// fit may be a stale listing or a file that was removed meanwhile, so everything is
-// opened and read again before it is refused, naming file and offset.
+// Scan reads the fenced term: its base, then every segment. What does not
+// fit may be a stale listing or a file that was removed meanwhile, so Scan
+// opens and reads everything again before it returns an error, which names file and offset. An error has ended
+// the term. A nil warm reads all of the base and the log.
 func (r *Term) Scan(ctx context.Context, src Source, warm *WarmState) (*Adoption, error) {
 	a, err := r.v.scan(ctx, src, warm)
 	if err != nil {
@@ -71,23 +73,23 @@ func (r *Term) Scan(ctx context.Context, src Source, warm *WarmState) (*Adoption
 	return a, nil
 }
 
-// ReadTerm reads what a claimant would adopt from the term of epoch e, which began with s. Its errors
-// are those of Term.Scan; it fences nothing, so primaries may write meanwhile.
+// ReadTerm reads what a claimant would adopt from the term of epoch e, whose START is s. It returns the errors
+// of Term.Scan. It sets no fence, so a primary may write meanwhile.
 func (v *Volume) ReadTerm(ctx context.Context, e cluster.Epoch, s epochdir.Start) (*Adoption, error) {
 	return v.scan(ctx, Source{Epoch: e, start: s}, nil)
 }
 
-// ReadTermIn reads, once, a term that has no name yet and will begin with s, from its directory dir.
+// ReadTermIn reads from dir, without trying again, a term that is being built and will have the START s.
 func (v *Volume) ReadTermIn(dir string, s epochdir.Start) (*Adoption, error) {
 	return v.scanOnce(dir, Source{Epoch: s.Epoch, start: s}, nil)
 }
 
-// Base reads the newest checkpoint that verifies of the term in dir, else returns the empty state.
+// Base returns the newest checkpoint in dir, the directory of a term, that verifies, or the empty state if none does.
 func (v *Volume) Base(dir string) (*checkpoint.Base, error) {
 	return v.findBase(&Adoption{}, dir, nil)
 }
 
-// scan is Scan without a term.
+// scan is Term.Scan for a term that need not be fenced.
 func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adoption, error) {
 	path := layout.EpochDir(src.Epoch)
 	if warm != nil {
@@ -97,7 +99,7 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adopti
 		if a, err := v.resume(path, src, warm); err == nil {
 			return a, nil
 		}
-		// Whatever was wrong: all of the log decides, from its base on.
+		// Whatever the error was: read all of the log from its base on.
 	}
 	var known []cluster.LSN
 	for try := 1; ; try++ {
@@ -111,8 +113,8 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adopti
 			continue
 		}
 		if damage, ok := errors.AsType[*wal.ScanError](err); ok && damage.Unlisted != 0 && !slices.Contains(known, damage.Unlisted) {
-			// A listing may lie, an open by a name that was never looked up does not. It is
-			// no try that failed: the next one comes further.
+			// A cached listing may lack a file; opening it by a name that was never looked up finds it. This
+			// does not count as a try, because the next one gets further.
 			known = append(known, damage.Unlisted)
 			try--
 			continue
@@ -126,7 +128,7 @@ func (v *Volume) scan(ctx context.Context, src Source, warm *WarmState) (*Adopti
 	}
 }
 
-// errCold says that the warm table is not a state of the adopted log.
+// errCold means that the warm table cannot be used with the adopted log.
 var errCold = errors.New("the warm table does not fit the log")
 
 func (v *Volume) scanOnce(path string, src Source, warm *WarmState, known ...cluster.LSN) (*Adoption, error) {
@@ -135,12 +137,12 @@ func (v *Volume) scanOnce(path string, src Source, warm *WarmState, known ...clu
 	if err != nil {
 		return nil, err
 	}
-	s := &scanner{a: a, base: b.Head.Position(), at: b.Head.Position()}
-	a.Table, a.BaseBytes = b.Table, b.Size()
+	s := &scanner{a: a, base: b.At, at: b.At}
+	a.Table, a.BaseBytes = b.Table, b.Size
 	if b.Table == nil {
 		s.warm = warm
 		if warm.At.LSN == s.at.LSN {
-			if err := s.meetWarm(); err != nil {
+			if err := s.useWarm(); err != nil {
 				return nil, err
 			}
 		}
@@ -153,7 +155,8 @@ func (v *Volume) scanOnce(path string, src Source, warm *WarmState, known ...clu
 	return a, s.scan(v, path, wal.Position{}, known...)
 }
 
-// scan reads the log behind the base, and visits what is behind resume.
+// scan reads the log after the base, and visits the records after resume. known are segments that exist although
+// no listing may have them.
 func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...cluster.LSN) (err error) {
 	a := s.a
 	a.log, err = wal.Scan(&epochdir.Dir{FS: v.fs, Path: path}, wal.ScanOptions{
@@ -171,7 +174,7 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 	}
 	a.End = a.log.End
 	if a.Table == nil {
-		return errCold // the log ends before the warm table does
+		return errCold // the log ends before the position of the warm table
 	}
 	if a.Table.LSN() != a.End.LSN {
 		return fmt.Errorf("%w: the table ends at LSN %d, the log at %d", ErrDamaged, a.Table.LSN(), a.End.LSN)
@@ -179,23 +182,20 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 	return nil
 }
 
-// findBase takes the newest checkpoint that verifies, else the empty table at LSN 0, in
-// which case the log must begin at 1. What is left of a checkpoint whose removal was
-// interrupted hides none before it. The table of a base that lies behind the warm one is not restored.
+// findBase returns the newest checkpoint that verifies, or else the empty state at LSN 0, in
+// which case the log must begin at LSN 1. It passes over the rest of a checkpoint whose removal was
+// interrupted. It restores the table only if the base is newer than the warm table.
 func (v *Volume) findBase(a *Adoption, path string, warm *WarmState) (*checkpoint.Base, error) {
 	all, err := checkpoint.List(v.fs, path)
 	if err != nil {
 		return nil, err
 	}
 	for _, lsn := range all {
-		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn)
-		if err == nil && (warm == nil || warm.At.LSN < lsn) {
-			b.Table, err = b.Restore()
-		}
+		b, err := checkpoint.Read(v.fs, v.cluster.ID, path, lsn, warm == nil || warm.At.LSN < lsn)
 		if err != nil {
-			continue // the log decides: without enough of it the scan refuses
+			continue // if the log does not reach back far enough, the scan returns an error
 		}
-		a.bases = []cluster.LSN{lsn} // all of it was read, so the one before is not needed
+		a.bases = []cluster.LSN{lsn} // it was read whole, so the one before it is not needed
 		return b, nil
 	}
 	b := checkpoint.Empty()
@@ -205,23 +205,23 @@ func (v *Volume) findBase(a *Adoption, path string, warm *WarmState) (*checkpoin
 	return b, nil
 }
 
-// scanner applies the log to the table while it is read.
+// scanner applies records to the table while the log is read.
 type scanner struct {
 	a    *Adoption
 	base wal.Position
-	warm *WarmState   // nil without one
-	at   wal.Position // with a warm table: after the last record visited
+	warm *WarmState   // nil if there is none
+	at   wal.Position // of the last record visited, if there is a warm table
 
 	decoder locktable.Decoder
 }
 
-// Replay returns a visitor for wal.Scan that applies the records to a.Table, in their order, and keeps in
+// Replay returns a visitor for wal.Scan that applies the records to a.Table, in their order, and adds to
 // a.Redo the appends that protected files may lack.
 func (a *Adoption) Replay() func(cluster.LSN, wal.Entry, wal.FrameHeader) error {
 	return (&scanner{a: a}).visit
 }
 
-// Segments are those of the log that was read.
+// Segments returns the segments of the log that was read.
 func (a *Adoption) Segments() []wal.SegmentInfo { return a.log.Segments }
 
 func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
@@ -246,8 +246,8 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 		s.a.Ends.Observe(s.a.Table, &rec)
 		return s.a.Table.Apply(&rec)
 	}
-	// Scan verifies the chain; its value is wanted to meet the table, and to say where
-	// that stands should the scan fail.
+	// wal.Scan verifies the chain. Its value is needed here to compare it with the warm table's, and to keep
+	// warm.At right if the scan fails.
 	s.at = wal.Position{LSN: lsn, Chain: s.at.Chain.Next(e.Header)}
 	switch {
 	case s.a.Table != nil:
@@ -257,13 +257,13 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 		}
 		s.warm.At = s.at
 	case lsn == s.warm.At.LSN:
-		return s.meetWarm()
+		return s.useWarm()
 	}
 	return nil
 }
 
-// redo keeps the appends that a file may lack. A file is synced before it is
-// unbound or rotated, so what came before needs no redo.
+// redo adds an append to those that its file may lack. A file is synced before it is
+// unbound or rotated, so appends before such a record need no redo.
 func (s *scanner) redo(rec *locktable.Record) {
 	switch rec.Kind {
 	case locktable.KindAppend:
@@ -273,7 +273,7 @@ func (s *scanner) redo(rec *locktable.Record) {
 	}
 }
 
-// keep copies a record that has to be logged again.
+// keep copies a record of the open segment, which has to be logged again.
 func (s *scanner) keep(_ cluster.LSN, e wal.Entry, f wal.FrameHeader) error {
 	if n := len(s.a.frames); n == 0 || s.a.frames[n-1].First != f.First {
 		s.a.frames = append(s.a.frames, f)
@@ -284,9 +284,9 @@ func (s *scanner) keep(_ cluster.LSN, e wal.Entry, f wal.FrameHeader) error {
 	return nil
 }
 
-// meetWarm takes the warm table over where the log's chain value says that both
-// have seen the same records.
-func (s *scanner) meetWarm() error {
+// useWarm makes the warm table the table of the adoption, if the chain value of the log proves that both
+// have the same records up to here.
+func (s *scanner) useWarm() error {
 	if s.warm.At != s.at || s.warm.Table.LSN() != s.at.LSN {
 		return errCold
 	}
@@ -294,10 +294,10 @@ func (s *scanner) meetWarm() error {
 	return nil
 }
 
-// Adopt takes the old term's state over as one's own: checkpoints and closed
-// segments by hard link, the records of the open one written again into a
-// segment of this term. The LSNs, epochs, requests and tokens stay. Everything is durable when it
-// returns; WriteStart comes next.
+// Adopt makes the state of the old term the state of this term: it links checkpoints and closed
+// segments, and writes the records of the open segment again into a
+// segment of its own. LSNs, epochs, request IDs and tokens stay. Everything is durable when it
+// returns the log; WriteStart has to follow. An error has ended the term.
 func (r *Term) Adopt(a *Adoption) (*wal.Log, error) {
 	log, err := r.adopt(a)
 	if err != nil {
@@ -327,16 +327,16 @@ func (r *Term) adopt(a *Adoption) (*wal.Log, error) {
 	return r.relog(opt, a)
 }
 
-// relogBytes bounds one frame of the copy.
+// relogBytes is the largest frame of the copy, in bytes.
 const relogBytes = 1 << 20
 
-// relog writes the records of the open segment into this term's first own one.
+// relog writes the records of the open segment into this term's first own segment.
 func (r *Term) relog(opt wal.Options, a *Adoption) (*wal.Log, error) {
 	log, err := wal.Start(opt, a.log.Relog, a.Base)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.prepared.letGo(); err != nil { // the log holds its segment, and the term its fence
+	if err := r.prepared.closeHeld(); err != nil { // log has the segment open, and the term the fence
 		return nil, errors.Join(err, log.Close())
 	}
 	var b wal.Batch
@@ -379,8 +379,8 @@ func (r *Term) linkCheckpoint(from string, lsn cluster.LSN) error {
 	return r.v.fs.Rename(tmp, r.path+"/"+name)
 }
 
-// linkFile makes a hard link and syncs the file, or copies where the
-// filesystem has no hard links.
+// linkFile makes a hard link and syncs the file, or copies the file if the
+// filesystem cannot link it.
 func (r *Term) linkFile(from, to string) error {
 	err := r.v.fs.Link(from, to)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
@@ -402,10 +402,10 @@ type TailFrame struct {
 	Bytes  []byte
 }
 
-// Tail returns the last frames of the segment that was open, of about limit bytes. They
-// are the frames that the older term wrote, so replicas that it fed usually stand at the
-// end of one of them. It is called behind Adopt and WriteStart: then what
-// they say is this term's.
+// Tail returns the last frames of the segment that was open, about limit bytes of them. They
+// are the frames that the older term wrote, so the replicas that it fed are usually at the
+// end of one of them. Call it after Adopt and WriteStart: only then do these
+// records belong to this term.
 func (a *Adoption) Tail(limit int) []TailFrame {
 	var tail []TailFrame
 	end := len(a.relog)
@@ -416,7 +416,7 @@ func (a *Adoption) Tail(limit int) []TailFrame {
 		}
 		from := int(before.LSN - a.log.Relog.LSN)
 		f := a.frames[i]
-		f.First, f.Elided = before.LSN+1, true // the first one may have begun before
+		f.First, f.Elided = before.LSN+1, true // the first frame may have begun before
 		b := wal.AppendFrame(nil, f, a.relog[from:end])
 		tail = append(tail, TailFrame{before, b})
 		limit -= len(b)

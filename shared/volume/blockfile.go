@@ -10,20 +10,20 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// blockFile is a file of one block that one process writes in place, past the caches. It stays
-// open for writing as long as its name leads to it: an NFS server gives nobody a delegation of
-// such a file, behind which each write would have to wait if the machine of a reader dies.
+// blockFile is a file of one block that one process writes in place, past the caches. The file stays
+// open for writing as long as its name leads to it: an NFS server then grants no client a delegation of
+// it. If the machine of a client with a delegation died, each write would have to wait for it.
 type blockFile struct {
 	fs    vfs.FS
 	name  string
-	check func() error // that the name is still of this volume, before it is opened anew
+	check func() error // returns an error if the directory is not this volume any more; called before the file is opened
 
-	mu   sync.Mutex // held while it is written
-	file vfs.File   // nil before the first write, and behind an error
-	info vfs.Info
+	mu   sync.Mutex // held during a write
+	file vfs.File   // nil before the first write and after an error
+	info vfs.Info   // of file
 }
 
-// write writes the block. The first write makes the file.
+// write writes the block. The first write creates the file if it is missing.
 func (b *blockFile) write(block []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -31,12 +31,12 @@ func (b *blockFile) write(block []byte) error {
 		return err
 	}
 	if _, err := b.file.WriteAt(block, 0); err != nil {
-		return errors.Join(err, b.drop())
+		return errors.Join(err, b.closeFile())
 	}
 	return nil
 }
 
-// read reads the block of the file that is open.
+// read reads the block of the open file. It returns an error that wraps fs.ErrNotExist if none is open.
 func (b *blockFile) read() ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,13 +47,13 @@ func (b *blockFile) read() ([]byte, error) {
 	return block, vfs.ReadBlock(b.file, block, 0)
 }
 
-// open opens the file that has the name now.
+// open opens the file that the name leads to now, unless that is open.
 func (b *blockFile) open() error {
 	if b.file != nil {
 		if now, err := b.fs.Lstat(b.name); err == nil && now.Inode == b.info.Inode {
 			return nil
 		}
-		if err := b.drop(); err != nil {
+		if err := b.closeFile(); err != nil {
 			return err
 		}
 	}
@@ -67,10 +67,10 @@ func (b *blockFile) open() error {
 	if err != nil {
 		return err
 	}
-	return b.keep(f)
+	return b.use(f)
 }
 
-func (b *blockFile) keep(f vfs.File) (err error) {
+func (b *blockFile) use(f vfs.File) (err error) {
 	if b.info, err = f.Stat(); err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -78,25 +78,25 @@ func (b *blockFile) keep(f vfs.File) (err error) {
 	return nil
 }
 
-func (b *blockFile) drop() error {
+func (b *blockFile) closeFile() error {
 	f := b.file
 	b.file = nil
 	return f.Close()
 }
 
-// hold opens the file before it is written, if it is there.
-func (b *blockFile) hold() error {
+// openExisting opens the file before its first write, if it exists.
+func (b *blockFile) openExisting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f, err := b.fs.Open(b.name, vfs.FlagWrite|vfs.FlagDirect)
 	if err != nil {
 		return vfs.IgnoreMissing(err)
 	}
-	return b.keep(f)
+	return b.use(f)
 }
 
-// close gives the file back; another write opens it again. While a write hangs nothing can be
-// given back, and who closes does not wait for it.
+// close closes the file; another write opens it again. While a write hangs the file cannot be closed, and
+// close does not wait for it.
 func (b *blockFile) close() error {
 	if !b.mu.TryLock() {
 		return nil
@@ -105,5 +105,5 @@ func (b *blockFile) close() error {
 	if b.file == nil {
 		return nil
 	}
-	return b.drop()
+	return b.closeFile()
 }

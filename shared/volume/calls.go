@@ -11,49 +11,49 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// calls knows since when calls into the filesystem are under way. The zero value is ready.
-type calls struct {
+// pendingCalls tracks the calls into the filesystem that have not returned. The zero value is ready to use.
+type pendingCalls struct {
 	mu struct {
 		sync.Mutex
-		under []underWay
+		slots []pendingCall
 	}
 }
 
-// underWay is a call that has not come back; the zero value is a free place.
-type underWay struct {
+// pendingCall is a call that has not returned; the zero value is a free slot.
+type pendingCall struct {
 	began time.Time
 	name  string
 }
 
-// begin notes that a call begins, by the name that it is about, and returns its place for end.
-func (c *calls) begin(name string) int {
+// begin records the begin of a call on the file with this name, and returns its slot for end.
+func (c *pendingCalls) begin(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.mu.under, func(x underWay) bool { return x.began.IsZero() })
+	i := slices.IndexFunc(c.mu.slots, func(x pendingCall) bool { return x.began.IsZero() })
 	if i < 0 {
-		i = len(c.mu.under)
-		c.mu.under = append(c.mu.under, underWay{})
+		i = len(c.mu.slots)
+		c.mu.slots = append(c.mu.slots, pendingCall{})
 	}
-	c.mu.under[i] = underWay{time.Now(), name}
+	c.mu.slots[i] = pendingCall{time.Now(), name}
 	return i
 }
 
-func (c *calls) end(i int) {
+func (c *pendingCalls) end(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.under[i] = underWay{}
+	c.mu.slots[i] = pendingCall{}
 }
 
-// oldest is how long ago the oldest call began that has not come back, 0 where there is none.
-func (c *calls) oldest(now time.Time) time.Duration {
+// oldest returns the age of the oldest pending call, 0 if there is none.
+func (c *pendingCalls) oldest(now time.Time) time.Duration {
 	return c.oldestOf(now, func(string) bool { return true })
 }
 
-// oldestOf is oldest of the calls that are about certain names.
-func (c *calls) oldestOf(now time.Time, about func(name string) bool) (age time.Duration) {
+// oldestOf is oldest for the calls on files whose name about accepts.
+func (c *pendingCalls) oldestOf(now time.Time, about func(name string) bool) (age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, x := range c.mu.under {
+	for _, x := range c.mu.slots {
 		if !x.began.IsZero() && about(x.name) {
 			age = max(age, now.Sub(x.began))
 		}
@@ -61,130 +61,130 @@ func (c *calls) oldestOf(now time.Time, about func(name string) bool) (age time.
 	return age
 }
 
-// watchedFS counts the calls that are under way.
-type watchedFS struct {
+// trackedFS tracks its pending calls, and those of the files and locks that it opens.
+type trackedFS struct {
 	vfs.FS
-	calls *calls
+	calls *pendingCalls
 }
 
-// Open opens a file whose calls are counted, too.
-func (w watchedFS) Open(name string, flag vfs.Flag) (vfs.File, error) {
+// Open is FS.Open.
+func (w trackedFS) Open(name string, flag vfs.Flag) (vfs.File, error) {
 	defer w.calls.end(w.calls.begin(name))
 	f, err := w.FS.Open(name, flag)
 	if err != nil {
 		return nil, err
 	}
-	return watchedFile{f, w.calls, name}, nil
+	return trackedFile{f, w.calls, name}, nil
 }
 
 // Mkdir is FS.Mkdir.
-func (w watchedFS) Mkdir(name string) error {
+func (w trackedFS) Mkdir(name string) error {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.Mkdir(name)
 }
 
 // Rename is FS.Rename.
-func (w watchedFS) Rename(oldName, newName string) error {
+func (w trackedFS) Rename(oldName, newName string) error {
 	defer w.calls.end(w.calls.begin(oldName))
 	return w.FS.Rename(oldName, newName)
 }
 
 // Link is FS.Link.
-func (w watchedFS) Link(oldName, newName string) error {
+func (w trackedFS) Link(oldName, newName string) error {
 	defer w.calls.end(w.calls.begin(oldName))
 	return w.FS.Link(oldName, newName)
 }
 
 // Remove is FS.Remove.
-func (w watchedFS) Remove(name string) error {
+func (w trackedFS) Remove(name string) error {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.Remove(name)
 }
 
 // ReadDir is FS.ReadDir.
-func (w watchedFS) ReadDir(name string) ([]vfs.Entry, error) {
+func (w trackedFS) ReadDir(name string) ([]vfs.Entry, error) {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.ReadDir(name)
 }
 
 // Lstat is FS.Lstat.
-func (w watchedFS) Lstat(name string) (vfs.Info, error) {
+func (w trackedFS) Lstat(name string) (vfs.Info, error) {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.Lstat(name)
 }
 
 // SyncDir is FS.SyncDir.
-func (w watchedFS) SyncDir(name string) error {
+func (w trackedFS) SyncDir(name string) error {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.SyncDir(name)
 }
 
 // TryLock is FS.TryLock.
-func (w watchedFS) TryLock(name string) (vfs.Lock, error) {
+func (w trackedFS) TryLock(name string) (vfs.Lock, error) {
 	defer w.calls.end(w.calls.begin(name))
 	l, err := w.FS.TryLock(name)
 	if err != nil {
 		return nil, err
 	}
-	return watchedLock{l, w.calls, name}, nil
+	return trackedLock{l, w.calls, name}, nil
 }
 
 // Replace is FS.Replace.
-func (w watchedFS) Replace(name string, write func(io.Writer) error) error {
+func (w trackedFS) Replace(name string, write func(io.Writer) error) error {
 	defer w.calls.end(w.calls.begin(name))
 	return w.FS.Replace(name, write)
 }
 
-type watchedFile struct {
+type trackedFile struct {
 	vfs.File
-	calls *calls
+	calls *pendingCalls
 	name  string
 }
 
 // ReadAt is File.ReadAt.
-func (w watchedFile) ReadAt(b []byte, off int64) (int, error) {
+func (w trackedFile) ReadAt(b []byte, off int64) (int, error) {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.ReadAt(b, off)
 }
 
 // WriteAt is File.WriteAt.
-func (w watchedFile) WriteAt(b []byte, off int64) (int, error) {
+func (w trackedFile) WriteAt(b []byte, off int64) (int, error) {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.WriteAt(b, off)
 }
 
 // Sync is File.Sync.
-func (w watchedFile) Sync() error {
+func (w trackedFile) Sync() error {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.Sync()
 }
 
 // Datasync is File.Datasync.
-func (w watchedFile) Datasync() error {
+func (w trackedFile) Datasync() error {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.Datasync()
 }
 
 // Stat is File.Stat.
-func (w watchedFile) Stat() (vfs.Info, error) {
+func (w trackedFile) Stat() (vfs.Info, error) {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.Stat()
 }
 
 // Close is File.Close.
-func (w watchedFile) Close() error {
+func (w trackedFile) Close() error {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.File.Close()
 }
 
-type watchedLock struct {
+type trackedLock struct {
 	vfs.Lock
-	calls *calls
+	calls *pendingCalls
 	name  string
 }
 
 // Unlock is Lock.Unlock.
-func (w watchedLock) Unlock() error {
+func (w trackedLock) Unlock() error {
 	defer w.calls.end(w.calls.begin(w.name))
 	return w.Lock.Unlock()
 }

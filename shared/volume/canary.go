@@ -16,35 +16,34 @@ import (
 
 // The canary of a server is one block at servers/<id>.canary, written in place:
 // magic 8, value 8, epoch 8, LSN 8, chain 8, zeros, CRC-32C in the last 4 bytes of the first sector.
-// A primary raises the value every second and tells its replicas. They read it and see
-// whether this filesystem shows old data, and how far the volume's log was: what the network says
-// of that proves nothing. No state is made from it: a late write of it costs an alarm. But its
-// epoch began, which is a witness (witness.go).
-// Init makes the canaries of all servers, empty; an older volume has none before the first term.
+// A primary raises the value every second and sends it to its replicas. They read the canary and so find out
+// whether this filesystem shows them old data, and how far the log on the volume is, which a message over the
+// network cannot prove. No state is restored from it: a late write only raises an alarm. But its
+// epoch has started, so it is a witness (witness.go).
+// Init creates the canaries of all servers, empty; a volume made by an older version has none before its first term.
 const canaryMagic = "HFBEAT01"
 
-// Canary is what a primary wrote last into its server's canary.
+// Canary is the content of a server's canary.
 type Canary struct {
-	Epoch cluster.Epoch
+	Epoch cluster.Epoch // of the term that wrote it
 	Value uint64
-	// At was committed before it was written: durable, and checked. It is zero where the
-	// binary of the server knew nothing of it.
+	// At is a position of the log that was committed, durable and checked, before the canary was written. It is zero
+	// if an older binary wrote the canary.
 	At wal.Position
 }
 
-// ErrNoCanary says that a server has no canary that can be read now: none was
+// ErrNoCanary means that a server has no canary that can be read now: none was
 // written yet, or the read met a write.
 var ErrNoCanary = errors.New("no canary")
 
-// ErrEmptyCanary is the ErrNoCanary of a file that is as Init made it.
+// ErrEmptyCanary wraps ErrNoCanary: the file is as Init created it.
 var ErrEmptyCanary = fmt.Errorf("%w yet: the block is empty", ErrNoCanary)
 
 func canaryPath(id cluster.ServerID) string {
 	return layout.ServersDir + "/" + layout.ServerPrefix(id) + layout.CanarySuffix
 }
 
-// WriteCanary writes this server's canary past the caches. It is one small write;
-// the first one makes the file where Init did not.
+// WriteCanary writes this server's canary past the caches, and creates the file if Init did not.
 func (v *Volume) WriteCanary(c Canary) error {
 	b := vfs.AlignedBuffer(vfs.BlockSize)
 	copy(b, canaryMagic)
@@ -58,8 +57,9 @@ func (v *Volume) WriteCanary(c Canary) error {
 	return nil
 }
 
-// ReadCanary reads a server's canary: with FlagDirect as fences and logs are read, with FlagRead
-// as people's programs read, through the caches.
+// ReadCanary reads a server's canary: with FlagDirect past the caches, as fences and logs are read, with FlagRead
+// through the caches, as ordinary programs read. It returns an error that wraps ErrNoCanary if there is none or it
+// cannot be read, and one that wraps ErrEmptyCanary if it was never written.
 func (v *Volume) ReadCanary(id cluster.ServerID, flag vfs.Flag) (c Canary, err error) {
 	b, err := vfs.ReadBlockFile(v.fs, canaryPath(id), flag)
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// WriteCheckpoint makes x a base: first complete and durable under a temporary
-// name, then renamed. The caller has made sure that every protected file is
-// synced up to x.At or carried in x.Pending, and that a check passed after x was
+// WriteCheckpoint writes x as a checkpoint of this term: first under a temporary name, complete
+// and durable, then renamed. The caller has made sure that every append up to x.At is synced in its protected
+// file or is in x.Pending, and that a check passed after x was
 // durable in the log.
 //
-// It returns the size in bytes. A full disk leaves the term as it was; the next call begins anew. Any other
-// error leaves it to the caller to depose.
+// It returns the size of the files in bytes. After an error the term goes on, and a later call begins again; the
+// caller ends the term where the error is not a full disk.
 func (r *Term) WriteCheckpoint(x checkpoint.Export) (size int64, err error) {
 	if err := r.Err(); err != nil {
 		return 0, err
@@ -33,8 +33,8 @@ func (r *Term) WriteCheckpoint(x checkpoint.Export) (size int64, err error) {
 	return checkpoint.Write(r.v.fs, r.path, x, r.Err)
 }
 
-// PublishViews writes the two views for people, which say that they were taken now. They
-// are derived and untrusted, so a late one does no harm: whoever is primary writes them again.
+// PublishViews writes the two views for people, with now as the time at which they were taken. Nothing is
+// restored from a view, so one that is written late does no harm: the present primary writes its own again.
 func (r *Term) PublishViews(x checkpoint.Export, now time.Time) error {
 	x.Cluster, x.Taken = r.v.cluster.ID, now.UTC().Format(time.RFC3339Nano)
 	return x.Files(r.publishView)
@@ -50,9 +50,9 @@ func (r *Term) publishView(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-// RemoveTemporaries removes what processes left that died while they replaced a view. The
-// caller has checked, and writes no view meanwhile; done an hour late, it makes a view of the present primary's fail,
-// which that writes again.
+// RemoveTemporaries removes the temporary files of processes that ended while they replaced a view. The
+// caller has checked, and writes no view meanwhile. If this process was paused before, the present primary may fail
+// to write a view, and writes it again.
 func (r *Term) RemoveTemporaries() error {
 	entries, err := r.v.fs.ReadDir(".")
 	if err != nil {
@@ -72,14 +72,14 @@ func (r *Term) RemoveTemporaries() error {
 	return nil
 }
 
-// isTemporary reports whether an entry is what FS.Replace writes before it renames it to name.
+// isTemporary reports whether an entry is a temporary file that FS.Replace renames to name.
 func isTemporary(x vfs.Entry, name string) bool {
 	digits, ok := strings.CutPrefix(x.Name, "."+name)
 	return ok && x.Type == vfs.TypeFile && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// ViewEpoch reads which term wrote the view lock_state.json, to see whether it
-// is still mine. A view that cannot be read is nobody's.
+// ViewEpoch returns the epoch of the term that wrote the view lock_state.json, and the view's LSN. It returns 0 and
+// 0 if the view cannot be read.
 func (r *Term) ViewEpoch() (cluster.Epoch, cluster.LSN) {
 	h, err := checkpoint.ReadHead(r.v.fs, layout.StateName)
 	if err != nil {
@@ -88,8 +88,8 @@ func (r *Term) ViewEpoch() (cluster.Epoch, cluster.LSN) {
 	return h.Epoch, h.LSN
 }
 
-// RemoveCheckpoints removes the term's own checkpoints but the newest two that are
-// not among the damaged ones. The caller has checked after the newest was durable.
+// RemoveCheckpoints removes the checkpoints of this term, except the newest two that are
+// not damaged. The caller has checked after the newest one was durable.
 func (r *Term) RemoveCheckpoints(damaged ...cluster.LSN) error {
 	all, err := checkpoint.List(r.v.fs, r.path)
 	if err != nil {
@@ -111,8 +111,8 @@ func (r *Term) RemoveCheckpoints(damaged ...cluster.LSN) error {
 	return nil
 }
 
-// PreviousBase is the LSN of the term's second newest checkpoint: what lies
-// behind it in the log is needed by nobody. 0 where there are fewer than two.
+// PreviousBase returns the LSN of the term's second newest checkpoint, 0 if there are fewer than two. Nothing needs
+// the log up to there any more.
 func (r *Term) PreviousBase() (cluster.LSN, error) {
 	all, err := checkpoint.List(r.v.fs, r.path)
 	if err != nil || len(all) < 2 {
@@ -121,9 +121,9 @@ func (r *Term) PreviousBase() (cluster.LSN, error) {
 	return all[1], nil
 }
 
-// RemoveOlder removes the contents of every term older than the one that this
-// term adopted from. Names, fences, START and claim.json stay for ever. The
-// caller checks before; done an hour late, it removes what nobody adopts from.
+// RemoveOlder removes the contents of every term older than src, which this
+// term adopted from. The directories, their fences with START and their claim.json are never removed. The
+// caller has checked. If this process was paused since, it still removes only what no claimant adopts from.
 func (r *Term) RemoveOlder(src Source) error {
 	taken, err := epochdir.List(r.v.fs)
 	if err != nil {

@@ -20,31 +20,30 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// ErrOvertaken says that a higher epoch was claimed meanwhile: this claim is
-// burned and its claimant yields.
+// ErrOvertaken means that a higher epoch was claimed meanwhile: this claim is
+// used up, and its server yields to the other one.
 var ErrOvertaken = errors.New("a higher epoch was claimed meanwhile")
 
-// ErrNotClaimed says that a claimant could not see which numbers are taken, so that nothing was
-// claimed: the prepared claim can be used again.
+// ErrNotClaimed means that a claimant could not read which numbers are taken, and claimed none:
+// the prepared claim can be used again.
 var ErrNotClaimed = errors.New("nothing was claimed")
 
-// Prepared is a complete, durable epoch directory waiting in servers/ for its
-// number. That it could be made is the proof that this server can write.
+// Prepared is a complete, durable epoch directory that waits in servers/ for its
+// number. That it exists proves that this server can write.
 type Prepared struct {
 	v     *Volume
 	nonce epochdir.Nonce
 	path  string
-	lock  vfs.Lock
-	// held are the fence and the segment, open for writing until the term has opened them: an NFS
-	// server then gives nobody a delegation of them, behind which a claimant would wait if that
-	// machine dies. claim.json is held by its lock.
+	lock  vfs.Lock // of claim.json
+	// held are the fence and the segment, open for writing until the term has opened them itself. An NFS
+	// server then grants no client a delegation of them: if the machine of a client with a delegation died,
+	// a claimant would have to wait for it. claim.json is held open by its lock.
 	held []vfs.File
 }
 
-// Prepare makes a claim ready: fence and first segment written with zeros,
-// claim.json flocked, everything fsynced. Nothing is made where another cluster's volume,
-// or none, was put at the path. When the disk is full the reserve is
-// given up first, since a cluster without a primary helps nobody.
+// Prepare writes the directory of a claim: fence and first segment written with zeros,
+// claim.json flocked, everything fsynced. It returns the errors of CheckIdentity, and creates nothing then. On
+// a full disk it removes the reserve and tries again: without a primary the reserve is of no use.
 func (v *Volume) Prepare(ctx context.Context) (*Prepared, error) {
 	if err := v.CheckIdentity(); err != nil {
 		return nil, fmt.Errorf("prepare a claim: %w", err)
@@ -65,7 +64,7 @@ func (v *Volume) reservePath() string {
 	return layout.ServersDir + "/" + layout.ServerPrefix(v.opt.Server) + "reserve"
 }
 
-// KeepReserve makes the reserve file unless it is there.
+// KeepReserve creates the reserve file unless it exists.
 func (v *Volume) KeepReserve() error {
 	if _, err := v.fs.Lstat(v.reservePath()); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -120,10 +119,10 @@ func (v *Volume) prepare(context.Context) (_ *Prepared, err error) {
 	return p, v.fs.SyncDir(layout.ServersDir)
 }
 
-// Discard removes a prepared claim that will not be used. It is renamed away
-// first, so that no half-removed directory is ever called a claim.
+// Discard removes a prepared claim that will not be used. It renames the directory
+// first, so that a directory that is removed in part never has the name of a claim.
 func (p *Prepared) Discard() error {
-	err := p.letGo()
+	err := p.closeHeld()
 	trash := strings.TrimSuffix(p.path, layout.ClaimSuffix) + layout.TrashSuffix
 	if renameErr := p.v.fs.Rename(p.path, trash); renameErr != nil {
 		err = errors.Join(err, renameErr)
@@ -136,18 +135,18 @@ func (p *Prepared) Discard() error {
 	return err
 }
 
-// watch counts the calls on what is held with those of the term: one that hangs is noticed.
-func (p *Prepared) watch(c *calls) {
+// track adds the calls on the held files and the lock to the pending calls of the term.
+func (p *Prepared) track(c *pendingCalls) {
 	for i, f := range p.held {
-		p.held[i] = watchedFile{f, c, p.path}
+		p.held[i] = trackedFile{f, c, p.path}
 	}
-	p.lock = watchedLock{p.lock, c, p.path}
+	p.lock = trackedLock{p.lock, c, p.path}
 }
 
-// letGo closes what is held.
-func (p *Prepared) letGo() (err error) {
+// closeHeld closes the files in held.
+func (p *Prepared) closeHeld() (err error) {
 	if p == nil {
-		return nil // a recovery's
+		return nil // the term of a recovery
 	}
 	for _, f := range p.held {
 		err = errors.Join(err, f.Close())
@@ -157,8 +156,8 @@ func (p *Prepared) letGo() (err error) {
 }
 
 // RemoveLeftovers removes prepared claims and trash that earlier processes of
-// this server left, and what a recovery built and did not name: one that still sleeps
-// finds nothing to name. Call it before the first Prepare, with the guard held.
+// this server left, and the directories of unfinished recoveries: a recovery that is only paused then
+// fails. Call it before the first Prepare, with the guard held.
 func (v *Volume) RemoveLeftovers() error {
 	entries, err := v.fs.ReadDir(layout.ServersDir)
 	if err != nil {
@@ -180,23 +179,22 @@ func (v *Volume) RemoveLeftovers() error {
 	return errors.Join(errs...)
 }
 
-// Claim begins a term: the prepared directory takes the next free number under
-// epochs/. The claim is used up, whatever comes back but ErrNotClaimed. ErrOvertaken says that
-// somebody took a higher number before this one was seen.
+// Claim begins a term: it renames the prepared directory to the next free number in
+// epochs/. It returns an error that wraps ErrOvertaken if a higher number was taken before this one was
+// visible. The prepared claim is used up, except with ErrNotClaimed.
 //
-// Done an hour late, after two other terms, the rename finds every number it
-// knew taken and takes a fresh one: the caller then disturbs a healthy primary
-// but can destroy nothing.
+// If the process was paused and other terms began meanwhile, the rename finds their numbers
+// taken and takes a higher one: the claim then ends a healthy term, but destroys nothing.
 func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Term, error) {
 	e, err := v.takeNumber(p)
 	switch {
 	case errors.Is(err, ErrNotClaimed):
 		return nil, fmt.Errorf("claim: %w", err)
 	case err != nil:
-		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.letGo(), p.lock.Unlock())
+		return nil, errors.Join(fmt.Errorf("claim: %w", err), p.closeHeld(), p.lock.Unlock())
 	}
-	w := v.watched()
-	p.watch(w.calls)
+	w := v.tracked()
+	p.track(w.calls)
 	r := &Term{v: w, epoch: e, nonce: p.nonce, path: layout.EpochDir(e), lock: p.lock, prepared: p}
 	r.life, r.end = context.WithCancelCause(context.Background())
 	if err := r.v.confirmClaim(r); err != nil {
@@ -205,8 +203,8 @@ func (v *Volume) Claim(ctx context.Context, p *Prepared) (*Term, error) {
 	return r, nil
 }
 
-// Confirm opens epoch e in the name of a recovery, which made its directory with this nonce and named it.
-// Returns ErrOvertaken if a higher epoch is there.
+// Confirm returns the term of epoch e, whose directory a recovery made with this nonce. It returns an
+// error that wraps ErrOvertaken if there is a higher epoch.
 func (v *Volume) Confirm(e cluster.Epoch, nonce epochdir.Nonce) (*Term, error) {
 	r := &Term{v: v, epoch: e, nonce: nonce, path: layout.EpochDir(e)}
 	r.life, r.end = context.WithCancelCause(context.Background())
@@ -216,7 +214,7 @@ func (v *Volume) Confirm(e cluster.Epoch, nonce epochdir.Nonce) (*Term, error) {
 	return r, nil
 }
 
-// takeNumber renames the prepared directory to the first number that is free.
+// takeNumber renames the prepared directory to the first free number above all taken ones.
 func (v *Volume) takeNumber(p *Prepared) (cluster.Epoch, error) {
 	taken, err := epochdir.List(v.fs)
 	if err == nil && len(taken) == 0 {
@@ -231,8 +229,8 @@ func (v *Volume) takeNumber(p *Prepared) (cluster.Epoch, error) {
 		if err == nil {
 			return e, nil
 		}
-		// A reported failure may still have happened, at this number or, where
-		// the report of an earlier try was lost, at one before.
+		// The rename may have happened although it returned an error: at this number or, where
+		// the read after an earlier try failed, at an earlier one.
 		for tried := e; tried >= first; tried-- {
 			if epochdir.HoldsNonce(v.fs, tried, p.nonce) {
 				return tried, nil
@@ -244,7 +242,7 @@ func (v *Volume) takeNumber(p *Prepared) (cluster.Epoch, error) {
 	}
 }
 
-// confirmClaim makes the name durable and then looks whether it is mine and the highest.
+// confirmClaim makes the name durable, then verifies that it leads to this claim and is the highest.
 func (v *Volume) confirmClaim(r *Term) (err error) {
 	if err := v.fs.SyncDir(layout.EpochsDir); err != nil {
 		return err
@@ -260,15 +258,15 @@ func (v *Volume) confirmClaim(r *Term) (err error) {
 		return fmt.Errorf("%w: epoch %d", ErrOvertaken, last)
 	}
 	var info vfs.Info
-	// For writing, though a check only reads: see Prepared.held.
+	// Opened for writing, although a check only reads: see Prepared.held.
 	r.fence, info, err = epochdir.OpenFence(v.fs, r.epoch, vfs.FlagWrite)
 	r.fenceInode = info.Inode
 	return err
 }
 
-// RemoveUnfinishedRecoveries removes what recoveries built that did not finish. It is
-// renamed away first, so that half of it never gets the name of an epoch. All
-// servers may do it at once.
+// RemoveUnfinishedRecoveries removes the directories of recoveries that did not finish. It
+// renames each one first, so that a directory that is removed in part never gets the number of an epoch. Several
+// servers may call it at the same time.
 func RemoveUnfinishedRecoveries(fsys vfs.FS) error {
 	entries, err := fsys.ReadDir(layout.ServersDir)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -190,6 +191,18 @@ func meanwhile(t *testing.T, d *volumetest.Disk, op, prefix string, f func()) (*
 	return s, r, err
 }
 
+// preparedClaim returns the directory of the only claim that waits in servers/.
+func preparedClaim(t *testing.T, d *volumetest.Disk) string {
+	t.Helper()
+	for name := range d.Files("servers/") {
+		if dir, file := path.Split(name); file == "claim.json" {
+			return path.Clean(dir)
+		}
+	}
+	t.Fatal("no claim is prepared")
+	return ""
+}
+
 // The rename was done and reported as refused, as a repeat over NFS is, and the look at that
 // number failed: it is found by the look behind the next one.
 func TestClaimFindsItsNonceUnderAnEarlierNumber(t *testing.T) {
@@ -198,7 +211,7 @@ func TestClaimFindsItsNonceUnderAnEarlierNumber(t *testing.T) {
 		s := start(t, d, 1)
 		p := s.prepare()
 		s.host.SetHook(volumetest.Script(
-			volumetest.AtOp(volumetest.OpRename, p.Path(), 1, volumetest.FailAfter(syscall.EEXIST)),
+			volumetest.AtOp(volumetest.OpRename, preparedClaim(t, d), 1, volumetest.FailAfter(syscall.EEXIST)),
 			volumetest.AtOp(volumetest.OpOpen, "epochs/0000000001/claim.json", 1, volumetest.FailBefore(syscall.EIO)),
 		))
 		r, err := s.vol.Claim(t.Context(), p)
@@ -464,7 +477,7 @@ func TestALookBesideAPrimaryFindsNothingLost(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if end, told, err := s.vol.Look(t.Context()); err != nil || end < told || told == 0 {
+		if end, told, err := s.vol.Preview(t.Context()); err != nil || end < told || told == 0 {
 			t.Errorf("the log ends at %d, the history tells of %d: %v", end, told, err)
 		}
 	})

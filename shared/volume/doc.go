@@ -1,61 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volume is the shared directory: its layout, how a term begins and
-// how it ends, and everything a primary writes there besides its log's frames.
+// Package volume implements the shared directory: its layout, how a term begins and
+// ends, and everything that a primary writes there besides the frames of its log.
 //
 // # Layout
 //
-//	CLUSTER                      who the volume belongs to; committed last by Init
-//	epochs/<epoch, 10 digits>/   everything one term writes, written by nobody else
+//	CLUSTER                      the cluster's ID and servers; Init writes it last
+//	epochs/<epoch, 10 digits>/   everything that one term writes; no other term writes to it
 //	    fence                    block 0: the fence flag; block 1, 64 KiB on: START
-//	    fenced.json              that all below are fenced, down to an epoch that began
-//	    claim.json               who claimed, with a nonce; flocked while the term has writers
+//	    fenced.json              a note that all older terms are fenced, down to one that started
+//	    claim.json               the claiming server and its nonce; flocked while the term has writers
 //	    checkpoint-<lsn>/        immutable: lock_state.json, processed_requests.log
 //	    wal-<lsn, 20 digits>.log segments, see package wal
 //	lock_state.json              view for people, derived
 //	processed_requests.log       view for people, derived
 //	files/<path>                 protected files
-//	history/                     who held what
-//	index/                       who appended what: see package index
+//	history/                     the grants that ended
+//	index/                       which request appended which bytes: see package index
 //	servers/<id>.*               guard, reserve and prepared claims of one server,
 //	                             its canary and its process's sign of life: see canary.go,
 //	                             witness.go and process.go
 //
 // # Safety
 //
-// Authority rests on the content of blocks read through an open descriptor,
-// never on a name appearing, disappearing or being replaced.
+// Authority depends on the content of blocks that are read through an open descriptor,
+// never on a name that appears, disappears or is replaced.
 //
-//   - Claim: one rename of a complete directory onto a free number. Numbers are
-//     never free again, because a directory with its fence stays for ever.
-//   - Fence: block 0 of an older term's fence goes from zero to something,
-//     once, in place. A late fence write fences what is fenced already.
-//   - START: block 1 of the own fence. It binds which log was adopted and up to where.
-//   - Check: block 0 of the own fence still reads zero. What a primary tells
-//     anybody is justified by a check that began after it was durable.
+//   - Claim: one rename of a complete directory to a free number. A number is
+//     never free again, because the directory and its fence are never removed.
+//   - Fence: block 0 of an older term's fence changes from zeros to a flag,
+//     once, in place. A fence write that comes late changes nothing any more.
+//   - START: block 1 of a term's own fence. It says up to which position the term adopted the log.
+//   - Check: a read shows that block 0 of the term's own fence is still zero. A primary
+//     sends an answer only after a check that began when the answer's records were durable.
 //
-// A primary writes only inside its own epoch's directory. The exceptions are
-// the protected files, the fences of older epochs, views, history and servers/,
-// and the removal of what terms older than the adopted one left; recovery
-// trusts none of these.
+// A primary writes only in the directory of its own epoch, with these exceptions: the
+// protected files, the fences of older epochs, views, history, index and servers/, and the removal
+// of what terms older than the adopted one left. A takeover trusts none of these.
 //
 // # Adoption
 //
 // A cold takeover reads all of its base, the newest checkpoint that verifies, and all of
-// the log behind it, and adopts these. A warm one reads their edges and the tail of
-// the log, and adopts the base before as well, and the log from there on. What it did
-// not read is verified while the term serves; nothing that older terms left is
-// removed before that, or before the term has a checkpoint of its own.
+// the log after it, and adopts both. A warm takeover begins with the table of a replica: it reads the first
+// lines of the newest two checkpoints and the end of the log, and adopts both checkpoints and the log from the
+// older one on. What it did not read is verified while the term serves. Nothing that older
+// terms left is removed before that, or before the term has a checkpoint of its own.
 //
 // # Packages below
 //
 // vfs is the interface to the filesystem, checkpoint the state as files, index the side files of
 // appends; internal/layout has the names, internal/epochdir the content of one epoch's directory. The offline
-// tools fsck and recovery stand above: neither this package nor a server imports them.
+// tools fsck and recovery use this package: neither it nor a server imports them.
 //
 // # Ownership
 //
-// A Volume is safe for use by several goroutines. A Prepared belongs to one
-// goroutine. A Term is safe for several; everything that writes in its name
-// asks it first and stops once it is closed.
+// A Volume and a Term are safe for concurrent use. A Prepared belongs to one
+// goroutine. Every write in the name of a term asks the Term first, and is refused once the term has ended.
 package volume

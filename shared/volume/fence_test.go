@@ -13,6 +13,8 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -21,7 +23,7 @@ import (
 const fenceOf1 = "epochs/0000000001/fence"
 
 func TestOlderTermIs(t *testing.T) {
-	block := volume.StartBlock(1, wal.Position{})
+	block := startBlock(1, wal.Position{})
 	flipped := func(i int) []byte {
 		b := bytes.Clone(block)
 		b[i] ^= 1
@@ -37,19 +39,19 @@ func TestOlderTermIs(t *testing.T) {
 		ok     bool
 	}{
 		{"passed over without a START", func(*volumetest.Disk) error { return nil }, 0, true},
-		{"adopted with a START", write(volume.StartOffset, block), 1, true},
-		{"refused with a torn START", write(volume.StartOffset, block[:40]), 0, false},
-		{"refused with the end of a START", write(volume.StartOffset+500, block[500:512]), 0, false},
-		{"refused with a flipped bit in its epoch", write(volume.StartOffset, flipped(8)), 0, false},
-		{"refused with a flipped bit in its end", write(volume.StartOffset, flipped(32)), 0, false},
-		{"refused with a flipped bit in its sum", write(volume.StartOffset, flipped(511)), 0, false},
-		{"refused with one byte behind its sector", write(volume.StartOffset, flipped(4095)), 0, false},
-		{"refused with the START of another epoch", write(volume.StartOffset, volume.StartBlock(2, wal.Position{})), 0, false},
-		{"refused with garbage", write(volume.StartOffset, bytes.Repeat([]byte{0xa5}, 4096)), 0, false},
+		{"adopted with a START", write(layout.FenceSpacing, block), 1, true},
+		{"refused with a torn START", write(layout.FenceSpacing, block[:40]), 0, false},
+		{"refused with the end of a START", write(layout.FenceSpacing+500, block[500:512]), 0, false},
+		{"refused with a flipped bit in its epoch", write(layout.FenceSpacing, flipped(8)), 0, false},
+		{"refused with a flipped bit in its end", write(layout.FenceSpacing, flipped(32)), 0, false},
+		{"refused with a flipped bit in its sum", write(layout.FenceSpacing, flipped(511)), 0, false},
+		{"refused with one byte behind its sector", write(layout.FenceSpacing, flipped(4095)), 0, false},
+		{"refused with the START of another epoch", write(layout.FenceSpacing, startBlock(2, wal.Position{})), 0, false},
+		{"refused with garbage", write(layout.FenceSpacing, bytes.Repeat([]byte{0xa5}, 4096)), 0, false},
 		{"refused without a fence", func(d *volumetest.Disk) error { return d.Remove(fenceOf1) }, 0, false},
-		{"refused with a short fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, volume.FenceSize-1) }, 0, false},
+		{"refused with a short fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, layout.FenceSize-1) }, 0, false},
 		{"refused with an empty fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 0) }, 0, false},
-		{"refused with a long fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, volume.FenceSize+1) }, 0, false},
+		{"refused with a long fence", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, layout.FenceSize+1) }, 0, false},
 	} {
 		bubble(t, test.name, func(t *testing.T) {
 			d := newDisk(t)
@@ -76,13 +78,13 @@ func TestStartInTheMiddleOfBeingWrittenIsReadAgain(t *testing.T) {
 		d := newDisk(t)
 		start(t, d, 1).claim()
 		r := start(t, d, 2).claim()
-		block := volume.StartBlock(1, wal.Position{})
-		if err := d.Write(fenceOf1, volume.StartOffset, block[:40]); err != nil {
+		block := startBlock(1, wal.Position{})
+		if err := d.Write(fenceOf1, layout.FenceSpacing, block[:40]); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
 			time.Sleep(150 * time.Millisecond)
-			if err := d.Write(fenceOf1, volume.StartOffset, block); err != nil {
+			if err := d.Write(fenceOf1, layout.FenceSpacing, block); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -123,10 +125,10 @@ func TestSourceIsConfirmed(t *testing.T) {
 	}{
 		{"where nothing changed", func(*volumetest.Disk) error { return nil }, ""},
 		{"but not past a START", func(d *volumetest.Disk) error {
-			return d.Write("epochs/0000000002/fence", volume.StartOffset, volume.StartBlock(2, wal.Position{}))
+			return d.Write("epochs/0000000002/fence", layout.FenceSpacing, startBlock(2, wal.Position{}))
 		}, "epoch 2 started meanwhile"},
 		{"but not past a torn START", func(d *volumetest.Disk) error {
-			return d.Write("epochs/0000000002/fence", volume.StartOffset, volume.StartBlock(2, wal.Position{})[:40])
+			return d.Write("epochs/0000000002/fence", layout.FenceSpacing, startBlock(2, wal.Position{})[:40])
 		}, "damaged"},
 		{"but not past an epoch without a flag", func(d *volumetest.Disk) error {
 			return d.Write("epochs/0000000002/fence", 0, make([]byte, 4096))
@@ -162,7 +164,7 @@ func TestNothingIsAdoptedWhereNoTermStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
 		r := start(t, d, 1).claim()
-		if err := d.Write("epochs/0000000000/fence", volume.StartOffset, make([]byte, 4096)); err != nil {
+		if err := d.Write("epochs/0000000000/fence", layout.FenceSpacing, make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.FenceOlder(t.Context()); !errors.Is(err, volume.ErrDamaged) {
@@ -211,7 +213,7 @@ func TestCheckEndsATermWhose(t *testing.T) {
 		{"fence was emptied", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 0) }, false},
 		{"fence grew", func(d *volumetest.Disk) error { return d.Truncate(fenceOf1, 1<<20) }, false},
 		{"fence was replaced", func(d *volumetest.Disk) error {
-			if err := d.Write("files/new", volume.FenceSize-1, []byte{0}); err != nil {
+			if err := d.Write("files/new", layout.FenceSize-1, []byte{0}); err != nil {
 				return err
 			}
 			return d.Rename("files/new", fenceOf1)
@@ -221,7 +223,7 @@ func TestCheckEndsATermWhose(t *testing.T) {
 			if err := d.Rename(fenceOf1, "files/fence"); err != nil {
 				return err
 			}
-			return d.Write(fenceOf1, volume.FenceSize-1, []byte{0})
+			return d.Write(fenceOf1, layout.FenceSize-1, []byte{0})
 		}, true},
 		{"directory was moved away", func(d *volumetest.Disk) error { return d.Rename("epochs/0000000001", "files/old") }, true},
 		{"CLUSTER was removed", func(d *volumetest.Disk) error { return d.Remove("CLUSTER") }, true},
@@ -460,7 +462,7 @@ func TestLookSkipsWhatATakeoverSkips(t *testing.T) {
 			}
 			return volumetest.Proceed()
 		})
-		if end, _, err := s.vol.Look(t.Context()); err != nil || end != x.table.LSN() {
+		if end, _, err := s.vol.Preview(t.Context()); err != nil || end != x.table.LSN() {
 			t.Errorf("it finds the end at LSN %d: %v", end, err)
 		}
 		if len(looked) > 20 {
@@ -496,19 +498,27 @@ func TestFencesAreNotedWhenAllAreSet(t *testing.T) {
 	})
 }
 
+// startBlock returns the block of a START.
+func startBlock(e cluster.Epoch, end wal.Position) []byte {
+	return epochdir.EncodeStart(epochdir.Start{Epoch: e, Nonce: epochdir.Nonce{1, 2, 3}, End: end})
+}
+
 func FuzzDecodeStart(f *testing.F) {
 	f.Add(make([]byte, vfs.BlockSize))
-	f.Add(volume.StartBlock(7, wal.Position{LSN: 9, Chain: 11}))
-	f.Add(volume.StartBlock(7, wal.Position{})[:512])
+	f.Add(startBlock(7, wal.Position{LSN: 9, Chain: 11}))
+	f.Add(startBlock(7, wal.Position{})[:512])
 	f.Add([]byte("HFSTART1"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, again, ok, err := volume.DecodeStart(b)
+		s, err := epochdir.DecodeStart(b)
 		zero := len(bytes.Trim(b, "\x00")) == 0
-		if zero != (err == nil && !ok) {
-			t.Errorf("%d bytes, all zero %v: present %v, %v", len(b), zero, ok, err)
+		if zero != (err == nil && s == nil) {
+			t.Errorf("%d bytes, all zero %v: %+v, %v", len(b), zero, s, err)
 		}
-		if ok && !bytes.Equal(again[:min(len(b), len(again))], b[:min(len(b), len(again))]) {
+		if s == nil {
+			return
+		}
+		if again := epochdir.EncodeStart(*s); !bytes.Equal(again[:min(len(b), len(again))], b[:min(len(b), len(again))]) {
 			t.Error("what was accepted is not what would be written")
 		}
 	})

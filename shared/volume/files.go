@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// ErrForeign says that a protected file is not what the log says it is: it was
-// removed, replaced, linked, truncated or written by somebody else. Such a file
+// ErrForeign means that a protected file differs from what the log says: it was
+// removed, replaced, linked, truncated or written from outside. Such a file
 // is quarantined.
 var ErrForeign = errors.New("the protected file was changed from outside")
 
-// ErrMoved says that the name of a protected file does not lead to the bound file
-// now. Caches lie about names, so this alone proves nothing yet.
+// ErrMoved means that the name of a protected file does not lead to the bound file
+// now. This alone proves nothing, because caches may show old names.
 var ErrMoved = errors.New("the name does not lead to the protected file")
 
 // ProtectedFile is a protected file opened in the name of a term. It belongs to
@@ -34,15 +34,15 @@ type ProtectedFile struct {
 	f    vfs.File
 	name cluster.FileName
 	info vfs.Info
-	made bool // in this term, see Made
-	// reader reads past every cache, since what is read may quarantine the file.
-	// Where nothing is cached it is f.
+	made bool // see Made
+	// reader reads past every cache, because what is read may put the file into quarantine.
+	// On a local filesystem it is f.
 	reader vfs.File
 }
 
-// OpenProtected opens an existing protected file for writing. It fails with
-// ErrMoved where the name is free and with ErrForeign where it leads to
-// anything but a regular file with one name.
+// OpenProtected opens an existing protected file for writing. It returns an error that wraps
+// ErrMoved if no file has the name, and ErrForeign if the name leads to
+// anything but a regular file with one link.
 func (r *Term) OpenProtected(name cluster.FileName) (*ProtectedFile, error) {
 	f, err := r.openExisting(name)
 	if err != nil {
@@ -76,9 +76,10 @@ func (r *Term) openExisting(name cluster.FileName) (vfs.File, error) {
 	return f, nil
 }
 
-// AdoptProtected opens a protected file that is not bound yet, or makes it, empty,
-// with the directories above it. All names on the way are durable when it
-// returns. Done an hour late it leaves an empty file that nobody is bound to.
+// AdoptProtected opens a file that is not bound yet, or creates it, empty,
+// with the directories above it. All names on its path are durable when it
+// returns. If the term has ended meanwhile, it leaves an empty file that no lock is bound to. Its errors are those of
+// OpenProtected.
 func (r *Term) AdoptProtected(name cluster.FileName) (*ProtectedFile, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (r *Term) adoptExisting(name cluster.FileName) (*ProtectedFile, error) {
 	return r.durable(name, f)
 }
 
-// durable syncs a file that is not bound, and its name.
+// durable syncs a file that is not bound yet, and its directory.
 func (r *Term) durable(name cluster.FileName, f vfs.File) (*ProtectedFile, error) {
 	if err := errors.Join(f.Sync(), r.v.fs.SyncDir(path.Dir(ProtectedPath(name)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("protected file %s: %w", name, err), f.Close())
@@ -123,10 +124,10 @@ func (r *Term) durable(name cluster.FileName, f vfs.File) (*ProtectedFile, error
 	return p, err
 }
 
-// madeMany bounds how many inodes are remembered that were made and not bound.
+// madeMany bounds the number of inodes in a madeInodes.
 const madeMany = 4096
 
-// madeInodes are those that AdoptProtected made in this term and that were not bound since.
+// madeInodes are the inodes that AdoptProtected created in this term and that were not bound since.
 type madeInodes struct {
 	mu  sync.Mutex
 	all map[uint64]bool
@@ -135,7 +136,7 @@ type madeInodes struct {
 func (m *madeInodes) add(inode uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.all == nil || len(m.all) >= madeMany { // with too many, such a file is refused, not used wrongly
+	if m.all == nil || len(m.all) >= madeMany { // a forgotten inode is refused, never used wrongly
 		m.all = map[uint64]bool{}
 	}
 	m.all[inode] = true
@@ -147,16 +148,17 @@ func (m *madeInodes) has(inode uint64) bool {
 	return m.all[inode]
 }
 
-// Bound notes that an inode was bound: from now on a server may be paused before a write to it.
+// Bound records that an inode was bound: Made is false for it from now on, because a paused server may still
+// write to it.
 func (r *Term) Bound(inode uint64) {
 	r.made.mu.Lock()
 	defer r.made.mu.Unlock()
 	delete(r.made.all, inode)
 }
 
-// makeParents makes the directories on the way from files/ to dir, and makes
-// their names durable, also of those that are there: whoever made them may have
-// died before its sync.
+// makeParents creates the missing directories from files/ down to dir, and makes
+// all their names durable: the process that created an existing one may have
+// ended before its sync.
 func (r *Term) makeParents(dir string) error {
 	if dir == layout.FilesDir {
 		return nil
@@ -200,7 +202,7 @@ func (r *Term) opened(name cluster.FileName, f vfs.File) (*ProtectedFile, error)
 	return p, nil
 }
 
-// openReader opens the file once more, for reads that no cache answers.
+// openReader opens the file once more, for reads past every cache.
 func (p *ProtectedFile) openReader() error {
 	f, err := p.r.v.fs.Open(ProtectedPath(p.name), vfs.FlagRead|vfs.FlagDirect)
 	if err != nil {
@@ -217,18 +219,18 @@ func (p *ProtectedFile) openReader() error {
 	return nil
 }
 
-// Inode is the identity of the open file.
+// Inode returns the inode number of the open file.
 func (p *ProtectedFile) Inode() uint64 { return p.info.Inode }
 
-// Made reports whether AdoptProtected made the file in this term, empty, and its inode was not bound
-// since: whatever had the number before is gone.
+// Made reports whether AdoptProtected created the file in this term, it was empty when it was opened, and its
+// inode was not bound since. Then no older file with this inode number exists any more.
 func (p *ProtectedFile) Made() bool { return p.made }
 
-// Unchanged reports whether the file was empty when it was opened, and as it was made.
+// Unchanged is vfs.Info.Unchanged of the file at the time when it was opened.
 func (p *ProtectedFile) Unchanged() bool { return p.info.Unchanged }
 
-// Verify proves that the name still leads to the open file and that it has no
-// other name.
+// Verify checks that the name still leads to the open file, and that this is its only link. It returns an error that
+// wraps ErrMoved or ErrForeign if not.
 func (p *ProtectedFile) Verify() error {
 	named, err := p.r.v.fs.Lstat(ProtectedPath(p.name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -250,7 +252,7 @@ func (p *ProtectedFile) Verify() error {
 	return nil
 }
 
-// Size is the file's length in bytes, asked anew.
+// Size asks the filesystem for the size of the file, in bytes.
 func (p *ProtectedFile) Size() (int64, error) {
 	info, err := p.f.Stat()
 	if err != nil {
@@ -259,7 +261,7 @@ func (p *ProtectedFile) Size() (int64, error) {
 	return info.Size, nil
 }
 
-// CRC is the CRC-32C of n bytes at off. Fewer bytes are ErrForeign.
+// CRC returns the CRC-32C of the n bytes at off. It returns an error that wraps ErrForeign if the file ends before.
 func (p *ProtectedFile) CRC(off, n int64) (uint32, error) {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	got, err := io.Copy(h, io.NewSectionReader(p, off, n))
@@ -272,7 +274,7 @@ func (p *ProtectedFile) CRC(off, n int64) (uint32, error) {
 	return h.Sum32(), nil
 }
 
-// ReadAt reads what is there, and not what a cache remembers.
+// ReadAt implements io.ReaderAt. It reads past every cache.
 func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) {
 	if p.reader == p.f {
 		return p.f.ReadAt(b, off)
@@ -280,9 +282,9 @@ func (p *ProtectedFile) ReadAt(b []byte, off int64) (int, error) {
 	return vfs.DirectReader{File: p.reader}.ReadAt(b, off)
 }
 
-// WriteAt writes committed bytes at their logged offset. Done an hour late it
-// repeats bytes that are already there, because the log has given this offset
-// of this inode to nobody else.
+// WriteAt writes committed bytes at their logged offset. If this process was paused meanwhile, it
+// repeats bytes that are already there, because the log never gives an offset
+// of an inode to two appends. It returns an error that wraps ErrDeposed if the term has ended.
 func (p *ProtectedFile) WriteAt(b []byte, off int64) error {
 	if err := p.r.Err(); err != nil {
 		return err
@@ -293,7 +295,7 @@ func (p *ProtectedFile) WriteAt(b []byte, off int64) error {
 	return nil
 }
 
-// Datasync makes what was written durable.
+// Datasync makes the content of the file durable.
 func (p *ProtectedFile) Datasync() error {
 	if err := p.f.Datasync(); err != nil {
 		return fmt.Errorf("protected file %s: %w", p.name, err)
@@ -309,24 +311,24 @@ func (p *ProtectedFile) Close() error {
 	return errors.Join(p.reader.Close(), p.f.Close())
 }
 
-// ProtectedPath is where a protected file lies on the volume.
+// ProtectedPath returns the path of a protected file on the volume.
 func ProtectedPath(n cluster.FileName) string { return path.Join(layout.FilesDir, string(n)) }
 
-// FileReader is a protected file opened for reading only, by anybody at any time. What
-// is read comes past every cache. Several goroutines may read.
+// FileReader is a protected file opened for reading only, which any process may do at any time. It
+// reads past every cache. It is safe for concurrent use.
 type FileReader struct {
 	f     vfs.File
 	inode uint64
 }
 
-// OpenReader opens a protected file for reading. Its name may lead to another file than
-// the bound one: compare the inode.
+// OpenReader opens a protected file for reading. The name may lead to another file than
+// the bound one: compare the inode. Its errors are those of the function OpenReader.
 func (v *Volume) OpenReader(name cluster.FileName) (*FileReader, error) {
 	return OpenReader(v.fs, name)
 }
 
-// OpenReader opens a protected file of a volume whose servers need not run. It fails
-// with ErrMoved where nothing has the name.
+// OpenReader opens a protected file of a volume whose servers need not run. It returns an error
+// that wraps ErrMoved if no file has the name.
 func OpenReader(fsys vfs.FS, name cluster.FileName) (*FileReader, error) {
 	if err := name.Validate(); err != nil {
 		return nil, err
@@ -345,7 +347,7 @@ func OpenReader(fsys vfs.FS, name cluster.FileName) (*FileReader, error) {
 	return &FileReader{f: f, inode: info.Inode}, nil
 }
 
-// Inode is the identity of the open file.
+// Inode returns the inode number of the open file.
 func (r *FileReader) Inode() uint64 { return r.inode }
 
 // ReadAt implements io.ReaderAt.
@@ -353,5 +355,5 @@ func (r *FileReader) ReadAt(b []byte, off int64) (int, error) {
 	return vfs.DirectReader{File: r.f}.ReadAt(b, off)
 }
 
-// Close closes the descriptor.
+// Close closes the file.
 func (r *FileReader) Close() error { return r.f.Close() }

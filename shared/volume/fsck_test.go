@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -107,9 +108,9 @@ func epochDamages() []damage {
 		{"a burned epoch gone", remove("epochs/0000000003"), "error epoch-missing epochs/0000000003"},
 		{"the newest fence gone", remove(newest + "fence"), "error fence-missing " + newest + "fence"},
 		{"the newest fence short", truncate(newest+"fence", 100), "error fence-damaged " + newest + "fence"},
-		{"START torn", write(newest+"fence", volume.StartOffset+100, "x"), "error start-damaged " + newest + "fence"},
+		{"START torn", write(newest+"fence", layout.FenceSpacing+100, "x"), "error start-damaged " + newest + "fence"},
 		{"an old fence gone", remove("epochs/0000000001/fence"), "warning fence-missing epochs/0000000001/fence"},
-		{"an old START torn", write("epochs/0000000001/fence", volume.StartOffset+100, "x"), "warning start-damaged epochs/0000000001/fence"},
+		{"an old START torn", write("epochs/0000000001/fence", layout.FenceSpacing+100, "x"), "warning start-damaged epochs/0000000001/fence"},
 		{"an old fence flag cleared", write("epochs/0000000002/fence", 0, zeros), "error unfenced epochs/0000000002/fence"},
 		{"an old fence flag damaged", flip("epochs/0000000002/fence", 9), "warning flag-damaged epochs/0000000002/fence"},
 		{"bytes between a fence's blocks", write(newest+"fence", 9000, "x"), "warning fence-bytes " + newest + "fence"},
@@ -125,7 +126,7 @@ func epochDamages() []damage {
 		{"CLUSTER of another", foreign("CLUSTER"), "error cluster-differs CLUSTER"},
 		{"all STARTs gone", func(d *volumetest.Disk) error {
 			for _, e := range []string{"0", "1", "2", "4"} {
-				if err := d.Write("epochs/000000000"+e+"/fence", volume.StartOffset, []byte(zeros)); err != nil {
+				if err := d.Write("epochs/000000000"+e+"/fence", layout.FenceSpacing, []byte(zeros)); err != nil {
 					return err
 				}
 			}
@@ -148,8 +149,8 @@ func logDamages() []damage {
 		{"its receipts flipped", flip(newest+"checkpoint-40/processed_requests.log", 300), "warning checkpoint-damaged " + newest + "checkpoint-40"},
 		{"the adopted log gone", remove("epochs/0000000002/wal-00000000000000000030.log"), "warning adopted-log epochs/0000000002/wal-00000000000000000023.log"},
 		{"START of another log", func(d *volumetest.Disk) error {
-			block := volume.StartBlock(4, wal.Position{LSN: 30, Chain: 1})
-			return d.Write(newest+"fence", volume.StartOffset, block)
+			block := startBlock(4, wal.Position{LSN: 30, Chain: 1})
+			return d.Write(newest+"fence", layout.FenceSpacing, block)
 		}, "error start-differs " + newest + "fence"},
 		{"a view flipped", flip("lock_state.json", 300), "warning view-damaged lock_state.json"},
 	}
@@ -550,7 +551,7 @@ func TestFsckSaysOfTheHistoryWhatServersSay(t *testing.T) {
 			if !slices.ContainsFunc(r.Findings, func(f fsck.Finding) bool { return f.Code == "history-damaged" && f.Path == name }) {
 				t.Errorf("%s: fsck does not tell of a damaged line: %+v", what, r.Findings)
 			}
-			end, told, err := start(t, l.disk.Clone(), 3).vol.Look(t.Context())
+			end, told, err := start(t, l.disk.Clone(), 3).vol.Preview(t.Context())
 			if err != nil || (told > end) != x.ahead {
 				t.Errorf("%s: a server finds LSN %d, and told of %d: %v", what, end, told, err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/fsck"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
@@ -139,7 +140,7 @@ func TestFenceTakesLittleRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if room := stat.Blocks * 512; !ok || info.Size() != volume.FenceSize || room > volume.FenceSize/4 {
+	if room := stat.Blocks * 512; !ok || info.Size() != layout.FenceSize || room > layout.FenceSize/4 {
 		t.Errorf("%d bytes take %d", info.Size(), room)
 	}
 }

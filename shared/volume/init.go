@@ -19,13 +19,14 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// ErrExists says that the directory is a volume already.
+// ErrExists means that the directory is a volume already.
 var ErrExists = errors.New("this directory is a Holdfast volume already")
 
-// Init makes an empty directory a volume. What decides is one rename: of a
-// complete epoch 0, whose claim.json holds what CLUSTER will say. Nothing that
-// stands is ever removed by name, and whoever comes finishes the epoch 0 that is there. So an Init that
-// was interrupted is repeated, and two at once agree on one volume, or one of them fails.
+// Init makes an empty directory a volume for these servers, and returns its CLUSTER. One rename decides: that of a
+// complete epoch 0, whose claim.json has the content of CLUSTER. Init never removes a directory of epochs/, and
+// finishes an epoch 0 that exists. So an interrupted Init can be
+// repeated, and of two Inits at the same time either both return the same volume or one fails. It returns
+// ErrExists if the directory is a volume already.
 func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Reader) (Cluster, error) {
 	c := Cluster{Format: Format, FeatureLevel: FeatureLevel, Servers: servers}
 	if err := servers.Validate(); err != nil {
@@ -59,8 +60,8 @@ func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Rea
 	return begun, nil
 }
 
-// refuseUsed refuses everything but an empty directory or what an Init that did
-// not finish left: no CLUSTER, no term but epoch 0, no file of anybody's.
+// refuseUsed returns an error unless the directory is empty or has only what an unfinished Init
+// left: no CLUSTER, no epoch but 0, no other file.
 func refuseUsed(fsys vfs.FS) error {
 	if _, err := fsys.Lstat(layout.ClusterName); err == nil {
 		return ErrExists
@@ -95,8 +96,8 @@ func refuseUsed(fsys vfs.FS) error {
 	return nil
 }
 
-// ofInit reports whether a name in servers/ is of an Init: of what it builds, or a canary that
-// no primary has written to.
+// ofInit reports whether an Init made the file in servers/ with this name: one that it builds, or a canary that
+// no primary has written.
 func ofInit(fsys vfs.FS, name string) bool {
 	if strings.HasSuffix(name, "."+layout.CanarySuffix) {
 		b, err := vfs.ReadBlockFile(fsys, layout.ServersDir+"/"+name, vfs.FlagDirect)
@@ -105,7 +106,7 @@ func ofInit(fsys vfs.FS, name string) bool {
 	return strings.HasPrefix(name, layout.InitPrefix)
 }
 
-// beginEpochZero makes the beginning, unless it is there, and returns what its claim.json says.
+// beginEpochZero creates epoch 0 unless it exists, and returns the content of its claim.json.
 func beginEpochZero(fsys vfs.FS, c Cluster) (Cluster, error) {
 	begun, err := ReadEpochZero(fsys)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +114,7 @@ func beginEpochZero(fsys vfs.FS, c Cluster) (Cluster, error) {
 		if err := fillEpochZero(fsys, tmp, c); err != nil {
 			return c, err
 		}
-		// Whatever is reported, and whoever was first: what is there counts.
+		// Whatever the rename returns, and whichever Init was first: the epoch 0 that exists counts.
 		renameErr := fsys.Rename(tmp, layout.EpochDir(0))
 		if begun, err = ReadEpochZero(fsys); err != nil {
 			return c, errors.Join(renameErr, err)
@@ -125,7 +126,7 @@ func beginEpochZero(fsys vfs.FS, c Cluster) (Cluster, error) {
 	return begun, fsys.SyncDir(layout.EpochsDir)
 }
 
-// ReadEpochZero reads what the claim.json of epoch 0 has: the content that CLUSTER was made with. Returns an
+// ReadEpochZero reads the claim.json of epoch 0, which has the content that CLUSTER was made with. It returns an
 // error that wraps fs.ErrNotExist if it is missing, ErrDamaged if it cannot be decoded.
 func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
 	b, err := vfs.ReadFile(fsys, layout.EpochDir(0)+"/"+layout.ClaimName, vfs.FlagRead)
@@ -138,8 +139,8 @@ func ReadEpochZero(fsys vfs.FS) (c Cluster, err error) {
 	return c, c.Servers.Validate()
 }
 
-// fillEpochZero fills a directory of this Init's own with a term that is empty,
-// started and fenced, so that the first claimant takes over like every other.
+// fillEpochZero creates, in a directory of this Init's own, a term that is empty,
+// started and fenced, so that the first claimant takes over like every later one.
 func fillEpochZero(fsys vfs.FS, tmp string, c Cluster) error {
 	if err := fsys.Mkdir(tmp); err != nil {
 		return err
@@ -177,10 +178,10 @@ func fillEpochZero(fsys vfs.FS, tmp string, c Cluster) error {
 	return fsys.SyncDir(tmp)
 }
 
-// linkCanaries makes the canary of each server, empty, before there is a CLUSTER: nobody can look
-// for a canary of this volume and find no name, which the cache of a network filesystem would
-// repeat after the first primary has written its value. A link replaces nothing, so an Init that
-// slept leaves the canaries of the volume as they are.
+// linkCanaries creates the canary of each server, empty, before CLUSTER. So no server ever looks
+// for a canary of this volume and finds no file: the cache of a network filesystem could
+// repeat this answer after the first primary has written its canary. A link replaces no file, so an Init that
+// was paused leaves the canaries of the volume as they are.
 func linkCanaries(fsys vfs.FS, own cluster.ID, servers cluster.Members) error {
 	for _, id := range servers.IDs() {
 		tmp := layout.ServersDir + "/" + layout.InitPrefix + own.String() + "-" + layout.ServerPrefix(id) + layout.CanarySuffix + layout.TmpSuffix
@@ -201,7 +202,7 @@ func linkCanaries(fsys vfs.FS, own cluster.ID, servers cluster.Members) error {
 	return nil
 }
 
-// linkCluster publishes CLUSTER whole. Where there is one, it must be this one.
+// linkCluster publishes CLUSTER, complete. If there is one already, it must be of this volume.
 func linkCluster(fsys vfs.FS, c Cluster) error {
 	for _, d := range []string{layout.ServersDir, layout.FilesDir, layout.HistoryDir, "."} {
 		if err := fsys.SyncDir(d); err != nil {
@@ -216,9 +217,9 @@ func linkCluster(fsys vfs.FS, c Cluster) error {
 	return fsys.SyncDir(".")
 }
 
-// removeUnfinished removes what other Inits built and did not use. It is renamed
-// away first, so that no Init that still sleeps renames half of it to epoch 0.
-// What stays only takes space.
+// removeUnfinished removes what other Inits built and did not use. It renames each directory
+// first, so that a paused Init does not rename one that is removed in part to epoch 0.
+// What cannot be removed only takes space.
 func removeUnfinished(fsys vfs.FS) {
 	entries, err := fsys.ReadDir(layout.ServersDir)
 	if err != nil {

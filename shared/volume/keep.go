@@ -14,17 +14,17 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// KeptName is the name under which KeepGeneration keeps a generation.
+// KeptName returns the name under which KeepGeneration keeps a generation.
 func KeptName(name cluster.FileName, generation cluster.Generation) cluster.FileName {
 	return cluster.FileName(fmt.Sprintf("%s.g%d", name, generation))
 }
 
 // KeepGeneration moves the present generation of a protected file to its kept name, so
-// that the file can be rotated. It is for whoever wants the rotation and holds the lock
-// meanwhile, never for a server: one that slept could move a later generation away. That
-// one is told of then, and lies under a name of its own: no generation is overwritten. The
-// file is synced first, because a takeover writes nothing to what was moved. Done again
-// it finds what it did, half of it too.
+// that the file can be rotated, and returns that name. The client that asks for the rotation calls it, and holds
+// the lock meanwhile. No server calls it: a server that was paused could move a later generation away. If a
+// later generation is moved, it gets a name of its own, which the error tells: no generation is ever overwritten.
+// The file is synced first, because a takeover does not write to a file that was moved. A repeated call
+// finishes what an interrupted one began.
 func KeepGeneration(fsys vfs.FS, name cluster.FileName, generation cluster.Generation, inode uint64) (cluster.FileName, error) {
 	kept := KeptName(name, generation)
 	if err := errors.Join(name.Validate(), kept.Validate()); err != nil {
@@ -42,11 +42,11 @@ func KeepGeneration(fsys vfs.FS, name cluster.FileName, generation cluster.Gener
 	}
 	f, err := fsys.Open(from, vfs.FlagWrite)
 	if errors.Is(err, fs.ErrNotExist) {
-		aside, err := lookAside(fsys, to, inode)
+		aside, err := findAside(fsys, to, inode)
 		if err != nil {
 			return "", fmt.Errorf("%s was moved away already: rotate without keeping it: %w", from, err)
 		}
-		return kept, moveOn(fsys, aside, to)
+		return kept, moveToKept(fsys, aside, to)
 	}
 	if err != nil {
 		return "", err
@@ -61,9 +61,9 @@ func KeepGeneration(fsys vfs.FS, name cluster.FileName, generation cluster.Gener
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
-	// A rename replaces what is there, and may come after a rotation by somebody else, who has
-	// kept this generation. So it goes to a name that nobody else has, and on when it is known
-	// what was moved.
+	// A rename replaces an existing file, and may come after another client's rotation, which has
+	// kept this generation. So the file first gets a name that no other process uses, and the kept name only
+	// when it is known which file was moved.
 	aside := to + "." + rand.Text()[:6]
 	if err := fsys.Rename(from, aside); err != nil {
 		return "", err
@@ -71,12 +71,12 @@ func KeepGeneration(fsys vfs.FS, name cluster.FileName, generation cluster.Gener
 	if moved, err := fsys.Lstat(aside); err != nil || moved.Inode != inode {
 		return "", errors.Join(fmt.Errorf("%s was rotated meanwhile, and a later generation was moved to %s: move it back, if nothing new is at %s", from, aside, from), err)
 	}
-	return kept, moveOn(fsys, aside, to)
+	return kept, moveToKept(fsys, aside, to)
 }
 
-// moveOn gives a generation that was moved aside its kept name. That of a generation has no
-// other owner; a file that somebody put there by hand stays.
-func moveOn(fsys vfs.FS, aside, to string) error {
+// moveToKept renames a generation that was moved aside to its kept name. No other generation has this
+// name; a file that was put there by hand stays.
+func moveToKept(fsys vfs.FS, aside, to string) error {
 	if _, err := fsys.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("%s was taken meanwhile: the generation is kept as %s", to, aside), err)
 	}
@@ -86,8 +86,8 @@ func moveOn(fsys vfs.FS, aside, to string) error {
 	return fsys.SyncDir(path.Dir(to))
 }
 
-// lookAside finds the generation where who died had moved it aside.
-func lookAside(fsys vfs.FS, to string, inode uint64) (string, error) {
+// findAside returns the name to which an interrupted call had moved the generation.
+func findAside(fsys vfs.FS, to string, inode uint64) (string, error) {
 	entries, err := fsys.ReadDir(path.Dir(to))
 	if err != nil {
 		return "", err

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -180,7 +181,7 @@ func TestClaimantThatSleptWasFenced(t *testing.T) {
 func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 	for _, c := range append(damages(), damage{name: "nothing", do: func(*volumetest.Disk) error { return nil }},
 		damage{name: "a burned epoch above a gap", do: func(d *volumetest.Disk) error {
-			return errors.Join(d.Mkdir("epochs/0000000006"), d.Write("epochs/0000000006/fence", volume.FenceSize-1, []byte{0}), d.Write("epochs/0000000006/claim.json", 0, []byte("{}")))
+			return errors.Join(d.Mkdir("epochs/0000000006"), d.Write("epochs/0000000006/fence", layout.FenceSize-1, []byte{0}), d.Write("epochs/0000000006/claim.json", 0, []byte("{}")))
 		}}) {
 		bubble(t, c.name, func(t *testing.T) {
 			l := live(t)
@@ -190,7 +191,7 @@ func TestLookSeesWhatATakeoverIsRefusedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := l.disk.Snapshot()
-			end, told, err := s.vol.Look(t.Context())
+			end, told, err := s.vol.Preview(t.Context())
 			if !sameDisk(before, l.disk.Snapshot()) {
 				t.Error("a look changed something")
 			}
@@ -245,7 +246,7 @@ func TestManyHiddenSegmentsAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if end, _, err := v.Look(t.Context()); err != nil || end != x.table.LSN() {
+		if end, _, err := v.Preview(t.Context()); err != nil || end != x.table.LSN() {
 			t.Errorf("the log ends at LSN %d of %d: %v", end, x.table.LSN(), err)
 		}
 	})

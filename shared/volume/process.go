@@ -17,20 +17,20 @@ import (
 )
 
 // The sign of life of a server's process is one block at servers/<id>.process, written in
-// place: a line of JSON, zeros, CRC-32C in the last 4 bytes. It is no file that is replaced,
-// because the caches of a network filesystem may lead a name to the file before. Nothing but
-// elections rests on what it says: a late write of it is one of a process that has ended, and
+// place: a line of JSON, zeros, CRC-32C in the last 4 bytes. The file is not replaced,
+// because the caches of a network filesystem may lead a name to a file that was replaced. Only
+// elections depend on its content: a late write comes from a process that has ended, so that its count
 // does not rise any more.
 
-// ErrNoProcess says that a server's sign of life cannot be read now: none was written yet, or
+// ErrNoProcess means that a server's sign of life cannot be read now: none was written yet, or
 // the read met a write.
 var ErrNoProcess = errors.New("no sign of life")
 
-// Process is what a server's process says of itself on the volume.
+// Process is the sign of life of a server's process.
 type Process struct {
 	// Nonce is the process's boot nonce.
 	Nonce uint64 `json:"nonce,string"`
-	// Count rises with each write: one process, seen at two counts, writes to this volume.
+	// Count rises with each write: a process whose count was seen to rise writes to this volume.
 	Count uint64 `json:"count"`
 	// PID, Host, Address and Path, the volume's directory, are for people.
 	PID     int    `json:"pid"`
@@ -39,7 +39,7 @@ type Process struct {
 	Path    string `json:"path"`
 }
 
-// String says which process it is, for people.
+// String describes the process for people.
 func (p Process) String() string {
 	return fmt.Sprintf("process %d on host %s, volume %s", p.PID, p.Host, p.Path)
 }
@@ -51,7 +51,7 @@ func processPath(id cluster.ServerID) string {
 // WriteProcess writes the sign of life of this server's process past the caches.
 func (v *Volume) WriteProcess(p Process) error {
 	text, err := json.Marshal(p)
-	if len(text) >= vfs.BlockSize-4 { // what is for people has to go
+	if len(text) >= vfs.BlockSize-4 { // leave out what is for people
 		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID})
 	}
 	if err != nil {
@@ -66,8 +66,9 @@ func (v *Volume) WriteProcess(p Process) error {
 	return nil
 }
 
-// ReadProcess reads the sign of life of a server's process past the caches. That of this server
-// is read where this process wrote it last.
+// ReadProcess reads the sign of life of a server's process past the caches. It reads that of this server
+// through the descriptor of the last write. It returns an error that wraps ErrNoProcess if there is none or it
+// cannot be read.
 func (v *Volume) ReadProcess(id cluster.ServerID) (p Process, err error) {
 	var b []byte
 	if err = fs.ErrNotExist; id == v.opt.Server {

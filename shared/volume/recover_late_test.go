@@ -22,6 +22,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -403,7 +404,7 @@ func TestRecoverFencesWhoClaimedMeanwhile(t *testing.T) {
 func TestRecoverDoesNotBeginWhereSomebodyMayHave(t *testing.T) {
 	for name, damage := range map[string]func(d *volumetest.Disk) error{
 		"begun":           func(*volumetest.Disk) error { return nil },
-		"START torn":      write("epochs/0000000005/fence", volume.StartOffset+100, "x"),
+		"START torn":      write("epochs/0000000005/fence", layout.FenceSpacing+100, "x"),
 		"gone":            remove("epochs/0000000005"),
 		"the fence gone":  remove("epochs/0000000005/fence"),
 		"the fence short": truncate("epochs/0000000005/fence", 100),

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/checkpoint"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -358,7 +359,7 @@ func TestRecoverCountsWhatNamesTellOf(t *testing.T) {
 				var err error
 				switch {
 				case what == "fence" && (kept != "fence" || !strings.HasPrefix(name, lost)):
-					err = write(name, volume.StartOffset+100, "x")(d)
+					err = write(name, layout.FenceSpacing+100, "x")(d)
 				case !strings.HasPrefix(what, "wal-0") && !strings.HasPrefix(what, "checkpoint-"):
 				case strings.HasPrefix(what, kept):
 					err = write(name, 0, "###")(d)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -32,7 +32,7 @@ func TestRecoverPrefersTheHigherOfTwoLogsThatContradict(t *testing.T) {
 		}
 		old.kill()
 		fresh.kill()
-		if err := write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d); err != nil {
+		if err := write("epochs/0000000002/fence", layout.FenceSpacing+100, "x")(d); err != nil {
 			t.Fatal(err)
 		}
 		plan := recovered(t, d, recoverOptions())
@@ -83,7 +83,7 @@ func TestRecoverTakesNoForkOfAnOldTerm(t *testing.T) {
 				damage = append(damage, write(name, 3*vfs.BlockSize, "###")(d))
 			}
 			if c.torn {
-				damage = append(damage, write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d))
+				damage = append(damage, write("epochs/0000000002/fence", layout.FenceSpacing+100, "x")(d))
 			}
 			if err := errors.Join(damage...); err != nil {
 				t.Fatal(err)
@@ -108,7 +108,7 @@ func TestRecoverTakesNoForkOfAnOldTerm(t *testing.T) {
 func TestDoubtfulTermMayHaveServed(t *testing.T) {
 	for name, damage := range map[string]func(d *volumetest.Disk) error{
 		"START and log damaged": func(d *volumetest.Disk) error {
-			errs := []error{write("epochs/0000000002/fence", volume.StartOffset+100, "x")(d)}
+			errs := []error{write("epochs/0000000002/fence", layout.FenceSpacing+100, "x")(d)}
 			for name := range d.Files("epochs/0000000002/wal-0") {
 				errs = append(errs, write(name, 0, "###")(d))
 			}
@@ -291,7 +291,7 @@ func TestRecoverWritesNothingOfARotatedGeneration(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.kill()
-		if err := d.Write("epochs/0000000001/fence", volume.StartOffset+100, []byte("x")); err != nil {
+		if err := d.Write("epochs/0000000001/fence", layout.FenceSpacing+100, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		if plan := recovered(t, d, recoverOptions()); !plan.Complete {

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/recovery"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
@@ -338,12 +339,12 @@ func TestRecoverWhatStopsTakeovers(t *testing.T) {
 		complete bool
 		end      cluster.LSN // 0 is the whole log
 	}{
-		{"START torn", write(newest+"fence", volume.StartOffset+100, "x"), true, 0},
-		{"START zeroed", zero(newest+"fence", volume.StartOffset), true, 0},
+		{"START torn", write(newest+"fence", layout.FenceSpacing+100, "x"), true, 0},
+		{"START zeroed", zero(newest+"fence", layout.FenceSpacing), true, 0},
 		{"the newest fence gone", remove(newest + "fence"), true, 0},
 		{"the newest fence short", truncate(newest+"fence", 8192), true, 0},
 		{"a burned epoch's fence gone", func(d *volumetest.Disk) error {
-			return errors.Join(zero(newest+"fence", volume.StartOffset)(d), d.Remove(openSegment), d.Remove(closedOne), d.Remove("epochs/0000000003/fence"))
+			return errors.Join(zero(newest+"fence", layout.FenceSpacing)(d), d.Remove(openSegment), d.Remove(closedOne), d.Remove("epochs/0000000003/fence"))
 		}, false, 37},
 		{"the open segment's header flipped", flip(openSegment, 20), false, 41},
 		{"the open segment gone", remove(openSegment), false, 41},

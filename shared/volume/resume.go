@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// resume is a scan that begins at the warm table, so that it takes no longer with
-// more locks: it reads the first lines of the newest two bases, and of the log what
-// lies in the segment of the table's position and behind it. That the log
-// has the table's chain value there is proven as always. It is for the usual
-// case: the base lies behind the table, and no file may lack an append from
-// between. Any error leaves the warm table at a position of its own, as true as before.
+// resume is a scan that begins at the warm table, so that its time does not grow with
+// the number of locks: it reads the first lines of the newest two bases, and the log from
+// the segment of the table's position on. As in every scan, the log must have
+// the table's chain value at that position. It covers the usual
+// case: the base is older than the table, and no file may lack an append
+// between the two. After an error, warm.At is still the position of the warm table.
 //
-// Nobody has read the newest base, so what a cold takeover falls back on if it is
-// damaged is adopted with it: the base before, or the beginning of the log, and all
+// The newest base is not verified here. So whatever a cold takeover would need if it is
+// damaged is adopted with it: the base before it, or the beginning of the log, and all
 // segments from there on.
 func (v *Volume) resume(path string, src Source, warm *WarmState) (*Adoption, error) {
 	if warm.Table.LSN() != warm.At.LSN {
@@ -51,7 +51,7 @@ func (v *Volume) resume(path string, src Source, warm *WarmState) (*Adoption, er
 	}
 	for _, f := range warm.Table.Files() {
 		if f.LastLSN > a.Base {
-			return nil, errCold // the log has its data
+			return nil, errCold // the file may lack this append, whose data is in the log
 		}
 	}
 	s := &scanner{a: a, base: a.Unread.From, warm: warm, at: warm.At}
@@ -70,8 +70,8 @@ func (v *Volume) resume(path string, src Source, warm *WarmState) (*Adoption, er
 	return a, nil
 }
 
-// fallback is where the log has to begin so that the newest of the bases is not the
-// only one: at the base before, or else at LSN 0 if the log reaches back to it.
+// fallback returns the position at which the adopted log has to begin, so that a takeover can do without the newest
+// of the bases: that of the base before it, or LSN 0 if the log reaches back to its beginning.
 func (v *Volume) fallback(path string, bases []wal.Position) (from wal.Position, err error) {
 	switch len(bases) {
 	case 0:

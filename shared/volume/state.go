@@ -17,38 +17,39 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// State is what a volume says without any server: the newest term's table, as far as its
-// log goes. Deadlines are not on the volume.
+// State is what can be read from a volume without any server: the table of the newest term at the end of its
+// log. Deadlines are not on the volume.
 type State struct {
 	Cluster Cluster
-	Epoch   cluster.Epoch // the newest that started
+	Epoch   cluster.Epoch // of the newest term that started
 	LSN     cluster.LSN
 	Table   *locktable.Table
-	// Recent is what the records behind the base ended.
+	// Recent are the grants that the records after the base ended.
 	Recent history.Recent
-	// Written is when the newest sign of life was written, in milliseconds since 1970 by
-	// the clock of a primary: a record, or the canary. 0 if there is none.
+	// Written is when the newest record or the canary was written, in milliseconds since 1970 by
+	// the clock of a primary; 0 if there is none.
 	Written int64
-	// Warnings say what may be wrong with the picture, for people.
+	// Warnings tell people what may be missing from this state.
 	Warnings []string
 
 	fs vfs.FS
 }
 
 const (
-	// stateWait is how long everything is read anew when files vanish or do not fit, as
-	// they do beside a primary that rotates, checkpoints and removes. On a network
-	// filesystem caches may show for as long what is gone.
+	// stateWait is how long everything is read again when files vanish or do not fit, which
+	// happens beside a primary that rotates, checkpoints and removes. The caches of a network
+	// filesystem may show removed files for stateWaitNetwork.
 	stateWait        = 2 * time.Second
 	stateWaitNetwork = 65 * time.Second
 	statePause       = 300 * time.Millisecond
 )
 
 // ReadState reads a volume, and changes nothing there. Servers may run meanwhile. The state
-// is that at the end of the log, whose last frame may be of requests that nobody was
-// told of yet. Stale caches can make it old, and not wrong: chain values join it from
-// its base to its end, and it is not older than what its epoch adopted. What did not fit
-// is told to again, unless that is nil, before everything is read anew.
+// is that of the end of the log, whose last frame may belong to requests that are not answered
+// yet. Stale caches can make the state old, but not wrong: chain values connect it from
+// its base to its end, and it is not older than what its epoch adopted. If something does not fit, ReadState
+// calls again with the error, unless again is nil, and reads everything once more. It returns ErrNoCluster if
+// the directory is not a volume, and the last error if the state still does not fit after a while.
 func ReadState(ctx context.Context, fsys vfs.FS, again func(error)) (*State, error) {
 	wait := stateWait
 	if fsys.Kind().Network {
@@ -68,7 +69,7 @@ func ReadState(ctx context.Context, fsys vfs.FS, again func(error)) (*State, err
 	}
 }
 
-// errNoStart says that no epoch of a volume began.
+// errNoStart means that no term of a volume started.
 var errNoStart = errors.New("no epoch has a START: type holdfast fsck --volume DIR")
 
 func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
@@ -103,7 +104,7 @@ func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
 	return nil, errNoStart
 }
 
-// History searches the files for grants that ended, like Volume.History.
+// History is Volume.History without a server.
 func (s *State) History(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (History, error) {
 	return searchHistory(ctx, s.fs, s.Cluster.ID, q, r, upTo)
 }

@@ -18,76 +18,76 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// ErrDeposed says that this term has ended: nothing more is written in its name.
+// ErrDeposed means that the term has ended: nothing more is written in its name.
 var ErrDeposed = errors.New("deposed")
 
-// Term is the handle through which everything is written in the name of one
-// epoch. It closes once, with a cause, and then refuses every write. It is safe
-// for use by several goroutines.
+// Term is the handle for all writes in the name of one
+// epoch. It ends once, with a cause, and then refuses every write. It is safe
+// for concurrent use.
 type Term struct {
 	v          *Volume
 	epoch      cluster.Epoch
 	nonce      epochdir.Nonce
 	path       string
-	lock       vfs.Lock
-	prepared   *Prepared // what became of it; it holds files until the log has begun
+	lock       vfs.Lock  // of claim.json; nil in a recovery's term
+	prepared   *Prepared // the claim that became this term, which holds files open until the log has begun
 	fence      vfs.File
 	fenceInode uint64
 
-	checks calls // under way
+	checks pendingCalls // of Check and CheckPath
 	made   madeInodes
 
-	// bufs holds one block per goroutine that checks at the same time.
+	// bufs holds one block for each goroutine that checks at the same time.
 	bufs sync.Pool
 
-	// life ends with the term; its cause says why. It is the term's state and
-	// not one call's, which is why it is kept here.
+	// life ends with the term; its cause says why. A struct holds this context because it
+	// is the state of the term and not of one call.
 	life context.Context
 	end  context.CancelCauseFunc
 }
 
-// Epoch is the term's number.
+// Epoch returns the number of the term.
 func (r *Term) Epoch() cluster.Epoch { return r.epoch }
 
-// Cluster is whose volume it is.
+// Cluster returns the ID of the cluster that the volume belongs to.
 func (r *Term) Cluster() cluster.ID { return r.v.cluster.ID }
 
-// Kind is the filesystem's.
+// Kind returns the kind of the filesystem.
 func (r *Term) Kind() vfs.Kind { return r.v.fs.Kind() }
 
-// Unanswered is how long ago the oldest of this term's calls into the filesystem began that
-// has not come back, 0 while none is under way. Pauses and work in memory do not count.
+// Unanswered returns the age of the oldest of this term's calls into the filesystem that
+// have not returned, 0 if there is none. Pauses and work in memory do not count.
 func (r *Term) Unanswered(now time.Time) time.Duration { return r.v.calls.oldest(now) }
 
-// UnansweredOf is the same for the calls that are about a protected file or a directory above it.
+// UnansweredOf is Unanswered for the calls on a protected file and on the directories above it.
 func (r *Term) UnansweredOf(name cluster.FileName, now time.Time) time.Duration {
 	p := ProtectedPath(name)
 	return r.v.calls.oldestOf(now, func(of string) bool { return of == p || strings.HasPrefix(p, of+"/") })
 }
 
-// Unchecked is the same for checks, of the fence and of its path.
+// Unchecked is Unanswered for Check and CheckPath: the age of the oldest one that has not returned.
 func (r *Term) Unchecked(now time.Time) time.Duration { return r.checks.oldest(now) }
 
-// Space is that of the volume.
+// Space is Volume.Space.
 func (r *Term) Space() (vfs.Space, bool) { return r.v.Space() }
 
-// Context dies with the term.
+// Context returns a context that ends with the term. Its cause is what Err returns.
 func (r *Term) Context() context.Context { return r.life }
 
 // Done is closed when the term ends.
 func (r *Term) Done() <-chan struct{} { return r.life.Done() }
 
-// Err is nil while the term is open, else ErrDeposed with the cause.
+// Err returns nil until the term ends, then an error that wraps ErrDeposed and the cause.
 func (r *Term) Err() error { return context.Cause(r.life) }
 
-// End ends the term; only the first cause is kept. It returns what Err returns.
+// End ends the term with a cause. If the term has ended already, the first cause stays. It returns what Err returns.
 func (r *Term) End(cause error) error {
 	r.end(fmt.Errorf("epoch %d: %w: %w", r.epoch, ErrDeposed, cause))
 	return r.Err()
 }
 
-// Release closes the descriptors and gives the flock back: the sign to others
-// that the last writer of this term has ended. Call it when that is true.
+// Release ends the term, closes its descriptors and unlocks claim.json. The free lock shows
+// other servers that no process writes for this term any more, so call Release after the last writer ended.
 func (r *Term) Release() error {
 	r.End(errors.New("released")) //nolint:errcheck // the cause is what it returns
 	var err error
@@ -95,22 +95,22 @@ func (r *Term) Release() error {
 		err = r.fence.Close()
 	}
 	if r.lock == nil {
-		return err // a recovery's: it has no lock and was not prepared
+		return err // the term of a recovery, which has no lock and no Prepared
 	}
-	return errors.Join(err, r.prepared.letGo(), r.lock.Unlock())
+	return errors.Join(err, r.prepared.closeHeld(), r.lock.Unlock())
 }
 
-// DropLog gives the room of the prepared log back, for a term that failed before
-// WriteStart and so has no log that anybody will read. Servers that try again and
-// again must not fill the share that somebody has to mend.
+// DropLog removes the prepared log segment of a term that failed before
+// WriteStart, whose log no claimant will read. So servers that try again and
+// again do not fill a volume that an operator has to repair.
 func (r *Term) DropLog() error {
-	err := r.prepared.letGo() // or NFS keeps the room under another name
+	err := r.prepared.closeHeld() // while a file is open, an NFS client renames it instead of removing it
 	return errors.Join(err, vfs.IgnoreMissing(r.v.fs.Remove(r.path+"/"+wal.NextName)))
 }
 
 // Check proves that no later claimant had set this term's fence when the check
-// began. Anything but a whole block of zeros in a file that still has its name
-// and size ends the term, since it can no longer know.
+// began. Anything but a whole block of zeros in a file that still has its link
+// and size ends the term, because the fence may be set. It returns what Err returns.
 func (r *Term) Check() error {
 	if err := r.Err(); err != nil {
 		return err
@@ -140,11 +140,11 @@ func (r *Term) Check() error {
 	return r.Err()
 }
 
-// statFence returns what asks for the attributes of the fence's file. On a network, where that
-// is a round trip, they are asked for at once, beside the read of the block. Which comes first
-// does not matter: a fence is set before its file is ever removed, so a block of zeros was read
-// before both, and the attributes are for what people do to the file. The answer is
-// not waited for once the block has ended the term: a call that changes nothing may outlive it.
+// statFence returns a function that returns the attributes of the fence's file. On a network filesystem, where
+// they cost a round trip, it requests them at once, while the block is read. The order of the two
+// does not matter: a fence is set before anything of Holdfast's removes its file, so a block of zeros was read
+// before both. The attributes show what people did to the file. Check does
+// not wait for them if the block has ended the term: a call that changes nothing may outlive the term.
 func (r *Term) statFence() func() (vfs.Info, error) {
 	if !r.v.fs.Kind().Network {
 		return r.fence.Stat
@@ -162,9 +162,9 @@ func (r *Term) statFence() func() (vfs.Info, error) {
 	}
 }
 
-// CheckPath proves that the directory is still where it was: the fence's name
-// leads to the same inode and CLUSTER names the same cluster. Inodes are
-// compared only here, within one process and mount.
+// CheckPath proves that the volume is still at its path: the fence's name
+// leads to the same inode, and CLUSTER names the same cluster. Otherwise it ends the term and returns what Err
+// returns. The inodes are of one process and one mount, so that they can be compared.
 func (r *Term) CheckPath() error {
 	defer r.checks.end(r.checks.begin(""))
 	info, err := r.v.fs.Lstat(r.path + "/" + layout.FenceName)
@@ -180,25 +180,28 @@ func (r *Term) CheckPath() error {
 	return nil
 }
 
-// IndexWriter returns the writer of this term's index, which ends with the term. It touches nothing yet.
+// IndexWriter returns a writer of this term's index, which refuses to write when the term has ended. It creates no
+// file yet.
 func (r *Term) IndexWriter() *index.Writer { return index.NewWriter(r.v.fs, r.epoch, r.Err) }
 
-// dir is this term's own directory, for the log.
+// dir returns this term's own directory, for package wal.
 func (r *Term) dir() *epochdir.Dir { return &epochdir.Dir{FS: r.v.fs, Path: r.path, Gate: r.Err} }
 
 // Source is the term that a claimant takes over from.
 type Source struct {
-	// Epoch is the newest term that started.
+	// Epoch is the number of the newest term that started.
 	Epoch cluster.Epoch
-	// Fenced are all terms whose fences were set on the way, Epoch included.
+	// Fenced are all terms whose fences FenceOlder set, Epoch included, newest first.
 	Fenced []cluster.Epoch
 
 	start epochdir.Start
 }
 
-// FenceOlder ends every older term that might still write, from the newest
-// down to the first that started: fence first, then look for START. A term
-// that never started has told nobody anything, so nothing of it is adopted.
+// FenceOlder sets the fence of every older term that might still write, from the newest
+// down to the first that started, and returns that one. A term
+// that never started has answered nobody, so nothing of it is adopted. An error has ended the term: one that
+// wraps ErrOvertaken if a later term exists, ErrDamaged if an older term is missing or a witness
+// shows a term that is.
 func (r *Term) FenceOlder(ctx context.Context) (Source, error) {
 	w := fenceWalk{fs: r.v.fs, by: r.epoch, nonce: r.nonce, may: r.Err}
 	e, s, err := w.down(ctx, r.epoch)
@@ -237,8 +240,8 @@ func (r *Term) ConfirmSource(ctx context.Context, src Source) error {
 	return nil
 }
 
-// giveUp ends a term that could not take over. Who was fenced meanwhile finds what later
-// terms left of what it wanted to adopt, so that is looked at first.
+// giveUp ends a term that could not take over. If it was fenced meanwhile, this is the cause: later
+// terms may have removed files that it wanted to adopt.
 func (r *Term) giveUp(cause error) error {
 	if !errors.Is(cause, ErrOvertaken) && r.Check() != nil {
 		return r.Err()
@@ -248,8 +251,8 @@ func (r *Term) giveUp(cause error) error {
 
 // WritersEnded reports whether the flock of every fenced term is free, which
 // means that those processes have ended or lost their lock on the network. It
-// shortens a courtesy wait; nothing rests on it. Where a host of theirs is dead, a network
-// filesystem may hold the answer back for as long as it keeps what that host had opened.
+// only shortens the fencing period; safety does not depend on it. If the host of such a process is dead, a
+// network filesystem may delay the answer for as long as it keeps the files of that host open.
 func (r *Term) WritersEnded(src Source) bool {
 	for _, d := range src.Fenced {
 		l, err := r.v.fs.TryLock(layout.EpochDir(d) + "/" + layout.ClaimName)
@@ -260,9 +263,9 @@ func (r *Term) WritersEnded(src Source) bool {
 	return true
 }
 
-// WriteStart binds this term to what it adopted: from now on it is what a later
-// claimant takes over from. Then the own fence is checked, because a claimant
-// that set it before START was there goes past this term.
+// WriteStart writes START, which binds this term to the log that it adopted up to end: from now on a later
+// claimant takes over from this term. Then it checks the own fence, because a claimant
+// that set it before START was durable does not adopt this term. An error has ended the term.
 func (r *Term) WriteStart(end wal.Position) error {
 	if err := r.Err(); err != nil {
 		return err
@@ -286,5 +289,5 @@ func (r *Term) WriteStart(end wal.Position) error {
 	return r.Check()
 }
 
-// ErrFenced says that a later claimant has ended this term.
+// ErrFenced means that a later claimant has set this term's fence.
 var ErrFenced = errors.New("fenced by a later term")

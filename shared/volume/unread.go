@@ -13,18 +13,18 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// UnverifiedLog names what a warm takeover adopted and read no more of than its edges.
+// UnverifiedLog is what a warm takeover adopted without reading all of it.
 type UnverifiedLog struct {
-	// Bases are where the adopted checkpoints stand, newest first.
+	// Bases are the positions of the adopted checkpoints, newest first.
 	Bases []wal.Position
-	// From and UpTo bound the records in adopted segments; UpTo is 0 where there are none.
+	// From and UpTo bound the records in adopted segments; UpTo is 0 if there are none.
 	From wal.Position
 	UpTo cluster.LSN
 }
 
-// VerifyUnread reads what was adopted unread, before a cold takeover comes to need
-// it: the error says what is damaged, with file and offset, and damaged which of the
-// checkpoints. It calls rest now and then, and changes nothing. It ends with the term.
+// VerifyUnread reads what was adopted without being read, before a cold takeover needs
+// it. It returns the LSNs of damaged checkpoints, and an error that names what is damaged, with file and
+// offset. It calls rest after each piece of vfs.PieceSize bytes, changes nothing, and stops when the term ends.
 func (r *Term) VerifyUnread(u *UnverifiedLog, rest func()) (damaged []cluster.LSN, err error) {
 	resting := r.resting(rest)
 	for _, at := range u.Bases {
@@ -35,8 +35,8 @@ func (r *Term) VerifyUnread(u *UnverifiedLog, rest func()) (damaged []cluster.LS
 	return damaged, errors.Join(err, r.verifyLog(u, resting))
 }
 
-// verifyLog reads the adopted segments. Those behind the first of this term's own,
-// which proves that the last of them is closed, are being written and not looked at.
+// verifyLog reads the adopted segments, and this term's first own one, which proves that the last adopted one is
+// closed. It does not read later segments, which are being written.
 func (r *Term) verifyLog(u *UnverifiedLog, rest func() error) error {
 	if u.UpTo == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (r *Term) verifyLog(u *UnverifiedLog, rest func() error) error {
 	return err
 }
 
-// pacedDir is a hidingDir whose files are read in pieces, with a rest behind each.
+// pacedDir is a HidingDir whose files are read in pieces, with a call of rest after each.
 type pacedDir struct {
 	epochdir.HidingDir
 	rest func() error
@@ -94,7 +94,7 @@ func (f pacedFile) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// resting calls rest, and ends what rests when the term has ended.
+// resting returns a function that calls rest and then returns what Err returns.
 func (r *Term) resting(rest func()) func() error {
 	return func() error {
 		rest()

@@ -18,13 +18,13 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Format and FeatureLevel are what this binary writes. A volume with a higher
-// format is refused; so is one whose CLUSTER asks for a higher feature level, and
-// so are segments of the log that a binary with a higher one wrote.
+// Format and FeatureLevel are what this binary writes. It refuses a volume with another
+// format, a volume whose CLUSTER asks for a higher feature level, and
+// segments of the log that a binary with a higher level wrote.
 //
-// Level 2 has clients with the mark of their cluster, records that answer what was so already,
-// and records that remember what an ended binding used (package locktable). Servers tell
-// their level to each other, and a primary decides for the lowest of those that it reaches.
+// Level 2 adds client IDs with a mark of their cluster, receipts for requests that changed nothing,
+// and records that remember which inode an ended binding used (package locktable). Servers tell each other
+// their level, and a primary decides at the lowest level of the servers that it reaches.
 const (
 	Format       = layout.Format
 	FeatureLevel = 2
@@ -38,14 +38,15 @@ type Cluster struct {
 	Servers      cluster.Members `json:"servers"`
 }
 
-// ErrNoCluster says that the directory holds no volume. A mount point that is
-// not mounted looks like this, so nothing is ever created on the way.
+// ErrNoCluster means that the directory holds no volume. A mount point without its
+// filesystem looks like this too, so only Init ever creates a volume.
 var ErrNoCluster = errors.New("no CLUSTER file here: not a Holdfast volume, or the filesystem is not mounted (use holdfast init for a new one)")
 
-// ErrSameID says that another process on this filesystem runs with this ID.
+// ErrSameID means that another process on this filesystem runs with the same server ID.
 var ErrSameID = errors.New("another process holds the guard of this server ID")
 
-// ReadCluster reads and checks CLUSTER.
+// ReadCluster reads and checks CLUSTER. It returns ErrNoCluster if there is none, an error that wraps
+// ErrDamaged if its content is invalid, and another error if this binary is too old for it.
 func ReadCluster(fsys vfs.FS) (Cluster, error) {
 	b, err := vfs.ReadFile(fsys, layout.ClusterName, vfs.FlagRead)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,17 +71,17 @@ func ReadCluster(fsys vfs.FS) (Cluster, error) {
 	return c, nil
 }
 
-// Options are what a Volume needs to know besides the filesystem.
+// Options configure a Volume.
 type Options struct {
-	// Server is who opens the volume.
+	// Server is the ID of the server that opens the volume.
 	Server cluster.ServerID
-	// Address is told to people in claim.json.
+	// Address is written into claim.json, for people.
 	Address string
 	// Random is the source of nonces; crypto/rand.Reader in production.
 	Random io.Reader
 	// FirstSegment and Segment are the sizes of log segments in bytes; 0 means the default.
 	FirstSegment, Segment int64
-	// HistoryRate is that of history.NewLimiter.
+	// HistoryRate is the rate of history.NewLimiter.
 	HistoryRate int
 }
 
@@ -90,25 +91,25 @@ type Volume struct {
 	opt     Options
 	cluster Cluster
 	guard   vfs.Lock
-	calls   *calls                       // of a term; nil elsewhere
-	space   *atomic.Pointer[spaceSample] // shared by all terms of a server; nil where nobody serves
+	calls   *pendingCalls                // of a term; nil in a Volume that belongs to no term
+	space   *atomic.Pointer[spaceSample] // shared by all terms of a server; nil in offline tools
 	own     *ownFiles                    // likewise
 }
 
-// ownFiles are those that a server's process writes in place, over and over.
+// ownFiles are the files that a server's process writes in place, again and again.
 type ownFiles struct{ canary, process blockFile }
 
-// spaceSample is how much room there was.
+// spaceSample is the free space at one time.
 type spaceSample struct {
 	vfs.Space
 	at time.Time
 }
 
-// spaceAge is how old a sample may be to say anything.
+// spaceAge is the age up to which a sample counts.
 const spaceAge = 5 * time.Second
 
-// SampleSpace asks the filesystem how much room there is. It is called now and then, where
-// it may hang without harm: Space tells what it brought.
+// SampleSpace asks the filesystem for its free space, which Space then returns. It may hang, so it
+// is called from a goroutine that nothing waits for.
 func (v *Volume) SampleSpace() error {
 	s, err := v.fs.Space()
 	if err != nil {
@@ -118,8 +119,8 @@ func (v *Volume) SampleSpace() error {
 	return nil
 }
 
-// Space is how much room there was a moment ago. It never touches the volume; false says
-// that it is not known.
+// Space returns the newest sample of the free space, without touching the volume. It returns false if there is
+// none that is at most spaceAge old.
 func (v *Volume) Space() (vfs.Space, bool) {
 	if v.space == nil {
 		return vfs.Space{}, false
@@ -131,8 +132,9 @@ func (v *Volume) Space() (vfs.Space, bool) {
 	return s.Space, true
 }
 
-// Open opens the volume for a server and takes the guard of its ID, which is
-// best effort: safety never rests on it, because each claim has its own nonce.
+// Open opens the volume for a server and locks the guard of its ID. It returns the errors of ReadCluster, and
+// one that wraps ErrSameID if another process holds the guard. The guard is best effort: safety does not depend
+// on it, because each claim has its own nonce.
 func Open(fsys vfs.FS, opt Options) (*Volume, error) {
 	c, err := ReadCluster(fsys)
 	if err != nil {
@@ -155,26 +157,25 @@ func Open(fsys vfs.FS, opt Options) (*Volume, error) {
 	if v.guard, err = TakeGuard(fsys, opt.Server); err != nil {
 		return nil, err
 	}
-	if err := v.own.canary.hold(); err != nil { // nobody writes it before this server is primary
+	if err := v.own.canary.openExisting(); err != nil { // before this server is primary it only holds the file open
 		return nil, errors.Join(err, v.guard.Unlock())
 	}
 	return v, nil
 }
 
-// Offline returns the volume whose CLUSTER says c, for a tool that is no server: it holds no guard and
-// claims nothing.
+// Offline returns the volume with the CLUSTER c for an offline tool. It holds no guard and must not claim.
 func Offline(fsys vfs.FS, c Cluster) *Volume { return &Volume{fs: fsys, cluster: c} }
 
-// watched is the same volume for one term, which counts its calls.
-func (v *Volume) watched() *Volume {
+// tracked returns a copy of v for one term, which tracks its pending calls.
+func (v *Volume) tracked() *Volume {
 	w := *v
-	w.calls = &calls{}
-	w.fs = watchedFS{v.fs, w.calls}
+	w.calls = &pendingCalls{}
+	w.fs = trackedFS{v.fs, w.calls}
 	return &w
 }
 
-// TakeGuard locks the guard of a server's ID, which it makes if it is missing. Returns ErrSameID if another
-// process holds it.
+// TakeGuard locks the guard of a server ID, and creates the file if it is missing. It returns an error that wraps
+// ErrSameID if another process holds the guard.
 func TakeGuard(fsys vfs.FS, id cluster.ServerID) (vfs.Lock, error) {
 	name := layout.ServersDir + "/" + layout.ServerPrefix(id) + "lock"
 	f, err := fsys.Open(name, vfs.FlagCreate)
@@ -196,19 +197,19 @@ func TakeGuard(fsys vfs.FS, id cluster.ServerID) (vfs.Lock, error) {
 	return l, nil
 }
 
-// Close closes what this process wrote, and gives the guard back.
+// Close closes the canary and the sign of life, and unlocks the guard.
 func (v *Volume) Close() error {
 	return errors.Join(v.own.canary.close(), v.own.process.close(), v.guard.Unlock())
 }
 
-// Cluster is the content of CLUSTER as read by Open.
+// Cluster returns the content of CLUSTER as Open read it.
 func (v *Volume) Cluster() Cluster { return v.cluster }
 
-// Kind is the filesystem's.
+// Kind returns the kind of the filesystem.
 func (v *Volume) Kind() vfs.Kind { return v.fs.Kind() }
 
-// CheckIdentity reads CLUSTER again and compares: somebody may have unmounted,
-// remounted or replaced the directory.
+// CheckIdentity reads CLUSTER again and compares its ID: the directory may have been unmounted,
+// remounted or replaced. It returns the errors of ReadCluster, and one that wraps ErrDamaged for another ID.
 func (v *Volume) CheckIdentity() error {
 	c, err := ReadCluster(v.fs)
 	if err != nil {
@@ -220,7 +221,7 @@ func (v *Volume) CheckIdentity() error {
 	return nil
 }
 
-// newNonce draws a nonce.
+// newNonce returns a random nonce.
 func (v *Volume) newNonce() (n epochdir.Nonce, err error) {
 	if _, err := io.ReadFull(v.opt.Random, n[:]); err != nil {
 		return n, fmt.Errorf("draw a nonce: %w", err)
@@ -238,6 +239,6 @@ func (v *Volume) logOptions(dir wal.Dir, e cluster.Epoch) wal.Options {
 	}
 }
 
-// ErrDamaged says that the volume contradicts itself: no server may begin a term
+// ErrDamaged means that the volume contradicts itself: no server may begin a term
 // until an operator has examined it. The wrapping error names the file.
 var ErrDamaged = layout.ErrDamaged

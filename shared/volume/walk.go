@@ -16,19 +16,19 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// fenceWalk is a claimant's way down through the older terms.
+// fenceWalk fences older terms in the name of a claimant, from the newest one down.
 type fenceWalk struct {
 	fs    vfs.FS
 	by    cluster.Epoch
 	nonce epochdir.Nonce
-	may   func() error // an error stops the walk before the next fence
-	// fenced are the terms whose fences were set.
+	may   func() error // its error stops the walk before the next fence
+	// fenced are the terms whose fences were set, newest first.
 	fenced []cluster.Epoch
 }
 
-// down fences from the term below top to the first that started, and returns that one.
-// A term that never started has told nobody anything. One that is missing, or
-// has no fence, may have told everything, so the walk refuses, except for the
+// down fences the terms below top down to the first that started, and returns that one.
+// A term that never started has answered nobody. A term that is missing, or
+// has no fence, may have acknowledged operations, so the walk is refused, except for the
 // numbers that a recovery left out.
 func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch, *epochdir.Start, error) {
 	for d := top; d > 0; {
@@ -48,7 +48,7 @@ func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch,
 			return d, s, nil
 		}
 		if began, ok := readFencedNote(w.fs, d); ok {
-			d = began + 1 // all between are fenced, durably, and have not started
+			d = began + 1 // all between are fenced, durably, and did not start
 		}
 	}
 	return 0, nil, fmt.Errorf("%w: no term below epoch %d has a START", ErrDamaged, top)
@@ -75,10 +75,10 @@ func passedBy(ctx context.Context, fsys vfs.FS, d cluster.Epoch) (err error) {
 	return err
 }
 
-// across goes on below the numbers that a recovery left out: below top, which it made
-// and never started. Its claim says which epoch it follows. Whoever claimed while the recovery
-// slept lies between, without a gap. Fences come first, then a look at the next number:
-// where it is free, whoever takes it later reads in the flag below that it was overtaken.
+// across continues below the numbers that a recovery left out: below top, which the recovery made
+// and never started. Its claim says which epoch it follows. Epochs that servers claimed while the recovery
+// was paused come directly after that one, without a gap. The fences are set before the next number is looked
+// up: if it is free, a server that takes it later finds in the flag below that it was overtaken.
 func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error) (cluster.Epoch, *epochdir.Start, error) {
 	note, err := epochdir.ReadRecovered(w.fs, top)
 	if err != nil {
@@ -100,19 +100,19 @@ func (w *fenceWalk) across(ctx context.Context, top cluster.Epoch, missing error
 	}
 }
 
-// fencedNote says, in the directory of an epoch that may be burned, that its claimant had set
-// the fence of every epoch below it down to one that began, durably. That stays so for ever,
-// whenever it is read and however late it was written: flags are never taken back. So later
-// claimants need not set them anew, of which there may be thousands.
+// fencedNote, in the directory of an epoch, says that its claimant durably set
+// the fence of every epoch below, down to one that started. The epoch itself need not have started. The note
+// stays true however late it is written or read, because fences are never reset. So later
+// claimants need not set these fences again, of which there may be thousands.
 type fencedNote struct {
 	Nonce string        `json:"nonce"`
 	Began cluster.Epoch `json:"began"`
 }
 
-// fencedMany is how many fences are set before it is worth a note.
+// fencedMany is the number of fences from which on a note is written.
 const fencedMany = 16
 
-// writeFencedNote notes that the walk has set all fences down to that of epoch began.
+// writeFencedNote records that the walk has set all fences down to that of epoch began.
 func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
 	if len(w.fenced) < fencedMany {
 		return nil
@@ -124,7 +124,7 @@ func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
 	return vfs.CreateFile(w.fs, layout.EpochDir(w.by)+"/"+layout.FencedName, b)
 }
 
-// readFencedNote reads the note of epoch e; false where there is none of its claim.
+// readFencedNote reads the note of epoch e. It returns false if there is none with the nonce of the epoch's claim.
 func readFencedNote(fsys vfs.FS, e cluster.Epoch) (began cluster.Epoch, ok bool) {
 	b, err := vfs.ReadFile(fsys, layout.EpochDir(e)+"/"+layout.FencedName, vfs.FlagRead)
 	if err != nil {
@@ -140,16 +140,16 @@ func readFencedNote(fsys vfs.FS, e cluster.Epoch) (began cluster.Epoch, ok bool)
 }
 
 // fenceTerm sets the fence of term d and then, through the same descriptor,
-// reads whether it had started. The order is what makes it safe: a term whose
-// START is durable only after its fence was set finds the fence in its first check. Where either
-// read may be stale, ConfirmSource looks again.
+// reads its START, nil if it has none. The order makes this safe: a term whose
+// START becomes durable after its fence was set finds the fence in its first check. Where
+// either read may be stale, ConfirmSource looks again.
 //
-// The flag is written even where it is set already, because the flag of another
-// claimant may be visible without being durable. A flag that a higher epoch has
-// set says that this claimant slept through a recovery, which leaves numbers
-// free below its own: what it would adopt has ended. A flag that another claim has set has
-// to be of an epoch that is there, and of the claim that is there: else that epoch, which
-// may have served, is gone, and its number is free or was taken a second time.
+// The flag is written even if it is set already, because the flag of another
+// claimant may be visible without being durable. A flag set by a higher epoch
+// means that this claimant was paused during a recovery, which leaves free numbers
+// below its own: the term that it would adopt has been superseded. A flag set by another claim must
+// belong to an epoch that exists and still has the nonce of that claim. Otherwise that epoch, which
+// may have served, was removed, and its number is free or was taken a second time.
 func fenceTerm(ctx context.Context, fsys vfs.FS, d, by cluster.Epoch, nonce epochdir.Nonce) (s *epochdir.Start, err error) {
 	f, _, err := epochdir.OpenFence(fsys, d, vfs.FlagWrite)
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// Witness is a file outside of epochs/ that shows how far the volume was. Such files
-// are derived: nothing is made from them. But only the primary of an epoch writes in its
-// name, after its START, which stays for ever; and the history tells only what was committed
-// and checked. So one that tells of more than there is proves that something is gone. None
-// proves nothing, and one that cannot be read is none.
+// Witness is a file outside of epochs/ that shows which epoch and LSN the volume had reached. No state
+// is restored from such files. But a primary writes in the name of its epoch only
+// after its START, which is never removed, and the history has only what was committed
+// and checked. So a witness that is ahead of epochs/ proves that something was lost. A missing witness
+// proves nothing, and one that cannot be read counts as missing.
 type Witness struct {
 	Path  string        // on the volume
-	Epoch cluster.Epoch // whose primary wrote it
+	Epoch cluster.Epoch // of the primary that wrote it
 	LSN   cluster.LSN   // the highest in it, 0 if it has none
-	Odd   int           // how many of its lines are damaged
+	Odd   int           // number of its lines that are damaged
 }
 
-// Witnesses reads the history, the index and the canaries for the newest epoch of each, where
-// it is not below from.
+// Witnesses returns the newest history, the newest index and every canary, as far as their epochs are at
+// least from.
 func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witness) {
 	if w, ok := v.historyWitness(ctx, from); ok {
 		all = append(all, w)
@@ -52,8 +52,9 @@ func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witne
 	return all
 }
 
-// laterThan refuses where anything tells of a term that began after that of epoch e, which is
-// the newest that the claimant by has found.
+// laterThan returns an error if a witness shows that a term later than epoch e has started, where e is
+// the newest started term that the claimant by found: one that wraps ErrOvertaken if that term is newer than by and
+// exists, ErrDamaged if it is missing.
 func (v *Volume) laterThan(ctx context.Context, e, by cluster.Epoch) error {
 	all := v.Witnesses(ctx, e+1)
 	if len(all) == 0 {
@@ -65,16 +66,16 @@ func (v *Volume) laterThan(ctx context.Context, e, by cluster.Epoch) error {
 			return fmt.Errorf("%w: epoch %d", ErrOvertaken, w.Epoch)
 		}
 	}
-	return fmt.Errorf("%w: %s", ErrDamaged, w.beyond(e))
+	return fmt.Errorf("%w: %s", ErrDamaged, w.describeLoss(e))
 }
 
-// beyond says what is gone, where e is the newest term that began.
-func (w *Witness) beyond(e cluster.Epoch) string {
+// describeLoss returns a sentence that says what is lost if e is the newest term that started.
+func (w *Witness) describeLoss(e cluster.Epoch) string {
 	return fmt.Sprintf("%s was written by the primary of epoch %d, and the newest epoch that has a START is %d: all that epoch %d acknowledged is gone", w.Path, w.Epoch, e, w.Epoch)
 }
 
-// WitnessedTerms returns a sentence for each witness of a term newer than all that began. An epoch that
-// cannot be read may be that term.
+// WitnessedTerms returns a sentence for each witness of a term that is newer than all that started, and is not an
+// epoch that cannot be read: that one may have started.
 func WitnessedTerms(epochs []epochdir.State, all []Witness) (gone []string) {
 	began := cluster.Epoch(0)
 	unknown := map[cluster.Epoch]bool{}
@@ -86,7 +87,7 @@ func WitnessedTerms(epochs []epochdir.State, all []Witness) (gone []string) {
 	}
 	for i := range all {
 		if w := &all[i]; w.Epoch > began && !unknown[w.Epoch] {
-			gone = append(gone, w.beyond(began))
+			gone = append(gone, w.describeLoss(began))
 		}
 	}
 	return gone

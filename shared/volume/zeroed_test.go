@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -83,7 +84,7 @@ func TestZeroedHeaderIsNoEmptySegment(t *testing.T) {
 func TestZeroedStartIsNoAbsentStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, end, _ := locksOnly(t)
-		if err := zero(newest+"fence", volume.StartOffset)(d); err != nil {
+		if err := zero(newest+"fence", layout.FenceSpacing)(d); err != nil {
 			t.Fatal(err)
 		}
 		takesNothingOver(t, d, "error start-missing "+newest+"fence")
@@ -130,12 +131,12 @@ func TestStartThatReadsAsZerosOnceIsReadAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := zero(newest+"fence", volume.StartOffset)(d); err != nil {
+		if err := zero(newest+"fence", layout.FenceSpacing)(d); err != nil {
 			t.Fatal(err)
 		}
 		s.host.SetHook(func(c volumetest.Call) volumetest.Action {
 			if c.Op == volumetest.OpReadDir && c.Name+"/" == newest {
-				if err := d.Write(newest+"fence", volume.StartOffset, b[volume.StartOffset:volume.StartOffset+vfs.BlockSize]); err != nil {
+				if err := d.Write(newest+"fence", layout.FenceSpacing, b[layout.FenceSpacing:layout.FenceSpacing+vfs.BlockSize]); err != nil {
 					t.Error(err)
 				}
 			}

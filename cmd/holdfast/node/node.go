@@ -297,7 +297,7 @@ func (n *Node) noTermReason() string {
 // uses a number for ever, so a server does not claim as long as it would be refused again.
 func (n *Node) look(ctx context.Context) error {
 	known := n.knows().LSN // first, like the history: a primary may go on meanwhile
-	end, told, err := n.vol.Look(ctx)
+	end, told, err := n.vol.Preview(ctx)
 	if told = max(told, known); err == nil && end < told {
 		err = fmt.Errorf("%w: LSN %d was committed, the log ends at %d", primary.ErrVolumeRolledBack, told, end)
 	}

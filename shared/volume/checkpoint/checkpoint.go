@@ -3,8 +3,9 @@
 // Package checkpoint writes and reads the state of a volume at one position of its log: as the two
 // files of a checkpoint, as the views for people, and as the stream that feeds a replica.
 //
-// All three have one format, which is described in codec.go. Write makes a checkpoint durable before it has its
-// name. What is read verifies its sums; a table that is restored has the hash that was written.
+// All three have one format, described in codec.go, one writer, Export, and one decoder, Decoder. Both work line by
+// line, so that neither needs the state in memory a second time. A checkpoint is durable before it gets its
+// name. A reader verifies all sums, and the hash of a table that it restores.
 package checkpoint
 
 import (
@@ -25,16 +26,16 @@ import (
 
 // Snapshot is a table at one position of the log.
 type Snapshot struct {
-	Cluster cluster.ID // whose state it is
-	Epoch   cluster.Epoch
+	Cluster cluster.ID
+	Epoch   cluster.Epoch // of the term that wrote it
 	At      wal.Position
-	// Table belongs to the snapshot and is not changed while it lives.
+	// Table belongs to the snapshot: nothing may change it while the snapshot is in use.
 	Table *locktable.Table
-	// Pending are committed appends up to At that their files may lack.
+	// Pending are committed appends up to At that their files may lack, in log order.
 	Pending []locktable.Record
 }
 
-// Export returns what writes the snapshot into files.
+// Export returns the export of the snapshot.
 func (s Snapshot) Export() Export {
 	return Export{
 		Cluster: s.Cluster, Epoch: s.Epoch, At: s.At, Hash: s.Table.Hash(), Pending: s.Pending,
@@ -48,25 +49,25 @@ func (s Snapshot) Export() Export {
 	}
 }
 
-// Export is the state at one position of the log while it is written down, which
-// needs no table in memory.
+// Export is the state at one position of the log, to be written once. Its entities come one by one, so
+// that a table can change while it is exported.
 type Export struct {
-	Cluster cluster.ID // whose state it is
-	Epoch   cluster.Epoch
+	Cluster cluster.ID
+	Epoch   cluster.Epoch // of the term that writes it
 	At      wal.Position
-	// Hash is that of the table.
+	// Hash is the hash of the table.
 	Hash uint64
-	// Entities yields the state once, receipts first. An error ends it.
+	// Entities yields the entities of the table once, receipts first. An error is the last thing it yields.
 	Entities iter.Seq2[locktable.Entity, error]
-	// Pending are committed appends up to At that their files may lack.
+	// Pending are committed appends up to At that their files may lack, in log order.
 	Pending []locktable.Record
 
 	// Taken is when a view was taken, in RFC 3339; "" in a checkpoint.
 	Taken string
 }
 
-// Write writes x into a directory of its own below dir, which gets its name when all of it is
-// durable, and returns the size of its files in bytes. may is asked before the rename: its error ends it.
+// Write writes x into a new directory below dir, and returns the size of its files in bytes. The directory gets
+// its final name when everything in it is durable. Write calls may before this rename, and ends with its error.
 func Write(fsys vfs.FS, dir string, x Export, may func() error) (size int64, err error) {
 	final := dir + "/" + layout.CheckpointDir(x.At.LSN)
 	tmp := final + layout.TmpSuffix
@@ -76,7 +77,7 @@ func Write(fsys vfs.FS, dir string, x Export, may func() error) (size int64, err
 	if size, err = fill(fsys, tmp, x); err != nil {
 		return 0, errors.Join(fmt.Errorf("checkpoint %d: %w", x.At.LSN, err), vfs.IgnoreMissing(vfs.RemoveTree(fsys, tmp)))
 	}
-	// A crash here leaves a complete directory under a name that recovery ignores.
+	// A crash here leaves a complete directory under a temporary name, which every reader ignores.
 	if err := may(); err != nil {
 		return 0, err
 	}
@@ -101,7 +102,7 @@ func fill(fsys vfs.FS, tmp string, x Export) (size int64, err error) {
 	return size, fsys.SyncDir(tmp)
 }
 
-// writeWhole creates a file, streams into it and makes it durable.
+// writeWhole creates a file, writes it in pieces and makes it durable.
 func writeWhole(fsys vfs.FS, name string, write func(io.Writer) error) (size int64, err error) {
 	f, err := fsys.Open(name, vfs.FlagCreate)
 	if err != nil {
@@ -122,7 +123,7 @@ func writeWhole(fsys vfs.FS, name string, write func(io.Writer) error) (size int
 	return size, f.Sync()
 }
 
-// List lists the complete checkpoints of the term in the directory path, newest first.
+// List returns the LSNs of the complete checkpoints in path, the directory of a term, newest first.
 func List(fsys vfs.FS, path string) ([]cluster.LSN, error) {
 	entries, err := fsys.ReadDir(path)
 	if err != nil {

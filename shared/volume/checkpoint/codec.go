@@ -18,9 +18,9 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// The two files of a checkpoint, and the two views, look like this: valid JSON
-// (a JSON object; one JSON object a line), one thing a line, and a last line
-// that closes with the CRC-32C of every byte before it.
+// The two files of a checkpoint, and the two views, are JSON with one element on each line. The last line
+// holds the CRC-32C of every byte before it. processed_requests.log is a sequence of objects, one on each line;
+// lock_state.json is one object:
 //
 //	{"format":1,"cluster_id":…,"epoch":7,"lsn":90,"chain":"…","hash":"…","receipts":3,"receipts_crc32c":"…",
 //	"pending":[
@@ -33,23 +33,31 @@ import (
 //	],
 //	"crc32c":"0badf00d"}
 
-// Head is the first line of both files: what they are of.
+// Lines of the state that a reader compares.
+const (
+	pendingLine  = "\"pending\":[\n"
+	entitiesLine = "\"entities\":[\n"
+	closeLine    = "],\n"
+)
+
+// Head is the first line of both files.
 type Head struct {
-	Format    int           `json:"format"`
-	Cluster   cluster.ID    `json:"cluster_id"`
-	Epoch     cluster.Epoch `json:"epoch"`
-	LSN       cluster.LSN   `json:"lsn"`
-	Chain     hex64         `json:"chain"`
-	Hash      hex64         `json:"hash"`
-	Receipts  int           `json:"receipts"`
-	ReceiptsC hex32         `json:"receipts_crc32c"`
-	// Receipts is how many the other file has, ReceiptsC its sum.
-	// Taken is when a view was taken, in RFC 3339; Complete is true if it has everything up to its LSN.
+	Format  int           `json:"format"`
+	Cluster cluster.ID    `json:"cluster_id"`
+	Epoch   cluster.Epoch `json:"epoch"` // of the term that wrote it
+	LSN     cluster.LSN   `json:"lsn"`
+	Chain   hex64         `json:"chain"`
+	Hash    hex64         `json:"hash"` // of the table
+	// Receipts counts the lines of processed_requests.log between its first and its last one, ReceiptsC is the
+	// CRC-32C in that last line. Both are 0 in the head of processed_requests.log itself.
+	Receipts  int   `json:"receipts"`
+	ReceiptsC hex32 `json:"receipts_crc32c"`
+	// Taken is when a view was taken, in RFC 3339, and Complete is true. In a checkpoint they are "" and false.
 	Taken    string `json:"taken,omitempty"`
 	Complete bool   `json:"complete,omitempty"`
 }
 
-// Position returns the position of the log at which it was taken.
+// Position returns the position of the log at which the state was taken.
 func (h Head) Position() wal.Position {
 	return wal.Position{LSN: h.LSN, Chain: wal.Chain(h.Chain)}
 }
@@ -79,15 +87,15 @@ func (h *hex32) UnmarshalText(b []byte) error {
 	return err
 }
 
-// pendingAppend is an append on its way through a checkpoint.
+// pendingAppend is an append in "pending".
 type pendingAppend struct {
 	Header []byte `json:"record"`
 	Data   []byte `json:"data"`
 }
 
-// Files calls file for each of the two files of the export, in order, with what writes it.
-// Receipts come first: the state names their number and sum, so that files of two
-// exports can never be taken for one.
+// Files calls file for each of the two files of the export, in order, with its name and a function that
+// writes it. The receipts come first: the state holds their number and sum, so that files of two exports are
+// never taken for one. An error of file or of Entities ends it and is returned.
 func (x Export) Files(file func(name string, write func(io.Writer) error) error) error {
 	next, stop := iter.Pull2(x.Entities)
 	defer stop()
@@ -102,8 +110,8 @@ func (x Export) Files(file func(name string, write func(io.Writer) error) error)
 type codec struct {
 	export      Export
 	next        func() (locktable.Entity, error, bool)
-	first       locktable.Entity // of the state
-	more        bool             // there is a first one
+	first       locktable.Entity // the first one of the state, if more
+	more        bool
 	receipts    int
 	receiptsCRC uint32
 }
@@ -170,8 +178,8 @@ func (c *codec) writeRequests(w io.Writer) error {
 	return s.err
 }
 
-// errLateReceipt says that an export has its receipts behind the state.
-var errLateReceipt = errors.New("a receipt behind the state")
+// errLateReceipt means that Export.Entities yields a receipt after another entity.
+var errLateReceipt = errors.New("a receipt comes after other entities")
 
 // writeState writes lock_state.json.
 func (c *codec) writeState(w io.Writer) error {
@@ -207,8 +215,7 @@ func (c *codec) writeState(w io.Writer) error {
 	return s.err
 }
 
-// Stream writes the export for replicas: the two files of a checkpoint, the
-// receipts first.
+// Stream writes the two files of the export one after the other, the receipts first, as a Decoder takes them.
 func (x Export) Stream(w io.Writer) error {
 	return x.Files(func(_ string, write func(io.Writer) error) error { return write(w) })
 }

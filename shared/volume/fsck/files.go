@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// walkFiles notes the size of everything under files/.
+// walkFiles records the size of every file below dir.
 func (k *fsck) walkFiles(dir string) {
 	entries, err := k.fs.ReadDir(dir)
 	if err != nil {
@@ -38,8 +38,8 @@ func (k *fsck) walkFiles(dir string) {
 	}
 }
 
-// protected compares each bound file with the table, the receipts and with every append
-// that the log still has, and names what is bound to nothing.
+// protected compares each bound file with the table, the receipts and every append
+// in the log, and reports files that are not bound.
 func (k *fsck) protected() {
 	table := k.adoption.Table
 	checks := inspect.NewFileChecks(k.fs, table, k.deep.redo, k.adoption.Redo)
@@ -74,8 +74,8 @@ func (k *fsck) protected() {
 	}
 }
 
-// pending tells of bytes that the log has and a file lacks. Where no primary is at work, a
-// power cut or a kill explains them, and nothing is lost. One that is at work would have written them by the next pass.
+// pending reports bytes that are in the log and not in a file. If no primary is running, a
+// power loss or a kill explains them, and nothing is lost. A running primary writes them before the next pass.
 func (k *fsck) pending(path string, lacks inspect.Pending) {
 	f := Finding{
 		Severity: SeverityInfo, Code: fileBehind, Path: path, Offset: lacks.From, LSN: lacks.LSN, Pending: lacks.Bytes,
@@ -99,20 +99,16 @@ type viewState struct {
 
 func (k *fsck) readViews() {
 	for _, name := range []string{layout.StateName, layout.RequestsName} {
-		b, err := vfs.ReadFile(k.fs, name, vfs.FlagRead)
+		head, err := checkpoint.ReadView(k.fs, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a young volume
 		}
-		v := viewState{name: name, err: err}
-		if err == nil {
-			v.head, v.err = checkpoint.VerifyView(b)
-		}
-		k.views = append(k.views, v)
+		k.views = append(k.views, viewState{name, head, err})
 	}
 }
 
-// checkViews looks at what is derived: a wrong one only misleads people, but
-// one that is ahead of the log says that the log has lost something.
+// checkViews compares the views with the log. A wrong view only misleads people, but
+// a view that is ahead of the log shows that records are lost.
 func (k *fsck) checkViews() {
 	const advice = "the primary writes it again within seconds"
 	for _, v := range k.views {
@@ -133,7 +129,7 @@ func (k *fsck) checkViews() {
 
 // checkHistory compares the end of the history with that of the log.
 func (k *fsck) checkHistory() {
-	for _, w := range k.tell {
+	for _, w := range k.witnesses {
 		if w.Odd > 0 {
 			k.warn("history-damaged", w.Path, adviceLeave, "%d lines near its end are damaged, and count for nothing", w.Odd)
 		}
@@ -146,7 +142,7 @@ func (k *fsck) checkHistory() {
 	}
 }
 
-// names looks for what does not belong on a volume, and who may write to it.
+// names reports files that do not belong on a volume, and files that other users may write.
 func (k *fsck) names() {
 	open := map[string]int{} // names that others may write to, by their first directory
 	known := map[string]func(string, vfs.Entry) string{
@@ -175,7 +171,7 @@ func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open m
 		p := path.Join(dir, x.Name)
 		info, err := k.fs.Lstat(p)
 		if err != nil {
-			continue // it went meanwhile
+			continue // it was removed meanwhile
 		}
 		if info.Mode&0o022 != 0 && info.Type != vfs.TypeOther {
 			top, _, _ := strings.Cut(p, "/")
@@ -195,12 +191,12 @@ func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open m
 	}
 }
 
-// A judge of names returns "" for what belongs there, unknownName, or the advice for a leftover.
+// A judge returns "" for a name that belongs there, unknownName, or the advice for a leftover.
 const unknownName = "unknown"
 
 func anyName(string, vfs.Entry) string { return "" }
 
-// fileName: what is bound and what not is told elsewhere.
+// fileName accepts every name: protected reports the files that are not bound.
 func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
@@ -235,7 +231,7 @@ func inEpochName(_ string, x vfs.Entry) string {
 	return unknownName
 }
 
-// serverName judges servers/: guards, reserves, probes, canaries, signs of life and claims of members.
+// serverName is the judge for servers/: guards, reserves, probes, canaries, signs of life and claims of members.
 func (k *fsck) serverName(_ string, x vfs.Entry) string {
 	switch {
 	case strings.HasPrefix(x.Name, layout.InitPrefix), strings.HasPrefix(x.Name, layout.RecoverPrefix):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fsck compares all parts of a volume with each other, and reports what does not fit, with what
-// to do about it. It changes nothing, and servers may run meanwhile.
+// Package fsck compares all parts of a volume with each other, and reports contradictions with advice on what
+// to do. It changes nothing, and servers may run meanwhile.
 package fsck
 
 import (
@@ -21,33 +21,33 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Severity says how bad a finding is.
+// Severity is how serious a finding is.
 type Severity string
 
 // The severities.
 const (
-	// SeverityError: something that was promised is not there.
+	// SeverityError: something is lost, or the next takeover is refused.
 	SeverityError Severity = "error"
-	// SeverityWarning: nothing is lost, but somebody should look.
+	// SeverityWarning: nothing is lost, but an operator should examine it.
 	SeverityWarning Severity = "warning"
-	// SeverityInfo: good to know.
+	// SeverityInfo: nothing needs to be done.
 	SeverityInfo Severity = "info"
 )
 
 // Finding is one thing that Run noticed.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Code is a word for programs, "fence-missing"; it does not change.
+	// Code identifies the kind of finding for programs, like "fence-missing". Codes do not change between versions.
 	Code string `json:"code"`
 	// Path is relative to the volume.
 	Path string `json:"path"`
-	// Offset in the file, in bytes, and LSN; 0 where there is none to tell.
+	// Offset in the file, in bytes, and LSN; 0 if there is none.
 	Offset int64       `json:"offset"`
 	LSN    cluster.LSN `json:"lsn"`
-	// Pending counts the bytes that the log has and the file lacks; a takeover writes them.
+	// Pending counts the bytes that are in the log and not in the file; a takeover writes them.
 	Pending int64  `json:"pending_bytes"`
 	Problem string `json:"problem"`
-	// Advice is what to do; commands stand in it as they are typed, with DIR for
+	// Advice tells people what to do. It has commands as they are typed, with DIR for
 	// the volume unless Options names it.
 	Advice string `json:"advice"`
 }
@@ -61,38 +61,39 @@ type Report struct {
 	Epoch   cluster.Epoch `json:"epoch"` // the newest that started
 	Base    cluster.LSN   `json:"base"`
 	LSN     cluster.LSN   `json:"lsn"`
-	Records int           `json:"records"` // read behind the base
+	Records int           `json:"records"` // read after the base
 	Locks   int           `json:"locks"`
 	Clients int           `json:"clients"`
 	Files   int           `json:"files"`
 	Bytes   int64         `json:"bytes"` // of protected files compared
-	// PendingFiles lack PendingBytes of appends that the log has.
+	// PendingFiles counts the files that lack bytes of appends in the log, PendingBytes these bytes.
 	PendingFiles int       `json:"pending_files"`
 	PendingBytes int64     `json:"pending_bytes"`
 	Findings     []Finding `json:"findings"`
 	Errors       int       `json:"errors"`
 }
 
-// Options are how a report names the volume and shows progress. The zero value is usable.
+// Options configure Run. The zero value is ready to use.
 type Options struct {
 	// Dir is the path of the volume in advice; "" leaves DIR there.
 	Dir string
-	// Progress is called with what is read next, as a path or a word for people; nil is not called.
+	// Progress is called with what is read next, as a path or a few words for people. It may be nil.
 	Progress func(what string)
 }
 
-// passes is how often Run reads a volume before it believes a contradiction.
+// passes is how often Run reads a volume before it reports a contradiction.
 const passes = 3
 
 // Run compares CLUSTER, epochs, fences, logs, checkpoints, receipts, protected
-// files and views with each other. It only reads; flocks of claims are held for a moment.
+// files and views with each other. It only reads; it locks claims for a moment. It returns an error that wraps
+// volume.ErrNoCluster if there is no volume, or the cause of ctx.
 //
-// Servers may run meanwhile: a contradiction counts only if it is found again
-// each time that everything is read anew.
+// Servers may run meanwhile: Run reports a contradiction only if it finds it in
+// every pass over the volume.
 //
-// Not seen, because nothing depends on it: who set a fence, the address and time
-// in claim.json, and a bit that flips in the last frame of the log before anything
-// was written behind it, which reads as a torn tail (an info).
+// It does not compare what nothing depends on: the claim that set a fence, the address and time
+// in claim.json. A bit that flips in the last frame of the log, before anything
+// is written after it, reads as a torn tail (an info).
 func Run(ctx context.Context, fsys vfs.FS, opt Options) (*Report, error) {
 	if opt.Dir == "" {
 		opt.Dir = "DIR"
@@ -100,7 +101,7 @@ func Run(ctx context.Context, fsys vfs.FS, opt Options) (*Report, error) {
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
 	}
-	var again map[string]bool // found in every pass so far
+	var again map[string]bool // contradictions found in every pass so far
 	for pass := 1; ; pass++ {
 		k := &fsck{ctx: ctx, fs: fsys, opt: opt, report: &Report{Findings: []Finding{}}}
 		if err := k.all(); err != nil {
@@ -131,17 +132,17 @@ type fsck struct {
 	opt    Options
 	report *Report
 
-	epochs   []epochdir.State
-	newest   *epochdir.State // that started
-	serving  bool            // a living process holds newest's claim
-	sizes    map[cluster.FileName]int64
-	views    []viewState
-	tell     []volume.Witness
-	adoption *volume.Adoption // what the next claimant would adopt
-	deep     *deepRead        // the same, from the oldest checkpoint on; nil where it could not be read
+	epochs    []epochdir.State
+	newest    *epochdir.State // the newest that started; nil if none did
+	serving   bool            // a running process holds newest's claim
+	sizes     map[cluster.FileName]int64
+	views     []viewState
+	witnesses []volume.Witness
+	adoption  *volume.Adoption // what the next claimant would adopt
+	deep      *deepRead        // the same, from the oldest checkpoint on; nil if it cannot be read
 }
 
-// deepRead is what all that is left of a log has.
+// deepRead is what was read of the whole log, from its oldest segment on.
 type deepRead struct {
 	redo     []locktable.Record // its appends
 	segments []wal.SegmentInfo
@@ -167,13 +168,13 @@ func (k *fsck) info(code, path, advice, format string, args ...any) {
 	k.add(Finding{Severity: SeverityInfo, Code: code, Path: path, Advice: advice, Problem: fmt.Sprintf(format, args...)})
 }
 
-// The codes of a file that lacks committed bytes: without a primary, and beside one at work.
+// The codes of a file that lacks committed bytes: without a running primary, and with one.
 const (
 	fileBehind = "file-behind"
 	fileLags   = "file-lags"
 )
 
-// key says what has to be found again. A file that lags is another finding once other bytes are missing.
+// key identifies a finding in several passes. A file that lags is another finding if other bytes are missing.
 func (f Finding) key() string {
 	if f.Code == fileLags {
 		return fmt.Sprint(f.Code, " ", f.Path, " ", f.Offset)
@@ -191,7 +192,8 @@ func (r *Report) contradictions() map[string]bool {
 	return all
 }
 
-// keep drops what contradicts and was not found by an earlier pass; nil is no earlier pass.
+// keep drops the contradictions that are not in again, those of the earlier passes, and returns how many. A nil again
+// means that there was no earlier pass.
 func (r *Report) keep(again map[string]bool) (gone int) {
 	if again == nil {
 		return 0
@@ -208,7 +210,7 @@ func (r *Report) keep(again map[string]bool) (gone int) {
 	return gone
 }
 
-// sumPending counts what files lack.
+// sumPending counts the files that lack bytes, and these bytes.
 func (r *Report) sumPending() {
 	for _, f := range r.Findings {
 		if f.Pending > 0 {
@@ -218,17 +220,17 @@ func (r *Report) sumPending() {
 	}
 }
 
-// What to do. All commands but the last two only read or add.
+// Advice that several findings have.
 const (
 	adviceRecover = "stop all servers and type: holdfast recover --volume DIR   (it prints what it would do)"
 	adviceRotate  = "move the file out of DIR/files and type: holdfast file rotate FILE --lock LOCK; what is missing stands in the log as long as its segments are there"
 	adviceLeave   = "leave it: nothing depends on it any more"
 )
 
-// errNoFurther says that what was found makes everything else unreadable.
+// errNoFurther means that a finding makes everything else unreadable.
 var errNoFurther = errors.New("the volume cannot be read any further")
 
-// all looks at everything once.
+// all is one pass over everything.
 func (k *fsck) all() error {
 	if err := k.cluster(); err != nil {
 		if errors.Is(err, errNoFurther) {
@@ -236,10 +238,10 @@ func (k *fsck) all() error {
 		}
 		return err
 	}
-	// What grows while servers run is looked at before the log that says how far it may.
+	// Files that grow while servers run are read before the log, which must be ahead of them.
 	k.opt.Progress("files")
 	k.readViews()
-	k.tell = k.v.Witnesses(k.ctx, 0)
+	k.witnesses = k.v.Witnesses(k.ctx, 0)
 	k.sizes = map[cluster.FileName]int64{}
 	k.walkFiles(layout.FilesDir)
 	k.opt.Progress("epochs")
@@ -261,7 +263,7 @@ func (k *fsck) all() error {
 	return context.Cause(k.ctx)
 }
 
-// cluster reads CLUSTER, else what epoch 0 says it was.
+// cluster reads CLUSTER, or its content in epoch 0.
 func (k *fsck) cluster() error {
 	c, err := volume.ReadCluster(k.fs)
 	begun, zeroErr := volume.ReadEpochZero(k.fs)
@@ -327,7 +329,7 @@ func (k *fsck) readEpochs() (err error) {
 	return nil
 }
 
-// goneEpochs looks for epochs above all that are there, of which something else tells.
+// goneEpochs reports epochs that do not exist and of which flags or witnesses show that they did.
 func (k *fsck) goneEpochs() {
 	last := k.epochs[len(k.epochs)-1].Epoch
 	for i := range k.epochs {
@@ -335,7 +337,7 @@ func (k *fsck) goneEpochs() {
 			k.error("epoch-missing", layout.EpochDir(e.By), adviceRecover, "it is not there, and has fenced epoch %d: all that it acknowledged is gone", e.Epoch)
 		}
 	}
-	for _, problem := range volume.WitnessedTerms(k.epochs, k.tell) {
+	for _, problem := range volume.WitnessedTerms(k.epochs, k.witnesses) {
 		k.error("term-missing", layout.EpochsDir, adviceRecover, "%s", problem)
 	}
 	for _, problem := range epochdir.TakenTwice(k.epochs) {
@@ -353,8 +355,8 @@ func (k *fsck) gap(e *epochdir.State) {
 	k.error("epoch-missing", before, advice, "it is not there: a claimant that slept for long might take its name")
 }
 
-// epoch looks at one epoch's fence and claim. What lies below the newest that
-// started, newest is not nil then, decides nothing any more once it is fenced.
+// epoch checks one epoch's fence and claim. Nothing depends any more on a fenced epoch below the newest that
+// started; k.newest is not nil then.
 func (k *fsck) epoch(e *epochdir.State) {
 	dir := layout.EpochDir(e.Epoch)
 	decides := k.newest == nil
@@ -381,7 +383,7 @@ func (k *fsck) epoch(e *epochdir.State) {
 		k.flag(e, decides)
 	}
 	switch {
-	case e.Epoch == 0: // holds what CLUSTER says, which was compared
+	case e.Epoch == 0: // its claim.json has the content of CLUSTER, which was compared
 	case e.ClaimErr != nil:
 		k.warn("claim-damaged", dir+"/"+layout.ClaimName, adviceLeave, "%v", e.ClaimErr)
 	case e.Claim.Cluster != k.v.Cluster().ID:
@@ -391,7 +393,7 @@ func (k *fsck) epoch(e *epochdir.State) {
 	}
 }
 
-// flag looks at a fence's flag.
+// flag checks a fence's flag.
 func (k *fsck) flag(e *epochdir.State, decides bool) {
 	name := layout.EpochDir(e.Epoch) + "/" + layout.FenceName
 	switch {

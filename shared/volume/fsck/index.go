@@ -16,38 +16,38 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/inspect"
 )
 
-// maxSuspects bounds what one file is reported for: one torn or foreign piece is enough.
+// maxSuspects bounds the findings for one file: one torn or foreign piece is enough.
 const maxSuspects = 16
 
 // maxOpen bounds the files that are open at a time.
 const maxOpen = 64
 
-// indexPass compares all files with the index, which tells of them in the order of the log.
+// indexPass compares all files with the index, whose entries are in the order of the log.
 type indexPass struct {
 	k     *fsck
 	files map[cluster.FileName]*indexCheck
 	open  []*indexCheck
 }
 
-// indexCheck compares the bytes of one file with what the index tells of them.
+// indexCheck compares the bytes of one file with its entries in the index.
 type indexCheck struct {
 	c        *inspect.FileCheck
 	pass     *indexPass
 	f        *volume.FileReader // nil while it is closed
-	failed   bool               // it cannot be read: its own check says so
-	compared int64
-	limit    int64 // bytes behind it may be missing or zero: a takeover writes them
+	failed   bool               // it cannot be read, which its FileCheck reports
+	compared int64              // in bytes
+	limit    int64              // offset after which bytes may be missing or zero: a takeover writes them
 	window   []byte
 	from     int64 // of window
 	suspects []index.Entry
-	later    map[int]bool // suspects that a later append lies over
-	spans    []span       // what entries cover, in order, none touching
+	later    map[int]bool // suspects that a later append overlaps
+	spans    []span       // that entries cover, in order, with gaps between them
 }
 
 type span struct{ from, to int64 }
 
-// indexed compares each bound file with the index, append by append: each that is told
-// must have its sum. An append that is not told is not judged.
+// indexed compares each bound file with the index: the bytes of each entry must have its
+// CRC. It does not compare appends without an entry.
 func (k *fsck) indexed(checks map[cluster.FileName]*inspect.FileCheck) error {
 	p := &indexPass{k: k, files: map[cluster.FileName]*indexCheck{}}
 	defer p.closeAll()
@@ -62,14 +62,14 @@ func (k *fsck) indexed(checks map[cluster.FileName]*inspect.FileCheck) error {
 			x = &indexCheck{c: c, pass: p, limit: min(c.Written, c.Info.Size), later: map[int]bool{}}
 			p.files[e.File] = x
 		}
-		x.look(e)
+		x.compare(e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for name := range checks {
-		k.tellIndexed(name, p.files[name], checks[name])
+		k.reportIndexed(name, p.files[name], checks[name])
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (p *indexPass) closeAll() {
 	p.open = nil
 }
 
-// reopen opens the file, and closes others where too many are open.
+// reopen opens the file, and closes the others if too many are open.
 func (x *indexCheck) reopen() error {
 	if x.f != nil {
 		return nil
@@ -105,8 +105,8 @@ func (x *indexCheck) reopen() error {
 	return nil
 }
 
-// look compares one append. What does not fit is judged in the end.
-func (x *indexCheck) look(e *index.Entry) {
+// compare compares the bytes of one entry. reportIndexed decides about entries that do not fit.
+func (x *indexCheck) compare(e *index.Entry) {
 	for i := range x.suspects {
 		if s := &x.suspects[i]; s.LSN < e.LSN && s.Offset < e.End() && e.Offset < s.End() {
 			x.later[i] = true
@@ -116,11 +116,11 @@ func (x *indexCheck) look(e *index.Entry) {
 		return
 	}
 	if len(x.spans) > 0 && e.End() <= x.spans[len(x.spans)-1].to && x.covered(e) {
-		return // told again by the term that adopted it
+		return // an entry that the term that adopted the append wrote again
 	}
 	b, err := x.bytes(e.Offset, e.Length)
 	if err != nil {
-		return // the file's own check has said so
+		return // the FileCheck reports it
 	}
 	x.compared += e.Length
 	if crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) != e.CRC {
@@ -141,7 +141,7 @@ func (x *indexCheck) covered(e *index.Entry) bool {
 	return false
 }
 
-// cover adds a span. Nearly always it continues the last one.
+// cover adds a span, which usually continues the last one.
 func (x *indexCheck) cover(s span) {
 	if n := len(x.spans); n > 0 && x.spans[n-1].to == s.from {
 		x.spans[n-1].to = s.to
@@ -160,7 +160,7 @@ func (x *indexCheck) cover(s span) {
 	x.spans = merged
 }
 
-// indexWindow is how much of a file is read at a time: appends follow each other.
+// indexWindow is how much of a file is read at a time, in bytes.
 const indexWindow = 1 << 20
 
 func (x *indexCheck) bytes(off, n int64) ([]byte, error) {
@@ -182,21 +182,21 @@ func (x *indexCheck) bytes(off, n int64) ([]byte, error) {
 	return x.window[off-x.from : off-x.from+n], nil
 }
 
-// tellIndexed says what does not fit, and how much of a file no entry tells of.
-func (k *fsck) tellIndexed(name cluster.FileName, x *indexCheck, c *inspect.FileCheck) {
+// reportIndexed reports bytes that differ from their entry, and how many bytes of a file have no entry.
+func (k *fsck) reportIndexed(name cluster.FileName, x *indexCheck, c *inspect.FileCheck) {
 	p := volume.ProtectedPath(name)
 	limit, covered := min(c.Written, c.Info.Size), int64(0)
 	if x != nil {
 		k.report.Bytes += x.compared
 		for i := range x.suspects {
 			e := &x.suspects[i]
-			told := c.Problem != nil && e.Offset <= c.Problem.Offset && c.Problem.Offset < e.End()
-			if told || x.later[i] || x.covered(e) { // by the file's own check; or of a history that was lost
+			reported := c.Problem != nil && e.Offset <= c.Problem.Offset && c.Problem.Offset < e.End()
+			if reported || x.later[i] || x.covered(e) { // by the FileCheck; or the entry is of a log that was lost
 				continue
 			}
 			k.add(Finding{
 				Severity: SeverityError, Code: "file-foreign", Path: p, Offset: e.Offset, LSN: e.LSN, Advice: adviceRotate,
-				Problem: "torn or foreign bytes: they are not those of " + who(e),
+				Problem: "torn or foreign bytes: they are not those of " + describe(e),
 			})
 			x.cover(span{e.Offset, e.End()})
 		}
@@ -209,8 +209,8 @@ func (k *fsck) tellIndexed(name cluster.FileName, x *indexCheck, c *inspect.File
 	}
 }
 
-// who names an append for people.
-func who(e *index.Entry) string {
+// describe describes an append for people.
+func describe(e *index.Entry) string {
 	when := ""
 	if e.Time > 0 {
 		when = " at " + time.UnixMilli(e.Time).UTC().Format(time.RFC3339)

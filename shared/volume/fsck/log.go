@@ -18,8 +18,8 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// readLog scans the newest started term as a claimant would, and then from its
-// oldest checkpoint on, comparing every other one with the replay.
+// readLog scans the newest started term as a claimant would, and then again from its
+// oldest checkpoint on, to compare the others with the replay.
 func (k *fsck) readLog() {
 	e := k.newest
 	dir := layout.EpochDir(e.Epoch)
@@ -57,8 +57,8 @@ func (k *fsck) logError(s Severity, code, path, advice string, err error) {
 	k.add(f)
 }
 
-// replay reads everything that is left of the log and compares each checkpoint
-// with the table at its LSN: all of them where the log reaches back to its beginning,
+// replay reads the whole log and compares each checkpoint
+// with the replayed table at its LSN: all checkpoints if the log reaches back to its beginning,
 // else all but the oldest.
 func (k *fsck) replay(e *epochdir.State) {
 	dir := layout.EpochDir(e.Epoch)
@@ -73,10 +73,7 @@ func (k *fsck) replay(e *epochdir.State) {
 	good := map[cluster.LSN]*checkpoint.Base{}
 	first := checkpoint.Empty()
 	for _, lsn := range all {
-		b, err := checkpoint.Read(k.fs, k.v.Cluster().ID, dir, lsn)
-		if err == nil {
-			b.Table, err = b.Restore()
-		}
+		b, err := checkpoint.Read(k.fs, k.v.Cluster().ID, dir, lsn, true)
 		if err != nil {
 			k.add(Finding{
 				Severity: SeverityWarning, Code: "checkpoint-damaged", Path: dir + "/" + layout.CheckpointDir(lsn), LSN: lsn,
@@ -90,7 +87,7 @@ func (k *fsck) replay(e *epochdir.State) {
 		good[lsn] = b
 	}
 	a := &volume.Adoption{Table: first.Table, Redo: slices.Clone(first.Pending)}
-	at, apply := first.Head.Position(), a.Replay()
+	at, apply := first.At, a.Replay()
 	log, err := wal.Scan(k.dir(dir), wal.ScanOptions{
 		Cluster: k.v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e.Epoch, From: at, AtLeast: e.Start.End,
 	}, func(lsn cluster.LSN, x wal.Entry, f wal.FrameHeader) error {
@@ -98,7 +95,7 @@ func (k *fsck) replay(e *epochdir.State) {
 		if err := apply(lsn, x, f); err != nil {
 			return err
 		}
-		if b := good[lsn]; b != nil && (b.Head.Position() != at || !sameState(b.Table, a.Table)) {
+		if b := good[lsn]; b != nil && (b.At != at || !sameState(b.Table, a.Table)) {
 			k.add(Finding{
 				Severity: SeverityError, Code: "checkpoint-differs", Path: dir + "/" + layout.CheckpointDir(lsn), LSN: lsn,
 				Problem: "it is not what the log before it makes", Advice: adviceRecover,
@@ -115,26 +112,26 @@ func (k *fsck) replay(e *epochdir.State) {
 	k.deep = &deepRead{a.Redo, log.Segments}
 }
 
-// sameState compares a checkpoint's table with what the log makes. An older binary, which did
-// not keep all of it, may have written the checkpoint.
+// sameState reports whether a checkpoint's table equals the replayed one. An older binary, which did
+// not keep all of a table, may have written the checkpoint.
 func sameState(written, replayed *locktable.Table) bool {
 	if written.Hash() == replayed.Hash() {
 		return true
 	}
 	for _, f := range written.Files() {
-		if f.Since != 0 { // a binary that keeps it
+		if f.Since != 0 { // a present binary wrote it
 			return false
 		}
 	}
 	return written.OlderHash() == replayed.OlderHash()
 }
 
-// segment looks at the bytes that a scan passes over: behind the end and between frames.
+// segment checks the bytes that a scan passes over: after the end and between frames.
 func (k *fsck) segment(dir string, seg wal.SegmentInfo) {
 	name := dir + "/" + seg.Name
 	b, err := vfs.ReadFile(k.fs, name, vfs.FlagRead)
 	if err != nil || len(b) < wal.BlockSize {
-		return // the scan has read it: it went meanwhile
+		return // it was removed since the scan
 	}
 	if seg.Header.Size != 0 && !vfs.AllZero(b[wal.SegmentHeaderSize:wal.BlockSize]) {
 		k.info("padding", name, adviceLeave, "there is something between its header and its first frame")
@@ -165,12 +162,12 @@ func (k *fsck) segment(dir string, seg wal.SegmentInfo) {
 	}
 }
 
-// adopted compares START with the log that it adopted, as long as that is there:
-// it is kept until a later term adopts from this one.
+// adopted compares START with the log that the term adopted, which
+// is kept until a later term adopts from this one.
 func (k *fsck) adopted() {
 	e := k.newest
 	if e.Epoch == 0 || e.ClaimErr == nil && e.Claim.Recovered != nil {
-		return // adopted nothing, or another form of it
+		return // it adopted nothing, or a recovery made it
 	}
 	var from *epochdir.State
 	for i := range k.epochs {
@@ -179,18 +176,18 @@ func (k *fsck) adopted() {
 		}
 	}
 	if from == nil || from.Unknown() {
-		return // nobody knows any more which one it was
+		return // the adopted term is not known
 	}
 	dir := layout.EpochDir(from.Epoch)
-	met, at, err := inspect.HasPosition(k.fs, k.v, from.Epoch, e.Start.End)
+	has, at, err := inspect.HasPosition(k.fs, k.v, from.Epoch, e.Start.End)
 	switch {
 	case err != nil:
 		k.logError(SeverityWarning, "adopted-log", dir, adviceLeave, err)
-	case !met && at.LSN < e.Start.End.LSN:
-		// A power loss took what its writer had not synced. Whoever adopted it
+	case !has && at.LSN < e.Start.End.LSN:
+		// A power loss took what its writer had not synced. The term that adopted it
 		// had written it again, durably, before its own START.
 		k.info("adopted-tail", dir, adviceLeave, "the log ends at LSN %d; epoch %d adopted it up to LSN %d, and has the rest in its own", at.LSN, e.Epoch, e.Start.End.LSN)
-	case !met:
+	case !has:
 		k.add(Finding{
 			Severity: SeverityError, Code: "start-differs", Path: layout.EpochDir(e.Epoch) + "/" + layout.FenceName, Offset: layout.FenceSpacing, LSN: e.Start.End.LSN, Advice: adviceRecover,
 			Problem: fmt.Sprintf("START says that the log of epoch %d was adopted up to LSN %d, chain value %016x; that log has no such place", from.Epoch, e.Start.End.LSN, uint64(e.Start.End.Chain)),
@@ -198,7 +195,7 @@ func (k *fsck) adopted() {
 	}
 }
 
-// dir shows a directory to package wal, for reading.
+// dir gives package wal access to a directory, for reading.
 func (k *fsck) dir(path string) *epochdir.Dir {
 	return &epochdir.Dir{FS: k.fs, Path: path, Gate: func() error { return epochdir.ErrReadOnly }}
 }

@@ -12,9 +12,3 @@ func OpenNetwork(root string) (*FS, error) {
 	}
 	return f, err
 }
-
-// KindByMagic is the table of filesystems.
-func KindByMagic(magic uint32) vfs.Kind { return kindByMagic(magic) }
-
-// BytesOf is how many bytes so many blocks have.
-func BytesOf(blocks uint64, unit int64) int64 { return bytesOf(blocks, unit) }

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// build makes the state that the new epoch begins with, and completes the plan.
+// build returns the state with which the new epoch begins, and completes the plan.
 func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
 	b := &builder{r: r, at: wal.Position{LSN: r.plan.LSN, Chain: r.source.end.Chain.Next(r.nonce[:])}}
 	if err := b.checkFiles(ctx); err != nil {
@@ -47,7 +47,7 @@ func (r *recovery) build(ctx context.Context) (checkpoint.Snapshot, error) {
 			r.plan.Held++
 		}
 	}
-	// What a file may lack, it gets from the checkpoint: the log is empty.
+	// Appends that a file may lack are in the checkpoint, because the new log is empty.
 	pending := slices.DeleteFunc(slices.Clone(r.source.pending), func(rec locktable.Record) bool {
 		f, ok := b.table.File(rec.File)
 		return !ok || f.Quarantined || f.Generation != rec.Generation
@@ -67,11 +67,11 @@ type builder struct {
 	table  *locktable.Table
 	at     wal.Position
 	inodes map[cluster.FileName]uint64
-	taken  map[uint64]bool // those of files that were kept
+	taken  map[uint64]bool // the inodes of files that were kept
 }
 
-// checkFiles decides which protected files go on. Where the state is complete,
-// that is left to the takeover, as always.
+// checkFiles decides which protected files are kept. If the state is complete,
+// the takeover verifies them, as always.
 func (b *builder) checkFiles(ctx context.Context) error {
 	b.inodes, b.taken = map[cluster.FileName]uint64{}, map[uint64]bool{}
 	table, p := b.r.source.table, b.r.plan
@@ -99,21 +99,21 @@ func (b *builder) checkFiles(ctx context.Context) error {
 		}
 		p.Files = append(p.Files, f)
 	}
-	// A number that a kept file has now may be that of another one in the table.
+	// The inode number of a kept file may be that of another file in the table.
 	free := uint64(1) << 63
 	for name, state := range table.Files() {
 		if _, kept := b.inodes[name]; !kept && b.taken[state.Inode] {
-			b.inodes[name] = free // no filesystem gives it; the file is quarantined
+			b.inodes[name] = free // no filesystem uses it; the file is quarantined
 			free++
 		}
 	}
 	return nil
 }
 
-// entities are the source's, with the inodes of today and, where the state may
-// not be the end, with clients that can only repeat.
+// entities yields the entities of the source, with the present inodes. If the state may
+// not be complete, clients can only repeat requests.
 func (b *builder) entities(yield func(locktable.Entity, error) bool) {
-	known := map[uint64]bool{} // inodes that an earlier recovery could not speak for either
+	known := map[uint64]bool{} // inodes that the source remembers
 	for e := range b.r.source.table.Export() {
 		if e.File != nil {
 			if inode, ok := b.inodes[e.File.Name]; ok {
@@ -141,8 +141,8 @@ func (b *builder) entities(yield func(locktable.Entity, error) bool) {
 	}
 }
 
-// changePast makes what is remembered of inodes right. Those of another filesystem are no more;
-// where the log may have gone on, nobody knows how far an inode was written.
+// changePast corrects what the table remembers of an inode. Inodes of another filesystem do not exist here.
+// If later records may be missing, it is not known how far an inode was written.
 func (b *builder) changePast(p *locktable.PastState) {
 	switch {
 	case b.r.source.elsewhere:
@@ -163,8 +163,8 @@ func (b *builder) apply(recs []locktable.Record) error {
 	return nil
 }
 
-// dropHolders ends every grant and place, and lets nobody hold the locks that
-// were held, each for its lease.
+// dropHolders ends every grant and removes every waiter. It grants each lock that was held to a
+// client that does not exist, for one lease.
 func (b *builder) dropHolders() error {
 	var held []locktable.Grant
 	for l := range b.table.Locks("", "") {

@@ -22,10 +22,10 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// publish builds the epoch's directory and begins its term as a claimant does:
-// the name first, then the fences of everybody below, then START. Until START is
-// there nothing was decided: a recovery that slept meanwhile, for however long, finds
-// what began below it, leaves a number that is burned, and servers go on from what they had.
+// publish builds the directory of the new epoch and starts its term like a claimant:
+// the name first, then the fences of all epochs below, then START. Nothing is decided
+// before START: a recovery that was paused, for however long, finds
+// the terms that started below it, leaves a number that is used up, and servers go on from the state that they had.
 func (r *recovery) publish(ctx context.Context, s checkpoint.Snapshot) error {
 	if err := volume.RemoveUnfinishedRecoveries(r.fs); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (r *recovery) publish(ctx context.Context, s checkpoint.Snapshot) error {
 	if err := r.fill(tmp, s); err != nil {
 		return fmt.Errorf("recover: build epoch %d: %w", s.Epoch, err)
 	}
-	// Read it as the next claimant will, while it has no name yet.
+	// Read it as the next claimant will, before it gets its name.
 	a, err := r.v.ReadTermIn(tmp, epochdir.Start{Epoch: s.Epoch, Nonce: r.nonce, End: s.At})
 	if err == nil && (a.End != s.At || a.Table.Hash() != s.Table.Hash()) {
 		err = fmt.Errorf("%w: it reads as LSN %d, written was %d", volume.ErrDamaged, a.End.LSN, s.At.LSN)
@@ -55,8 +55,8 @@ func (r *recovery) publish(ctx context.Context, s checkpoint.Snapshot) error {
 	return nil
 }
 
-// begin makes the named epoch the one that servers take over from, unless
-// somebody else began meanwhile.
+// begin starts the renamed epoch, so that servers take over from it, unless a server
+// claimed an epoch meanwhile that may have started.
 func (r *recovery) begin(ctx context.Context, s checkpoint.Snapshot) (err error) {
 	term, err := r.v.Confirm(s.Epoch, r.nonce)
 	if err != nil {
@@ -66,8 +66,8 @@ func (r *recovery) begin(ctx context.Context, s checkpoint.Snapshot) (err error)
 	if err := r.fenceBelow(s.Epoch); err != nil {
 		return err
 	}
-	// No older term can speak now. What the checkpoint was made from is the
-	// whole truth if nobody began behind it.
+	// No older term can answer now. The source of the checkpoint was
+	// complete if no later term started.
 	now, err := epochdir.Survey(ctx, r.fs)
 	if err != nil {
 		return err
@@ -81,15 +81,15 @@ func (r *recovery) begin(ctx context.Context, s checkpoint.Snapshot) (err error)
 			return fmt.Errorf("epoch %d was claimed meanwhile, and may have begun: %w", e.Epoch, ErrServersRun)
 		}
 	}
-	// What the index tells of a history that is lost must not be taken for foreign bytes.
+	// Bytes that differ from entries of a lost log must not be reported as foreign.
 	if err := index.Remove(r.fs); err != nil {
 		return err
 	}
 	return term.WriteStart(s.At)
 }
 
-// fenceBelow sets the fence of every epoch below e, until a look behind the last
-// one finds nobody new: see fenceWalk.across.
+// fenceBelow sets the fence of every epoch below e, until it finds no
+// new epoch after the last one: see package volume, fenceWalk.across.
 func (r *recovery) fenceBelow(e cluster.Epoch) error {
 	last, more := r.plan.Follows, r.numbers()
 	for {
@@ -104,7 +104,7 @@ func (r *recovery) fenceBelow(e cluster.Epoch) error {
 	}
 }
 
-// numbers are those of the epochs that were surveyed.
+// numbers returns the numbers of the surveyed epochs.
 func (r *recovery) numbers() []cluster.Epoch {
 	all := make([]cluster.Epoch, len(r.epochs))
 	for i := range r.epochs {
@@ -113,8 +113,8 @@ func (r *recovery) numbers() []cluster.Epoch {
 	return all
 }
 
-// fence sets fences, the newest first. A term whose fence is missing or short
-// can never pass a check again.
+// fence sets the fences of these epochs, the newest first. It passes over missing and short fences, with which a term
+// can never pass a check.
 func (r *recovery) fence(epochs []cluster.Epoch, by epochdir.Flag) error {
 	for _, e := range slices.Backward(epochs) {
 		f, _, err := epochdir.OpenFence(r.fs, e, vfs.FlagWrite)
@@ -131,9 +131,9 @@ func (r *recovery) fence(epochs []cluster.Epoch, by epochdir.Flag) error {
 	return nil
 }
 
-// setFlag sets a flag, and does not lose what the one that is there tells: that a
-// higher epoch was claimed, which may be missing now, or by another claim than the one that
-// is there. Until the new epoch's claim.json says it, each flag that is set stays as it is.
+// setFlag sets a flag, but keeps an existing one that shows that a
+// higher epoch was claimed, which may be missing now or have another claim.
+// Until the claim.json of the new epoch records this, it keeps every flag that is set.
 func (r *recovery) setFlag(f vfs.File, by epochdir.Flag) error {
 	block := vfs.AlignedBuffer(vfs.BlockSize)
 	if err := vfs.ReadBlock(f, block, 0); err != nil {
@@ -145,8 +145,7 @@ func (r *recovery) setFlag(f vfs.File, by epochdir.Flag) error {
 	return epochdir.SetFlag(f, by.By, by.Nonce)
 }
 
-// fill writes what a takeover writes before START, into a directory of this
-// recovery's own.
+// fill writes everything that a takeover writes before START, into a new directory.
 func (r *recovery) fill(tmp string, s checkpoint.Snapshot) error {
 	if err := r.fs.Mkdir(tmp); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (r *recovery) fill(tmp string, s checkpoint.Snapshot) error {
 	return errors.Join(r.fs.SyncDir(tmp), r.fs.SyncDir(layout.ServersDir))
 }
 
-// unchanged refuses where somebody claimed since the survey.
+// unchanged returns an error that wraps ErrServersRun if an epoch was claimed since the survey.
 func (r *recovery) unchanged() error {
 	now, err := epochdir.List(r.fs)
 	if err != nil {

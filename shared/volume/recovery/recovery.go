@@ -3,30 +3,30 @@
 // Package recovery makes a volume that no server can take over usable again, from what is left of it and from
 // copies that servers kept elsewhere. An operator runs it, while all servers are stopped.
 //
-// A recovery makes one new epoch that holds everything: a checkpoint, an empty
-// log and START. Nothing that is there is changed but the fences, which are set. The epoch
-// is built under servers/, gets its name, fences every epoch below, and last its
-// START, so a crash leaves the old state or the new one. So does a recovery that wakes
-// up when servers have long gone on.
+// A recovery makes one new epoch that holds the whole state: a checkpoint, an empty
+// log and START. Of what exists it only changes the fences, which it sets. It builds the
+// epoch in servers/, renames it, sets the fence of every epoch below, and last writes
+// START. So a crash leaves the old state or the new one, and so does a recovery that was paused
+// while servers went on.
 //
-// Tokens, epochs and LSNs rise, also above those that are lost: the log goes on
-// at the next multiple of 2^32 above every LSN that anything shows.
+// Tokens, epochs and LSNs rise, also above those that are lost: the new log begins
+// at the next multiple of 2^32 above every LSN that was seen.
 //
-// Where acknowledged operations may be missing, what an old client believes is not
-// known any more, and the new state does not rely on it:
+// If acknowledged operations may be missing, it is not known what clients believe,
+// and the new state does not depend on it:
 //
-//   - No old token is live. A lock that was held stays held for one lease, under a
-//     new token that no client has, so that it is not granted while its holder
-//     may still think that it holds. Waiters lose their places.
-//   - Receipts that are known keep answering repeats. Every other request of a
-//     known client is STALE_REQUEST, and so is all of an opened client that is
-//     unknown: a request from before is never executed twice. A self-chosen client that the
-//     state does not know is a new one; as it has no live token, only what needs
+//   - No old token is valid. A lock that was held stays held for one lease, under a
+//     new token that no client has, so that it is not granted while its former holder
+//     may still use it. Waiters lose their places.
+//   - Receipts that are known answer repeats. Every other request of a
+//     known client gets STALE_REQUEST, and so does every request of an opened client that is
+//     unknown: no old request is executed twice. A self-chosen client ID that the
+//     state does not know is a new client; as it has no valid token, only requests that need
 //     none, acquiring and breaking, can be executed.
-//   - A protected file that fits the state goes on if it has another inode than before:
-//     a restored one. Every other one is quarantined. A primary that
-//     still sleeps may write to the old inode, where it had logged an append that the
-//     state does not know and a new term gives the same offset to another one.
+//   - A protected file that fits the state stays bound if its inode is new,
+//     which shows that it was restored. Every other one is quarantined: a paused primary
+//     may still write to the old inode, at the offset of an append that it had logged and that the
+//     state does not have. A new term could give the same offset to another append.
 package recovery
 
 import (
@@ -46,17 +46,17 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// Options are what an operator knows. The zero value knows nothing; Random has to be set.
+// Options are what an operator knows. Random has to be set; all other fields may be zero.
 type Options struct {
-	// Restored is true for a volume that was restored from a backup: its log is whole
-	// and yet not the end.
+	// Restored is true for a volume that was restored from a backup: its log is complete,
+	// but later records existed.
 	Restored bool
 	// SeenLSN and SeenEpoch are the highest that were seen anywhere: in a status, a
-	// token, a server's log. 0 where nothing is known: a backup that was restored
-	// before, without Copies, gives the numbers of that time a second time.
+	// token, a server's log. 0 means that nothing is known: if the same backup was restored
+	// before, and there are no Copies, the numbers given since are then given a second time.
 	SeenLSN   cluster.LSN
 	SeenEpoch cluster.Epoch
-	// Copies are what servers kept outside the volume.
+	// Copies are the states that servers kept outside the volume.
 	Copies []Copy
 	// AcceptLoss allows a recovery that may lose acknowledged operations.
 	AcceptLoss bool
@@ -66,58 +66,58 @@ type Options struct {
 	FirstSegment int64
 }
 
-// Copy is a state of the volume that was kept elsewhere. Without a Table it only
-// tells how far the volume was.
+// Copy is a state of the volume that was kept elsewhere. If Table is nil, it only
+// shows which epoch and LSN the volume had reached.
 type Copy struct {
 	Name string // for people
 	checkpoint.Snapshot
 }
 
-// Plan is what a recovery does, or has done.
+// Plan describes what a recovery does or has done.
 type Plan struct {
 	Cluster cluster.ID `json:"cluster_id"`
-	// Needed is false where a server would take over without help.
+	// Needed is false if a server can take over without a recovery.
 	Needed bool `json:"needed"`
-	// Reasons say what stops takeovers or is known to be missing.
+	// Reasons are sentences: what prevents a takeover, or is known to be missing.
 	Reasons []string `json:"reasons"`
-	// Source is the state that is taken, at End. Complete says that nothing that
-	// was acknowledged can be missing from it.
+	// Source describes the state that is used, End is its last LSN. Complete is true if no
+	// acknowledged operation can be missing from it.
 	Source   string      `json:"source"`
 	End      cluster.LSN `json:"end_lsn"`
 	Complete bool        `json:"complete"`
-	// Lost says what may be missing, with LSNs, files and offsets; empty if Complete.
+	// Lost are sentences that describe what may be missing, with LSNs, files and offsets; empty if Complete.
 	Lost []string `json:"lost"`
-	// SeenLSN and SeenEpoch are the highest that anything tells of.
+	// SeenLSN and SeenEpoch are the highest that were seen anywhere.
 	SeenLSN   cluster.LSN   `json:"seen_lsn"`
 	SeenEpoch cluster.Epoch `json:"seen_epoch"`
-	// Epoch is the new one, which follows Follows; its log begins behind LSN.
+	// Epoch is the new epoch, Follows the newest that exists. The new log begins after LSN.
 	Follows cluster.Epoch `json:"follows"`
 	Epoch   cluster.Epoch `json:"epoch"`
 	LSN     cluster.LSN   `json:"lsn"`
-	// Held counts the locks that stay held; Dropped the waiters that lose their place.
+	// Held counts the locks that stay held, Dropped the waiters that lose their place.
 	Held    int `json:"held"`
 	Dropped int `json:"dropped_waiters"`
 	Clients int `json:"clients"`
-	// Files are the protected ones with what becomes of them.
+	// Files are all protected files.
 	Files []PlannedFile `json:"files"`
-	// Notes are what an operator should know or do.
+	// Notes are sentences that tell an operator what to know or to do.
 	Notes []string `json:"notes"`
-	// Done says that the new epoch is there.
+	// Done is true if the new epoch exists and has started.
 	Done bool `json:"done"`
 }
 
-// PlannedFile is what becomes of one protected file: "kept" or "quarantined".
+// PlannedFile is a protected file and its fate, "kept" or "quarantined", with the reason for people.
 type PlannedFile struct {
 	Path   string `json:"path"`
 	Fate   string `json:"fate"`
 	Reason string `json:"reason"`
 }
 
-// ErrNoSource says that nothing is left to recover from.
+// ErrNoSource means that nothing is left to recover from.
 var ErrNoSource = errors.New("no log and no copy can be read: name data directories of servers with --data-dir, or restore a backup")
 
-// ErrLossNotAccepted says that a recovery may lose acknowledged operations and
-// that nobody has agreed to that.
+// ErrLossNotAccepted means that a recovery may lose acknowledged operations, and
+// Options.AcceptLoss is false.
 var ErrLossNotAccepted = errors.New("acknowledged operations may be lost and nobody has agreed to that: nothing was changed (--accept-loss agrees)")
 
 // recovery is one call of NewPlan or Run.
@@ -126,13 +126,13 @@ type recovery struct {
 	v      *volume.Volume
 	opt    Options
 	nonce  epochdir.Nonce
-	now    int64 // in milliseconds since 1970: when its records are decided
+	now    int64 // the time of its records, in milliseconds since 1970
 	epochs []epochdir.State
 	source *candidate
 	plan   *Plan
 }
 
-// NewPlan returns what Run would do. It only reads. Returns ErrServersRun while a server uses the
+// NewPlan returns what Run would do. It only reads. It returns an error that wraps ErrServersRun if a server uses the
 // volume, ErrNoSource if there is nothing to recover from, ErrForeignCopy for a copy of another cluster.
 func NewPlan(ctx context.Context, fsys vfs.FS, opt Options) (*Plan, error) {
 	r, err := newRecovery(fsys, opt)
@@ -149,9 +149,9 @@ func NewPlan(ctx context.Context, fsys vfs.FS, opt Options) (*Plan, error) {
 	return r.plan, err
 }
 
-// Run makes the volume one that servers can take over from: see the package doc. It
-// holds the guard of every server meanwhile. Where nothing is wrong it changes
-// nothing; repeated after a crash, it does what is left to do. Its errors are those of NewPlan, and
+// Run makes the volume one that servers can take over from: see the package documentation. It
+// holds the guard of every server meanwhile. If nothing is wrong it changes
+// nothing; repeated after a crash, it finishes. Its errors are those of NewPlan, and
 // ErrLossNotAccepted, with the plan, if operations may be lost and Options does not accept that.
 func Run(ctx context.Context, fsys vfs.FS, opt Options) (_ *Plan, err error) {
 	r, err := newRecovery(fsys, opt)
@@ -176,9 +176,9 @@ func Run(ctx context.Context, fsys vfs.FS, opt Options) (_ *Plan, err error) {
 		_, err := r.build(ctx) // completes the plan
 		return r.plan, errors.Join(ErrLossNotAccepted, err)
 	}
-	// Fences first: what is read after this, no older term can add to. They are set by
-	// the last one, in the name of its claim: until the new epoch begins, servers may take
-	// over what is.
+	// Fences come first: no older term can add to what is read after this. They carry the name
+	// of the newest claim, so that servers can take over the old state as long as the new epoch has
+	// not started.
 	if err := r.fence(r.numbers(), epochdir.Flag{By: r.plan.Follows, Nonce: r.epochs[len(r.epochs)-1].ClaimNonce()}); err != nil {
 		return r.plan, err
 	}
@@ -214,7 +214,7 @@ func newRecovery(fsys vfs.FS, opt Options) (*recovery, error) {
 	return r, nil
 }
 
-// guard takes the guard of every server, so that none can start meanwhile.
+// guard locks the guard of every server, so that none can start meanwhile.
 func (r *recovery) guard() (release func() error, err error) {
 	var held []vfs.Lock
 	release = func() error {
@@ -237,7 +237,7 @@ func (r *recovery) guard() (release func() error, err error) {
 	return release, nil
 }
 
-// survey reads all epochs, and refuses while anybody lives.
+// survey reads all epochs. It returns an error that wraps ErrServersRun if a running process holds a claim.
 func (r *recovery) survey(ctx context.Context) (err error) {
 	if r.epochs, err = epochdir.Survey(ctx, r.fs); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (r *recovery) survey(ctx context.Context) (err error) {
 	return err
 }
 
-// decide chooses the state to begin with, and the numbers.
+// decide makes the plan: the state to begin with, and the numbers of the new epoch.
 func (r *recovery) decide(ctx context.Context) error {
 	last := r.epochs[len(r.epochs)-1].Epoch
 	p := &Plan{Cluster: r.v.Cluster().ID, Follows: last, Lost: []string{}, Files: []PlannedFile{}, Notes: []string{}}
@@ -261,8 +261,8 @@ func (r *recovery) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told := r.v.Witnesses(ctx, 0)
-	seen, proven := r.surveyHighest(r.epochs, told)
+	witnesses := r.v.Witnesses(ctx, 0)
+	seen, proven := r.surveyHighest(r.epochs, witnesses)
 	proven.saw(r.opt.SeenEpoch, r.opt.SeenLSN)
 	if source, err = r.takeCopies(source, &proven, &reasons); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (r *recovery) decide(ctx context.Context) error {
 		missing = append(missing, fmt.Sprintf("LSN %d and epoch %d were told of; what is left ends at LSN %d, the newest epoch is %d", proven.lsn, proven.epoch, source.end.LSN, last))
 	}
 	missing = append(missing, epochdir.TakenTwice(r.epochs)...)
-	missing = append(missing, volume.WitnessedTerms(r.epochs, told)...)
+	missing = append(missing, volume.WitnessedTerms(r.epochs, witnesses)...)
 	if e := &r.epochs[len(r.epochs)-1]; e.ByErr {
 		missing = append(missing, fmt.Sprintf("the fence of %s is set, and its flag does not say by whom: a newer epoch may be gone", layout.EpochDir(e.Epoch)))
 	}
@@ -294,7 +294,7 @@ func (r *recovery) decide(ctx context.Context) error {
 	}
 	p.Epoch = last + 1
 	if seen.epoch > last || r.opt.Restored || source.copied {
-		// Numbers may be gone: skip those that somebody may have been told.
+		// Epochs may be lost: skip all numbers that they may have had.
 		p.Epoch = cluster.Epoch(roundUp(uint64(seen.epoch)))
 	}
 	p.LSN = cluster.LSN(roundUp(uint64(seen.lsn)))
@@ -303,20 +303,20 @@ func (r *recovery) decide(ctx context.Context) error {
 }
 
 const (
-	// numberStep is what a recovery rounds up to.
+	// numberStep is the step to which a recovery rounds LSNs and epochs up.
 	numberStep = 1 << 32
-	// maxNumber keeps LSNs and epochs exact where programs keep numbers as floats.
+	// maxNumber bounds LSNs and epochs, so that programs that read numbers as floats read them exactly.
 	maxNumber = 1 << 53
 )
 
-// roundUp is the next multiple of numberStep above n.
+// roundUp returns the next multiple of numberStep above n.
 func roundUp(n uint64) uint64 { return (n/numberStep + 1) * numberStep }
 
-// ErrForeignCopy says that a copy is not of this volume's cluster.
+// ErrForeignCopy means that a copy is not of this volume's cluster.
 var ErrForeignCopy = errors.New("this copy is of another cluster: name the data directories of this volume's servers; to bring a lost volume back, recover into a new one (holdfast init) on which no server has run")
 
-// takeCopies takes a copy where one is further than the volume, which proves
-// that the volume's own log is not the end.
+// takeCopies returns the newest copy if it is ahead of source, else source. A copy that is ahead proves
+// that the log on the volume is not complete.
 func (r *recovery) takeCopies(source *candidate, proven *highest, reasons *[]string) (*candidate, error) {
 	of := r.v.Cluster().ID
 	if r.fresh(source) && len(r.opt.Copies) > 0 {
@@ -355,7 +355,7 @@ func (r *recovery) fresh(source *candidate) bool {
 	return source != nil && source.end.LSN == 0
 }
 
-// explain writes down what may be lost and what to do.
+// explain adds to the plan what may be lost and what to do.
 func (r *recovery) explain() {
 	p := r.plan
 	if !p.Complete {
@@ -375,5 +375,5 @@ func (r *recovery) explain() {
 	p.Notes = append(p.Notes, "the first primary removes what older epochs left: copy epochs/ before, if you want to look at it")
 }
 
-// retired is a mark above every request ID.
+// retired is a low-water mark above every request ID.
 const retired = locktable.MaxRequestID + 1

@@ -14,10 +14,10 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// ErrServersRun says that a server uses the volume.
+// ErrServersRun means that a server uses the volume.
 var ErrServersRun = errors.New("servers are running")
 
-// highest is the largest LSN and epoch that anything on the volume speaks of.
+// highest is the largest LSN and epoch that were seen.
 type highest struct {
 	lsn   cluster.LSN
 	epoch cluster.Epoch
@@ -27,10 +27,10 @@ func (h *highest) saw(e cluster.Epoch, lsn cluster.LSN) {
 	h.lsn, h.epoch = max(h.lsn, lsn), max(h.epoch, e)
 }
 
-// surveyHighest looks at everything that names an LSN or an epoch. proven is
-// what was committed for sure: flags are set by claimed epochs, views and witnesses show
-// what was checked.
-func (r *recovery) surveyHighest(epochs []epochdir.State, told []volume.Witness) (seen, proven highest) {
+// surveyHighest reads everything on the volume that names an LSN or an epoch. seen is the highest of all. proven is
+// the highest that was certainly committed: a flag was set by an epoch that was claimed, views and witnesses have
+// only what was checked.
+func (r *recovery) surveyHighest(epochs []epochdir.State, witnesses []volume.Witness) (seen, proven highest) {
 	for i := range epochs {
 		e := &epochs[i]
 		proven.saw(max(e.Epoch, e.By), 0)
@@ -55,15 +55,15 @@ func (r *recovery) surveyHighest(epochs []epochdir.State, told []volume.Witness)
 			proven.saw(h.Epoch, h.LSN)
 		}
 	}
-	for _, w := range told {
+	for _, w := range witnesses {
 		proven.saw(w.Epoch, w.LSN)
 	}
 	seen.saw(proven.epoch, proven.lsn)
 	return seen, proven
 }
 
-// unfinished says what recoveries knew to be missing that were interrupted before
-// they began, unless a server began behind what they saw.
+// unfinished returns a sentence for each earlier recovery that knew of missing operations and was interrupted before
+// its epoch started, unless a server started a term after what that recovery saw. It adds what they saw to seen.
 func unfinished(epochs []epochdir.State, seen *highest) (missing []string) {
 	began := cluster.Epoch(0)
 	for i := range epochs {

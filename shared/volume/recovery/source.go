@@ -19,18 +19,18 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// candidate is a state that a recovery may begin with.
+// candidate is a state from which a recovery may begin.
 type candidate struct {
 	name    string
 	epoch   cluster.Epoch
 	table   *locktable.Table
 	end     wal.Position
 	pending []locktable.Record
-	// complete says that nothing that was acknowledged can be missing.
+	// complete is true if no acknowledged operation can be missing.
 	complete bool
-	// copied says that it comes from outside the volume; elsewhere, that it is of another one.
+	// copied is true if the state comes from outside the volume, elsewhere if it is the state of another volume.
 	copied, elsewhere bool
-	// damage says where reading had to end.
+	// damage tells people where reading ended, and why.
 	damage []string
 }
 
@@ -42,12 +42,12 @@ func candidateOf(e cluster.Epoch, a *volume.Adoption) *candidate {
 	return &candidate{name: "the log of " + layout.EpochDir(e), epoch: e, table: a.Table, end: a.End, pending: a.Redo}
 }
 
-// findSource looks for the newest state that can be proven. Its reasons say why a takeover
-// is not enough; there are none where it is.
+// findSource returns the newest state that can be proven, nil if there is none, and the reasons why a takeover
+// is not possible; there are no reasons if it is.
 func (r *recovery) findSource(ctx context.Context, epochs []epochdir.State) (best *candidate, reasons []string, err error) {
-	var doubtful []epochdir.State // newer than the newest that surely started
-	var newest *epochdir.State    // that surely started
-	var next *adoptedEnd          // of the lowest term so far that surely started
+	var doubtful []epochdir.State // terms newer than newest that may have started
+	var newest *epochdir.State    // the newest term that certainly started
+	var next *adoptedEnd          // of the oldest term so far that certainly started
 	for i := len(epochs) - 1; i >= 0; i-- {
 		e := &epochs[i]
 		switch {
@@ -57,8 +57,8 @@ func (r *recovery) findSource(ctx context.Context, epochs []epochdir.State) (bes
 				return nil, nil, err
 			}
 		case newest != nil && (e.Start != nil || e.Unknown()):
-			// What the next term adopted is proven here as well, and nothing behind it:
-			// that was written late, by a primary that was fenced.
+			// This log proves what the next term adopted, and nothing after it:
+			// a primary that was fenced wrote that late.
 			if c := r.seal(e.Epoch, next.at.LSN); next.of(c, best == nil) && c.better(best) {
 				best = c
 			}
@@ -94,17 +94,17 @@ func (r *recovery) findSource(ctx context.Context, epochs []epochdir.State) (bes
 	return best, reasons, context.Cause(ctx)
 }
 
-// adoptedEnd is up to where a term adopted the log of the one before.
+// adoptedEnd is the position up to which a term adopted the log of an older one.
 type adoptedEnd struct {
 	at wal.Position
-	// unchained says that the chain value at that place is not known.
+	// unchained is true if the chain value at that position is not known.
 	unchained bool
-	// doubtful says that this may have been another term than the next lower one that
-	// surely started.
+	// doubtful is true if the older term may be another one than the next lower one that
+	// certainly started.
 	doubtful bool
 }
 
-// adoptedBy is what the START of an epoch says, or the claim of one that a recovery made.
+// adoptedBy returns the adopted end in the START of an epoch, or in the claim of an epoch that a recovery made.
 func adoptedBy(e *epochdir.State) *adoptedEnd {
 	if e.ClaimErr == nil && e.Claim.Recovered != nil {
 		return &adoptedEnd{at: wal.Position{LSN: e.Claim.Recovered.End}, unchained: true}
@@ -112,9 +112,9 @@ func adoptedBy(e *epochdir.State) *adoptedEnd {
 	return &adoptedEnd{at: e.Start.End}
 }
 
-// of reports whether what was sealed at the adopted end is of the log that was adopted. One that
-// ends before has no place to compare: where it may be the log of another term, only the
-// want of all others makes it count.
+// of reports whether c, which was sealed at the adopted end, is a part of the log that was adopted. A log that
+// ends earlier has no position to compare: if it may be the log of another term, it counts only if
+// there is no other candidate.
 func (a *adoptedEnd) of(c *candidate, only bool) bool {
 	if c == nil || c.end.LSN == a.at.LSN {
 		return c != nil && (a.unchained || c.end == a.at)
@@ -122,19 +122,19 @@ func (a *adoptedEnd) of(c *candidate, only bool) bool {
 	return !a.doubtful || only
 }
 
-// contradict reports whether two logs differ below the end of the shorter one.
+// contradict reports whether two logs differ before the end of the shorter one.
 func (r *recovery) contradict(a, b *candidate) bool {
 	shorter, longer := a, b
 	if a.end.LSN > b.end.LSN {
 		shorter, longer = b, a
 	}
-	met, end, _ := inspect.HasPosition(r.fs, r.v, longer.epoch, shorter.end) // as far as it can be read
-	return !met && end.LSN >= shorter.end.LSN
+	has, end, _ := inspect.HasPosition(r.fs, r.v, longer.epoch, shorter.end) // as far as it can be read
+	return !has && end.LSN >= shorter.end.LSN
 }
 
-// newer chooses between logs that contradict each other, whichever is longer. The higher
-// epoch had fenced the other one before it wrote anything of its own: what
-// the other one has besides was not acknowledged, unless the higher one never served.
+// newer returns the log of the higher epoch, of two that contradict each other, whichever is longer. The higher
+// epoch had fenced the lower one before it wrote records of its own. So what only
+// the lower one has was not acknowledged, unless the higher one never served.
 func newer(a, b *candidate) *candidate {
 	if a.epoch < b.epoch {
 		a, b = b, a
@@ -144,7 +144,7 @@ func newer(a, b *candidate) *candidate {
 	return a
 }
 
-// startedSource reads a term that started, as a takeover does, or else as far as it goes.
+// startedSource reads a term that started, as a takeover does, or else as far as its log can be read.
 func (r *recovery) startedSource(ctx context.Context, e *epochdir.State, reasons *[]string) (*candidate, error) {
 	a, err := r.v.ReadTerm(ctx, e.Epoch, *e.Start)
 	if err == nil {
@@ -159,9 +159,9 @@ func (r *recovery) startedSource(ctx context.Context, e *epochdir.State, reasons
 	return r.seal(e.Epoch, endless), nil
 }
 
-// doubtfulSource reads a term of which nobody knows whether it started. Had it
-// served, its log would hold all that it adopted from below: then, and only then, its log is the
-// whole truth (ok). One that ends before is what an adoption that failed leaves, or is damaged.
+// doubtfulSource reads a term that may have started. If it
+// served, its log has everything that it adopted from the older term. ok reports whether it has, and so is
+// complete. A log that ends earlier comes from an adoption that failed, or is damaged.
 func (r *recovery) doubtfulSource(ctx context.Context, e *epochdir.State, below *candidate) (c *candidate, ok bool) {
 	began := epochdir.Start{Epoch: e.Epoch}
 	if below != nil {
@@ -175,25 +175,21 @@ func (r *recovery) doubtfulSource(ctx context.Context, e *epochdir.State, below 
 	return r.seal(e.Epoch, endless), false
 }
 
-// endless is no bound for seal.
+// endless means that seal has no bound.
 const endless = ^cluster.LSN(0)
 
-// seal reads a log that a takeover refuses, up to the last frame that proves
-// itself and not beyond the LSN until, from whichever checkpoint leads furthest.
-// nil means that nothing can be read.
+// seal reads a log that a takeover refuses, up to the last frame whose chain value fits,
+// and at most up to the LSN until. It begins at the checkpoint from which it gets furthest.
+// It returns nil if nothing can be read.
 func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
 	path := layout.EpochDir(e)
 	bases := []*checkpoint.Base{checkpoint.Empty()}
-	all, _ := checkpoint.List(r.fs, path) // none are none
+	all, _ := checkpoint.List(r.fs, path) // with an error there is only the empty state
 	for _, lsn := range all {
 		if lsn > until {
 			continue
 		}
-		b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn)
-		if err == nil {
-			b.Table, err = b.Restore()
-		}
-		if err == nil {
+		if b, err := checkpoint.Read(r.fs, r.v.Cluster().ID, path, lsn, true); err == nil {
 			bases = append(bases, b)
 		}
 	}
@@ -206,14 +202,14 @@ func (r *recovery) seal(e cluster.Epoch, until cluster.LSN) *candidate {
 	return best
 }
 
-// sealFrom reads from one base. A damaged segment hides what lies before it from
-// the scan, so it reads a second time without that one and what is behind.
+// sealFrom reads from one base. A scan ends with an error at a damaged segment before it visits the records of earlier
+// segments, so sealFrom reads a second time without that segment and later ones.
 func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.LSN) *candidate {
 	c, err := r.sealBefore(e, b, until, 0)
 	if damage, ok := errors.AsType[*wal.ScanError](err); ok {
 		if first, ok := wal.ParseSegmentName(damage.File); ok {
-			again, _ := r.sealBefore(e, b, until, first) // the first error says what is wrong
-			if again != nil && again.end.LSN > b.Head.LSN && again.better(c) {
+			again, _ := r.sealBefore(e, b, until, first) // the first error is the one to report
+			if again != nil && again.end.LSN > b.At.LSN && again.better(c) {
 				c = again
 			}
 		}
@@ -227,14 +223,14 @@ func (r *recovery) sealFrom(e cluster.Epoch, b *checkpoint.Base, until cluster.L
 func (r *recovery) sealBefore(e cluster.Epoch, b *checkpoint.Base, until, first cluster.LSN) (*candidate, error) {
 	path := layout.EpochDir(e)
 	a := &volume.Adoption{Table: b.Table.Clone(), Redo: slices.Clone(b.Pending)}
-	p := &sealer{apply: a.Replay(), at: b.Head.Position(), end: b.Head.Position(), until: until}
+	p := &sealer{apply: a.Replay(), at: b.At, end: b.At, until: until}
 	_, err := wal.Scan(&epochdir.HidingDir{Dir: epochdir.Dir{FS: r.fs, Path: path}, Before: first}, wal.ScanOptions{
 		Cluster: r.v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e, From: p.at,
 	}, p.visit)
 	if errors.Is(err, errUntil) {
 		err = nil
 	}
-	if p.broken || b.Head.LSN == 0 && a.Table.LSN() == 0 {
+	if p.broken || b.At.LSN == 0 && a.Table.LSN() == 0 {
 		return nil, err
 	}
 	a.End = p.end
@@ -243,14 +239,14 @@ func (r *recovery) sealBefore(e cluster.Epoch, b *checkpoint.Base, until, first 
 	return c, err
 }
 
-// sealer applies records frame by frame, each once its chain value is proven.
+// sealer applies records frame by frame, each after its chain value was compared.
 type sealer struct {
 	apply  func(cluster.LSN, wal.Entry, wal.FrameHeader) error
-	at     wal.Position // of the record that was visited last
-	end    wal.Position // of the frame that was applied last
+	at     wal.Position // of the last record visited
+	end    wal.Position // of the last frame applied
 	until  cluster.LSN
 	frame  []wal.Entry
-	broken bool // a frame was applied in part: the table is no state of the log
+	broken bool // a frame was applied in part, so that the table is not a state of the log
 }
 
 var (

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ReadFile reads a small file whole. flag is how it is opened.
+// ReadFile opens a small file with flag and reads it whole.
 func ReadFile(fsys FS, name string, flag Flag) (b []byte, err error) {
 	f, err := fsys.Open(name, flag)
 	if err != nil {
@@ -27,7 +27,7 @@ func ReadFile(fsys FS, name string, flag Flag) (b []byte, err error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, info.Size))
 }
 
-// CreateFile makes a file, which must not exist, with this content, and syncs it. Its name is
+// CreateFile creates a file, which must not exist, with this content, and syncs it. Its name is
 // durable after FS.SyncDir of its directory.
 func CreateFile(fsys FS, name string, content []byte) (err error) {
 	f, err := fsys.Open(name, FlagCreate)
@@ -41,15 +41,15 @@ func CreateFile(fsys FS, name string, content []byte) (err error) {
 	return f.Sync()
 }
 
-// CreateZeros makes a file of size bytes, which must not exist, and syncs it. The zeros are written,
-// so that later writes find their room. The file that it returns is open for writing, direct.
+// CreateZeros creates a file of size bytes, which must not exist, and syncs it. It writes the zeros,
+// so that later writes need no new space. The file that it returns is open with FlagWrite and FlagDirect.
 func CreateZeros(fsys FS, name string, size int64) (_ File, err error) {
 	f, err := fsys.Open(name, FlagCreate|FlagDirect)
 	if err != nil {
 		return nil, err
 	}
-	// Memory that nobody has written to is one page of the kernel, again and again, and the NFS
-	// client joins no neighbours that are the same page: 4096 WRITEs for 16 MiB instead of 128.
+	// Memory that was never written is one shared page of the kernel, and the NFS
+	// client does not merge requests that have the same page: 4096 WRITEs for 16 MiB instead of 128.
 	zeros := AlignedBuffer(int(min(size, 1<<20)))
 	clear(zeros)
 	for off := int64(0); off < size; off += int64(len(zeros)) {
@@ -64,7 +64,7 @@ func CreateZeros(fsys FS, name string, size int64) (_ File, err error) {
 	return f, nil
 }
 
-// RemoveTree removes a directory with all that is below it. Names that vanish meanwhile are no error.
+// RemoveTree removes a directory and everything below it. A name that another process removes meanwhile is no error.
 func RemoveTree(fsys FS, dir string) error {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -89,8 +89,8 @@ func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// An odd reading may be one in the middle of another process's write: what read it reads up to
-// Retries times, with RetryPause between, before it believes it.
+// A read that returns something invalid may have met another process's write. The reader tries up to
+// Retries times, with RetryPause between, before it accepts the result.
 const (
 	Retries    = 3
 	RetryPause = 100 * time.Millisecond

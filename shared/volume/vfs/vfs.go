@@ -2,11 +2,10 @@
 
 // Package vfs is the interface through which servers and tools reach the shared filesystem.
 //
-// The protocol rests on what FS and File promise: when a write is durable, which calls may answer
-// from a cache, and that a file which is opened with FlagDirect is read from the storage.
+// The protocol depends on what FS and File promise: when a write is durable, which calls may answer
+// from a cache, and that reads of a file that was opened with FlagDirect come from the storage.
 // Package osfs implements them on the operating system, package volumetest on a simulated disk that
-// loses, delays and caches. The functions are what every user of an FS needs: files that are
-// read and written whole, in blocks or in pieces.
+// loses, delays and caches. The functions read and write files whole, in blocks or in pieces.
 package vfs
 
 import (
@@ -15,43 +14,42 @@ import (
 	"unsafe"
 )
 
-// FS is the seam through which all storage is reached: one server's view of
-// the shared directory. Names are relative to the volume's root, clean and
+// FS is one server's access to the shared directory. Names are relative to the volume's root, clean and
 // slash-separated; "." is the root.
 //
-// Errors wrap the system's, so errors.Is(err, fs.ErrNotExist) and
-// errors.Is(err, syscall.ENOSPC) work. An error says nothing about whether the
-// call took effect: on a network filesystem it may have, or may yet.
-// All methods may be called from several goroutines.
+// Errors wrap those of the system, so errors.Is(err, fs.ErrNotExist) and
+// errors.Is(err, syscall.ENOSPC) work. After an error it is not known whether the
+// call took effect: on a network filesystem it may have, or may do so later.
+// All methods are safe for concurrent use.
 type FS interface {
-	// Kind says what the filesystem is, which decides how Direct opens behave.
+	// Kind returns the kind of the filesystem, on which the effect of FlagDirect depends.
 	Kind() Kind
-	// Space says how much room there is. It may hang where everything else is well.
+	// Space returns the free space. It may hang although all other calls work.
 	Space() (Space, error)
 	// Open opens a regular file. It never follows a symbolic link in any part
 	// of the name and refuses everything but regular files.
 	Open(name string, flag Flag) (File, error)
-	// Mkdir makes one directory; it fails with fs.ErrExist where the name is taken.
+	// Mkdir creates one directory. It returns an error that wraps fs.ErrExist if the name is taken.
 	Mkdir(name string) error
 	// Rename moves a file or directory. A directory moved onto a directory that
 	// is not empty fails. A file moved onto a file replaces it.
 	Rename(oldName, newName string) error
-	// Link makes a hard link and fails with fs.ErrExist where newName is taken.
+	// Link makes a hard link. It returns an error that wraps fs.ErrExist if newName is taken.
 	Link(oldName, newName string) error
 	// Remove unlinks a file or removes an empty directory.
 	Remove(name string) error
 	// ReadDir lists a directory in order of names.
 	ReadDir(name string) ([]Entry, error)
-	// Lstat describes a name without following symbolic links.
+	// Lstat returns what a name leads to, without following symbolic links.
 	Lstat(name string) (Info, error)
 	// SyncDir makes the names in a directory durable.
 	SyncDir(name string) error
 	// TryLock takes the flock of an existing file, opened O_RDWR without
-	// creating it. It returns ErrLocked where somebody else holds it.
+	// creating it. It returns an error that wraps ErrLocked if another process holds it.
 	TryLock(name string) (Lock, error)
 	// Replace writes a file atomically: a temporary beside it, fsync, rename
-	// over the name, fsync of the directory. For views only: a name that is
-	// replaced carries no authority.
+	// over the name, fsync of the directory. It is for views only: nothing may depend on a file that is
+	// replaced, because caches may lead its name to an older one.
 	Replace(name string, write func(io.Writer) error) error
 }
 
@@ -65,7 +63,7 @@ type File interface {
 	Sync() error
 	// Datasync makes content durable, and the metadata needed to read it (fdatasync).
 	Datasync() error
-	// Stat describes the open file. On network filesystems it asks the server, not a cache.
+	// Stat returns the attributes of the open file. On network filesystems it asks the server, not a cache.
 	Stat() (Info, error)
 	Close() error
 }
@@ -75,10 +73,10 @@ type Lock interface {
 	Unlock() error
 }
 
-// ErrLocked says that somebody else holds a flock.
+// ErrLocked means that another process holds a flock.
 var ErrLocked = errors.New("locked by another process")
 
-// Flag says how a file is opened.
+// Flag is a set of options with which a file is opened.
 type Flag uint8
 
 // The open flags. Reading is always allowed.
@@ -87,7 +85,7 @@ const (
 	FlagRead Flag = 0
 	// FlagWrite opens for reading and writing.
 	FlagWrite Flag = 1 << iota
-	// FlagCreate makes the file, which must not exist (O_CREAT|O_EXCL); it implies FlagWrite.
+	// FlagCreate creates the file, which must not exist (O_CREAT|O_EXCL); it implies FlagWrite.
 	FlagCreate
 	// FlagDirect bypasses the caches of a network filesystem
 	// (O_DIRECT|O_DSYNC); it changes nothing on a single-host filesystem.
@@ -97,17 +95,17 @@ const (
 	FlagDsync
 )
 
-// Kind says what sort of filesystem holds the volume.
+// Kind is the kind of filesystem that holds the volume.
 type Kind struct {
-	// Name as statfs tells it: "ext4", "nfs", "fuse", ….
+	// Name is the type that statfs returns: "ext4", "nfs", "fuse", ….
 	Name string
-	// Network is true where several hosts may cache, so that Direct opens are needed.
+	// Network is true if several hosts may cache, so that FlagDirect is needed.
 	Network bool
 }
 
-// Space is how much room a filesystem has, in bytes.
+// Space is the free space of a filesystem, in bytes.
 type Space struct {
-	// Free is what anybody may use, Left what is not used: some keep a part for root.
+	// Free is what any user may use, Left what is not used: some filesystems reserve a part for root.
 	Free, Left int64
 }
 
@@ -119,16 +117,16 @@ type Info struct {
 	Type  Type
 	// Mode holds the permission bits.
 	Mode uint32
-	// Unchanged says of an empty file that nobody has written to it, cut it or moved it since it
-	// was made. Only File.Stat tells, on single-host filesystems that know when a file was
-	// made; else it is false.
+	// Unchanged is true for an empty file that was never written, truncated or moved since it
+	// was created. Only File.Stat sets it, on single-host filesystems that record when a file was
+	// created; else it is false.
 	Unchanged bool
 }
 
 // Type is what a name leads to.
 type Type uint8
 
-// The types of names. Everything but files and directories is refused everywhere.
+// The types. Everything but files and directories is refused everywhere.
 const (
 	TypeOther Type = iota
 	TypeFile

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// Nonce tells one prepared claim from every other.
+// Nonce identifies one prepared claim.
 type Nonce [16]byte
 
 // Claim is the content of claim.json.
@@ -29,16 +29,16 @@ type Claim struct {
 
 // Recovered is the part of claim.json that a recovery writes about the epoch that it made.
 type Recovered struct {
-	// Follows is the newest epoch that the recovery saw. The numbers between were left
-	// out, but for those of servers that claimed while the recovery slept.
+	// Follows is the newest epoch that the recovery saw. The numbers between it and the new epoch are free, except for
+	// those that servers claimed while the recovery was paused.
 	Follows cluster.Epoch `json:"follows"`
-	// Source names the state that was taken, End is where it ended. The new log begins after LSN.
+	// Source describes the state that the recovery used, End is its last LSN. The new log begins after LSN.
 	Source string      `json:"source"`
 	End    cluster.LSN `json:"end_lsn"`
 	LSN    cluster.LSN `json:"lsn"`
-	// Complete is true if nothing that was acknowledged can be missing from the source.
+	// Complete is true if no acknowledged operation can be missing from the source.
 	Complete bool `json:"complete"`
-	// SeenLSN and SeenEpoch are the plan's: a recovery that is repeated takes them over.
+	// SeenLSN and SeenEpoch are the highest that the recovery knew of. A repeated recovery uses them too.
 	SeenLSN   cluster.LSN   `json:"seen_lsn"`
 	SeenEpoch cluster.Epoch `json:"seen_epoch"`
 }
@@ -53,8 +53,8 @@ func HoldsNonce(fsys vfs.FS, e cluster.Epoch, nonce Nonce) bool {
 	return json.Unmarshal(b, &c) == nil && c.Nonce == hex.EncodeToString(nonce[:])
 }
 
-// ReadRecovered reads what a recovery wrote about an epoch that it made; nil where a
-// server claimed it.
+// ReadRecovered reads what a recovery wrote into the claim.json of epoch e. It returns nil if a
+// server claimed the epoch.
 func ReadRecovered(fsys vfs.FS, e cluster.Epoch) (*Recovered, error) {
 	name := layout.EpochDir(e) + "/" + layout.ClaimName
 	b, err := vfs.ReadFile(fsys, name, vfs.FlagRead)

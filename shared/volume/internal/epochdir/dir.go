@@ -12,12 +12,12 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// Dir shows one epoch's directory to package wal.
+// Dir gives package wal access to one epoch's directory.
 type Dir struct {
 	FS   vfs.FS
 	Path string
-	// Gate is asked before each change: its error refuses it, as once the term has ended.
-	// nil allows all, for who only reads or has made the directory.
+	// Gate is called before each change, which fails with its error, for example after the term has ended.
+	// A nil Gate allows all changes, for a reader or the process that creates the directory.
 	Gate func() error
 }
 
@@ -35,7 +35,7 @@ func (d *Dir) may() error {
 
 func (d *Dir) name(n string) string { return d.Path + "/" + n }
 
-// Names lists the directory.
+// Names returns the names of the files in the directory.
 func (d *Dir) Names() ([]string, error) {
 	entries, err := d.FS.ReadDir(d.Path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *Dir) OpenWrite(n string) (wal.File, error) {
 	return walFile{f, d.may}, nil
 }
 
-// Create makes a file of zeros.
+// Create creates a file of zeros.
 func (d *Dir) Create(n string, size int64) (wal.File, error) {
 	if err := d.may(); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (d *Dir) Remove(n string) error {
 	return d.FS.Remove(d.name(n))
 }
 
-// Sync makes the names durable.
+// Sync makes the names in the directory durable.
 func (d *Dir) Sync() error {
 	if err := d.may(); err != nil {
 		return err
@@ -107,13 +107,13 @@ func (d *Dir) Sync() error {
 	return d.FS.SyncDir(d.Path)
 }
 
-// walFile is a File that writes only while its gate allows.
+// walFile is a file whose writes may refuses.
 type walFile struct {
 	vfs.File
 	may func() error
 }
 
-// WriteAt writes while the term is open.
+// WriteAt implements io.WriterAt.
 func (f walFile) WriteAt(b []byte, off int64) (int, error) {
 	if err := f.may(); err != nil {
 		return 0, err
@@ -121,7 +121,7 @@ func (f walFile) WriteAt(b []byte, off int64) (int, error) {
 	return f.File.WriteAt(b, off)
 }
 
-// Size is the file's size in bytes.
+// Size returns the size of the file in bytes.
 func (f walFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package epochdir reads and writes what stands in one epoch's directory: the fence with its flag
+// Package epochdir reads and writes the files of one epoch's directory: the fence with its flag
 // and START, claim.json, and the log's files as package wal sees them.
 //
-// It holds formats and single steps. Their order, which is what makes them safe, is that of package volume;
-// fsck and recovery read through it what servers read.
+// It has the formats and the single steps. Package volume has the order of the steps, which makes them safe.
+// Package fsck and package recovery read the files through it as servers do.
 package epochdir
 
 import (
@@ -27,7 +27,7 @@ import (
 const (
 	flagMagic  = "HFFENCE1"
 	startMagic = "HFSTART1"
-	// SectorSize is how much of a block a flag or START takes, in bytes.
+	// SectorSize is the size of a flag or START at the beginning of its block, in bytes.
 	SectorSize = 512
 )
 
@@ -38,7 +38,7 @@ type Start struct {
 	End   wal.Position
 }
 
-// EncodeStart lays START out in one sector of one block:
+// EncodeStart returns the block of START. Its first sector has:
 // magic 8, epoch 8, nonce 16, adopted end 8, chain 8, zeros, CRC-32C in the last 4 bytes of the sector.
 func EncodeStart(s Start) []byte {
 	b := vfs.AlignedBuffer(vfs.BlockSize)
@@ -51,8 +51,8 @@ func EncodeStart(s Start) []byte {
 	return b
 }
 
-// EncodeFlag lays a fence flag out: magic 8, claimant's epoch 8, its nonce 16.
-// Whatever is not zero is a set fence. Beyond that its content can only stop a
+// EncodeFlag returns the block of a fence flag: magic 8, the claimant's epoch 8, its nonce 16, zeros, CRC-32C in the
+// last 4 bytes of the sector. Any block that is not zero is a set fence. Its content is only used to refuse a
 // claimant: see package volume, fenceTerm.
 func EncodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	b := vfs.AlignedBuffer(vfs.BlockSize)
@@ -63,13 +63,13 @@ func EncodeFlag(by cluster.Epoch, nonce Nonce) []byte {
 	return b
 }
 
-// Flag is the content of a set fence: the claim that set it. The zero flag is none.
+// Flag is the content of a set fence: the claim that set it. The zero Flag means that the claim is not known.
 type Flag struct {
 	By    cluster.Epoch
 	Nonce Nonce
 }
 
-// DecodeFlag decodes the block of a fence flag. ok reports whether it is a valid flag; zeros are none.
+// DecodeFlag decodes the block of a fence flag. ok reports whether it is a valid flag, which a block of zeros is not.
 func DecodeFlag(b []byte) (x Flag, ok bool) {
 	if len(b) < SectorSize || string(b[:8]) != flagMagic || !Sealed(b) {
 		return Flag{}, false
@@ -89,7 +89,7 @@ func Sealed(b []byte) bool {
 	return binary.LittleEndian.Uint32(b[SectorSize-4:]) == crc
 }
 
-// DecodeStart decodes the block of START. Returns nil and no error for zeros: START is absent.
+// DecodeStart decodes the block of START. It returns nil and no error for a block of zeros: START is absent.
 func DecodeStart(b []byte) (*Start, error) {
 	if vfs.AllZero(b) {
 		return nil, nil
@@ -108,8 +108,8 @@ func DecodeStart(b []byte) (*Start, error) {
 	return s, nil
 }
 
-// OpenFence opens the fence of epoch e, direct. Returns an error that wraps fs.ErrNotExist if it is
-// missing, and ErrDamaged if it has another size.
+// OpenFence opens the fence of epoch e with FlagDirect. It returns an error that wraps fs.ErrNotExist if it is
+// missing, and ErrDamaged if it has a wrong size.
 func OpenFence(fsys vfs.FS, e cluster.Epoch, flag vfs.Flag) (vfs.File, vfs.Info, error) {
 	name := layout.EpochDir(e) + "/" + layout.FenceName
 	f, err := fsys.Open(name, flag|vfs.FlagDirect)
@@ -126,9 +126,9 @@ func OpenFence(fsys vfs.FS, e cluster.Epoch, flag vfs.Flag) (vfs.File, vfs.Info,
 	return f, info, nil
 }
 
-// ReadStart reads START through an open descriptor. A block that is neither
-// absent nor valid may be in the middle of being written: it is read again,
-// then refused, never taken for absent.
+// ReadStart reads START through an open descriptor; nil means that it is absent. A block that is neither
+// zero nor valid may be in the middle of being written: ReadStart reads it again,
+// and then returns an error that wraps ErrDamaged. It never takes such a block for absent.
 func ReadStart(ctx context.Context, f vfs.File, e cluster.Epoch) (*Start, error) {
 	b := vfs.AlignedBuffer(vfs.BlockSize)
 	for try := 1; ; try++ {
@@ -152,9 +152,9 @@ func ReadStart(ctx context.Context, f vfs.File, e cluster.Epoch) (*Start, error)
 	}
 }
 
-// ReadProvenStart is ReadStart, and takes START for absent only where the term's own log
-// says nothing else. A START that reads as zeros although the log has records of the term
-// is read again, then refused: it is lost.
+// ReadProvenStart is ReadStart, but takes START for absent only if the term's own log has no record
+// of the term. Otherwise it reads again, and then returns an error that wraps ErrDamaged and
+// ErrStartLost.
 func ReadProvenStart(ctx context.Context, fsys vfs.FS, f vfs.File, e cluster.Epoch) (*Start, error) {
 	for try := 1; ; try++ {
 		s, err := ReadStart(ctx, f, e)
@@ -177,13 +177,13 @@ func ReadProvenStart(ctx context.Context, fsys vfs.FS, f vfs.File, e cluster.Epo
 	}
 }
 
-// ErrStartLost says that a term has no START and must have had one.
+// ErrStartLost means that a term must have had a START and has none any more.
 var ErrStartLost = errors.New("START is lost")
 
-// ownRecord finds a record of epoch e in that epoch's own log and returns its segment and
-// LSN; name is "" where there is none. A term logs such a record only after START is durable
-// and a check has passed: one whose fence was set before cannot log any. Without START there
-// are at most copies of older records, in frames of this epoch.
+// ownRecord finds a record of epoch e in that epoch's own log, and returns its segment and
+// LSN; name is "" if there is none. A term logs such a record only after START is durable
+// and a check has passed, so a term whose fence was set earlier logs none. Without START the log has
+// only copies of older records, in frames of this epoch.
 func ownRecord(fsys vfs.FS, e cluster.Epoch) (name string, lsn cluster.LSN, err error) {
 	entries, err := fsys.ReadDir(layout.EpochDir(e))
 	if err != nil {
@@ -239,12 +239,12 @@ func recordOf(fsys vfs.FS, name string, e cluster.Epoch) (lsn cluster.LSN, err e
 	return 0, nil
 }
 
-// olderRecovery is the other way to a flag of no claim that is there. Which of the two it was cannot
-// be told for certain: what tells it is lost with the next fence that is set.
+// olderRecovery is the other possible cause of a flag whose claim does not exist. Nothing on the volume distinguishes
+// the two for certain, because the next claimant overwrites the flag.
 const olderRecovery = "or an older version of holdfast recover was interrupted: if you know of one, repeat it with that version"
 
-// CheckFlag returns ErrDamaged if the claim that set the flag is not there any more. What cannot be
-// read of it is no reason.
+// CheckFlag returns an error that wraps ErrDamaged if the claim that set the flag does not exist any more. It returns
+// nil if that claim cannot be read.
 func CheckFlag(fsys vfs.FS, x Flag) error {
 	var c Claim
 	name := layout.EpochDir(x.By) + "/" + layout.ClaimName
@@ -263,12 +263,12 @@ func CheckFlag(fsys vfs.FS, x Flag) error {
 	return nil
 }
 
-// SetFlag sets the flag of an open fence, durably.
+// SetFlag writes the flag of a claim into an open fence, durably.
 func SetFlag(f vfs.File, by cluster.Epoch, nonce Nonce) error {
 	return WriteFlag(f, EncodeFlag(by, nonce))
 }
 
-// WriteFlag writes the block of a flag into an open fence, durably.
+// WriteFlag writes the encoded block of a flag into an open fence, durably.
 func WriteFlag(f vfs.File, flag []byte) error {
 	if _, err := f.WriteAt(flag, 0); err != nil {
 		return err
@@ -279,9 +279,9 @@ func WriteFlag(f vfs.File, flag []byte) error {
 	return nil
 }
 
-// CreateFence makes the fence in dir with the given blocks; nil is zeros. Its two blocks are written, so
-// that they have their room on a full disk, and the last one of the file; what lies between
-// is a hole, for fences stay for ever.
+// CreateFence creates the fence in dir with the given blocks; nil means zeros. It writes the two blocks, so
+// that they have their space on a full disk, and the last block of the file. The rest
+// is a hole, because fences are never removed and would take space for ever.
 func CreateFence(fsys vfs.FS, dir string, startBlock, flagBlock []byte) (vfs.File, error) {
 	f, err := fsys.Open(dir+"/"+layout.FenceName, vfs.FlagCreate|vfs.FlagDirect)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// TakenAfter lists the epochs between last and top. A listing may be old, so names
-// are looked up as well, each once, since a cache may remember that it was free.
+// TakenAfter returns the epochs between last and top that exist. A listing may be old, so it also looks up
+// names, each only once, because a cache may remember that a name was free.
 func TakenAfter(fsys vfs.FS, last, top cluster.Epoch) ([]cluster.Epoch, error) {
 	var more []cluster.Epoch
 	for e := last + 1; e < top; e++ {
@@ -41,26 +41,26 @@ func TakenAfter(fsys vfs.FS, last, top cluster.Epoch) ([]cluster.Epoch, error) {
 	return more, err
 }
 
-// State is what one epoch's directory says of its term.
+// State is the state of a term as its epoch's directory shows it.
 type State struct {
 	Epoch cluster.Epoch
-	// FenceErr says why the fence cannot be read; START is unknown then.
+	// FenceErr is why the fence cannot be read, nil if it can. With an error START is unknown.
 	FenceErr error
 	Fenced   bool
-	Flag            // who set the fence, as far as the flag says
-	ByErr    bool   // the fence is set, and its flag does not say by whom
-	Start    *Start // nil: absent or unknown
-	StartErr error  // START is neither absent nor valid, or lost
+	Flag            // the claim that set the fence, if the flag is valid
+	ByErr    bool   // the fence is set, and its flag is not valid
+	Start    *Start // nil if it is absent or unknown
+	StartErr error  // not nil if START is neither absent nor valid, or was lost
 	Claim    Claim
-	ClaimErr error // why claim.json cannot be read
+	ClaimErr error // why claim.json cannot be read, nil if it can
 }
 
-// Unknown reports whether what is left does not show whether this term started.
+// Unknown reports whether the directory does not show whether this term started.
 func (e *State) Unknown() bool { return e.FenceErr != nil || e.StartErr != nil }
 
-// Before returns the epoch that must be there before this one: a recovery leaves
-// numbers out, and its claim names the last before. Servers that claimed
-// while the recovery slept have numbers between.
+// Before returns the epoch that must exist below this one. A recovery leaves
+// numbers out, and its claim names the epoch that it follows. Servers that claimed
+// while the recovery was paused have numbers between the two.
 func (e *State) Before() cluster.Epoch {
 	if e.ClaimErr == nil && e.Claim.Recovered != nil {
 		return e.Claim.Recovered.Follows
@@ -68,7 +68,7 @@ func (e *State) Before() cluster.Epoch {
 	return e.Epoch - 1
 }
 
-// Survey reads the fence and claim of every epoch, oldest first. It only reads.
+// Survey reads the fence and claim of every epoch, oldest first.
 func Survey(ctx context.Context, fsys vfs.FS) ([]State, error) {
 	taken, err := List(fsys)
 	if err != nil {
@@ -85,7 +85,7 @@ func Survey(ctx context.Context, fsys vfs.FS) ([]State, error) {
 	return all, nil
 }
 
-// Read reads the fence and the claim of e.Epoch into e. It fails only with the cause of ctx.
+// Read reads the fence and the claim of e.Epoch into e. It returns an error only if ctx has ended: its cause.
 func (e *State) Read(ctx context.Context, fsys vfs.FS) error {
 	if err := e.readFence(ctx, fsys); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (e *State) Read(ctx context.Context, fsys vfs.FS) error {
 	return nil
 }
 
-// readFence reads flag and START. Its error is only that of ctx.
+// readFence reads the flag and START. It returns an error only if ctx has ended: its cause.
 func (e *State) readFence(ctx context.Context, fsys vfs.FS) error {
 	f, _, err := OpenFence(fsys, e.Epoch, vfs.FlagRead)
 	if err != nil {
@@ -117,7 +117,7 @@ func (e *State) readFence(ctx context.Context, fsys vfs.FS) error {
 	return context.Cause(ctx)
 }
 
-// ClaimNonce returns the nonce of claim.json, zero if that could not be read.
+// ClaimNonce returns the nonce of claim.json, zeros if it could not be read.
 func (e *State) ClaimNonce() (n Nonce) {
 	if b, err := hex.DecodeString(e.Claim.Nonce); err == nil && len(b) == len(n) {
 		copy(n[:], b)
@@ -125,8 +125,9 @@ func (e *State) ClaimNonce() (n Nonce) {
 	return n
 }
 
-// TakenTwice returns a sentence for each epoch, of those that decide, that is there and is not the
-// one that set a fence below: that one was removed, and its number taken again.
+// TakenTwice looks at the fences of the newest epochs, down to the newest that started. It returns a sentence for each
+// fence whose flag names an epoch that exists with another nonce: the directory that had set the fence was
+// removed, and its number was taken again.
 func TakenTwice(epochs []State) (twice []string) {
 	byNumber := map[cluster.Epoch]*State{}
 	for i := range slices.Backward(epochs) {
@@ -143,13 +144,13 @@ func TakenTwice(epochs []State) (twice []string) {
 	return twice
 }
 
-// NonceFits reports whether START and claim.json are of one claim.
+// NonceFits reports whether START and claim.json, as far as they can be read, have the same nonce.
 func (e *State) NonceFits() bool {
 	return e.Start == nil || e.ClaimErr != nil || e.Epoch == 0 || e.Claim.Nonce == hex.EncodeToString(e.Start.Nonce[:])
 }
 
-// HeldClaims returns the paths of the claims that a running process has locked: that of the primary
-// and those that servers keep prepared. It locks each free one for a moment, which
+// HeldClaims returns the paths of the claim.json files that running processes have locked: that of the primary
+// and those of prepared claims. It locks each free one for a moment, which
 // disturbs no server.
 func HeldClaims(fsys vfs.FS, epochs []State) (held []string, err error) {
 	var names []string
@@ -171,7 +172,7 @@ func HeldClaims(fsys vfs.FS, epochs []State) (held []string, err error) {
 			held = append(held, name)
 		}
 		if err != nil {
-			continue // what is missing or no file is no sign of life
+			continue // a missing file is no sign of a running process
 		}
 		if err := l.Unlock(); err != nil {
 			return nil, err
@@ -180,7 +181,7 @@ func HeldClaims(fsys vfs.FS, epochs []State) (held []string, err error) {
 	return held, nil
 }
 
-// List lists the numbers that are taken, in order. Names sort like numbers
+// List returns the epochs that exist, in order. It sorts them as numbers, because names sort like numbers
 // only up to ten digits, and a recovery skips billions.
 func List(fsys vfs.FS) ([]cluster.Epoch, error) {
 	entries, err := fsys.ReadDir(layout.EpochsDir)

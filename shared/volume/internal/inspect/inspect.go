@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspect compares single parts of a volume with what the log says of them, for package fsck, which
-// reports what differs, and package recovery, which decides by it.
+// Package inspect compares single parts of a volume with the log, for package fsck, which
+// reports differences, and package recovery, which decides by them.
 package inspect
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
-// FileProblem is what is wrong with a protected file. Code is that of a finding of fsck; Offset is in
-// bytes, and LSN that of the append concerned, 0 if none is.
+// FileProblem describes what is wrong with a protected file. Code is the code of a finding of fsck, Offset is in
+// bytes, and LSN is the LSN of the append concerned, 0 if there is none.
 type FileProblem struct {
 	Code   string
 	Offset int64
@@ -31,11 +31,8 @@ type FileProblem struct {
 	Text   string
 }
 
-// Error implements error.
-func (p *FileProblem) Error() string { return p.Text }
-
 // FileCheck compares one protected file with the table, with the appends that
-// the log still has and with the receipts that are kept.
+// the log still has, and with the receipts that the table has.
 type FileCheck struct {
 	fs    vfs.FS
 	Name  cluster.FileName
@@ -45,28 +42,29 @@ type FileCheck struct {
 	// receipts are of appends to this generation, under this binding.
 	receipts []*locktable.ReceiptState
 	// Written is the offset up to which the file was written when the base was
-	// made. Bytes behind it may be missing or zero: a takeover writes them.
+	// written. Bytes after it may be missing or zero: a takeover writes them.
 	Written int64
-	// SizeBefore is the file's size before the log was read. A primary at work
-	// makes it longer meanwhile, so only this one must not pass the log's end.
+	// SizeBefore is the file's size in bytes before the log was read, which must not exceed the end in the log. A running
+	// primary makes the file longer meanwhile.
 	SizeBefore int64
-	// AtRest is true while no primary is at work: the size that is found counts.
+	// AtRest is true if no primary is running: the present size is used as SizeBefore.
 	AtRest bool
-	// AnyInode accepts a file with another inode: a restored one.
+	// AnyInode accepts a file with another inode, which a restored file has.
 	AnyInode bool
 
+	// The results of Run.
 	Info     vfs.Info
-	Compared int64 // bytes that were compared with the log or a sum
+	Compared int64 // number of bytes that were compared with the log or a CRC
 	Pending  Pending
-	Problem  *FileProblem
+	Problem  *FileProblem // nil if nothing is wrong
 }
 
-// Pending are bytes of appends that the log has and the file lacks, cut off or zero, and that
-// a takeover writes.
+// Pending describes bytes of appends that are in the log and not in the file, where they are cut off or zero.
+// A takeover writes them.
 type Pending struct {
 	Bytes int64
-	From  int64       // the first one's offset
-	LSN   cluster.LSN // of the append that it belongs to
+	From  int64       // offset of the first one
+	LSN   cluster.LSN // of the append with the first one
 }
 
 func (p *Pending) add(rec *locktable.Record, off, n int64) {
@@ -76,9 +74,9 @@ func (p *Pending) add(rec *locktable.Record, off, n int64) {
 	p.Bytes += n
 }
 
-// Run returns what is wrong, or an error of the filesystem. What is read past every
-// cache may still be judged by a name or a size that a cache remembers, so on a
-// network filesystem it looks again before it says that something is wrong.
+// Run returns what is wrong, nil if nothing is, or an error of the filesystem. It reads past every
+// cache, but names and sizes may come from a cache, so on a
+// network filesystem it tries again before it returns a problem.
 func (c *FileCheck) Run(ctx context.Context) (*FileProblem, error) {
 	for try := 1; ; try++ {
 		p, err := c.once()
@@ -148,7 +146,7 @@ func (c *FileCheck) size() *FileProblem {
 	return nil
 }
 
-// content compares bytes: with the log where it has them, else with the CRCs of
+// content compares the bytes of the file with the appends in the log, and with the CRCs of
 // the last append and of the receipts.
 func (c *FileCheck) content(f io.ReaderAt) (*FileProblem, error) {
 	for i := range c.redo {
@@ -168,8 +166,8 @@ func (c *FileCheck) content(f io.ReaderAt) (*FileProblem, error) {
 	return nil, nil
 }
 
-// appended compares one append with the bytes that are there. What is cut off lies behind
-// what was written, or the file would be too short.
+// appended compares one append with the bytes in the file. Bytes that are cut off come after
+// Written; size has refused a shorter file.
 func (c *FileCheck) appended(f io.ReaderAt, rec *locktable.Record) (*FileProblem, error) {
 	n := max(0, min(int64(len(rec.Data)), c.Info.Size-rec.Offset))
 	if n > 0 {
@@ -208,7 +206,7 @@ func (c *FileCheck) compare(f io.ReaderAt, rec *locktable.Record, n int64) (*Fil
 	return nil, nil
 }
 
-// sum compares bytes with a CRC that is remembered.
+// sum compares bytes with the CRC of a receipt.
 func (c *FileCheck) sum(f io.ReaderAt, rc *locktable.ReceiptState) (*FileProblem, error) {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	got, err := io.Copy(h, io.NewSectionReader(f, rc.Offset, rc.Length))
@@ -223,8 +221,8 @@ func (c *FileCheck) sum(f io.ReaderAt, rc *locktable.ReceiptState) (*FileProblem
 		"the append of LSN %d, [%d:+%d], reads with CRC-32C %08x, its receipt says %08x", rc.LSN, rc.Offset, rc.Length, h.Sum32(), rc.CRC)}, nil
 }
 
-// NewFileChecks makes the check of every bound file that is not quarantined.
-// deep are all appends that the log has; redo, those a takeover would write.
+// NewFileChecks returns a check for every bound file that is not quarantined.
+// deep are all appends in the log, redo those that a takeover would write.
 func NewFileChecks(fsys vfs.FS, t *locktable.Table, deep, redo []locktable.Record) map[cluster.FileName]*FileCheck {
 	all := map[cluster.FileName]*FileCheck{}
 	for name, f := range t.Files() {
@@ -244,7 +242,7 @@ func NewFileChecks(fsys vfs.FS, t *locktable.Table, deep, redo []locktable.Recor
 	}
 	for e := range t.Export() {
 		if rc := e.Receipt; rc != nil && rc.File != "" && rc.Kind == locktable.KindAppend {
-			// Where an older binary unbound it, a file that is bound anew begins with its generation again.
+			// A file that an older binary unbound, and that is bound again, begins with its first generation again.
 			if c := all[rc.File]; c != nil && rc.Generation == c.State.Generation && rc.LSN > c.State.Since {
 				c.receipts = append(c.receipts, rc)
 			}
@@ -253,21 +251,22 @@ func NewFileChecks(fsys vfs.FS, t *locktable.Table, deep, redo []locktable.Recor
 	return all
 }
 
-// HasPosition reports whether the log of epoch e has the position at, and up to where it was read.
-func HasPosition(fsys vfs.FS, v *volume.Volume, e cluster.Epoch, at wal.Position) (met bool, end wal.Position, err error) {
+// HasPosition reports whether the log of epoch e has the position at, and returns the end of what was read of the log,
+// also with an error.
+func HasPosition(fsys vfs.FS, v *volume.Volume, e cluster.Epoch, at wal.Position) (has bool, end wal.Position, err error) {
 	path := layout.EpochDir(e)
 	b, err := v.Base(path)
 	if err != nil {
 		return false, end, err
 	}
-	end = b.Head.Position()
-	met = end == at || at.LSN < end.LSN // what lies below a base is not there any more
+	end = b.At
+	has = end == at || at.LSN < end.LSN // the log before a base may have been removed
 	_, err = wal.Scan(&epochdir.Dir{FS: fsys, Path: path}, wal.ScanOptions{
 		Cluster: v.Cluster().ID, FeatureLevel: volume.FeatureLevel, MaxEpoch: e, From: end,
 	}, func(lsn cluster.LSN, x wal.Entry, _ wal.FrameHeader) error {
 		end = wal.Position{LSN: lsn, Chain: end.Chain.Next(x.Header)}
-		met = met || end == at
+		has = has || end == at
 		return nil
 	})
-	return met, end, err
+	return has, end, err
 }

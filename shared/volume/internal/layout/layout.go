@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout has the names of files and directories on the volume, their sizes, and
-// the error for content that contradicts itself.
+// Package layout defines the names and sizes of files and directories on the volume, and
+// the error for a volume that contradicts itself.
 package layout
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
-// ErrDamaged says that the volume contradicts itself: no server may begin a term
+// ErrDamaged means that the volume contradicts itself: no server may begin a term
 // until an operator has examined it. The wrapping error names the file.
 var ErrDamaged = errors.New("the volume is damaged")
 
-// The names on the volume. The doc of package volume has what each one is.
+// The names on the volume. The documentation of package volume describes each one.
 const (
 	ClusterName = "CLUSTER"
 	EpochsDir   = "epochs"
@@ -40,33 +40,33 @@ const (
 	CanarySuffix  = "canary"
 	ProcessSuffix = "process"
 	ClaimSuffix   = ".claim"
-	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init and a recovery build,
+	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init or a recovery builds,
 	// until it is renamed or linked.
 	InitPrefix    = "init-"
 	RecoverPrefix = "recover-"
 
-	// What is being built, and what is being removed.
+	// Files and directories that are being built, and directories that are being removed.
 	TmpSuffix   = ".tmp"
 	TrashSuffix = ".trash"
 )
 
-// Format is that of CLUSTER and of checkpoints. Another one is refused.
+// Format is the format of CLUSTER and of checkpoints. A volume with another one is refused.
 const Format = 1
 
 // Sizes on the volume, in bytes.
 const (
-	// FenceSpacing keeps the flag and START in different pages, blocks and stripes.
+	// FenceSpacing is the offset of START in a fence: the flag and START lie in different pages, blocks and stripes.
 	FenceSpacing = 64 << 10
 	// FenceSize is the size of a fence's file.
 	FenceSize = 2 * FenceSpacing
-	// SegmentSize is the size of a log segment. A takeover copies the open one,
-	// so its size is on the way of every failover; closed ones are linked.
+	// SegmentSize is the size of a log segment. A takeover copies the records of the open segment,
+	// so this size bounds the time of a failover; closed segments are linked.
 	SegmentSize = 16 << 20
-	// FirstSegmentSize is the size of the segment inside a prepared claim. It
-	// takes the copy of any open segment, so a takeover makes no new file.
+	// FirstSegmentSize is the size of the segment in a prepared claim. The copy of any open
+	// segment fits into it, so a takeover creates no new segment.
 	FirstSegmentSize = SegmentSize
-	// ReserveSize is given back when the disk is full, so that a claim can still
-	// be prepared: it has room for one.
+	// ReserveSize is the size of the reserve, which is removed when the disk is full, so that a claim can still
+	// be prepared: it is as large as one.
 	ReserveSize = FirstSegmentSize + 1<<20
 )
 

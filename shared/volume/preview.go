@@ -16,14 +16,14 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// Look reads what a claimant would take over, as it would, and sets no fence. It returns
-// where the log ends, and the highest LSN of which the history tells. Its errors are those of
-// a takeover that is refused.
+// Preview reads what a claimant would take over, in the same way, without setting fences. It returns
+// the end of the log and the highest LSN in the history. It returns the error with which a takeover would
+// be refused.
 //
-// It may keep a server from a claim that would only burn a number, and nothing else rests on it:
-// primaries may write meanwhile.
-func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
-	told = v.historyReach(ctx) // first: a primary may go on meanwhile
+// A server uses it to avoid a claim that would fail. Nothing else depends on it:
+// a primary may write meanwhile.
+func (v *Volume) Preview(ctx context.Context) (end, told cluster.LSN, err error) {
+	told = v.historyReach(ctx) // before the log: a primary may write to both meanwhile
 	taken, err := epochdir.List(v.fs)
 	if err != nil {
 		return 0, 0, err
@@ -55,14 +55,14 @@ func (v *Volume) Look(ctx context.Context) (end, told cluster.LSN, err error) {
 			}
 			return a.End.LSN, told, nil
 		}
-		i = lookBelow(v.fs, taken[:i], &e)
+		i = nextBelow(v.fs, taken[:i], &e)
 	}
 	return 0, 0, fmt.Errorf("%w: what lies below the epochs without a START is missing", ErrDamaged)
 }
 
-// lookBelow is where among these epochs, which are below e, a claimant would go on from e, which has
-// not begun; -1 where that one is missing. See fenceWalk.down.
-func lookBelow(fsys vfs.FS, below []cluster.Epoch, e *epochdir.State) int {
+// nextBelow returns the index in below, the epochs below e, of the one that a claimant fences after e, a term
+// that has not started. It returns -1 if that epoch is missing. See fenceWalk.down.
+func nextBelow(fsys vfs.FS, below []cluster.Epoch, e *epochdir.State) int {
 	if began, ok := readFencedNote(fsys, e.Epoch); ok {
 		if i, ok := slices.BinarySearch(below, began); ok {
 			return i
@@ -75,8 +75,8 @@ func lookBelow(fsys vfs.FS, below []cluster.Epoch, e *epochdir.State) int {
 	return len(below) - 1
 }
 
-// TermState reads past the caches whether the term of epoch e has begun, and whether a later
-// claimant has fenced it. What it says of a term that began stays true, and a fence stays set.
+// TermState reports whether the term of epoch e has a START, and whether a later claimant has set its
+// fence. It reads past the caches. Neither ever changes back from true to false.
 func (v *Volume) TermState(ctx context.Context, e cluster.Epoch) (began, fenced bool, err error) {
 	f, _, err := epochdir.OpenFence(v.fs, e, vfs.FlagRead)
 	if err != nil {
@@ -91,13 +91,13 @@ func (v *Volume) TermState(ctx context.Context, e cluster.Epoch) (began, fenced 
 	return s != nil, !vfs.AllZero(block), err
 }
 
-// Listed reports whether epochs/ lists an epoch. A cache may hide one that is new.
+// Listed reports whether a listing of epochs/ has epoch e. A cache may hide a new one.
 func (v *Volume) Listed(e cluster.Epoch) (bool, error) {
 	all, err := epochdir.List(v.fs)
 	return slices.Contains(all, e), err
 }
 
-// Claimant is the server that claimed an epoch.
+// Claimant returns the server that claimed epoch e, 0 if a recovery made it.
 func (v *Volume) Claimant(e cluster.Epoch) (cluster.ServerID, error) {
 	var c epochdir.Claim
 	b, err := vfs.ReadFile(v.fs, layout.EpochDir(e)+"/"+layout.ClaimName, vfs.FlagRead)
