@@ -63,10 +63,19 @@ func NewWriter(fsys vfs.FS, e cluster.Epoch, may func() error) *Writer {
 	return &Writer{fs: fsys, epoch: e, may: may}
 }
 
-// Write writes entries of records that were committed and checked, as one block. After an
-// error they are lost, and the next ones go to another file.
+// Write writes entries of records that were committed and checked, in blocks that Decode takes. After an
+// error those that were not written are lost, and the next ones go to another file.
 func (w *Writer) Write(entries []Entry) error {
-	if err := w.may(); err != nil || len(entries) == 0 {
+	for block := range slices.Chunk(entries, blockEntries) {
+		if err := w.writeBlock(block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) writeBlock(entries []Entry) error {
+	if err := w.may(); err != nil {
 		return err
 	}
 	if w.at >= indexFile {
