@@ -96,7 +96,9 @@ func (p *Primary) commit(b *batch) {
 	// The check began after the sync: no claimant had fenced this term before the
 	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
-	p.index.add(b.appends)
+	for i := range b.appends {
+		p.index.Add(&b.appends[i].rec)
+	}
 	if p.barrier != nil {
 		p.barrier.delay(b.appends)
 	}
@@ -111,7 +113,7 @@ func (p *Primary) commit(b *batch) {
 	for _, w := range b.stops {
 		p.stopWriter(w)
 	}
-	p.history.take(b)
+	p.history.Add(&b.ended, b.End().LSN)
 	p.publish(b)
 	if b.resigns {
 		p.drain(time.Second)

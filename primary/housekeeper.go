@@ -102,7 +102,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	}
 	// Every append up to s.At was given to its writer before the snapshot was answered.
 	p.SyncFiles(ctx)
-	p.index.sync(ctx) // the log that has these appends may be removed
+	p.index.Sync(ctx) // the log that has these appends may be removed
 	p.files.Lock()
 	for _, w := range p.files.writers {
 		s.Pending = append(s.Pending, w.keptUpTo(s.At.LSN)...)

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -182,6 +184,12 @@ func (r *Term) CheckPath() error {
 
 // IndexWriter returns the writer of this term's index, which ends with the term. It touches nothing yet.
 func (r *Term) IndexWriter() *index.Writer { return index.NewWriter(r.v.fs, r.epoch, r.Err) }
+
+// HistoryDir returns the history of grants on the volume.
+func (r *Term) HistoryDir() historydir.Dir { return r.v.history() }
+
+// HistoryWriter returns the writer of this term's history, which ends with the term. It touches nothing yet.
+func (r *Term) HistoryWriter() *sidelog.Writer { return r.v.history().Writer(r.epoch, r.Err) }
 
 // dir is this term's own directory, for the log.
 func (r *Term) dir() *epochdir.Dir { return &epochdir.Dir{FS: r.v.fs, Path: r.path, Gate: r.Err} }
