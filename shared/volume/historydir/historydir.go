@@ -50,14 +50,10 @@ const (
 	maxLine = 128 << 10
 )
 
-// read calls line with the lines of a file, in order, without their ends, until it returns false. One that is not
-// complete, as it is being written, is left out.
-func (d Dir) read(ctx context.Context, file sidelog.Name, line func([]byte) (more bool)) error {
-	return d.readFrom(ctx, file, 0, line)
-}
-
-// readFrom is read from an offset on, a multiple of BlockSize, where a line may have begun before.
-func (d Dir) readFrom(ctx context.Context, file sidelog.Name, off int64, line func([]byte) (more bool)) (err error) {
+// read calls line with the lines of a file, in order, without their ends, until it returns false. It begins at off,
+// a multiple of BlockSize, where a line may have begun before. A last line without its end, which is being written, is
+// left out.
+func (d Dir) read(ctx context.Context, file sidelog.Name, off int64, line func([]byte) (more bool)) (err error) {
 	f, err := d.FS.Open(Path(file), vfs.FlagDirect)
 	if err != nil {
 		return err
@@ -126,7 +122,7 @@ func (d Dir) Search(ctx context.Context, q history.Query, recent history.Recent,
 			break
 		}
 		scan := s.Scan()
-		err := d.read(ctx, f, func(b []byte) bool { scan.Line(b); return true })
+		err := d.read(ctx, f, 0, func(b []byte) bool { scan.Line(b); return true })
 		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile, and all older ones before it
 			r.Kept = d.kept(ctx, files[i+1:], nothing)
 			break
@@ -164,7 +160,7 @@ func (d Dir) kept(ctx context.Context, files []sidelog.Name, nothing cluster.LSN
 
 // head reads the first line of a file; ok reports whether it is a head of this cluster.
 func (d Dir) head(ctx context.Context, f sidelog.Name) (head history.Head, ok bool, err error) {
-	err = d.read(ctx, f, func(b []byte) bool {
+	err = d.read(ctx, f, 0, func(b []byte) bool {
 		l, err := history.ParseLine(b)
 		head, ok = l.Head, err == nil && l.Kind == history.KindHead && l.Head.Cluster == d.Cluster.String()
 		return false
@@ -186,7 +182,7 @@ func (d Dir) Head(ctx context.Context, f sidelog.Name) (head history.Head, size 
 func (d Dir) Tail(ctx context.Context, files []sidelog.Name) (cluster.LSN, error) {
 	for _, f := range slices.Backward(files) {
 		scan := history.NewTail(d.Cluster.String())
-		err := d.read(ctx, f, func(b []byte) bool { scan.Line(b); return true })
+		err := d.read(ctx, f, 0, func(b []byte) bool { scan.Line(b); return true })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, err
 		}
@@ -231,7 +227,7 @@ func (d Dir) Reach(ctx context.Context, from cluster.Epoch) (r Reach, ok bool) {
 		off := max(0, info.Size-maxLine) / vfs.BlockSize * vfs.BlockSize
 		whole := off == 0
 		var reach history.Reach
-		err = d.readFrom(ctx, f, off, func(b []byte) bool {
+		err = d.read(ctx, f, off, func(b []byte) bool {
 			if whole {
 				reach.Line(b)
 			}

@@ -77,14 +77,6 @@ func (d Dir) List() (all []Name, err error) {
 // Remove removes a file. It is no error if it is missing.
 func (d Dir) Remove(n Name) error { return vfs.IgnoreMissing(d.FS.Remove(d.File(n))) }
 
-// make makes the directory, durably.
-func (d Dir) make() error {
-	if err := d.FS.Mkdir(d.Path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make %s: %w", d.Path, err)
-	}
-	return d.FS.SyncDir(".")
-}
-
 // Writer writes the files of one term, one after another. It belongs to one goroutine.
 type Writer struct {
 	dir      Dir
@@ -113,21 +105,30 @@ func (w *Writer) Begin(limit int64) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	if w.dir.Optional {
-		if err := w.dir.make(); err != nil {
-			return err
-		}
-	}
 	w.name.N++
-	f, err := w.dir.FS.Open(w.dir.File(w.name), vfs.FlagCreate|w.flag)
-	if err == nil {
-		w.f = f
-		err = w.dir.FS.SyncDir(w.dir.Path)
-	}
-	if err != nil {
+	if err := w.create(); err != nil {
 		return errors.Join(fmt.Errorf("create %s: %w", w.dir.File(w.name), err), w.Close())
 	}
 	return nil
+}
+
+// create creates a file with a durable name.
+func (w *Writer) create() (err error) {
+	fsys := w.dir.FS
+	if w.dir.Optional {
+		if err := fsys.Mkdir(w.dir.Path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := fsys.SyncDir("."); err != nil {
+			return err
+		}
+	}
+	f, err := fsys.Open(w.dir.File(w.name), vfs.FlagCreate|w.flag)
+	if err != nil {
+		return err
+	}
+	w.f = f
+	return fsys.SyncDir(w.dir.Path)
 }
 
 // Name returns that of the last file that was begun; its N is 0 before the first.
