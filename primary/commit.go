@@ -89,7 +89,9 @@ func (p *Primary) commit(b *batch) {
 	// The check began after the sync: no claimant had fenced this term before the
 	// frame was durable, so a later claimant finds the frame when it scans.
 	p.setEnd(b.End())
-	p.index.add(b.appends)
+	for i := range b.appends {
+		p.index.Add(&b.appends[i].rec)
+	}
 	p.holdAppends(b.appends)
 	for i := range b.appends {
 		a := &b.appends[i]
@@ -98,7 +100,7 @@ func (p *Primary) commit(b *batch) {
 	for _, do := range b.files {
 		do()
 	}
-	p.history.take(b)
+	p.history.Add(&b.ended, b.End().LSN)
 	p.publish(b)
 	if b.resigns {
 		p.files.Drain(time.Second)

@@ -241,7 +241,7 @@ func (c *core) leave() *volume.WarmState {
 	}
 	c.table.ResetCounts()
 	return &volume.WarmState{
-		At: at, Table: c.table, Of: c.p.term.Cluster(), Ends: history.RingOf(c.p.opt.History.Rate, c.p.history.recent()),
+		At: at, Table: c.table, Of: c.p.term.Cluster(), Ends: history.RingOf(c.p.opt.History.Rate, c.p.history.Recent()),
 	}
 }
 

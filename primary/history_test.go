@@ -21,6 +21,8 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
+	"github.com/holdfast-lock/holdfast/shared/volume/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -229,7 +231,7 @@ func TestTheRecordOfAnOlderBinaryIsCompleted(t *testing.T) {
 		next := first.Head
 		next.N, next.After = next.N+1, end.End.LSN
 		rest := append(history.AppendHead(nil, next), lines[2]+lines[3]...)
-		if err := d.Write(volume.HistoryPath(next.File), 0, rest); err != nil {
+		if err := d.Write(historydir.Path(sidelog.Name(next.File)), 0, rest); err != nil {
 			t.Fatal(err)
 		}
 		told := chronicle(t, d)
@@ -555,11 +557,12 @@ func TestHistoryAfterAPowerLoss(t *testing.T) {
 				t.Errorf("loss %d: not written: %+v", i, r)
 			}
 			y.end() //nolint:errcheck // it is stopped
-			v, err := volume.Open(left.Host(3, volumetest.ProfileLocal()), volume.Options{Server: 3})
+			host := left.Host(3, volumetest.ProfileLocal())
+			c, err := volume.ReadCluster(host)
 			if err != nil {
 				t.Fatal(err)
 			}
-			h, err := v.History(t.Context(), history.Query{Lock: "l", Limit: 100}, history.Recent{From: y.p.LSN()}, y.p.LSN())
+			h, err := historydir.Dir{FS: host, Cluster: c.ID}.Search(t.Context(), history.Query{Lock: "l", Limit: 100}, history.Recent{From: y.p.LSN()}, y.p.LSN())
 			if err != nil {
 				t.Fatal(err)
 			}

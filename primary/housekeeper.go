@@ -103,7 +103,7 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 	}
 	// Every append up to s.At was given to its writer before the snapshot was answered.
 	p.files.Sync(ctx)
-	p.index.sync(ctx) // the log that has these appends may be removed
+	p.index.Sync(ctx) // the log that has these appends may be removed
 	s.Pending = p.files.Kept(s.At.LSN)
 	size, err := p.term.WriteCheckpoint(s)
 	if err != nil {

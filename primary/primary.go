@@ -14,7 +14,9 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary/protected"
 	"github.com/holdfast-lock/holdfast/primary/replication"
+	"github.com/holdfast-lock/holdfast/primary/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -27,6 +29,9 @@ var ErrVolumeRolledBack = errors.New("the volume is older than what this server 
 
 // ErrResigned is the cause of a term that ended on purpose.
 var ErrResigned = errors.New("resigned")
+
+// HistoryOptions bound the history of grants that ended.
+type HistoryOptions = sidelog.HistoryOptions
 
 // Options are what a primary needs besides its term.
 type Options struct {
@@ -99,12 +104,12 @@ type Primary struct {
 	log     *wal.Log
 	unread  *volume.UnverifiedLog
 	adopted cluster.LSN
-	history *historyWriter
 
 	files       *protected.Files
 	replication *replication.Replication
 
-	index   indexer
+	history *sidelog.History
+	index   *sidelog.Index
 	wake    struct{ segments, housekeeper chan struct{} }
 	serving chan struct{} // closed when the term begins to serve
 	wg      sync.WaitGroup
@@ -143,13 +148,15 @@ func New(term *volume.Term, opt Options) *Primary {
 	p.serving = make(chan struct{})
 	p.wake.segments = make(chan struct{}, 1)
 	p.wake.housekeeper = make(chan struct{}, 1)
-	p.index.wake = make(chan struct{}, 1)
 	p.files = protected.New(fileHost{p}, term, opt.Log)
 	p.quorum.Store(true)
 	p.replication = replication.New(host{p}, replication.Options{
 		Cluster: term.Cluster(), Epoch: term.Epoch(), Replicas: opt.Replicas, Timing: opt.Timing, Log: opt.Log,
 	})
-	p.history = newHistoryWriter(p)
+	p.history = sidelog.NewHistory(sidelog.HistoryConfig{
+		HistoryOptions: opt.History, Dir: term.HistoryDir(), Files: term.HistoryWriter(), Log: opt.Log, Check: p.check, Full: p.Full, TimeOfDay: opt.TimeOfDay,
+	})
+	p.index = sidelog.NewIndex(term.IndexWriter(), opt.Log)
 	return p
 }
 
@@ -189,9 +196,9 @@ func (p *Primary) serve(c *core) {
 	p.wg.Go(p.segments)
 	p.wg.Go(p.housekeeper)
 	p.wg.Go(p.writeViews)
-	p.wg.Go(p.history.run)
-	p.wg.Go(p.indexFiles)
 	p.wg.Go(func() { p.replication.Run(p.term.Context()) })
+	p.wg.Go(func() { p.history.Run(p.term.Context()) })
+	p.wg.Go(func() { p.index.Run(p.term.Context()) })
 	p.startWatch()
 	close(p.serving)
 	p.opt.Log.Info().Uint64("lsn", uint64(c.table.LSN())).Msg("serving")
@@ -343,6 +350,16 @@ func notify(c chan struct{}) {
 
 // Full reports whether the log cannot grow: there is no space for the next segment.
 func (p *Primary) Full() bool { return p.noSpace.Load() }
+
+// HistoryTrouble returns why the history of grants is not written, "" if it is.
+func (p *Primary) HistoryTrouble() string { return p.history.Trouble() }
+
+// Recent returns the ends of grants that may not be in the files of the history yet.
+func (p *Primary) Recent() history.Recent { return p.history.Recent() }
+
+// SyncIndex makes the index durable up to every append that was answered before, or gives up
+// when ctx ends or after 2 s.
+func (p *Primary) SyncIndex(ctx context.Context) { p.index.Sync(ctx) }
 
 // Ended returns a channel that is closed when the term has ended.
 func (p *Primary) Ended() <-chan struct{} { return p.term.Done() }

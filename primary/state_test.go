@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -90,7 +91,7 @@ func TestAVolumeSpeaksWithoutServers(t *testing.T) {
 		if s.LSN != w.last || s.Epoch != x.p.Epoch() || s.Written != wrote.UnixMilli() || len(s.Warnings) > 0 {
 			t.Errorf("LSN %d, want %d; epoch %d; written %d, want %d; %v", s.LSN, w.last, s.Epoch, s.Written, wrote.UnixMilli(), s.Warnings)
 		}
-		past, err := s.History(t.Context(), history.Query{Limit: 100}, s.Recent, s.LSN)
+		past, err := historydir.Dir{FS: h, Cluster: s.Cluster.ID}.Search(t.Context(), history.Query{Limit: 100}, s.Recent, s.LSN)
 		if err != nil || len(past.Ends) != 13 || past.From != 0 || len(past.Gaps) > 0 {
 			t.Errorf("%d ended, from %d, gaps %v: %v", len(past.Ends), past.From, past.Gaps, err)
 		}

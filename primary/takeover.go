@@ -72,7 +72,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	p.replication.Begin(a)
 	p.logBytes.Store(a.LogBytes)
 	p.unread, p.adopted = a.Unread, a.End.LSN
-	p.history.adopt(a.Ends, a.End.LSN)
+	p.history.Adopt(a.Ends, a.End.LSN)
 	p.setLogLimit(a.BaseBytes)
 	p.checked.Store(int64(time.Since(p.began)))
 	p.opt.Log.Info().Msg("takeover: started")
@@ -111,7 +111,7 @@ func (c *core) begin(a *volume.Adoption) {
 		}
 		c.slots[name] = &fileSlot{writer: c.p.files.Start(name, state, redo)}
 	}
-	c.p.index.adopted = a.Redo // maybe not indexed by their own term
+	c.p.index.Adopt(a.Redo) // maybe not indexed by their own term
 	c.adoptSome(adoptStep)
 	if c.p.opt.Timing.Policy == cluster.PolicyClear {
 		c.apply(c.table.DecideForceClear(c.p.Epoch(), nil), nil)

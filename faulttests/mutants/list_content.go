@@ -61,11 +61,15 @@ var contentMutants = []Mutant{
 		Rule: "the index tells of what was committed and checked (package volume)",
 		Edits: []Edit{
 			{"primary/commit.go", `	p.setEnd(b.End())
-	p.index.add(b.appends)
+	for i := range b.appends {
+		p.index.Add(&b.appends[i].rec)
+	}
 `, `	p.setEnd(b.End())
 `},
 			{"primary/commit.go", `	// A crash here loses no answer that was given; the next term adopts the frame.
-`, `	p.index.add(b.appends)
+`, `	for i := range b.appends {
+		p.index.Add(&b.appends[i].rec)
+	}
 `},
 		},
 		By:   unit("primary", "TestIndexIsWrittenBehindTheCheck"),
@@ -75,7 +79,7 @@ var contentMutants = []Mutant{
 		Name: "index-not-completed",
 		Rule: "what a crash took of the index is told by the next primary from the log (package volume)",
 		Edits: []Edit{
-			{"primary/takeover.go", `	c.p.index.adopted = a.Redo // maybe not indexed by their own term
+			{"primary/takeover.go", `	c.p.index.Adopt(a.Redo) // maybe not indexed by their own term
 `, ``},
 		},
 		By:   unit("primary", "TestIndexIsCompletedByTheNextTerm"),

@@ -228,19 +228,19 @@ var coreMutants = []Mutant{
 	},
 	{
 		Name: "clock-ahead-removes", Also: "",
-		Rule: "nothing is removed for its age by a clock that has not gone evenly for long (package primary, evenClock)",
+		Rule: "nothing is removed for its age by a clock that has not gone evenly for long (package sidelog, evenClock)",
 		Edits: []Edit{
-			{"primary/history.go", `	if !h.clock.believed(now, day) {`, `	if !h.clock.believed(now, day) && oldest < 0 {`},
+			{"primary/sidelog/history.go", `	if !h.clock.believed(now, day) {`, `	if !h.clock.believed(now, day) && oldest < 0 {`},
 		},
 		By: unit("primary", "TestHistoryIsRemovedOnlyByAClockThatIsBelieved"), Dies: `the history says \["new`,
 	},
 	{
 		Name: "clock-step-unseen", Also: "",
-		Rule: "a step of the time of day begins that anew (package primary, evenClock)",
+		Rule: "a step of the time of day begins that anew (package sidelog, evenClock)",
 		Edits: []Edit{
-			{"primary/history.go", `c.since.IsZero() || step.Abs() > clockStep`, `c.since.IsZero() || step.Abs() < 0`},
+			{"primary/sidelog/history.go", `c.since.IsZero() || step.Abs() > clockStep`, `c.since.IsZero() || step.Abs() < 0`},
 		},
-		By: unit("primary", "TestClockThatWasSetIsNotBelieved"), Dies: `7776000 s ahead: true`,
+		By: unit("primary/sidelog", "TestClockThatWasSetIsNotBelieved"), Dies: `7776000 s ahead: true`,
 	},
 	{
 		Name: "view-temporaries-stay", Also: "",
@@ -357,7 +357,7 @@ var coreMutants = []Mutant{
 		Name: "history-removed-unchecked", Also: "",
 		Rule: "old history is removed behind a check (PROTOCOL 9.3)",
 		Edits: []Edit{
-			{"primary/history.go", `	if err := h.p.check(); err != nil {
+			{"primary/sidelog/history.go", `	if err := h.cfg.Check(); err != nil {
 		return err
 	}
 `, ``},

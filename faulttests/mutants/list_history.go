@@ -13,8 +13,8 @@ var historyMutants = []Mutant{
 		Name: "history-before-check", Also: "",
 		Rule: "the history is told of a batch behind its commit and check (PROTOCOL 8.4)",
 		Edits: []Edit{
-			{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	p.publish(b)"},
-			{"primary/commit.go", "	// A crash here loses no answer that was given; the next term adopts the frame.\n", "	p.history.take(b)\n"},
+			{"primary/commit.go", "	p.history.Add(&b.ended, b.End().LSN)\n	p.publish(b)", "	p.publish(b)"},
+			{"primary/commit.go", "	// A crash here loses no answer that was given; the next term adopts the frame.\n", "	p.history.Add(&b.ended, b.End().LSN)\n"},
 		},
 		By:   unit("primary", "TestNoHistoryBeforeTheCheck"),
 		Dies: `the history says \["l:2 released"\], want \[\]`,
@@ -38,7 +38,7 @@ var historyMutants = []Mutant{
 	{
 		Name: "completed-twice", Also: "",
 		Rule: "the next primary tells what the history lacks, and nothing that it has (PROTOCOL 3.3)",
-		Edits: []Edit{{"primary/history.go",
+		Edits: []Edit{{"primary/sidelog/history.go",
 			"		if e.LSN > tail {", "		if e.LSN > 0 {"}},
 		By:   someSchedules(),
 		Dies: `tells of LSN \d+, and is to begin behind`,
@@ -46,16 +46,16 @@ var historyMutants = []Mutant{
 	{
 		Name: "gap-untold", Also: "",
 		Rule: "where nobody knows what ended, the history says so (package history)",
-		Edits: []Edit{{"primary/history.go",
-			"	if tail < h.mu.from {\n", "	if tail < h.mu.from && h.mu.from == 0 {\n"}},
+		Edits: []Edit{{"primary/sidelog/history.go",
+			"	if tail < h.from {\n", "	if tail < h.from && h.from == 0 {\n"}},
 		By:   unit("primary", "TestTheHistorySaysWhatNobodyKnows"),
 		Dies: `the history says \["b:4 released"\], want \["gap`,
 	},
 	{
 		Name: "skipped-uncounted", Also: "",
 		Rule: "what is left out of the history is counted (package history)",
-		Edits: []Edit{{"primary/history.go",
-			"	for _, k := range b.ended.Skips {\n", "	for _, k := range b.ended.Skips[:0] {\n"}},
+		Edits: []Edit{{"primary/sidelog/history.go",
+			"	for _, k := range ended.Skips {\n", "	for _, k := range ended.Skips[:0] {\n"}},
 		By:   unit("primary", "TestManyReleasesAreCounted"),
 		Dies: `the history says \["l:2 released".*want \["skipped 3`,
 	},
@@ -78,7 +78,7 @@ var historyMutants = []Mutant{
 	{
 		Name: "history-behind-the-reading", Also: "",
 		Rule:  "the table is read before memory and files: what it says to have ended is in them (package service, History)",
-		Edits: []Edit{{"primary/commit.go", "	p.history.take(b)\n	p.publish(b)", "	defer p.history.take(b)\n	p.publish(b)"}},
+		Edits: []Edit{{"primary/commit.go", "	p.history.Add(&b.ended, b.End().LSN)\n	p.publish(b)", "	defer p.history.Add(&b.ended, b.End().LSN)\n	p.publish(b)"}},
 		By:    unit("primary", "TestWhatWasAnsweredIsInMemory"),
 		Dies:  `0 ends are known when the release is answered`,
 	},
@@ -86,9 +86,9 @@ var historyMutants = []Mutant{
 		Name: "history-of-half-a-file",
 		Rule: "a search that has to stop tells nothing of the file that it was in (package history)",
 		Edits: []Edit{
-			{"shared/volume/history.go", "			s.GiveUp()\n			h.Stopped = true\n", "			h.Stopped = true\n"},
+			{"shared/volume/historydir/historydir.go", "			s.GiveUp()\n			r.Stopped = true\n", "			r.Stopped = true\n"},
 		},
-		By:   unit("shared/volume", "TestASearchThatStopsTellsWhatItReached"),
+		By:   unit("shared/volume/historydir", "TestASearchThatStopsTellsWhatItReached"),
 		Dies: `what lies between is missed|stopped true, from \d+, more true, kept from 0`,
 	},
 	{

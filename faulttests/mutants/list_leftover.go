@@ -125,6 +125,14 @@ var leftoverMutants = []Mutant{
 		Dies: "acquire for another cluster: 200",
 	},
 	{
+		Name: "index-in-one-block",
+		Rule: "no block of the index is larger than readers take (package index, Write)",
+		Edits: []Edit{{"shared/volume/index/index.go",
+			"range slices.Chunk(entries, blockEntries) {", "range slices.Chunk(entries, len(entries)+1) {"}},
+		By:   unit("shared/volume/index", "^TestManyEntriesAreRead$"),
+		Dies: `\d+ of 32768 entries are read`,
+	},
+	{
 		Name: "blame-stops-too-early", Also: "",
 		Rule: "blame reads older files of the index until the entries lie side by side over all that was asked for (package volume, ReadBlame)",
 		Edits: []Edit{{"shared/volume/index/blame.go",

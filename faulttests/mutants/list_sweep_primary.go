@@ -302,17 +302,17 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "history-record-begun-is-told",
-		Rule: "the ends of a record stay in memory until one file has them all (package primary, historyWriter)",
+		Rule: "the ends of a record stay in memory until one file has them all (package sidelog, History)",
 		Edits: []Edit{
-			{"primary/history.go", `	for more && whole > 0 &&`, `	for more && whole < 0 &&`},
+			{"primary/sidelog/history.go", `	for more && whole > 0 &&`, `	for more && whole < 0 &&`},
 		},
 		By: unit("primary", "^TestARecordOfManyWritesIsCompleted$"), Dies: `of 5000 ends are told`,
 	},
 	{
 		Name: "history-record-in-two-files",
-		Rule: "a file does not end between two ends of one record (package primary, historyWriter)",
+		Rule: "a file does not end between two ends of one record (package sidelog, History)",
 		Edits: []Edit{
-			{"primary/history.go", `h.opt.FileBytes && h.written == 0 {`, `h.opt.FileBytes {`},
+			{"primary/sidelog/history.go", `	if h.written > 0 { // the rest`, `	if h.written < 0 { // the rest`},
 		},
 		By: unit("primary", "^TestARecordIsToldByOneFile$"), Dies: `one of which tells of`,
 	},
@@ -334,9 +334,9 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "index-of-this-term-only",
-		Rule: "the index of the term before may lack the last appends: they are told again (package primary, indexer)",
+		Rule: "the index of the term before may lack the last appends: they are told again (package sidelog, Index)",
 		Edits: []Edit{
-			{"primary/fileindex.go", `range slices.Chunk(p.index.adopted, indexEntries) {`, `range slices.Chunk(p.index.adopted[:0], indexEntries) {`},
+			{"primary/sidelog/index.go", `	for i := range appends {`, `	for i := range appends[:0] {`},
 		},
 		By: unit("primary", "^TestIndexIsCompletedByTheNextTerm$"), Dies: `fileindex_test.go`,
 	},

@@ -184,13 +184,13 @@ var sweepRestMutants = []Mutant{
 	},
 	{
 		Name: "history-any-name",
-		Rule: "a file has one name (package history, ParseName)",
+		Rule: "a file has one name (package sidelog, Parse)",
 		Edits: []Edit{
-			{"shared/history/line.go", ` && err2 == nil && f.Name() == name
-`, ` && err2 == nil
+			{"shared/volume/sidelog/sidelog.go", ` && err == nil && d.File(x) == d.Path+"/"+name
+`, ` && err == nil
 `},
 		},
-		By: unit("shared/history", "^TestNames$"), Dies: `history_test.go`,
+		By: unit("shared/volume/sidelog", "^TestNames$"), Dies: `sidelog_test.go`,
 	},
 	{
 		Name: "history-ring-unbounded",

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -28,7 +29,7 @@ type backend struct {
 	members cluster.Members
 	p       *primary.Primary // nil at a replica
 	hub     *watch.Hub       // nil until serving
-	search  func(context.Context, history.Query, history.Recent, cluster.LSN) (volume.History, error)
+	search  func(context.Context, history.Query, history.Recent, cluster.LSN) (historydir.Result, error)
 	disk    *volumetest.Disk                            // likewise
 	host    *volumetest.Host                            // likewise
 	v       *volume.Volume                              // likewise
@@ -122,9 +123,9 @@ func (b *backend) Recent() history.Recent {
 	return b.p.Recent()
 }
 
-func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
+func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (historydir.Result, error) {
 	if b.search == nil {
-		return volume.History{}, errors.New("there are no files here")
+		return historydir.Result{}, errors.New("there are no files here")
 	}
 	return b.search(ctx, q, r, upTo)
 }
@@ -187,8 +188,9 @@ func startPrimary(t *testing.T) *backend {
 	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), primarytest.Members())
 	host := d.Host(1, volumetest.ProfileLocal())
 	x := primarytest.Serve(t, host, volume.Options{FirstSegment: 4 << 20, Segment: 4 << 20})
+	past := historydir.Dir{FS: host, Cluster: x.Volume.Cluster().ID}
 	return &backend{
-		self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub, v: x.Volume, disk: d, host: host, search: x.Volume.History, term: 1, epoch: 1,
+		self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub, v: x.Volume, disk: d, host: host, search: past.Search, term: 1, epoch: 1,
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -131,9 +131,9 @@ func TestHistoryOfAShareThatHangs(t *testing.T) {
 	b := startPrimary(t)
 	hang := make(chan struct{})
 	defer close(hang)
-	b.search = func(context.Context, history.Query, history.Recent, cluster.LSN) (volume.History, error) {
+	b.search = func(context.Context, history.Query, history.Recent, cluster.LSN) (historydir.Result, error) {
 		<-hang
-		return volume.History{}, errors.New("too late")
+		return historydir.Result{}, errors.New("too late")
 	}
 	s := serveHTTP(t, b)
 	s.ok("/v1/acquire", `{"lock":"before","ttl":"30s"}`)
@@ -154,8 +154,8 @@ func TestHistoryOfAShareThatHangs(t *testing.T) {
 		}
 	}
 	failing := startPrimary(t)
-	failing.search = func(context.Context, history.Query, history.Recent, cluster.LSN) (volume.History, error) {
-		return volume.History{}, errors.New("input/output error")
+	failing.search = func(context.Context, history.Query, history.Recent, cluster.LSN) (historydir.Result, error) {
+		return historydir.Result{}, errors.New("input/output error")
 	}
 	if h := serveHTTP(t, failing).past("lock=l"); !strings.Contains(h.Message, "input/output error") {
 		t.Errorf("a failing share: %q", h.Message)

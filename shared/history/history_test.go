@@ -190,27 +190,6 @@ func FuzzParseLine(f *testing.F) {
 	})
 }
 
-func TestNames(t *testing.T) {
-	f := history.File{Epoch: 7, N: 12}
-	if f.Name() != "0000000007-000012.jsonl" {
-		t.Errorf("name %s", f.Name())
-	}
-	large := history.File{Epoch: 1 << 33, N: 1}
-	for _, f := range []history.File{f, large} {
-		if got, ok := history.ParseName(f.Name()); !ok || got != f {
-			t.Errorf("%s: %v %v", f.Name(), got, ok)
-		}
-	}
-	for _, name := range []string{"", "x", "0000000007-12.jsonl", "7-000012.jsonl", "0000000007-000012.json", ".nfs0001", "0000000007-000012.jsonl.tmp"} {
-		if _, ok := history.ParseName(name); ok {
-			t.Errorf("%q passes for a file", name)
-		}
-	}
-	if f.Compare(large) >= 0 || large.Compare(f) <= 0 || f.Compare(f) != 0 || f.Compare(history.File{Epoch: 7, N: 13}) >= 0 {
-		t.Error("files are out of order")
-	}
-}
-
 // end is a short one.
 func end(lsn cluster.LSN, lock cluster.LockName, since, ended int64) history.End {
 	return history.End{

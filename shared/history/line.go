@@ -23,34 +23,8 @@ const Format = 1
 
 // File identifies one file.
 type File struct {
-	Epoch cluster.Epoch
-	N     uint32 // from 1
-}
-
-const suffix = ".jsonl"
-
-// Name returns its name below history/.
-func (f File) Name() string { return fmt.Sprintf("%010d-%06d%s", uint64(f.Epoch), f.N, suffix) }
-
-// ParseName returns the file with this name; false if it is none of a history file.
-func ParseName(name string) (File, bool) {
-	body, ok := strings.CutSuffix(name, suffix)
-	epoch, n, two := strings.Cut(body, "-")
-	e, err1 := strconv.ParseUint(epoch, 10, 64)
-	m, err2 := strconv.ParseUint(n, 10, 32)
-	f := File{cluster.Epoch(e), uint32(m)}
-	return f, ok && two && err1 == nil && err2 == nil && f.Name() == name
-}
-
-// Compare orders files as their primaries wrote them.
-func (f File) Compare(other File) int {
-	if f.Epoch != other.Epoch {
-		if f.Epoch < other.Epoch {
-			return -1
-		}
-		return 1
-	}
-	return int(int64(f.N) - int64(other.N))
+	Epoch cluster.Epoch // of the term that wrote it
+	N     uint32        // from 1, in the order in which the term wrote them
 }
 
 // Head is the first line of a file.

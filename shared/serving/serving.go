@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -45,7 +45,7 @@ type Backend interface {
 	Recent() history.Recent
 	// SearchHistory looks through the files of the history, newest first, until ctx ends.
 	// Its errors are those of the volume.
-	SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error)
+	SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (historydir.Result, error)
 	// File returns the state of a protected file once every append up to that state is
 	// written to the file. Bound reports whether the name is bound to a lock. Only a primary
 	// answers. A message, if any, is for people and says why there is no state.

@@ -459,18 +459,18 @@ func TestALookBesideAPrimaryFindsNothingLost(t *testing.T) {
 		d := newDisk(t)
 		x := begin(t, d, 1)
 		x.fill(3)
-		f, err := x.r.CreateHistory(1)
-		if err != nil {
+		w := x.r.HistoryWriter()
+		if err := w.Begin(1); err != nil {
 			t.Fatal(err)
 		}
-		head := history.Head{File: history.File{Epoch: x.r.Epoch(), N: 1}, Cluster: x.r.Cluster().String()}
+		head := history.Head{File: history.File(w.Name()), Cluster: x.r.Cluster().String()}
 		b := history.AppendHead(nil, head)
 		s := start(t, d, 2)
 		s.host.SetHook(func(c volumetest.Call) volumetest.Action {
 			if c.Op == volumetest.OpReadDir && c.Name == "history" {
 				x.fill(1)
 				b = history.AppendMark(b, x.table.LSN())
-				if err := f.Append(b); err != nil {
+				if err := w.Append(b); err != nil {
 					t.Error(err)
 				}
 				b = nil

@@ -80,12 +80,12 @@ func TestFencesOfAnInterruptedRecoveryStopNobody(t *testing.T) {
 func TestWitnessesOfALostEpoch(t *testing.T) {
 	for name, write := range map[string]func(x *term) error{
 		"history": func(x *term) error {
-			f, err := x.r.CreateHistory(1)
-			if err != nil {
+			w := x.r.HistoryWriter()
+			if err := w.Begin(1); err != nil {
 				return err
 			}
-			b := history.AppendHead(nil, history.Head{File: history.File{Epoch: x.r.Epoch(), N: 1}, Cluster: x.r.Cluster().String()})
-			return errors.Join(f.Append(history.AppendMark(b, x.table.LSN())), f.Close())
+			b := history.AppendHead(nil, history.Head{File: history.File(w.Name()), Cluster: x.r.Cluster().String()})
+			return errors.Join(w.Append(history.AppendMark(b, x.table.LSN())), w.Close())
 		},
 		"index": func(x *term) error {
 			w := x.r.IndexWriter()

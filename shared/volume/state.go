@@ -31,8 +31,6 @@ type State struct {
 	Written int64
 	// Warnings tell people what may be missing from this state.
 	Warnings []string
-
-	fs vfs.FS
 }
 
 const (
@@ -81,7 +79,7 @@ func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Cluster: c, fs: fsys}
+	s := &State{Cluster: c}
 	v := Offline(fsys, c)
 	for i := range slices.Backward(epochs) {
 		e := &epochs[i]
@@ -102,9 +100,4 @@ func readState(ctx context.Context, fsys vfs.FS) (*State, error) {
 		return s, nil
 	}
 	return nil, errNoStart
-}
-
-// History is Volume.History without a server.
-func (s *State) History(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (History, error) {
-	return searchHistory(ctx, s.fs, s.Cluster.ID, q, r, upTo)
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
+	"github.com/holdfast-lock/holdfast/shared/volume/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -183,6 +185,13 @@ func (r *Term) CheckPath() error {
 // IndexWriter returns a writer of this term's index, which refuses to write when the term has ended. It creates no
 // file yet.
 func (r *Term) IndexWriter() *index.Writer { return index.NewWriter(r.v.fs, r.epoch, r.Err) }
+
+// HistoryDir returns the history of grants on the volume.
+func (r *Term) HistoryDir() historydir.Dir { return r.v.history() }
+
+// HistoryWriter returns a writer of this term's history, which refuses to write when the term has ended. It creates no
+// file yet.
+func (r *Term) HistoryWriter() *sidelog.Writer { return r.v.history().Writer(r.epoch, r.Err) }
 
 // dir returns this term's own directory, for package wal.
 func (r *Term) dir() *epochdir.Dir { return &epochdir.Dir{FS: r.v.fs, Path: r.path, Gate: r.Err} }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/epochdir"
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
@@ -30,18 +31,13 @@ type Witness struct {
 // Witnesses returns the newest history, the newest index and every canary, as far as their epochs are at
 // least from.
 func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witness) {
-	if w, ok := v.historyWitness(ctx, from); ok {
-		all = append(all, w)
+	if r, ok := v.history().Reach(ctx, from); ok {
+		all = append(all, Witness{Path: historydir.Path(r.File), Epoch: r.File.Epoch, LSN: r.LSN, Odd: r.Odd})
 	}
-	if entries, err := v.fs.ReadDir(layout.IndexDir); err == nil {
-		newest := Witness{}
-		for _, x := range entries {
-			if e, _, ok := index.ParseName(x.Name); ok && e >= max(from, newest.Epoch) {
-				newest = Witness{Path: layout.IndexDir + "/" + x.Name, Epoch: e}
-			}
-		}
-		if newest.Path != "" {
-			all = append(all, newest)
+	dir := index.Dir(v.fs)
+	if names, err := dir.List(); err == nil && len(names) > 0 {
+		if newest := names[len(names)-1]; newest.Epoch >= from {
+			all = append(all, Witness{Path: dir.File(newest), Epoch: newest.Epoch})
 		}
 	}
 	for _, id := range v.cluster.Servers.IDs() {
@@ -50,6 +46,17 @@ func (v *Volume) Witnesses(ctx context.Context, from cluster.Epoch) (all []Witne
 		}
 	}
 	return all
+}
+
+func (v *Volume) history() historydir.Dir { return historydir.Dir{FS: v.fs, Cluster: v.cluster.ID} }
+
+// HistoryReach returns the highest LSN that the end of the history names, 0 if none is known. It was committed and
+// checked: a log that ends before it has lost something.
+func (r *Term) HistoryReach(ctx context.Context) cluster.LSN { return r.v.historyReach(ctx) }
+
+func (v *Volume) historyReach(ctx context.Context) cluster.LSN {
+	r, _ := v.history().Reach(ctx, 0)
+	return r.LSN
 }
 
 // laterThan returns an error if a witness shows that a term later than epoch e has started, where e is

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
 )
 
@@ -84,8 +84,8 @@ func (n *Node) Recent() history.Recent {
 }
 
 // SearchHistory searches the files of the history.
-func (n *Node) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
-	return n.vol.History(ctx, q, r, upTo)
+func (n *Node) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (historydir.Result, error) {
+	return historydir.Dir{FS: n.opt.FS, Cluster: n.vol.Cluster().ID}.Search(ctx, q, r, upTo)
 }
 
 // File returns the state of a protected file, see primary.Primary.File.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -44,7 +45,7 @@ func Open(ctx context.Context, dir string, again func(error)) (*Volume, error) {
 		text := strings.ReplaceAll(err.Error(), "--volume DIR", "--volume "+dir)
 		return nil, errors.Join(fmt.Errorf("volume %s: %s", dir, text), fsys.Close())
 	}
-	b := &backend{state: s, age: age(s, time.Now())}
+	b := &backend{state: s, history: historydir.Dir{FS: fsys, Cluster: s.Cluster.ID}, age: age(s, time.Now())}
 	return &Volume{LockServiceServer: grpcapi.Local(service.New(b, service.Options{SearchWait: searchLimit})), fs: fsys, note: note(dir, s, b.age)}, nil
 }
 
@@ -74,8 +75,9 @@ func note(dir string, s *volume.State, age time.Duration) string {
 // backend is the backend of the front end on a state. Methods that it lacks are never called.
 type backend struct {
 	serving.Backend
-	state *volume.State
-	age   time.Duration
+	state   *volume.State
+	history historydir.Dir
+	age     time.Duration
 }
 
 // Read calls f with the table.
@@ -88,8 +90,8 @@ func (b *backend) Read(_ context.Context, f func(serving.View)) (serving.Reading
 func (b *backend) Recent() history.Recent { return b.state.Recent }
 
 // SearchHistory searches the files of the history.
-func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (volume.History, error) {
-	return b.state.History(ctx, q, r, upTo)
+func (b *backend) SearchHistory(ctx context.Context, q history.Query, r history.Recent, upTo cluster.LSN) (historydir.Result, error) {
+	return b.history.Search(ctx, q, r, upTo)
 }
 
 // Primary returns false: there is none.

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
-	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -91,7 +91,7 @@ func (s *Service) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Histor
 	return r, nil
 }
 
-func fillHistory(r *pb.HistoryResponse, h *volume.History) {
+func fillHistory(r *pb.HistoryResponse, h *historydir.Result) {
 	for i := range h.Ends {
 		r.Grants = append(r.Grants, convert.FromEnd(&h.Ends[i]))
 	}
@@ -164,10 +164,10 @@ func eachGrant(v serving.View, l *locktable.LockView, look func(*locktable.Grant
 var errSearches = errors.New("history search busy or volume not responding: retry")
 
 // search looks through memory and files. With an error, the result is what memory has.
-func (s *Service) search(ctx context.Context, q history.Query, upTo cluster.LSN) (volume.History, error) {
+func (s *Service) search(ctx context.Context, q history.Query, upTo cluster.LSN) (historydir.Result, error) {
 	recent := s.b.Recent()
-	memory := func() volume.History {
-		return volume.History{Past: history.Select("", q, recent, upTo).Past()} // what is kept is not known
+	memory := func() historydir.Result {
+		return historydir.Result{Past: history.Select("", q, recent, upTo).Past()} // what is kept is not known
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opt.SearchWait)
 	defer cancel()
@@ -177,7 +177,7 @@ func (s *Service) search(ctx context.Context, q history.Query, upTo cluster.LSN)
 		return memory(), errSearches
 	}
 	type found struct {
-		h   volume.History
+		h   historydir.Result
 		err error
 	}
 	answer := make(chan found, 1)

@@ -40,7 +40,7 @@ type Query struct {
 // files it did not read; it fails where it read none. Bytes that no entry covers are not indexed.
 func ReadBlame(ctx context.Context, fsys vfs.FS, q Query) (Blame, error) {
 	b := Blame{Generation: q.Generation}
-	names, err := list(fsys)
+	names, err := Dir(fsys).List()
 	if err != nil {
 		return Blame{}, err
 	}
@@ -52,7 +52,7 @@ func ReadBlame(ctx context.Context, fsys vfs.FS, q Query) (Blame, error) {
 			b.Unread = i + 1
 			break
 		}
-		if err := names[i].read(fsys, func(e *Entry) error { b.take(&q, e); return nil }); err != nil {
+		if err := read(fsys, names[i], func(e *Entry) error { b.take(&q, e); return nil }); err != nil {
 			return Blame{}, err
 		}
 		b.trim(q.Limit)

@@ -60,8 +60,11 @@ func (e *Entry) End() int64 { return e.Offset + e.Length }
 const (
 	indexMagic  = "hfx1"
 	indexHeader = 12
-	// maxIndexBlock bounds a payload; a writer's blocks are much smaller.
+	// maxIndexBlock bounds the payload of a block that is read, in bytes.
 	maxIndexBlock = 16 << 20
+	// blockEntries bounds the entries of a block that is written. With the longest names, all different, they
+	// have less than 4 MiB.
+	blockEntries = 4096
 )
 
 // errIndexEnd says that an index ends here.

@@ -5,9 +5,11 @@ package index_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +54,28 @@ func TestIndexBlocks(t *testing.T) {
 		if got, _, err := index.Decode(torn); err == nil {
 			t.Fatalf("with byte %d changed it has %d entries", i, len(got))
 		}
+	}
+}
+
+// TestManyEntriesAreRead: a writer is given all that waited, which has more bytes than a reader takes of one block.
+func TestManyEntriesAreRead(t *testing.T) {
+	h := volumetest.New(1).Host(1, volumetest.ProfileLocal())
+	all := make([]index.Entry, 1<<15)
+	for i := range all {
+		name := fmt.Sprintf("%0200d/%0200d/%0110d", 1, 2, i)
+		all[i] = index.Entry{File: cluster.FileName(name), Generation: 1, Length: 1, LSN: cluster.LSN(i + 1), Client: "c"}
+		if err := all[i].File.Validate(); err != nil || len(name) != cluster.MaxFileName {
+			t.Fatalf("a name of %d bytes: %v", len(name), err)
+		}
+	}
+	w := index.NewWriter(h, 1, func() error { return nil })
+	if err := errors.Join(w.Write(all), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var got []index.Entry
+	err := index.Read(t.Context(), h, func(e *index.Entry) error { got = append(got, *e); return nil })
+	if err != nil || !slices.Equal(got, all) {
+		t.Errorf("%d of %d entries are read: %v", len(got), len(all), err)
 	}
 }
 
