@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -233,28 +234,28 @@ func (c *Client) Handover(ctx context.Context, to ServerID) (ServerID, error) {
 func (c *Client) handover(ctx context.Context, to ServerID) (*pb.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Budget)
 	defer cancel()
-	for pause := (pauses{random: c.opt.Rand}); ; {
+	for pause := (retry.Pauses{Random: c.opt.Rand}); ; {
 		c.servers.locate(ctx)
-		v := verdict{err: errors.New("no server is known to be primary")}
+		v := verdict{Attempt: retry.Attempt{Verdict: retry.Unsent, Err: errors.New("no server is known to be primary")}}
 		if p := c.servers.primary(); p != nil {
 			a, err := p.stub.Handover(ctx, &pb.HandoverRequest{To: uint32(to)})
 			v = judge(a, err)
-			if v.final && v.err == nil {
+			if v.Verdict.Final() && v.Err == nil {
 				return a, wire.AnswerError(a)
 			}
-			if v.final || !v.unsent {
-				return nil, v.err
+			if v.Verdict.Final() || v.Verdict.Doubtful() {
+				return nil, v.Err
 			}
 			c.follow(p, &v, false)
 		}
-		if !rest(ctx, pause.next(v.retryAfter, false)) {
-			return nil, errors.Join(v.err, context.Cause(ctx))
+		if !rest(ctx, pause.Next(v.RetryAfter, false)) {
+			return nil, errors.Join(v.Err, context.Cause(ctx))
 		}
 	}
 }
 
 // question sends the primary a request that changes nothing.
-func question[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func question[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	var none R
 	ctx, end, err := c.begin(ctx)
 	if err != nil {
@@ -266,7 +267,7 @@ func question[R reply](ctx context.Context, c *Client, k *call, send func(contex
 		return none, err
 	}
 	if s := wire.FromStatus(r.GetStatus()); s != cluster.StatusOK {
-		return none, k.fail(valueError(s, r))
+		return none, k.fail(wire.FailureOf(r))
 	}
 	return r, nil
 }

@@ -543,7 +543,7 @@ func TestReceiptOfOtherData(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, w *world) {
 		l := w.acquire("a", AcquireOptions{})
 		w.mu.Lock()
-		key := fakeKey{string(l.owner), uint64(w.c.current().seq.mu.next)}
+		key := fakeKey{string(l.owner), uint64(w.c.main.current().seq.mu.next)}
 		w.keep(key, &pb.Answer{Status: pb.Status_STATUS_OK, Receipt: &pb.Receipt{File: "f", Length: 4, Crc32C: 7}})
 		w.mu.Unlock()
 		r, err := l.Append(t.Context(), "f", []byte("data"))
@@ -651,7 +651,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 		if len(executed) != 320 {
 			t.Errorf("%d appends, want 320", len(executed))
 		}
-		if s := &w.c.current().seq; s.lowWater() != 16*20+1 { // the releases go from the registrations that waited
+		if s := &w.c.main.current().seq; s.lowWater() != 16*20+1 { // the releases go from the registrations that waited
 			t.Errorf("low water is %d when all is answered", s.lowWater())
 		}
 	})

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -28,9 +26,6 @@ const (
 	waitingAttempt = 5 * time.Second
 	// waitingInquiry is the interval of the questions while an Acquire waits.
 	waitingInquiry = time.Second
-	// storagePatience is how long a call goes on that a primary refuses because of its storage: a
-	// full disk is reported and not waited for.
-	storagePatience = time.Second
 )
 
 // errNoPrimary is the error of an attempt that had no server to go to.
@@ -38,9 +33,6 @@ var errNoPrimary = errors.New("no server is known to be primary")
 
 // errMoved ends an attempt because another server is primary now.
 var errMoved = errors.New("another server is primary now")
-
-// reply is what all responses have in common.
-type reply interface{ GetStatus() pb.Status }
 
 // call is one operation on its way to the cluster, and what is known of it.
 type call struct {
@@ -68,95 +60,51 @@ func (k *call) fail(err error) *CallError {
 
 // verdict is what follows from the result of one attempt.
 type verdict struct {
-	final      bool // it is the result of the call
-	unsent     bool // this attempt did nothing and never will
-	moved      bool // try again at once: another primary is known already
-	over       bool // the server is no longer primary, or never was
-	err        error
-	primary    *PrimaryInfo
-	retryAfter time.Duration
+	retry.Attempt
+	moved bool // try again at once: another primary is known already
+	over  bool // the server is no longer primary, or never was
 }
 
 // judge decides what follows from the result of an attempt.
-func judge[R reply](r R, err error) verdict {
-	if err == nil {
-		s := wire.FromStatus(r.GetStatus())
-		a, ok := any(r).(*pb.Answer)
-		if !tryAgain(s) || ok && a.GetCommitted() {
-			return verdict{final: true}
-		}
-		err = valueError(s, r)
+func judge(r retry.Response, err error) verdict {
+	if err == nil && retry.Stands(r) {
+		return verdict{}
 	}
-	err = wire.FromGRPC(err)
-	if e, ok := errors.AsType[*ServiceError](err); ok {
-		return verdict{
-			final: !tryAgain(e.Status), unsent: e.Status != cluster.StatusUnknown,
-			over: e.Status == cluster.StatusSecondaryMode || e.Status == cluster.StatusUnknown && e.RetryAfter == 0,
-			err:  e, primary: e.Primary, retryAfter: e.RetryAfter,
-		}
+	v := verdict{Attempt: retry.Judge(r, err)}
+	switch v.Verdict {
+	case retry.NotPrimary:
+		v.over = true
+	case retry.Unknown: // a server that answers so without asking for a pause has ended its term
+		_, answered := errors.AsType[*ServiceError](v.Err)
+		v.over = answered && v.RetryAfter == 0
+	case retry.OtherCluster:
+		v.over = true
+		v.Err, _ = otherCluster(v.Err)
 	}
-	if other, ok := otherCluster(err); ok {
-		return verdict{unsent: true, over: true, err: other}
-	}
-	switch status.Code(err) {
-	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
-		// The transport refused it and would again.
-		return verdict{final: true, unsent: true, err: err}
-	case codes.ResourceExhausted:
-		// The question or the answer is too long, and would be again. If it is the
-		// answer, the request was executed.
-		return verdict{final: true, err: err}
-	}
-	return verdict{err: err}
-}
-
-// valueError makes an error of a refusal that came as a value.
-func valueError(s cluster.Status, r any) error {
-	e := &ServiceError{Status: s}
-	if m, ok := r.(interface{ GetMessage() string }); ok {
-		e.Message = m.GetMessage()
-	}
-	if p, ok := r.(interface{ GetPrimary() *pb.Primary }); ok {
-		e.Primary = wire.PrimaryOf(p.GetPrimary())
-	}
-	if a, ok := r.(interface{ GetRetryAfterMs() int64 }); ok {
-		e.RetryAfter = wire.Millis(a.GetRetryAfterMs())
-	}
-	return e
-}
-
-// tryAgain reports whether the same request may be answered better elsewhere or later.
-func tryAgain(s cluster.Status) bool {
-	switch s {
-	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum,
-		cluster.StatusStorageUnavailable, cluster.StatusUnknown:
-		return true
-	default:
-		return false
-	}
+	return v
 }
 
 // do sends the same request until it is answered, the context ends or the budget
 // is used up. The error is a *CallError; a refusal is an answer.
-func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func do[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	var none R
 	r, first, tried := quick(ctx, c, k, send)
 	switch {
-	case tried != nil && first.final && first.err != nil:
-		return none, k.fail(first.err)
-	case tried != nil && first.final:
+	case tried != nil && first.Verdict.Final() && first.Err != nil:
+		return none, k.fail(first.Err)
+	case tried != nil && first.Verdict.Final():
 		return r, nil
 	}
-	left, pause, said := budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, lastError{report: k.failed}
-	jumped, asked, refused := false, false, refusals{}
+	left, pause, said := budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, lastError{report: k.failed}
+	jumped, asked, refused := false, false, retry.StorageRefusals{}
 	for last := errNoPrimary; ; {
 		began := time.Now()
-		v := verdict{unsent: true, err: last}
+		v := verdict{Attempt: retry.Attempt{Verdict: retry.Unsent, Err: last}}
 		takeover, answered := false, false
 		to := tried
 		if tried != nil {
 			v, tried = first, nil
-			refused.enough(v.err, began) // storagePatience is counted from here
+			refused.Enough(v.Err, began) // its time is counted from here
 		} else {
 			if to = c.servers.primary(); to == nil {
 				f := c.servers.locate(ctx)
@@ -164,44 +112,44 @@ func do[R reply](ctx context.Context, c *Client, k *call, send func(context.Cont
 					return none, k.fail(f.err)
 				}
 				if to == nil && f.err != nil {
-					v.err = f.err
+					v.Err = f.err
 				}
 			}
 			if to != nil && ctx.Err() == nil {
 				r, v, answered = attempt(ctx, c, k, to, left.left, send)
-				if v.final && v.err == nil {
+				if v.Verdict.Final() && v.Err == nil {
 					return r, nil
 				}
-				if v.final || refused.enough(v.err, began) && !k.waits {
-					return none, k.fail(v.err)
+				if v.Verdict.Final() || refused.Enough(v.Err, began) && !k.waits {
+					return none, k.fail(v.Err)
 				}
 			}
 		}
-		said.note(v.err)
+		said.note(v.Err)
 		if ctx.Err() != nil {
 			return none, k.fail(said.beside(ended(ctx)))
 		}
 		spent := time.Since(began)
 		if alone, waited := k.waited(c, to, spent); waited { // only what came after that counts
-			left, pause, spent = budget{left: c.opt.Budget}, pauses{random: c.opt.Rand}, alone
+			left, pause, spent = budget{left: c.opt.Budget}, retry.Pauses{Random: c.opt.Rand}, alone
 		}
 		if !answered && !left.spend(spent) {
-			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.err)
+			err := fmt.Errorf("no primary answered within %v at %v: check that the servers run: %w", c.opt.Budget, c.servers.addresses(), v.Err)
 			return none, k.fail(said.beside(err))
 		}
-		last = v.err
+		last = v.Err
 		if answered || v.moved && !jumped {
 			jumped = v.moved
 			continue
 		}
 		if v.over { // other servers know which one is primary now, or will soon
-			if v.retryAfter, takeover = 0, true; !asked {
+			if v.RetryAfter, takeover = 0, true; !asked {
 				asked = true
 				continue
 			}
 		}
 		jumped = false
-		d := pause.next(v.retryAfter, takeover)
+		d := pause.Next(v.RetryAfter, takeover)
 		left.spend(d)
 		if !rest(ctx, d) {
 			return none, k.fail(said.beside(ended(ctx)))
@@ -219,24 +167,9 @@ func (k *call) waited(c *Client, to *server, spent time.Duration) (alone time.Du
 	return alone, spent-alone >= waitingInquiry
 }
 
-// refusals are those of one call because of the primary's storage, and since when.
-type refusals struct{ since time.Time }
-
-// enough notes the error of an attempt, and reports whether the storage has been the reason for
-// storagePatience.
-func (r *refusals) enough(err error, began time.Time) bool {
-	if !errors.Is(err, ErrStorageUnavailable) {
-		return false
-	}
-	if r.since.IsZero() {
-		r.since = began
-	}
-	return time.Since(r.since) >= storagePatience
-}
-
 // quick is a first attempt over the session with the primary, where both are known. Nearly every
 // request is answered so, and nothing else is prepared for it. Without either, tried is nil.
-func quick[R reply](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (r R, v verdict, tried *server) {
+func quick[R retry.Response](ctx context.Context, c *Client, k *call, send func(context.Context, pb.LockServiceClient) (R, error)) (r R, v verdict, tried *server) {
 	to := c.servers.primary()
 	if to == nil || ctx.Err() != nil {
 		return r, v, nil
@@ -302,7 +235,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 // attempt sends the request once, over the session with the server if there is one. It reports as
 // waited that it ended after a long wait at a server that answers questions: that uses up no
 // budget.
-func attempt[R reply](
+func attempt[R retry.Response](
 	ctx context.Context, c *Client, k *call, to *server, left time.Duration, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, waited bool) {
 	if s := c.session(ctx, to); s != nil {
@@ -327,14 +260,14 @@ func attempt[R reply](
 	k.tries++
 	r, err := send(mctx, to.stub)
 	v = judge(r, to.checkCluster(r, err))
-	if v.final || v.unsent {
+	if v.Verdict != retry.Unknown {
 		to.heard.Store(int64(c.opt.Clock.Now()))
 	}
-	if v.final && v.err == nil {
+	if v.Verdict.Final() && v.Err == nil {
 		c.settled(k, to, r, before)
 		return r, v, false
 	}
-	if v.unsent {
+	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
 	if k.waits && actx.Err() != nil && ctx.Err() == nil {
@@ -351,7 +284,7 @@ func attempt[R reply](
 
 // roundTrip is an attempt over a session, which itself asks for a newer primary while there is no
 // answer. It returns false if it was no attempt: the server has no sessions.
-func roundTrip[R reply](
+func roundTrip[R retry.Response](
 	ctx context.Context, c *Client, k *call, s *session, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, ok bool) {
 	before := k.unknown
@@ -363,11 +296,11 @@ func roundTrip[R reply](
 	}
 	k.tries++
 	v = judge(r, s.to.checkCluster(r, err))
-	if v.final && v.err == nil {
+	if v.Verdict.Final() && v.Err == nil {
 		c.settled(k, s.to, r, before)
 		return r, v, true
 	}
-	if v.unsent {
+	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
 	if ctx.Err() == nil || !c.lately(s.to, k.waits) {
@@ -396,25 +329,25 @@ func (c *Client) settled(k *call, from *server, r any, before bool) {
 	a, ok := r.(*pb.Answer)
 	// A receipt speaks for all attempts; so does a refusal for ever. Any other
 	// refusal speaks for this attempt only.
-	k.unknown = before && ok && !wire.Decided(wire.FromStatus(a.GetStatus()), a.GetCommitted(), k.op != "break")
+	k.unknown = before && ok && !retry.Decided(wire.FromStatus(a.GetStatus()), a.GetCommitted(), k.op != "break")
 }
 
 // follow decides where the next attempt goes after one at to that failed.
 func (c *Client) follow(to *server, v *verdict, moved bool) {
 	if moved { // watch has found the new primary
-		v.moved, v.err = true, errMoved
+		v.moved, v.Err = true, errMoved
 		return
 	}
 	c.servers.doubt(to)
-	if v.primary == nil || v.primary.GRPC == "" || v.primary.GRPC == to.addr {
+	if v.Primary == nil || v.Primary.GRPC == "" || v.Primary.GRPC == to.addr {
 		return
 	}
-	next, err := c.servers.add(v.primary.GRPC)
+	next, err := c.servers.add(v.Primary.GRPC)
 	if err != nil {
 		return // the others will be asked
 	}
 	epoch := Epoch(0)
-	if e, ok := errors.AsType[*ServiceError](v.err); ok {
+	if e, ok := errors.AsType[*ServiceError](v.Err); ok {
 		epoch = e.Epoch
 	}
 	c.servers.believe(next, epoch)
@@ -450,52 +383,6 @@ func (c *Client) probeHealthy(ctx context.Context, v *server) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	return c.servers.ask(ctx, v).rank == rankPrimary
-}
-
-const (
-	backoffBase = 10 * time.Millisecond
-	backoffCap  = 250 * time.Millisecond
-	// takeoverCap bounds the pause while a takeover is known to be under way: it
-	// will be over soon, and the next grant should not wait for us.
-	takeoverCap = 12 * time.Millisecond
-	// earlyCap bounds the pauses of the first second: most takeovers are over by then.
-	earlyCap = 60 * time.Millisecond
-	early    = time.Second
-	// maxRetryAfter bounds what a server may ask for.
-	maxRetryAfter = 5 * time.Second
-)
-
-// pauses computes the pause before the next attempt: full jitter, so that clients which failed
-// together do not come back together.
-type pauses struct {
-	failures int
-	paused   time.Duration // so far
-	random   func() uint64
-}
-
-// next is the pause after one more failure. A server that said when to come back is not asked
-// before; the jitter comes on top of that.
-func (p *pauses) next(retryAfter time.Duration, takeover bool) time.Duration {
-	limit := backoffCap
-	switch {
-	case takeover:
-		limit = takeoverCap
-	case p.paused < early:
-		limit = earlyCap
-	}
-	if retryAfter > 0 {
-		return min(retryAfter, maxRetryAfter) + p.jitter(min(retryAfter, takeoverCap))
-	}
-	p.failures++
-	// Past this the shift would overflow, and the cap has long been reached.
-	d := p.jitter(min(limit, backoffBase<<min(p.failures-1, 16)))
-	p.paused += d
-	return d
-}
-
-// jitter is a random duration in (0, d].
-func (p *pauses) jitter(d time.Duration) time.Duration {
-	return 1 + time.Duration(p.random()%uint64(d))
 }
 
 // budget is what a call may still spend on looking for a primary that answers.

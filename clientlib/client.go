@@ -181,9 +181,6 @@ func (c *Client) ID(ctx context.Context) (ClientID, error) {
 // used where that is nil.
 func (c *Client) Clock() Clock { return c.opt.Clock }
 
-// current is the main identity, nil before it is open.
-func (c *Client) current() *identity { return c.main.current() }
-
 // requester is what every request that changes something carries: its client, its ID and the
 // low-water mark of the client.
 type requester struct {

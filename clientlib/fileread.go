@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -122,7 +123,7 @@ type Follower struct {
 	rest   []byte // of piece
 	err    error  // that ended it
 	left   budget
-	pause  pauses
+	pause  retry.Pauses
 }
 
 type fileStream interface {
@@ -144,7 +145,7 @@ func (c *Client) Follow(ctx context.Context, file FileName, o FollowOptions) *Fo
 
 // renewBudget renews the budget, after a server has sent something.
 func (f *Follower) renewBudget() {
-	f.left, f.pause = budget{left: f.c.opt.Budget}, pauses{random: f.c.opt.Rand}
+	f.left, f.pause = budget{left: f.c.opt.Budget}, retry.Pauses{Random: f.c.opt.Rand}
 }
 
 // Place returns the generation and the offset of the next byte that Read returns; the generation
@@ -195,7 +196,7 @@ func (f *Follower) receive() error {
 		if r, err = f.stream.Recv(); err == nil {
 			f.to.heard.Store(int64(f.c.opt.Clock.Now()))
 			if s := wire.FromStatus(r.GetStatus()); s != cluster.StatusOK {
-				err = valueError(s, r)
+				err = wire.FailureOf(r)
 			}
 		}
 	}
@@ -271,19 +272,19 @@ func (f *Follower) failed(err error, began time.Time) error {
 		err = fmt.Errorf("%s ended the stream without a reason", f.to.addr)
 	}
 	v := judge((*pb.ReadFileResponse)(nil), err)
-	if v.final {
-		f.end(v.err)
+	if v.Verdict.Final() {
+		f.end(v.Err)
 		return f.err
 	}
 	if f.to != nil {
 		f.c.follow(f.to, &v, false)
 	}
-	d := f.pause.next(v.retryAfter, v.over)
+	d := f.pause.Next(v.RetryAfter, v.over)
 	if connected {
 		began = time.Now() // it was served, perhaps for hours
 	}
 	if !f.left.spend(time.Since(began) + d) {
-		f.end(fmt.Errorf("no primary let us follow for %v at %v: check that the servers run: %w", f.c.opt.Budget, f.c.servers.addresses(), v.err))
+		f.end(fmt.Errorf("no primary let us follow for %v at %v: check that the servers run: %w", f.c.opt.Budget, f.c.servers.addresses(), v.Err))
 		return f.err
 	}
 	if !rest(f.ctx, d) {

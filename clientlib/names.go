@@ -159,3 +159,9 @@ var (
 	// ErrInternal: the service failed. Nothing was done.
 	ErrInternal = wire.ErrInternal
 )
+
+// ErrOtherCluster is the error of a call that found, at the addresses it knows, servers of
+// another cluster than the one this Client began with: the volume was made anew, say, or
+// the addresses were given away. Client IDs, tokens and LSNs mean something else there.
+// If the old cluster is no more, make a new Client.
+var ErrOtherCluster = wire.ErrOtherCluster

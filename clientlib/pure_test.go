@@ -5,7 +5,6 @@ package clientlib
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -46,41 +45,6 @@ func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
 		if got := s.lowWater(); got != want {
 			t.Fatalf("low water is %d, want %d", got, want)
 		}
-	}
-}
-
-func TestPauses(t *testing.T) {
-	full := func() uint64 { return math.MaxUint64 }
-	p := pauses{random: full}
-	limits := []time.Duration{10, 20, 40, 60, 60}
-	for i, limit := range limits {
-		if d := p.next(0, false); d <= 0 || d > limit*time.Millisecond {
-			t.Errorf("pause %d is %v, want at most %v", i, d, limit*time.Millisecond)
-		}
-	}
-	p.paused = early
-	if d := p.next(0, false); d <= 0 || d > backoffCap {
-		t.Errorf("a late pause is %v", d)
-	}
-	if d := p.next(0, true); d > takeoverCap {
-		t.Errorf("pause during a takeover is %v", d)
-	}
-	if d := p.next(500*time.Millisecond, false); d < 500*time.Millisecond || d > 500*time.Millisecond+takeoverCap {
-		t.Errorf("pause is %v where the server said 500 ms", d)
-	}
-	if d := p.next(time.Hour, false); d > maxRetryAfter+takeoverCap {
-		t.Errorf("pause is %v where the server said an hour", d)
-	}
-	for range 200 { // the shift must not overflow
-		p.next(0, false)
-	}
-	spread := map[time.Duration]bool{}
-	q := pauses{random: rand.Uint64}
-	for range 100 {
-		spread[q.next(0, false)] = true
-	}
-	if len(spread) < 50 {
-		t.Errorf("%d different pauses of 100", len(spread))
 	}
 }
 
@@ -168,7 +132,7 @@ func TestVerdicts(t *testing.T) {
 		{&wire.Error{Status: cluster.StatusNoQuorum}, false, true, false},
 		{&wire.Error{Status: cluster.StatusHeld}, true, true, false},
 	} {
-		if v := judge((*pb.Answer)(nil), c.err); v.final != c.final || v.unsent != c.unsent || v.over != c.over || v.err == nil {
+		if v := judge((*pb.Answer)(nil), c.err); v.Verdict.Final() != c.final || v.Verdict.Doubtful() == c.unsent || v.over != c.over || v.Err == nil {
 			t.Errorf("%v: %+v, want final %v, unsent %v, over %v", c.err, v, c.final, c.unsent, c.over)
 		}
 	}

@@ -319,7 +319,7 @@ func TestSelfChosenIdentityHasALimit(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if n := w.c.current().seq.mu.next - w.c.current().seq.mu.floor; n != chosenWindow {
+		if n := w.c.main.current().seq.mu.next - w.c.main.current().seq.mu.floor; n != chosenWindow {
 			t.Errorf("%d requests are under way", n)
 		}
 		resume()

@@ -242,7 +242,7 @@ func TestGrantIsNoStrayBeforeItIsKept(t *testing.T) {
 		for len(w.attempts("renew")) == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if err := w.c.renewer.keepAlive(w.c.main, w.c.current()); err != nil {
+		if err := w.c.renewer.keepAlive(w.c.main, w.c.main.current()); err != nil {
 			t.Fatal(err)
 		}
 		l := <-got
@@ -252,7 +252,7 @@ func TestGrantIsNoStrayBeforeItIsKept(t *testing.T) {
 		released := make(chan error, 1)
 		go func() { released <- l.Release(t.Context()) }()
 		time.Sleep(10 * time.Millisecond)
-		if err := w.c.renewer.keepAlive(w.c.main, w.c.current()); err != nil {
+		if err := w.c.renewer.keepAlive(w.c.main, w.c.main.current()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-released; err != nil || len(w.attempts("release")) != 1 {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -37,7 +38,7 @@ type server struct {
 	addr  string
 	conn  *grpc.ClientConn
 	stub  pb.LockServiceClient
-	known *knownCluster // the same of all servers
+	known *wire.KnownCluster // the same of all servers
 	// heard is when it last answered anything, on the client's clock.
 	heard    atomic.Int64
 	liveness livenessTimer // of streams from it
@@ -58,7 +59,7 @@ type server struct {
 type servers struct {
 	dial   []grpc.DialOption
 	clock  Clock
-	known  knownCluster
+	known  wire.KnownCluster
 	lost   func(error) // is called when every server belongs to another cluster
 	listed int         // the first so many of mu.all are the user's endpoints
 	rounds sync.WaitGroup

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -115,7 +116,7 @@ func (w *watcher) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	left, pause := budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}
+	left, pause := budget{left: w.c.opt.Budget}, retry.Pauses{Random: w.c.opt.Rand}
 	failed := map[*server]bool{} // since a server served the watch
 	for {
 		to, began := w.choose(failed), time.Now()
@@ -127,7 +128,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if served {
-			left, pause, began = budget{left: w.c.opt.Budget}, pauses{random: w.c.opt.Rand}, time.Now()
+			left, pause, began = budget{left: w.c.opt.Budget}, retry.Pauses{Random: w.c.opt.Rand}, time.Now()
 			clear(failed)
 		}
 		if _, other := otherCluster(err); other {
@@ -136,14 +137,14 @@ func (w *watcher) run(ctx context.Context) error {
 			}
 		}
 		v := judge((*pb.WatchResponse)(nil), err)
-		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.final && !cut {
-			return v.err
+		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.Verdict.Final() && !cut {
+			return v.Err
 		}
-		if v.primary != nil && v.primary.GRPC != "" {
-			w.c.servers.add(v.primary.GRPC) //nolint:errcheck // then there are others
+		if v.Primary != nil && v.Primary.GRPC != "" {
+			w.c.servers.add(v.Primary.GRPC) //nolint:errcheck // then there are others
 		}
 		failed[to] = true
-		d := pause.next(0, false)
+		d := pause.Next(0, false)
 		if errors.Is(err, ErrStartOver) {
 			d += anewPause
 		}
@@ -229,7 +230,7 @@ var (
 // attempt watches at one server until that ends, and reports whether the server served the watch.
 func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (served bool, err error) {
 	w.k.tries++
-	if w.c.servers.known.metadata.Load() == nil {
+	if !w.c.servers.known.Known() {
 		w.c.servers.locate(ctx) // so that no other cluster ever goes on where this one has ended
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -244,7 +245,7 @@ func (w *watcher) attempt(ctx context.Context, to *server, q *pb.WatchRequest) (
 		}
 		to.heard.Store(int64(w.c.opt.Clock.Now()))
 		if s := wire.FromStatus(r.GetStatus()); s != cluster.StatusOK {
-			return served, valueError(s, r)
+			return served, wire.FailureOf(r)
 		}
 		if at := LSN(r.GetLsn()); r.GetReset_() != nil && at < w.seen {
 			return served, fmt.Errorf("%s stands at LSN %d, and LSN %d was seen", to.addr, at, w.seen)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // callKind is what the core loop is to do for a call.
@@ -61,7 +62,7 @@ func (c *call) answerUnknown() {
 
 // queue is how calls reach the core loop: any goroutine puts, the core loop takes all there are.
 type queue struct {
-	wake chan struct{} // capacity 1
+	wake wake.Signal
 	mu   struct {
 		sync.Mutex
 		calls  []*call
@@ -83,7 +84,7 @@ func (q *queue) put(calls ...*call) {
 	q.mu.calls = append(q.mu.calls, calls...)
 	q.mu.Unlock()
 	if first {
-		notify(q.wake)
+		q.wake.Notify()
 	}
 }
 

@@ -124,16 +124,16 @@ func (p *Primary) persist(b *batch) error {
 		if !errors.Is(err, wal.ErrFull) {
 			return fmt.Errorf("commit LSN %d to %d: %w", b.Start().LSN+1, b.End().LSN, err)
 		}
-		notify(p.wake.segments)
+		p.wake.segments.Notify()
 		if !p.sleep(5 * time.Millisecond) {
 			return p.term.Err()
 		}
 	}
 	if !p.log.NextReady() {
-		notify(p.wake.segments)
+		p.wake.segments.Notify()
 	}
 	if p.logBytes.Add(int64(b.Size())) > p.logLimit.Load() {
-		notify(p.wake.housekeeper)
+		p.wake.housekeeper.Notify()
 	}
 	return nil
 }

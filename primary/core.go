@@ -34,8 +34,7 @@ type core struct {
 	asked     map[cluster.Token]*releaseRequest
 	waits     map[waitKey]*waiter
 	mostWaits int // there ever were in waits
-	timers    timers
-	ended     int  // timers of waiters that have ended
+	waiters   wheel[waiter]
 	overdue   bool // there may be more to expire
 	adopting  adoption
 	limiter   history.Limiter                    // of the history: which ends get a line of their own
@@ -64,7 +63,7 @@ type core struct {
 func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 	c := &core{
 		p: p, table: table, mark: cluster.MarkOf(p.term.Cluster()),
-		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, slots: map[cluster.FileName]*fileSlot{},
+		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, waiters: newWheel(leaseGrain, waiterPlace), slots: map[cluster.FileName]*fileSlot{},
 		cur: &batch{}, spare: &batch{},
 		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1), always: make(chan struct{}),
 		adopting: adoption{under: true}, limiter: history.NewLimiter(p.opt.History.Rate),
@@ -247,7 +246,7 @@ func (c *core) leave() *volume.WarmState {
 
 // onTick does the periodic work of the core loop.
 func (c *core) onTick() {
-	c.sweep()
+	c.shrinkWaits()
 	c.watchFiles()
 	c.restSlots()
 	if c.spare != nil && c.cur.empty() && c.p.queue.empty() {
@@ -498,7 +497,7 @@ func (c *core) endWait(key waitKey, r *locktable.Record) {
 		return
 	}
 	delete(c.waits, key)
-	c.ended++
+	c.waiters.remove(w)
 	if len(w.calls) == 0 {
 		return
 	}

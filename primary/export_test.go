@@ -85,7 +85,7 @@ func (l *Loop) At(now time.Duration) (rounds int) {
 	for l.c.overdue = true; l.c.overdue; rounds++ {
 		l.Round(now)
 	}
-	l.c.sweep()
+	l.c.shrinkWaits()
 	return rounds
 }
 
@@ -96,9 +96,9 @@ func (l *Loop) Round(now time.Duration) {
 	l.c.cur.reset(l.c.cur.End())
 }
 
-// Counted is how many leases, clients and timers of waiters the loop counts.
+// Counted is how many leases, clients and waiters the loop counts.
 func (l *Loop) Counted() (leases, clients, waiters int) {
-	return l.c.leases.n, l.c.clients.n, len(l.c.timers)
+	return l.c.leases.n, l.c.clients.n, l.c.waiters.n
 }
 
 // Table is that of the loop.

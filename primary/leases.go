@@ -43,7 +43,7 @@ func (c *servingClock) advance(now time.Time, stalled bool) time.Duration {
 }
 
 const (
-	// leaseGrain is how late a lease may be examined.
+	// leaseGrain is how late a lease or a waiter may be examined.
 	leaseGrain = 16 * time.Millisecond
 	// adoptStep is how many adopted locks and clients one round begins to count.
 	adoptStep = 2048
@@ -64,6 +64,8 @@ func leasePlace(l *locktable.Lease) *uint64 { return &l.Place }
 
 func clientPlace(p *locktable.Presence) *uint64 { return &p.Place }
 
+func waiterPlace(w *waiter) *uint64 { return &w.place }
+
 // waitKey identifies a waiter by its request.
 type waitKey struct {
 	client  cluster.ClientID
@@ -72,6 +74,8 @@ type waitKey struct {
 
 // waiter is a waiting request as the core loop counts it.
 type waiter struct {
+	key      waitKey
+	place    uint64 // in the wheel
 	ttl      time.Duration
 	since    time.Duration // on the serving clock
 	deadline time.Duration // on the serving clock; negative for none
@@ -186,13 +190,13 @@ func (c *core) limit(l *locktable.Lease) time.Duration {
 
 // countWaiter begins to count a waiter that was enqueued at since.
 func (c *core) countWaiter(key waitKey, ttl, wait, since time.Duration) {
-	w := &waiter{ttl: ttl, since: since, deadline: -1}
+	w := &waiter{key: key, ttl: ttl, since: since, deadline: -1}
 	if wait >= 0 {
 		w.deadline = since + wait
 	}
 	c.waits[key] = w
 	c.mostWaits = max(c.mostWaits, len(c.waits))
-	c.timers.add(timer{at: c.nextLook(w, key), key: key})
+	c.waiters.add(w, c.nextLook(w))
 }
 
 // heardAt returns when a client was heard last, on the serving clock; false if it was not heard
@@ -217,8 +221,8 @@ func (c *core) deadline(l *locktable.Lease) time.Duration {
 }
 
 // waiterDeadline returns when a waiter without a live client is removed.
-func (c *core) waiterDeadline(w *waiter, key waitKey) time.Duration {
-	heard, _ := heardAt(c.table.Presence(key.client))
+func (c *core) waiterDeadline(w *waiter) time.Duration {
+	heard, _ := heardAt(c.table.Presence(w.key.client))
 	from := max(w.since, heard)
 	for _, x := range w.calls {
 		if !x.abandoned.Load() {
@@ -229,8 +233,8 @@ func (c *core) waiterDeadline(w *waiter, key waitKey) time.Duration {
 }
 
 // nextLook returns when a waiter has to be examined next.
-func (c *core) nextLook(w *waiter, key waitKey) time.Duration {
-	at := c.waiterDeadline(w, key)
+func (c *core) nextLook(w *waiter) time.Duration {
+	at := c.waiterDeadline(w)
 	if w.deadline >= 0 {
 		at = min(at, w.deadline)
 	}
@@ -392,8 +396,8 @@ func (c *core) expire() {
 			c.lookAtAsk(a)
 			looks++
 		}
-		if t, ok := c.timers.due(c.now); ok {
-			c.lookAtWaiter(t)
+		if w, ok := c.waiters.due(c.now); ok {
+			c.lookAtWaiter(w)
 			looks++
 		}
 		if p, ok := c.clients.due(c.now); ok {
@@ -423,18 +427,12 @@ func (c *core) lookAtLease(l *locktable.Lease) {
 	c.silent = nil
 }
 
-func (c *core) lookAtWaiter(t timer) {
-	w, ok := c.waits[t.key]
-	if !ok {
-		c.ended--
+func (c *core) lookAtWaiter(w *waiter) {
+	if at := c.nextLook(w); at > c.now {
+		c.waiters.add(w, at)
 		return
 	}
-	if t.at = c.nextLook(w, t.key); t.at > c.now {
-		c.timers.add(t)
-		return
-	}
-	c.ended-- // follow counts its timer, which is gone already
-	c.apply(c.table.DecideWaitTimeout(t.key.client, t.key.request, c.p.Epoch(), c.recs[:0]), nil)
+	c.apply(c.table.DecideWaitTimeout(w.key.client, w.key.request, c.p.Epoch(), c.recs[:0]), nil)
 }
 
 func (c *core) lookAtClient(p *locktable.Presence) {
@@ -492,17 +490,11 @@ func (c *core) endCounting(r *locktable.Record) {
 	}
 }
 
-// sweep drops timers of waiters that have ended, once they are most of them, and shrinks a map
-// that was far larger. So memory follows the present number of waiters.
-func (c *core) sweep() {
+// shrinkWaits shrinks a map that was far larger. So memory follows the present number of waiters.
+func (c *core) shrinkWaits() {
 	if c.mostWaits > 4096 && len(c.waits) < c.mostWaits/8 {
 		c.waits, c.mostWaits = maps.Collect(maps.All(c.waits)), len(c.waits)
 	}
-	if c.ended <= 1024 || c.ended <= len(c.timers)/2 {
-		return
-	}
-	c.timers.sweep(func(t timer) bool { return c.waits[t.key] != nil })
-	c.ended = 0
 }
 
 // silence is what the server knows of a lease that was not renewed, for the log.

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/wal"
 )
@@ -110,7 +111,7 @@ type Primary struct {
 
 	history *sidelog.History
 	index   *sidelog.Index
-	wake    struct{ segments, housekeeper chan struct{} }
+	wake    struct{ segments, housekeeper wake.Signal }
 	serving chan struct{} // closed when the term begins to serve
 	wg      sync.WaitGroup
 }
@@ -144,11 +145,11 @@ func New(term *volume.Term, opt Options) *Primary {
 	}
 	opt.Log = opt.Log.With().Uint64("epoch", uint64(term.Epoch())).Logger()
 	p := &Primary{opt: opt, term: term, warm: opt.Warm, began: time.Now()}
-	p.queue.wake = make(chan struct{}, 1)
+	p.queue.wake = wake.NewSignal()
 	p.serving = make(chan struct{})
-	p.wake.segments = make(chan struct{}, 1)
-	p.wake.housekeeper = make(chan struct{}, 1)
 	p.files = protected.New(fileHost{p}, term, opt.Log)
+	p.wake.segments = wake.NewSignal()
+	p.wake.housekeeper = wake.NewSignal()
 	p.quorum.Store(true)
 	p.replication = replication.New(host{p}, replication.Options{
 		Cluster: term.Cluster(), Epoch: term.Epoch(), Replicas: opt.Replicas, Timing: opt.Timing, Log: opt.Log,
@@ -303,7 +304,7 @@ func (p *Primary) segments() {
 			case err == nil:
 				p.noSpace.Store(false)
 				backoff = 100 * time.Millisecond
-				notify(p.queue.wake)
+				p.queue.wake.Notify()
 			case p.term.Err() != nil:
 				return
 			case vfs.IsFull(err):

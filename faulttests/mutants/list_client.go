@@ -108,10 +108,10 @@ var clientMutants = []Mutant{
 		Name: "unknown-forgotten-at-a-refusal", Also: "",
 		Rule: "a refusal on a session speaks for its own attempt only (package clientlib, roundTrip)",
 		Edits: []Edit{
-			{"clientlib/call.go", `	if v.unsent {
+			{"clientlib/call.go", `	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
-	if ctx.Err() == nil || !c.lately(s.to`, `	if v.unsent {
+	if ctx.Err() == nil || !c.lately(s.to`, `	if !v.Verdict.Doubtful() {
 		k.unknown = false
 	}
 	if ctx.Err() == nil || !c.lately(s.to`},
@@ -123,10 +123,10 @@ var clientMutants = []Mutant{
 		Name: "unknown-forgotten-without-a-session", Also: "",
 		Rule: "a refusal speaks for its own attempt only (package clientlib, attempt)",
 		Edits: []Edit{
-			{"clientlib/call.go", `	if v.unsent {
+			{"clientlib/call.go", `	if !v.Verdict.Doubtful() {
 		k.unknown = before
 	}
-	if k.waits`, `	if v.unsent {
+	if k.waits`, `	if !v.Verdict.Doubtful() {
 		k.unknown = false
 	}
 	if k.waits`},
@@ -227,16 +227,16 @@ var clientMutants = []Mutant{
 	},
 	{
 		Name: "any-cluster-is-believed", Also: "",
-		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, knownCluster)",
+		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package wire, KnownCluster)",
 		Edits: []Edit{
-			{"clientlib/othercluster.go", `	if own == id {`, `	if own != "" {`},
+			{"shared/wire/calls.go", `	return own, own == id`, `	return own, own != ""`},
 		},
 		By:   unit("clientlib/leader", "TestAnotherClusterAnswers"),
 		Dies: "TWO HOLDERS of job|it was lost by",
 	},
 	{
 		Name: "meant-for-anybody", Also: "",
-		Rule: "a client says with every call for which cluster it is meant (package clientlib, knownCluster)",
+		Rule: "a client says with every call for which cluster it is meant (package wire, KnownCluster)",
 		Edits: []Edit{
 			{"clientlib/servers.go", `		grpc.WithPerRPCCredentials(&s.known),
 `, ``},
@@ -701,33 +701,33 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "too-long-is-unsent", Also: "",
-		Rule: "a request whose answer is too long was executed (package clientlib, judge)",
+		Rule: "a request whose answer is too long was executed (package retry, OfError)",
 		Edits: []Edit{
-			{"clientlib/call.go", `		return verdict{final: true, err: err}
-	}
-	return verdict{err: err}`, `		return verdict{final: true, unsent: true, err: err}
-	}
-	return verdict{err: err}`},
+			{"shared/retry/retry.go", `	case codes.ResourceExhausted:
+		return TooLong`, `	case codes.ResourceExhausted:
+		return Refused`},
 		},
 		By:   unit("clientlib", "^TestVerdicts$"),
 		Dies: `answer is too long`,
 	},
 	{
 		Name: "unknown-word-is-unsent", Also: "",
-		Rule: "UNKNOWN says that the attempt may have been executed (package clientlib, judge)",
+		Rule: "UNKNOWN says that the attempt may have been executed (package retry, OfStatus)",
 		Edits: []Edit{
-			{"clientlib/call.go", `unsent: e.Status != cluster.StatusUnknown`, `unsent: true`},
+			{"shared/retry/retry.go", `	case cluster.StatusUnknown:
+		return Unknown`, `	case cluster.StatusUnknown:
+		return Later`},
 		},
 		By:   unit("clientlib", "^TestVerdicts$"),
 		Dies: `want final false, unsent false`,
 	},
 	{
 		Name: "quarantine-speaks-for-all", Also: "",
-		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (wire, Decided)",
+		Rule: "FILE_QUARANTINED speaks for all attempts of an append only if it is committed (retry, Decided)",
 		Edits: []Edit{
-			{"shared/wire/calls.go", `		return committed //`, `		return committed || s == cluster.StatusFileQuarantined //`},
+			{"shared/retry/retry.go", `		return committed //`, `		return committed || s == cluster.StatusFileQuarantined //`},
 		},
-		By:   unit("shared/wire", "^TestDecided$"),
+		By:   unit("shared/retry", "^TestDecided$"),
 		Dies: `FILE_QUARANTINED, committed false`,
 	},
 	{

@@ -173,7 +173,7 @@ var coreMutants = []Mutant{
 		Name: "storage-refusal-waited-for", Also: "",
 		Rule: "a call that storage refuses is told so within 2 s (package clientlib)",
 		Edits: []Edit{
-			{"clientlib/call.go", `	return time.Since(r.since) >= storagePatience`, `	return time.Since(r.since) >= 100*storagePatience`},
+			{"shared/retry/pause.go", `	return time.Since(r.since) >= storagePatience`, `	return time.Since(r.since) >= 100*storagePatience`},
 		},
 		By: unit("clientlib", "TestStorageThatRefusesIsToldSoon"), Dies: `told after`,
 	},
@@ -181,7 +181,7 @@ var coreMutants = []Mutant{
 		Name: "committed-asked-again", Also: "",
 		Rule: "an append that is committed is answered, whatever its status (package clientlib)",
 		Edits: []Edit{
-			{"clientlib/call.go", `		if !tryAgain(s) || ok && a.GetCommitted() {`, `		if !tryAgain(s) || ok && a == nil {`},
+			{"shared/retry/retry.go", `	if committed {`, `	if committed && s == cluster.StatusOK {`},
 		},
 		By: unit("clientlib", "TestCommittedAppendThatIsNotWrittenIsTold"), Dies: `told after`,
 	},
@@ -189,7 +189,7 @@ var coreMutants = []Mutant{
 		Name: "committed-forwarded-again", Also: "",
 		Rule: "likewise through a replica (package httpapi)",
 		Edits: []Edit{
-			{"shared/frontend/httpapi/forward.go", `	case x.status == cluster.StatusUnknown && !x.committed:`, `	case x.status == cluster.StatusUnknown:`},
+			{"shared/frontend/httpapi/forward.go", `retry.OfStatus(x.status, x.committed), nil`, `retry.OfStatus(x.status, false), nil`},
 		},
 		By: unit("shared/frontend", "TestCommittedAppendIsAnAnswer"), Dies: `replica, after`,
 	},
@@ -197,7 +197,7 @@ var coreMutants = []Mutant{
 		Name: "committed-asked-again-by-hand", Also: "",
 		Rule: "likewise on the command line (package remote)",
 		Edits: []Edit{
-			{"cmd/holdfast/remote/remote.go", `	if ok && e.Committed {`, `	if ok && e == nil {`},
+			{"shared/retry/retry.go", `	if committed {`, `	if committed && s != cluster.StatusUnknown {`},
 		},
 		By: unit("cmd/holdfast/remote", "TestCommittedIsNotAskedAgain"), Dies: `told .* tries`,
 	},

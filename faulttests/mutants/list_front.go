@@ -46,7 +46,7 @@ var frontMutants = []Mutant{
 		Name: "caller-forgets-its-doubt", Also: "",
 		Rule: "a call whose earlier attempt may have been executed stays in doubt (remote, call)",
 		Edits: []Edit{
-			{"cmd/holdfast/remote/remote.go", `unknown = unknown || v.unknown && k != kindRead`, `unknown = v.unknown && k != kindRead`},
+			{"cmd/holdfast/remote/remote.go", `unknown = unknown || v.Verdict == retry.Unknown && k != kindRead`, `unknown = v.Verdict == retry.Unknown && k != kindRead`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestDoubtOutlivesLaterRefusals$"),
 		Dies: `got .* after`,
@@ -55,14 +55,14 @@ var frontMutants = []Mutant{
 		Name: "refusal-settles-a-call", Also: "",
 		Rule: "a refusal of a later attempt is no answer to an earlier one (remote, settles)",
 		Edits: []Edit{
-			{"cmd/holdfast/remote/remote.go", `if !retry && unknown && !k.settles(v.err) {`, `if !retry && unknown && !k.settles(v.err) && v.err == nil {`},
+			{"cmd/holdfast/remote/remote.go", `if v.Verdict.Final() && unknown && !k.settles(v.Err) {`, `if v.Verdict.Final() && unknown && !k.settles(v.Err) && v.Err == nil {`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestDoubtOutlivesLaterRefusals$"),
 		Dies: `got .* after`,
 	},
 	{
 		Name: "break-settled-by-another-holder", Also: "",
-		Rule: "a break that names no token is not settled by INVALID_TOKEN (wire, Decided)",
+		Rule: "a break that names no token is not settled by INVALID_TOKEN (retry, Decided)",
 		Edits: []Edit{
 			{"cmd/holdfast/remote/remote.go", `k != kindBreak)`, `true)`},
 		},
@@ -71,11 +71,11 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "held-holds-for-all-attempts", Also: "",
-		Rule: "HELD tells of one attempt only: an earlier one may be granted yet (wire, Decided)",
+		Rule: "HELD tells of one attempt only: an earlier one may be granted yet (retry, Decided)",
 		Edits: []Edit{
-			{"shared/wire/calls.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
+			{"shared/retry/retry.go", `	case cluster.StatusOK, cluster.StatusWaitTimeout,`, `	case cluster.StatusOK, cluster.StatusHeld, cluster.StatusWaitTimeout,`},
 		},
-		By:   unit("shared/wire", "^TestDecided$"),
+		By:   unit("shared/retry", "^TestDecided$"),
 		Dies: `HELD, committed false`,
 	},
 	{
@@ -498,9 +498,9 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "advised-pause-ignored", Also: "",
-		Rule: "who says when to come again is not asked before (remote, judge)",
+		Rule: "who says when to come again is not asked before (remote, call)",
 		Edits: []Edit{
-			{"cmd/holdfast/remote/remote.go", `v.unknown, v.pause = e.Status == cluster.StatusUnknown, e.RetryAfter`, `v.unknown = e.Status == cluster.StatusUnknown`},
+			{"cmd/holdfast/remote/remote.go", `rest = pause.Next(v.RetryAfter, false)`, `rest = pause.Next(0, false)`},
 		},
 		By:   unit("cmd/holdfast/remote", "^TestAdvisedPauseIsKept$"),
 		Dies: `<nil> after \d`,

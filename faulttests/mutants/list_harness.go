@@ -44,9 +44,9 @@ var harnessMutants = []Mutant{
 	},
 	{
 		Name: "any-cluster-is-believed-in-schedules",
-		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package clientlib, knownCluster)",
+		Rule: "a client looks at who answers: the first cluster that it met, or nobody (package wire, KnownCluster)",
 		Edits: []Edit{
-			{"clientlib/othercluster.go", `	if own == id {`, `	if own != "" {`},
+			{"shared/wire/calls.go", `	return own, own == id`, `	return own, own != ""`},
 		},
 		By:   volumesMadeAnew(),
 		Dies: `TWO HOLDERS: |after its volume was gone|was never told that its cluster is no more`,

@@ -29,7 +29,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-place-stale", Also: "",
 		Rule: "what moves in a slot of the wheel knows its new place (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/timers.go", `		*w.place((*slot)[at]) = p
+			{"primary/wheel.go", `		*w.place((*slot)[at]) = p
 `, ``},
 		},
 		By:   unit("primary", "TestWheel"),
@@ -39,7 +39,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-slot-passed", Also: "",
 		Rule: "a slot of the wheel is passed when it is empty: what is left in it waits for a whole turn (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/timers.go", `			w.remove(e)
+			{"primary/wheel.go", `			w.remove(e)
 			return e, true`, `			w.remove(e)
 			w.next++
 			return e, true`},
@@ -51,7 +51,7 @@ var leaseMutants = []Mutant{
 		Name: "wheel-too-far", Also: "",
 		Rule: "what is due later than the wheel reaches waits in its last slot (package primary, wheel)",
 		Edits: []Edit{
-			{"primary/timers.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
+			{"primary/wheel.go", `	grain = min(max(grain, w.next), w.next+wheelSlots-1)`, `	grain = min(max(grain, w.next), w.next+wheelSlots)`},
 		},
 		By:   unit("primary", "TestWheel|TestLeases"),
 		Dies: `is taken again and again at`,

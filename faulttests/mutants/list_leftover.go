@@ -112,7 +112,7 @@ var leftoverMutants = []Mutant{
 		Name: "command-goes-to-another-cluster", Also: "",
 		Rule: "a command stays with the cluster that answered it first (package remote)",
 		Edits: []Edit{{"cmd/holdfast/remote/meant.go",
-			"	if m.id != id {\n", "	if m.id == \"\" {\n"}},
+			"	if !same {\n", "	if !same && own == \"\" {\n"}},
 		By:   unit("cmd/holdfast/remote", "TestStaysWithItsCluster"),
 		Dies: "another cluster executed it",
 	},

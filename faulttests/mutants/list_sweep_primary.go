@@ -223,16 +223,6 @@ var sweepPrimaryMutants = []Mutant{
 		By: unit("primary", "^TestAppendsWaitToo$"), Dies: `before a replica shows it`,
 	},
 	{
-		Name: "timers-out-of-order-when-swept",
-		Rule: "the earliest deadline comes first (package primary, timers)",
-		Edits: []Edit{
-			{"primary/timers.go", `	heap.Init(t)
-`, `	_ = heap.Init
-`},
-		},
-		By: unit("primary", "^TestTimersStayInOrderWhenSwept$"), Dies: `due were`,
-	},
-	{
 		Name: "foreign-file-goes-on",
 		Rule: "a bound file that is found foreign is quarantined (PROTOCOL 13.6)",
 		Edits: []Edit{

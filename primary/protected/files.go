@@ -25,6 +25,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -73,7 +74,7 @@ func (f *Files) Start(name cluster.FileName, state locktable.FileState, redo []l
 	w := &Writer{
 		files: f, name: name, state: state,
 		log:  f.log.With().Str("file", string(name)).Logger(),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), retry: firstRetry, born: time.Now(),
+		wake: wake.NewSignal(), stop: make(chan struct{}), retry: firstRetry, born: time.Now(),
 	}
 	if state.Quarantined {
 		w.foreign = fmt.Errorf("%w: %s", volume.ErrForeign, state.Reason)

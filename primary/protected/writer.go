@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -43,7 +44,7 @@ type Writer struct {
 	files *Files
 	name  cluster.FileName
 	log   zerolog.Logger
-	wake  chan struct{} // capacity 1
+	wake  wake.Signal
 	stop  chan struct{} // closed when the file is no longer needed
 	born  time.Time
 
@@ -157,10 +158,7 @@ func (w *Writer) give(add func()) bool {
 	}
 	w.mu.Unlock()
 	if !ended {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.wake.Notify()
 	}
 	return !ended
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -30,7 +31,7 @@ type feed struct {
 		// snapshots under way: what is committed meanwhile is needed after them.
 		snapshots int
 	}
-	wakes []chan struct{} // one for each pusher, with capacity 1; never changed
+	wakes []wake.Signal // one for each pusher; never changed
 }
 
 // fedFrame is one frame and where it begins. Its bytes are never changed.
@@ -57,10 +58,7 @@ func (f *feed) Add(before, end wal.Position, elided []byte) {
 	}
 	f.mu.Unlock()
 	for _, w := range f.wakes {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+		w.Notify()
 	}
 }
 

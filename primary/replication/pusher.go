@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/primary/throttle"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -31,7 +32,7 @@ type pusher struct {
 	r    *Replication
 	to   cluster.ServerID
 	link Link
-	wake chan struct{}
+	wake wake.Signal
 	// Owned by the goroutine of run.
 	at    *push.Ack // the replica's position, or nil when it has to be asked
 	stamp uint64    // of its last answer, 0 without one

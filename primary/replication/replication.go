@@ -23,6 +23,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // Host is the primary whose log is replicated.
@@ -67,7 +68,7 @@ func New(host Host, opt Options) *Replication {
 	r := &Replication{opt: opt, host: host}
 	r.barrier = newBarrier(opt, &r.feed)
 	for to, link := range opt.Replicas {
-		x := &pusher{r: r, to: to, link: link, wake: make(chan struct{}, 1)}
+		x := &pusher{r: r, to: to, link: link, wake: wake.NewSignal()}
 		r.feed.wakes = append(r.feed.wakes, x.wake)
 		r.pushers = append(r.pushers, x)
 	}

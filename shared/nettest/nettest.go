@@ -7,6 +7,8 @@ package nettest
 import (
 	"net"
 	"sync"
+
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // Gate lets what is behind it reach the network, or not. It is safe for use by several goroutines.
@@ -57,7 +59,7 @@ type line struct {
 	gates  []*Gate
 	once   sync.Once
 	closed chan struct{}
-	queued chan struct{} // has room for one word: there is something to send
+	queued wake.Signal // there is something to send
 
 	mu  sync.Mutex
 	out []byte
@@ -66,7 +68,7 @@ type line struct {
 // Through is one end of a connection, and what it sends and receives passes the gates. It has
 // a goroutine until it is closed.
 func Through(c net.Conn, gates ...*Gate) net.Conn {
-	l := &line{Conn: c, gates: gates, closed: make(chan struct{}), queued: make(chan struct{}, 1)}
+	l := &line{Conn: c, gates: gates, closed: make(chan struct{}), queued: wake.NewSignal()}
 	go l.send()
 	return l
 }
@@ -97,10 +99,7 @@ func (l *line) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	l.out = append(l.out, p...)
 	l.mu.Unlock()
-	select {
-	case l.queued <- struct{}{}:
-	default: // it will look anyway
-	}
+	l.queued.Notify()
 	return len(p), nil
 }
 

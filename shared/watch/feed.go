@@ -130,7 +130,7 @@ func (h *Hub) put(c *chunk) {
 		h.in.first++
 	}
 	if h.in.watched || h.in.losing && (len(c.losses) > 0 || c.stop != nil) {
-		notify(h.wake)
+		h.wake.Notify()
 	}
 }
 
@@ -152,12 +152,4 @@ func (l *Loss) lsn() uint64 {
 		return l.Ask.GetLsn()
 	}
 	return l.Ended.GetLsn()
-}
-
-// notify wakes a goroutine that may be awake.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -23,7 +24,7 @@ const staleEvery = time.Second
 // Hub distributes events to watchers while Run runs. Make it with New.
 type Hub struct {
 	stale time.Duration
-	wake  chan struct{}
+	wake  wake.Signal
 
 	// in is what feeds have given.
 	in struct {
@@ -60,7 +61,7 @@ type Hub struct {
 // New returns a hub. While a feed from another server is silent for longer than stale, the hub
 // serves no watches.
 func New(stale time.Duration) *Hub {
-	h := &Hub{stale: stale, wake: make(chan struct{}, 1)}
+	h := &Hub{stale: stale, wake: wake.NewSignal()}
 	h.mu.index = newIndex()
 	h.mu.losses = map[cluster.ClientID][]*lossWatcher{}
 	return h
@@ -114,7 +115,7 @@ func (h *Hub) flush() {
 	for i, w := range h.mu.touched {
 		h.mu.touched[i] = nil
 		w.touched = false
-		notify(w.wake)
+		w.wake.Notify()
 	}
 	h.mu.touched = h.mu.touched[:0]
 	for _, w := range h.mu.cut {
@@ -233,7 +234,7 @@ func (h *Hub) updateDemand() {
 	defer h.in.Unlock()
 	h.in.watched, h.in.losing = h.mu.index.count > 0, len(h.mu.losses) > 0
 	if waiting := h.mu.next < h.in.first+uint64(len(h.in.ring)); waiting && (h.in.watched || h.in.losing) {
-		notify(h.wake)
+		h.wake.Notify()
 	}
 }
 

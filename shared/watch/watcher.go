@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -56,7 +57,7 @@ type Options struct {
 // Watcher is one watch. Take, Settle and Close belong to one goroutine.
 type Watcher struct {
 	h    *Hub
-	wake chan struct{}
+	wake wake.Signal
 
 	// Owned by Hub.mu.
 	target   string
@@ -96,7 +97,7 @@ func (h *Hub) Watch(o Options) (*Watcher, *End) {
 	if end := h.refusal(); end != nil {
 		return nil, end
 	}
-	w := &Watcher{h: h, wake: make(chan struct{}, 1), target: o.Prefix, kinds: o.Kinds, settling: !o.Resume, began: h.mu.end.LSN}
+	w := &Watcher{h: h, wake: wake.NewSignal(), target: o.Prefix, kinds: o.Kinds, settling: !o.Resume, began: h.mu.end.LSN}
 	if o.Lock != "" {
 		w.target, w.exact = string(o.Lock), true
 	}
@@ -140,7 +141,7 @@ func (h *Hub) resume(w *Watcher, after cluster.LSN) *End {
 	}
 	w.mu.limit += len(w.mu.events)
 	if len(w.mu.events) > 0 {
-		notify(w.wake)
+		w.wake.Notify()
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (w *Watcher) finish(why *End, at cluster.LSN) {
 	if w.mu.end == nil {
 		w.mu.end, w.mu.endLSN = why, at
 	}
-	notify(w.wake)
+	w.wake.Notify()
 }
 
 // Wake returns a channel that yields a value when there is something to take.
@@ -248,7 +249,7 @@ func (w *Watcher) Settle(at cluster.LSN) (changed []*pb.Event, ok bool) {
 	}
 	w.mu.events, w.mu.limit = rest, len(rest)+maxPending
 	if len(rest) > 0 {
-		notify(w.wake)
+		w.wake.Notify()
 	}
 	return changed, true
 }

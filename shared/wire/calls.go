@@ -4,11 +4,11 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"math"
+	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
-
-	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
 // ClusterKey is the gRPC metadata key under which a call names the cluster it is meant for.
@@ -27,17 +27,41 @@ func PassedOn(ctx context.Context) context.Context {
 // is renewed, and not listed.
 const HeldNotReported = math.MaxUint32 - 1
 
-// Decided reports whether an answer holds for every attempt of its request, also for one whose
-// answer was lost or that is still under way: a receipt does, and so does a permanent refusal.
-// Any other refusal holds for its own attempt only. committed is the answer's; named is set if
-// the request names its token, which a break need not.
-func Decided(s cluster.Status, committed, named bool) bool {
-	switch s {
-	case cluster.StatusOK, cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusLeaseExpired:
-		return true
-	case cluster.StatusInvalidToken:
-		return named // a dead token stays dead
-	default:
-		return committed // it is in the log, even if not in its file
+// ErrOtherCluster is the error of a call to a server of another cluster than the caller's.
+var ErrOtherCluster = errors.New("another cluster answers")
+
+// KnownCluster is the cluster that a client began with. Every call names it, so that a server of
+// another cluster does nothing, and every server that answers says which one it belongs to. It
+// implements credentials.PerRPCCredentials.
+type KnownCluster struct {
+	metadata atomic.Pointer[map[string]string] // nil until a server has named its cluster
+}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (k *KnownCluster) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if m := k.metadata.Load(); m != nil {
+		return *m, nil
 	}
+	return nil, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: the name of a cluster is no
+// secret.
+func (k *KnownCluster) RequireTransportSecurity() bool { return false }
+
+// Known reports whether a server has named its cluster.
+func (k *KnownCluster) Known() bool { return k.metadata.Load() != nil }
+
+// Check compares the cluster ID of a server that answered, and notes that of the first one. It
+// returns false for the ID of another cluster, beside the ID of the client's own. The id is "" for
+// a server that does not name its cluster.
+func (k *KnownCluster) Check(id string) (own string, ok bool) {
+	if id == "" {
+		return "", true
+	}
+	if k.metadata.Load() == nil {
+		k.metadata.CompareAndSwap(nil, &map[string]string{ClusterKey: id})
+	}
+	own = (*k.metadata.Load())[ClusterKey]
+	return own, own == id
 }

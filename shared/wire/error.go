@@ -157,6 +157,28 @@ func AnswerError(a *pb.Answer) error {
 	return e
 }
 
+// FailureOf returns the *Error of any response, nil for OK. It has what the response has of a
+// message, a primary and a time to retry after; that of an Answer is complete.
+func FailureOf(r interface{ GetStatus() pb.Status }) error {
+	if a, ok := r.(*pb.Answer); ok {
+		return AnswerError(a)
+	}
+	e := &Error{Status: FromStatus(r.GetStatus())}
+	if e.Status == cluster.StatusOK {
+		return nil
+	}
+	if m, ok := r.(interface{ GetMessage() string }); ok {
+		e.Message = m.GetMessage()
+	}
+	if p, ok := r.(interface{ GetPrimary() *pb.Primary }); ok {
+		e.Primary = PrimaryOf(p.GetPrimary())
+	}
+	if a, ok := r.(interface{ GetRetryAfterMs() int64 }); ok {
+		e.RetryAfter = Millis(a.GetRetryAfterMs())
+	}
+	return e
+}
+
 // Unary returns what a unary call returns: the error for a status that is a gRPC
 // error, else the answer as a value.
 func Unary(a *pb.Answer) (*pb.Answer, error) {

@@ -62,16 +62,6 @@ func slope(x, y []float64) float64 {
 	return Median(all)
 }
 
-// Growing returns the names of the series that are not flat.
-func Growing(all []*Series) (names []string) {
-	for _, s := range all {
-		if !s.Flat {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
 // WriteSeries writes the verdicts for people.
 func WriteSeries(w io.Writer, all []*Series) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/child"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -87,12 +88,11 @@ func statusCode(s cluster.Status) int {
 		return exitUsage
 	case cluster.StatusInvalidToken, cluster.StatusLeaseExpired:
 		return exitLost
-	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum,
-		cluster.StatusStorageUnavailable, cluster.StatusUnknown:
-		return exitUnavailable
-	default:
+	}
+	if retry.OfStatus(s, false).Final() {
 		return exitFailed
 	}
+	return exitUnavailable
 }
 
 // advice returns what the user can do about an error; "" if the error's text has it.

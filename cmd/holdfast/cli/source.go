@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/offline"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -144,14 +145,10 @@ func (r volumeReader) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Hi
 }
 
 // noted turns a refusal into an error, and adds the volume's note to an answer.
-func noted[R interface {
-	comparable
-	GetStatus() pb.Status
-	GetMessage() string
-}](r volumeReader, x R, err error) (R, error) {
+func noted[R retry.Response](r volumeReader, x R, err error) (R, error) {
 	var none R
 	if err == nil {
-		err = remote.FailureOf(x)
+		err = wire.FailureOf(x)
 	}
 	if err != nil {
 		return none, err

@@ -30,6 +30,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 )
 
@@ -104,7 +105,7 @@ type Node struct {
 		signs    map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
 		setBack  behind                              // by the last read of the primary's canary
 	}
-	prepare chan struct{} // wakes keepClaims
+	prepare wake.Signal // wakes keepClaims
 }
 
 // probeEvery is how often a server proves that it can write to the volume.
@@ -130,7 +131,7 @@ func New(opt Options) (*Node, error) {
 		return nil, errors.Join(err, vol.Close())
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
-	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: make(chan struct{}, 1)}
+	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: wake.NewSignal()}
 	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
@@ -262,7 +263,7 @@ func (n *Node) roles(ctx context.Context) error {
 		}
 		n.tellTrouble(err)
 		n.elector.Done(err, time.Since(began))
-		notify(n.prepare)
+		n.prepare.Notify()
 	}
 }
 
@@ -600,12 +601,4 @@ type link struct {
 // Push sends one push.
 func (l link) Push(ctx context.Context, p push.Push) (push.Ack, error) {
 	return l.peers.Push(ctx, l.to, p)
-}
-
-// notify wakes the goroutine that receives from c, which has capacity 1.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -30,7 +30,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -44,8 +44,6 @@ const (
 	// attemptTime is how long one server may take. A request that waits there is
 	// sent again after it, and finds its place in the queue.
 	attemptTime = 2 * time.Second
-	// storagePatience is how long a call is repeated that a primary refuses because of its storage.
-	storagePatience = time.Second
 	// maxMessage bounds a message, in bytes.
 	maxMessage = 8 << 20
 )
@@ -67,7 +65,7 @@ type Caller struct {
 	// doubted is true if an earlier request may still be executed.
 	doubted bool
 	located bool // whether locate has run
-	meant   meant
+	cluster meantCluster
 }
 
 // New returns a Caller. It connects with the first call. It returns an error if there are no endpoints.
@@ -78,7 +76,7 @@ func New(opt Options) (*Caller, error) {
 	if opt.Budget == 0 {
 		opt.Budget = DefaultBudget
 	}
-	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], meant: meant{met: map[string]bool{}}}, nil
+	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}}}, nil
 }
 
 // Close ends the connections.
@@ -98,7 +96,7 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 		var err error
 		options := []grpc.DialOption{
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-			grpc.WithChainUnaryInterceptor(c.meant.call, tellUnsent),
+			grpc.WithPerRPCCredentials(&c.cluster.known), grpc.WithChainUnaryInterceptor(c.cluster.check, markUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
@@ -142,12 +140,6 @@ func (c *Caller) Forget(ctx context.Context, client string) {
 	_, _ = stub.ForgetClient(ctx, &pb.ForgetClientRequest{ClientId: client})
 }
 
-// Reply is implemented by the answers of all calls.
-type Reply interface {
-	comparable
-	GetStatus() pb.Status
-}
-
 // kind decides how a call may be repeated.
 type kind int
 
@@ -161,38 +153,39 @@ const (
 
 // Read makes a call that changes nothing. For a status other than OK it returns an error
 // with a *wire.Error in its chain, and the answer too. Returns ErrNoServer if no server answered.
-func Read[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func Read[R retry.Response](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindRead, send)
 }
 
 // Write makes a call that changes something and has request IDs. Errors are those of Read, or
 // wire.ErrUnknown if the request may have been executed but no server answered that.
-func Write[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func Write[R retry.Response](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindWrite, send)
 }
 
 // Break is Write for a request that need not name the token that it ends.
-func Break[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func Break[R retry.Response](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindBreak, send)
 }
 
 // Wait is Write for a request that waits at the server. While it is connected
 // and waits, no budget is used up.
-func Wait[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func Wait[R retry.Response](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindWait, send)
 }
 
 // Once makes a call that has no request IDs and must not be executed twice.
-func Once[R Reply](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func Once[R retry.Response](ctx context.Context, c *Caller, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	return call(ctx, c, kindOnce, send)
 }
 
-func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
+func call[R retry.Response](ctx context.Context, c *Caller, k kind, send func(context.Context, pb.LockServiceClient) (R, error)) (R, error) {
 	var none R
 	left := c.opt.Budget
 	unknown := false // some attempt may have been executed
 	var failures []string
-	var refused time.Time // first, by storage
+	var refused retry.StorageRefusals
+	pause := retry.Pauses{Random: rand.Uint64}
 	for n := 1; ; n++ {
 		began := time.Now()
 		c.locate(ctx)
@@ -211,46 +204,43 @@ func call[R Reply](ctx context.Context, c *Caller, k kind, send func(context.Con
 		}
 		late := attempt.Err() != nil
 		cancel()
-		retry, v := judge(c.target, r, err)
-		if !retry && unknown && !k.settles(v.err) {
-			return none, give(unknown, v.err, note(failures, c.target, v.err)) // this server is not the one that may have executed it
+		v := judge(c.target, r, err)
+		if v.Verdict.Final() && unknown && !k.settles(v.Err) {
+			return none, give(unknown, v.Err, note(failures, c.target, v.Err)) // this server is not the one that may have executed it
 		}
-		if !retry {
-			return r, v.err
+		if v.Verdict.Final() {
+			return r, v.Err
 		}
 		if ctx.Err() != nil {
 			return none, context.Cause(ctx)
 		}
-		unknown = unknown || v.unknown && k != kindRead
+		unknown = unknown || v.Verdict == retry.Unknown && k != kindRead
 		c.doubted = c.doubted || unknown && k != kindWait // the service remembers a waiting request with its place
 		if k == kindWait && late && c.well(ctx, stub) {
 			continue // it has its place in the queue, and the next attempt finds it
 		}
-		failures = note(failures, c.target, v.err)
-		if errors.Is(v.err, wire.ErrStorageUnavailable) {
-			if refused.IsZero() {
-				refused = began
+		failures = note(failures, c.target, v.Err)
+		if refused.Enough(v.Err, began) {
+			if unknown {
+				return none, give(unknown, v.Err, failures)
 			}
-			if time.Since(refused) >= storagePatience {
-				if unknown {
-					return none, give(unknown, v.err, failures)
-				}
-				return none, v.err
-			}
+			return none, v.Err
 		}
-		if v.primary != "" {
+		named := ""
+		if v.Primary != nil && v.Primary.GRPC != "" {
+			named = v.Primary.GRPC
 			_ = c.acquaint(ctx) // the server that it names has to be of the same cluster
 		}
-		c.next(v.primary)
-		pause := v.pause
-		if n%len(c.opt.Endpoints) == 0 { // all have been asked
-			pause = max(pause, 20*time.Millisecond+rand.N(80*time.Millisecond))
+		c.next(named)
+		rest := v.RetryAfter
+		if rest > 0 || n%len(c.opt.Endpoints) == 0 { // or all have been asked
+			rest = pause.Next(v.RetryAfter, false)
 		}
-		if left -= time.Since(began) + pause; left <= 0 || k == kindOnce && unknown {
-			return none, give(unknown, v.err, failures)
+		if left -= time.Since(began) + rest; left <= 0 || k == kindOnce && unknown {
+			return none, give(unknown, v.Err, failures)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(rest):
 		case <-ctx.Done():
 			return none, context.Cause(ctx)
 		}
@@ -265,53 +255,17 @@ func (c *Caller) well(ctx context.Context, stub pb.LockServiceClient) bool {
 	return err == nil && r.GetRole() == pb.Role_ROLE_PRIMARY
 }
 
-// verdict is the conclusion from an attempt.
-type verdict struct {
-	err     error
-	unknown bool   // it may have been executed
-	primary string // the server to ask instead; "" = the next one
-	pause   time.Duration
-}
-
-// judge decides from the result of an attempt whether to repeat the request elsewhere or later.
-func judge[R Reply](target string, r R, err error) (retry bool, v verdict) {
-	var none R
+// judge decides from the result of an attempt whether to repeat the request elsewhere or later. The
+// error of an answer is that of its status.
+func judge(target string, r retry.Response, err error) retry.Attempt {
+	v := retry.Judge(r, err)
 	switch {
-	case err != nil:
-		err = wire.FromGRPC(err)
-	case r != none:
-		err = FailureOf(r)
+	case v.Err == nil:
+		v.Err = wire.FailureOf(r)
+	case v.Verdict == retry.Refused && status.Code(v.Err) == codes.Unimplemented:
+		v.Err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 by default), and use a holdfast no newer than it", ErrNoServer, target)
 	}
-	v.err = err
-	if other(err) {
-		return true, v
-	}
-	e, ok := errors.AsType[*wire.Error](err)
-	if ok && e.Committed {
-		return false, v // it is executed, and a repeat gets no other answer
-	}
-	if !ok {
-		switch status.Code(err) { // OK for no error
-		case codes.Unimplemented:
-			v.err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 by default), and use a holdfast no newer than it", ErrNoServer, target)
-			return false, v
-		case codes.OK, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.ResourceExhausted:
-			return false, v
-		}
-		_, unsent := errors.AsType[*unsentError](err)
-		v.unknown = !unsent
-		return true, v
-	}
-	switch e.Status {
-	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum, cluster.StatusStorageUnavailable, cluster.StatusUnknown:
-		v.unknown, v.pause = e.Status == cluster.StatusUnknown, e.RetryAfter
-		if e.Primary != nil {
-			v.primary = e.Primary.GRPC
-		}
-		return true, v
-	default:
-		return false, v
-	}
+	return v
 }
 
 // settles reports whether an answer holds for every attempt of a request, also for one that may
@@ -321,29 +275,7 @@ func (k kind) settles(err error) bool {
 		return true
 	}
 	e, told := errors.AsType[*wire.Error](err)
-	return told && wire.Decided(e.Status, e.Committed, k != kindBreak)
-}
-
-// FailureOf returns the error for the status of an answer, nil for OK.
-func FailureOf(r any) error {
-	if a, ok := r.(*pb.Answer); ok {
-		return wire.AnswerError(a)
-	}
-	x, ok := r.(interface {
-		GetStatus() pb.Status
-		GetMessage() string
-	})
-	if !ok || wire.FromStatus(x.GetStatus()) == cluster.StatusOK {
-		return nil
-	}
-	e := &wire.Error{Status: wire.FromStatus(x.GetStatus()), Message: x.GetMessage()}
-	if p, ok := r.(interface{ GetPrimary() *pb.Primary }); ok {
-		e.Primary = wire.PrimaryOf(p.GetPrimary())
-	}
-	if a, ok := r.(interface{ GetRetryAfterMs() int64 }); ok {
-		e.RetryAfter = wire.Millis(a.GetRetryAfterMs())
-	}
-	return e
+	return told && retry.Decided(e.Status, e.Committed, k != kindBreak)
 }
 
 // note adds an error of a server to failures, in place of an earlier one of the same server.
@@ -371,15 +303,10 @@ func give(unknown bool, last error, failures []string) error {
 	return fmt.Errorf("%w: %s", ErrNoServer, text)
 }
 
-// unsentError is the error of a call that cannot have reached a server.
-type unsentError struct{ error }
-
-func (e *unsentError) Unwrap() error { return e.error }
-
-// tellUnsent is a client interceptor that returns an *unsentError for a call that never had a
+// markUnsent is a client interceptor that returns a *retry.UnsentError for a call that never had a
 // connection: an unknown name, a port without a server or with another one. It refuses a request
 // that cannot be encoded, as every server would.
-func tellUnsent(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func markUnsent(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	var to peer.Peer // set as soon as the call has a connection
 	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Peer(&to))...)
 	if err == nil {
@@ -391,7 +318,7 @@ func tellUnsent(ctx context.Context, method string, req, reply any, cc *grpc.Cli
 		}
 	}
 	if to.Addr == nil {
-		return &unsentError{err}
+		return &retry.UnsentError{Err: err}
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -14,7 +15,7 @@ import (
 
 // outbox collects messages for a client, encoded, until the writer takes them.
 type outbox struct {
-	wake chan struct{} // capacity 1
+	wake wake.Signal // there is something to send
 	mu   struct {
 		sync.Mutex
 		waiting []*outPiece
@@ -57,7 +58,7 @@ func (b *outbox) put(m *pb.SessionResponse, counts bool) (sent <-chan error) {
 	sent = p.asked()
 	b.mu.Unlock()
 	if first {
-		b.notify()
+		b.wake.Notify()
 	}
 	return sent
 }
@@ -99,13 +100,6 @@ func (b *outbox) unread(limit int) <-chan error {
 		return nil
 	}
 	return b.mu.waiting[0].asked()
-}
-
-func (b *outbox) notify() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // the writer will look anyway
-	}
 }
 
 // take removes and returns the next message, nil if there is none.

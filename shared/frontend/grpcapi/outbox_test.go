@@ -10,13 +10,14 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // TestWhatWaitsIsTakenInPieces: a client that takes messages of 4 MiB, as it does by default,
 // gets all that waited for it, in order, each once.
 func TestWhatWaitsIsTakenInPieces(t *testing.T) {
-	b := outbox{wake: make(chan struct{}, 1)}
+	b := outbox{wake: wake.NewSignal()}
 	const n = 20_000
 	var last <-chan error
 	for i := range uint64(n) {
@@ -55,7 +56,7 @@ func TestWhatWaitsIsTakenInPieces(t *testing.T) {
 // TestWhatCannotBeEncodedIsSentOnce: an event that is not UTF-8 comes to nothing. What is told
 // behind it is sent, and said to be sent, once.
 func TestWhatCannotBeEncodedIsSentOnce(t *testing.T) {
-	b := outbox{wake: make(chan struct{}, 1)}
+	b := outbox{wake: wake.NewSignal()}
 	bad := &pb.SessionResponse{Events: []*pb.SessionEvents{{WatchId: 1, Response: &pb.WatchResponse{Message: "\xff"}}}}
 	b.put(bad, false)
 	sent := b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: 7}}}, true)

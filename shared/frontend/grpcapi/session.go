@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -65,7 +66,7 @@ type session struct {
 	// wait.
 	inFlight atomic.Int64
 	bytes    atomic.Int64  // of appends among them
-	drained  chan struct{} // capacity 1: bytes got fewer
+	drained  wake.Signal   // bytes got fewer
 	few      chan struct{} // has room for fewHelpers helpers
 	helpers  sync.WaitGroup
 }
@@ -78,7 +79,7 @@ func (g *server) Session(stream grpc.BidiStreamingServer[pb.SessionRequest, pb.S
 		return streamError(err)
 	}
 	x := &session{s: g.s, stream: stream, term: g.s.Backend().Term(), names: convert.Names{}, losses: map[cluster.ClientID]func(){}}
-	x.out.wake, x.drained, x.few = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, fewHelpers)
+	x.out.wake, x.drained, x.few = wake.NewSignal(), wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.waitServing()
 	if status, message := x.begin(first.GetHello()); status != cluster.StatusOK {
 		return stream.Send(x.ending(status, message))
@@ -371,7 +372,7 @@ func (x *session) Answer(o *serving.AsyncRequest, out locktable.Outcome) {
 }
 
 // Flush implements serving.ResultSink.
-func (x *session) Flush() { x.out.notify() }
+func (x *session) Flush() { x.out.wake.Notify() }
 
 // send answers an operation that counts as in flight.
 func (x *session) send(correlation uint64, a *pb.Answer) {
@@ -423,10 +424,7 @@ func (x *session) drain(n int64) {
 		return
 	}
 	x.bytes.Add(-n)
-	select {
-	case x.drained <- struct{}{}:
-	default: // the reader is awake
-	}
+	x.drained.Notify()
 }
 
 // runHelper runs f in a goroutine of its own. The reading goroutine waits while there are many.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 )
 
@@ -73,8 +74,8 @@ func (h *Handler) forward(ctx context.Context, o *operation, own reply) (reply, 
 	for {
 		if m, epoch, ok := h.s.Backend().Primary(); ok {
 			asked := time.Now()
-			x, executed, err := h.attempt(ctx, o, m, epoch)
-			if executed != notExecuted || err == nil {
+			x, verdict, err := h.attempt(ctx, o, m, epoch)
+			if verdict != retry.Unsent {
 				// It was there, perhaps in the queue for hours: a failover that comes now
 				// gets as much time as one that came at once.
 				over = over.Add(time.Since(asked))
@@ -82,16 +83,16 @@ func (h *Handler) forward(ctx context.Context, o *operation, own reply) (reply, 
 			switch {
 			case ctx.Err() != nil:
 				return reply{}, context.Cause(ctx)
-			case executed == wasExecuted && (doubts == 0 || o.settles(x)):
+			case answered(verdict) && (doubts == 0 || o.settles(x)):
 				return x, nil
-			case executed == wasExecuted:
+			case answered(verdict):
 				said = fmt.Sprintf(", and then the answer was %v", x.status)
-			case executed == maybeExecuted:
+			case verdict == retry.Unknown:
 				h.opt.Log.Debug().Err(err).Uint32("to", uint32(m.ID)).Msg("forwarded, and not known what came of it")
 				if doubts++; doubts > maxDoubts || !o.repeatable {
 					return o.unknown(fmt.Sprintf("server %d was asked, and its answer is lost", m.ID)), nil
 				}
-			case err == nil:
+			case verdict != retry.Unsent: // it is not the primary, or not yet
 				own = x
 			}
 		}
@@ -128,18 +129,12 @@ func (h *Handler) rejectLocally(o *operation) (x reply, wrong bool) {
 	return answerReply(convert.FromOutcome(&locktable.Outcome{Status: status, Message: message, Client: q.Client, Request: q.ID}), 0), true
 }
 
-// execution says what an attempt did.
-type execution int
-
-const (
-	maybeExecuted execution = iota
-	wasExecuted
-	notExecuted
-)
+// answered reports whether a primary answered. Where it takes no requests now, the caller is told so.
+func answered(v retry.Verdict) bool { return v.Final() || v == retry.Later }
 
 // attempt asks one server, which may be this one by now. An error is an answer that is lost, or a
 // request that did not get there.
-func (h *Handler) attempt(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (reply, execution, error) {
+func (h *Handler) attempt(ctx context.Context, o *operation, m cluster.Member, epoch cluster.Epoch) (reply, retry.Verdict, error) {
 	var x reply
 	var err error
 	if m.ID == h.s.Self() {
@@ -149,17 +144,11 @@ func (h *Handler) attempt(ctx context.Context, o *operation, m cluster.Member, e
 	}
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-			return x, notExecuted, err
+			return x, retry.Unsent, err
 		}
-		return x, maybeExecuted, err
+		return x, retry.Unknown, err
 	}
-	switch {
-	case x.status == cluster.StatusSecondaryMode, x.status == cluster.StatusServerFencing:
-		return x, notExecuted, nil
-	case x.status == cluster.StatusUnknown && !x.committed:
-		return x, maybeExecuted, nil
-	}
-	return x, wasExecuted, nil
+	return x, retry.OfStatus(x.status, x.committed), nil
 }
 
 // errMoved ends a call to a server when another one, or a later term, is primary.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -270,7 +271,7 @@ func (h *Handler) run(ctx context.Context, o *operation, mayForward bool) (reply
 	if err != nil || !mayForward {
 		return x, err
 	}
-	if x.status == cluster.StatusSecondaryMode || x.status == cluster.StatusUnknown && !x.committed && o.repeatable {
+	if v := retry.OfStatus(x.status, x.committed); v == retry.NotPrimary || v == retry.Unknown && o.repeatable {
 		return h.forward(ctx, o, x)
 	}
 	return x, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -42,7 +43,7 @@ type operation struct {
 // What is not the lock table's changes nothing that a later answer does not show.
 func (o *operation) settles(x reply) bool {
 	q := o.request
-	return q == nil || wire.Decided(x.status, x.committed, q.Op != locktable.OpBreak)
+	return q == nil || retry.Decided(x.status, x.committed, q.Op != locktable.OpBreak)
 }
 
 // unknown returns the answer to an operation that may have been executed.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // writePiece is how many bytes a client has to read within Limits.Write.
@@ -17,7 +19,7 @@ const writePiece = 64 << 10
 // outbox collects messages until the writer takes them. To put one never waits.
 type outbox struct {
 	limit int
-	wake  chan struct{} // capacity 1
+	wake  wake.Signal // there is something to send
 	mu    struct {
 		sync.Mutex
 		next  [][]byte
@@ -27,7 +29,7 @@ type outbox struct {
 	}
 }
 
-func newOutbox(limit int) outbox { return outbox{limit: limit, wake: make(chan struct{}, 1)} }
+func newOutbox(limit int) outbox { return outbox{limit: limit, wake: wake.NewSignal()} }
 
 // counts returns how many bytes a message of n bytes counts as. One larger than half of the outbox
 // counts as half: a client that reads gets it, and an answer after it.
@@ -47,7 +49,7 @@ func (b *outbox) put(m []byte) {
 		b.mu.next = append(b.mu.next, m)
 		b.mu.bytes += b.counts(len(m))
 	}
-	b.notify()
+	b.wake.Notify()
 }
 
 // end ends the connection after the messages that were put. The first reason counts.
@@ -56,7 +58,7 @@ func (b *outbox) end(last websocket.CloseError) {
 	defer b.mu.Unlock()
 	if b.mu.last == nil {
 		b.mu.last = &last
-		b.notify()
+		b.wake.Notify()
 	}
 }
 
@@ -65,13 +67,6 @@ func (b *outbox) ending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.mu.last != nil
-}
-
-func (b *outbox) notify() {
-	select {
-	case b.wake <- struct{}{}:
-	default: // the writer is awake
-	}
 }
 
 // room waits until n bytes fit into half of the outbox: the other half is for answers.

@@ -2,16 +2,15 @@
 
 package primary
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // wheelSlots is how many grains ahead a wheel reaches. What is due later waits in the last
 // slot and has to be added again when that comes.
 const wheelSlots = 4096
 
-// wheel is a timer wheel: a ring of slots, each for one grain of time. An entry takes the
+// wheel is a timer wheel, for all deadlines of the core loop: a ring of slots, each for one grain of
+// time. An entry may be renewed while it is in the wheel: the caller, to whom due returns it, adds
+// it again if its time has not come. So keep-alives cost nothing. An entry takes the
 // eight bytes of a pointer and stores its own place, so that adding and removing cost the same
 // however many there are.
 type wheel[E any] struct {
@@ -80,54 +79,4 @@ func (w *wheel[E]) due(now time.Duration) (*E, bool) {
 func (w *wheel[E]) clear() {
 	clear(w.slots)
 	w.n = 0
-}
-
-// timer is when to examine a waiter again. The waiter may have been renewed or have ended by
-// then. So keep-alives cost nothing.
-type timer struct {
-	at  time.Duration // on the serving clock
-	key waitKey
-}
-
-// timers is the heap of the waiters' deadlines, earliest first.
-type timers []timer
-
-func (t timers) Len() int { return len(t) }
-
-func (t timers) Less(i, j int) bool { return t[i].at < t[j].at }
-
-func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-
-// Push implements heap.Interface.
-func (t *timers) Push(x any) { *t = append(*t, x.(timer)) }
-
-// Pop implements heap.Interface.
-func (t *timers) Pop() any {
-	last := len(*t) - 1
-	x := (*t)[last]
-	(*t)[last] = timer{}
-	*t = (*t)[:last]
-	return x
-}
-
-func (t *timers) add(x timer) { heap.Push(t, x) }
-
-// due removes and returns the earliest timer if its time has come; else false.
-func (t *timers) due(now time.Duration) (timer, bool) {
-	if len(*t) == 0 || (*t)[0].at > now {
-		return timer{}, false
-	}
-	return heap.Pop(t).(timer), true
-}
-
-// sweep drops the timers of which keep reports false.
-func (t *timers) sweep(keep func(timer) bool) {
-	var kept timers // a heap of its own: the old one may have been far larger
-	for _, x := range *t {
-		if keep(x) {
-			kept = append(kept, x)
-		}
-	}
-	*t = kept
-	heap.Init(t)
 }
