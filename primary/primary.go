@@ -340,15 +340,6 @@ func (p *Primary) sleep(d time.Duration) bool {
 	}
 }
 
-// notify wakes the goroutine that receives from c, which has capacity 1; while one signal is
-// pending, further ones are dropped.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // Full reports whether the log cannot grow: there is no space for the next segment.
 func (p *Primary) Full() bool { return p.noSpace.Load() }
 

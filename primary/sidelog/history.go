@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/historydir"
 	files "github.com/holdfast-lock/holdfast/shared/volume/sidelog"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // HistoryOptions bound the history of grants that ended. 0 means the default.
@@ -101,7 +102,7 @@ func NewHistory(cfg HistoryConfig) *History {
 	return &History{cfg: cfg, kept: map[files.Name]keptFile{}, writer: writer[history.End]{
 		log: cfg.Log, interval: cfg.Interval, room: historyRoom, roomBytes: historyBytes, size: (*history.End).Size, keeps: true,
 		failing: "the history of grants is not written: trying again", works: "the history is written again",
-		wake: make(chan struct{}, 1),
+		wake: wake.NewSignal(),
 	}}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/volume/index"
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 const (
@@ -39,7 +40,7 @@ type Index struct {
 // NewIndex returns the index that is written to file.
 func NewIndex(file *index.Writer, log zerolog.Logger) *Index {
 	return &Index{file: file, writer: writer[index.Entry]{
-		log: log, interval: indexInterval, room: indexRoom, size: func(*index.Entry) int { return 0 }, wake: make(chan struct{}, 1),
+		log: log, interval: indexInterval, room: indexRoom, size: func(*index.Entry) int { return 0 }, wake: wake.NewSignal(),
 		failing: "appends are not indexed: fsck cannot check their bytes", works: "appends are indexed again",
 	}}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/wake"
 )
 
 // writer is the bounded queue of one side log, and the loop of the one goroutine that empties it. What stands before
@@ -31,7 +33,7 @@ type writer[T any] struct {
 	keeps          bool
 	failing, works string // what is logged when writing begins to fail, and when it works again
 
-	wake chan struct{} // capacity 1: run does not wait for the interval to end
+	wake wake.Signal // run does not wait for the interval to end
 
 	// mu guards what follows, and what a log has beside it. It is not held during a call to the volume.
 	mu      sync.Mutex
@@ -63,10 +65,7 @@ func (w *writer[T]) remove(n int) {
 
 // hurry has run write soon.
 func (w *writer[T]) hurry() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 // errIdle says that nothing was to be written, which does not show whether it would work.
