@@ -23,11 +23,12 @@ import (
 // so are segments of the log that a binary with a higher one wrote.
 //
 // Level 2 has clients with the mark of their cluster, records that answer what was so already,
-// and records that remember what an ended binding used (package locktable). Servers tell
+// and records that remember what an ended binding used; level 3 has records that
+// extend a lease (package locktable). Servers tell
 // their level to each other, and a primary decides for the lowest of those that it reaches.
 const (
 	Format       = layout.Format
-	FeatureLevel = 2
+	FeatureLevel = 3
 )
 
 // Cluster is the content of CLUSTER.

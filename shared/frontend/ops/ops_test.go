@@ -205,6 +205,9 @@ func intoRest() []into {
 		{&pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: &pb.DowngradeRequest{
 			RequestId: 4, LowWater: 2, Lock: "l", Token: 3,
 		}}}, changed(locktable.OpDowngrade, func(q *locktable.Request) { q.Client, q.File = "session", "" })},
+		{&pb.Operation{Request: &pb.Operation_Extend{Extend: &pb.ExtendRequest{
+			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, TtlMs: 1500,
+		}}}, changed(locktable.OpExtend, func(q *locktable.Request) { q.Client, q.File, q.TTL = "session", "", 1500*time.Millisecond })},
 		{&pb.Operation{Request: &pb.Operation_SetMetadata{SetMetadata: &pb.SetMetadataRequest{
 			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Metadata: "m",
 		}}}, changed(locktable.OpMetadata, func(q *locktable.Request) { q.Client, q.File, q.Metadata = "session", "", "m" })},

@@ -28,6 +28,10 @@ var table = [...]Operation{
 		Op: locktable.OpDowngrade, Server: Primary, Repeat: Once, Forwarded: true,
 	},
 	{
+		Name: "extend", Method: "Extend", Message: (*pb.ExtendRequest)(nil), Route: "POST /v1/extend",
+		Op: locktable.OpExtend, Server: Primary, Repeat: Once, Forwarded: true,
+	},
+	{
 		Name: "cancel", Method: "Cancel", Message: (*pb.CancelRequest)(nil), Route: "POST /v1/cancel",
 		Op: locktable.OpCancel, Server: Primary, Repeat: Once, Forwarded: true,
 	},
