@@ -41,6 +41,8 @@ const (
 	EventAsk EventKind = "ask"
 	// EventDowngrade: the holder, which had the lock alone, shares it from now on.
 	EventDowngrade EventKind = "downgrade"
+	// EventExtend: the lease lasts for TTL after each renewal from now on.
+	EventExtend EventKind = "extend"
 
 	// EventReset is no record of the log: it has a piece of the present state, see Reset.
 	EventReset EventKind = "reset"

@@ -471,6 +471,14 @@ func (s *fakeServer) Downgrade(ctx context.Context, r *pb.DowngradeRequest) (*pb
 	})
 }
 
+func (s *fakeServer) Extend(ctx context.Context, r *pb.ExtendRequest) (*pb.Answer, error) {
+	return s.change(ctx, "extend", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
+		l := s.f.lock(r.Lock)
+		l.terms.ttl, l.renewed, a.TtlMs = r.TtlMs, time.Now(), r.TtlMs
+		s.f.record(&pb.Event{Kind: pb.EventKind_EVENT_KIND_EXTEND, Lock: r.Lock, Token: r.Token, TtlMs: r.TtlMs})
+	})
+}
+
 func (s *fakeServer) FileAppend(ctx context.Context, r *pb.FileAppendRequest) (*pb.Answer, error) {
 	return s.change(ctx, "append", fakeKey{r.ClientId, r.RequestId}, r.LowWater, r.Lock, r.Token, func(a *pb.Answer) {
 		a.Receipt = &pb.Receipt{

@@ -54,7 +54,7 @@ func (b *beside) same(what string, a *pb.Answer, err error, d locktable.Decision
 func (b *beside) open(nonce uint64) string {
 	q := &pb.OpenClientRequest{Nonce: nonce}
 	a, err := b.s.OpenClient(b.t.Context(), q)
-	d := b.decide(convert.ToOpenClient(q))
+	d := b.decide(convert.ToRequest(locktable.OpOpenClient, q, ""))
 	b.same("open", a, err, d)
 	b.named[a.ClientId] = d.Outcome.Client
 	return a.ClientId
@@ -110,7 +110,7 @@ func TestTheFakeAnswersAsTheTable(t *testing.T) {
 				}
 				acquired = append(acquired, q)
 				a, err := b.s.Acquire(t.Context(), q)
-				d := b.decide(convert.ToAcquire(q))
+				d := b.decide(convert.ToRequest(locktable.OpAcquire, q, ""))
 				b.same("acquire", a, err, d)
 				if a.Token != 0 && !a.Repeat {
 					b.tokens[a.Token] = d.Outcome.Token
@@ -123,7 +123,7 @@ func TestTheFakeAnswersAsTheTable(t *testing.T) {
 				}
 				released = append(released, q)
 				a, err := b.s.Release(t.Context(), q)
-				theirs, bad := convert.ToRelease(q)
+				theirs, bad := convert.ToRequest(locktable.OpRelease, q, "")
 				theirs.Token = b.tokens[q.Token]
 				b.same("release", a, err, b.decide(theirs, bad))
 			case n == 5:

@@ -170,6 +170,9 @@ func (x *fakeStream) operation(op *pb.Operation) {
 	case *pb.Operation_Downgrade:
 		x.own(&q.Downgrade.ClientId)
 		a, err = x.s.Downgrade(x.ctx, q.Downgrade)
+	case *pb.Operation_Extend:
+		x.own(&q.Extend.ClientId)
+		a, err = x.s.Extend(x.ctx, q.Extend)
 	case *pb.Operation_Append:
 		x.own(&q.Append.ClientId)
 		a, err = x.s.FileAppend(x.ctx, q.Append)
@@ -242,6 +245,9 @@ func (d direct) Release(ctx context.Context, r *pb.ReleaseRequest, _ ...grpc.Cal
 }
 func (d direct) Downgrade(ctx context.Context, r *pb.DowngradeRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	return d.s.Downgrade(ctx, r)
+}
+func (d direct) Extend(ctx context.Context, r *pb.ExtendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	return d.s.Extend(ctx, r)
 }
 func (d direct) FileAppend(ctx context.Context, r *pb.FileAppendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	return d.s.FileAppend(ctx, r)

@@ -4,6 +4,7 @@ package clientlib
 
 import (
 	"iter"
+	"time"
 )
 
 // grant is the key of a handle. The name is part of it, because a caller of Attach passes one
@@ -127,6 +128,23 @@ func (k *leaseRenewer) watch(l *Lock) {
 	defer k.mu.Unlock()
 	if k.mu.attached[grant{l.name, l.token}] == l && !k.mu.closed {
 		k.start(l.counted().ttl, k.c.opt.Clock.Now())
+	}
+}
+
+// extend counts left of a lease that has a longer TTL since sent.
+func (k *leaseRenewer) extend(l *Lock, ttl, sent, left time.Duration, at LSN) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	counted := k.mu.locks[l.token] == l
+	if counted {
+		k.uncount(l.counted().ttl)
+	}
+	l.grant(ttl, sent, left, at)
+	switch now := k.c.opt.Clock.Now(); {
+	case counted:
+		k.count(l.counted().ttl, now)
+	case k.mu.attached[grant{l.name, l.token}] == l && !k.mu.closed:
+		k.start(l.counted().ttl, now)
 	}
 }
 

@@ -228,6 +228,33 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 	return l.check(err)
 }
 
+// Extend gives the lock a longer TTL and renews its lease, for work that takes longer than was
+// thought: the Client then has to reach the service less often to keep the lock, and whoever waits
+// for it waits longer if this process dies. The new TTL stays until the lock is released. A ttl that
+// is shorter than TTL, or longer than the MaxHold of the lock, is refused with ErrInvalidArgument,
+// and so is any while a server of the cluster is of a version without Extend. It returns a
+// *LostError if the lock is lost.
+func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	ctx, end, err := l.begin(ctx, "extend")
+	if err != nil {
+		return err
+	}
+	defer end()
+	var sent time.Duration
+	a, err := l.c.change(ctx, order{op: "extend", lock: l.name, from: l.c.main},
+		func(ctx context.Context, s pb.LockServiceClient, r requester) (*pb.Answer, error) {
+			sent = l.c.opt.Clock.Now()
+			return s.Extend(ctx, &pb.ExtendRequest{
+				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), TtlMs: wire.CeilMillis(ttl),
+			})
+		})
+	if err != nil {
+		return l.check(err)
+	}
+	l.c.renewer.extend(l, ttl, sent, min(wire.Millis(a.GetTtlMs()), ttl), LSN(a.GetLsn()))
+	return nil
+}
+
 // changeFile does what the operations on files have in common.
 func (l *Lock) changeFile(ctx context.Context, op string, file FileName, send sender) (Receipt, error) {
 	if err := file.Validate(); err != nil {
@@ -412,7 +439,7 @@ func (l *Lock) renew(ctx context.Context) error {
 func (l *Lock) grant(ttl, sent, left time.Duration, at LSN) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.ttl, l.mu.alive = ttl, max(l.mu.alive, at)
+	l.mu.ttl, l.mu.alive = max(l.mu.ttl, ttl), max(l.mu.alive, at) // no TTL gets shorter
 	l.mu.extend(sent, left)
 	if l.mu.endangered {
 		l.updatePhase(l.c.opt.Clock.Now())

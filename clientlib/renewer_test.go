@@ -696,3 +696,41 @@ func TestGrantThatComesTooLateIsNotMetAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestExtendedLease: a lease that was extended lasts for its new TTL without an answer from the
+// service, and is counted under it.
+func TestExtendedLease(t *testing.T) {
+	for _, sessions := range []bool{false, true} {
+		inBubble(t, Options{}, func(t *testing.T, w *world) {
+			w.servers[0].set(func() { w.servers[0].mu.sessions = sessions })
+			l := w.acquire("a", AcquireOptions{TTL: ttl})
+			w.servers[0].dropOnce("extend")
+			if err := l.Extend(t.Context(), 6*ttl); err != nil {
+				t.Fatal(err)
+			}
+			if s := w.attempts("extend"); len(s) != 2 || s[0].id != s[1].id || !s[0].executed || s[1].executed {
+				t.Errorf("the service saw %+v", s)
+			}
+			left := time.Until(l.Expires())
+			if l.TTL() != 6*ttl || left > 6*ttl || left < 5*ttl {
+				t.Errorf("a TTL of %v, %v left", l.TTL(), left)
+			}
+			for _, s := range w.servers {
+				defer s.pause()()
+			}
+			time.Sleep(left - time.Second)
+			if l.Context().Err() != nil {
+				t.Errorf("lost within its new TTL: %v", context.Cause(l.Context()))
+			}
+			time.Sleep(2 * time.Second)
+			if l.Context().Err() == nil {
+				t.Error("not lost after its new TTL")
+			}
+			w.c.renewer.mu.Lock()
+			defer w.c.renewer.mu.Unlock()
+			if n := len(w.c.renewer.mu.ttls); n != 0 {
+				t.Errorf("%d leases are counted", n)
+			}
+		})
+	}
+}

@@ -602,6 +602,12 @@ func (s *session) Downgrade(ctx context.Context, q *pb.DowngradeRequest, _ ...gr
 	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: q}})
 }
 
+// Extend gives a lease a longer TTL.
+func (s *session) Extend(ctx context.Context, q *pb.ExtendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
+	s.own(&q.ClientId)
+	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Extend{Extend: q}})
+}
+
 // SetMetadata replaces the text that a holder publishes.
 func (s *session) SetMetadata(ctx context.Context, q *pb.SetMetadataRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)

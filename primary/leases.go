@@ -286,10 +286,10 @@ func (c *core) hearHolder(lock cluster.LockName, token cluster.Token) *locktable
 	return l
 }
 
-// tellLeft sets the TTL of a repeated answer to what is left of the lease. That is less than
-// the whole TTL near the end of a MaxHold, and where only heartbeats renew the lease.
+// tellLeft sets the TTL of an answer to what is left of the lease, unless the grant is new. That
+// is less than the whole TTL near the end of a MaxHold, and where only heartbeats renew the lease.
 func (c *core) tellLeft(out *locktable.Outcome) {
-	if out.Repeat && out.TTL > 0 {
+	if out.TTL > 0 && (out.Repeat || out.Token != out.LSN.Token()) {
 		out.TTL = c.leftOf(out.Lock, out.Token)
 	}
 }

@@ -628,3 +628,48 @@ func TestARequestThatGivesUpThePlaceAheadOfItIsToldItsGrant(t *testing.T) {
 		}
 	})
 }
+
+// TestExtendedLeaseLastsLonger, over a failover too, and not beyond its longest time.
+func TestExtendedLeaseLastsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		q := acquire("c1", 1, "l", 0)
+		q.TTL, q.MaxHold = 10*time.Second, 50*time.Second
+		g := x.ok(q)
+		extend := func(id cluster.RequestID, ttl time.Duration) *locktable.Request {
+			return &locktable.Request{Op: locktable.OpExtend, Client: "c1", ID: id, Lock: "l", Token: g.Token, TTL: ttl}
+		}
+		x.p.SetLevel(2)
+		x.sees(extend(2, 30*time.Second), cluster.StatusInvalidArgument)
+		x.p.SetLevel(3)
+		time.Sleep(8 * time.Second)
+		if out := x.ok(extend(2, 30*time.Second)); out.TTL != 30*time.Second || out.Repeat {
+			t.Errorf("extended after 8 s: %+v", out)
+		}
+		time.Sleep(8 * time.Second)
+		if out := x.ok(extend(2, 30*time.Second)); out.TTL != 30*time.Second || !out.Repeat {
+			t.Errorf("a repeat, which renews: %+v", out)
+		}
+		time.Sleep(12 * time.Second)
+		if out, err := x.p.Renew(t.Context(), "l", g.Token); err != nil || out.TTL > 22*time.Second || out.TTL < 21*time.Second {
+			t.Errorf("a renewal after 28 s of 50: %v left, %v", out.TTL, err)
+		}
+		if out := x.ok(extend(3, 40*time.Second)); out.TTL > 22*time.Second || out.TTL < 21*time.Second {
+			t.Errorf("an extension tells more than is left of the longest time: %v", out.TTL)
+		}
+		x.sees(extend(4, 51*time.Second), cluster.StatusInvalidArgument)
+		x.sees(extend(4, 39*time.Second), cluster.StatusInvalidArgument)
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end() //nolint:errcheck // it is stopped
+		time.Sleep(39 * time.Second)
+		if left, live := y.remaining("l", g.Token); !live || left > time.Second {
+			t.Errorf("39 s after a failover: %v left of 40 s, live %v", left, live)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if _, live := y.remaining("l", g.Token); live {
+			t.Error("the lease has not ended after its TTL")
+		}
+	})
+}

@@ -238,6 +238,10 @@ func (x *transaction) apply(e *clientlib.Event) bool {
 		if !l.change(e.Token, func(x *Sharer) { x.Mode = clientlib.ModeShared }) {
 			return false
 		}
+	case clientlib.EventExtend:
+		if !l.change(e.Token, func(x *Sharer) { x.TTL = e.TTL }) {
+			return false
+		}
 	case clientlib.EventRelease, clientlib.EventExpire, clientlib.EventBreak:
 		if !l.change(e.Token, nil) {
 			return false

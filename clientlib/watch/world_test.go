@@ -240,13 +240,15 @@ func (x *tables) step() {
 			break
 		}
 	}
-	switch n := x.rng.IntN(35); {
+	switch n := x.rng.IntN(37); {
 	case n < 12 || l.Grant.Token == 0:
 		q.Op, q.Token, q.TTL, q.Wait = locktable.OpAcquire, 0, time.Duration(1+x.rng.IntN(9))*time.Second, locktable.WaitForever
 		q.Holder = locktable.Holder{Host: fmt.Sprintf("h%d", x.rng.IntN(3)), PID: x.rng.IntN(5), Command: "x"}
 		q.Metadata, q.Mode = fmt.Sprint(x.rng.IntN(3)), locktable.Mode(x.rng.IntN(2))
 	case n == 32 || n == 33:
 		q.Op = locktable.OpDowngrade
+	case n == 35 || n == 36:
+		q.Op, q.TTL = locktable.OpExtend, time.Duration(5+x.rng.IntN(9))*time.Second
 	case n < 20:
 		q.Op = locktable.OpRelease
 	case n == 20:

@@ -47,6 +47,11 @@ func (x *leases) see(r *locktable.Record) {
 		if _, ok := x.believed[r.LSN.Token()]; ok && r.Time != 0 {
 			x.open[r.LSN.Token()] = openGrant{r.Lock, r.TTL}
 		}
+	case locktable.KindExtend:
+		if g, ok := x.open[r.Token]; ok {
+			g.ttl = r.TTL
+			x.open[r.Token] = g
+		}
 	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
 		x.end(r)
 	case locktable.KindForceClear:

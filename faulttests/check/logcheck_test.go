@@ -118,7 +118,8 @@ func rightRun(t *testing.T) *run {
 	x.apply(x.table.DecideExpire("a", x.table.LSN().Token(), "", 2, nil))
 	third := x.do(acquire(alice, 5)).Token
 	x.grant("a", third)
-	x.do(locktable.Request{Op: locktable.OpRelease, Client: alice, ID: 6, LowWater: 3, Lock: "a", Token: third})
+	x.do(locktable.Request{Op: locktable.OpExtend, Client: alice, ID: 6, LowWater: 3, Lock: "a", Token: third, TTL: 2 * time.Minute})
+	x.do(locktable.Request{Op: locktable.OpRelease, Client: alice, ID: 7, LowWater: 3, Lock: "a", Token: third})
 	x.apply(x.table.DecideHandover("done", 2, nil))
 	return r
 }
@@ -286,10 +287,12 @@ func TestLogThatIsWrong(t *testing.T) {
 			b := r.find(locktable.KindAppend, 1)
 			b.Data, b.CRC = a.Data, a.CRC
 		}, I7},
-		"the file lost a byte":      {func(r *run) { r.content = r.content[1:] }, I5},
-		"the file has other bytes":  {func(r *run) { r.content = []byte("One\ntwo\nthree\n") }, I5},
-		"the file has bytes behind": {func(r *run) { r.content = append(r.content, 'x') }, I5},
-		"the file is gone":          {func(r *run) { r.content = nil }, I5},
+		"the file lost a byte":            {func(r *run) { r.content = r.content[1:] }, I5},
+		"the file has other bytes":        {func(r *run) { r.content = []byte("One\ntwo\nthree\n") }, I5},
+		"the file has bytes behind":       {func(r *run) { r.content = append(r.content, 'x') }, I5},
+		"the file is gone":                {func(r *run) { r.content = nil }, I5},
+		"a lease gets shorter":            {func(r *run) { r.find(locktable.KindExtend, 0).TTL = time.Minute - 1 }, I4},
+		"an extension under an old token": {func(r *run) { r.find(locktable.KindExtend, 0).Token-- }, I1},
 		"a waiter is left behind": {func(r *run) {
 			i := slices.IndexFunc(r.records, func(x locktable.Record) bool { return x.Kind == locktable.KindExpire })
 			last := r.records[i]

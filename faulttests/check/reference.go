@@ -98,7 +98,7 @@ func (x *reference) see(r *locktable.Record) {
 		x.enqueue(r, bad)
 	case locktable.KindRelease, locktable.KindExpire, locktable.KindBreak:
 		x.end(r, bad)
-	case locktable.KindMetadata, locktable.KindAsk, locktable.KindDowngrade:
+	case locktable.KindMetadata, locktable.KindAsk, locktable.KindDowngrade, locktable.KindExtend:
 		x.say(r, bad)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		x.leave(r, bad)

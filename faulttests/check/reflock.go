@@ -4,6 +4,7 @@ package check
 
 import (
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -25,6 +26,8 @@ type refHold struct {
 	// since is when it was granted, and lease how long it lasts at least, in milliseconds; since
 	// is 0 where the log does not say.
 	since, lease int64
+	// ttl is that of the lease, and maxHold how long it lasts at most; 0 = without end.
+	ttl, maxHold time.Duration
 }
 
 // leaseSlack is how much earlier than its lease, in milliseconds, a grant may end by the time
@@ -133,7 +136,7 @@ func (x *reference) grant(r *locktable.Record, bad badFunc) {
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
-	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r)})
+	l.holds = append(l.holds, refHold{token: cluster.Token(r.LSN), owner: who, shared: shared, since: r.Time, lease: leaseOf(r), ttl: r.TTL, maxHold: r.MaxHold})
 	for j := range l.queue {
 		if !shared {
 			l.queue[j].passed++
@@ -195,6 +198,14 @@ func (x *reference) say(r *locktable.Record, bad badFunc) {
 	switch r.Kind {
 	case locktable.KindAsk:
 		h.asked, h.actor = r.LSN, r.Actor
+	case locktable.KindExtend:
+		if x.counts[I4]++; r.TTL < h.ttl || h.maxHold > 0 && r.TTL > h.maxHold {
+			bad(I4, "the lease of token %d of lock %s is of %v, and becomes %v; it may be held for %v", r.Token, r.Lock, h.ttl, r.TTL, h.maxHold)
+		}
+		h.ttl = r.TTL
+		if r.Time != 0 && h.maxHold == 0 { // to extend is to use the token, which renews the lease
+			h.since, h.lease = r.Time, r.TTL.Milliseconds()
+		}
 	case locktable.KindDowngrade:
 		if h.shared {
 			bad(I1, "token %d of lock %s is shared already", r.Token, r.Lock)

@@ -66,6 +66,8 @@ func (x *Log) See(r *locktable.Record) {
 		x.held[r.Token].said = r.Metadata
 	case locktable.KindDowngrade:
 		x.held[r.Token].grant.Mode = locktable.ModeShared
+	case locktable.KindExtend:
+		x.held[r.Token].grant.TTL = r.TTL
 	case locktable.KindAppend:
 		x.held[r.Token].appends[r.File] = history.Append{File: r.File, Offset: r.Offset, Length: r.Length, LSN: r.LSN}
 	case locktable.KindUnbind, locktable.KindRotate:

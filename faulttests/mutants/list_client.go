@@ -220,7 +220,7 @@ var clientMutants = []Mutant{
 		Name: "any-cluster-is-served", Also: "",
 		Rule: "a call that is meant for another cluster does nothing (package grpcapi, meantFor)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/grpcapi.go", `		if len(meant) == 0 || meant[0] == id {`, `		if len(meant) == 0 || meant[0] != "" {`},
+			{"shared/frontend/grpcapi/grpcapi.go", `	if len(meant) == 0 || meant[0] == id {`, `	if len(meant) == 0 || meant[0] != "" {`},
 		},
 		By:   unit("shared/frontend", "TestCallsMeantForAnotherClusterAreRefused"),
 		Dies: "acquire: ",

@@ -85,4 +85,31 @@ var leaseMutants = []Mutant{
 		By:   unit("primary", "TestQueuedRenewals"),
 		Dies: `ended with its renewal in the queue`,
 	},
+	{
+		Name: "extension-shortens", Also: "",
+		Rule: "no lease gets shorter: its holder counts on it (locktable, mayExtend)",
+		Edits: []Edit{
+			{"shared/locktable/grants.go", `	case ttl < l.ttl:`, `	case ttl < 0:`},
+		},
+		By:   unit("shared/locktable", "^TestExtend$"),
+		Dies: `extend of a/2: got OK`,
+	},
+	{
+		Name: "extension-unknown-to-replicas", Also: "",
+		Rule: "no lease is extended while a server does not know what that is (locktable, decideExtend)",
+		Edits: []Edit{
+			{"shared/locktable/decide.go", `q.Level != 0 && q.Level < 3 {`, `q.Level != 0 && q.Level < 2 {`},
+		},
+		By:   unit("shared/locktable", "^TestExtend$"),
+		Dies: `extend of a/2: got OK`,
+	},
+	{
+		Name: "extension-past-max-hold", Also: "",
+		Rule: "an extension tells what is left, also where less is than its TTL (package primary, tellLeft)",
+		Edits: []Edit{
+			{"primary/leases.go", `(out.Repeat || out.Token != out.LSN.Token())`, `out.Repeat`},
+		},
+		By:   unit("primary", "^TestExtendedLeaseLastsLonger$"),
+		Dies: `tells more than is left`,
+	},
 }

@@ -37,9 +37,9 @@ var sharedMutants = []Mutant{
 		Name: "downgrade-wakes-nobody",
 		Rule: "a downgrade begins a phase (package locktable, Turns)",
 		Edits: []Edit{
-			{"shared/locktable/grants.go", `	t.hash += t.sum(l.appendGrant)
+			{"shared/locktable/grants.go", `x.mode = ModeShared })
 	t.beginPhase(l, r)
-`, `	t.hash += t.sum(l.appendGrant)
+`, `x.mode = ModeShared })
 `},
 			{"shared/locktable/decide.go", `	if l.sharing != nil {
 		d.grantAll(l.sharing.waiters)

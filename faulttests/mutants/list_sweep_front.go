@@ -6,86 +6,86 @@ package mutants
 var sweepFrontMutants = []Mutant{
 	{
 		Name: "session-client-for-all",
-		Rule: "an operation without IDs has none: it is not its session's (package convert, Into)",
+		Rule: "an operation without IDs has none: it is not its session's (package convert, ToRequest)",
 		Edits: []Edit{
-			{"shared/wire/convert/request.go", `		if *id == "" && request != 0 {`, `		if *id == "" {`},
+			{"shared/wire/convert/request.go", `		if client == "" && id != 0 {`, `		if client == "" {`},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `an operation without IDs`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `an operation without IDs`,
 	},
 	{
 		Name: "session-client-for-none",
-		Rule: "an operation with a request ID and no client is its session's (package convert, Into)",
+		Rule: "an operation with a request ID and no client is its session's (package convert, ToRequest)",
 		Edits: []Edit{
-			{"shared/wire/convert/request.go", `		if *id == "" && request != 0 {`, `		if *id == "" && request == 1<<63 {`},
+			{"shared/wire/convert/request.go", `		if client == "" && id != 0 {`, `		if client == "" && id == 1<<63 {`},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `client_id is missing`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `client_id is missing`,
 	},
 	{
 		Name: "crc-of-zero-is-none",
-		Rule: "a CRC that is given as 0 is 0 (package convert, ToAppend)",
+		Rule: "a CRC that is given as 0 is 0 (package convert, fillAppend)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	if q.Crc32C == nil {`, `	if r.CRC == 0 {`},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `got .* want`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `got .* want`,
 	},
 	{
 		Name: "expected-offset-lost",
-		Rule: "the offset that an append expects is part of it (package convert, ToAppend)",
+		Rule: "the offset that an append expects is part of it (package convert, fillAppend)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	r.At = q.ExpectedOffset
 `, ``},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `got .*At:<nil>`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `got .*At:<nil>`,
 	},
 	{
 		Name: "max-hold-lost",
-		Rule: "the longest hold that is asked for is part of an acquire (package convert, ToAcquire)",
+		Rule: "the longest hold that is asked for is part of an acquire (package convert, fillAcquire)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	r.MaxHold, err = duration("max_hold_ms", q.GetMaxHoldMs())
 `, `	_, err = duration("max_hold_ms", q.GetMaxHoldMs())
 `},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `MaxHold:2.5s`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `MaxHold:2.5s`,
 	},
 	{
 		Name: "heartbeat-lost",
-		Rule: "whether only heartbeats renew is part of an acquire (package convert, ToAcquire)",
+		Rule: "whether only heartbeats renew is part of an acquire (package convert, fillAcquire)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	r.Metadata, r.Heartbeat = q.GetMetadata(), q.GetHeartbeat()
 `, `	r.Metadata = q.GetMetadata()
 `},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `Heartbeat:true`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `Heartbeat:true`,
 	},
 	{
 		Name: "grace-lost",
-		Rule: "the grace that a holder is given is part of a break (package convert, ToBreak)",
+		Rule: "the grace that a holder is given is part of a break (package convert, fillContent)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	r.Grace, err = duration("grace_ms", q.GetGraceMs())
 `, ``},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `Grace:1.5s`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `Grace:1.5s`,
 	},
 	{
 		Name: "metadata-lost",
-		Rule: "what is to be set is part of the request that sets it (package convert, ToMetadata)",
+		Rule: "what is to be set is part of the request that sets it (package convert, fillContent)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `		r.Metadata = q.GetMetadata()
 `, ``},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `Metadata:m`,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `Metadata:m`,
 	},
 	{
 		Name: "seal-is-a-rotation",
-		Rule: "a seal is a seal (package convert, ToSeal)",
+		Rule: "a seal is a seal (package ops, table)",
 		Edits: []Edit{
-			{"shared/wire/convert/request.go", `fileRequest(locktable.OpSeal, q)`, `fileRequest(locktable.OpRotate, q)`},
+			{"shared/frontend/ops/table.go", `Op: locktable.OpSeal,`, `Op: locktable.OpRotate,`},
 		},
-		By: unit("shared/wire/convert", "^TestInto$"), Dies: `got `,
+		By: unit("shared/frontend/ops", "^TestInto$"), Dies: `got `,
 	},
 	{
 		Name: "any-mode",
-		Rule: "a mode that is no number of a mode is refused (package convert, ToAcquire)",
+		Rule: "a mode that is no number of a mode is refused (package convert, fillAcquire)",
 		Edits: []Edit{
 			{"shared/wire/convert/request.go", `	if q.GetMode() < 0 || q.GetMode() > math.MaxUint8 {`, `	if q.GetMode() < math.MinInt32 {`},
 		},
@@ -261,7 +261,7 @@ var sweepFrontMutants = []Mutant{
 		Name: "text-fields-unbounded",
 		Rule: "a command has so many fields (package text, commands)",
 		Edits: []Edit{
-			{"shared/frontend/text/line.go", ` || len(fields) > c.high {`, ` || len(fields) > c.high+1 {`},
+			{"shared/frontend/text/line.go", ` || len(fields) > c.Most {`, ` || len(fields) > c.Most+1 {`},
 		},
 		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `TOKEN,a,me,1|LOCK,a,me,30,5,5`,
 	},
@@ -317,7 +317,7 @@ var sweepFrontMutants = []Mutant{
 		Name: "text-commands-in-upper-case",
 		Rule: "commands may come in any case (package text)",
 		Edits: []Edit{
-			{"shared/frontend/text/line.go", `strings.EqualFold(c.name, s)`, `c.name == s`},
+			{"shared/frontend/ops/ops.go", `strings.EqualFold(o.Line.Verb, verb)`, `o.Line.Verb == verb`},
 		},
 		By: unit("shared/frontend/text", "^TestParse$"), Dies: `lock,a,me,30`,
 	},

@@ -118,7 +118,7 @@ var wayMutants = []Mutant{
 		Name: "ws-waiting-takes-room", Also: "",
 		Rule: "acquires that wait take no room from other operations (package ws, Bounds)",
 		Edits: []Edit{
-			{"shared/frontend/ws/pending.go", `	if m.op == "acquire" && m.has("wait") {`, `	if m.op == "acquire" && m.has("waits") {`},
+			{"shared/frontend/ws/pending.go", `o.Waits() && m.has("wait") {`, `o.Waits() && m.has("waits") {`},
 		},
 		By: unit("shared/frontend/ws", "^TestOperationsInFlightAreBounded$"), Dies: `the connection has 2 operations in flight`,
 	},

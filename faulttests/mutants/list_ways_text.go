@@ -114,7 +114,7 @@ var textMutants = []Mutant{
 			{textPkg + "/lock.go", `	case cluster.StatusOK:
 		return success
 	case cluster.StatusCancelled:`, `	case cluster.StatusOK:
-		return c.unlock(ctx, l)
+		return c.unlock(ctx, ctx, l)
 	case cluster.StatusCancelled:`},
 		},
 		By: unit(textPkg, "TestGrantOfTheLastMoment"), Dies: `the other: NONE FAIL`,

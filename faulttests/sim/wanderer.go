@@ -40,6 +40,7 @@ type wanderer struct {
 	id       cluster.ClientID
 	locks    []cluster.LockName
 	ttl      time.Duration // of every lock but the steady one
+	granted  time.Duration // the TTL that it acquired what it holds with
 	world    *world
 
 	next  cluster.RequestID
@@ -143,6 +144,8 @@ func (w *wanderer) stepHolding(ctx context.Context) {
 		w.seal(ctx, file)
 	case n < 89:
 		w.held(ctx, locktable.Request{Op: locktable.OpMetadata, Metadata: fmt.Sprint("says ", w.next)})
+	case n < 91 && w.lock != steadyLock: // it goes on to count on the shorter lease
+		w.held(ctx, locktable.Request{Op: locktable.OpExtend, TTL: min(w.granted+w.granted/4, ttl)})
 	default:
 		w.release(ctx)
 	}
@@ -196,7 +199,7 @@ func (w *wanderer) acquire(ctx context.Context, lock cluster.LockName, wait time
 
 func (w *wanderer) took(q *locktable.Request, out locktable.Outcome) {
 	if out.Status == cluster.StatusOK {
-		w.lock, w.token, w.mode = q.Lock, out.Token, q.Mode
+		w.lock, w.token, w.mode, w.granted = q.Lock, out.Token, q.Mode, q.TTL
 		w.hold = w.scenario.Ledger.held(q.Lock, out.Token, w.sent.Add(trusted(q.TTL)))
 		if q.Mode == locktable.ModeShared {
 			w.scenario.Ledger.shares(w.hold, time.Unix(0, 0)) // by any of its clients
@@ -281,7 +284,7 @@ func (w *wanderer) held(ctx context.Context, q locktable.Request) locktable.Outc
 		w.scenario.Ledger.ends(w.hold, time.Now()) // from its first try on
 	}
 	out := w.request(ctx, q)
-	if out.Status == cluster.StatusInvalidToken || q.Op == locktable.OpRelease {
+	if out.Status == cluster.StatusInvalidToken || out.Status == cluster.StatusLeaseExpired || q.Op == locktable.OpRelease {
 		w.lose()
 	}
 	return out
@@ -473,6 +476,8 @@ func (w *wanderer) mayHear(q *locktable.Request, status cluster.Status) bool {
 		return status == cluster.StatusCancelled
 	case locktable.OpCancel:
 		return status == cluster.StatusCancelled || status == cluster.StatusOK || status == cluster.StatusWaitTimeout || status == cluster.StatusLeaseExpired
+	case locktable.OpExtend: // its answer may be lost, and then its grant
+		return lost && (status == cluster.StatusInvalidToken || status == cluster.StatusLeaseExpired)
 	case locktable.OpBreak: // several may hold it
 		return status == cluster.StatusInvalidToken || status == cluster.StatusInvalidArgument && q.Token == 0
 	case locktable.OpUnbind, locktable.OpRotate, locktable.OpSeal: // not bound, or not moved away any more

@@ -302,6 +302,8 @@ func (r *fedReplica) change(rng *rand.Rand) {
 		q.Metadata, q.Mode = fmt.Sprint(rng.IntN(3)), locktable.Mode(rng.IntN(2))
 	case n == 4 && rng.IntN(3) == 0:
 		q.Op = locktable.OpDowngrade
+	case n == 4 && rng.IntN(2) == 0:
+		q.Op, q.TTL = locktable.OpExtend, time.Duration(1+rng.IntN(3))*time.Minute
 	case n == 4:
 		q.Op, q.File = locktable.OpBind, cluster.FileName(fmt.Sprintf("f%d", r.ids))
 	case n == 5 && l.FileCount > 0:

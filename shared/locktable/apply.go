@@ -105,6 +105,9 @@ func (t *Table) mutate(r *Record) {
 	case KindDowngrade:
 		t.downgrade(r)
 		t.settle(r, receiptOf(r))
+	case KindExtend:
+		t.extend(r)
+		t.settle(r, receiptOf(r))
 	case KindMetadata:
 		t.setMetadata(r)
 		t.settle(r, receiptOf(r))
@@ -156,6 +159,8 @@ func (t *Table) legal(r *Record) error {
 		return t.legalEnqueue(r)
 	case KindDowngrade:
 		return errors.Join(t.legalWriter(r), t.legalRequester(r))
+	case KindExtend:
+		return errors.Join(t.legalExtend(r), t.legalRequester(r))
 	case KindRelease, KindMetadata, KindAsk:
 		return errors.Join(t.legalToken(r), t.legalRequester(r))
 	case KindBreak:
@@ -239,6 +244,13 @@ func (t *Table) legalToken(r *Record) error {
 		return fmt.Errorf("token %d is not the live one of lock %q", r.Token, r.Lock)
 	}
 	return nil
+}
+
+func (t *Table) legalExtend(r *Record) error {
+	if err := t.legalToken(r); err != nil {
+		return err
+	}
+	return t.live(r.Lock, r.Token).mayExtend(r.TTL)
 }
 
 // legalWriter is legalToken for what needs an exclusive grant.

@@ -60,6 +60,7 @@ func samples() []record {
 		of(locktable.KindAlready, func(r *record) { r.Token, r.File, r.Generation, r.Offset = 5, "a/b", 3, 1<<40 }),
 		bare(locktable.KindBreak, func(r *record) { r.Lock, r.Token, r.Actor = "x", 1, "root" }),
 		of(locktable.KindDowngrade, func(r *record) { r.Token = 5 }),
+		of(locktable.KindExtend, func(r *record) { r.Token, r.TTL = 5, time.Hour }),
 	}
 }
 

@@ -76,6 +76,8 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 		return t.decideEnd(d, r)
 	case OpDowngrade:
 		return t.decideDowngrade(q, d, r)
+	case OpExtend:
+		return t.decideExtend(q, d, r)
 	case OpBreak:
 		return t.decideBreak(q, d, r)
 	case OpMetadata:
@@ -295,6 +297,21 @@ func (t *Table) decideDowngrade(q *Request, d *draft, r Record) Decision {
 		d.grantAll(l.sharing.waiters)
 	}
 	return dec
+}
+
+// decideExtend only lengthens: its holder may count on the TTL that it has.
+func (t *Table) decideExtend(q *Request, d *draft, r Record) Decision {
+	if q.Level != 0 && q.Level < 3 {
+		return refuse(q, cluster.StatusInvalidArgument, "a server of this cluster is of an older version, which cannot extend a lease: renew it, or upgrade all servers")
+	}
+	if dec, ok := t.mustHold(q); !ok {
+		return dec
+	}
+	if err := t.live(q.Lock, q.Token).mayExtend(q.TTL); err != nil {
+		return refuse(q, cluster.StatusInvalidArgument, err.Error())
+	}
+	r.Kind, r.Token, r.TTL = KindExtend, q.Token, q.TTL
+	return decided(d.add(r))
 }
 
 // mustWrite refuses q, which has passed mustHold, unless its token is that of an exclusive grant.

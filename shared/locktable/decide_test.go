@@ -565,3 +565,44 @@ func TestForget(t *testing.T) {
 	h.want(stale, acquire(opened, 1, "db", 0)) // sent before, and late
 	h.reload()
 }
+
+// TestExtend: a lease gets a longer TTL, once, where every server knows what that is.
+func TestExtend(t *testing.T) {
+	h := newHarness(t)
+	token := h.want(ok, acquire("a", 1, "l", 0)).Token
+	extend := func(id cluster.RequestID, ttl time.Duration, level uint32) locktable.Request {
+		return locktable.Request{Op: locktable.OpExtend, Client: "a", ID: id, Lock: "l", Token: token, TTL: ttl, Level: level}
+	}
+	before := h.table.LSN()
+	for _, level := range []uint32{1, 2} {
+		h.want(cluster.StatusInvalidArgument, extend(2, time.Minute, level))
+	}
+	h.want(cluster.StatusInvalidArgument, extend(2, 9*time.Second, 3))
+	if h.table.LSN() != before {
+		t.Error("a refusal left a record")
+	}
+	if out := h.want(ok, extend(2, time.Minute, 3)); out.TTL != time.Minute || out.Token != token || out.LSN != h.table.LSN() {
+		t.Errorf("the answer: %+v", out)
+	}
+	if l := h.table.Lease("l", token); l.TTL() != time.Minute {
+		t.Errorf("the lease is of %v", l.TTL())
+	}
+	if out := h.want(ok, extend(2, time.Minute, 1)); !out.Repeat || out.TTL != time.Minute {
+		t.Errorf("a repeat, also where an older server has come: %+v", out)
+	}
+	h.want(ok, release("a", 3, "l", token))
+	h.want(cluster.StatusLeaseExpired, extend(2, time.Minute, 3))
+	h.want(cluster.StatusInvalidToken, extend(4, time.Minute, 3))
+	h.reload()
+
+	timing := cluster.DefaultTiming()
+	for ttl, want := range map[time.Duration]cluster.Status{
+		0: cluster.StatusInvalidArgument, timing.MinTTL - 1: cluster.StatusInvalidArgument, timing.MinTTL: cluster.StatusOK,
+		timing.MaxTTL: cluster.StatusOK, timing.MaxTTL + 1: cluster.StatusInvalidArgument,
+	} {
+		q := extend(5, ttl, 0)
+		if got, message := q.Validate(timing); got != want {
+			t.Errorf("a TTL of %v: %v %s", ttl, got, message)
+		}
+	}
+}

@@ -114,7 +114,8 @@
 // For them an opened client's ID names no cluster, a Bind or Seal that changes nothing leaves no
 // receipt, and an Unbind or Rotate remembers nothing, or is refused where it would forget appends
 // that may be lost. They cannot load a table that remembers something, so from then on their level
-// is ignored.
+// is ignored. Binaries of level 2 do not know KindExtend, nor its receipts: while one of them is
+// there, no lease is extended.
 //
 // # Export
 //

@@ -4,6 +4,7 @@ package locktable
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -146,17 +147,39 @@ func (t *Table) dropGrant(l, g *lock) {
 // downgrade makes an exclusive grant a shared one, under the same token.
 func (t *Table) downgrade(r *Record) {
 	l := t.locks.get(r.Lock)
+	t.changeParams(l, func(x *grantParams) { x.mode = ModeShared })
+	t.beginPhase(l, r)
+	t.owedOrVanish(l)
+}
+
+// extend gives a grant a longer TTL.
+func (t *Table) extend(r *Record) {
+	t.changeParams(t.live(r.Lock, r.Token), func(x *grantParams) { x.ttl = r.TTL })
+}
+
+// mayExtend returns an error if a grant must not get this TTL: one that is shorter than its own
+// would end the lease before its holder expects that, and a longer one than MaxHold is none.
+func (l *Lease) mayExtend(ttl time.Duration) error {
+	switch {
+	case ttl < l.ttl:
+		return fmt.Errorf("ttl %v is shorter than that of the lease, %v: an extension only lengthens it", ttl, l.ttl)
+	case l.maxHold > 0 && ttl > l.maxHold:
+		return fmt.Errorf("max hold %v is shorter than ttl %v: use a shorter ttl", l.maxHold, ttl)
+	}
+	return nil
+}
+
+// changeParams changes what a live grant may have in common with others.
+func (t *Table) changeParams(l *lock, change func(*grantParams)) {
 	t.leavesGrant(l)
 	t.hash -= t.sum(l.appendGrant)
 	x := *l.grantParams
-	x.mode = ModeShared
+	change(&x)
 	l.grantParams = t.share(l.client, x)
 	if at := t.stamp(); at != 0 {
 		t.extrasOf(l).changed = at
 	}
 	t.hash += t.sum(l.appendGrant)
-	t.beginPhase(l, r)
-	t.owedOrVanish(l)
 }
 
 // owedOrVanish keeps invariants 3 and 4 after a lock lost or got a grant, or lost a

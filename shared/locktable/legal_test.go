@@ -99,6 +99,23 @@ func TestIllegalRecordsChangeNothing(t *testing.T) {
 	h.reload()
 }
 
+// TestIllegalExtensions: a record makes no lease shorter, and none longer than it may be.
+func TestIllegalExtensions(t *testing.T) {
+	h := busy(t)
+	q := acquire("m", 50, "bounded", 0)
+	q.MaxHold = time.Minute
+	bounded := h.want(ok, q).Token
+	for why, r := range map[string]record{
+		"a shorter lease":         {Kind: locktable.KindExtend, Client: "a", Request: 9, Lock: "db", Token: 1, TTL: 9 * time.Second},
+		"a longer lease of other": {Kind: locktable.KindExtend, Client: "a", Request: 9, Lock: "db", Token: 4, TTL: time.Minute},
+		"a lease over max hold":   {Kind: locktable.KindExtend, Client: "m", Request: 60, Lock: "bounded", Token: bounded, TTL: 2 * time.Minute},
+		"an old request extends":  {Kind: locktable.KindExtend, Client: "a", Request: 1, Lock: "db", Token: 1, TTL: time.Minute},
+	} {
+		h.illegal(why, r)
+	}
+	h.reload()
+}
+
 // TestIllegalRecordsOfFiles: a record says of a file only what is so.
 func TestIllegalRecordsOfFiles(t *testing.T) {
 	h := busy(t)

@@ -5,6 +5,7 @@ package locktable_test
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -37,6 +38,8 @@ type oracleHolder struct {
 	shared   bool
 	metadata string
 	asked    string // by whom
+	ttl      time.Duration
+	maxHold  time.Duration
 }
 
 type oraclePlace struct {
@@ -160,7 +163,8 @@ func (o *oracle) see(r *record) error {
 		turn := shared && !l.written() && !l.writerWaits() // a phase is being granted
 		l.queue = append(l.queue, oraclePlace{who: requester{r.Client, r.Request}, shared: shared, metadata: r.Metadata, turn: turn})
 		return nil
-	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak, locktable.KindDowngrade, locktable.KindMetadata, locktable.KindAsk:
+	case locktable.KindExpire, locktable.KindRelease, locktable.KindBreak, locktable.KindDowngrade, locktable.KindMetadata, locktable.KindAsk,
+		locktable.KindExtend:
 		return o.change(r)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		o.leave(requester{r.Client, r.Request})
@@ -192,6 +196,11 @@ func (o *oracle) change(r *record) error {
 		g.metadata = r.Metadata
 	case locktable.KindAsk:
 		g.asked = r.Actor
+	case locktable.KindExtend:
+		if r.TTL < g.ttl || g.maxHold > 0 && r.TTL > g.maxHold {
+			return fmt.Errorf("the lease of token %d of %q, %v long, is extended to %v and may be held for %v", r.Token, r.Lock, g.ttl, r.TTL, g.maxHold)
+		}
+		g.ttl = r.TTL
 	case locktable.KindDowngrade:
 		if g.shared {
 			return fmt.Errorf("downgrade of the shared token %d of %q", r.Token, r.Lock)
@@ -235,7 +244,7 @@ func (o *oracle) grant(r *record) error {
 		return fmt.Errorf("token %d after %d", token, o.last)
 	}
 	o.last = token
-	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata})
+	l.holders = append(l.holders, oracleHolder{token: token, shared: shared, metadata: r.Metadata, ttl: r.TTL, maxHold: r.MaxHold})
 	for i := range l.queue {
 		if !shared {
 			l.queue[i].writers++

@@ -159,8 +159,11 @@ func (w *world) request() locktable.Request {
 	case 2:
 		q.Op = locktable.OpSeal
 	}
-	if w.rng.IntN(16) == 0 {
+	switch w.rng.IntN(16) {
+	case 0:
 		q.Op = locktable.OpDowngrade
+	case 1:
+		q.Op = locktable.OpExtend
 	}
 	if w.rng.IntN(40) == 0 {
 		q.ID = 1 + cluster.RequestID(w.rng.Uint64N(uint64(q.ID))) // out of order
@@ -184,6 +187,8 @@ func (w *world) request() locktable.Request {
 		}
 	case locktable.OpDowngrade:
 		q.File = ""
+	case locktable.OpExtend:
+		q.File, q.TTL = "", time.Duration(1+w.rng.IntN(5))*time.Second
 	case locktable.OpMetadata:
 		if q.File = ""; w.rng.IntN(4) > 0 {
 			q.Metadata = fmt.Sprint("is now ", q.ID)

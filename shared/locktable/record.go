@@ -77,9 +77,12 @@ const (
 	// sealed, already: request, Lock, Token, File, Generation, Offset. It changes nothing but
 	// leaves a receipt, so that a late duplicate of the request does nothing either.
 	KindAlready Kind = 25
+	// KindExtend gives the grant Token of Lock a TTL that is not shorter than its own: request,
+	// Lock, Token, TTL.
+	KindExtend Kind = 26
 
 	// MaxKind is the highest kind.
-	MaxKind = KindAlready
+	MaxKind = KindExtend
 )
 
 // Mode is how a lock is held: by one holder alone, or by any number together.
@@ -182,6 +185,7 @@ var kindWords = [...]string{
 	KindDowngrade:    "downgrade",
 	KindSeal:         "seal",
 	KindAlready:      "already",
+	KindExtend:       "extend",
 }
 
 // Known reports whether this binary knows the kind.
@@ -265,6 +269,7 @@ var kindFields = [...]struct{ must, may fieldSet }{
 	KindDowngrade:    {mustRequest | hasLock | hasToken, mayRequest},
 	KindSeal:         {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
 	KindAlready:      {mustRequest | hasLock | hasToken | hasFile | hasGeneration, mayRequest | hasOffset},
+	KindExtend:       {mustRequest | hasLock | hasToken | hasTTL, mayRequest},
 }
 
 // fields returns the optional fields that are in use.

@@ -48,12 +48,14 @@ const (
 	// OpForget drops what is remembered of Client, which holds nothing and waits for
 	// nothing. It has no ID.
 	OpForget Op = 17
+	// OpExtend gives the grant Token of Lock a TTL that is not shorter than its own.
+	OpExtend Op = 18
 )
 
 var opWords = [...]string{
 	OpAcquire: "acquire", OpRelease: "release", OpAppend: "append", OpBind: "bind", OpUnbind: "unbind",
 	OpRotate: "rotate", OpCancel: "cancel", OpBreak: "break", OpOpenClient: "open_client", OpMetadata: "metadata",
-	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget",
+	OpSeal: "seal", OpDowngrade: "downgrade", OpForget: "forget", OpExtend: "extend",
 }
 
 // String returns the name of the operation, as in "acquire".
@@ -164,15 +166,18 @@ func (q *Request) validateContent(t cluster.Timing) error {
 			return fmt.Errorf("grace %v: use 0 to %v", q.Grace, t.MaxTTL)
 		}
 		return nil
-	case OpRelease, OpDowngrade, OpMetadata, OpAppend, OpBind, OpUnbind, OpRotate, OpSeal:
+	case OpRelease, OpDowngrade, OpMetadata, OpExtend, OpAppend, OpBind, OpUnbind, OpRotate, OpSeal:
 		if q.Token == 0 {
 			return fmt.Errorf("token is missing")
 		}
 	default:
 		return fmt.Errorf("unknown operation %d", q.Op)
 	}
-	if q.Op == OpRelease || q.Op == OpDowngrade || q.Op == OpMetadata {
+	switch q.Op {
+	case OpRelease, OpDowngrade, OpMetadata:
 		return nil
+	case OpExtend:
+		return q.validateTTL(t)
 	}
 	if err := q.File.Validate(); err != nil {
 		return err
@@ -192,12 +197,21 @@ func (q *Request) validateContent(t cluster.Timing) error {
 	return nil
 }
 
-func (q *Request) validateAcquire(t cluster.Timing) error {
-	switch {
-	case q.Mode > ModeShared:
-		return fmt.Errorf("unknown lock mode %d", q.Mode)
-	case q.TTL < t.MinTTL || q.TTL > t.MaxTTL:
+func (q *Request) validateTTL(t cluster.Timing) error {
+	if q.TTL < t.MinTTL || q.TTL > t.MaxTTL {
 		return fmt.Errorf("ttl %v: use %v to %v", q.TTL, t.MinTTL, t.MaxTTL)
+	}
+	return nil
+}
+
+func (q *Request) validateAcquire(t cluster.Timing) error {
+	if q.Mode > ModeShared {
+		return fmt.Errorf("unknown lock mode %d", q.Mode)
+	}
+	if err := q.validateTTL(t); err != nil {
+		return err
+	}
+	switch {
 	case q.Wait < 0 && q.Wait != WaitForever:
 		return fmt.Errorf("wait %v is negative", q.Wait)
 	case q.MaxHold < 0:
@@ -331,7 +345,7 @@ func (out Outcome) Unwritten(reason string) Outcome {
 	return out
 }
 
-// repeat answers a request that has a receipt. An Acquire is answered from the present
+// repeat answers a request that has a receipt. An Acquire or Extend is answered from the present
 // state: a grant that has ended must not look alive. Nor must an append look done whose
 // bytes may not have reached the file when that was quarantined.
 func (t *Table) repeat(c *client, rc *receipt) Outcome {
@@ -343,7 +357,7 @@ func (t *Table) repeat(c *client, rc *receipt) Outcome {
 		}
 		return out
 	}
-	if rc.kind != KindGrant {
+	if rc.kind != KindGrant && rc.kind != KindExtend {
 		return out
 	}
 	if g := t.live(rc.lock, rc.token); g != nil {

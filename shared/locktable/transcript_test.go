@@ -166,10 +166,12 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 	switch s.word(0) {
 	case "acquire":
 		q.Op, q.TTL, q.Wait = locktable.OpAcquire, s.span("ttl", 10*time.Second), s.span("wait", 0)
-		q.Holder.Host = s.opts["host"]
+		q.Holder.Host, q.MaxHold = s.opts["host"], s.span("max", 0)
 		if s.opts["mode"] == "shared" {
 			q.Mode = locktable.ModeShared
 		}
+	case "extend":
+		q.Op, q.TTL = locktable.OpExtend, s.span("ttl", 0)
 	case "append":
 		adopt, low := q.AdoptExisting, q.LowWater
 		q = appendTo(client, id, q.Lock, q.Token, q.File, s.word(6))
@@ -179,7 +181,7 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 	case "cancel":
 		q.Op, q.ID, q.Target = locktable.OpCancel, 0, id
 	default:
-		for op := locktable.OpAcquire; op <= locktable.OpDowngrade; op++ {
+		for op := locktable.OpAcquire; op <= locktable.OpExtend; op++ {
 			if op.String() == s.word(0) {
 				q.Op = op
 			}

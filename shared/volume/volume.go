@@ -23,11 +23,12 @@ import (
 // segments of the log that a binary with a higher level wrote.
 //
 // Level 2 adds client IDs with a mark of their cluster, receipts for requests that changed nothing,
-// and records that remember which inode an ended binding used (package locktable). Servers tell each other
+// records that remember which inode an ended binding used; level 3 adds records that extend a lease
+// (package locktable). Servers tell each other
 // their level, and a primary decides at the lowest level of the servers that it reaches.
 const (
 	Format       = layout.Format
-	FeatureLevel = 2
+	FeatureLevel = 3
 )
 
 // Cluster is the content of CLUSTER.

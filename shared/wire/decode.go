@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -31,19 +34,11 @@ type (
 	offset   struct{ at **int64 }
 )
 
-// Request is a request that comes over HTTP.
-type Request interface {
-	*pb.AcquireRequest | *pb.ReleaseRequest | *pb.RenewLeaseRequest | *pb.KeepAliveRequest | *pb.CancelRequest |
-		*pb.OutcomeRequest | *pb.BreakLockRequest | *pb.BindFileRequest | *pb.UnbindFileRequest | *pb.RotateFileRequest |
-		*pb.OpenClientRequest | *pb.HandoverRequest | *pb.SetMetadataRequest | *pb.DowngradeRequest |
-		*pb.VerifyRequest | *pb.SealFileRequest
-}
-
 // Decode parses a request from JSON: one object, no unknown or repeated field, no
 // null, durations as Go duration strings in whole milliseconds, "forever" for a
 // wait without end. It returns an *Error with StatusInvalidArgument that says what
 // to change.
-func Decode[R Request](body []byte, q R) error {
+func Decode(body []byte, q proto.Message) error {
 	return decodeJSON(body, fieldsOf(q))
 }
 
@@ -51,7 +46,8 @@ func Decode[R Request](body []byte, q R) error {
 // its data, of which it keeps the slice.
 func DecodeAppend(query url.Values, data []byte) (*pb.FileAppendRequest, error) {
 	q := &pb.FileAppendRequest{Data: data}
-	fields := append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
+	fields := append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
+		field{"lock", &q.Lock}, field{"token", &q.Token}, field{"file", &q.File},
 		field{"adopt_existing", &q.AdoptExisting}, field{"crc32c", checksum{&q.Crc32C}},
 		field{"expected_offset", offset{&q.ExpectedOffset}})
 	for name, values := range query {
@@ -69,7 +65,8 @@ func DecodeAppend(query url.Values, data []byte) (*pb.FileAppendRequest, error) 
 	return q, nil
 }
 
-func fieldsOf(q any) []field {
+// fieldsOf returns the fields of a request, which are those of its message unless it is one here.
+func fieldsOf(q proto.Message) []field {
 	switch q := q.(type) {
 	case *pb.AcquireRequest:
 		q.Holder = &pb.Holder{}
@@ -77,50 +74,32 @@ func fieldsOf(q any) []field {
 			field{"lock", &q.Lock}, field{"ttl", ttl{&q.TtlMs}}, field{"wait", wait{&q.WaitMs}},
 			field{"holder", []field{{"host", &q.Holder.Host}, {"pid", &q.Holder.Pid}, {"command", &q.Holder.Command}}},
 			field{"metadata", &q.Metadata}, field{"max_hold", ttl{&q.MaxHoldMs}}, field{"heartbeat", &q.Heartbeat}, field{"mode", &q.Mode})
-	case *pb.SetMetadataRequest:
-		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
-			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"metadata", &q.Metadata})
-	case *pb.DowngradeRequest:
-		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater), field{"lock", &q.Lock}, field{"token", &q.Token})
-	case *pb.ReleaseRequest:
-		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater), field{"lock", &q.Lock}, field{"token", &q.Token})
-	case *pb.RenewLeaseRequest:
-		return []field{{"lock", &q.Lock}, {"token", &q.Token}}
-	case *pb.VerifyRequest:
-		return []field{{"lock", &q.Lock}, {"token", &q.Token}}
 	case *pb.KeepAliveRequest:
 		return []field{{"client_id", &q.ClientId}, {"held", &q.Held}}
-	case *pb.CancelRequest:
-		return requester(&q.ClientId, &q.RequestId, &q.LowWater)
-	case *pb.OutcomeRequest:
-		return []field{{"client_id", &q.ClientId}, {"request_id", &q.RequestId}}
-	case *pb.BreakLockRequest:
-		return append(requester(&q.ClientId, &q.RequestId, &q.LowWater),
-			field{"lock", &q.Lock}, field{"token", &q.Token}, field{"actor", &q.Actor}, field{"reason", &q.Reason},
-			field{"grace", ttl{&q.GraceMs}})
-	case *pb.BindFileRequest:
-		return append(fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File),
-			field{"adopt_existing", &q.AdoptExisting})
-	case *pb.UnbindFileRequest:
-		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
-	case *pb.RotateFileRequest:
-		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
-	case *pb.SealFileRequest:
-		return fileFields(&q.ClientId, &q.RequestId, &q.LowWater, &q.Lock, &q.Token, &q.File)
-	case *pb.OpenClientRequest:
-		return []field{{"nonce", &q.Nonce}}
-	case *pb.HandoverRequest:
-		return []field{{"to", &q.To}, {"reason", &q.Reason}}
 	}
-	return nil // Request has no other types
+	return messageFields(q)
+}
+
+// messageFields returns the fields of a message of numbers, texts and truth values. A field in
+// milliseconds is a duration over HTTP, without the end of its name.
+func messageFields(q proto.Message) (fields []field) {
+	v := reflect.ValueOf(q).Elem()
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",") // the name in the .proto file
+		if name == "" {
+			continue // not a field of the message
+		}
+		into := v.Field(i).Addr().Interface()
+		if short, ok := strings.CutSuffix(name, "_ms"); ok {
+			name, into = short, ttl{into.(*int64)}
+		}
+		fields = append(fields, field{name, into})
+	}
+	return fields
 }
 
 func requester(client *string, id, lowWater *uint64) []field {
 	return []field{{"client_id", client}, {"request_id", id}, {"low_water", lowWater}}
-}
-
-func fileFields(client *string, id, lowWater *uint64, lock *string, token *uint64, file *string) []field {
-	return append(requester(client, id, lowWater), field{"lock", lock}, field{"token", token}, field{"file", file})
 }
 
 func lookup(fields []field, name string) (field, error) {

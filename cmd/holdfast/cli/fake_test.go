@@ -83,6 +83,15 @@ func (fake) RenewLease(_ context.Context, q *pb.RenewLeaseRequest) (*pb.Answer, 
 	return a, nil
 }
 
+func (fake) Extend(_ context.Context, q *pb.ExtendRequest) (*pb.Answer, error) {
+	if q.GetTtlMs() < 30_000 {
+		return refused(pb.Status_STATUS_INVALID_ARGUMENT, q.GetLock(), "ttl 10s is shorter than that of the lease, 30s: an extension only lengthens it"), nil
+	}
+	a := ok(q.GetLock(), q.GetToken())
+	a.TtlMs = q.GetTtlMs()
+	return a, nil
+}
+
 func (fake) FileAppend(_ context.Context, q *pb.FileAppendRequest) (*pb.Answer, error) {
 	if q.GetFile() == "sick" {
 		return refused(pb.Status_STATUS_FILE_QUARANTINED, q.GetLock(), "foreign bytes at offset 7"), nil

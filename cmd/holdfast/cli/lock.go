@@ -79,16 +79,21 @@ func firstError(errs ...error) error {
 
 func (a *app) renewCommand() *cobra.Command {
 	var token uint64
+	var ttl time.Duration
+	var id identity
 	c := &cobra.Command{
-		Use: "renew LOCK [--token N]", Short: "Extend a lease by its TTL", Args: exactly("LOCK"),
+		Use: "renew LOCK [--token N] [--ttl DURATION]", Short: "Renew a lease for its TTL, or for a longer one", Args: exactly("LOCK"),
+		Long: "Renew a lease: it lasts for its TTL from now on. With --ttl, it gets that TTL first, which stays: every later\n" +
+			"renewal lasts as long. A TTL that is shorter than the present one, or longer than the --max-hold, is refused.",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.mustToken(c, args[0], &token); err != nil {
+			if c.Flags().Changed("ttl") && ttl <= 0 {
+				return usagef("--ttl %v: use a duration like 30s", ttl)
+			}
+			if err := firstError(id.check(), a.mustToken(c, args[0], &token)); err != nil {
 				return err
 			}
-			q := &pb.RenewLeaseRequest{Lock: args[0], Token: token}
 			return a.withCaller(c.Context(), func(ctx context.Context, c *remote.Caller) error {
-				// A repeated renewal does no harm.
-				r, err := remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.RenewLease(ctx, q) })
+				r, err := a.renew(ctx, c, args[0], token, ttl, id)
 				if err != nil {
 					return err
 				}
@@ -100,7 +105,20 @@ func (a *app) renewCommand() *cobra.Command {
 		},
 	}
 	tokenFlag(c, &token, tokenUse)
+	c.Flags().DurationVar(&ttl, "ttl", 0, "a TTL for the lease that is not shorter than its own (default: it keeps its own)")
+	id.flags(c.Flags())
 	return c
+}
+
+// renew renews a lease for its TTL or, if ttl is not 0, for that one.
+func (a *app) renew(ctx context.Context, c *remote.Caller, lock string, token uint64, ttl time.Duration, id identity) (*pb.Answer, error) {
+	if ttl == 0 { // a repeat does no harm
+		q := &pb.RenewLeaseRequest{Lock: lock, Token: token}
+		return remote.Read(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.RenewLease(ctx, q) })
+	}
+	id = a.identify(id)
+	q := &pb.ExtendRequest{ClientId: id.client, RequestId: id.request, Lock: lock, Token: token, TtlMs: wire.FloorMillis(ttl)}
+	return remote.Write(ctx, c, func(ctx context.Context, s pb.LockServiceClient) (*pb.Answer, error) { return s.Extend(ctx, q) })
 }
 
 func (a *app) metadataCommand() *cobra.Command {

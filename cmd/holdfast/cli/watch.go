@@ -225,7 +225,7 @@ func eventText(e *clientlib.Event) string {
 		add("shared")
 	}
 	switch e.Kind {
-	case clientlib.EventGrant:
+	case clientlib.EventGrant, clientlib.EventExtend:
 		add("TTL %v", e.TTL)
 	case clientlib.EventDowngrade:
 		add("shared from now on")

@@ -27,7 +27,7 @@ const searchLimit = 5 * time.Minute
 
 // Volume is a volume as it was when it was opened.
 type Volume struct {
-	pb.LockServiceServer
+	pb.LockServiceClient
 	fs   *osfs.FS
 	note string
 }
@@ -46,7 +46,7 @@ func Open(ctx context.Context, dir string, again func(error)) (*Volume, error) {
 		return nil, errors.Join(fmt.Errorf("volume %s: %s", dir, text), fsys.Close())
 	}
 	b := &backend{state: s, history: historydir.Dir{FS: fsys, Cluster: s.Cluster.ID}, age: age(s, time.Now())}
-	return &Volume{LockServiceServer: grpcapi.Local(service.New(b, service.Options{SearchWait: searchLimit})), fs: fsys, note: note(dir, s, b.age)}, nil
+	return &Volume{LockServiceClient: grpcapi.Local(service.New(b, service.Options{SearchWait: searchLimit})), fs: fsys, note: note(dir, s, b.age)}, nil
 }
 
 // Close closes the volume.

@@ -7,6 +7,7 @@ package grpcapi
 import (
 	"context"
 	"errors"
+	"path"
 	"runtime"
 	"slices"
 	"time"
@@ -16,12 +17,13 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
-	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -49,175 +51,81 @@ func Options() []grpc.ServerOption {
 
 // Register makes g serve clients with s. Calls that are meant for another cluster are refused.
 func Register(g *grpc.Server, s *service.Service) {
-	g.RegisterService(meantFor(s.Cluster()), &server{s: s})
+	g.RegisterService(describe(s.Cluster()), &server{s: s})
 }
 
-// Local returns a service for calls within this process, without a connection.
-func Local(s *service.Service) pb.LockServiceServer { return &server{s: s} }
+// Local returns a client of a service in this process, without a connection. Streams are refused.
+func Local(s *service.Service) pb.LockServiceClient {
+	return pb.NewLockServiceClient(local{&server{s: s}})
+}
 
+// server has the methods that are streams. The others are those of the table of operations.
 type server struct {
 	pb.UnimplementedLockServiceServer
 	s *service.Service
 }
 
-var _ pb.LockServiceServer = (*server)(nil)
-
-// response is an answer with a status.
-type response interface {
-	GetStatus() pb.Status
-	GetMessage() string
-}
-
-// unary returns the result of a call: the message, or the gRPC error that its status maps to.
-func unary[R response](s *service.Service, r R, err error) (R, error) {
-	var none R
-	if err != nil {
-		return none, status.FromContextError(err).Err()
+// call answers a request of an operation that is no stream.
+func (g *server) call(ctx context.Context, o *ops.Operation, m proto.Message) (ops.Response, error) {
+	if o.Op == 0 {
+		r, err := o.Serve(ctx, g.s, m)
+		return unary(g.s, r, err)
 	}
-	if !isError(r.GetStatus()) {
-		return r, nil
-	}
-	if a, ok := any(r).(*pb.Answer); ok {
-		_, err := wire.Unary(a)
-		return none, err
-	}
-	e := &wire.Error{Status: wire.FromStatus(r.GetStatus()), Message: r.GetMessage()}
-	p, after := s.Advice(e.Status)
-	e.Primary, e.RetryAfter = wire.PrimaryOf(p), wire.Millis(after)
-	return none, e
-}
-
-// table executes a request to the lock table.
-func table[Q any](ctx context.Context, g *server, m Q, to func(Q) (*locktable.Request, error)) (*pb.Answer, error) {
-	q, err := to(m)
+	q, err := o.Request(m, "")
 	if err != nil {
 		return service.Refusal(err), nil
 	}
 	q.Own = !passedOn(ctx, q.Client)
 	a, err := g.s.ExecuteOrAbandon(ctx, q)
+	if a != nil && q.Op == locktable.OpOpenClient {
+		a.ClusterId = g.s.Cluster()
+	}
 	return unary(g.s, a, err)
+}
+
+// unary returns the result of a call: the message, or the gRPC error that its status maps to.
+func unary(s *service.Service, r ops.Response, err error) (ops.Response, error) {
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	if !isError(r.GetStatus()) {
+		return r, nil
+	}
+	if a, ok := r.(*pb.Answer); ok {
+		_, err := wire.Unary(a)
+		return nil, err
+	}
+	e := &wire.Error{Status: wire.FromStatus(r.GetStatus()), Message: r.GetMessage()}
+	p, after := s.Advice(e.Status)
+	e.Primary, e.RetryAfter = wire.PrimaryOf(p), wire.Millis(after)
+	return nil, e
+}
+
+// local is a connection to a server in this process.
+type local struct{ g *server }
+
+// Invoke implements grpc.ClientConnInterface.
+func (l local) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	o := ops.OfMethod(path.Base(method))
+	if o == nil || !o.Unary() {
+		return status.Errorf(codes.Unimplemented, "there is no method %s", method)
+	}
+	r, err := l.g.call(ctx, o, args.(proto.Message))
+	if err == nil {
+		proto.Merge(reply.(proto.Message), r)
+	}
+	return err
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (l local) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Errorf(codes.Unimplemented, "%s is a stream", method)
 }
 
 // passedOn reports whether a request may use a token that another client got. Opened clients are
 // those of the client library, which uses several for one program.
 func passedOn(ctx context.Context, client cluster.ClientID) bool {
 	return client.Opened() || len(metadata.ValueFromIncomingContext(ctx, wire.PassedOnKey)) > 0
-}
-
-func (g *server) ForgetClient(ctx context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToForget)
-}
-
-func (g *server) OpenClient(ctx context.Context, q *pb.OpenClientRequest) (*pb.Answer, error) {
-	a, err := table(ctx, g, q, convert.ToOpenClient)
-	if a != nil {
-		a.ClusterId = g.s.Cluster()
-	}
-	return a, err
-}
-
-func (g *server) Acquire(ctx context.Context, q *pb.AcquireRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToAcquire)
-}
-
-func (g *server) Release(ctx context.Context, q *pb.ReleaseRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToRelease)
-}
-
-func (g *server) FileAppend(ctx context.Context, q *pb.FileAppendRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToAppend)
-}
-
-func (g *server) BindFile(ctx context.Context, q *pb.BindFileRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToBind)
-}
-
-func (g *server) UnbindFile(ctx context.Context, q *pb.UnbindFileRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToUnbind)
-}
-
-func (g *server) RotateFile(ctx context.Context, q *pb.RotateFileRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToRotate)
-}
-
-func (g *server) SealFile(ctx context.Context, q *pb.SealFileRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToSeal)
-}
-
-func (g *server) Cancel(ctx context.Context, q *pb.CancelRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToCancel)
-}
-
-func (g *server) BreakLock(ctx context.Context, q *pb.BreakLockRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToBreak)
-}
-
-func (g *server) Downgrade(ctx context.Context, q *pb.DowngradeRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToDowngrade)
-}
-
-func (g *server) SetMetadata(ctx context.Context, q *pb.SetMetadataRequest) (*pb.Answer, error) {
-	return table(ctx, g, q, convert.ToMetadata)
-}
-
-func (g *server) RenewLease(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answer, error) {
-	r, err := g.s.Renew(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
-	r, err := g.s.Verify(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.KeepAliveResponse, error) {
-	r, err := g.s.KeepAlive(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) Outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.OutcomeResponse, error) {
-	r, err := g.s.Outcome(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
-	r, err := g.s.GetLock(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
-	r, err := g.s.ListLocks(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.ListFilesResponse, error) {
-	r, err := g.s.ListFiles(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.BlameFileResponse, error) {
-	r, err := g.s.BlameFile(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) ReadFile(ctx context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResponse, error) {
-	r, err := g.s.ReadFile(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
-	r, err := g.s.Status(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
-	r, err := g.s.Handover(ctx, q)
-	return unary(g.s, r, err)
-}
-
-func (g *server) History(ctx context.Context, q *pb.HistoryRequest) (*pb.HistoryResponse, error) {
-	r, err := g.s.History(ctx, q)
-	return unary(g.s, r, err)
 }
 
 // Watch streams events. What ends it is the status of the last message; only a client that went
@@ -255,37 +163,57 @@ func streamEnded(ctx context.Context, err error) error {
 // isError reports whether a status is an error over gRPC.
 func isError(status pb.Status) bool { return wire.GRPCCode(wire.FromStatus(status)) != codes.OK }
 
-// meantFor describes the service of one cluster: calls that are meant for another one are refused
-// before anything else, because names, tokens and LSNs mean something else here. Status answers
-// all calls.
-func meantFor(id string) *grpc.ServiceDesc {
-	refuse := func(ctx context.Context) error {
-		meant := metadata.ValueFromIncomingContext(ctx, wire.ClusterKey)
-		if len(meant) == 0 || meant[0] == id {
-			return nil
-		}
-		return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, and the call is meant for cluster %s", id, meant[0])
-	}
+// describe describes the service of one cluster: its methods are those of the table of operations,
+// and the streams.
+func describe(id string) *grpc.ServiceDesc {
 	d := pb.LockService_ServiceDesc
-	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
-	for i, m := range d.Methods {
-		if m.MethodName == "Status" {
-			continue
-		}
-		d.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, via grpc.UnaryServerInterceptor) (any, error) {
-			if err := refuse(ctx); err != nil {
-				return nil, err
-			}
-			return m.Handler(srv, ctx, decode, via)
+	d.Methods, d.Streams = nil, slices.Clone(d.Streams)
+	for _, o := range ops.All() {
+		if o.Unary() {
+			d.Methods = append(d.Methods, grpc.MethodDesc{MethodName: o.Method, Handler: handler(id, o)})
 		}
 	}
 	for i, s := range d.Streams {
 		d.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error {
-			if err := refuse(stream.Context()); err != nil {
+			if err := meantFor(stream.Context(), id); err != nil {
 				return err
 			}
 			return s.Handler(srv, stream)
 		}
 	}
 	return &d
+}
+
+// handler returns what grpc calls for a request of an operation.
+func handler(id string, o *ops.Operation) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, via grpc.UnaryServerInterceptor) (any, error) {
+		if err := meantFor(ctx, id); err != nil && !o.AnyCluster {
+			return nil, err
+		}
+		m := o.New()
+		if err := decode(m); err != nil {
+			return nil, err
+		}
+		call := func(ctx context.Context, m any) (any, error) {
+			r, err := srv.(*server).call(ctx, o, m.(proto.Message))
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
+		}
+		if via == nil {
+			return call(ctx, m)
+		}
+		return via(ctx, m, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + pb.LockService_ServiceDesc.ServiceName + "/" + o.Method}, call)
+	}
+}
+
+// meantFor returns an error for a call that is meant for another cluster than this one: it is refused
+// before anything else, because names, tokens and LSNs mean something else here.
+func meantFor(ctx context.Context, id string) error {
+	meant := metadata.ValueFromIncomingContext(ctx, wire.ClusterKey)
+	if len(meant) == 0 || meant[0] == id {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, and the call is meant for cluster %s", id, meant[0])
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -317,19 +318,16 @@ func (x *session) operation(ctx context.Context, o *serving.AsyncRequest, plain 
 		}))
 		return false
 	}
-	switch q := op.GetRequest().(type) {
-	case *pb.Operation_Renew:
-		x.runHelper(ctx, func() { x.answer(n)(x.s.Renew(ctx, q.Renew)) })
-		return false
-	case *pb.Operation_Outcome:
-		x.runHelper(ctx, func() { x.outcome(ctx, n, q.Outcome) })
-		return false
-	}
 	var err error
 	if plain != nil {
 		err = convert.FromFrame(&o.Request, plain, x.client, x.names)
+	} else if asked, m, unknown := ops.InSession(op); unknown != nil {
+		err = unknown
+	} else if asked.Op == 0 {
+		x.runHelper(ctx, func() { x.serve(ctx, n, asked, m) })
+		return false
 	} else {
-		err = convert.Into(&o.Request, op, x.client)
+		err = asked.Into(&o.Request, m, x.client)
 	}
 	if err != nil {
 		x.send(n, service.Refusal(err))
@@ -391,14 +389,18 @@ func (x *session) answer(correlation uint64) func(*pb.Answer, error) {
 	}
 }
 
-func (x *session) outcome(ctx context.Context, correlation uint64, q *pb.OutcomeRequest) {
-	r, err := x.s.Outcome(ctx, q)
-	if err != nil {
-		x.inFlight.Add(-1)
-		return
+// serve answers an operation that is no request to the lock table.
+func (x *session) serve(ctx context.Context, correlation uint64, o *ops.Operation, m proto.Message) {
+	r, err := o.Serve(ctx, x.s, m)
+	switch r := r.(type) {
+	case *pb.OutcomeResponse:
+		r.Correlation = correlation
+		x.out.put(&pb.SessionResponse{Outcomes: []*pb.OutcomeResponse{r}}, true)
+	case *pb.Answer:
+		x.answer(correlation)(r, err)
+	default:
+		x.answer(correlation)(nil, err)
 	}
-	r.Correlation = correlation
-	x.out.put(&pb.SessionResponse{Outcomes: []*pb.OutcomeResponse{r}}, true)
 }
 
 // waitForCapacity waits until there is room for more of what the client sends: a client that does

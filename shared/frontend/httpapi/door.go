@@ -8,10 +8,11 @@ import (
 	"net/url"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire"
-	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -89,7 +90,8 @@ func (h *Handler) appendOperation(query url.Values, data []byte) (*operation, er
 	if err != nil {
 		return nil, err
 	}
-	q, err := convert.ToAppend(m)
+	of := ops.Of(locktable.OpAppend)
+	q, err := of.Request(m, "")
 	if err != nil {
 		return nil, err
 	}
@@ -97,5 +99,7 @@ func (h *Handler) appendOperation(query url.Values, data []byte) (*operation, er
 		query.Set("client_id", string(q.Client))
 		query.Set("request_id", fmt.Sprint(uint64(q.ID)))
 	}
-	return h.operation(q, "/v1/append?"+query.Encode(), data), nil
+	o := h.operation(of, q, data)
+	o.path += "?" + query.Encode()
+	return o, nil
 }

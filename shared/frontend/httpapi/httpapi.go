@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -90,8 +92,7 @@ func (h *Handler) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
 	if meant == "" || meant == h.s.Cluster() {
 		return false
 	}
-	switch r.URL.Path {
-	case "/v1/status", "/healthz", "/readyz":
+	if slices.ContainsFunc(ops.All(), func(o *ops.Operation) bool { return o.AnyCluster && o.Path() == r.URL.Path }) {
 		return false
 	}
 	h.refuse(w, http.StatusPreconditionFailed, wire.Invalid(fmt.Sprintf(
@@ -113,23 +114,25 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // routes returns the handlers by method and path.
 func (h *Handler) routes() map[string]http.HandlerFunc {
-	routes := map[string]http.HandlerFunc{
-		"POST /v1/append":         h.append,
-		"GET /v1/locks":           h.listLocks,
-		"GET /v1/locks/{name...}": h.getLock,
-		"GET /v1/watch":           h.events,
-		"GET /v1/history":         h.history,
-		"GET /v1/files":           h.listFiles,
-		"GET /v1/files/{name...}": h.readFile,
-		"GET /v1/blame/{name...}": h.blameFile,
-		"GET /v1/status":          h.status,
-		"GET /healthz":            h.healthz,
-		"GET /readyz":             h.readyz,
-	}
-	for name, parse := range h.writes() {
-		routes["POST /v1/"+name] = func(w http.ResponseWriter, r *http.Request) { h.write(w, r, parse) }
+	routes, writes, own := map[string]http.HandlerFunc{}, h.writes(), h.own()
+	for _, o := range ops.All() {
+		switch {
+		case o.Route == "":
+		case writes[o.Name] != nil:
+			routes[o.Route] = func(w http.ResponseWriter, r *http.Request) { h.write(w, r, writes[o.Name]) }
+		default:
+			routes[o.Route] = own[o.Name]
+		}
 	}
 	return routes
+}
+
+// own returns the handlers of the operations that take no JSON object, by name.
+func (h *Handler) own() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "watch": h.events, "history": h.history, "files": h.listFiles,
+		"file": h.readFile, "blame": h.blameFile, "status": h.status, "healthz": h.healthz, "readyz": h.readyz,
+	}
 }
 
 // handle serves a path with one method. Other methods are answered 405.
@@ -268,7 +271,7 @@ func (h *Handler) answer(ctx context.Context, o *operation, mayForward bool) rep
 // that was under way when this server's term ended goes on at the next primary.
 func (h *Handler) run(ctx context.Context, o *operation, mayForward bool) (reply, error) {
 	x, err := o.local(ctx)
-	if err != nil || !mayForward {
+	if err != nil || !mayForward || !o.forwarded {
 		return x, err
 	}
 	if v := retry.OfStatus(x.status, x.committed); v == retry.NotPrimary || v == retry.Unknown && o.repeatable {

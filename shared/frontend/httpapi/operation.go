@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/retry"
@@ -30,6 +31,8 @@ type operation struct {
 	local func(context.Context) (reply, error)
 	// request is nil where the lock table is not asked.
 	request *locktable.Request
+	// forwarded is that of the table of operations.
+	forwarded bool
 	// repeatable reports whether it may be sent again when it is not known to be executed.
 	repeatable bool
 	// cleanUp reports whether it is an acquire under IDs made here: without its caller it serves
@@ -57,83 +60,70 @@ func (o *operation) unknown(message string) reply {
 
 // writes returns the decoders of the operations that take a JSON object, by name.
 func (h *Handler) writes() map[string]func(body []byte) (*operation, error) {
-	return map[string]func(body []byte) (*operation, error){
-		"open":      h.openClient,
-		"acquire":   tableOperation(h, "acquire", empty[pb.AcquireRequest], convert.ToAcquire),
-		"downgrade": tableOperation(h, "downgrade", empty[pb.DowngradeRequest], convert.ToDowngrade),
-		"release":   tableOperation(h, "release", empty[pb.ReleaseRequest], convert.ToRelease),
-		"bind":      tableOperation(h, "bind", empty[pb.BindFileRequest], convert.ToBind),
-		"unbind":    tableOperation(h, "unbind", empty[pb.UnbindFileRequest], convert.ToUnbind),
-		"rotate":    tableOperation(h, "rotate", empty[pb.RotateFileRequest], convert.ToRotate),
-		"seal":      tableOperation(h, "seal", empty[pb.SealFileRequest], convert.ToSeal),
-		"cancel":    tableOperation(h, "cancel", empty[pb.CancelRequest], convert.ToCancel),
-		"break":     tableOperation(h, "break", empty[pb.BreakLockRequest], convert.ToBreak),
-		"metadata":  tableOperation(h, "metadata", empty[pb.SetMetadataRequest], convert.ToMetadata),
-		"renew": plainOperation("renew", true, empty[pb.RenewLeaseRequest], func(ctx context.Context, q *pb.RenewLeaseRequest) (reply, error) {
-			a, err := h.s.Renew(ctx, q)
-			return answerReply(a, 0), err
-		}),
-		"verify": plainOperation("verify", true, empty[pb.VerifyRequest], func(ctx context.Context, q *pb.VerifyRequest) (reply, error) {
-			a, err := h.s.Verify(ctx, q)
-			return answerReply(a, 0), err
-		}),
-		"keepalive": plainOperation("keepalive", true, empty[pb.KeepAliveRequest], func(ctx context.Context, q *pb.KeepAliveRequest) (reply, error) {
-			r, err := h.s.KeepAlive(ctx, q)
-			return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r)), err
-		}),
-		"outcome": plainOperation("outcome", true, empty[pb.OutcomeRequest], func(ctx context.Context, q *pb.OutcomeRequest) (reply, error) {
-			r, err := h.s.Outcome(ctx, q)
-			return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r)), err
-		}),
-		"handover": plainOperation("handover", false, empty[pb.HandoverRequest], func(ctx context.Context, q *pb.HandoverRequest) (reply, error) {
-			a, err := h.s.Handover(ctx, q)
-			return answerReply(a, 0), err
-		}),
+	all := map[string]func([]byte) (*operation, error){}
+	for _, o := range ops.All() {
+		switch {
+		case !o.Posted(), o.Data:
+		case o.Op == locktable.OpOpenClient:
+			all[o.Name] = func(body []byte) (*operation, error) { return h.openClient(o, body) }
+		case o.Op == 0:
+			all[o.Name] = func(body []byte) (*operation, error) { return h.plainOperation(o, body) }
+		default:
+			all[o.Name] = func(body []byte) (*operation, error) { return h.tableOperation(o, body) }
+		}
 	}
+	return all
 }
 
-// empty makes an empty message.
-func empty[M any]() *M { return new(M) }
-
 // plainOperation decodes a request that is not the lock table's.
-func plainOperation[Q wire.Request](
-	name string, repeatable bool, fresh func() Q, do func(context.Context, Q) (reply, error),
-) func([]byte) (*operation, error) {
-	return func(body []byte) (*operation, error) {
-		q := fresh()
-		if err := wire.Decode(body, q); err != nil {
-			return nil, err
-		}
-		return &operation{
-			path: "/v1/" + name, body: body, repeatable: repeatable,
-			local: func(ctx context.Context) (reply, error) { return do(ctx, q) },
-		}, nil
+func (h *Handler) plainOperation(o *ops.Operation, body []byte) (*operation, error) {
+	m := o.New()
+	if err := wire.Decode(body, m); err != nil {
+		return nil, err
 	}
+	return &operation{
+		path: o.Path(), body: body, forwarded: o.Forwarded, repeatable: o.Repeat != ops.Again,
+		local: func(ctx context.Context) (reply, error) {
+			r, err := o.Serve(ctx, h.s, m)
+			if err != nil {
+				return reply{}, err
+			}
+			return replyOf(r), nil
+		},
+	}, nil
+}
+
+// replyOf encodes the answer to an operation.
+func replyOf(r ops.Response) reply {
+	switch r := r.(type) {
+	case *pb.KeepAliveResponse:
+		return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r))
+	case *pb.OutcomeResponse:
+		return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r))
+	}
+	a, _ := r.(*pb.Answer) // all others
+	return answerReply(a, 0)
 }
 
 // tableOperation decodes a request to the lock table.
-func tableOperation[Q wire.Request](
-	h *Handler, name string, fresh func() Q, to func(Q) (*locktable.Request, error),
-) func([]byte) (*operation, error) {
-	return func(body []byte) (*operation, error) {
-		m := fresh()
-		if err := wire.Decode(body, m); err != nil {
-			return nil, err
-		}
-		q, err := to(m)
-		if err != nil {
-			return nil, err
-		}
-		made := service.Identify(q)
-		if made {
-			if body, err = withIDs(body, q); err != nil {
-				return nil, err
-			}
-		}
-		o := h.operation(q, "/v1/"+name, body)
-		o.cleanUp = made && q.Op == locktable.OpAcquire
-		return o, nil
+func (h *Handler) tableOperation(o *ops.Operation, body []byte) (*operation, error) {
+	m := o.New()
+	if err := wire.Decode(body, m); err != nil {
+		return nil, err
 	}
+	q, err := o.Request(m, "")
+	if err != nil {
+		return nil, err
+	}
+	made := service.Identify(q)
+	if made {
+		if body, err = withIDs(body, q); err != nil {
+			return nil, err
+		}
+	}
+	x := h.operation(o, q, body)
+	x.cleanUp = made && q.Op == locktable.OpAcquire
+	return x, nil
 }
 
 // withIDs puts the IDs of q into a JSON object, for the server it is forwarded to.
@@ -148,9 +138,9 @@ func withIDs(body []byte, q *locktable.Request) ([]byte, error) {
 }
 
 // operation returns the operation of a request to the lock table that has its IDs.
-func (h *Handler) operation(q *locktable.Request, path string, body []byte) *operation {
+func (h *Handler) operation(of *ops.Operation, q *locktable.Request, body []byte) *operation {
 	q.Own = true
-	o := &operation{path: path, body: body, request: q, repeatable: repeats(q)}
+	o := &operation{path: of.Path(), body: body, request: q, forwarded: of.Forwarded, repeatable: repeats(q)}
 	if q.Op == locktable.OpAcquire {
 		o.wait = q.Wait
 		if q.Wait == locktable.WaitForever {
@@ -173,7 +163,7 @@ func repeats(q *locktable.Request) bool {
 
 // openClient decodes an open. Without a nonce the server draws one: then the client is known only
 // by the answer, if it arrives.
-func (h *Handler) openClient(body []byte) (*operation, error) {
+func (h *Handler) openClient(o *ops.Operation, body []byte) (*operation, error) {
 	m := &pb.OpenClientRequest{}
 	if err := wire.Decode(body, m); err != nil {
 		return nil, err
@@ -184,11 +174,11 @@ func (h *Handler) openClient(body []byte) (*operation, error) {
 		m.Nonce = max(1, binary.LittleEndian.Uint64(b[:]))
 		body = fmt.Appendf(nil, `{"nonce":%d}`, m.Nonce)
 	}
-	q, err := convert.ToOpenClient(m)
+	q, err := o.Request(m, "")
 	if err != nil {
 		return nil, err
 	}
-	return h.operation(q, "/v1/open", body), nil
+	return h.operation(o, q, body), nil
 }
 
 // append answers an append, whose body is the data.
@@ -218,15 +208,15 @@ func (h *Handler) append(w http.ResponseWriter, r *http.Request) {
 
 // executeAnywhere executes a cancel or release for a caller that is gone, here or at the primary.
 func (h *Handler) executeAnywhere(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
-	name, fields := "cancel", map[string]any{"client_id": q.Client, "request_id": service.RequestOf(q)}
+	fields := map[string]any{"client_id": q.Client, "request_id": service.RequestOf(q)}
 	if q.Op == locktable.OpRelease {
-		name, fields["lock"], fields["token"] = "release", q.Lock, q.Token
+		fields["lock"], fields["token"] = q.Lock, q.Token
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
-	x, err := h.run(ctx, h.operation(q, "/v1/"+name, body), true)
+	x, err := h.run(ctx, h.operation(ops.Of(q.Op), q, body), true)
 	if err != nil {
 		return nil, err
 	}

@@ -15,42 +15,53 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// TestReference compares docs/http.md with what the front end accepts: paths, fields,
-// parameters and statuses.
+// TestReference compares docs/http.md with the table of operations, and with what the front end
+// accepts: paths, fields, parameters and statuses.
 func TestReference(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/http.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([A-Za-z_/0-9]+)` \\|([^|]*)\\|")
+	row := regexp.MustCompile("(?m)^\\| `([A-Za-z_/0-9]+)` \\|(.*)\\|$")
 	word := regexp.MustCompile("`([^`]+)`")
-	rows := map[string]string{}
+	rows := map[string][]string{} // cells by the first one
 	for _, m := range row.FindAllStringSubmatch(string(b), -1) {
-		rows[m[1]] = m[2]
+		for cell := range strings.SplitSeq(m[2], "|") {
+			rows[m[1]] = append(rows[m[1]], strings.TrimSpace(cell))
+		}
 	}
 	h := New(service.New(bare{}, service.Options{}), Options{Log: zerolog.Nop()})
-	for path := range h.routes() {
-		name := strings.TrimPrefix(strings.Replace(path, "{name...}", "NAME", 1), "POST /v1/")
-		name = strings.TrimPrefix(name, "GET ")
+	for _, o := range ops.All() {
+		if o.Route == "" {
+			continue
+		}
+		name, want := o.Name, []string{string(o.Server), string(o.Repeat)}
+		if !o.Posted() {
+			name, want = strings.Replace(o.Path(), "{name...}", "NAME", 1), want[:1] // to read again is harmless
+		}
+		cells := rows[name]
+		if len(cells) != 2+len(want) || !slices.Equal(cells[2:], want) {
+			t.Errorf("%s: docs/http.md has the cells %q, which end with %q", name, cells, want)
+			continue
+		}
 		var told []string
-		for _, m := range word.FindAllStringSubmatch(rows[name], -1) {
+		for _, m := range word.FindAllStringSubmatch(cells[0], -1) {
 			told = append(told, m[1])
 		}
-		if _, ok := rows[name]; !ok {
-			t.Errorf("docs/http.md has no row of %s", name)
-		} else if want := accepts(t, h, path); !slices.Equal(slices.Sorted(slices.Values(told)), want) {
+		if want := accepts(t, h, o.Route); !slices.Equal(slices.Sorted(slices.Values(told)), want) {
 			t.Errorf("%s: docs/http.md tells %q, accepted are %q", name, told, want)
 		}
 		delete(rows, name)
 	}
 	for s := cluster.StatusOK; s <= cluster.StatusFileSealed; s++ {
-		if got, want := strings.TrimSpace(rows[s.String()]), fmt.Sprint(wire.HTTPCode(s)); got != want {
-			t.Errorf("%v: docs/http.md says code %q, not %s", s, got, want)
+		if got, want := rows[s.String()], fmt.Sprint(wire.HTTPCode(s)); len(got) == 0 || got[0] != want {
+			t.Errorf("%v: docs/http.md says %q, not code %s", s, got, want)
 		}
 		delete(rows, s.String())
 	}

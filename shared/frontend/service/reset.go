@@ -205,7 +205,7 @@ func (l *lockSnapshot) advance(e *pb.Event, local bool) bool {
 		return l.removeHolder(cluster.Token(e.GetToken()))
 	case locktable.KindDowngrade:
 		v.Grant.Mode = locktable.ModeShared
-	case locktable.KindMetadata, locktable.KindAsk:
+	case locktable.KindMetadata, locktable.KindAsk, locktable.KindExtend:
 		l.updateHolder(e, local)
 	case locktable.KindEnqueue:
 		v.QueueLength++
@@ -241,7 +241,7 @@ func (l *lockSnapshot) addHolder(e *pb.Event, local bool) {
 	l.view.Grant, l.remaining, l.heard = x.grant, x.remaining, x.heard
 }
 
-// updateHolder sets the metadata of a holder, or its release request. A holder that is not listed
+// updateHolder sets the metadata or the TTL of a holder, or its release request. A holder that is not listed
 // is left out.
 func (l *lockSnapshot) updateHolder(e *pb.Event, local bool) {
 	g := &l.view.Grant
@@ -252,8 +252,12 @@ func (l *lockSnapshot) updateHolder(e *pb.Event, local bool) {
 		}
 		g = &l.others[i].grant
 	}
-	if e.GetKind() == pb.EventKind_EVENT_KIND_METADATA {
+	switch e.GetKind() {
+	case pb.EventKind_EVENT_KIND_METADATA:
 		g.Metadata = e.GetMetadata()
+		return
+	case pb.EventKind_EVENT_KIND_EXTEND:
+		g.TTL = time.Duration(e.GetTtlMs()) * time.Millisecond
 		return
 	}
 	grace := time.Duration(e.GetWaitMs()) * time.Millisecond

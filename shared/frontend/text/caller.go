@@ -45,27 +45,22 @@ type caller struct {
 	seen uint64 // the highest LSN in an answer
 }
 
+// commands are what the commands of the table of operations do.
+var commands = map[string]func(c *caller, ctx, left context.Context, l *line) string{
+	"LOCK":   (*caller).lock,
+	"UNLOCK": (*caller).unlock,
+	"RENEW":  (*caller).renew,
+	"TOKEN":  (*caller).token,
+	"OWN":    (*caller).own,
+}
+
 // execute executes a line and returns its answer. Ctx ends with the server, left when the client
 // sends nothing more.
 func (c *caller) execute(ctx, left context.Context, l *line) string {
-	switch l.command {
-	case "LOCK":
-		return c.lock(ctx, left, l)
-	case "UNLOCK":
-		return c.unlock(ctx, l)
-	case "RENEW":
-		return c.renew(ctx, l)
-	case "TOKEN":
-		token, refusal := c.held(ctx, l)
-		if refusal != "" || token == 0 {
-			return cmp.Or(refusal, none)
-		}
-		return fmt.Sprint(token)
-	case "OWN":
-		return c.own(ctx, l)
-	default:
-		return success // QUIT: the reader ends the connection
+	if l.command == quit {
+		return success // the reader ends the connection
 	}
+	return commands[l.command](c, ctx, left, l)
 }
 
 // answer is an answer of the service.
@@ -131,8 +126,17 @@ func (c *caller) held(ctx context.Context, l *line) (token cluster.Token, refusa
 	return token, ""
 }
 
+// token returns the token under which the client holds its lock.
+func (c *caller) token(ctx, _ context.Context, l *line) string {
+	token, refusal := c.held(ctx, l)
+	if refusal != "" || token == 0 {
+		return cmp.Or(refusal, none)
+	}
+	return fmt.Sprint(token)
+}
+
 // unlock releases what the client holds now, and nothing that it or another client holds later.
-func (c *caller) unlock(ctx context.Context, l *line) string {
+func (c *caller) unlock(ctx, _ context.Context, l *line) string {
 	asked := cluster.Token(0) // to be released, and not known what came of it, or ended
 	over := success           // the answer, once that grant is over
 	for range rounds {
@@ -165,7 +169,7 @@ func (c *caller) unlock(ctx context.Context, l *line) string {
 	return failed
 }
 
-func (c *caller) renew(ctx context.Context, l *line) string {
+func (c *caller) renew(ctx, _ context.Context, l *line) string {
 	token, refusal := c.held(ctx, l)
 	if refusal != "" {
 		return refusal
@@ -200,7 +204,7 @@ func (c *caller) keep(ctx context.Context, l *line, token cluster.Token) (reply 
 }
 
 // own returns the holder by this server's table, once that has what the connection knows.
-func (c *caller) own(ctx context.Context, l *line) string {
+func (c *caller) own(ctx, _ context.Context, l *line) string {
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	tick := time.NewTicker(pause)

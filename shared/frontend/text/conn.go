@@ -161,7 +161,7 @@ func (c *conn) next(r *bufio.Reader) (x queuedLine, err error) {
 		return x, nil
 	}
 	x.line, x.refusal = parse(b)
-	x.last = x.command == "QUIT" || fromBrowser(b)
+	x.last = x.command == quit || fromBrowser(b)
 	return x, nil
 }
 

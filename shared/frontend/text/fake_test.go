@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
@@ -81,12 +84,13 @@ func reply(out locktable.Outcome) httpapi.Reply {
 
 func (s *fakeService) execute(ctx context.Context, name string, body []byte) locktable.Outcome {
 	switch name {
-	case "acquire":
-		return s.ask(ctx, decoded(s.t, body, &pb.AcquireRequest{}, convert.ToAcquire))
-	case "release":
-		return s.ask(ctx, decoded(s.t, body, &pb.ReleaseRequest{}, convert.ToRelease))
-	case "cancel":
-		return s.ask(ctx, decoded(s.t, body, &pb.CancelRequest{}, convert.ToCancel))
+	case "acquire", "release", "cancel":
+		o := ops.Named(name)
+		q, err := o.Request(decodedMessage(s.t, body, o.New()), "")
+		if err != nil {
+			s.t.Errorf("%s: %v", body, err)
+		}
+		return s.ask(ctx, q)
 	case "verify":
 		q := decodedMessage(s.t, body, &pb.VerifyRequest{})
 		return s.verify(cluster.LockName(q.GetLock()), cluster.Token(q.GetToken()))
@@ -98,19 +102,11 @@ func (s *fakeService) execute(ctx context.Context, name string, body []byte) loc
 	return locktable.Outcome{Status: cluster.StatusInvalidArgument}
 }
 
-func decodedMessage[M wire.Request](t testing.TB, body []byte, m M) M {
+func decodedMessage[M proto.Message](t testing.TB, body []byte, m M) M {
 	if err := wire.Decode(body, m); err != nil {
 		t.Errorf("%s: %v", body, err)
 	}
 	return m
-}
-
-func decoded[M wire.Request](t testing.TB, body []byte, m M, to func(M) (*locktable.Request, error)) *locktable.Request {
-	q, err := to(decodedMessage(t, body, m))
-	if err != nil {
-		t.Errorf("%s: %v", body, err)
-	}
-	return q
 }
 
 // ask has the table decide, and waits where it says so.

@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
@@ -38,15 +39,8 @@ const (
 	maxWait = 24 * time.Hour
 )
 
-// A command is the first field of a line, and what follows it.
-type command struct {
-	name      string
-	low, high int // how many fields follow it
-}
-
-var commands = []command{
-	{"LOCK", 2, 4}, {"UNLOCK", 2, 3}, {"RENEW", 2, 3}, {"TOKEN", 2, 2}, {"OWN", 1, 2}, {"QUIT", 0, 0},
-}
+// quit is the command that ends a connection. The others are those of the table of operations.
+const quit = "QUIT"
 
 // line is a decoded line. Fields that its command does not have are zero.
 type line struct {
@@ -73,10 +67,10 @@ func parse(b []byte) (l line, refusal string) {
 		return line{}, invalidCommand
 	}
 	fields = fields[1:]
-	if len(fields) < c.low || len(fields) > c.high {
+	if len(fields) < c.Fewest || len(fields) > c.Most {
 		return line{}, invalidFormat
 	}
-	l.command = c.name
+	l.command = c.Verb
 	for i, f := range fields {
 		if f == "" || f != strings.TrimSpace(f) || !l.setField(i, f) {
 			return line{}, invalidFormat
@@ -85,13 +79,14 @@ func parse(b []byte) (l line, refusal string) {
 	return l, ""
 }
 
-func commandNamed(s string) (command, bool) {
-	for _, c := range commands {
-		if strings.EqualFold(c.name, s) {
-			return c, true
-		}
+func commandNamed(s string) (ops.Line, bool) {
+	if strings.EqualFold(s, quit) {
+		return ops.Line{Verb: quit}, true
 	}
-	return command{}, false
+	if o := ops.OfVerb(s); o != nil {
+		return o.Line, true
+	}
+	return ops.Line{}, false
 }
 
 // setField reads the field at this place after the command.

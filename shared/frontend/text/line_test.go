@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
@@ -169,4 +170,19 @@ func FuzzLine(f *testing.F) {
 			t.Fatalf("%q: %+v", b, l)
 		}
 	})
+}
+
+// Each command of the table of operations is executed, and no other one.
+func TestCommandsAreThoseOfTheTable(t *testing.T) {
+	known := 0
+	for _, o := range ops.All() {
+		if v := o.Line.Verb; v != "" {
+			if known++; commands[v] == nil {
+				t.Errorf("nothing executes %s", v)
+			}
+		}
+	}
+	if known != len(commands) {
+		t.Errorf("%d commands are executed, and the table has %d", len(commands), known)
+	}
 }

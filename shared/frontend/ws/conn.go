@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -120,23 +121,24 @@ func (x *conn) handle(ctx context.Context, b []byte) {
 
 // dispatch begins what a message asks for. Its errors are for the client.
 func (x *conn) dispatch(ctx context.Context, m *message) error {
-	if m.op != "append" && m.size > maxBody {
+	o := ops.Named(m.op)
+	if m.size > maxBody && (o == nil || !o.Data) {
 		return tooLong()
 	}
-	switch m.op {
-	case "hello":
+	switch {
+	case m.op == "hello":
 		return x.hello(m)
-	case "watch":
+	case m.op == "watch":
 		return x.watch(ctx, m)
-	case "unwatch":
+	case m.op == "unwatch":
 		return x.unwatch(m)
-	case "ping":
+	case m.op == "ping":
 		if err := m.each(nil); err != nil {
 			return err
 		}
 		x.ok(m.id)
 		return nil
-	case "append":
+	case o != nil && o.Data:
 		return x.append(ctx, m)
 	}
 	m.addClient(x.client)

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -135,7 +136,8 @@ func (m *message) has(name string) bool {
 // addClient adds a client ID where the message needs one and has none. A request without any ID is
 // of a client that the server makes for it.
 func (m *message) addClient(client string) {
-	if client != "" && !m.has("client_id") && (m.has("request_id") || m.op == "keepalive") {
+	o := ops.Named(m.op)
+	if client != "" && !m.has("client_id") && (m.has("request_id") || o != nil && o.OfClient()) {
 		m.fields = append(m.fields, field{"client_id", encode(client)})
 	}
 }

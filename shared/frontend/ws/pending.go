@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -30,7 +31,7 @@ type pending struct {
 
 // kindOf returns waiting for acquires that may wait in a queue, else working.
 func kindOf(m *message) kind {
-	if m.op == "acquire" && m.has("wait") {
+	if o := ops.Named(m.op); o != nil && o.Waits() && m.has("wait") {
 		return waiting
 	}
 	return working

@@ -4,10 +4,7 @@ package convert_test
 
 import (
 	"errors"
-	"hash/crc32"
 	"math"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,113 +45,6 @@ func TestEnumsAreTheTables(t *testing.T) {
 	}
 }
 
-// into is an operation and the request that it is in a session.
-type into struct {
-	op   *pb.Operation
-	want *locktable.Request
-}
-
-// changed is a request with everything that most have, changed.
-func changed(op locktable.Op, change func(*locktable.Request)) *locktable.Request {
-	q := locktable.Request{Op: op, Client: "c", ID: 4, LowWater: 2, Lock: "l", Token: 3, File: "f"}
-	change(&q)
-	return &q
-}
-
-// crcOf is the CRC of data.
-func crcOf(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
-
-// intoBasics are the operations on locks and files.
-func intoBasics() []into {
-	data := []byte("line\n")
-	crc := crcOf(data)
-	none := func(*locktable.Request) {}
-	return []into{
-		{&pb.Operation{Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", TtlMs: 1500, WaitMs: new(int64(-1)), Holder: &pb.Holder{Host: "h", Pid: 9, Command: "x"},
-		}}}, changed(locktable.OpAcquire, func(q *locktable.Request) {
-			q.Token, q.File, q.TTL, q.Wait = 0, "", 1500*time.Millisecond, locktable.WaitForever
-			q.Holder = locktable.Holder{Host: "h", PID: 9, Command: "x"}
-		})},
-		{&pb.Operation{Request: &pb.Operation_Release{Release: &pb.ReleaseRequest{RequestId: 4, LowWater: 2, Lock: "l", Token: 3}}},
-			changed(locktable.OpRelease, func(q *locktable.Request) { q.Client, q.File = "session", "" })},
-		{&pb.Operation{Request: &pb.Operation_Append{Append: &pb.FileAppendRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f", Data: data, AdoptExisting: true,
-		}}}, changed(locktable.OpAppend, func(q *locktable.Request) { q.Data, q.CRC, q.AdoptExisting = data, crc, true })},
-		{&pb.Operation{Request: &pb.Operation_Append{Append: &pb.FileAppendRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f", Data: data, Crc32C: new(uint32(0)),
-		}}}, changed(locktable.OpAppend, func(q *locktable.Request) { q.Data = data })},
-		{&pb.Operation{Request: &pb.Operation_Bind{Bind: &pb.BindFileRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f", AdoptExisting: true,
-		}}}, changed(locktable.OpBind, func(q *locktable.Request) { q.AdoptExisting = true })},
-		{&pb.Operation{Request: &pb.Operation_Unbind{Unbind: &pb.UnbindFileRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f",
-		}}}, changed(locktable.OpUnbind, none)},
-		{&pb.Operation{Request: &pb.Operation_Rotate{Rotate: &pb.RotateFileRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f",
-		}}}, changed(locktable.OpRotate, none)},
-		{&pb.Operation{Request: &pb.Operation_Cancel{Cancel: &pb.CancelRequest{RequestId: 4, LowWater: 2}}},
-			&locktable.Request{Op: locktable.OpCancel, Client: "session", Target: 4, LowWater: 2}},
-	}
-}
-
-// intoRest are those with more to say.
-func intoRest() []into {
-	data := []byte("line\n")
-	crc := crcOf(data)
-	return []into{
-		{&pb.Operation{Request: &pb.Operation_Break{Break: &pb.BreakLockRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Actor: "a", Reason: "r", GraceMs: 1500,
-		}}}, changed(locktable.OpBreak, func(q *locktable.Request) {
-			q.File, q.Actor, q.Reason, q.Grace = "", "a", "r", 1500*time.Millisecond
-		})},
-		{&pb.Operation{Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", TtlMs: 1500, WaitMs: new(int64(20)), Mode: pb.Mode_MODE_SHARED,
-			Metadata: "m", Heartbeat: true, MaxHoldMs: 2500,
-		}}}, changed(locktable.OpAcquire, func(q *locktable.Request) {
-			q.Token, q.File, q.TTL, q.Wait, q.Mode = 0, "", 1500*time.Millisecond, 20*time.Millisecond, locktable.ModeShared
-			q.Metadata, q.Heartbeat, q.MaxHold = "m", true, 2500*time.Millisecond
-		})},
-		{&pb.Operation{Request: &pb.Operation_Append{Append: &pb.FileAppendRequest{
-			ClientId: "c", RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f", Data: data, ExpectedOffset: new(int64(7)),
-		}}}, changed(locktable.OpAppend, func(q *locktable.Request) { q.Data, q.CRC, q.At = data, crc, new(int64(7)) })},
-		{&pb.Operation{Request: &pb.Operation_Seal{Seal: &pb.SealFileRequest{
-			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, File: "f",
-		}}}, changed(locktable.OpSeal, func(q *locktable.Request) { q.Client = "session" })},
-		{&pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: &pb.DowngradeRequest{
-			RequestId: 4, LowWater: 2, Lock: "l", Token: 3,
-		}}}, changed(locktable.OpDowngrade, func(q *locktable.Request) { q.Client, q.File = "session", "" })},
-		{&pb.Operation{Request: &pb.Operation_SetMetadata{SetMetadata: &pb.SetMetadataRequest{
-			RequestId: 4, LowWater: 2, Lock: "l", Token: 3, Metadata: "m",
-		}}}, changed(locktable.OpMetadata, func(q *locktable.Request) { q.Client, q.File, q.Metadata = "session", "", "m" })},
-	}
-}
-
-func TestInto(t *testing.T) {
-	for _, c := range slices.Concat(intoBasics(), intoRest()) {
-		got := &locktable.Request{}
-		if err := convert.Into(got, c.op, "session"); err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%v:\ngot  %+v, %v\nwant %+v", c.op, got, err, c.want)
-		}
-	}
-	for _, op := range []*pb.Operation{
-		{Correlation: 5}, {Request: &pb.Operation_Renew{}}, {Request: &pb.Operation_Outcome{}},
-		{Request: &pb.Operation_Release{Release: &pb.ReleaseRequest{ClientId: "c", Lock: "l", Token: 3}}},
-	} {
-		if err := convert.Into(&locktable.Request{}, op, "c"); !errors.Is(err, wire.ErrInvalidArgument) {
-			t.Errorf("%v: %v", op, err)
-		}
-	}
-	anonymous := &locktable.Request{}
-	op := &pb.Operation{Request: &pb.Operation_Release{Release: &pb.ReleaseRequest{Lock: "l", Token: 3}}}
-	if err := convert.Into(anonymous, op, "session"); err != nil || !convert.Anonymous(anonymous) {
-		t.Errorf("an operation without IDs: %+v, %v", anonymous, err)
-	}
-	if q, err := convert.ToOpenClient(&pb.OpenClientRequest{Nonce: 6}); err != nil || q.Nonce != 6 || convert.Anonymous(q) {
-		t.Errorf("OpenClient: %+v, %v", q, err)
-	}
-}
-
 func TestToAcquireRefuses(t *testing.T) {
 	for _, c := range []struct {
 		q    *pb.AcquireRequest
@@ -170,12 +60,12 @@ func TestToAcquireRefuses(t *testing.T) {
 		{&pb.AcquireRequest{Mode: 256}, "unknown lock mode 256"},
 		{&pb.AcquireRequest{Mode: -1}, "unknown lock mode -1"},
 	} {
-		_, err := convert.ToAcquire(c.q)
+		_, err := convert.ToRequest(locktable.OpAcquire, c.q, "")
 		if !errors.Is(err, wire.ErrInvalidArgument) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: got %v, want %s", c.q, err, c.want)
 		}
 	}
-	q, err := convert.ToAcquire(&pb.AcquireRequest{Lock: "l", TtlMs: 1000})
+	q, err := convert.ToRequest(locktable.OpAcquire, &pb.AcquireRequest{Lock: "l", TtlMs: 1000}, "")
 	if err != nil || !convert.Anonymous(q) || q.Wait != 0 {
 		t.Errorf("without IDs: %+v, %v", q, err)
 	}

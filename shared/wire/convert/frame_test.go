@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
@@ -61,11 +62,20 @@ func asFrames(b []byte) (requests []locktable.Request, errs []string, only bool,
 		if plain != nil {
 			failed = convert.FromFrame(&r, plain, "session", names)
 		} else {
-			failed = convert.Into(&r, op, "session")
+			failed = inSession(&r, op, "session")
 		}
 		requests, errs = append(requests, r), append(errs, text(failed))
 	})
 	return requests, errs, only, err
+}
+
+// inSession sets r to the request of an operation, by the generated code.
+func inSession(r *locktable.Request, op *pb.Operation, client cluster.ClientID) error {
+	o, m, err := ops.InSession(op)
+	if err != nil {
+		return err
+	}
+	return o.Into(r, m, client)
 }
 
 func text(err error) string {
@@ -79,7 +89,7 @@ func text(err error) string {
 func asMessages(m *pb.SessionRequest) (requests []locktable.Request, errs []string) {
 	for _, op := range m.Operations {
 		var r locktable.Request
-		failed := convert.Into(&r, proto.Clone(op).(*pb.Operation), "session")
+		failed := inSession(&r, proto.Clone(op).(*pb.Operation), "session")
 		requests, errs = append(requests, r), append(errs, text(failed))
 	}
 	return requests, errs

@@ -412,6 +412,8 @@ const (
 	EventKind_EVENT_KIND_SEAL EventKind = 20
 	// What was asked for was so already: nothing happened.
 	EventKind_EVENT_KIND_ALREADY EventKind = 25
+	// The grant has another TTL from now on.
+	EventKind_EVENT_KIND_EXTEND EventKind = 26
 )
 
 // Enum value maps for EventKind.
@@ -440,6 +442,7 @@ var (
 		24: "EVENT_KIND_DOWNGRADE",
 		20: "EVENT_KIND_SEAL",
 		25: "EVENT_KIND_ALREADY",
+		26: "EVENT_KIND_EXTEND",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_NONE":          0,
@@ -465,6 +468,7 @@ var (
 		"EVENT_KIND_DOWNGRADE":     24,
 		"EVENT_KIND_SEAL":          20,
 		"EVENT_KIND_ALREADY":       25,
+		"EVENT_KIND_EXTEND":        26,
 	}
 )
 
@@ -1568,6 +1572,90 @@ func (x *DowngradeRequest) GetToken() uint64 {
 	return 0
 }
 
+type ExtendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId     uint64                 `protobuf:"varint,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	LowWater      uint64                 `protobuf:"varint,3,opt,name=low_water,json=lowWater,proto3" json:"low_water,omitempty"`
+	Lock          string                 `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	TtlMs         int64                  `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ExtendRequest) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetRequestId() uint64 {
+	if x != nil {
+		return x.RequestId
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetLowWater() uint64 {
+	if x != nil {
+		return x.LowWater
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
 type SetMetadataRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -1582,7 +1670,7 @@ type SetMetadataRequest struct {
 
 func (x *SetMetadataRequest) Reset() {
 	*x = SetMetadataRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1682,7 @@ func (x *SetMetadataRequest) String() string {
 func (*SetMetadataRequest) ProtoMessage() {}
 
 func (x *SetMetadataRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[10]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1695,7 @@ func (x *SetMetadataRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMetadataRequest.ProtoReflect.Descriptor instead.
 func (*SetMetadataRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{10}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetMetadataRequest) GetClientId() string {
@@ -1665,7 +1753,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1765,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[11]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1778,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{11}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReleaseRequest) GetClientId() string {
@@ -1738,7 +1826,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1838,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[12]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1851,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{12}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewLeaseRequest) GetLock() string {
@@ -1790,7 +1878,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1890,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[13]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1903,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{13}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyRequest) GetLock() string {
@@ -1854,7 +1942,7 @@ type KeepAliveRequest struct {
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1954,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[14]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1967,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{14}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KeepAliveRequest) GetClientId() string {
@@ -1950,7 +2038,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2050,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2063,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *KeepAliveResponse) GetStatus() Status {
@@ -2081,7 +2169,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2181,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2194,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeldLock) GetLock() string {
@@ -2152,7 +2240,7 @@ type FileAppendRequest struct {
 
 func (x *FileAppendRequest) Reset() {
 	*x = FileAppendRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2252,7 @@ func (x *FileAppendRequest) String() string {
 func (*FileAppendRequest) ProtoMessage() {}
 
 func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2265,7 @@ func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileAppendRequest.ProtoReflect.Descriptor instead.
 func (*FileAppendRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FileAppendRequest) GetClientId() string {
@@ -2265,7 +2353,7 @@ type BindFileRequest struct {
 
 func (x *BindFileRequest) Reset() {
 	*x = BindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2365,7 @@ func (x *BindFileRequest) String() string {
 func (*BindFileRequest) ProtoMessage() {}
 
 func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2378,7 @@ func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindFileRequest.ProtoReflect.Descriptor instead.
 func (*BindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BindFileRequest) GetClientId() string {
@@ -2356,7 +2444,7 @@ type UnbindFileRequest struct {
 
 func (x *UnbindFileRequest) Reset() {
 	*x = UnbindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2456,7 @@ func (x *UnbindFileRequest) String() string {
 func (*UnbindFileRequest) ProtoMessage() {}
 
 func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2469,7 @@ func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindFileRequest.ProtoReflect.Descriptor instead.
 func (*UnbindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UnbindFileRequest) GetClientId() string {
@@ -2440,7 +2528,7 @@ type RotateFileRequest struct {
 
 func (x *RotateFileRequest) Reset() {
 	*x = RotateFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2540,7 @@ func (x *RotateFileRequest) String() string {
 func (*RotateFileRequest) ProtoMessage() {}
 
 func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2553,7 @@ func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateFileRequest.ProtoReflect.Descriptor instead.
 func (*RotateFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RotateFileRequest) GetClientId() string {
@@ -2524,7 +2612,7 @@ type SealFileRequest struct {
 
 func (x *SealFileRequest) Reset() {
 	*x = SealFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2624,7 @@ func (x *SealFileRequest) String() string {
 func (*SealFileRequest) ProtoMessage() {}
 
 func (x *SealFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2637,7 @@ func (x *SealFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealFileRequest.ProtoReflect.Descriptor instead.
 func (*SealFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SealFileRequest) GetClientId() string {
@@ -2606,7 +2694,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2706,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2719,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelRequest) GetClientId() string {
@@ -2665,7 +2753,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2765,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2778,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OutcomeRequest) GetClientId() string {
@@ -2728,7 +2816,7 @@ type OutcomeResponse struct {
 
 func (x *OutcomeResponse) Reset() {
 	*x = OutcomeResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2828,7 @@ func (x *OutcomeResponse) String() string {
 func (*OutcomeResponse) ProtoMessage() {}
 
 func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2841,7 @@ func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeResponse.ProtoReflect.Descriptor instead.
 func (*OutcomeResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OutcomeResponse) GetStatus() Status {
@@ -2844,7 +2932,7 @@ type BreakLockRequest struct {
 
 func (x *BreakLockRequest) Reset() {
 	*x = BreakLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2944,7 @@ func (x *BreakLockRequest) String() string {
 func (*BreakLockRequest) ProtoMessage() {}
 
 func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2957,7 @@ func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakLockRequest.ProtoReflect.Descriptor instead.
 func (*BreakLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BreakLockRequest) GetClientId() string {
@@ -2939,7 +3027,7 @@ type HandoverRequest struct {
 
 func (x *HandoverRequest) Reset() {
 	*x = HandoverRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3039,7 @@ func (x *HandoverRequest) String() string {
 func (*HandoverRequest) ProtoMessage() {}
 
 func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3052,7 @@ func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverRequest.ProtoReflect.Descriptor instead.
 func (*HandoverRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *HandoverRequest) GetTo() uint32 {
@@ -3003,7 +3091,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3103,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3116,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Lock) GetName() string {
@@ -3116,7 +3204,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3216,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3229,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Grant) GetLock() string {
@@ -3270,7 +3358,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3370,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3383,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -3393,7 +3481,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3493,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3506,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *File) GetName() string {
@@ -3527,7 +3615,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3627,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3640,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetLockRequest) GetLock() string {
@@ -3598,7 +3686,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3698,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3711,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetLockResponse) GetStatus() Status {
@@ -3683,7 +3771,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3695,7 +3783,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3708,7 +3796,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -3763,7 +3851,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3863,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3876,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListLocksResponse) GetStatus() Status {
@@ -3876,7 +3964,7 @@ type PastGrant struct {
 
 func (x *PastGrant) Reset() {
 	*x = PastGrant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3976,7 @@ func (x *PastGrant) String() string {
 func (*PastGrant) ProtoMessage() {}
 
 func (x *PastGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3989,7 @@ func (x *PastGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastGrant.ProtoReflect.Descriptor instead.
 func (*PastGrant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PastGrant) GetLock() string {
@@ -4058,7 +4146,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4158,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4171,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HistoryRequest) GetTarget() isHistoryRequest_Target {
@@ -4204,7 +4292,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4304,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4317,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HistoryResponse) GetStatus() Status {
@@ -4329,7 +4417,7 @@ type HistoryRange struct {
 
 func (x *HistoryRange) Reset() {
 	*x = HistoryRange{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4429,7 @@ func (x *HistoryRange) String() string {
 func (*HistoryRange) ProtoMessage() {}
 
 func (x *HistoryRange) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4442,7 @@ func (x *HistoryRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRange.ProtoReflect.Descriptor instead.
 func (*HistoryRange) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryRange) GetFromLsn() uint64 {
@@ -4393,7 +4481,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4493,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4506,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListFilesRequest) GetPrefix() string {
@@ -4473,7 +4561,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4485,7 +4573,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4498,7 +4586,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListFilesResponse) GetStatus() Status {
@@ -4565,7 +4653,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4665,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4678,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReadFileRequest) GetFile() string {
@@ -4634,7 +4722,7 @@ type FollowFileRequest struct {
 
 func (x *FollowFileRequest) Reset() {
 	*x = FollowFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4734,7 @@ func (x *FollowFileRequest) String() string {
 func (*FollowFileRequest) ProtoMessage() {}
 
 func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4747,7 @@ func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowFileRequest.ProtoReflect.Descriptor instead.
 func (*FollowFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *FollowFileRequest) GetFile() string {
@@ -4709,7 +4797,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4809,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4822,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadFileResponse) GetStatus() Status {
@@ -4837,7 +4925,7 @@ type BlameFileRequest struct {
 
 func (x *BlameFileRequest) Reset() {
 	*x = BlameFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4849,7 +4937,7 @@ func (x *BlameFileRequest) String() string {
 func (*BlameFileRequest) ProtoMessage() {}
 
 func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4862,7 +4950,7 @@ func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileRequest.ProtoReflect.Descriptor instead.
 func (*BlameFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BlameFileRequest) GetFile() string {
@@ -4919,7 +5007,7 @@ type BlameFileResponse struct {
 
 func (x *BlameFileResponse) Reset() {
 	*x = BlameFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5019,7 @@ func (x *BlameFileResponse) String() string {
 func (*BlameFileResponse) ProtoMessage() {}
 
 func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5032,7 @@ func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileResponse.ProtoReflect.Descriptor instead.
 func (*BlameFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BlameFileResponse) GetStatus() Status {
@@ -5029,7 +5117,7 @@ type BlamedPiece struct {
 
 func (x *BlamedPiece) Reset() {
 	*x = BlamedPiece{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5041,7 +5129,7 @@ func (x *BlamedPiece) String() string {
 func (*BlamedPiece) ProtoMessage() {}
 
 func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5054,7 +5142,7 @@ func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlamedPiece.ProtoReflect.Descriptor instead.
 func (*BlamedPiece) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BlamedPiece) GetOffset() int64 {
@@ -5154,7 +5242,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5166,7 +5254,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5179,7 +5267,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Event) GetLsn() uint64 {
@@ -5351,7 +5439,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5363,7 +5451,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5376,7 +5464,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchRequest) GetTarget() isWatchRequest_Target {
@@ -5461,7 +5549,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5561,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5574,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchResponse) GetStatus() Status {
@@ -5560,7 +5648,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5572,7 +5660,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5585,7 +5673,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Reset) GetPart() uint32 {
@@ -5640,7 +5728,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5652,7 +5740,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5665,7 +5753,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Loss) GetLock() string {
@@ -5756,7 +5844,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5768,7 +5856,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5781,7 +5869,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -5833,7 +5921,7 @@ type SessionHello struct {
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5845,7 +5933,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5858,7 +5946,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -5904,6 +5992,7 @@ type Operation struct {
 	//	*Operation_SetMetadata
 	//	*Operation_Downgrade
 	//	*Operation_Seal
+	//	*Operation_Extend
 	Request       isOperation_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5911,7 +6000,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5923,7 +6012,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5936,7 +6025,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -6070,6 +6159,15 @@ func (x *Operation) GetSeal() *SealFileRequest {
 	return nil
 }
 
+func (x *Operation) GetExtend() *ExtendRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
 type isOperation_Request interface {
 	isOperation_Request()
 }
@@ -6126,6 +6224,10 @@ type Operation_Seal struct {
 	Seal *SealFileRequest `protobuf:"bytes,13,opt,name=seal,proto3,oneof"`
 }
 
+type Operation_Extend struct {
+	Extend *ExtendRequest `protobuf:"bytes,14,opt,name=extend,proto3,oneof"`
+}
+
 func (*Operation_Acquire) isOperation_Request() {}
 
 func (*Operation_Release) isOperation_Request() {}
@@ -6152,6 +6254,8 @@ func (*Operation_Downgrade) isOperation_Request() {}
 
 func (*Operation_Seal) isOperation_Request() {}
 
+func (*Operation_Extend) isOperation_Request() {}
+
 type SessionWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the client, distinct among its watches on this stream.
@@ -6163,7 +6267,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6175,7 +6279,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6188,7 +6292,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -6226,7 +6330,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6238,7 +6342,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6251,7 +6355,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -6333,7 +6437,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6345,7 +6449,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6358,7 +6462,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -6413,7 +6517,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6425,7 +6529,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6438,7 +6542,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -6465,7 +6569,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6477,7 +6581,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6490,7 +6594,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -6523,7 +6627,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6535,7 +6639,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6548,7 +6652,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -6659,7 +6763,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6671,7 +6775,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6684,7 +6788,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Server) GetId() uint32 {
@@ -6828,7 +6932,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6840,7 +6944,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6853,7 +6957,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -6932,7 +7036,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6944,7 +7048,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6957,7 +7061,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7011,7 +7115,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7023,7 +7127,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7036,7 +7140,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -7097,7 +7201,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7109,7 +7213,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7122,7 +7226,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -7237,7 +7341,15 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
 	"\tlow_water\x18\x03 \x01(\x04R\blowWater\x12\x12\n" +
 	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token\"\xb3\x01\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\"\xa9\x01\n" +
+	"\rExtendRequest\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\x04R\trequestId\x12\x1b\n" +
+	"\tlow_water\x18\x03 \x01(\x04R\blowWater\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x15\n" +
+	"\x06ttl_ms\x18\x06 \x01(\x03R\x05ttlMs\"\xb3\x01\n" +
 	"\x12SetMetadataRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
@@ -7665,7 +7777,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\fSessionHello\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12+\n" +
 	"\x06holder\x18\x02 \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12(\n" +
-	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\"\xa3\x06\n" +
+	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\"\xd9\x06\n" +
 	"\tOperation\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x127\n" +
 	"\aacquire\x18\x02 \x01(\v2\x1b.holdfast.v1.AcquireRequestH\x00R\aacquire\x127\n" +
@@ -7681,7 +7793,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05break\x18\v \x01(\v2\x1d.holdfast.v1.BreakLockRequestH\x00R\x05break\x12D\n" +
 	"\fset_metadata\x18\f \x01(\v2\x1f.holdfast.v1.SetMetadataRequestH\x00R\vsetMetadata\x12=\n" +
 	"\tdowngrade\x18\x18 \x01(\v2\x1d.holdfast.v1.DowngradeRequestH\x00R\tdowngrade\x122\n" +
-	"\x04seal\x18\r \x01(\v2\x1c.holdfast.v1.SealFileRequestH\x00R\x04sealB\t\n" +
+	"\x04seal\x18\r \x01(\v2\x1c.holdfast.v1.SealFileRequestH\x00R\x04seal\x124\n" +
+	"\x06extend\x18\x0e \x01(\v2\x1a.holdfast.v1.ExtendRequestH\x00R\x06extendB\t\n" +
 	"\arequest\"^\n" +
 	"\fSessionWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x123\n" +
@@ -7820,7 +7933,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x1dHISTORY_WHY_RELEASED_BY_OTHER\x10\x02\x12\x17\n" +
 	"\x13HISTORY_WHY_EXPIRED\x10\x03\x12\x16\n" +
 	"\x12HISTORY_WHY_BROKEN\x10\x04\x12\x17\n" +
-	"\x13HISTORY_WHY_CLEARED\x10\x05*\xb7\x04\n" +
+	"\x13HISTORY_WHY_CLEARED\x10\x05*\xce\x04\n" +
 	"\tEventKind\x12\x13\n" +
 	"\x0fEVENT_KIND_NONE\x10\x00\x12\x14\n" +
 	"\x10EVENT_KIND_GRANT\x10\x01\x12\x16\n" +
@@ -7845,14 +7958,15 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x0eEVENT_KIND_ASK\x10\x13\x12\x18\n" +
 	"\x14EVENT_KIND_DOWNGRADE\x10\x18\x12\x13\n" +
 	"\x0fEVENT_KIND_SEAL\x10\x14\x12\x16\n" +
-	"\x12EVENT_KIND_ALREADY\x10\x19*\x8c\x01\n" +
+	"\x12EVENT_KIND_ALREADY\x10\x19\x12\x15\n" +
+	"\x11EVENT_KIND_EXTEND\x10\x1a*\x8c\x01\n" +
 	"\n" +
 	"LossReason\x12\x14\n" +
 	"\x10LOSS_REASON_NONE\x10\x00\x12\x17\n" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\x80\x0f\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\xbb\x0f\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
@@ -7882,7 +7996,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aHistory\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse\x12@\n" +
 	"\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x1a.holdfast.v1.WatchResponse0\x01\x12H\n" +
 	"\aSession\x12\x1b.holdfast.v1.SessionRequest\x1a\x1c.holdfast.v1.SessionResponse(\x010\x01\x12?\n" +
-	"\tDowngrade\x12\x1d.holdfast.v1.DowngradeRequest\x1a\x13.holdfast.v1.Answer\x12C\n" +
+	"\tDowngrade\x12\x1d.holdfast.v1.DowngradeRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
+	"\x06Extend\x12\x1a.holdfast.v1.ExtendRequest\x1a\x13.holdfast.v1.Answer\x12C\n" +
 	"\vSetMetadata\x12\x1f.holdfast.v1.SetMetadataRequest\x1a\x13.holdfast.v1.Answer\x12?\n" +
 	"\tBreakLock\x12\x1d.holdfast.v1.BreakLockRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse\x12=\n" +
@@ -7902,7 +8017,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -7921,62 +8036,63 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*OpenClientRequest)(nil),   // 14: holdfast.v1.OpenClientRequest
 	(*AcquireRequest)(nil),      // 15: holdfast.v1.AcquireRequest
 	(*DowngradeRequest)(nil),    // 16: holdfast.v1.DowngradeRequest
-	(*SetMetadataRequest)(nil),  // 17: holdfast.v1.SetMetadataRequest
-	(*ReleaseRequest)(nil),      // 18: holdfast.v1.ReleaseRequest
-	(*RenewLeaseRequest)(nil),   // 19: holdfast.v1.RenewLeaseRequest
-	(*VerifyRequest)(nil),       // 20: holdfast.v1.VerifyRequest
-	(*KeepAliveRequest)(nil),    // 21: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),   // 22: holdfast.v1.KeepAliveResponse
-	(*HeldLock)(nil),            // 23: holdfast.v1.HeldLock
-	(*FileAppendRequest)(nil),   // 24: holdfast.v1.FileAppendRequest
-	(*BindFileRequest)(nil),     // 25: holdfast.v1.BindFileRequest
-	(*UnbindFileRequest)(nil),   // 26: holdfast.v1.UnbindFileRequest
-	(*RotateFileRequest)(nil),   // 27: holdfast.v1.RotateFileRequest
-	(*SealFileRequest)(nil),     // 28: holdfast.v1.SealFileRequest
-	(*CancelRequest)(nil),       // 29: holdfast.v1.CancelRequest
-	(*OutcomeRequest)(nil),      // 30: holdfast.v1.OutcomeRequest
-	(*OutcomeResponse)(nil),     // 31: holdfast.v1.OutcomeResponse
-	(*BreakLockRequest)(nil),    // 32: holdfast.v1.BreakLockRequest
-	(*HandoverRequest)(nil),     // 33: holdfast.v1.HandoverRequest
-	(*Lock)(nil),                // 34: holdfast.v1.Lock
-	(*Grant)(nil),               // 35: holdfast.v1.Grant
-	(*Waiter)(nil),              // 36: holdfast.v1.Waiter
-	(*File)(nil),                // 37: holdfast.v1.File
-	(*GetLockRequest)(nil),      // 38: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),     // 39: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),    // 40: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),   // 41: holdfast.v1.ListLocksResponse
-	(*PastGrant)(nil),           // 42: holdfast.v1.PastGrant
-	(*HistoryRequest)(nil),      // 43: holdfast.v1.HistoryRequest
-	(*HistoryResponse)(nil),     // 44: holdfast.v1.HistoryResponse
-	(*HistoryRange)(nil),        // 45: holdfast.v1.HistoryRange
-	(*ListFilesRequest)(nil),    // 46: holdfast.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),   // 47: holdfast.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),     // 48: holdfast.v1.ReadFileRequest
-	(*FollowFileRequest)(nil),   // 49: holdfast.v1.FollowFileRequest
-	(*ReadFileResponse)(nil),    // 50: holdfast.v1.ReadFileResponse
-	(*BlameFileRequest)(nil),    // 51: holdfast.v1.BlameFileRequest
-	(*BlameFileResponse)(nil),   // 52: holdfast.v1.BlameFileResponse
-	(*BlamedPiece)(nil),         // 53: holdfast.v1.BlamedPiece
-	(*Event)(nil),               // 54: holdfast.v1.Event
-	(*WatchRequest)(nil),        // 55: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),       // 56: holdfast.v1.WatchResponse
-	(*Reset)(nil),               // 57: holdfast.v1.Reset
-	(*Loss)(nil),                // 58: holdfast.v1.Loss
-	(*SessionRequest)(nil),      // 59: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),        // 60: holdfast.v1.SessionHello
-	(*Operation)(nil),           // 61: holdfast.v1.Operation
-	(*SessionWatch)(nil),        // 62: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),     // 63: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),      // 64: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),       // 65: holdfast.v1.SessionEvents
-	(*StatusRequest)(nil),       // 66: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 67: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 68: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 69: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 70: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 71: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 72: holdfast.v1.ForgetClientRequest
+	(*ExtendRequest)(nil),       // 17: holdfast.v1.ExtendRequest
+	(*SetMetadataRequest)(nil),  // 18: holdfast.v1.SetMetadataRequest
+	(*ReleaseRequest)(nil),      // 19: holdfast.v1.ReleaseRequest
+	(*RenewLeaseRequest)(nil),   // 20: holdfast.v1.RenewLeaseRequest
+	(*VerifyRequest)(nil),       // 21: holdfast.v1.VerifyRequest
+	(*KeepAliveRequest)(nil),    // 22: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),   // 23: holdfast.v1.KeepAliveResponse
+	(*HeldLock)(nil),            // 24: holdfast.v1.HeldLock
+	(*FileAppendRequest)(nil),   // 25: holdfast.v1.FileAppendRequest
+	(*BindFileRequest)(nil),     // 26: holdfast.v1.BindFileRequest
+	(*UnbindFileRequest)(nil),   // 27: holdfast.v1.UnbindFileRequest
+	(*RotateFileRequest)(nil),   // 28: holdfast.v1.RotateFileRequest
+	(*SealFileRequest)(nil),     // 29: holdfast.v1.SealFileRequest
+	(*CancelRequest)(nil),       // 30: holdfast.v1.CancelRequest
+	(*OutcomeRequest)(nil),      // 31: holdfast.v1.OutcomeRequest
+	(*OutcomeResponse)(nil),     // 32: holdfast.v1.OutcomeResponse
+	(*BreakLockRequest)(nil),    // 33: holdfast.v1.BreakLockRequest
+	(*HandoverRequest)(nil),     // 34: holdfast.v1.HandoverRequest
+	(*Lock)(nil),                // 35: holdfast.v1.Lock
+	(*Grant)(nil),               // 36: holdfast.v1.Grant
+	(*Waiter)(nil),              // 37: holdfast.v1.Waiter
+	(*File)(nil),                // 38: holdfast.v1.File
+	(*GetLockRequest)(nil),      // 39: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),     // 40: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),    // 41: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),   // 42: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),           // 43: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),      // 44: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),     // 45: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),        // 46: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),    // 47: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),   // 48: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),     // 49: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),   // 50: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),    // 51: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),    // 52: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),   // 53: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),         // 54: holdfast.v1.BlamedPiece
+	(*Event)(nil),               // 55: holdfast.v1.Event
+	(*WatchRequest)(nil),        // 56: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),       // 57: holdfast.v1.WatchResponse
+	(*Reset)(nil),               // 58: holdfast.v1.Reset
+	(*Loss)(nil),                // 59: holdfast.v1.Loss
+	(*SessionRequest)(nil),      // 60: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 61: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 62: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 63: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 64: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 65: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 66: holdfast.v1.SessionEvents
+	(*StatusRequest)(nil),       // 67: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 68: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 69: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 70: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 71: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 72: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 73: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -7991,149 +8107,152 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 9: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
 	7,   // 10: holdfast.v1.AcquireRequest.holder:type_name -> holdfast.v1.Holder
 	0,   // 11: holdfast.v1.KeepAliveResponse.status:type_name -> holdfast.v1.Status
-	23,  // 12: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
+	24,  // 12: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
 	9,   // 13: holdfast.v1.KeepAliveResponse.primary:type_name -> holdfast.v1.Primary
 	12,  // 14: holdfast.v1.KeepAliveResponse.asks:type_name -> holdfast.v1.AskToRelease
 	0,   // 15: holdfast.v1.OutcomeResponse.status:type_name -> holdfast.v1.Status
 	3,   // 16: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
 	11,  // 17: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
 	9,   // 18: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
-	35,  // 19: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
-	36,  // 20: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
-	37,  // 21: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
-	35,  // 22: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
+	36,  // 19: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
+	37,  // 20: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
+	38,  // 21: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
+	36,  // 22: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
 	2,   // 23: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
 	7,   // 24: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
 	12,  // 25: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
 	2,   // 26: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
 	7,   // 27: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
 	0,   // 28: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
-	34,  // 29: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
+	35,  // 29: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
 	0,   // 30: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
-	34,  // 31: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
+	35,  // 31: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
 	4,   // 32: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
 	7,   // 33: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
 	10,  // 34: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
 	2,   // 35: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
 	0,   // 36: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
-	42,  // 37: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
-	45,  // 38: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
-	45,  // 39: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
+	43,  // 37: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
+	46,  // 38: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
+	46,  // 39: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
 	0,   // 40: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
-	37,  // 41: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
+	38,  // 41: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
 	0,   // 42: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
 	9,   // 43: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
 	0,   // 44: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
-	53,  // 45: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
+	54,  // 45: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
 	5,   // 46: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
 	2,   // 47: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
 	7,   // 48: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
 	5,   // 49: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
 	0,   // 50: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
-	54,  // 51: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
-	57,  // 52: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
+	55,  // 51: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
+	58,  // 52: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
 	9,   // 53: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
-	34,  // 54: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
+	35,  // 54: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
 	6,   // 55: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
 	10,  // 56: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	60,  // 57: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	61,  // 58: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	21,  // 59: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
-	62,  // 60: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	61,  // 57: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	62,  // 58: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	22,  // 59: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	63,  // 60: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
 	7,   // 61: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
 	15,  // 62: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	18,  // 63: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	19,  // 64: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	24,  // 65: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	25,  // 66: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	26,  // 67: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	27,  // 68: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	29,  // 69: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	30,  // 70: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	32,  // 71: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	17,  // 72: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	19,  // 63: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	20,  // 64: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	25,  // 65: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	26,  // 66: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	27,  // 67: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	28,  // 68: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	30,  // 69: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	31,  // 70: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	33,  // 71: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	18,  // 72: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
 	16,  // 73: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
-	28,  // 74: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
-	55,  // 75: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	64,  // 76: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	11,  // 77: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	31,  // 78: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	22,  // 79: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
-	35,  // 80: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	58,  // 81: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	65,  // 82: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	13,  // 83: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 84: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	56,  // 85: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 86: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 87: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 88: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	68,  // 89: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	71,  // 90: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 91: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	69,  // 92: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	70,  // 93: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 94: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 95: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	18,  // 96: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	19,  // 97: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	20,  // 98: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	21,  // 99: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	24,  // 100: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	25,  // 101: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	26,  // 102: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	27,  // 103: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	28,  // 104: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	29,  // 105: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	30,  // 106: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	38,  // 107: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	46,  // 108: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	48,  // 109: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	49,  // 110: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	51,  // 111: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	40,  // 112: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	43,  // 113: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	55,  // 114: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	59,  // 115: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	16,  // 116: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 117: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	32,  // 118: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	66,  // 119: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	33,  // 120: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	72,  // 121: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 122: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 123: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 124: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 125: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 126: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	22,  // 127: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 128: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 129: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 132: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	31,  // 134: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	39,  // 135: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	47,  // 136: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	50,  // 137: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	50,  // 138: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	52,  // 139: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	41,  // 140: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	44,  // 141: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	56,  // 142: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	63,  // 143: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	11,  // 144: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 145: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 146: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	67,  // 147: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 148: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 149: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	122, // [122:150] is the sub-list for method output_type
-	94,  // [94:122] is the sub-list for method input_type
-	94,  // [94:94] is the sub-list for extension type_name
-	94,  // [94:94] is the sub-list for extension extendee
-	0,   // [0:94] is the sub-list for field type_name
+	29,  // 74: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	17,  // 75: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
+	56,  // 76: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	65,  // 77: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 78: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	32,  // 79: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	23,  // 80: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	36,  // 81: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	59,  // 82: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	66,  // 83: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	13,  // 84: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 85: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	57,  // 86: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 87: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 88: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 89: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	69,  // 90: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	72,  // 91: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 92: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	70,  // 93: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	71,  // 94: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 95: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 96: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 97: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 98: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 99: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 100: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	25,  // 101: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	26,  // 102: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	27,  // 103: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	28,  // 104: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	29,  // 105: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	30,  // 106: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	31,  // 107: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	39,  // 108: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	47,  // 109: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	49,  // 110: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	50,  // 111: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	52,  // 112: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	41,  // 113: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	44,  // 114: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	56,  // 115: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	60,  // 116: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
+	16,  // 117: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 118: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 119: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	33,  // 120: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	67,  // 121: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	34,  // 122: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	73,  // 123: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 124: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 125: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 126: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 127: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 128: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 129: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 130: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 132: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 134: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 135: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	32,  // 136: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	40,  // 137: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	48,  // 138: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	51,  // 139: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	51,  // 140: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	53,  // 141: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	42,  // 142: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	45,  // 143: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	57,  // 144: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	64,  // 145: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
+	11,  // 146: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 147: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 148: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	68,  // 150: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 151: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 152: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	124, // [124:153] is the sub-list for method output_type
+	95,  // [95:124] is the sub-list for method input_type
+	95,  // [95:95] is the sub-list for extension type_name
+	95,  // [95:95] is the sub-list for extension extendee
+	0,   // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -8143,18 +8262,18 @@ func file_shared_wire_holdfast_proto_init() {
 	}
 	file_shared_wire_holdfast_proto_msgTypes[4].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[8].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[14].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[17].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[36].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[15].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[18].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[37].OneofWrappers = []any{
 		(*HistoryRequest_Lock)(nil),
 		(*HistoryRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[42].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[48].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[43].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[49].OneofWrappers = []any{
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[54].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[55].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -8168,6 +8287,7 @@ func file_shared_wire_holdfast_proto_init() {
 		(*Operation_SetMetadata)(nil),
 		(*Operation_Downgrade)(nil),
 		(*Operation_Seal)(nil),
+		(*Operation_Extend)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -8175,7 +8295,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

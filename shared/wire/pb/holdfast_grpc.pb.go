@@ -58,6 +58,7 @@ const (
 	LockService_Watch_FullMethodName        = "/holdfast.v1.LockService/Watch"
 	LockService_Session_FullMethodName      = "/holdfast.v1.LockService/Session"
 	LockService_Downgrade_FullMethodName    = "/holdfast.v1.LockService/Downgrade"
+	LockService_Extend_FullMethodName       = "/holdfast.v1.LockService/Extend"
 	LockService_SetMetadata_FullMethodName  = "/holdfast.v1.LockService/SetMetadata"
 	LockService_BreakLock_FullMethodName    = "/holdfast.v1.LockService/BreakLock"
 	LockService_Status_FullMethodName       = "/holdfast.v1.LockService/Status"
@@ -113,6 +114,9 @@ type LockServiceClient interface {
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error)
+	// Extend gives a grant a TTL that is not shorter than its own, and renews its lease. A
+	// cluster with a server of an older version refuses it.
+	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*Answer, error)
 	// SetMetadata replaces the metadata of a grant.
 	SetMetadata(ctx context.Context, in *SetMetadataRequest, opts ...grpc.CallOption) (*Answer, error)
 	// BreakLock ends a grant by an operator's decision, at once or after asking the holder
@@ -385,6 +389,16 @@ func (c *lockServiceClient) Downgrade(ctx context.Context, in *DowngradeRequest,
 	return out, nil
 }
 
+func (c *lockServiceClient) Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*Answer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Answer)
+	err := c.cc.Invoke(ctx, LockService_Extend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) SetMetadata(ctx context.Context, in *SetMetadataRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
@@ -483,6 +497,9 @@ type LockServiceServer interface {
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(context.Context, *DowngradeRequest) (*Answer, error)
+	// Extend gives a grant a TTL that is not shorter than its own, and renews its lease. A
+	// cluster with a server of an older version refuses it.
+	Extend(context.Context, *ExtendRequest) (*Answer, error)
 	// SetMetadata replaces the metadata of a grant.
 	SetMetadata(context.Context, *SetMetadataRequest) (*Answer, error)
 	// BreakLock ends a grant by an operator's decision, at once or after asking the holder
@@ -572,6 +589,9 @@ func (UnimplementedLockServiceServer) Session(grpc.BidiStreamingServer[SessionRe
 }
 func (UnimplementedLockServiceServer) Downgrade(context.Context, *DowngradeRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
+}
+func (UnimplementedLockServiceServer) Extend(context.Context, *ExtendRequest) (*Answer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
 }
 func (UnimplementedLockServiceServer) SetMetadata(context.Context, *SetMetadataRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetMetadata not implemented")
@@ -998,6 +1018,24 @@ func _LockService_Downgrade_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_Extend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExtendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Extend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Extend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Extend(ctx, req.(*ExtendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_SetMetadata_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetMetadataRequest)
 	if err := dec(in); err != nil {
@@ -1174,6 +1212,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Downgrade",
 			Handler:    _LockService_Downgrade_Handler,
+		},
+		{
+			MethodName: "Extend",
+			Handler:    _LockService_Extend_Handler,
 		},
 		{
 			MethodName: "SetMetadata",
