@@ -35,10 +35,10 @@
 //	watch       checks the volume's path once a second
 //	housekeeper verifies what a warm takeover did not read; checkpoints, removal
 //	viewer      writes the views for people
-//	historyWriter  records which grants ended; may lag, never blocks the core loop
-//	indexer     records where appends are in the log, likewise
-//	writers     one per protected file in use; owns the file's descriptor
-//	pushers     one per replica; sends it what is committed
+//	side logs   the history of grants and the index of files; they may lag and never
+//	            block the core loop (package sidelog)
+//	writers     one per protected file in use (package protected)
+//	replication pushers, one per replica, and the barrier (package replication)
 //
 // The watch hub does not belong to the term: it gets every committed frame and goes
 // on when the term ends (package watch).
@@ -48,7 +48,6 @@
 //
 // # Locks
 //
-// queue.mu, feed.mu, historyWriter.mu, files.Mutex and each writer's mu are leaves with one
-// exception: a writer's mu may be taken while files.Mutex is held. None is held during a
-// call to the volume.
+// queue.mu and Primary.end are leaves, and neither is held during a call to the volume. The
+// packages of the actors name theirs.
 package primary

@@ -48,8 +48,8 @@
 //
 // # Packages below
 //
-// vfs is the interface to the filesystem, checkpoint the state as files, index the side files of
-// appends; internal/layout has the names, internal/epochdir the content of one epoch's directory. The offline
+// vfs is the interface to the filesystem, checkpoint the state as files, sidelog the files
+// beside the log, of which historydir and index are two kinds; internal/layout has the names, internal/epochdir the content of one epoch's directory. The offline
 // tools fsck and recovery use this package: neither it nor a server imports them.
 //
 // # Ownership
