@@ -172,6 +172,30 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestEveryPackageHasItsSubject wants a row for each package of the product. Those of the tests and of the
+// benchmark are told of in their own documents.
+func TestEveryPackageHasItsSubject(t *testing.T) {
+	b, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for i, name := range strings.Split(cells[1], "`") {
+			rows[name] = rows[name] || i%2 == 1
+		}
+	}
+	for pkg := range treeOf(sources(t)).packages {
+		if pkg != "." && !rows[pkg] && !within(pkg, "faulttests") && !within(pkg, "cmd/holdfast-bench") {
+			t.Errorf("docs/ARCHITECTURE.md, section 2, has no row for %s", pkg)
+		}
+	}
+}
+
 // TestAbsentNamesAreFound is the control of TestDocsNameWhatIsThere.
 func TestAbsentNamesAreFound(t *testing.T) {
 	x := newTree()
