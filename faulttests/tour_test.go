@@ -56,10 +56,7 @@ func newSite(t *testing.T, patience time.Duration) *site {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	base, err := cluster.FreePorts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := cluster.FreePorts(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	s := &site{ctx: ctx, vol: filepath.Join(t.TempDir(), "volume"), work: t.TempDir(), bin: bin, base: base}
 	var log bytes.Buffer

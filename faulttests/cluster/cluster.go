@@ -84,10 +84,7 @@ func Start(t testing.TB, opt Options) *Cluster {
 
 // init runs holdfast init and reads which addresses it gave to whom.
 func (c *Cluster) init() (hf.Members, error) {
-	addresses, err := c.addresses()
-	if err != nil {
-		return nil, err
-	}
+	addresses := c.addresses()
 	args := []string{"init", "--volume", c.dir}
 	for i, address := range addresses {
 		args = append(args, "--server", fmt.Sprintf("%d=%s", i+1, address))
@@ -107,18 +104,18 @@ func (c *Cluster) init() (hf.Members, error) {
 }
 
 // addresses are where the three servers are to listen.
-func (c *Cluster) addresses() (all []string, err error) {
+func (c *Cluster) addresses() (all []string) {
 	if c.opt.Net != nil {
 		for id := range hf.ServerID(3) {
 			all = append(all, c.opt.Net.Host(id+1)) // on the usual ports
 		}
-		return all, nil
+		return all
 	}
-	base, err := FreePorts()
+	base := FreePorts(c.t)
 	for i := range 3 {
 		all = append(all, fmt.Sprintf("127.0.0.1:%d", base+i))
 	}
-	return all, err
+	return all
 }
 
 // Dir returns the path of the volume.

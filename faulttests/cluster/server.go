@@ -121,10 +121,24 @@ func (s *Server) Kill() {
 	s.await()
 }
 
-// Stop freezes the process.
+// Stop freezes the process, and waits until it is. The signal goes to one thread, and on a busy
+// machine the others run on until that one had its turn. If it hangs in a system call, it is not
+// waited for any longer.
 func (s *Server) Stop() {
 	s.setPaused(true)
 	s.signal(syscall.SIGSTOP)
+	Poll(s.c.t.Context(), 2*time.Second, s.frozen)
+}
+
+// frozen reports whether a thread of the process has stopped: from then on none of them runs, though
+// one may still be within a system call.
+func (s *Server) frozen() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.PID()))
+	return err == nil && slices.ContainsFunc(threads, func(name string) bool {
+		b, err := os.ReadFile(name)
+		_, state, _ := strings.Cut(string(b), ") ")
+		return err == nil && (strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t"))
+	})
 }
 
 // Cont continues a frozen process.

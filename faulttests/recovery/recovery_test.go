@@ -44,10 +44,7 @@ func newSite(t *testing.T) *site {
 	if out, err := exec.Command("go", "build", "-o", filepath.Join(s.bin, "holdfast"), "../../cmd/holdfast").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	base, err := cluster.FreePorts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := cluster.FreePorts(t)
 	for i := range 3 {
 		s.hosts = append(s.hosts, fmt.Sprintf("127.0.0.1:%d", base+i))
 		s.data = append(s.data, t.TempDir())
