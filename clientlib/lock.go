@@ -10,6 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -109,7 +112,7 @@ func (l *Lock) Renew(ctx context.Context) error {
 		return l.check(err)
 	}
 	l.c.renewer.watch(l)
-	return nil
+	return l.stillHeld()
 }
 
 // Append appends data, at most MaxAppend bytes, to a protected file. It is executed at most once,
@@ -232,7 +235,7 @@ func (l *Lock) Downgrade(ctx context.Context) error {
 // thought: the Client then has to reach the service less often to keep the lock, and whoever waits
 // for it waits longer if this process dies. The new TTL stays until the lock is released. A ttl that
 // is shorter than TTL, or longer than the MaxHold of the lock, is refused with ErrInvalidArgument,
-// and so is any while a server of the cluster is of a version without Extend. It returns a
+// and so is any while the primary reaches a server of a version without Extend. It returns a
 // *LostError if the lock is lost.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	ctx, end, err := l.begin(ctx, "extend")
@@ -248,10 +251,22 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 				ClientId: r.client, RequestId: r.id, LowWater: r.lowWater, Lock: string(l.name), Token: uint64(l.token), TtlMs: wire.CeilMillis(ttl),
 			})
 		})
+	if status.Code(err) == codes.Unimplemented {
+		return l.invalid("extend", wire.Invalid("this server has no Extend: it is of an older version"))
+	}
 	if err != nil {
 		return l.check(err)
 	}
 	l.c.renewer.extend(l, ttl, sent, min(wire.Millis(a.GetTtlMs()), ttl), LSN(a.GetLsn()))
+	return l.stillHeld()
+}
+
+// stillHeld returns why the lock was lost, nil if it was not: while a call waited for a service that was
+// away, the lease may have ended on this side, and then it counts for nothing that the service still has it.
+func (l *Lock) stillHeld() error {
+	if l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
+	}
 	return nil
 }
 

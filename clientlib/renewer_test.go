@@ -734,3 +734,70 @@ func TestExtendedLease(t *testing.T) {
 		})
 	}
 }
+
+// A lock that is lost while a call about its lease waits is not reported as kept.
+func TestExtendOfALockThatIsLostMeanwhile(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: 2 * time.Second})
+		var resume []func()
+		for _, s := range w.servers {
+			resume = append(resume, s.pause())
+		}
+		got := make(chan error, 1)
+		go func() { got <- l.Extend(t.Context(), 10*time.Minute) }()
+		time.Sleep(3 * time.Second) // the failover takes longer than the TTL
+		if l.Context().Err() == nil {
+			t.Fatal("not lost")
+		}
+		for _, f := range resume {
+			f()
+		}
+		err := <-got
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("Extend of a lock that is lost (%v) returns %v", context.Cause(l.Context()), err)
+		}
+		time.Sleep(time.Minute)
+		if client, _ := w.holder("a"); client != "" {
+			t.Errorf("a minute later %s still holds the lock that this side gave up", client)
+		}
+	})
+}
+
+func TestExtendAtAnOlderServer(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		for _, s := range w.servers {
+			s.set(func() {
+				s.mu.sessions = false
+				s.mu.refuse = func(op string) error {
+					if op == "extend" {
+						return status.Error(codes.Unimplemented, "unknown method Extend")
+					}
+					return nil
+				}
+			})
+		}
+		l := w.acquire("a", AcquireOptions{TTL: ttl})
+		if err := l.Extend(t.Context(), 2*ttl); !errors.Is(err, wire.ErrInvalidArgument) {
+			t.Errorf("an older server: %v", err)
+		}
+	})
+}
+
+func TestRenewOfALockThatIsLostMeanwhile(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, w *world) {
+		l := w.acquire("a", AcquireOptions{TTL: 2 * time.Second})
+		var resume []func()
+		for _, s := range w.servers {
+			resume = append(resume, s.pause())
+		}
+		got := make(chan error, 1)
+		go func() { got <- l.Renew(t.Context()) }()
+		time.Sleep(3 * time.Second)
+		for _, f := range resume {
+			f()
+		}
+		if err := <-got; !errors.Is(err, ErrLost) {
+			t.Errorf("Renew of a lock that is lost (%v) returns %v", context.Cause(l.Context()), err)
+		}
+	})
+}

@@ -43,10 +43,8 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	if err := p.waitFenced(ctx, fenced); err != nil {
 		return nil, err
 	}
-	if p.opt.Timing.Staleness > 0 {
-		if err := p.term.ConfirmSource(ctx, src); err != nil {
-			return nil, p.refuse(err)
-		}
+	if err := p.term.ConfirmSource(ctx, src); err != nil {
+		return nil, p.refuse(err)
 	}
 	// 3. The scan. A crash up to here leaves nothing but a used number.
 	a, err := p.term.Scan(ctx, src, p.opt.Warm)

@@ -231,7 +231,9 @@ func TestTakeoverConfirmsItsSourceAfterTheFencingPeriod(t *testing.T) {
 		claim(t, d, 2, primary.Options{Confirm: func(context.Context) error { return errors.New("burned") }}).end()
 		timing := cluster.DefaultTiming()
 		timing.Staleness, timing.FencingPeriod = time.Second, 2*time.Second
-		x := claim(t, d, 3, primary.Options{Timing: timing})
+		sizes := small()
+		sizes.Staleness = timing.Staleness
+		x := claimOn(t, d.Host(3, volumetest.ProfileLocal()), 3, sizes, primary.Options{Timing: timing})
 		time.Sleep(time.Second)
 		if err := d.Write("epochs/0000000002/fence", 0, make([]byte, 4096)); err != nil {
 			t.Fatal(err)

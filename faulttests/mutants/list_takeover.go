@@ -256,9 +256,20 @@ func (r *Term) Peek(ctx context.Context, warm *WarmState) (*Adoption, error) {
 		Name: "source-not-confirmed",
 		Rule: "where the filesystem shows stale data, what the walk went past is looked at again after the fencing period (PROTOCOL 5.1)",
 		Edits: []Edit{
-			{"primary/takeover.go", `p.opt.Timing.Staleness > 0 {`, `p.opt.Timing.Staleness < 0 {`},
+			{"primary/takeover.go", `	if err := p.term.ConfirmSource(ctx, src); err != nil {
+		return nil, p.refuse(err)
+	}
+`, ``},
 		},
 		By: unit("primary", "TestTakeoverConfirmsItsSource"), Dies: `ended with`,
+	},
+	{
+		Name: "stale-note-is-followed",
+		Rule: "where the filesystem shows stale data, nobody notes or believes that a term has not started (PROTOCOL 5.1)",
+		Edits: []Edit{
+			{"shared/volume/term.go", `notes: r.v.opt.Staleness == 0}`, `notes: true}`},
+		},
+		By: unit("shared/volume", "TestTermThatStartedLateIsAdopted"), Dies: `the next claimant adopts from 1`,
 	},
 	{
 		Name: "source-past-a-late-start",

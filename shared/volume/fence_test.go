@@ -138,7 +138,7 @@ func TestSourceIsConfirmed(t *testing.T) {
 			d := newDisk(t)
 			begin(t, d, 1).kill()
 			start(t, d, 2).claim()
-			r := start(t, d, 3).claim()
+			r := startStale(t, d, 3).claim()
 			src, err := r.FenceOlder(t.Context())
 			if err != nil || src.Epoch != 1 {
 				t.Fatalf("adopts from %d: %v", src.Epoch, err)
@@ -155,6 +155,71 @@ func TestSourceIsConfirmed(t *testing.T) {
 			}
 			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(r.Err(), volume.ErrDeposed) {
 				t.Errorf("confirmed: %v; the claimant: %v", err, r.Err())
+			}
+		})
+	}
+}
+
+// A term that started after its fence was set is adopted by a later claimant, also where claimants
+// before had gone past it and would have noted, after many fences, that it had not started.
+func TestTermThatStartedLateIsAdopted(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		served bool // for a moment: it left a canary
+		late   bool // START comes only after the claimant had confirmed its source
+	}{{"before it is confirmed", false, false}, {"having served", true, false}, {"after it was confirmed", false, true}} {
+		bubble(t, test.name, func(t *testing.T) {
+			d := newDisk(t)
+			x := begin(t, d, 1)
+			x.fill(3)
+			x.kill()
+			for range 14 { // epochs 2 to 15: with 16 fences a note would be due
+				s := startStale(t, d, 2)
+				s.claim()
+				s.host.Kill()
+			}
+			slow, next := startStale(t, d, 2), startStale(t, d, 3)
+			r := slow.claim() // epoch 16
+			src, err := r.FenceOlder(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := r.Scan(t.Context(), src, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Adopt(a); err != nil {
+				t.Fatal(err)
+			}
+			c := next.claim() // epoch 17
+			from, err := c.FenceOlder(t.Context())
+			if err != nil || from.Epoch != 1 {
+				t.Fatalf("adopts from %d: %v", from.Epoch, err)
+			}
+			if test.late {
+				if err := c.ConfirmSource(t.Context(), from); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.WriteStart(a.End); !errors.Is(err, volume.ErrFenced) {
+				t.Fatalf("START behind a fence: %v", err)
+			}
+			if test.served {
+				if err := slow.vol.WriteCanary(volume.Canary{Epoch: 16, Value: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.ConfirmSource(t.Context(), from); err == nil {
+				t.Error("epoch 1 is confirmed though epoch 16 started")
+			}
+			next.host.Kill()
+			last := startStale(t, d, 3).claim()
+			from, err = last.FenceOlder(t.Context())
+			if err == nil {
+				err = last.ConfirmSource(t.Context(), from)
+			}
+			if err != nil || from.Epoch != 16 {
+				t.Errorf("the next claimant adopts from %d: %v", from.Epoch, err)
 			}
 		})
 	}

@@ -61,6 +61,17 @@ func start(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *server {
 	return startOn(t, host(d, id), id)
 }
 
+// startStale starts a server that is told that the filesystem shows stale data.
+func startStale(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *server {
+	t.Helper()
+	h := host(d, id)
+	v, err := volume.Open(h, volume.Options{Server: id, Random: rand.Reader, FirstSegment: 32 << 10, Segment: 32 << 10, Staleness: time.Second})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return &server{t: t, host: h, vol: v}
+}
+
 // startOn starts a server on this host.
 func startOn(t *testing.T, h *volumetest.Host, id cluster.ServerID) *server {
 	t.Helper()

@@ -212,7 +212,7 @@ type Source struct {
 // wraps ErrOvertaken if a later term exists, ErrDamaged if an older term is missing or a witness
 // shows a term that is.
 func (r *Term) FenceOlder(ctx context.Context) (Source, error) {
-	w := fenceWalk{fs: r.v.fs, by: r.epoch, nonce: r.nonce, may: r.Err}
+	w := fenceWalk{fs: r.v.fs, by: r.epoch, nonce: r.nonce, may: r.Err, notes: r.v.opt.Staleness == 0}
 	e, s, err := w.down(ctx, r.epoch)
 	src := Source{Fenced: w.fenced}
 	if err == nil {
@@ -229,11 +229,14 @@ func (r *Term) FenceOlder(ctx context.Context) (Source, error) {
 }
 
 // ConfirmSource ends this term if an epoch above src turns out to have started, or to have been
-// claimed, while its fence was being set. It is called after the fencing period where the
-// filesystem shows stale data: until then the walk may have read zeros instead of a START, and the
+// claimed, while its fence was being set. It is called after the fencing period. Where
+// Options.Staleness is not 0, the walk may have read zeros instead of a START, and the
 // term with that START may have read zeros instead of its fence's flag. Now either is visible that
-// counts. The next claim adopts what that term left.
+// counts. The next claim adopts what that term left. It does nothing where nothing is stale.
 func (r *Term) ConfirmSource(ctx context.Context, src Source) error {
+	if r.v.opt.Staleness == 0 {
+		return nil
+	}
 	later, err := epochdir.TakenAfter(r.v.fs, src.Epoch, r.epoch)
 	for _, d := range later {
 		if err == nil {

@@ -84,6 +84,9 @@ type Options struct {
 	FirstSegment, Segment int64
 	// HistoryRate is the rate of history.NewLimiter.
 	HistoryRate int
+	// Staleness is how old what is read past the caches may be. If it is not 0, a claimant confirms what
+	// it found (Term.ConfirmSource), and neither writes nor follows fencedNotes.
+	Staleness time.Duration
 }
 
 // Volume is one server's access to the shared directory.

@@ -22,6 +22,9 @@ type fenceWalk struct {
 	by    cluster.Epoch
 	nonce epochdir.Nonce
 	may   func() error // its error stops the walk before the next fence
+	// notes says whether fencedNotes are written and followed: not where a note may say of a term that
+	// it has not started, because its START was read too early.
+	notes bool
 	// fenced are the terms whose fences were set, newest first.
 	fenced []cluster.Epoch
 }
@@ -47,7 +50,7 @@ func (w *fenceWalk) down(ctx context.Context, top cluster.Epoch) (cluster.Epoch,
 		if s != nil {
 			return d, s, nil
 		}
-		if began, ok := readFencedNote(w.fs, d); ok {
+		if began, ok := readFencedNote(w.fs, d); ok && w.notes {
 			d = began + 1 // all between are fenced, durably, and did not start
 		}
 	}
@@ -114,7 +117,7 @@ const fencedMany = 16
 
 // writeFencedNote records that the walk has set all fences down to that of epoch began.
 func (w *fenceWalk) writeFencedNote(began cluster.Epoch) error {
-	if len(w.fenced) < fencedMany {
+	if !w.notes || len(w.fenced) < fencedMany {
 		return nil
 	}
 	b, err := json.Marshal(fencedNote{Nonce: hex.EncodeToString(w.nonce[:]), Began: began})

@@ -121,7 +121,7 @@ func New(opt Options) (*Node, error) {
 	}
 	vol, err := volume.Open(opt.FS, volume.Options{
 		Server: opt.Server, Address: opt.Address, Random: opt.Random,
-		FirstSegment: opt.FirstSegment, Segment: opt.Segment, HistoryRate: opt.History.Rate,
+		FirstSegment: opt.FirstSegment, Segment: opt.Segment, HistoryRate: opt.History.Rate, Staleness: opt.Timing.Staleness,
 	})
 	if err != nil {
 		return nil, err
