@@ -306,7 +306,8 @@ func TestWatchesLeaveASilentServer(t *testing.T) {
 		if first[0]+first[1] != watches || first[0] == 0 || first[1] == 0 {
 			t.Errorf("watches at the two servers: %v", first)
 		}
-		if n := stubs[0].asked; n < 20 || n > 40 {
+		// About one every two seconds for all, and not one for each of some 25 watches.
+		if n := stubs[0].asked; n < 20 || n > 60 {
 			t.Errorf("%d questions in a minute", n)
 		}
 		stubs[0].Set(func() { stubs[0].Dead = true; stubs[0].asked = 0 })
