@@ -270,6 +270,31 @@ var sessionMutants = []Mutant{
 		By: unit("clientlib", "TestLateRenewal"), Dies: `ended after .*, want a lease from`,
 	},
 	{
+		Name: "extended-though-lost",
+		Rule: "a call about a lease that ended on this side meanwhile returns why the lock was lost (clientlib, Extend, Renew)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `	if l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
+	}
+	return nil
+}
+
+// changeFile`, `	return nil
+}
+
+// changeFile`},
+		},
+		By: unit("clientlib", "^Test(Extend|Renew)OfALockThatIsLostMeanwhile$"), Dies: `of a lock that is lost .* returns`,
+	},
+	{
+		Name: "older-server-extends-otherwise",
+		Rule: "a server without Extend refuses it with ErrInvalidArgument over a plain call, too (clientlib, Extend)",
+		Edits: []Edit{
+			{"clientlib/lock.go", `	if status.Code(err) == codes.Unimplemented {`, `	if status.Code(err) == codes.OK && err != nil {`},
+		},
+		By: unit("clientlib", "^TestExtendAtAnOlderServer$"), Dies: `an older server:`,
+	},
+	{
 		Name: "keep-alive-revives",
 		Rule: "an answer that lists no locks revives no lease that is over by now (clientlib, PROTOCOL 11.6)",
 		Edits: []Edit{

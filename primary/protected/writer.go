@@ -116,8 +116,16 @@ func (w *Writer) Expect() { w.pending.Add(1) }
 // too long for a file that fails, and with StatusUnknown if the writer ended first. It is nil if
 // no caller waits.
 func (w *Writer) Append(rec *locktable.Record, done func(locktable.Outcome)) {
-	k := keptAppend{rec: *rec, at: time.Now(), done: done}
-	if !w.give(func() { w.mu.kept = append(w.mu.kept, k) }) && done != nil {
+	w.mu.Lock()
+	ended := w.mu.ended
+	if !ended { // not by give: its function would cost every append an allocation
+		w.mu.kept = append(w.mu.kept, keptAppend{rec: *rec, at: time.Now(), done: done})
+	}
+	w.mu.Unlock()
+	switch {
+	case !ended:
+		w.wake.Notify()
+	case done != nil:
 		done(serving.Unknown())
 	}
 }

@@ -98,21 +98,22 @@ func (w *writer[T]) run(ctx context.Context, write func(now time.Time) error) {
 // settle records how a try ended and returns how long to wait before the next.
 func (w *writer[T]) settle(err error, now time.Time, backoff time.Duration) time.Duration {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	was, tries := w.trouble, w.tries
 	if err == nil {
-		if w.trouble != nil {
-			w.log.Info().Int("failures", w.tries).Msg(w.works)
-		}
-		w.trouble, w.tries = nil, 0
-		return 0
-	}
-	if w.trouble == nil {
+		w.tries = 0
+	} else if w.tries++; was == nil {
 		w.since = now
-		w.log.Warn().Err(err).Msg(w.failing)
 	}
 	w.trouble = err
-	w.tries++
-	if !w.keeps {
+	w.mu.Unlock()
+	// Not under mu: the commit path takes it, and does not wait for whoever reads the log.
+	switch {
+	case err == nil && was != nil:
+		w.log.Info().Int("failures", tries).Msg(w.works)
+	case err != nil && was == nil:
+		w.log.Warn().Err(err).Msg(w.failing)
+	}
+	if err == nil || !w.keeps {
 		return 0
 	}
 	return min(max(2*backoff, w.interval), time.Minute)
