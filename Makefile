@@ -77,3 +77,4 @@ fuzz:
 	go test ./shared/wire/convert -fuzz FuzzAnswerFrames -fuzztime 30s
 	go test ./shared/volume -fuzz FuzzSnapshot -fuzztime 30s
 	go test ./shared/cluster -fuzz FuzzPlainPath -fuzztime 30s
+	go test ./shared/frontend/clientport -fuzz FuzzFirstBytes -fuzztime 30s

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clientport is the one port of a server for its clients. It tells by the first bytes of a connection what is
+// spoken on it, and gives it to the front end for that, each of which has a listener of its own here.
+//
+//	frames.Preface                        a session
+//	"PRI "                                HTTP/2, which is gRPC
+//	a method of HTTP and a space          HTTP/1, and WebSocket, which begins with it
+//	0x16 0x03                             TLS: refused, and logged now and then
+//	anything else                         the line protocol
+//
+// A method is any word that RFC 9110 permits, whatever follows the space, and a word that is longer than every method
+// in use counts as one: a web page chooses what its browser sends, and no part of that may become a line. A line
+// of the protocol has a comma or its end behind its first word.
+//
+// # Connections that say nothing
+//
+// Until the class of a connection is known it costs a goroutine, and some hundred bytes for what it said and a list.
+// It has a minute from when it was accepted, however slowly it speaks. There are at most 1024 of them: then the
+// oldest is closed for the next, if it had a second, else accepting waits until it had. So whoever opens connections
+// and says nothing keeps nobody out for longer than a moment: a client speaks at once, and is gone from the list before
+// it is the oldest. (If the newest were closed, it would be the clients'.) And many clients that come at once are not
+// taken for silent ones because this server has not come to read them yet.
+//
+// Afterwards a connection costs nothing here: what was read is read again, and then each call goes to the connection
+// beneath. The known library, soheilhy/cmux, has had no commit since February 2021, bounds neither how many silent
+// connections there are nor, unless it is told, for how long, and has each matcher read anew what it keeps in a buffer.
+//
+// # Goroutines
+//
+// Each listener has that of its Serve, and each connection of unknown class one, which ends when a front end has
+// taken the connection.
+package clientport
+
+import (
+	"container/list"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// firstWait is how long a client may take to show what it speaks.
+	firstWait = time.Minute
+	// maxSilent bounds the connections of which that is not known yet.
+	maxSilent = 1024
+	// leastWait is how long each of them has, however many there are.
+	leastWait = time.Second
+	// tlsEvery is how often it is logged that TLS is refused.
+	tlsEvery = time.Minute
+	// leastPause and mostPause bound the pause after the system had no connection for an Accept.
+	leastPause = 5 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// Port takes the connections of clients, from any number of listeners. Its methods are safe for use by several
+// goroutines.
+type Port struct {
+	log     zerolog.Logger
+	classes [served]*classListener
+	// places has an element for each silent connection.
+	places chan struct{}
+	closed chan struct{}
+	// telling counts the goroutines of silent connections.
+	telling sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		closed    bool
+		listeners []net.Listener
+		silent    list.List // of *silent, in the order in which they came
+		refused   int       // connections over TLS that no log line told of
+		said      time.Time // when the latest did
+	}
+}
+
+// silent is a connection of unknown class.
+type silent struct {
+	conn  net.Conn
+	since time.Time
+	cut   bool // another one has its place
+}
+
+// New returns a port that has no listener yet.
+func New(log zerolog.Logger) *Port {
+	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{})}
+	for i := range p.classes {
+		p.classes[i] = &classListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	}
+	return p
+}
+
+// Listener returns the listener of a class, always the same. When it is closed, connections of its class are closed
+// and the others go on. Its Accept returns net.ErrClosed then, and when the port is closed, and no other error.
+func (p *Port) Listener(c Class) net.Listener { return p.classes[c] }
+
+// Serve takes connections from l until the port or l is closed, and closes l. It always returns an error that wraps
+// net.ErrClosed; other errors of l may go by themselves, such as too many open files, so it tries again.
+func (p *Port) Serve(l net.Listener) error {
+	defer l.Close() //nolint:errcheck // it is not used any more
+	if !p.add(l) {
+		return net.ErrClosed
+	}
+	pause := time.Duration(0)
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			p.take(c)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return err
+		}
+		pause = min(max(2*pause, leastPause), mostPause)
+		p.log.Warn().Err(err).Stringer("address", l.Addr()).Dur("pause", pause).Msg("a connection was not taken")
+		select {
+		case <-time.After(pause):
+		case <-p.closed:
+			return net.ErrClosed
+		}
+	}
+}
+
+// add notes a listener, unless the port is closed.
+func (p *Port) add(l net.Listener) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.listeners = append(p.mu.listeners, l)
+	return !p.mu.closed
+}
+
+// Close closes the port: its listeners, those of the classes, and connections of unknown class. Those that a front
+// end has taken are the front end's.
+func (p *Port) Close() error {
+	p.mu.Lock()
+	if !p.mu.closed {
+		p.mu.closed = true
+		close(p.closed)
+	}
+	for _, l := range p.mu.listeners {
+		l.Close() //nolint:errcheck // its Serve may have done so
+	}
+	for e := p.mu.silent.Front(); e != nil; e = e.Next() {
+		e.Value.(*silent).conn.Close() //nolint:errcheck // nothing was said on it
+	}
+	p.mu.Unlock()
+	for _, c := range p.classes {
+		c.Close() //nolint:errcheck // never fails
+	}
+	p.telling.Wait()
+	return nil
+}
+
+// take begins to listen to a connection, as soon as there is a place for it.
+func (p *Port) take(c net.Conn) {
+	if !p.await() {
+		c.Close() //nolint:errcheck // nothing was said on it
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		c.Close() //nolint:errcheck // nothing was said on it
+		return
+	}
+	e := p.mu.silent.PushBack(&silent{conn: c, since: time.Now()})
+	p.telling.Go(func() { p.tell(c, e) })
+}
+
+// await waits for a place among the silent connections, and takes the oldest one's if that had its time. It returns
+// false when the port is closed.
+func (p *Port) await() bool {
+	for {
+		select {
+		case p.places <- struct{}{}:
+			return true
+		default:
+		}
+		had := time.NewTimer(p.untilOldest())
+		select {
+		case p.places <- struct{}{}:
+			had.Stop()
+			return true
+		case <-p.closed:
+			had.Stop()
+			return false
+		case <-had.C:
+			if p.cutOldest() {
+				return true // in its place
+			}
+		}
+	}
+}
+
+// untilOldest returns how long the oldest silent connection must be left alone.
+func (p *Port) untilOldest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.mu.silent.Front()
+	if e == nil { // all have just spoken, or have not begun
+		return leastWait
+	}
+	return time.Until(e.Value.(*silent).since.Add(leastWait))
+}
+
+// cutOldest closes the oldest silent connection, if it had its time, and keeps its place for the caller.
+func (p *Port) cutOldest() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.mu.silent.Front()
+	if e == nil || time.Since(e.Value.(*silent).since) < leastWait {
+		return false
+	}
+	s := p.mu.silent.Remove(e).(*silent)
+	s.cut = true
+	s.conn.Close() //nolint:errcheck // nothing was said on it
+	return true
+}
+
+// leave takes a connection out of the silent ones and frees its place. It returns false if cutOldest did so.
+func (p *Port) leave(e *list.Element) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Value.(*silent).cut {
+		return false
+	}
+	p.mu.silent.Remove(e)
+	<-p.places
+	return true
+}
+
+// tell finds out the class of a connection, and gives it to the front end.
+func (p *Port) tell(c net.Conn, e *list.Element) {
+	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
+	first, class, err := readFirst(c)
+	if !p.leave(e) {
+		return
+	}
+	if err == nil && class != tls {
+		err = c.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case err != nil:
+		c.Close() //nolint:errcheck // there is nobody to talk to
+	case class == tls:
+		p.refuseTLS(c)
+	default:
+		p.classes[class].put(withFirst(c, first))
+	}
+}
+
+// refuseTLS closes a connection, and logs that now and then.
+func (p *Port) refuseTLS(c net.Conn) {
+	defer c.Close() //nolint:errcheck // nothing is answered
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.refused++; !p.mu.said.IsZero() && time.Since(p.mu.said) < tlsEvery {
+		return
+	}
+	p.log.Warn().Int("refused", p.mu.refused).Stringer("from", c.RemoteAddr()).
+		Msg("TLS is not served: let clients connect without it (http:// and ws://, no transport security in gRPC)")
+	p.mu.refused, p.mu.said = 0, time.Now()
+}
+
+// classListener is the listener of a class.
+type classListener struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+// put gives a connection to whoever accepts next.
+func (l *classListener) put(c net.Conn) {
+	select {
+	case l.conns <- c:
+	case <-l.closed:
+		c.Close() //nolint:errcheck // nobody serves it
+	}
+}
+
+// Accept implements net.Listener.
+func (l *classListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *classListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener. A class has none of its own, and a port may have several: see the connections.
+func (l *classListener) Addr() net.Addr { return &net.TCPAddr{} }
