@@ -329,6 +329,14 @@ func canaryInfoOf(c *pb.CanaryStatus) CanaryInfo {
 	}
 }
 
+func memberOf(s *pb.Server) Member {
+	m := Member{ID: ServerID(s.Id), Client: s.Grpc, Peer: s.Peer}
+	if s.Http != s.Grpc {
+		m.OldHTTP = s.Http
+	}
+	return m
+}
+
 func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 	info := StatusInfo{
 		ClusterID: r.GetClusterId(), Server: ServerID(r.GetServerId()), Role: wire.RoleWord(r.GetRole()),
@@ -338,7 +346,7 @@ func statusInfoOf(r *pb.StatusResponse) StatusInfo {
 	for _, s := range r.GetServers() {
 		v := s.GetVolume()
 		info.Servers = append(info.Servers, ServerInfo{
-			Member: Member{ID: ServerID(s.Id), GRPC: s.Grpc, HTTP: s.Http, Peer: s.Peer},
+			Member: memberOf(s),
 			Role:   wire.RoleWord(s.Role), Epoch: Epoch(s.Epoch), LSN: LSN(s.Lsn), PID: s.Pid,
 			Able: s.Able, Reachable: s.Reachable, HeardAgo: wire.Millis(s.HeardAgoMs), Conflict: s.Conflict, Unwaited: s.Unwaited,
 			Version: s.Version, FeatureLevel: s.FeatureLevel, Uptime: wire.Millis(s.UptimeMs),

@@ -47,7 +47,7 @@ type Holder struct {
 
 // Options configure a Client.
 type Options struct {
-	// Endpoints are gRPC addresses, host:port, of some servers, at least one.
+	// Endpoints are the addresses for clients, host:port, of some servers, at least one.
 	// Name all of them: the primary is found through any that answers.
 	Endpoints []string
 	// ClientID is a name that the program chooses. Leave it empty unless the name must outlive
@@ -197,7 +197,7 @@ func checkEndpoint(e string) error {
 	scheme, rest, found := strings.Cut(e, ":")
 	switch {
 	case scheme == "http" || scheme == "https":
-		return fmt.Errorf("endpoint %q: use host:port of the gRPC front end, without %s://", e, scheme)
+		return fmt.Errorf("endpoint %q: use host:port, without %s://", e, scheme)
 	case found && (strings.HasPrefix(rest, "/") || scheme == "unix" || scheme == "unix-abstract" || scheme == "dns"):
 		return nil
 	}

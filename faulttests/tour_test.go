@@ -75,7 +75,7 @@ func newSite(t *testing.T, patience time.Duration) *site {
 			t.Errorf("dev ended with %v:\n%s", err, log.String())
 		}
 	})
-	awaitReady(t, ctx, base+100)
+	awaitReady(t, ctx, base)
 	s.awaitHealthy(t)
 	return s
 }
@@ -102,12 +102,12 @@ func (s *site) awaitHealthy(t *testing.T) {
 // shell runs a script as it is written, but for where the servers listen and, as
 // $VOLUME, lie.
 func (s *site) shell(script string) (string, error) {
-	script = strings.ReplaceAll(script, "localhost:7701", fmt.Sprintf("127.0.0.1:%d", s.base+100))
-	script = strings.ReplaceAll(script, "localhost:7901", fmt.Sprintf("127.0.0.1:%d", s.base+300))
 	for i := range 3 {
-		script = strings.ReplaceAll(script, fmt.Sprintf("localhost/800%d", i+1), fmt.Sprintf("127.0.0.1/%d", s.base+400+i))
+		for _, sep := range []string{":", "/"} {
+			script = strings.ReplaceAll(script, fmt.Sprintf("localhost%s760%d", sep, i+1), fmt.Sprintf("127.0.0.1%s%d", sep, s.base+i))
+		}
 	}
-	script = strings.ReplaceAll(script, "127.0.0.1:8090", fmt.Sprintf("127.0.0.1:%d", s.base+50))
+	script = strings.ReplaceAll(script, "127.0.0.1:8090", fmt.Sprintf("127.0.0.1:%d", s.base+100))
 	sh := exec.CommandContext(s.ctx, "bash", "-euo", "pipefail", "-c", script)
 	sh.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "VOLUME="+s.vol,
 		fmt.Sprintf("HOLDFAST_ENDPOINTS=127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", s.base, s.base+1, s.base+2))

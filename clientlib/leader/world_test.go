@@ -56,7 +56,7 @@ func newWorld(opts ...grpc.ServerOption) *world { return newWorldOf(1, opts...) 
 func newWorldOf(seed byte, opts ...grpc.ServerOption) *world {
 	disk := volumetest.New(1)
 	host := disk.Host(1, volumetest.ProfileLocal())
-	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}}
+	members := cluster.Members{{ID: 1, Client: "h1:1", Peer: "h1:3"}}
 	random := rand.NewChaCha8([32]byte{seed})
 	if _, err := volume.Init(context.Background(), host, members, random); err != nil {
 		panic(err)

@@ -102,7 +102,7 @@ func (s *tableServer) Status() serving.ClusterStatus {
 	if s.id == 1 {
 		role = "primary"
 	}
-	m := cluster.Member{ID: s.id, GRPC: s.addr}
+	m := cluster.Member{ID: s.id, Client: s.addr}
 	return serving.ClusterStatus{Server: s.id, Epoch: 1, Servers: []serving.ServerStatus{{Member: m, Role: role, Epoch: 1}}}
 }
 

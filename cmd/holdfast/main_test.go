@@ -58,14 +58,9 @@ type world struct {
 }
 
 type devServer struct {
-	ID    uint32 `json:"id"`
-	GRPC  string `json:"grpc"`
-	HTTP  string `json:"http"`
-	PID   int    `json:"pid"`
-	Doors []struct {
-		Name string `json:"name"`
-		URL  string `json:"url"`
-	} `json:"doors"`
+	ID     uint32 `json:"id"`
+	Client string `json:"client"`
+	PID    int    `json:"pid"`
 }
 
 // logs are the standard error of dev.
@@ -129,7 +124,7 @@ func freeBase(t *testing.T) int {
 	for range 100 {
 		base := 20000 + rand.IntN(10000)
 		var ports []int
-		for offset := 0; offset <= 400; offset += 100 {
+		for _, offset := range []int{0, 200} {
 			ports = append(ports, base+offset, base+offset+1, base+offset+2)
 		}
 		if free(ports...) {
@@ -236,7 +231,7 @@ func await(t *testing.T, what string, done func() bool) {
 
 func (w *world) post(server int, path, body string) (int, map[string]any) {
 	w.t.Helper()
-	r, err := http.Post("http://"+w.servers[server].HTTP+path, "application/json", strings.NewReader(body))
+	r, err := http.Post("http://"+w.servers[server].Client+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -176,7 +176,7 @@ func (w *world) deadVolume(token string) {
 // get asks a server over HTTP.
 func (w *world) get(server int, path string) (int, map[string]any) {
 	w.t.Helper()
-	r, err := http.Get("http://" + w.servers[server].HTTP + path)
+	r, err := http.Get("http://" + w.servers[server].Client + path)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -21,21 +21,9 @@ type talk struct {
 	r *bufio.Reader
 }
 
-// text is the address of a server's line protocol.
-func (w *world) text(server uint32) string {
-	w.t.Helper()
-	for _, d := range w.servers[server-1].Doors {
-		if d.Name == "text" {
-			return d.URL
-		}
-	}
-	w.t.Fatalf("server %d has no line protocol", server)
-	return ""
-}
-
 func (w *world) talk(server uint32) *talk {
 	w.t.Helper()
-	c, err := net.DialTimeout("tcp", w.text(server), 5*time.Second)
+	c, err := net.DialTimeout("tcp", w.servers[server-1].Client, 5*time.Second)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func (h *heard) all() []string {
 func (h *heard) follow(t *testing.T, ctx context.Context, servers []devServer) {
 	id := ""
 	for i := 0; ctx.Err() == nil; i++ {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+servers[i%len(servers)].HTTP+"/v1/watch?prefix=w/", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+servers[i%len(servers)].Client+"/v1/watch?prefix=w/", nil)
 		if err != nil {
 			t.Error(err)
 			return

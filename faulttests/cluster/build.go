@@ -25,7 +25,8 @@ func Build(dir string) (string, error) {
 }
 
 // The ports to use are below those that systems give to outgoing connections. Servers 1 to 3 of a
-// cluster have base+0 to +2, and the same of four further hundreds: 500 ports are shared by 33 clusters.
+// cluster have base+0 to +2 for clients and base+200 to +202 for each other, and the test those of the
+// other three hundreds: 500 ports are shared by 33 clusters.
 const (
 	lowestPort  = 12000
 	portBlock   = 500
@@ -34,8 +35,8 @@ const (
 	perBlock    = 33
 )
 
-// FreePorts returns a base such that base..base+2, base+100..102 and so on up to base+400..402 are
-// free on loopback, which are the ports of three servers of dev. No other test on this machine gets
+// FreePorts returns a base such that base..base+2, base+100..102 and base+200..202 are free on loopback:
+// the ports of three servers of dev, and between them some for the test. No other test on this machine gets
 // them before this one ends, also while its servers are down: a locked file stands for them.
 func FreePorts(t testing.TB) int {
 	t.Helper()
@@ -60,7 +61,7 @@ func FreePorts(t testing.TB) int {
 }
 
 func allFree(base int) bool {
-	for _, offset := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202, 300, 301, 302, 400, 401, 402} {
+	for _, offset := range []int{0, 1, 2, 100, 101, 102, 200, 201, 202} {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+offset))
 		if err != nil {
 			return false

@@ -140,11 +140,11 @@ func (c *Cluster) Servers() []*Server { return c.servers }
 // Server returns the server with an ID from 1 to 3.
 func (c *Cluster) Server(id hf.ServerID) *Server { return c.servers[id-1] }
 
-// Endpoints returns the gRPC addresses of all servers.
+// Endpoints returns the addresses for clients of all servers.
 func (c *Cluster) Endpoints() []string {
 	var all []string
 	for _, s := range c.servers {
-		all = append(all, s.Member.GRPC)
+		all = append(all, s.Member.Client)
 	}
 	return all
 }

@@ -60,7 +60,7 @@ const statusLimit = 500 * time.Millisecond
 func (s *Server) get(ctx context.Context, path string, into any) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, statusLimit)
 	defer cancel()
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Member.HTTP+path, nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Member.HTTPAddress()+path, nil)
 	if err != nil {
 		return err
 	}

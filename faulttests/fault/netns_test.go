@@ -221,7 +221,7 @@ func lastClaim(t *testing.T, c *cluster.Cluster) (last hf.Epoch) {
 func throughReplica(t *testing.T, s *cluster.Server) {
 	t.Helper()
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Post("http://"+s.Member.HTTP+"/v1/acquire", "application/json", strings.NewReader(`{"lock":"forwarded","ttl":"1s"}`))
+	resp, err := client.Post("http://"+s.Member.HTTPAddress()+"/v1/acquire", "application/json", strings.NewReader(`{"lock":"forwarded","ttl":"1s"}`))
 	if err != nil {
 		t.Errorf("acquire through server %d: %v", s.Member.ID, err)
 		return

@@ -137,7 +137,7 @@ func newPinned(t *testing.T, s *cluster.Server) *pinned {
 
 func dial(t *testing.T, s *cluster.Server) pb.LockServiceClient {
 	t.Helper()
-	conn, err := grpc.NewClient(s.Member.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := grpc.NewClient(s.Member.Client, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
 	}

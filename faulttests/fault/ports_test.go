@@ -29,7 +29,7 @@ func TestGarbageOnAllPorts(t *testing.T) {
 		_, epoch := b.awaitTerm(t, 0)
 		pids := processes(b.c)
 		for _, s := range b.c.Servers() {
-			for _, addr := range []string{s.Member.GRPC, s.Member.HTTP, s.Member.Peer} {
+			for _, addr := range []string{s.Member.Client, s.Member.Peer} {
 				for name, data := range map[string][]byte{
 					"nothing": {}, "noise": noise, "one byte": {0xff}, "zeros": make([]byte, 1<<20),
 					"an endless line":    append([]byte("GET /"), bytes.Repeat([]byte("a"), 4<<20)...),
@@ -75,7 +75,7 @@ func TestSilentConnections(t *testing.T) {
 	c := cluster.Start(t, options())
 	c.AwaitReplicas(cluster.Patience)
 	for _, s := range c.Servers() {
-		for _, addr := range []string{s.Member.GRPC, s.Member.HTTP, s.Member.Peer} {
+		for _, addr := range []string{s.Member.Client, s.Member.Peer} {
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
@@ -188,7 +188,7 @@ func oversizedHTTP(t *testing.T, s *cluster.Server) {
 		"a body of 1 GiB":          {"/v1/acquire", 1 << 30},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), cluster.Patience)
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Member.HTTP+q.path, io.LimitReader(zeros{}, q.size))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Member.Client+q.path, io.LimitReader(zeros{}, q.size))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -261,7 +261,7 @@ func TestReplacedVolume(t *testing.T) {
 	}
 	args := []string{"init", "--volume", c.Dir()}
 	for _, s := range c.Servers() {
-		args = append(args, "--server", fmt.Sprintf("%d=%s", s.Member.ID, s.Member.GRPC))
+		args = append(args, "--server", fmt.Sprintf("%d=%s", s.Member.ID, s.Member.Client))
 	}
 	if out, err := c.Run(args...); err != nil {
 		t.Fatalf("init another volume: %v\n%s", err, out)

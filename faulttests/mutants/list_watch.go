@@ -208,9 +208,10 @@ var watchMutants = []Mutant{
 	},
 	{
 		Name: "idle-stream-ends", Also: "",
-		Rule: "a stream that has nothing to tell stays open, over HTTP/2 as well",
+		Rule: "a stream that had nothing to tell goes on: each event has its own time to be written",
 		Edits: []Edit{
-			{"shared/frontend/httpapi/httpapi.go", `	if r.ProtoMajor > 1 {`, `	if r.ProtoMajor > 2 {`},
+			{"shared/frontend/httpapi/sse.go", `	x.room = 0
+	if err := x.sendEvents(r); err != nil {`, `	if err := x.sendEvents(r); err != nil {`},
 		},
 		By: unit("shared/frontend", "^TestWatchThatIsIdleStaysOpen$"), Dies: `the stream has ended before "event: grant"`,
 	},

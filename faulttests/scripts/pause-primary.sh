@@ -13,7 +13,7 @@ await_primary "$old"
 say "server $primary is primary now; 7 more lines are in"
 before=$(cd "$volume" && find files -type f -exec cksum {} + | sort)
 # Asked while it sleeps, it answers when it wakes up: with the truth.
-curl -s -m 20 -X POST "http://127.0.0.1:$((base + 99 + old))/v1/append?lock=reports/daily&token=1&file=daily.txt" \
+curl -s -m 20 -X POST "http://127.0.0.1:$((base + old - 1))/v1/append?lock=reports/daily&token=1&file=daily.txt" \
 	--data-binary "from the past" >"$work/answer.json" &
 asker=$!
 sleep 0.5

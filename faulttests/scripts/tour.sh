@@ -20,7 +20,7 @@ await "holdfast dev to serve" serves
 # The first sh block behind the marker, without its fences.
 sed -n '/<!-- tour:/,/^```$/p' "$root/README.md" | sed '/^<!--/d; /^```/d' >"$work/tour.txt"
 [ -s "$work/tour.txt" ] || fail "the README has no tour"
-sed "s/localhost:7701/localhost:$((base + 100))/g" "$work/tour.txt" >"$work/tour-here.sh"
+sed "s/localhost:7601/localhost:$base/g" "$work/tour.txt" >"$work/tour-here.sh"
 echo "---"
 cat "$work/tour.txt"
 echo "---"

@@ -156,7 +156,7 @@ func newBare(t *testing.T, f *fronts, x *hosts, tells bool) *bare {
 	b := &bare{x: x, tells: tells, next: 1000}
 	always := nettest.NewGate()
 	for id := range cluster.ServerID(3) {
-		conn, err := grpc.NewClient(memberAt(id+1).GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+		conn, err := grpc.NewClient(memberAt(id+1).Client, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return f.dial(ctx, addr, always) }))
 		if err != nil {
 			t.Fatal(err)

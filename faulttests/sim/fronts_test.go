@@ -22,7 +22,7 @@ import (
 // memberAt is a server with an address that needs no name service.
 func memberAt(id cluster.ServerID) cluster.Member {
 	at := func(port int) string { return fmt.Sprintf("192.0.2.%d:%d", id, port) }
-	return cluster.Member{ID: id, GRPC: at(1), HTTP: at(2), Peer: at(3)}
+	return cluster.Member{ID: id, Client: at(1), Peer: at(3)}
 }
 
 // fronts are the gRPC front ends of a cluster's servers, for the real client library.
@@ -156,7 +156,7 @@ func (f *fronts) machineOf(t *testing.T, id cluster.ClientID) *machine {
 	m := &machine{net: nettest.NewGate(), clock: &driftingClock{start: time.Now(), rate: 0.991 + 0.018*f.c.Rand.Float64()}}
 	o := clientlib.Options{ClientID: id, Clock: m.clock, Rand: shared(f.c.Rand.Uint64())}
 	for id := range cluster.ServerID(3) {
-		o.Endpoints = append(o.Endpoints, memberAt(id+1).GRPC)
+		o.Endpoints = append(o.Endpoints, memberAt(id+1).Client)
 	}
 	o.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 		return f.dial(ctx, addr, m.net)

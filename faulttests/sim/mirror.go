@@ -105,7 +105,7 @@ func (c *Cluster) Mirror() error {
 		grpc.WithContextDialer(g.dial), grpc.WithResolvers(asItStands{}),
 	}}
 	for _, m := range Members() {
-		o.Endpoints = append(o.Endpoints, m.GRPC)
+		o.Endpoints = append(o.Endpoints, m.Client)
 	}
 	client, err := clientlib.New(o)
 	if err != nil {

@@ -90,7 +90,7 @@ func Members() cluster.Members {
 	var all cluster.Members
 	for id := range cluster.ServerID(3) {
 		all = append(all, cluster.Member{
-			ID: id + 1, GRPC: fmt.Sprintf("h%d:1", id+1), HTTP: fmt.Sprintf("h%d:2", id+1), Peer: fmt.Sprintf("h%d:3", id+1),
+			ID: id + 1, Client: fmt.Sprintf("h%d:1", id+1), Peer: fmt.Sprintf("h%d:3", id+1),
 		})
 	}
 	return all

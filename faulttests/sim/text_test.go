@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -66,7 +64,7 @@ func (d *doors) door(id cluster.ServerID) *door {
 		return d.forward(ctx, id, addr)
 	}}
 	h := httpapi.New(service.New(x.node, service.Options{}), httpapi.Options{Transport: to})
-	web, lines := h.Server(), text.New(h.Door(), zerolog.Nop())
+	web, lines := h.Server(), text.New(h.Door())
 	go web.Serve(o.http)   //nolint:errcheck // it ends with Close
 	go lines.Serve(o.text) //nolint:errcheck // it ends with Stop
 	go func() {
@@ -83,7 +81,7 @@ func (d *doors) door(id cluster.ServerID) *door {
 // forward connects two servers.
 func (d *doors) forward(ctx context.Context, from cluster.ServerID, addr string) (net.Conn, error) {
 	var id cluster.ServerID
-	if _, err := fmt.Sscanf(addr, "192.0.2.%d:2", &id); err != nil {
+	if _, err := fmt.Sscanf(addr, "192.0.2.%d:1", &id); err != nil {
 		return nil, err
 	}
 	o := d.door(id)

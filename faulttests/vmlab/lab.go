@@ -189,7 +189,7 @@ func (l *Lab) Host(id int) *Machine { return l.Hosts[(id-1)%len(l.Hosts)] }
 // endpoint is the address at which a server serves clients.
 func (l *Lab) endpoint(id int) string { return fmt.Sprintf("%s:%d", l.Host(id).IP, 7600+id) }
 
-// Endpoints returns the gRPC addresses of all servers.
+// Endpoints returns the addresses for clients of all servers.
 func (l *Lab) Endpoints() []string { return []string{l.endpoint(1), l.endpoint(2), l.endpoint(3)} }
 
 // Serve starts a server. Its log is /run/server.ID.log in its host.

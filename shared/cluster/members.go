@@ -3,7 +3,9 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -30,15 +32,58 @@ func (c *ID) UnmarshalText(b []byte) error {
 // Member is one server of the cluster as CLUSTER lists it.
 type Member struct {
 	ID ServerID `json:"id"`
-	// GRPC, HTTP and Peer are host:port addresses for clients by gRPC, for clients by HTTP and
-	// for other servers.
-	GRPC string `json:"grpc"`
-	HTTP string `json:"http"`
-	Peer string `json:"peer"`
+	// Client and Peer are host:port addresses, for clients and for other servers.
+	Client string `json:"client"`
+	Peer   string `json:"peer"`
+	// OldHTTP is the address for HTTP in a CLUSTER from when gRPC and HTTP had one each; Client is that of gRPC then.
+	// The server takes every client at both. It is "" in a volume that was made since.
+	OldHTTP string `json:"http,omitempty"`
 }
+
+// HTTPAddress returns the address for HTTP that servers of every version know: OldHTTP if there is one, else Client.
+func (m Member) HTTPAddress() string { return cmp.Or(m.OldHTTP, m.Client) }
 
 // Members are the servers of one cluster in order of their IDs.
 type Members []Member
+
+// memberJSON is a member in CLUSTER: with client and peer, or, as older servers wrote it, with grpc, http and peer.
+type memberJSON struct {
+	ID     ServerID `json:"id"`
+	Client string   `json:"client,omitempty"`
+	GRPC   string   `json:"grpc,omitempty"`
+	HTTP   string   `json:"http,omitempty"`
+	Peer   string   `json:"peer"`
+}
+
+// MarshalJSON implements json.Marshaler. Members that came from an older server are written as that one did, so that
+// it can read them.
+func (m Members) MarshalJSON() ([]byte, error) {
+	all := make([]memberJSON, len(m))
+	for i, x := range m {
+		if x.OldHTTP != "" {
+			all[i] = memberJSON{ID: x.ID, GRPC: x.Client, HTTP: x.OldHTTP, Peer: x.Peer}
+		} else {
+			all[i] = memberJSON{ID: x.ID, Client: x.Client, Peer: x.Peer}
+		}
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It does not Validate.
+func (m *Members) UnmarshalJSON(b []byte) error {
+	var all []memberJSON
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	*m = make(Members, len(all))
+	for i, x := range all {
+		if x.Client != "" && (x.GRPC != "" || x.HTTP != "") {
+			return fmt.Errorf("server %d has an address under \"client\" and another under \"grpc\" or \"http\": it is one or the other", x.ID)
+		}
+		(*m)[i] = Member{ID: x.ID, Client: cmp.Or(x.Client, x.GRPC), Peer: x.Peer, OldHTTP: x.HTTP}
+	}
+	return nil
+}
 
 // Majority returns the smallest number of servers that is more than half.
 func (m Members) Majority() int { return len(m)/2 + 1 }
@@ -75,7 +120,11 @@ func (m Members) Validate() error {
 		if i > 0 && m[i-1].ID >= x.ID {
 			return fmt.Errorf("server %d: IDs must rise and be distinct", x.ID)
 		}
-		for _, addr := range []string{x.GRPC, x.HTTP, x.Peer} {
+		addrs := []string{x.Client, x.Peer}
+		if x.OldHTTP != "" {
+			addrs = append(addrs, x.OldHTTP)
+		}
+		for _, addr := range addrs {
 			if addr == "" {
 				return fmt.Errorf("server %d: an address is missing", x.ID)
 			}

@@ -454,7 +454,7 @@ func TestHTTPFollow(t *testing.T) {
 	w.append("f", "one\n")
 	s := serveHTTP(t, b)
 	replica := answering(locktable.Outcome{Status: cluster.StatusSecondaryMode})
-	replica.self, replica.members[0].HTTP = 2, s.addr
+	replica.self, replica.members[0].Client = 2, s.addr
 	replica.elect(1, 1)
 	other := serveHTTP(t, replica)
 	resp, err := http.Get(other.url + "/v1/files/f?follow=true&offset=0")

@@ -38,7 +38,7 @@ func pair(t *testing.T) (b *backend, primary, replica *site, r *backend) {
 // follower is server 2, which takes server 1 at addr for the primary.
 func follower(addr string) *backend {
 	m := primarytest.Members()
-	m[0].HTTP = addr
+	m[0].Client = addr
 	return &backend{self: 2, members: m, term: 1, epoch: 1}
 }
 
@@ -83,7 +83,7 @@ func TestForwardMakesOneHop(t *testing.T) {
 	first := follower("127.0.0.1:1")
 	second := &backend{self: 1, members: primarytest.Members(), term: 2, epoch: 1}
 	a, b := serveHTTP(t, first), serveHTTP(t, second)
-	first.members[0].HTTP, second.members[1].HTTP = b.addr, a.addr
+	first.members[0].Client, second.members[1].Client = b.addr, a.addr
 	code, body := a.post("/v1/acquire", `{"lock":"l","ttl":"30s"}`)
 	if code != 503 || body.Status != "SECONDARY_MODE" {
 		t.Errorf("%d %+v", code, body)
@@ -108,7 +108,7 @@ func TestForwardFollowsTheElection(t *testing.T) {
 	b := startPrimary(t)
 	h := serveHTTP(t, b)
 	r := follower("127.0.0.1:1") // server 1 is dead; server 3 will be elected
-	r.members[2].HTTP = h.addr
+	r.members[2].Client = h.addr
 	calls := 0
 	counted := &counting{Backend: r, primary: func() {
 		if calls++; calls == 3 {
@@ -311,7 +311,7 @@ func TestForwardLeavesAPausedPrimary(t *testing.T) {
 	b := startPrimary(t)
 	h := serveHTTP(t, b)
 	r := follower(l.Addr().String())
-	r.members[2].HTTP = h.addr
+	r.members[2].Client = h.addr
 	f := serveHTTP(t, r)
 	go func() {
 		c, err := l.Accept()
@@ -339,7 +339,7 @@ func TestForwardedWaitSurvivesALateFailover(t *testing.T) {
 	b := startPrimary(t)
 	h := serveHTTP(t, b)
 	r := follower(l.Addr().String())
-	r.members[2].HTTP = h.addr
+	r.members[2].Client = h.addr
 	f := serveHTTP(t, r)
 	timing := r.Timing()
 	patience := 4*timing.Suspicion + timing.FencingPeriod

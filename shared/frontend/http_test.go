@@ -361,21 +361,6 @@ func TestOtherSitesCannotUseABrowser(t *testing.T) {
 	}
 }
 
-func TestHTTP2WithoutTLS(t *testing.T) {
-	h := serveHTTP(t, startPrimary(t))
-	tr := &http.Transport{Protocols: new(http.Protocols)}
-	tr.Protocols.SetUnencryptedHTTP2(true)
-	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr}).Post(h.url+"/v1/acquire", "", strings.NewReader(`{"lock":"l","ttl":"30s"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.ProtoMajor != 2 || resp.StatusCode != 200 {
-		t.Errorf("%s %s", resp.Proto, resp.Status)
-	}
-}
-
 func TestHealthAndReadiness(t *testing.T) {
 	replica := &backend{self: 2, members: primarytest.Members(), term: 1, epoch: 1}
 	limit := primarytest.Timing().StorageTimeout

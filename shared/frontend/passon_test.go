@@ -38,7 +38,7 @@ func TestAPausedPrimaryHoldsNoRead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := &backend{self: 2, members: primarytest.Members(), term: 1, epoch: 1}
 			first, _ := b.members.Find(1)
-			p := serveOverPipes(t, httpapi.New(service.New(b, service.Options{}), httpapi.Options{Transport: paused{first.HTTP}}))
+			p := serveOverPipes(t, httpapi.New(service.New(b, service.Options{}), httpapi.Options{Transport: paused{first.Client}}))
 			tr := &http.Transport{DialContext: p.dial}
 			defer tr.CloseIdleConnections()
 			if x.elect {

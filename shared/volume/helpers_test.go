@@ -20,9 +20,9 @@ import (
 
 func members() cluster.Members {
 	return cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"},
-		{ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
-		{ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+		{ID: 1, Client: "h1:1", Peer: "h1:3"},
+		{ID: 2, Client: "h2:1", Peer: "h2:3"},
+		{ID: 3, Client: "h3:1", Peer: "h3:3"},
 	}
 }
 

@@ -128,7 +128,7 @@ func TestInterruptedInitIsFinishedByTheNext(t *testing.T) {
 
 func TestTwoInitsAtOnceAgreeOnOneVolume(t *testing.T) {
 	others := members()
-	others[0].GRPC = "elsewhere:1"
+	others[0].Client = "elsewhere:1"
 	for _, test := range []struct {
 		name   string
 		second cluster.Members

@@ -83,15 +83,15 @@ func Start(ctx context.Context, binary, parent string, opt Options) (_ *Cluster,
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	addrs, err := FreeAddresses(count * 3)
+	addrs, err := FreeAddresses(count * 2)
 	if err != nil {
 		return nil, err
 	}
 	args := []string{binary, "init", "--volume", c.Volume()}
 	for i := range count {
-		m := clientlib.Member{ID: clientlib.ServerID(i + 1), GRPC: addrs[3*i], HTTP: addrs[3*i+1], Peer: addrs[3*i+2]}
+		m := clientlib.Member{ID: clientlib.ServerID(i + 1), Client: addrs[2*i], Peer: addrs[2*i+1]}
 		c.servers = append(c.servers, &server{Member: m})
-		args = append(args, "--server", fmt.Sprintf("%d=%s,%s,%s", m.ID, m.GRPC, m.HTTP, m.Peer))
+		args = append(args, "--server", fmt.Sprintf("%d=%s,%s", m.ID, m.Client, m.Peer))
 	}
 	if err := (Command{Args: args}).Run(); err != nil {
 		return nil, err
@@ -131,20 +131,11 @@ func (c *Cluster) File(name string) string {
 	return filepath.Join(c.Volume(), "files", filepath.FromSlash(name))
 }
 
-// Endpoints returns the gRPC addresses.
+// Endpoints returns the addresses for clients.
 func (c *Cluster) Endpoints() []string {
 	var all []string
 	for _, s := range c.servers {
-		all = append(all, s.GRPC)
-	}
-	return all
-}
-
-// HTTP returns the addresses of the HTTP front ends.
-func (c *Cluster) HTTP() []string {
-	var all []string
-	for _, s := range c.servers {
-		all = append(all, s.HTTP)
+		all = append(all, s.Client)
 	}
 	return all
 }

@@ -68,7 +68,7 @@ func churnLong(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	c := &churn{Env: e, target: t, prefix: prefix("churn"), strangers: newStrangers(e.Servers.HTTP())}
+	c := &churn{Env: e, target: t, prefix: prefix("churn"), strangers: newStrangers(e.Servers.Endpoints())}
 	defer c.strangers.close()
 	for _, n := range e.workers(16) {
 		r, err := c.run(ctx, n)

@@ -62,7 +62,7 @@ type app struct {
 	code int
 }
 
-// defaultEndpoints are the gRPC addresses that `holdfast dev` uses.
+// defaultEndpoints are the addresses that `holdfast dev` uses.
 const defaultEndpoints = "127.0.0.1:7601,127.0.0.1:7602,127.0.0.1:7603"
 
 // Main runs one command and returns the exit code.
@@ -137,7 +137,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.endpoints, "endpoints", "", "gRPC addresses of the servers, with commas between (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
+	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -208,7 +208,7 @@ func (a *app) servers() []string {
 	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for i, s := range all {
 		if !strings.Contains(s, ":") { // as in init --server
-			all[i] = net.JoinHostPort(s, strconv.Itoa(defaultGRPCPort))
+			all[i] = net.JoinHostPort(s, strconv.Itoa(defaultClientPort))
 		}
 	}
 	return all

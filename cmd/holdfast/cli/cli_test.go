@@ -152,12 +152,12 @@ func TestElectWithoutAService(t *testing.T) {
 
 func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
-	args := []string{"init", "--volume", dir, "--server", "2=h2:8000", "--server", "1=h1", "--server", "3=a:1,b:2,c:3"}
+	args := []string{"init", "--volume", dir, "--server", "2=h2:8000", "--server", "1=h1", "--server", "3=a:1,c:3"}
 	r := run("", "", append(args, "-o", "json")...)
 	for _, want := range []string{
-		`{"id":1,"grpc":"h1:7601","http":"h1:7701","peer":"h1:7801"}`,
-		`{"id":2,"grpc":"h2:8000","http":"h2:8100","peer":"h2:8200"}`,
-		`{"id":3,"grpc":"a:1","http":"b:2","peer":"c:3"}`,
+		`{"id":1,"client":"h1:7601","peer":"h1:7801"}`,
+		`{"id":2,"client":"h2:8000","peer":"h2:8200"}`,
+		`{"id":3,"client":"a:1","peer":"c:3"}`,
 	} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("got %+v, want %s", r, want)
@@ -211,7 +211,7 @@ func TestInitOfASlowShare(t *testing.T) {
 			if code != 0 || !strings.Contains(out.String(), want) || c.not != "" && strings.Contains(out.String(), c.not) || !strings.Contains(errs.String(), c.errs) || c.errs == "" && errs.Len() > 0 {
 				t.Errorf("%s: %d, %s, %s; want %q", c.name, code, &out, &errs, want)
 			}
-			if servers := strings.Count(out.String(), " --suspicion 900ms --min-ttl 1.8s   (gRPC "); format == "text" && servers != map[bool]int{true: 3}[c.t == slow] {
+			if servers := strings.Count(out.String(), " --suspicion 900ms --min-ttl 1.8s   (clients "); format == "text" && servers != map[bool]int{true: 3}[c.t == slow] {
 				t.Errorf("%s: %d servers get the flags: %s", c.name, servers, &out)
 			}
 		}
@@ -225,6 +225,9 @@ func TestInitRefuses(t *testing.T) {
 	}
 	if r := run("", "", "init", "--volume", full, "--server", "1=h"); r.code != 5 || !strings.Contains(r.errs, "not empty") {
 		t.Errorf("a directory that is not empty: got %+v", r)
+	}
+	if r := run("", "", "init", "--volume", full, "--server", "7=a:1,b:2,c:3"); r.code != 2 || !strings.Contains(r.errs, " use --server 7=a:1,c:3\n") {
+		t.Errorf("three addresses: got %+v", r)
 	}
 	missing := filepath.Join(t.TempDir(), "not/there")
 	if r := run("", "", "init", "--volume", missing, "--server", "1=h"); r.code != 5 || !strings.Contains(r.errs, "mounted") {
@@ -255,7 +258,7 @@ func TestInitSaysTheWholeCommandLine(t *testing.T) {
 	t.Chdir(dir)
 	r := run("", "", "init", "--volume", "v", "--server", "1=h1", "--server", "2=h2")
 	for _, want := range []string{
-		"holdfast server --id 2 --volume " + filepath.Join(dir, "v") + " --data-dir /", "-2   (gRPC h2:7601", "export HOLDFAST_ENDPOINTS=h1:7601,h2:7601\n",
+		"holdfast server --id 2 --volume " + filepath.Join(dir, "v") + " --data-dir /", "-2   (clients h2:7601", "export HOLDFAST_ENDPOINTS=h1:7601,h2:7601\n",
 	} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("no %q in %+v", want, r)
@@ -271,7 +274,7 @@ func TestServerSaysWhatIsWrong(t *testing.T) {
 	}
 	defer l.Close() //nolint:errcheck // a listener
 	taken := l.Addr().String()
-	if r := run("", "", "init", "--volume", dir, "--server", "1="+taken+",127.0.0.1:1,127.0.0.1:2"); r.code != 0 {
+	if r := run("", "", "init", "--volume", dir, "--server", "1="+taken+",127.0.0.1:1"); r.code != 0 {
 		t.Fatalf("init: %+v", r)
 	}
 	config := filepath.Join(t.TempDir(), "config.json")

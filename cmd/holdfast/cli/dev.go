@@ -33,16 +33,16 @@ func (a *app) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dev [--dir DIR] [--base-port 7601]",
 		Short: "Run three servers on this machine, to try Holdfast",
-		Long: `Run three server processes on this machine over one directory: gRPC on base-port
-and the next two ports, HTTP on base-port+100, peers on base-port+200, WebSocket on
-base-port+300, the line protocol on base-port+400. A directory that is no volume yet becomes one.
+		Long: `Run three server processes on this machine over one directory: for clients of all
+kinds on base-port and the next two ports, for each other on base-port+200. A directory
+that is no volume yet becomes one.
 Kill a server and see what happens: dev prints how to start it again. Ctrl-C ends them all.
 
 The servers' logs go to the standard error; with -o json the standard output has
 one object with addresses and process IDs.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if last := 65536 - lastOffset() - devServers; base < 1 || base > last {
+			if last := 65536 - (defaultPeerPort - defaultClientPort) - devServers; base < 1 || base > last {
 				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
 			return a.dev(c.Context(), dir, base, a.passOn(c.Flags(), f))
@@ -50,7 +50,7 @@ one object with addresses and process IDs.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&dir, "dir", "", "the directory (default: a fresh one under ./.holdfast)")
-	fl.IntVar(&base, "base-port", defaultGRPCPort, "the first gRPC port")
+	fl.IntVar(&base, "base-port", defaultClientPort, "the first port for clients")
 	originFlag(fl, f)
 	unsafeFlag(fl, f)
 	logFlags(fl, f)
@@ -85,20 +85,15 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	const host = "127.0.0.1"
 	var servers cluster.Members
 	var addrs []string
-	doors, flags := map[cluster.ServerID][]devDoor{}, map[cluster.ServerID][]string{}
 	for i := range devServers {
 		m := memberAt(host, base+i)
 		m.ID = cluster.ServerID(i + 1)
-		servers, addrs = append(servers, m), append(addrs, m.GRPC, m.HTTP, m.Peer)
-		doors[m.ID] = devDoors(host, base+i)
-		for _, d := range doors[m.ID] {
-			addrs, flags[m.ID] = append(addrs, d.addr), append(flags[m.ID], d.flag)
-		}
+		servers, addrs = append(servers, m), append(addrs, m.Client, m.Peer)
 	}
 	if err := dev.CheckPorts(addrs); err != nil {
 		return err
 	}
-	dir, err := devVolume(ctx, dir, servers)
+	dir, servers, err := devVolume(ctx, dir, servers)
 	if err != nil {
 		return err
 	}
@@ -110,36 +105,37 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	defer stop()
 	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: their reader was too slow").attach(a)
 	return dev.Run(ctx, dev.Options{
-		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Flags: flags, Output: a.Stderr,
-		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, doors, pids) },
+		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Output: a.Stderr,
+		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, pids) },
 	})
 }
 
-// devVolume returns the directory of the volume, which it makes if it is not there.
-func devVolume(ctx context.Context, dir string, servers cluster.Members) (string, error) {
+// devVolume returns the directory of the volume, which it makes if it is not there, and its servers. Those of an older
+// volume have one address more.
+func devVolume(ctx context.Context, dir string, servers cluster.Members) (string, cluster.Members, error) {
 	if dir == "" {
 		dir = filepath.Join(".holdfast", time.Now().Format("20060102-150405"))
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	f, err := osfs.Open(dir)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	c, err := volume.ReadCluster(f)
 	err = errors.Join(err, f.Close())
 	switch {
 	case errors.Is(err, volume.ErrNoCluster):
-		_, err = makeVolume(ctx, dir, servers)
-	case err == nil && !slices.Equal(c.Servers, servers):
-		err = fmt.Errorf("%s is a volume of other servers: %s has gRPC on %s; use that --base-port, or another --dir", dir, "server 1", c.Servers[0].GRPC)
+		c, err = makeVolume(ctx, dir, servers)
+	case err == nil && !slices.EqualFunc(c.Servers, servers, func(a, b cluster.Member) bool { a.OldHTTP = ""; return a == b }):
+		err = fmt.Errorf("%s is a volume of other servers: server 1 is at %s for clients; use that --base-port, or another --dir", dir, c.Servers[0].Client)
 	}
-	return dir, err
+	return dir, c.Servers, err
 }
 
 type devBanner struct {
@@ -150,29 +146,24 @@ type devBanner struct {
 
 type devServer struct {
 	cluster.Member
-	Doors []devDoor `json:"doors"`
-	PID   int       `json:"pid"`
+	PID int `json:"pid"`
 }
 
-func (a *app) banner(dir string, servers cluster.Members, doors map[cluster.ServerID][]devDoor, pids map[cluster.ServerID]int) {
+func (a *app) banner(dir string, servers cluster.Members, pids map[cluster.ServerID]int) {
 	b := devBanner{Volume: dir}
 	var endpoints []string
 	for _, m := range servers {
-		endpoints = append(endpoints, m.GRPC)
-		b.Servers = append(b.Servers, devServer{m, doors[m.ID], pids[m.ID]})
+		endpoints = append(endpoints, m.Client)
+		b.Servers = append(b.Servers, devServer{m, pids[m.ID]})
 	}
 	b.Endpoints = strings.Join(endpoints, ",")
 	a.print(b, func(w io.Writer) { bannerText(w, &b) }) //nolint:errcheck // the servers run all the same
 }
 
 func bannerText(w io.Writer, b *devBanner) {
-	fmt.Fprintf(w, "Three Holdfast servers over %s\n\n", b.Volume)
+	fmt.Fprintf(w, "Three Holdfast servers over %s\nEach has one port for gRPC, HTTP, WebSocket and lines of text:\n\n", b.Volume)
 	for _, s := range b.Servers {
-		fmt.Fprintf(w, "  server %d   gRPC %s   HTTP http://%s", s.ID, s.GRPC, s.HTTP)
-		for _, d := range s.Doors {
-			fmt.Fprintf(w, "   %s %s", d.Name, d.URL)
-		}
-		fmt.Fprintf(w, "   pid %d\n", s.PID)
+		fmt.Fprintf(w, "  server %d   http://%s   pid %d\n", s.ID, s.Client, s.PID)
 	}
 	flag := ""
 	if b.Endpoints != defaultEndpoints {
@@ -187,5 +178,5 @@ Try in another terminal:
   kill -9 %d; holdfast status
 Ctrl-C ends all three.
 
-`, flag, b.Volume, b.Servers[len(b.Servers)-1].HTTP, b.Servers[0].PID)
+`, flag, b.Volume, b.Servers[len(b.Servers)-1].Client, b.Servers[0].PID)
 }

@@ -39,7 +39,8 @@ type serverFlags struct {
 	pushAck   string
 	unsafe    bool
 	history   primary.HistoryOptions
-	doors     []string // addresses, by doorKinds
+	listen    string
+	also      []string // addresses, by oldListenFlags
 	wsOrigins []string
 }
 
@@ -48,7 +49,8 @@ func (a *app) serverCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "server --id N --volume DIR",
 		Short: "Run one server",
-		Long: `Run one server of a volume, on the addresses that CLUSTER has for its ID.
+		Long: `Run one server of a volume, on the two addresses that CLUSTER has for its ID: one for
+clients, by gRPC, HTTP, WebSocket or lines of text, and one for other servers.
 
 At SIGTERM or SIGINT the server hands over the primary role, if it has it and another
 server is able, and ends; at a second signal it ends at once. The exit code is 70 if a call
@@ -75,7 +77,7 @@ Flags win over the file.`,
 	logFlags(fl, f)
 	timingFlags(fl, f)
 	historyFlags(fl, &f.history)
-	doorFlags(fl, f)
+	listenFlags(fl, f)
 	return c
 }
 
@@ -191,14 +193,17 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if err := checkHistory(f.history); err != nil {
 		return err
 	}
-	doors, err := f.listening()
+	also, warnings, err := f.listening()
 	if err != nil {
 		return err
+	}
+	for _, w := range warnings {
+		log.Warn().Msg(w)
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Doors: doors, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Origins: f.wsOrigins, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

@@ -113,13 +113,13 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	}
 	fmt.Fprintf(w, "cluster %s, epoch %d: %s (according to server %d)\n", b.ClusterID, b.Epoch, primary, b.ServerID)
 	table(w, func(row func(...any)) {
-		row("ID", "ROLE", "EPOCH", "LSN", "PID", "GRPC", "HTTP", "VOLUME", "HEARD", "NOTE")
+		row("ID", "ROLE", "EPOCH", "LSN", "PID", "CLIENTS", "VOLUME", "HEARD", "NOTE")
 		for _, s := range b.Servers {
 			heard := cmp.Or(s.HeardAgo, "never")
 			if s.ID == b.ServerID {
 				heard = "-"
 			}
-			row(s.ID, s.Role, s.Epoch, s.LSN, pidText(s.PID), s.GRPC, s.HTTP, cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
+			row(s.ID, s.Role, s.Epoch, s.LSN, pidText(s.PID), clientsAt(&s), cmp.Or(s.Volume.Filesystem, "-"), heard, serverNote(&s))
 		}
 	})
 	if t := b.Table; t != nil {
@@ -132,6 +132,14 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 	if b.Message != "" {
 		fmt.Fprintln(w, b.Message)
 	}
+}
+
+// clientsAt returns where a server listens for clients: at two addresses, if its CLUSTER is from when HTTP had its own.
+func clientsAt(s *wire.ServerBody) string {
+	if s.HTTP == s.GRPC {
+		return s.GRPC
+	}
+	return s.GRPC + "," + s.HTTP
 }
 
 // levelText names the servers that know fewer records than others, "" if all know the same.

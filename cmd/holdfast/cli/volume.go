@@ -31,9 +31,8 @@ import (
 
 // The ports of a server whose address names none.
 const (
-	defaultGRPCPort = 7601
-	defaultHTTPPort = 7701
-	defaultPeerPort = 7801
+	defaultClientPort = 7601
+	defaultPeerPort   = 7801
 )
 
 func (a *app) initCommand() *cobra.Command {
@@ -44,9 +43,8 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Make an empty directory on the share a volume",
 		Long: `Make an empty directory on the share a volume. Once, from any host.
 
-A server is ID=HOST for the ports 7601 (gRPC), 7701 (HTTP) and 7801 (peers),
-ID=HOST:PORT for PORT, PORT+100 and PORT+200, or ID=GRPC,HTTP,PEER with three
-addresses. The directory is made if its parent is there: a parent that is
+A server is ID=HOST for the ports 7601 (clients) and 7801 (other servers),
+ID=HOST:PORT for PORT and PORT+200, or ID=CLIENT,PEER with two addresses. The directory is made if its parent is there: a parent that is
 missing may mean that the share is not mounted.
 
 Then init measures how fast the share is, for at most some seconds. If the default timing
@@ -114,8 +112,8 @@ func initText(w io.Writer, r *initResult) {
 		if dir, err := serve.DefaultDataDir(r.ID, m.ID); err == nil {
 			data = " --data-dir " + dir
 		}
-		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (gRPC %s, HTTP %s, peers %s)\n", m.ID, r.Volume, data, flags, m.GRPC, m.HTTP, m.Peer)
-		endpoints = append(endpoints, m.GRPC)
+		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (clients %s, peers %s)\n", m.ID, r.Volume, data, flags, m.Client, m.Peer)
+		endpoints = append(endpoints, m.Client)
 	}
 	fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
 }
@@ -176,9 +174,12 @@ func parseServers(flags []string) (cluster.Members, error) {
 		id, addr, ok := strings.Cut(f, "=")
 		n, err := strconv.ParseUint(id, 10, 32)
 		if !ok || err != nil || n == 0 || addr == "" {
-			return nil, usagef("--server %q: use ID=HOST, ID=HOST:PORT or ID=GRPC,HTTP,PEER, IDs from 1", f)
+			return nil, usagef("--server %q: use ID=HOST, ID=HOST:PORT or ID=CLIENT,PEER, IDs from 1", f)
 		}
 		m, err := parseAddresses(addr)
+		if parts := strings.Split(addr, ","); len(parts) == 3 {
+			err = fmt.Errorf("three addresses: gRPC and HTTP have one together now, use --server %s=%s,%s", id, parts[0], parts[2])
+		}
 		if err != nil {
 			return nil, usagef("--server %q: %v", f, err)
 		}
@@ -196,26 +197,26 @@ func parseAddresses(addr string) (cluster.Member, error) {
 	parts := strings.Split(addr, ",")
 	switch len(parts) {
 	case 1:
-	case 3:
+	case 2:
 		for _, p := range parts {
 			if err := checkAddress(p); err != nil {
 				return cluster.Member{}, err
 			}
 		}
-		return cluster.Member{GRPC: parts[0], HTTP: parts[1], Peer: parts[2]}, nil
+		return cluster.Member{Client: parts[0], Peer: parts[1]}, nil
 	default:
-		return cluster.Member{}, fmt.Errorf("%d addresses: give one, or three with commas between", len(parts))
+		return cluster.Member{}, fmt.Errorf("%d addresses: give one, or two with a comma between", len(parts))
 	}
-	host, base := addr, defaultGRPCPort
+	host, base := addr, defaultClientPort
 	if h, p, err := net.SplitHostPort(addr); err == nil {
 		n, err := strconv.Atoi(p)
-		if last := maxPort - defaultPeerPort + defaultGRPCPort; h == "" || err != nil || n < 1 || n > last {
-			return cluster.Member{}, fmt.Errorf("address %s: use HOST:PORT with a port from 1 to %d, for two more lie above it", addr, last)
+		if last := maxPort - defaultPeerPort + defaultClientPort; h == "" || err != nil || n < 1 || n > last {
+			return cluster.Member{}, fmt.Errorf("address %s: use HOST:PORT with a port from 1 to %d, for that of the peers lies above it", addr, last)
 		}
 		host, base = h, n
 	}
 	m := memberAt(host, base)
-	return m, checkAddress(m.GRPC)
+	return m, checkAddress(m.Client)
 }
 
 // maxPort is the highest port number.
@@ -236,11 +237,11 @@ func checkAddress(addr string) error {
 	return nil
 }
 
-// memberAt returns a server whose three ports are 100 apart, from base on.
+// memberAt returns a server whose clients use the port base.
 func memberAt(host string, base int) cluster.Member {
 	host = strings.Trim(host, "[]")
 	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-	return cluster.Member{GRPC: at(base), HTTP: at(base + defaultHTTPPort - defaultGRPCPort), Peer: at(base + defaultPeerPort - defaultGRPCPort)}
+	return cluster.Member{Client: at(base), Peer: at(base + defaultPeerPort - defaultClientPort)}
 }
 
 func (a *app) fsckCommand() *cobra.Command {

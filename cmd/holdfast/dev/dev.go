@@ -30,8 +30,6 @@ type Options struct {
 	Command []string
 	Volume  string
 	Servers cluster.Members
-	// Flags are the further flags of each server.
-	Flags map[cluster.ServerID][]string
 	// Output gets the servers' log lines, each with the server in front, and the messages of this
 	// package. Its Write must not block: otherwise the servers could not be ended.
 	Output io.Writer
@@ -106,7 +104,7 @@ type ending struct {
 
 // commandLine returns the command that starts a server, also for an operator.
 func (d *fleet) commandLine(id cluster.ServerID) []string {
-	return slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume}, d.opt.Flags[id])
+	return slices.Concat(d.opt.Command, []string{"--id", fmt.Sprint(id), "--volume", d.opt.Volume})
 }
 
 func (d *fleet) start(m cluster.Member) error {

@@ -59,7 +59,7 @@ func TestVolumeIsSeen(t *testing.T) {
 	}
 	defer f.Close() //nolint:errcheck // descriptors of directories
 	members := cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"},
+		{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"},
 	}
 	c, err := volume.Init(t.Context(), f, members, rand.Reader)
 	if err != nil {

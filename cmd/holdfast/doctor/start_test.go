@@ -25,11 +25,10 @@ func makeVolume(t *testing.T, hosts ...string) string {
 	defer f.Close() //nolint:errcheck // descriptors of directories
 	var members cluster.Members
 	for i, h := range hosts {
-		members = append(members, cluster.Member{ID: cluster.ServerID(i + 1), GRPC: h + ":1", HTTP: h + ":2", Peer: h + ":3"})
+		members = append(members, cluster.Member{ID: cluster.ServerID(i + 1), Client: h + ":1", Peer: h + ":3"})
 	}
 	for i := range members { // addresses differ
-		members[i].GRPC += string(rune('0' + i))
-		members[i].HTTP += string(rune('0' + i))
+		members[i].Client += string(rune('0' + i))
 		members[i].Peer += string(rune('0' + i))
 	}
 	if _, err := volume.Init(t.Context(), f, members, rand.Reader); err != nil {

@@ -34,8 +34,8 @@ const trialSegment = 256 << 10
 // trialMembers returns two members whose addresses are never used.
 func trialMembers() cluster.Members {
 	return cluster.Members{
-		{ID: 1, GRPC: "doctor:1", HTTP: "doctor:2", Peer: "doctor:3"},
-		{ID: 2, GRPC: "doctor:4", HTTP: "doctor:5", Peer: "doctor:6"},
+		{ID: 1, Client: "doctor:1", Peer: "doctor:3"},
+		{ID: 2, Client: "doctor:4", Peer: "doctor:6"},
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 func TestCanaryOnANetworkFilesystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
-		members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
+		members := cluster.Members{{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}}
 		if _, err := volume.Init(t.Context(), disk.Host(9, profile), members, rand.Reader); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func (r *primaryStub) Ping(_ context.Context, _ cluster.ServerID, p election.Pin
 func follows(t *testing.T, change func(*volumetest.Disk)) (*Node, *volume.Volume, *primaryStub) {
 	t.Helper()
 	disk, profile := volumetest.New(1), volumetest.ProfileNetwork()
-	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
+	members := cluster.Members{{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}}
 	if _, err := volume.Init(t.Context(), disk.Host(9, profile), members, rand.Reader); err != nil {
 		t.Fatal(err)
 	}

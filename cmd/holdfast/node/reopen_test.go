@@ -62,7 +62,7 @@ func startAlone(t *testing.T, moved func(look int64) bool) *alone {
 func startAloneOn(t *testing.T, moved func(look int64) bool, log zerolog.Logger, hook volumetest.Hook) *alone {
 	t.Helper()
 	disk := volumetest.New(1)
-	members := cluster.Members{{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}}
+	members := cluster.Members{{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}}
 	if _, err := volume.Init(t.Context(), disk.Host(9, volumetest.ProfileLocal()), members, crand.Reader); err != nil {
 		t.Fatal(err)
 	}

@@ -263,7 +263,7 @@ func judge(target string, r retry.Response, err error) retry.Attempt {
 	case v.Err == nil:
 		v.Err = wire.FailureOf(r)
 	case v.Verdict == retry.Refused && status.Code(v.Err) == codes.Unimplemented:
-		v.Err = fmt.Errorf("%w, but something else at %s: give the gRPC address of a server (port 7601 by default), and use a holdfast no newer than it", ErrNoServer, target)
+		v.Err = fmt.Errorf("%w, but something else at %s: give the address that a server has for clients (port 7601 by default), and use a holdfast no newer than it", ErrNoServer, target)
 	}
 	return v
 }

@@ -105,7 +105,7 @@ func TestDataDirIsOfOneServer(t *testing.T) {
 func TestSecondServerInADataDirIsRefused(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "volume")
-	m := makeVolume(t, dir)
+	m := makeVolume(t, dir, false)
 	var other process
 	opt := Options{Server: 1, Volume: dir, DataDir: filepath.Join(base, "data"), Timing: cluster.DefaultTiming(), Log: zerolog.New(t.Output()).Level(zerolog.WarnLevel)}
 	if err := os.Mkdir(opt.DataDir, 0o700); err != nil {

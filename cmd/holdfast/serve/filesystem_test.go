@@ -32,7 +32,7 @@ func TestUnsafeFilesystem(t *testing.T) {
 		t.Skipf("%s may be shared by hosts", f.Kind().Name)
 	}
 	members := cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: "h1:2", Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}, {ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+		{ID: 1, Client: "h1:1", Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}, {ID: 3, Client: "h3:1", Peer: "h3:3"},
 	}
 	if _, err := volume.Init(t.Context(), f, members, rand.Reader); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestStartMeasuresTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close() //nolint:errcheck // descriptors of directories
-	if _, err := volume.Init(t.Context(), f, cluster.Members{{ID: 1, GRPC: "h:1", HTTP: "h:2", Peer: "h:3"}}, rand.Reader); err != nil {
+	if _, err := volume.Init(t.Context(), f, cluster.Members{{ID: 1, Client: "h:1", Peer: "h:3"}}, rand.Reader); err != nil {
 		t.Fatal(err)
 	}
 	opt := Options{Server: 1, Volume: dir, UnsafeFilesystem: true, Timing: cluster.DefaultTiming()}

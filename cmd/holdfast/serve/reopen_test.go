@@ -26,11 +26,15 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-// makeVolume makes a volume in a directory for one server on loopback.
-func makeVolume(t *testing.T, dir string) cluster.Member {
+// makeVolume makes a volume in a directory for one server on loopback, like an older version where that is asked for.
+func makeVolume(t *testing.T, dir string, old bool) cluster.Member {
 	t.Helper()
 	m := cluster.Member{ID: 1}
-	for _, addr := range []*string{&m.GRPC, &m.HTTP, &m.Peer} {
+	addrs := []*string{&m.Client, &m.Peer}
+	if old {
+		addrs = append(addrs, &m.OldHTTP)
+	}
+	for _, addr := range addrs {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +61,7 @@ func servedEpoch(ctx context.Context, m cluster.Member) uint64 {
 	ask := func(path string, into any) bool {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+m.HTTP+path, nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+m.HTTPAddress()+path, nil)
 		if err != nil {
 			return false
 		}
@@ -119,7 +123,7 @@ func copyServed(t *testing.T, to, from string) {
 func TestServerFindsItsVolumeMountedAnew(t *testing.T) {
 	base := t.TempDir()
 	dir, away := filepath.Join(base, "volume"), filepath.Join(base, "away")
-	m := makeVolume(t, dir)
+	m := makeVolume(t, dir, false)
 	timing := cluster.DefaultTiming()
 	timing.StorageTimeout = 2 * timing.Suspicion
 	ctx, stop := context.WithCancel(context.Background())
@@ -157,7 +161,7 @@ func acquireAs(ctx context.Context, m cluster.Member, client string) (b wire.Bod
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	q := `{"lock":"a","ttl":"10m","client_id":"` + client + `","request_id":1}`
-	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+m.HTTP+"/v1/acquire", bytes.NewBufferString(q))
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+m.HTTPAddress()+"/v1/acquire", bytes.NewBufferString(q))
 	if err != nil {
 		return b
 	}
@@ -178,7 +182,7 @@ func TestServerThatOpensAnOldCopyRemembersWhatItCommitted(t *testing.T) {
 		t.Run(data, func(t *testing.T) {
 			base := t.TempDir()
 			dir, away, old := filepath.Join(base, "volume"), filepath.Join(base, "away"), filepath.Join(base, "old")
-			m := makeVolume(t, dir)
+			m := makeVolume(t, dir, false)
 			if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}
@@ -268,8 +272,8 @@ func TestSignalEndsAServerWhoseVolumeHangs(t *testing.T) {
 func TestMovedVolume(t *testing.T) {
 	base := t.TempDir()
 	at := func(name string) string { return filepath.Join(base, name) }
-	makeVolume(t, at("volume"))
-	makeVolume(t, at("other"))
+	makeVolume(t, at("volume"), false)
+	makeVolume(t, at("other"), false)
 	if err := os.Mkdir(at("empty"), 0o755); err != nil {
 		t.Fatal(err)
 	}

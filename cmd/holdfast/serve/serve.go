@@ -8,30 +8,25 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
-	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
-	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
@@ -42,8 +37,11 @@ type Options struct {
 	Volume  string // the directory on the share
 	DataDir string // a directory of this server's own; "" = the default one, NoDataDir = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
-	// Doors are further front ends, each on its own listener.
-	Doors   []Door
+	Listen  string // the host and port to listen on for clients; "" = those in CLUSTER, or Bind
+	// Also are further addresses for clients.
+	Also []string
+	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
+	Origins []string
 	Timing  cluster.Timing
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
@@ -111,7 +109,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	ports, err := listen(self, opt.Bind, opt.Doors)
+	ports, err := listen(self, &opt)
 	if err != nil {
 		return err
 	}
@@ -122,15 +120,12 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err := p.lock(&opt); err != nil {
 		return err
 	}
-	for _, d := range opt.Doors {
-		opt.Log.Info().Str("front_end", d.Name).Str("address", d.Addr).Msg("listening")
-	}
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
 	peers := peergrpc.New(opt.Server, c)
 	nodeOpt := node.Options{
-		Server: opt.Server, FS: fsys, Address: self.GRPC, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
+		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
@@ -139,8 +134,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
-		Str("filesystem", fsys.Kind().Name).Str("grpc", self.GRPC).Str("http", self.HTTP).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, opt.Doors, opt.Log), ports, opt.Log)
+		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
+	err = run(ctx, n, newFronts(n, c, &opt), ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
 }
@@ -160,19 +155,13 @@ func moved(fsys *osfs.FS, path string, id cluster.ID) bool {
 func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
-	ended := make(chan struct{}, 3+len(f.doors))
-	serve := func(name string, f func() error) {
+	serving := f.serving(p, log)
+	ended := make(chan struct{}, len(serving))
+	for name, serve := range serving {
 		go func() {
-			stop(fmt.Errorf("%s front end: %w", name, f())) // does nothing when the node has ended
+			stop(fmt.Errorf("%s front end: %w", name, serve())) // does nothing when the node has ended
 			ended <- struct{}{}
 		}()
-	}
-	clients := newRoom(log)
-	serve("peer", func() error { return f.peer.Serve(p.peer) })
-	serve("gRPC", func() error { return f.grpc.Serve(clients.listener(p.grpc)) })
-	serve("HTTP", func() error { return f.http.Serve(clients.listener(p.http)) })
-	for i, d := range f.doors {
-		serve(f.names[i], func() error { return d.Serve(clients.listener(p.doors[i])) })
 	}
 	err := n.Run(ctx)
 	stopped := make(chan struct{})
@@ -198,86 +187,70 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 	return nil
 }
 
-// fronts are the front ends.
-type fronts struct {
-	peer, grpc *grpc.Server
-	http       *http.Server
-	doors      []Front
-	names      []string // of the doors
-}
-
-func newFronts(n *node.Node, c volume.Cluster, doors []Door, log zerolog.Logger) *fronts {
-	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), grpc: grpc.NewServer(grpcapi.Options()...)}
-	peergrpc.Register(f.peer, c.ID.String(), n)
-	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
-	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: log})
-	f.http = h.Server()
-	for _, d := range doors {
-		f.doors, f.names = append(f.doors, d.New(h.Door(), log)), append(f.names, d.Name)
-	}
-	return f
-}
-
-// stop stops the front ends; calls in flight may be answered for endWait.
-func (f *fronts) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), endWait)
-	defer cancel()
-	cut := context.AfterFunc(ctx, func() { f.grpc.Stop(); f.peer.Stop() })
-	defer cut()
-	var ending sync.WaitGroup
-	for _, d := range f.doors {
-		ending.Go(func() { d.Stop(ctx) })
-	}
-	if err := f.http.Shutdown(ctx); err != nil {
-		f.http.Close() //nolint:errcheck // they had their time
-	}
-	ending.Wait()
-	f.grpc.GracefulStop()
-	f.peer.Stop()
-}
-
 // ports are the listeners.
 type ports struct {
-	grpc, http, peer net.Listener
-	doors            []net.Listener
+	peer    net.Listener
+	clients []net.Listener
 }
 
 // listen opens all ports before anything else is done: a server that cannot be reached must
 // not be primary.
-func listen(m cluster.Member, bind string, doors []Door) (*ports, error) {
-	p := &ports{doors: make([]net.Listener, len(doors))}
-	for _, x := range []struct {
-		name string
-		addr string
-		to   *net.Listener
-	}{{"gRPC", m.GRPC, &p.grpc}, {"HTTP", m.HTTP, &p.http}, {"peer", m.Peer, &p.peer}} {
-		addr := x.addr
-		if bind != "" {
-			_, port, err := net.SplitHostPort(addr)
-			if err != nil {
-				return nil, errors.Join(err, p.close())
-			}
-			addr = net.JoinHostPort(bind, port)
-		}
-		if err := listenOn(x.name, addr, x.to); err != nil {
-			return nil, errors.Join(err, p.close())
-		}
+func listen(m cluster.Member, opt *Options) (*ports, error) {
+	peer, err := bound(m.Peer, opt.Bind)
+	if err != nil {
+		return nil, err
 	}
-	for i, d := range doors {
-		if err := listenOn(d.Name, d.Addr, &p.doors[i]); err != nil {
-			return nil, errors.Join(err, p.close())
+	clients, err := clientAddresses(m, opt)
+	if err != nil {
+		return nil, err
+	}
+	p := &ports{}
+	if p.peer, err = listenOn("peer", peer); err != nil {
+		return nil, err
+	}
+	for _, addr := range clients {
+		l, err := listenOn("client", addr)
+		if err != nil {
+			p.close()
+			return nil, err
 		}
+		p.clients = append(p.clients, l)
 	}
 	return p, nil
 }
 
-func listenOn(name, addr string, to *net.Listener) error {
+// clientAddresses returns where a server listens for clients. Other servers and clients know the addresses of CLUSTER.
+func clientAddresses(m cluster.Member, opt *Options) ([]string, error) {
+	first, err := bound(m.Client, opt.Bind)
+	if err != nil {
+		return nil, err
+	}
+	all := []string{cmp.Or(opt.Listen, first)}
+	if m.OldHTTP != "" {
+		old, err := bound(m.OldHTTP, opt.Bind)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, old)
+	}
+	return append(all, opt.Also...), nil
+}
+
+// bound returns an address with the host that is to be bound, if there is one.
+func bound(addr, host string) (string, error) {
+	if host == "" {
+		return addr, nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	return net.JoinHostPort(host, port), err
+}
+
+func listenOn(name, addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return listenError(name, addr, err)
+		return nil, listenError(name, addr, err)
 	}
-	*to = l
-	return nil
+	return l, nil
 }
 
 func listenError(name, addr string, err error) error {
@@ -292,11 +265,16 @@ func listenError(name, addr string, err error) error {
 }
 
 // close closes the listeners. Those that were closed already are no error.
-func (p *ports) close() error {
-	for _, l := range append([]net.Listener{p.grpc, p.http, p.peer}, p.doors...) {
-		if l != nil {
-			l.Close() //nolint:errcheck // its server has closed it, or never used it
-		}
+func (p *ports) close() {
+	for _, l := range append([]net.Listener{p.peer}, p.clients...) {
+		l.Close() //nolint:errcheck // its server has closed it, or never used it
 	}
-	return nil
+}
+
+// addresses returns where the clients' listeners listen.
+func (p *ports) addresses() (all []string) {
+	for _, l := range p.clients {
+		all = append(all, l.Addr().String())
+	}
+	return all
 }

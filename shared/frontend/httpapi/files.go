@@ -212,7 +212,6 @@ func (h *Handler) followFile(w http.ResponseWriter, r *http.Request, name cluste
 		if _, err := w.Write(x.GetData()); err != nil {
 			return err
 		}
-		defer clearWriteDeadline(r, control)
 		return control.Flush()
 	}) // the client has got what ended it, unless it is gone
 }

@@ -165,7 +165,7 @@ func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch
 		defer stop()
 	}
 	go h.cancelWhenMoved(ctx, cancel, m.ID, epoch)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.HTTP+o.path, bytes.NewReader(o.body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.HTTPAddress()+o.path, bytes.NewReader(o.body))
 	if err != nil {
 		return reply{}, err
 	}
@@ -245,7 +245,7 @@ func (h *Handler) proxyToPrimary(w http.ResponseWriter, r *http.Request) bool {
 // one is primary now (moved).
 func (h *Handler) openAnswer(r *http.Request, m cluster.Member, epoch cluster.Epoch) (resp *http.Response, end func(), moved bool) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.HTTP+r.URL.RequestURI(), nil)
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.HTTPAddress()+r.URL.RequestURI(), nil)
 	if err != nil {
 		cancel(err)
 		return nil, nil, false
@@ -291,7 +291,6 @@ func (h *Handler) copyAnswer(w http.ResponseWriter, r *http.Request, resp *http.
 				return
 			}
 			_ = control.Flush()
-			clearWriteDeadline(r, control)
 		}
 		if err == io.EOF {
 			break

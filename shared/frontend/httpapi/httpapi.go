@@ -30,12 +30,11 @@ import (
 
 // Limits against clients that are slow or send too much.
 const (
-	maxHTTPHeader  = 16 << 10
-	maxJSONBody    = 64 << 10
-	headerWait     = 5 * time.Second
-	idleWait       = 2 * time.Minute
-	bodyWait       = 30 * time.Second // to read a request's body, and to write an answer
-	maxHTTPStreams = 1000
+	maxHTTPHeader = 16 << 10
+	maxJSONBody   = 64 << 10
+	headerWait    = 5 * time.Second
+	idleWait      = 2 * time.Minute
+	bodyWait      = 30 * time.Second // to read a request's body, and to write an answer
 )
 
 // Options are what a Handler needs besides its service.
@@ -68,16 +67,14 @@ func New(s *service.Service, opt Options) *Handler {
 	return h
 }
 
-// Server returns an HTTP server for this front end, HTTP/1.1 and HTTP/2 without TLS, with
-// time-outs against slow clients. The caller gives it a listener.
+// Server returns an HTTP server for this front end, HTTP/1.1 without TLS, with time-outs against slow clients. The
+// caller gives it a listener. (HTTP/2 without TLS is gRPC, see package clientport.)
 func (h *Handler) Server() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler: h, Protocols: protocols,
 		ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHTTPHeader,
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxHTTPStreams, SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 		ErrorLog: log.New(h.opt.Log.With().Str("front_end", "http").Logger(), "", 0),
 	}
 }
@@ -196,15 +193,6 @@ func (h *Handler) send(w http.ResponseWriter, x reply) {
 	}
 	w.WriteHeader(x.code)
 	_, _ = w.Write(x.body)
-}
-
-// clearWriteDeadline lets an answer that is not complete wait for its next piece. The deadline of
-// its last piece stays over HTTP/1, where it counts only while something is written; HTTP/2 ends a
-// stream whose deadline passes in any case.
-func clearWriteDeadline(r *http.Request, c *http.ResponseController) {
-	if r.ProtoMajor > 1 {
-		_ = c.SetWriteDeadline(time.Time{})
-	}
 }
 
 // refuse answers a request that was refused with err. Code 0 means that of the status.

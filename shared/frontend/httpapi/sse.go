@@ -171,11 +171,8 @@ func (x *sse) begin() error {
 	return x.flush()
 }
 
-// flush sends what was written. The next event may take its time.
-func (x *sse) flush() error {
-	defer clearWriteDeadline(x.r, x.c)
-	return x.c.Flush()
-}
+// flush sends what was written. The next event may take its time: a deadline that is over counts only for writes.
+func (x *sse) flush() error { return x.c.Flush() }
 
 // send sends a message of the watch.
 func (x *sse) send(r *pb.WatchResponse) error {

@@ -16,8 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -213,7 +211,7 @@ func TestTooManyConnections(t *testing.T) {
 // TestStop: what was read is answered, for a while, and nothing is left.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := New(newService(t), zerolog.Nop())
+		x := New(newService(t))
 		x.Stop(t.Context())
 		if err := x.Serve(newPipes()); !errors.Is(err, ErrStopped) {
 			t.Errorf("Serve behind Stop: %v", err)

@@ -119,7 +119,7 @@
 //	10 s to end a line     counted from its first byte
 //	10 s to take answers   counted for each
 //	5 s to begin an UNLOCK without TOKEN, from when it was read
-//	15 min of silence      while nothing is asked
+//	15 min of silence      while nothing is asked; a minute before the first line (package clientport)
 //	24 h to wait           the longest WAIT
 //
 // A client beyond these is cut, without a further answer. A host that vanished is noticed in half a

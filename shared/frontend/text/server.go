@@ -8,8 +8,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // ErrStopped is returned by Serve after Stop was called.
@@ -18,16 +16,13 @@ var ErrStopped = errors.New("the line protocol front end was stopped")
 const (
 	// maxConns bounds the connections.
 	maxConns = 1024
-	// acceptPause is the pause after the system had no room for a connection.
-	acceptPause = 50 * time.Millisecond
 	// closeWait is how long a client may take to read its last answer.
 	closeWait = 200 * time.Millisecond
 )
 
 // Server is the front end: its connections, and their end.
 type Server struct {
-	s   Service
-	log zerolog.Logger
+	s Service
 	// served counts the goroutines of connections.
 	served sync.WaitGroup
 
@@ -43,8 +38,8 @@ type Server struct {
 }
 
 // New returns a front end over s.
-func New(s Service, log zerolog.Logger) *Server {
-	x := &Server{s: s, log: log}
+func New(s Service) *Server {
+	x := &Server{s: s}
 	x.mu.conns = map[*conn]bool{}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	return x
@@ -64,14 +59,8 @@ func (s *Server) Serve(l net.Listener) error {
 			s.admit(nc)
 		case s.ctx.Err() != nil || s.stopped():
 			return ErrStopped
-		case errors.Is(err, net.ErrClosed):
-			return err
 		default:
-			s.log.Warn().Err(err).Str("front_end", "text").Msg("a connection was not taken")
-			select {
-			case <-time.After(acceptPause):
-			case <-s.ctx.Done():
-			}
+			return err
 		}
 	}
 }

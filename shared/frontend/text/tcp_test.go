@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -27,7 +25,7 @@ func listen(t testing.TB, s Service) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := New(s, zerolog.Nop())
+	x := New(s)
 	served := make(chan error, 1)
 	go func() { served <- x.Serve(l) }()
 	t.Cleanup(func() {

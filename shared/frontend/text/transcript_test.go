@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
 
@@ -64,7 +62,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	g := &stage{t: t, s: newService(t), l: newPipes(), conns: map[string]net.Conn{}}
-	g.x = New(g.s, zerolog.Nop())
+	g.x = New(g.s)
 	go g.x.Serve(g.l) //nolint:errcheck // ErrStopped
 	return g
 }

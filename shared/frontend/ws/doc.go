@@ -2,7 +2,7 @@
 
 // Package ws is the WebSocket front end: the operations of HTTP's POST, its watches, and notices
 // of what a holder loses, all on one connection, for web pages and any other client of
-// WebSocket. It is off until it is given an address, and serves /v1/ws there.
+// WebSocket. It is a handler for /v1/ws of the server for HTTP, whose time-outs bound the handshake.
 //
 // # Messages
 //

@@ -127,7 +127,7 @@ func startPrimary(t *testing.T) *backend {
 	t.Helper()
 	l := listener(t)
 	members := cluster.Members{
-		{ID: 1, GRPC: "h1:1", HTTP: l.Addr().String(), Peer: "h1:3"}, {ID: 2, GRPC: "h2:1", HTTP: "h2:2", Peer: "h2:3"}, {ID: 3, GRPC: "h3:1", HTTP: "h3:2", Peer: "h3:3"},
+		{ID: 1, Client: l.Addr().String(), Peer: "h1:3"}, {ID: 2, Client: "h2:1", Peer: "h2:3"}, {ID: 3, Client: "h3:1", Peer: "h3:3"},
 	}
 	d := volumetest.New(1)
 	primarytest.Init(t, d.Host(9, volumetest.ProfileLocal()), members)
@@ -176,7 +176,6 @@ type site struct {
 	*Server
 	t    *testing.T
 	addr string
-	over chan error // what Serve returned
 }
 
 func open(t *testing.T, b serving.Backend, opt Options) *site {
@@ -185,10 +184,14 @@ func open(t *testing.T, b serving.Backend, opt Options) *site {
 	l := listener(t)
 	s := &site{
 		Server: New(httpapi.New(service.New(b, service.Options{}), httpapi.Options{Log: opt.Log}).Door(), opt),
-		t:      t, addr: l.Addr().String(), over: make(chan error, 1),
+		t:      t, addr: l.Addr().String(),
 	}
-	go func() { s.over <- s.Serve(narrow{l}) }()
+	web := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
+	var running sync.WaitGroup
+	running.Go(func() { web.Serve(narrow{l}) }) //nolint:errcheck // it is closed
 	t.Cleanup(func() {
+		web.Close() //nolint:errcheck // likewise
+		running.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		s.Stop(ctx)

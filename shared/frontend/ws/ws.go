@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"path"
@@ -28,7 +27,6 @@ import (
 const Path = "/v1/ws"
 
 const (
-	maxHeader = 16 << 10
 	// closeWait is how long a client may take to answer a close frame.
 	closeWait = 3 * time.Second
 	// bodyWait is how long a refusal may take to be written.
@@ -44,7 +42,6 @@ type Limits struct {
 	Waiting     int           // acquires of a connection that wait
 	Watches     int           // of a connection
 	Unread      int           // bytes that wait to be sent to a client
-	Handshake   time.Duration // from the connect to the end of the request
 	Idle        time.Duration // without a pong
 	Write       time.Duration // for a client to read 64 KiB
 }
@@ -58,7 +55,6 @@ func (l Limits) orDefault() Limits {
 		Waiting:     cmp.Or(l.Waiting, 1024),
 		Watches:     cmp.Or(l.Watches, 256),
 		Unread:      cmp.Or(l.Unread, 4<<20),
-		Handshake:   cmp.Or(l.Handshake, 5*time.Second),
 		Idle:        cmp.Or(l.Idle, 30*time.Second),
 		Write:       cmp.Or(l.Write, 10*time.Second),
 	}
@@ -72,11 +68,10 @@ type Options struct {
 	Limits  Limits
 }
 
-// Server is the WebSocket front end: its connections, and their end.
+// Server is the WebSocket front end, as the http.Handler of Path: its connections, and their end.
 type Server struct {
 	door  *httpapi.Door
 	opt   Options
-	http  *http.Server
 	guard *http.CrossOriginProtection
 
 	mu struct {
@@ -93,28 +88,15 @@ func New(door *httpapi.Door, opt Options) *Server {
 	opt.Limits = opt.Limits.orDefault()
 	s := &Server{door: door, opt: opt, guard: http.NewCrossOriginProtection()}
 	s.mu.conns = map[*conn]struct{}{}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	s.http = &http.Server{
-		Handler: s, Protocols: protocols,
-		ReadHeaderTimeout: opt.Limits.Handshake, IdleTimeout: opt.Limits.Handshake, WriteTimeout: bodyWait, MaxHeaderBytes: maxHeader,
-		ErrorLog: log.New(opt.Log.With().Str("front_end", "websocket").Logger(), "", 0),
-	}
 	return s
 }
 
-// Serve serves until Stop is called, or until the listener fails. It always returns an error, after
-// Stop http.ErrServerClosed.
-func (s *Server) Serve(l net.Listener) error { return s.http.Serve(l) }
-
-// Stop ends the front end. Each connection gets the answers of its pending operations, except
+// Stop ends the front end: there is no further handshake. Each connection gets the answers of its pending operations, except
 // acquires that wait, and then a close frame; when ctx ends it is cut.
 func (s *Server) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.mu.stopping = true
 	s.mu.Unlock()
-	// The listener, and connections in the middle of a handshake.
-	s.http.Close() //nolint:errcheck // it is the end
 	answers, cancel := beforeDeadline(ctx)
 	defer cancel()
 	for _, x := range s.connections() {
@@ -164,10 +146,6 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // ServeHTTP makes a connection, and serves it until it ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != Path {
-		refuse(w, http.StatusNotFound, cluster.StatusInvalidArgument, fmt.Sprintf("there is nothing at %q: use %s", r.URL.Path, Path))
-		return
-	}
 	if err := s.checkOrigin(r); err != nil {
 		refuse(w, http.StatusForbidden, cluster.StatusPermissionDenied, err.Error())
 		return
@@ -249,6 +227,7 @@ func (s *Server) leave(x *conn) {
 
 // refuse answers a handshake as HTTP answers a refusal.
 func refuse(w http.ResponseWriter, code int, status cluster.Status, message string) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWait)) // not everything that calls a handler has deadlines
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -398,9 +399,6 @@ func TestStop(t *testing.T) {
 		s.Stop(ctx)
 	}()
 	idle.closed(websocket.StatusGoingAway, "another one")
-	if err := <-s.over; err != http.ErrServerClosed {
-		t.Errorf("Serve: %v", err)
-	}
 	select {
 	case <-stopped:
 		t.Error("it did not wait for what is under way")
@@ -412,8 +410,8 @@ func TestStop(t *testing.T) {
 	}
 	c.closed(websocket.StatusGoingAway, "another one")
 	<-stopped
-	if _, _, err := websocket.Dial(t.Context(), "ws://"+s.addr+Path, nil); err == nil {
-		t.Error("it still takes connections")
+	if _, r, err := websocket.Dial(t.Context(), "ws://"+s.addr+Path, nil); err == nil || r.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("it still takes connections: %v", err)
 	}
 }
 
@@ -449,7 +447,8 @@ func TestStopInTime(t *testing.T) {
 	// Before it serves, a server may be stopped as well.
 	early := New(httpapi.New(service.New(b, service.Options{}), httpapi.Options{}).Door(), Options{})
 	early.Stop(t.Context())
-	if err := early.Serve(listener(t)); err != http.ErrServerClosed {
-		t.Errorf("Serve: %v", err)
+	w := httptest.NewRecorder()
+	if early.ServeHTTP(w, httptest.NewRequest("GET", Path, nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -47,7 +47,7 @@ func startTrio(t *testing.T) *trio {
 			}
 			m[id] = l
 		}
-		x.members = append(x.members, cluster.Member{ID: id, GRPC: fmt.Sprintf("g%d", id), HTTP: web[id].Addr().String(), Peer: peer[id].Addr().String()})
+		x.members = append(x.members, cluster.Member{ID: id, Client: web[id].Addr().String(), Peer: peer[id].Addr().String()})
 	}
 	c, err := volume.Init(t.Context(), d.Host(9, volumetest.ProfileLocal()), x.members, crand.Reader)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	for _, m := range members {
 		await(t, "it is ready and forwards", func() bool {
-			return get(t, "http://"+m.HTTP+"/readyz") == 200 && get(t, "http://"+m.HTTP+"/v1/locks/l?min_lsn="+fmt.Sprint(out.LSN)) == 200
+			return get(t, "http://"+m.Client+"/readyz") == 200 && get(t, "http://"+m.Client+"/v1/locks/l?min_lsn="+fmt.Sprint(out.LSN)) == 200
 		})
 	}
 	var to cluster.ServerID

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What is wrong with further front ends is said before anything is done.
-func TestDoorFlags(t *testing.T) {
+// What is wrong with addresses for clients is said before anything is done, and that a flag is out of use.
+func TestListenFlags(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.json")
 	for _, x := range []struct {
 		config string
@@ -23,6 +23,11 @@ func TestDoorFlags(t *testing.T) {
 		{`{}`, []string{"--text-listen", "8001"}, 2, "--text-listen"},
 		{`{"text-listen":":8001","ws_listen":"x"}`, nil, 2, "--ws-listen"},
 		{`{"text_listen":"127.0.0.1:0"}`, nil, 5, "mounted"},
+		{`{}`, []string{"--listen", "7601"}, 2, "--listen"},
+		{`{"listen":"7601"}`, nil, 2, "--listen"},
+		{`{"listen":":7601"}`, nil, 5, "mounted"},
+		{`{}`, []string{"--text-listen", "127.0.0.1:0"}, 5, "--text-listen is deprecated"},
+		{`{"ws_listen":"127.0.0.1:0"}`, nil, 5, "--ws-listen is deprecated"},
 		{`{}`, []string{"--ws-origin", "*"}, 2, `"*" is no origin`},
 		{`{"ws_origin":["https://a.example","b.example"]}`, nil, 2, `"b.example" is no origin`},
 		{`{"ws_origin":"c.example"}`, nil, 2, `"c.example" is no origin`},

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/spf13/pflag"
+
+	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
+)
+
+// oldListenFlags are flags with which a server had a port for WebSocket, and one for lines of text. They go with the
+// next version.
+func oldListenFlags() []string { return []string{"ws-listen", "text-listen"} }
+
+// listenFlags adds the flags that say where a server listens for clients, and which web pages it admits.
+func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
+	fl.StringVar(&f.listen, "listen", "", "listen for clients on this HOST:PORT instead of their address in CLUSTER, which other servers and clients go on using")
+	names := oldListenFlags()
+	f.also = make([]string, len(names))
+	for i, name := range names {
+		fl.StringVar(&f.also[i], name, "", "deprecated: also listen for clients, of all kinds, on this HOST:PORT")
+		if err := fl.MarkHidden(name); err != nil {
+			panic(err) // it was added just now
+		}
+	}
+	originFlag(fl, f)
+}
+
+// originFlag adds --ws-origin, which server and dev have.
+func originFlag(fl *pflag.FlagSet, f *serverFlags) {
+	fl.StringArrayVar(&f.wsOrigins, "ws-origin", nil, "let pages of this origin connect over WebSocket, such as https://*.example.com (may be repeated)")
+}
+
+// listening checks where the server is to listen for clients. It returns the addresses beside the first, and warnings
+// for the log.
+func (f *serverFlags) listening() (also, warnings []string, err error) {
+	for _, o := range f.wsOrigins {
+		if err := ws.CheckOrigin(o); err != nil {
+			return nil, nil, usagef("--ws-origin: %v", err)
+		}
+	}
+	if err := checkListen("listen", f.listen); err != nil {
+		return nil, nil, err
+	}
+	for i, name := range oldListenFlags() {
+		addr := f.also[i]
+		if err := checkListen(name, addr); err != nil {
+			return nil, nil, err
+		}
+		if addr != "" {
+			also = append(also, addr)
+			warnings = append(warnings, fmt.Sprintf("--%s is deprecated, and the next version refuses it: the address for clients serves WebSocket and lines of text, too; let clients use that, and leave the flag out", name))
+		}
+	}
+	return also, warnings, nil
+}
+
+func checkListen(flag, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return usagef("--%s %q: use HOST:PORT", flag, addr)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/frontend/text"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+// Front is a front end that serves one listener.
+type Front interface {
+	// Serve serves until Stop is called or it cannot go on. It always returns an error.
+	Serve(net.Listener) error
+	// Stop ends it: calls in flight may be answered until ctx ends. It may be called
+	// before Serve.
+	Stop(ctx context.Context)
+}
+
+// fronts are the front ends: one for the other servers, and those that share the port for clients.
+type fronts struct {
+	peer     *grpc.Server
+	port     *clientport.Port
+	grpc     *grpc.Server
+	http     *http.Server // and the handshakes of WebSocket
+	sockets  *ws.Server
+	text     Front
+	sessions Front
+}
+
+func newFronts(n *node.Node, c volume.Cluster, opt *Options) *fronts {
+	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), port: clientport.New(opt.Log), grpc: grpc.NewServer(grpcapi.Options()...)}
+	peergrpc.Register(f.peer, c.ID.String(), n)
+	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
+	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log})
+	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
+	f.http = h.Server()
+	f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == ws.Path {
+			f.sockets.ServeHTTP(w, r)
+		} else {
+			h.ServeHTTP(w, r)
+		}
+	})
+	f.text, f.sessions = text.New(h.Door()), noSessions{}
+	return f
+}
+
+// serving returns a function for each goroutine that the front ends need, by name. It returns when its front end has
+// ended.
+func (f *fronts) serving(p *ports, log zerolog.Logger) map[string]func() error {
+	all := map[string]func() error{
+		"peer":     func() error { return f.peer.Serve(p.peer) },
+		"gRPC":     func() error { return f.grpc.Serve(f.port.Listener(clientport.GRPC)) },
+		"HTTP":     func() error { return f.http.Serve(f.port.Listener(clientport.HTTP)) },
+		"text":     func() error { return f.text.Serve(f.port.Listener(clientport.Text)) },
+		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
+	}
+	clients := newRoom(log)
+	for _, l := range p.clients {
+		all["client port "+l.Addr().String()] = func() error { return f.port.Serve(clients.listener(l)) }
+	}
+	return all
+}
+
+// stop stops the front ends; calls in flight may be answered for endWait.
+func (f *fronts) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), endWait)
+	defer cancel()
+	cut := context.AfterFunc(ctx, func() { f.grpc.Stop(); f.peer.Stop() })
+	defer cut()
+	f.port.Close() //nolint:errcheck // never fails
+	var ending sync.WaitGroup
+	for _, stop := range []func(context.Context){f.sockets.Stop, f.text.Stop, f.sessions.Stop} {
+		ending.Go(func() { stop(ctx) })
+	}
+	if err := f.http.Shutdown(ctx); err != nil {
+		f.http.Close() //nolint:errcheck // they had their time
+	}
+	ending.Wait()
+	f.grpc.GracefulStop()
+	f.peer.Stop()
+}
+
+// noSessions closes the connections of sessions: this server has no front end for them yet.
+type noSessions struct{}
+
+func (noSessions) Serve(l net.Listener) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		c.Close() //nolint:errcheck // nothing is answered
+	}
+}
+
+func (noSessions) Stop(context.Context) {}
