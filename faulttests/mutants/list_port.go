@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+const portPkg = "shared/frontend/clientport"
+
+// portMutants break the port for clients.
+var portMutants = []Mutant{
+	{
+		Name: "http-taken-for-a-line",
+		Rule: "what begins like a request over HTTP is never a line of text (package clientport, classify)",
+		Edits: []Edit{
+			{portPkg + "/class.go", `	case word == 0 || b[word] != ' ':`, `	case word == 0 || b[word] != ' ' || string(b[:word]) == "LOCK" || string(b[:word]) == "CONNECT":`},
+		},
+		By: unit(portPkg, "^(TestClasses|FuzzFirstBytes)$"), Dies: `"LOCK /a HTTP/1.1\\r\\n": class 0, want 1`,
+	},
+	{
+		Name: "long-method-taken-for-a-line",
+		Rule: "a method may be longer than what is read of it (package clientport, classify)",
+		Edits: []Edit{
+			{portPkg + "/class.go", `		return HTTP // no line begins like this, and a method may`, `		return Text`},
+		},
+		By: unit(portPkg, "^FuzzFirstBytes$"), Dies: `is a request over HTTP, and was taken for class 0`,
+	},
+	{
+		Name: "split-preface-misjudged",
+		Rule: "first bytes that come one by one tell the same as those that come at once (package clientport, begins)",
+		Edits: []Edit{
+			{portPkg + "/class.go", `	case n < len(preface):
+		return undecided
+`, `	case n < len(preface):
+		return Text
+`},
+		},
+		By: unit(portPkg, "^TestSplitFirstBytes$"), Dies: `class 0 read`,
+	},
+	{
+		Name: "split-method-misjudged",
+		Rule: "a word without what follows it tells nothing (package clientport, classify)",
+		Edits: []Edit{
+			{portPkg + "/class.go", `	case word == len(b):
+		return undecided
+	case word == 0`, `	case word == len(b):
+		return Text
+	case word == 0`},
+		},
+		By: unit(portPkg, "^TestSplitFirstBytes$"), Dies: `class 0 read`,
+	},
+	{
+		Name: "first-bytes-lost",
+		Rule: "a front end reads what told its class (package clientport, readAgain)",
+		Edits: []Edit{
+			{portPkg + "/conn.go", `	if *first = (*first)[n:]; len(*first) == 0 {`, `	if n > 0 {`},
+		},
+		By: unit(portPkg, "^TestSplitFirstBytes$"), Dies: `class \d read`,
+	},
+	{
+		Name: "silent-connections-unbounded",
+		Rule: "connections that say nothing are bounded in number (package clientport, await)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `make(chan struct{}, maxSilent)`, `make(chan struct{}, 1<<20)`},
+		},
+		By: unit(portPkg, "^TestSilentConnectionsAreBounded$"), Dies: `client 1 was taken after 0s`,
+	},
+	{
+		Name: "silence-unbounded",
+		Rule: "a connection that says nothing is closed after a minute (package clientport, tell)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
+`, ``},
+		},
+		By: unit(portPkg, "^TestSilenceIsBounded$"), Dies: `a silent connection lives on`,
+	},
+	{
+		Name: "first-deadline-stays",
+		Rule: "the minute is for the first bytes alone (package clientport, tell)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `		err = c.SetReadDeadline(time.Time{})
+`, `		err = nil
+`},
+		},
+		By: unit(portPkg, "^TestSilenceIsBounded$"), Dies: `an hour later: `,
+	},
+	{
+		Name: "newest-silent-cut",
+		Rule: "of too many silent connections the oldest goes: the newest may be a client's (package clientport, cutOldest)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `	e := p.mu.silent.Front()
+	if e == nil || time.Since(e.Value.(*silent).since) < leastWait {
+		return false
+	}
+	s := p.mu.silent.Remove(e).(*silent)`, `	e := p.mu.silent.Front()
+	if e == nil || time.Since(e.Value.(*silent).since) < leastWait {
+		return false
+	}
+	s := p.mu.silent.Remove(p.mu.silent.Back()).(*silent)`},
+		},
+		By: unit(portPkg, "^TestSilentConnectionsAreBounded$"), Dies: `silent connection 1 is closed: false`,
+	},
+	{
+		Name: "unheard-taken-for-silent",
+		Rule: "a client that is not heard yet is not cut for the next one (package clientport, cutOldest)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `	return time.Until(e.Value.(*silent).since.Add(leastWait))`, `	return 0`},
+			{portPkg + "/clientport.go", ` || time.Since(e.Value.(*silent).since) < leastWait {`, ` {`},
+		},
+		By: unit(portPkg, "^TestManyThatComeAtOnce$"), Dies: `io: read/write on closed pipe`,
+	},
+	{
+		Name: "place-kept-for-ever",
+		Rule: "a connection that has spoken leaves its place to others (package clientport, leave)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `	p.mu.silent.Remove(e)
+	<-p.places
+`, `	p.mu.silent.Remove(e)
+`},
+		},
+		By: unit(portPkg, "^TestSilenceIsBounded$"), Dies: `0 silent connections, \d+ places are taken, want 0`,
+	},
+	{
+		Name: "tls-answered",
+		Rule: "TLS is refused (package clientport, tell)",
+		Edits: []Edit{
+			{portPkg + "/class.go", `return begins(b, tlsHandshake, tls)`, `return begins(b, tlsHandshake, Text)`},
+		},
+		By: unit(portPkg, "^TestTLSIsRefused$"), Dies: `it is not closed`,
+	},
+	{
+		Name: "second-address-for-some",
+		Rule: "every address that a server has for clients serves all of them (package serve, clientAddresses)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/serve.go", `	if m.OldHTTP != "" {
+		old,`, `	if m.OldHTTP != "" && opt.Listen != "" {
+		old,`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestClientAddresses$"), Dies: `want h:1 h:3`,
+	},
+	{
+		Name: "old-members-written-anew",
+		Rule: "what an older server wrote of its members is written so that it can read it (package cluster, MarshalJSON)",
+		Edits: []Edit{
+			{"shared/cluster/members.go", `		if x.OldHTTP != "" {
+			all[i]`, `		if x.OldHTTP == "-" {
+			all[i]`},
+		},
+		By: unit("shared/cluster", "^TestMembersOfOlderServers$"), Dies: `is written as`,
+	},
+}
