@@ -132,7 +132,7 @@ func importRules() []importRule {
 		return func(s *source, imp string) bool { return s.own(imp) && within(imp, dirs...) }
 	}
 	tools := []string{"shared/volume/fsck", "shared/volume/recovery", "shared/volume/internal/inspect"}
-	doubles := []string{"shared/volume/volumetest", "shared/nettest", "clientlib/internal/watchtest"}
+	doubles := []string{"shared/volume/volumetest", "shared/nettest", "shared/frontend/fronttest", "clientlib/internal/watchtest"}
 	only := func(allowed ...string) func(*source, string) bool {
 		return func(s *source, imp string) bool { return s.own(imp) && !slices.Contains(allowed, imp) }
 	}
@@ -152,7 +152,7 @@ func importRules() []importRule {
 		{"primary knows neither replica nor election", below("primary"), bans("replica", "election", "cmd", "clientlib")},
 		{"replica knows neither primary nor election", below("replica"), bans("primary", "election", "cmd", "clientlib")},
 		{"election knows no role and no storage", below("election"), only("shared/cluster", "election")},
-		{"clientlib knows wire, retry and cluster only", below("clientlib"), only("shared/wire", "shared/wire/pb", "shared/retry", "shared/cluster", "clientlib")},
+		{"clientlib knows wire, retry and cluster only", below("clientlib"), only("shared/wire", "shared/wire/frames", "shared/wire/pb", "shared/retry", "shared/cluster", "clientlib")},
 		{"packages of users above clientlib know it only", below("clientlib/leader", "clientlib/watch"), only("clientlib")},
 		{"nobody knows faulttests", func(s *source) bool { return !within(s.dir, "faulttests") }, bans("faulttests")},
 		{"tests' filesystems and networks stay in tests", func(s *source) bool { return product(s) && !within(s.dir, doubles...) }, bans(doubles...)},

@@ -658,10 +658,10 @@ func TestManyCallsAtOnce(t *testing.T) {
 }
 
 func TestTransportRefusalIsFinal(t *testing.T) {
-	inBubble(t, Options{}, func(t *testing.T, w *world) {
-		w.servers[0].set(func() { // a session is refused as a whole
+	bubble(t, Options{}, false, func(t *testing.T, w *world) {
+		w.servers[0].set(func() {
 			w.servers[0].mu.refuse = func(op string) error {
-				if op == "append" || op == "session" {
+				if op == "append" {
 					return status.Error(codes.Unauthenticated, "no certificate")
 				}
 				return nil

@@ -238,7 +238,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 func attempt[R retry.Response](
 	ctx context.Context, c *Client, k *call, to *server, left time.Duration, send func(context.Context, pb.LockServiceClient) (R, error),
 ) (r R, v verdict, waited bool) {
-	if s := c.session(ctx, to); s != nil {
+	if s := to.session.Load(); s != nil {
 		if r, v, ok := roundTrip(ctx, c, k, s, send); ok {
 			return r, v, false
 		}
@@ -255,10 +255,22 @@ func attempt[R retry.Response](
 	watch := time.AfterFunc(first, func() { c.watch(mctx, k.waits, to, move) })
 	defer watch.Stop()
 
+	s, err := c.session(mctx, to)
+	if err != nil { // nothing was sent
+		v = judge(r, err)
+		c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
+		return r, v, false
+	}
+	if s != nil {
+		watch.Stop()
+		if r, v, ok := roundTrip(ctx, c, k, s, send); ok {
+			return r, v, false
+		}
+	}
 	before := k.unknown
 	k.unknown = true // until an answer says otherwise
 	k.tries++
-	r, err := send(mctx, to.stub)
+	r, err = send(mctx, to.stub)
 	v = judge(r, to.checkCluster(r, err))
 	if v.Verdict != retry.Unknown {
 		to.heard.Store(int64(c.opt.Clock.Now()))

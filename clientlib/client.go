@@ -34,6 +34,10 @@ type Client struct {
 	// life ends with Close: calls and renewals end with it.
 	life context.Context
 	end  context.CancelCauseFunc
+	// linked ends when Close has ended all else: connections end with it. links are their goroutines.
+	linked context.Context
+	unlink context.CancelCauseFunc
+	links  sync.WaitGroup
 	// calls are those that users wait for; background is what goes on after they returned.
 	calls, background sync.WaitGroup
 	// cut is closed to end what is in the background, after the grace of Close; gone is
@@ -59,10 +63,11 @@ func New(o Options) (*Client, error) {
 	c := &Client{opt: o, cut: make(chan struct{}), gone: make(chan struct{}), holder: o.Holder.proto()}
 	c.main = newRegistration(c)
 	c.renewer = newLeaseRenewer(c)
-	if c.servers, err = newServers(o, c.renewer.loseAll); err != nil {
+	if c.servers, err = newServers(c, c.renewer.loseAll); err != nil {
 		return nil, fmt.Errorf("clientlib options: %w", err)
 	}
 	c.life, c.end = context.WithCancelCause(context.Background())
+	c.linked, c.unlink = context.WithCancelCause(context.Background())
 	if o.ClientID != "" {
 		c.main.mu.who = newIdentity(o.ClientID, true, o.FirstRequest)
 	}
@@ -93,7 +98,9 @@ func (c *Client) Close() error {
 	c.background.Wait()
 	grace.Stop()
 	c.forget(holding)
+	c.unlink(ErrClosed)
 	c.servers.close()
+	c.links.Wait()
 	return nil
 }
 
@@ -225,6 +232,10 @@ func (c *Client) change(ctx context.Context, o order, send sender) (*pb.Answer, 
 func (c *Client) begun(ctx context.Context, o order, send sender) (a *pb.Answer, finish func(), err error) {
 	finish = func() {}
 	for {
+		// The main registration names the client of a session, and is needed for the release in any case.
+		if _, err := c.main.identify(ctx); err != nil {
+			return nil, finish, err
+		}
 		who, err := o.from.identify(ctx)
 		if err != nil {
 			return nil, finish, err

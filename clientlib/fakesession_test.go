@@ -14,14 +14,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // fakeStream is a session with a fakeServer: each operation is a call of its own, and
 // the first that fails as a connection does breaks the stream.
 type fakeStream struct {
-	grpc.ClientStream
 	ctx    context.Context
+	cancel context.CancelFunc
 	s      *fakeServer
 	client string
 	hello  *pb.SessionHello
@@ -38,20 +39,25 @@ type fakeStream struct {
 	err    error
 }
 
-// Session implements pb.LockServiceClient, in a world with sessions.
-func (d direct) Session(ctx context.Context, _ ...grpc.CallOption) (pb.LockService_SessionClient, error) {
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	if !d.s.mu.sessions {
-		return nil, status.Error(codes.Unimplemented, "no sessions here")
+// dial connects to a server in a world with sessions.
+func (s *fakeServer) dial(context.Context, string) (conduit, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.sessions {
+		return nil, errNoSession
 	}
-	d.s.mu.opened++
-	x := &fakeStream{ctx: ctx, s: d.s, out: make(chan *pb.SessionResponse), broken: make(chan struct{}), reset: d.s.mu.reset}
-	d.s.mu.stream, d.s.mu.reset = x, codes.OK
+	s.mu.opened++
+	x := &fakeStream{s: s, out: make(chan *pb.SessionResponse), broken: make(chan struct{}), reset: s.mu.reset}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	s.mu.stream, s.mu.reset = x, codes.OK
 	return x, nil
 }
 
-func (x *fakeStream) Context() context.Context { return x.ctx }
+// Close implements conduit.
+func (x *fakeStream) Close() error {
+	x.cancel()
+	return nil
+}
 
 func (x *fakeStream) fail(err error) {
 	x.once.Do(func() {
@@ -77,7 +83,7 @@ func (x *fakeStream) end() {
 	x.calls.Wait()
 }
 
-func (x *fakeStream) Send(m *pb.SessionRequest) error {
+func (x *fakeStream) take(m *pb.SessionRequest) error {
 	select {
 	case <-x.broken:
 		return io.EOF
@@ -114,29 +120,36 @@ func (x *fakeStream) Send(m *pb.SessionRequest) error {
 	return nil
 }
 
-func (x *fakeStream) SendMsg(m any) error {
+// Send implements conduit.
+func (x *fakeStream) Send(b []byte) error {
+	if frames.Kind(b[frames.HeaderSize-1]) != frames.Message {
+		return nil
+	}
+	b = b[frames.HeaderSize:]
 	q := &pb.SessionRequest{}
-	if err := proto.Unmarshal(m.(*wire.Frame).B, q); err != nil {
+	if err := proto.Unmarshal(b, q); err != nil {
 		return err
 	}
 	deaf := false
 	x.s.set(func() {
 		deaf = x.deaf
 		x.s.mu.streamed += len(q.Operations)
-		x.s.mu.longest = max(x.s.mu.longest, len(m.(*wire.Frame).B))
+		x.s.mu.longest = max(x.s.mu.longest, len(b))
 	})
 	if deaf {
 		return nil
 	}
-	return x.Send(q)
+	return x.take(q)
 }
 
-func (x *fakeStream) RecvMsg(m any) error {
-	r, err := x.Recv()
-	if err == nil {
-		m.(*wire.Frame).B, err = proto.Marshal(r)
+// Recv implements conduit.
+func (x *fakeStream) Recv() (frames.Kind, []byte, error) {
+	r, err := x.next()
+	if err != nil {
+		return 0, nil, err
 	}
-	return err
+	b, err := proto.Marshal(r)
+	return frames.Message, b, err
 }
 
 func (x *fakeStream) own(client *string) {
@@ -213,7 +226,7 @@ func (x *fakeStream) tell(m *pb.SessionResponse) {
 	}
 }
 
-func (x *fakeStream) Recv() (*pb.SessionResponse, error) {
+func (x *fakeStream) next() (*pb.SessionResponse, error) {
 	select {
 	case m := <-x.out:
 		return m, nil

@@ -215,9 +215,10 @@ func (k *leaseRenewer) subscribeLosses(from *registration) {
 	}
 	from.subscribing = true
 	k.loops.Go(func() {
-		// The main registration is needed for the release in any case.
-		_, err := c.main.identify(c.life)
-		if who := from.current(); err == nil && who != nil && c.sessionWithin(c.life, to, c.opt.Attempt) != nil {
+		ctx, cancel := context.WithTimeout(c.life, c.opt.Attempt)
+		defer cancel()
+		s, err := c.session(ctx, to)
+		if who := from.current(); who != nil && s != nil {
 			err = k.keepAlive(from, who)
 		}
 		if err != nil && c.life.Err() == nil {

@@ -3,6 +3,7 @@
 package clientlib
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -80,9 +79,9 @@ type Options struct {
 	Clock Clock
 	// Rand returns random numbers, to several goroutines at once. nil = math/rand/v2.
 	Rand func() uint64
-	// DialOptions come after the library's own, which are: no TLS, no proxy, no
-	// retries by gRPC, quick reconnects.
-	DialOptions []grpc.DialOption
+	// Dialer connects to an endpoint, as it is spelled in Endpoints or as a server names another one.
+	// nil = TCP to host:port, a socket of the filesystem for unix:PATH.
+	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 // AcquireOptions say how to acquire a lock. The zero value tries once, for a lock alone.
@@ -145,7 +144,7 @@ func appendOptionsOf(opts []AppendOption) appendOptions {
 // complete fills in the defaults and checks the rest.
 func (o Options) complete() (Options, error) {
 	if len(o.Endpoints) == 0 {
-		return o, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
+		return o, errors.New("no endpoints: name at least one server, host:port")
 	}
 	for _, e := range o.Endpoints {
 		if e == "" || strings.ContainsAny(e, " ,") {
@@ -191,15 +190,15 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// checkEndpoint refuses an address that cannot be dialed. Targets with a scheme of gRPC are left
-// to gRPC.
+// checkEndpoint refuses an address that cannot be dialed.
 func checkEndpoint(e string) error {
-	scheme, rest, found := strings.Cut(e, ":")
-	switch {
-	case scheme == "http" || scheme == "https":
-		return fmt.Errorf("endpoint %q: use host:port, without %s://", e, scheme)
-	case found && (strings.HasPrefix(rest, "/") || scheme == "unix" || scheme == "unix-abstract" || scheme == "dns"):
+	if strings.HasPrefix(e, "unix:") {
 		return nil
+	}
+	for _, scheme := range []string{"dns:", "passthrough:", "http:", "https:"} {
+		if rest, ok := strings.CutPrefix(e, scheme); ok {
+			return fmt.Errorf("endpoint %q: use %q: host:port, without %s", e, strings.TrimLeft(rest, "/"), scheme)
+		}
 	}
 	_, port, err := net.SplitHostPort(e)
 	if err != nil {

@@ -200,7 +200,7 @@ func TestRegistrationIsFreeWhenItsWaitIsCancelled(t *testing.T) {
 			<-got
 			synctest.Wait()
 		}
-		if n := len(w.attempts("cancel")); n != 5 || w.mu.opened != 1 || len(w.c.mu.free) != 1 {
+		if n := len(w.attempts("cancel")); n != 5 || w.mu.opened != 2 || len(w.c.mu.free) != 1 {
 			t.Errorf("%d cancels, %d clients opened, %d registrations free", n, w.mu.opened, len(w.c.mu.free))
 		}
 		last := w.attempts("cancel")[4]

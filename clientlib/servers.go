@@ -33,23 +33,20 @@ const (
 	maxAnswer = 256 << 20
 )
 
-// server is one server and the connection to it.
+// server is one server and the connections to it.
 type server struct {
 	addr  string
-	conn  *grpc.ClientConn
-	stub  pb.LockServiceClient
+	conn  *grpc.ClientConn     // for streams, and for calls that sessions do not carry; often unused
+	stub  pb.LockServiceClient // makes calls over either connection
+	dial  func(ctx context.Context, addr string) (conduit, error)
 	known *wire.KnownCluster // the same of all servers
 	// heard is when it last answered anything, on the client's clock.
 	heard    atomic.Int64
 	liveness livenessTimer // of streams from it
-	// session is the open one, or nil. While one is being opened, opening.done is not nil; it is
-	// closed when that has succeeded or failed.
-	session atomic.Pointer[session]
-	opening struct {
-		sync.Mutex
-		done chan struct{}
-	}
-	sessionless atomic.Int64 // until then it is not asked for one, on the client's clock
+	// link is the open connection, or nil; session is the same once this client has begun one on it.
+	link, session atomic.Pointer[session]
+	connecting    connecting
+	sessionless   atomic.Int64 // until then it is not asked for one, on the client's clock
 	// longLists is set when an answer to a keep-alive was too long and broke a session.
 	longLists atomic.Bool
 }
@@ -57,7 +54,9 @@ type server struct {
 // servers has the servers of the cluster, and which one is believed to be the primary. A wrong
 // belief costs time, nothing else.
 type servers struct {
-	dial   []grpc.DialOption
+	c      *Client
+	dial   dialer
+	grpc   []grpc.DialOption
 	clock  Clock
 	known  wire.KnownCluster
 	lost   func(error) // is called when every server belongs to another cluster
@@ -88,11 +87,18 @@ const (
 	// quietWait is for how long nothing may arrive, while an answer is awaited, before gRPC asks
 	// whether the server is there at all.
 	quietWait = time.Minute
+	// idleWait is after how long without a call a gRPC connection is closed.
+	idleWait = 10 * time.Second
 )
 
-func newServers(o Options, lost func(error)) (*servers, error) {
-	s := &servers{clock: o.Clock, lost: lost}
-	s.dial = append([]grpc.DialOption{
+func newServers(c *Client, lost func(error)) (*servers, error) {
+	o := &c.opt
+	s := &servers{c: c, dial: o.Dialer, clock: o.Clock, lost: lost}
+	if s.dial == nil {
+		s.dial = dialNetwork
+	}
+	s.grpc = []grpc.DialOption{
+		grpc.WithContextDialer(s.dial),
 		grpc.WithPerRPCCredentials(&s.known),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// A proxy for the web is not the way to a lock service.
@@ -106,7 +112,11 @@ func newServers(o Options, lost func(error)) (*servers, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: quietWait, Timeout: unackedWait}),
-	}, o.DialOptions...)
+		// What goes this way is rare, and thousands of clients are connected.
+		grpc.WithIdleTimeout(idleWait),
+		// With windows of a fixed size gRPC does not ping to measure one.
+		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(1 << 20),
+	}
 	s.belief.Store(&belief{})
 	for _, addr := range o.Endpoints {
 		if _, err := s.add(addr); err != nil {
@@ -133,11 +143,12 @@ func (s *servers) add(addr string) (*server, error) {
 	if len(s.mu.all) >= maxServers {
 		return nil, fmt.Errorf("server %s: %d servers are known already", addr, len(s.mu.all))
 	}
-	conn, err := grpc.NewClient(addr, s.dial...)
+	conn, err := grpc.NewClient("passthrough:///"+addr, s.grpc...)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 	}
-	v := &server{addr: addr, conn: conn, stub: pb.NewLockServiceClient(conn), known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
+	v := &server{addr: addr, conn: conn, dial: s.dial.framed, known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
+	v.stub = pb.NewLockServiceClient(route{s.c, v})
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
 }
@@ -329,6 +340,9 @@ func (s *servers) run(ctx context.Context, p *probe) {
 // ask asks one server for its role and for the primary that it knows.
 func (s *servers) ask(ctx context.Context, v *server) finding {
 	r, err := v.stub.Status(ctx, &pb.StatusRequest{Local: true})
+	if other, ok := otherCluster(err); ok {
+		return finding{err: other, others: 1}
+	}
 	if err != nil {
 		switch status.Code(err) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:

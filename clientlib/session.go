@@ -16,7 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -24,39 +26,41 @@ const (
 	// sessionTick is how often a session checks what is unanswered, and so the unit in which it
 	// counts for how long.
 	sessionTick = 50 * time.Millisecond
-	// openWait is how long a call waits for a session to open before it uses the connection
-	// itself. The server does not have to answer for that.
-	openWait = 10 * time.Millisecond
 	// sessionRest is after how many ticks with nothing under way the checking ends.
 	sessionRest = 20
 	// maxFlights is how many operations of a session may be unanswered, one less than
 	// what the service takes.
 	maxFlights = 1<<16 - 1
-	// sessionless is after how long a server that had no sessions is tried again.
-	sessionless = time.Minute
 	// maxMessage is the size in bytes up to which operations share a message. The
 	// service takes no message that is longer than the largest append and some.
 	maxMessage = 256 << 10
+	// keptMessage is the largest memory of a message that is used again, in bytes, and keptQueue for
+	// how many of them an idle session keeps room.
+	keptMessage = 16 << 10
+	keptQueue   = 4
 )
 
-// errNoSession is the error of an operation that was not sent, because the server, or a proxy
-// before it, has no sessions, or the session is full.
+// errNoSession is the error of an operation that was not sent, because the server has no sessions, or
+// the session is full.
 var errNoSession = errors.New("no session takes this")
 
-// session carries the operations of a client to one server on one stream, many in one message. It
-// does not outlive the term, nor an error: then every operation on it ends with the cause, and is
-// sent again under the same request ID elsewhere.
+// session is a connection to one server, and the session on it once the operations of this client go
+// there: then it carries them, many in one message. It does not outlive the term, nor an error: then
+// every operation on it ends with the cause, and is sent again under the same request ID elsewhere.
 //
-// It is a pb.LockServiceClient, whose methods use the stream for what its messages can carry, and
-// the connection otherwise.
+// It is a pb.LockServiceClient, whose methods use the session for what its messages can carry, and
+// calls otherwise.
 type session struct {
 	pb.LockServiceClient
 	c      *Client
 	to     *server
-	client string // of the hello
+	client string // of the hello; set with mu held before the first operation
 	holder *pb.Holder
+	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
-	stream pb.LockService_SessionClient
+	conn   conduit
+	// turns has room for the calls that may be under way.
+	turns chan struct{}
 
 	// Answers are delivered without mu, for which hundreds of callers may contend.
 	calls  atomic.Pointer[[]*pendingCall] // all there are; replaced with mu held
@@ -69,13 +73,22 @@ type session struct {
 
 	mu struct {
 		sync.Mutex
-		err     error    // why it ended
-		welcome bool     // the server has accepted the hello; requests may be executed earlier
-		sending bool     // a goroutine sends; what is queued meanwhile goes with the next message
-		queued  [][]byte // encoded SessionRequests, none much above maxMessage
+		err     error      // why it ended
+		hello   bool       // a session is begun; requests may be executed from then on
+		known   bool       // the server has said who it is
+		welcome bool       // the server has accepted the hello
+		sending bool       // a goroutine sends; what is queued meanwhile goes with the next message
+		queued  []outgoing // no message of them much above maxMessage
+		spare   []byte     // memory for the next message
 		free    []*pendingCall
 		ticking bool // the goroutine that counts ticks runs
 	}
+}
+
+// outgoing is a frame that is to be sent: its header, still empty, and its payload.
+type outgoing struct {
+	b    []byte
+	kind frames.Kind
 }
 
 // pendingCall is one operation that waits for its answer. Whatever takes its number away ends it.
@@ -88,123 +101,143 @@ type pendingCall struct {
 	// so that no answer for long is normal.
 	last  uint64
 	began uint64 // tick
-	waits bool
+	class callClass
+	// merged is set where the context of the call ends with the client and cannot be waited for.
+	merged bool
 }
+
+// callClass says how long an answer may take.
+type callClass uint8
+
+const (
+	// promptCall: an answer comes at once, or something is wrong.
+	promptCall callClass = iota
+	// waitingCall may wait in a queue.
+	waitingCall
+	// ownTime: its caller counts the time.
+	ownTime
+)
 
 // callResult is how a pending call ended.
 type callResult struct {
 	answer *pb.Answer
 	kept   *pb.KeepAliveResponse
+	back   *pb.Return
 	err    error
 }
 
-// session returns a session with a server, or nil: the connection will do until there is one.
-func (c *Client) session(ctx context.Context, to *server) *session {
-	return c.sessionWithin(ctx, to, openWait)
-}
-
-// sessionWithin returns the session with a server. It waits for one to be opened, and returns nil
-// if that took longer than wait.
-func (c *Client) sessionWithin(ctx context.Context, to *server, wait time.Duration) *session {
+// session returns the session with a server. It waits for the connection, until ctx ends, and returns
+// the error where there is none: then nothing was sent. It returns nil without an error where the
+// server has no sessions, or this client has no name yet; a call will do.
+func (c *Client) session(ctx context.Context, to *server) (*session, error) {
 	if s := to.session.Load(); s != nil {
-		return s
+		return s, nil
 	}
 	// Without a client ID in the hello, each operation would have to carry it.
-	if c.main.current() == nil || c.life.Err() != nil || c.opt.Clock.Now() < time.Duration(to.sessionless.Load()) {
-		return nil
+	who := c.main.current()
+	if who == nil {
+		return nil, nil
 	}
-	to.opening.Lock()
-	opened := to.opening.done
-	if opened == nil {
-		opened = make(chan struct{})
-		to.opening.done = opened
-		c.background.Go(func() { c.openSession(to, opened) })
+	s, err := c.connect(ctx, to)
+	if errors.Is(err, errNoSession) {
+		return nil, nil
 	}
-	to.opening.Unlock()
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-opened:
-	case <-t.C:
-	case <-ctx.Done():
+	if err != nil {
+		return nil, err
 	}
-	return to.session.Load()
+	if err := s.begin(who); err != nil {
+		return nil, &retry.UnsentError{Err: err}
+	}
+	return s, nil
 }
 
-// openSession opens a session, closes opened, and reads the session until it ends.
-func (c *Client) openSession(to *server, opened chan struct{}) {
-	signal := sync.OnceFunc(func() { close(opened) })
-	defer func() {
-		to.opening.Lock()
-		to.opening.done = nil
-		to.opening.Unlock()
-		signal()
-	}()
-	ctx, cancel := context.WithCancel(c.life)
-	defer cancel()
-	stream, err := to.stub.Session(ctx, grpc.ForceCodecV2(wire.NewCodec()))
-	if err != nil {
-		if status.Code(err) == codes.Unimplemented {
-			c.noSession(to)
+// begin sends the hello, if that was not done. It returns the error of a session that has ended.
+func (s *session) begin(who *identity) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.err != nil || s.mu.hello {
+		return s.mu.err
+	}
+	s.client = string(who.id)
+	hello := &pb.SessionHello{
+		Holder: s.holder, ClientId: s.client, LossesAfterLsn: uint64(s.c.renewer.lossesAfter(who.id)), ClusterId: s.to.known.ID(),
+	}
+	b := s.message(0)
+	var err error
+	if *b, err = wire.AppendRequest(*b, &pb.SessionRequest{Hello: hello}); err != nil {
+		return wire.Invalid("what Options.Holder says cannot be sent: " + err.Error())
+	}
+	s.mu.hello = true
+	s.to.session.Store(s)
+	return nil
+}
+
+// read hands out what the server sends, until the connection ends, and returns why.
+func (s *session) read() error {
+	for {
+		kind, b, err := s.conn.Recv()
+		if err != nil {
+			return err
 		}
-		return
-	}
-	s := &session{LockServiceClient: to.stub, c: c, to: to, holder: c.holder, cancel: cancel, stream: stream}
-	s.calls.Store(new([]*pendingCall))
-	first := &pb.SessionHello{Holder: s.holder}
-	if who := c.main.current(); who != nil {
-		s.client = string(who.id)
-		first.ClientId, first.LossesAfterLsn = s.client, uint64(c.renewer.lossesAfter(who.id))
-	}
-	hello, err := wire.AppendRequest(nil, &pb.SessionRequest{Hello: first})
-	if err != nil {
-		return // the unary calls will return what is wrong with the holder
-	}
-	s.mu.queued, s.mu.sending = [][]byte{hello}, true
-	s.flush()
-	to.session.Store(s)
-	signal()
-	for err == nil {
-		var m wire.Frame
-		if err = stream.RecvMsg(&m); err == nil {
-			to.heard.Store(int64(c.opt.Clock.Now()))
-			var r *pb.SessionResponse
-			r, err = s.handleResponse(m.B)
-			c.renewer.applyLosses(r.GetLosses())
-			c.renewer.asked(r.GetAsks())
+		s.to.heard.Store(int64(s.c.opt.Clock.Now()))
+		switch kind {
+		case frames.Settings:
+			m := &pb.Settings{}
+			if err := proto.Unmarshal(b, m); err != nil {
+				return err
+			}
+			if err := s.settle(m); err != nil {
+				return err
+			}
+		case frames.Message:
+			r, err := s.handleResponse(b)
+			s.c.renewer.applyLosses(r.GetLosses())
+			s.c.renewer.asked(r.GetAsks())
+			if err != nil {
+				return err
+			}
+		case frames.Ping:
+			s.pong(b)
 		}
-	}
-	s.fail(s.c.judgeEnd(to, err, s.welcomed()))
-	if s.welcomed() {
-		c.renewer.renewSoon()
 	}
 }
 
-// judgeEnd returns the error with which the operations on a stream end: its end is an answer to
+// settle notes who the server is.
+func (s *session) settle(who interface{ GetClusterId() string }) error {
+	if err := s.to.checkCluster(who, nil); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.known = true
+	return nil
+}
+
+// pong answers a ping.
+func (s *session) pong(b []byte) {
+	s.mu.Lock()
+	s.mu.queued = append(s.mu.queued, outgoing{append(frames.Begin(nil), b...), frames.Pong})
+	s.mu.Unlock()
+	s.sendDeferred()
+}
+
+// judgeEnd returns the error with which the operations on a connection end: its end is an answer to
 // none of them.
-func (c *Client) judgeEnd(to *server, err error, welcomed bool) error {
+func (c *Client) judgeEnd(to *server, err error, known bool) error {
 	if _, ok := errors.AsType[*ServiceError](err); ok {
 		return err
 	}
 	if other, ok := otherCluster(err); ok {
 		return other
 	}
-	switch code := status.Code(err); code {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		return err
-	case codes.ResourceExhausted:
+	if errors.Is(err, frames.ErrTooLong) {
 		to.longLists.Store(true) // nothing else on a session can be too long
-	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied:
-		if !welcomed {
-			c.noSession(to)
-			return errNoSession // the stream was refused as a whole; the calls will return why
-		}
 	}
-	if !welcomed {
-		c.noSession(to) // a proxy before the server may carry none
+	if !known {
+		c.noSession(to) // an older server, or a proxy before it
 	}
 	// The welcome is not waited for: what was sent after the hello may have been executed.
-	return status.Error(codes.Unavailable, "the session broke: "+err.Error())
+	return status.Error(codes.Unavailable, "the connection broke: "+err.Error())
 }
 
 // noSession has no session opened with a server for a while.
@@ -212,26 +245,44 @@ func (c *Client) noSession(to *server) {
 	to.sessionless.Store(int64(c.opt.Clock.Now() + sessionless))
 }
 
-func (s *session) welcomed() bool {
+// seen returns what the server has said.
+func (s *session) seen() (known, welcome bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.welcome
+	return s.mu.known, s.mu.welcome
 }
 
 // fail ends the session: every pending call ends with err.
 func (s *session) fail(err error) {
 	s.cancel()
 	s.to.session.CompareAndSwap(s, nil)
+	s.to.link.CompareAndSwap(s, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.err != nil {
 		return
 	}
-	if s.mu.err = err; s.c.life.Err() != nil {
-		s.mu.err = context.Cause(s.c.life)
+	if s.mu.err = err; s.c.linked.Err() != nil {
+		s.mu.err = context.Cause(s.c.linked)
 	}
 	for _, f := range *s.calls.Load() {
-		s.end(f, f.number.Load(), callResult{err: s.mu.err})
+		l := callResult{err: s.mu.err}
+		if f.class == ownTime && retry.OfError(err) != retry.OtherCluster { // the end of a session says nothing of calls
+			l.err = status.Error(codes.Unavailable, "the connection ended: "+err.Error())
+		}
+		s.end(f, f.number.Load(), l)
+	}
+}
+
+// endCalls ends the pending calls that users wait for: the client has ended, and the connection stays
+// for what is left to be done.
+func (s *session) endCalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range *s.calls.Load() {
+		if f.merged {
+			s.end(f, f.number.Load(), callResult{err: context.Cause(s.c.life)})
+		}
 	}
 }
 
@@ -266,7 +317,7 @@ func (s *session) handleResponse(b []byte) (*pb.SessionResponse, error) {
 		return nil, err
 	}
 	if w := m.GetWelcome(); w != nil {
-		if err := s.checkWelcome(w); err != nil {
+		if err := s.settle(w); err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
@@ -279,6 +330,9 @@ func (s *session) handleResponse(b []byte) (*pb.SessionResponse, error) {
 	for _, r := range m.GetKeepAlives() {
 		s.find(r.GetCorrelation(), callResult{kept: r})
 	}
+	for _, r := range m.GetReturns() {
+		s.find(r.GetCorrelation(), callResult{back: r})
+	}
 	d := m.GetEnd()
 	if d == nil {
 		return m, nil
@@ -287,28 +341,12 @@ func (s *session) handleResponse(b []byte) (*pb.SessionResponse, error) {
 		Status: wire.FromStatus(d.GetStatus()), Message: d.GetMessage(), Primary: wire.PrimaryOf(d.GetPrimary()),
 		RetryAfter: wire.Millis(d.GetRetryAfterMs()), Epoch: Epoch(d.GetEpoch()),
 	}
-	if s.welcomed() {
+	if _, welcome := s.seen(); welcome {
 		// Whatever ended it: what was sent may have been executed, and another server may
 		// be tried at once.
 		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
 	}
 	return m, e
-}
-
-// checkWelcome checks the cluster of the server. An older server, which does not name it in the
-// welcome, is asked beside: requests that came to it meanwhile bring client IDs that another
-// cluster does not know.
-func (s *session) checkWelcome(w *pb.SessionWelcome) error {
-	if w.GetClusterId() == "" {
-		s.c.background.Go(func() {
-			ctx, cancel := context.WithTimeout(s.stream.Context(), probeTime)
-			defer cancel()
-			if f := s.c.servers.ask(ctx, s.to); f.others > 0 {
-				s.fail(f.err)
-			}
-		})
-	}
-	return s.to.checkCluster(w, nil)
 }
 
 // sendDeferred sends what was queued while answers were handed out.
@@ -319,32 +357,44 @@ func (s *session) sendDeferred() {
 	s.mu.sending = s.mu.sending || send
 	s.mu.Unlock()
 	if send {
-		s.c.background.Go(s.flush) // reading must not wait for writing
+		s.c.links.Go(s.flush) // reading must not wait for writing
 	}
+}
+
+// message returns where a request of a size, in bytes, is appended. It is called with mu held.
+func (s *session) message(size int) *[]byte {
+	last := len(s.mu.queued) - 1
+	if last < 0 || s.mu.queued[last].kind != frames.Message || len(s.mu.queued[last].b)+size > maxMessage {
+		s.mu.queued = append(s.mu.queued, outgoing{frames.Begin(s.mu.spare[:0]), frames.Message})
+		s.mu.spare = nil
+		last++
+	}
+	return &s.mu.queued[last].b
 }
 
 // roundTrip puts a request of a size, in bytes, into the next message and waits for its answer.
 // put appends it, under the number that the answer will have. It returns errNoSession if the
 // session is full.
-func (s *session) roundTrip(ctx context.Context, waits bool, size int, put func(b []byte, number uint64) ([]byte, error)) (callResult, error) {
+func (s *session) roundTrip(ctx context.Context, class callClass, size int, put func(b []byte, number uint64) ([]byte, error)) (callResult, error) {
 	s.mu.Lock()
-	if s.mu.err != nil {
-		defer s.mu.Unlock()
-		return callResult{}, s.mu.err
+	err := s.mu.err
+	if err == nil {
+		err = ctx.Err() // the end of the client is looked for with mu held, see endCalls
 	}
-	f := s.startCall(waits)
+	if err != nil {
+		s.mu.Unlock()
+		return callResult{}, &retry.UnsentError{Err: err}
+	}
+	f := s.startCall(class)
 	if f == nil {
 		s.mu.Unlock()
 		return callResult{}, errNoSession
 	}
+	_, f.merged = ctx.(*mergedContext)
 	number := f.last
-	last := len(s.mu.queued) - 1
-	if last < 0 || len(s.mu.queued[last])+size > maxMessage {
-		s.mu.queued = append(s.mu.queued, nil)
-		last++
-	}
 	var bad error
-	if s.mu.queued[last], bad = put(s.mu.queued[last], number); bad != nil {
+	b := s.message(size)
+	if *b, bad = put(*b, number); bad != nil {
 		s.end(f, number, callResult{err: &ServiceError{Status: cluster.StatusInvalidArgument, Message: bad.Error()}})
 	}
 	send := !s.mu.sending && !s.delivering.Load()
@@ -368,7 +418,7 @@ func (s *session) roundTrip(ctx context.Context, waits bool, size int, put func(
 
 // startCall returns a pending call that begins now; nil if there are too many. It is called with
 // mu held.
-func (s *session) startCall(waits bool) *pendingCall {
+func (s *session) startCall(class callClass) *pendingCall {
 	var f *pendingCall
 	if n := len(s.mu.free); n > 0 {
 		f, s.mu.free = s.mu.free[n-1], s.mu.free[:n-1]
@@ -382,45 +432,61 @@ func (s *session) startCall(waits bool) *pendingCall {
 		s.calls.Store(&all)
 	}
 	f.last += maxFlights + 1
-	f.began, f.waits = s.now.Load(), waits
+	f.began, f.class = s.now.Load(), class
 	s.flying.Add(1)
 	f.number.Store(f.last)
 	if !s.mu.ticking {
 		s.mu.ticking = true
-		s.c.background.Go(s.tick)
+		s.c.links.Go(s.tick)
 	}
 	return f
 }
 
-// flush sends what is queued. After the first message a goroutine goes on, so that the caller is
-// not kept from its own answer.
+// flush sends what is queued. After the first frame a goroutine goes on, so that the caller is not
+// kept from its own answer.
 func (s *session) flush() {
-	m, ok := s.next()
-	if !ok || s.stream.SendMsg(&wire.Frame{B: m}) != nil {
-		return // Recv returns why it failed, and no other goroutine sends
-	}
-	if m, ok = s.next(); ok {
-		s.c.background.Go(func() {
-			for ; ok && s.stream.SendMsg(&wire.Frame{B: m}) == nil; m, ok = s.next() {
+	if s.sendNext() && s.more() {
+		s.c.links.Go(func() {
+			for s.sendNext() {
 			}
 		})
 	}
 }
 
-// next returns the next message; false ends the sending.
-func (s *session) next() ([]byte, bool) {
+// more reports whether something is queued; if not, the sending has ended.
+func (s *session) more() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.sending = len(s.mu.queued) > 0
+	return s.mu.sending
+}
+
+// sendNext sends the next frame. It returns false where there is none: then the sending has ended.
+func (s *session) sendNext() bool {
 	// Let other goroutines queue their requests first: a message costs as much as some
 	// dozen operations in it.
 	runtime.Gosched()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if len(s.mu.queued) == 0 {
-		s.mu.sending, s.mu.queued = false, nil
-		return nil, false
+		s.mu.sending = false
+		s.mu.Unlock()
+		return false
 	}
 	m := s.mu.queued[0]
-	s.mu.queued = s.mu.queued[1:]
-	return m, true
+	if s.mu.queued = s.mu.queued[:copy(s.mu.queued, s.mu.queued[1:])]; len(s.mu.queued) == 0 && cap(s.mu.queued) > keptQueue {
+		s.mu.queued = nil
+	}
+	s.mu.Unlock()
+	if err := s.conn.Send(frames.Finish(m.b, m.kind)); err != nil {
+		s.conn.Close() //nolint:errcheck // reading returns why it failed, and no other goroutine sends
+		return false
+	}
+	if cap(m.b) <= keptMessage {
+		s.mu.Lock()
+		s.mu.spare = m.b
+		s.mu.Unlock()
+	}
+	return true
 }
 
 // tick counts the ticks while calls are pending, and makes sure that none waits for a server that
@@ -433,7 +499,7 @@ func (s *session) tick() {
 	for idle := 0; ; {
 		select {
 		case <-t.C:
-		case <-s.stream.Context().Done():
+		case <-s.ctx.Done():
 			return
 		}
 		prompt, waiting, now, deaf := s.count()
@@ -454,7 +520,7 @@ func (s *session) tick() {
 			}
 			if (prompt >= suspicion || waiting >= waitingInquiry) && time.Duration(now-asked)*sessionTick >= every && !asking.Swap(true) {
 				asked = now
-				s.c.background.Go(func() { // there may be no answer, and attempts are counted by the ticks
+				s.c.links.Go(func() { // there may be no answer, and attempts are counted by the ticks
 					defer asking.Store(false)
 					s.inquire(prompt < suspicion)
 				})
@@ -487,9 +553,12 @@ func (s *session) count() (prompt, waiting time.Duration, now uint64, deaf bool)
 		if number != f.last {
 			continue // ended
 		}
+		if f.class == ownTime {
+			continue
+		}
 		age := time.Duration(now-f.began) * sessionTick
 		limit := s.c.opt.Attempt
-		if f.waits {
+		if f.class == waitingCall {
 			waiting = max(waiting, age)
 			// A server that was heard lately is well, and the call waits on.
 			if limit = waitingAttempt; silent < 2*waitingInquiry {
@@ -508,7 +577,7 @@ func (s *session) count() (prompt, waiting time.Duration, now uint64, deaf bool)
 
 // inquire asks whether another server is primary now, and ends the session with errMoved if so.
 func (s *session) inquire(waits bool) {
-	ctx := s.stream.Context()
+	ctx := s.ctx
 	if waits && s.c.probeHealthy(ctx, s.to) {
 		return
 	}
@@ -519,8 +588,8 @@ func (s *session) inquire(waits bool) {
 }
 
 // operate sends an operation.
-func (s *session) operate(ctx context.Context, waits bool, op *pb.Operation) (*pb.Answer, error) {
-	l, err := s.roundTrip(ctx, waits, len(op.GetAppend().GetData()), func(b []byte, number uint64) ([]byte, error) {
+func (s *session) operate(ctx context.Context, class callClass, op *pb.Operation) (*pb.Answer, error) {
+	l, err := s.roundTrip(ctx, class, len(op.GetAppend().GetData()), func(b []byte, number uint64) ([]byte, error) {
 		op.Correlation = number
 		return wire.AppendOperation(b, op)
 	})
@@ -540,78 +609,82 @@ func (s *session) Acquire(ctx context.Context, q *pb.AcquireRequest, _ ...grpc.C
 	if q.Holder == s.holder {
 		q.Holder = nil
 	}
-	return s.operate(ctx, q.GetWaitMs() != 0, &pb.Operation{Request: &pb.Operation_Acquire{Acquire: q}})
+	class := promptCall
+	if q.GetWaitMs() != 0 {
+		class = waitingCall
+	}
+	return s.operate(ctx, class, &pb.Operation{Request: &pb.Operation_Acquire{Acquire: q}})
 }
 
 // Release ends a grant.
 func (s *session) Release(ctx context.Context, q *pb.ReleaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Release{Release: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Release{Release: q}})
 }
 
 // RenewLease extends a lease.
 func (s *session) RenewLease(ctx context.Context, q *pb.RenewLeaseRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Renew{Renew: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Renew{Renew: q}})
 }
 
 // FileAppend appends to a protected file.
 func (s *session) FileAppend(ctx context.Context, q *pb.FileAppendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Append{Append: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Append{Append: q}})
 }
 
 // BindFile binds a file to a lock.
 func (s *session) BindFile(ctx context.Context, q *pb.BindFileRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Bind{Bind: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Bind{Bind: q}})
 }
 
 // UnbindFile ends a binding.
 func (s *session) UnbindFile(ctx context.Context, q *pb.UnbindFileRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Unbind{Unbind: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Unbind{Unbind: q}})
 }
 
 // RotateFile gives a file a new inode.
 func (s *session) RotateFile(ctx context.Context, q *pb.RotateFileRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Rotate{Rotate: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Rotate{Rotate: q}})
 }
 
 // SealFile ends a generation of a file.
 func (s *session) SealFile(ctx context.Context, q *pb.SealFileRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Seal{Seal: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Seal{Seal: q}})
 }
 
 // Cancel ends a request.
 func (s *session) Cancel(ctx context.Context, q *pb.CancelRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Cancel{Cancel: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Cancel{Cancel: q}})
 }
 
 // BreakLock ends the grant of another client.
 func (s *session) BreakLock(ctx context.Context, q *pb.BreakLockRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Break{Break: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Break{Break: q}})
 }
 
 // Downgrade lets others share a lock.
 func (s *session) Downgrade(ctx context.Context, q *pb.DowngradeRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Downgrade{Downgrade: q}})
 }
 
 // Extend gives a lease a longer TTL.
 func (s *session) Extend(ctx context.Context, q *pb.ExtendRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_Extend{Extend: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_Extend{Extend: q}})
 }
 
 // SetMetadata replaces the text that a holder publishes.
 func (s *session) SetMetadata(ctx context.Context, q *pb.SetMetadataRequest, _ ...grpc.CallOption) (*pb.Answer, error) {
 	s.own(&q.ClientId)
-	return s.operate(ctx, false, &pb.Operation{Request: &pb.Operation_SetMetadata{SetMetadata: q}})
+	return s.operate(ctx, promptCall, &pb.Operation{Request: &pb.Operation_SetMetadata{SetMetadata: q}})
 }
 
 // KeepAlive renews what a client holds and waits for.
@@ -620,7 +693,7 @@ func (s *session) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest, o ...gr
 		return s.LockServiceClient.KeepAlive(ctx, q, o...)
 	}
 	s.own(&q.ClientId)
-	l, err := s.roundTrip(ctx, false, 0, func(b []byte, number uint64) ([]byte, error) {
+	l, err := s.roundTrip(ctx, promptCall, 0, func(b []byte, number uint64) ([]byte, error) {
 		q.Correlation = number
 		return wire.AppendRequest(b, &pb.SessionRequest{KeepAlives: []*pb.KeepAliveRequest{q}})
 	})

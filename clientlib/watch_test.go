@@ -278,7 +278,7 @@ func (s *silentStub) Status(ctx context.Context, q *pb.StatusRequest, _ ...grpc.
 // that answers.
 func TestWatchesLeaveASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Options{Endpoints: []string{"passthrough:///s1", "passthrough:///s2"}, Clock: &fakeClock{start: time.Now()}})
+		c, err := New(Options{Endpoints: []string{"s1:1", "s2:1"}, Clock: &fakeClock{start: time.Now()}})
 		if err != nil {
 			t.Fatal(err)
 		}

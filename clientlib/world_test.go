@@ -52,7 +52,7 @@ func bubble(t *testing.T, o Options, sessions bool, f func(*testing.T, *world)) 
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, fakeCluster: newFakeCluster(), clock: &fakeClock{start: time.Now()}}
 		for i := range 3 {
-			w.servers = append(w.servers, w.server(fmt.Sprintf("passthrough:///s%d", i+1)))
+			w.servers = append(w.servers, w.server(fmt.Sprintf("s%d:1", i+1)))
 			w.servers[i].mu.sessions = sessions
 		}
 		w.c = w.client(o)
@@ -71,7 +71,7 @@ func (w *world) client(o Options) *Client {
 		w.t.Fatal(err)
 	}
 	for i, v := range c.servers.mu.all {
-		v.stub = direct{s: w.servers[i]}
+		v.stub, v.dial = direct{s: w.servers[i]}, w.servers[i].dial
 	}
 	return c
 }

@@ -47,24 +47,22 @@ func (at *address) anew() {
 	at.here.Store(newWorldOf(2, at.opts...))
 }
 
-func (at *address) dial(opts ...grpc.DialOption) grpc.DialOption {
-	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		w := at.here.Load()
-		here, there := net.Pipe()
-		select {
-		case w.in <- there:
-			return here, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-w.done:
-			return nil, net.ErrClosed
-		}
-	})
+func (at *address) dial(ctx context.Context, _ string) (net.Conn, error) {
+	w := at.here.Load()
+	here, there := net.Pipe()
+	select {
+	case w.in <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.done:
+		return nil, net.ErrClosed
+	}
 }
 
 func (at *address) client(o clientlib.Options) *clientlib.Client {
-	o.Endpoints, o.Clock = []string{"passthrough:///h1:1"}, &clock{start: time.Now()}
-	o.DialOptions = append(o.DialOptions, at.dial())
+	o.Endpoints, o.Clock = []string{"h1:1"}, &clock{start: time.Now()}
+	o.Dialer = at.dial
 	c, err := clientlib.New(o)
 	if err != nil {
 		at.t.Fatal(err)
@@ -147,7 +145,7 @@ func watchesNothing(t *testing.T, c *clientlib.Client) {
 func TestAnotherClusterKnowsNoOpenedClient(t *testing.T) {
 	atAddress(t, nil, func(t *testing.T, at *address) {
 		connect := func() pb.LockServiceClient {
-			conn, err := grpc.NewClient("passthrough:///h1:1", grpc.WithTransportCredentials(insecure.NewCredentials()), at.dial())
+			conn, err := grpc.NewClient("passthrough:///h1:1", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(at.dial))
 			if err != nil {
 				t.Fatal(err)
 			}

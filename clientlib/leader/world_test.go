@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/clientlib/leader"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/fronttest"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/nettest"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -30,7 +30,7 @@ const ttl = 8 * time.Second
 // world is one server with its front end, in virtual time or out of it.
 type world struct {
 	node *node.Node
-	grpc *grpc.Server
+	port *fronttest.Port
 	in   chan net.Conn // to the server
 	stop context.CancelFunc
 	done chan struct{}
@@ -69,13 +69,17 @@ func newWorldOf(seed byte, opts ...grpc.ServerOption) *world {
 		panic(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	w := &world{node: n, grpc: grpc.NewServer(append(grpcapi.Options(), opts...)...), in: make(chan net.Conn), stop: stop, done: make(chan struct{})}
-	grpcapi.Register(w.grpc, service.New(n, service.Options{}))
+	w := &world{node: n, in: make(chan net.Conn), stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		n.Run(ctx) //nolint:errcheck // it ends with ctx
 	}()
-	go w.grpc.Serve(listener{in: w.in, closed: ctx}) //nolint:errcheck // it ends with Stop
+	l, s := listener{in: w.in, closed: ctx}, service.New(n, service.Options{})
+	if len(opts) > 0 {
+		w.port = fronttest.ServeOlder(l, s, opts...)
+	} else {
+		w.port = fronttest.Serve(l, s)
+	}
 	return w
 }
 
@@ -86,7 +90,7 @@ func (w *world) end() {
 		p.c.Close() //nolint:errcheck // it cannot fail
 	}
 	w.stop()
-	w.grpc.Stop()
+	w.port.Close()
 	<-w.done
 }
 
@@ -136,8 +140,8 @@ type process struct {
 
 func (w *world) process(o clientlib.Options) *process {
 	p := &process{clock: &clock{start: time.Now()}, net: nettest.NewGate()}
-	o.Endpoints, o.Clock = []string{"passthrough:///h1:1"}, p.clock
-	o.DialOptions = append(o.DialOptions, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	o.Endpoints, o.Clock = []string{"h1:1"}, p.clock
+	o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) {
 		select { // who is cut off does not get through
 		case <-p.net.Open():
 		case <-ctx.Done():
@@ -152,7 +156,7 @@ func (w *world) process(o clientlib.Options) *process {
 		case <-w.done:
 			return nil, net.ErrClosed
 		}
-	}))
+	}
 	c, err := clientlib.New(o)
 	if err != nil {
 		panic(err)

@@ -13,11 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/fronttest"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -67,13 +65,11 @@ func newTables(t *testing.T, seed uint64, n int) *tables {
 			t.Fatal(err)
 		}
 		s.addr = l.Addr().String()
-		g := grpc.NewServer(grpcapi.Options()...)
-		grpcapi.Register(g, service.New(s, service.Options{}))
+		port := fronttest.Serve(l, service.New(s, service.Options{}))
 		ctx, stop := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { s.hub.Run(ctx) }) //nolint:errcheck // it is stopped
-		running.Go(func() { g.Serve(l) })     //nolint:errcheck // it is stopped
-		t.Cleanup(func() { g.Stop(); stop(); running.Wait() })
+		t.Cleanup(func() { port.Close(); stop(); running.Wait() })
 		x.servers = append(x.servers, s)
 	}
 	return x

@@ -14,7 +14,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/fronttest"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/nettest"
 )
@@ -56,12 +56,16 @@ func (f *fronts) listener(id cluster.ServerID) *memoryListener {
 	}
 	l := &memoryListener{in: make(chan net.Conn), closed: make(chan struct{})}
 	f.serving[x] = l
-	g := grpc.NewServer(append(grpcapi.Options(), f.opts...)...)
-	grpcapi.Register(g, service.New(x.node, service.Options{}))
-	go g.Serve(l) //nolint:errcheck // it ends with Stop
+	s := service.New(x.node, service.Options{})
+	port := func() *fronttest.Port {
+		if f.opts != nil {
+			return fronttest.ServeOlder(l, s, f.opts...)
+		}
+		return fronttest.Serve(l, s)
+	}()
 	go func() {
 		<-x.done
-		g.Stop()
+		port.Close()
 	}()
 	return l
 }
@@ -158,9 +162,7 @@ func (f *fronts) machineOf(t *testing.T, id cluster.ClientID) *machine {
 	for id := range cluster.ServerID(3) {
 		o.Endpoints = append(o.Endpoints, memberAt(id+1).Client)
 	}
-	o.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return f.dial(ctx, addr, m.net)
-	})}
+	o.Dialer = func(ctx context.Context, addr string) (net.Conn, error) { return f.dial(ctx, addr, m.net) }
 	var err error
 	if m.client, err = clientlib.New(o); err != nil {
 		t.Fatal(err)

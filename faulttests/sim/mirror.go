@@ -11,14 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/resolver"
-
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/clientlib/watch"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/fronttest"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -41,9 +38,10 @@ type glass struct {
 	bad    []string
 }
 
-// port is where a server's gRPC front end listens, while its process lives.
+// port is where a server listens for clients, while its process lives.
 type port struct {
 	conns chan net.Conn
+	once  sync.Once
 	done  chan struct{}
 }
 
@@ -56,22 +54,12 @@ func (p *port) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *port) Close() error { close(p.done); return nil }
-
-func (p *port) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-// asItStands resolves an address to itself, without a name server.
-type asItStands struct{}
-
-func (asItStands) Scheme() string { return "dns" }
-
-func (asItStands) Build(to resolver.Target, c resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
-	return asItStands{}, c.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: to.Endpoint()}}})
+func (p *port) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
 }
 
-func (asItStands) ResolveNow(resolver.ResolveNowOptions) {}
-
-func (asItStands) Close() {}
+func (p *port) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // bubbleClock is the bubble's.
 type bubbleClock struct{ start time.Time }
@@ -101,9 +89,7 @@ func shared(seed uint64) func() uint64 {
 func (c *Cluster) Mirror() error {
 	g := &glass{c: c, ports: map[string]*port{}, read: map[cluster.LSN]string{}, shown: map[cluster.LSN]string{}}
 	g.ctx, g.stop = context.WithCancel(context.Background())
-	o := clientlib.Options{Clock: bubbleClock{time.Now()}, Rand: shared(c.Rand.Uint64()), DialOptions: []grpc.DialOption{
-		grpc.WithContextDialer(g.dial), grpc.WithResolvers(asItStands{}),
-	}}
+	o := clientlib.Options{Clock: bubbleClock{time.Now()}, Rand: shared(c.Rand.Uint64()), Dialer: g.dial}
 	for _, m := range Members() {
 		o.Endpoints = append(o.Endpoints, m.Client)
 	}
@@ -133,23 +119,18 @@ func address(id cluster.ServerID) string { return fmt.Sprintf("h%d:1", id) }
 // serve serves a process until it is killed.
 func (g *glass) serve(id cluster.ServerID, x *server) {
 	p := &port{conns: make(chan net.Conn), done: make(chan struct{})}
-	s := grpc.NewServer(grpcapi.Options()...)
-	grpcapi.Register(s, service.New(x.node, service.Options{}))
 	g.mu.Lock()
 	g.ports[address(id)] = p
 	g.mu.Unlock()
 	ended := make(chan struct{})
+	front := fronttest.Serve(p, service.New(x.node, service.Options{}))
 	x.front = func() {
 		g.mu.Lock()
 		delete(g.ports, address(id))
 		g.mu.Unlock()
-		s.Stop()
-		<-ended
+		front.Close()
+		close(ended)
 	}
-	go func() {
-		defer close(ended)
-		s.Serve(p) //nolint:errcheck // it is stopped
-	}()
 	g.all.Go(func() { g.sample(x.node, ended) })
 }
 

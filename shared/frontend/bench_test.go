@@ -9,12 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/grpc"
-
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
-	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/fronttest"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -101,18 +99,14 @@ func benchClient(b *testing.B) *clientlib.Client {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g := grpc.NewServer(grpcapi.Options()...)
-	grpcapi.Register(g, service.New(&backend{self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub}, service.Options{}))
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }()
+	port := fronttest.Serve(l, service.New(&backend{self: 1, members: primarytest.Members(), p: x.Primary, hub: x.Hub}, service.Options{}))
 	c, err := clientlib.New(clientlib.Options{Endpoints: []string{l.Addr().String()}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		c.Close()
-		g.Stop()
-		<-served
+		port.Close()
 	})
 	return c
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package frontend says what all front ends have in common, and its tests hold them to it over a
-// whole server. Front ends are how clients reach a server: grpcapi (gRPC calls and sessions),
-// httpapi (HTTP and JSON), ws (WebSocket) and text (lines). They translate and nothing else, over
+// whole server. Front ends are how clients reach a server: session (the client library), grpcapi
+// (gRPC), httpapi (HTTP and JSON), ws (WebSocket) and text (lines). They translate and nothing else, over
 // one serving.Backend, which decides what is allowed and executed; service is what they share.
 //
 // Every server runs every front end. A replica answers reads from its own table, with their age,
@@ -22,9 +22,10 @@
 //
 // # Sessions
 //
-// A session is a stream within one term. Operations are submitted without waiting for them, and
-// their answers are sent as they come, many in one message. Nothing is bound to the stream: what a
-// client holds or waits for lives by its keep-alives, on any stream or call.
+// A session is of one client, over one connection, within one term. Operations are submitted without
+// waiting for them, and their answers are sent as they come, many in one message. Nothing is bound to
+// the connection: what a client holds or waits for lives by its keep-alives, over any connection or
+// call.
 //
 // # Watches
 //

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,20 +21,28 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/frontend/session"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
+// client makes calls by gRPC, and connections for sessions.
+type client struct {
+	pb.LockServiceClient
+	sessions *session.Server
+}
+
 // dialGRPC serves b and connects to it.
-func dialGRPC(t *testing.T, b serving.Backend) pb.LockServiceClient {
+func dialGRPC(t *testing.T, b serving.Backend) client {
 	t.Helper()
 	return dialService(t, service.New(b, service.Options{}))
 }
 
-func dialService(t *testing.T, x *service.Service) pb.LockServiceClient {
+func dialService(t *testing.T, x *service.Service) client {
 	t.Helper()
+	sessions := session.New(x, zerolog.Nop())
 	l := bufconn.Listen(1 << 20)
 	s := grpc.NewServer(grpcapi.Options()...)
 	grpcapi.Register(s, x)
@@ -47,11 +56,12 @@ func dialService(t *testing.T, x *service.Service) pb.LockServiceClient {
 	t.Cleanup(func() {
 		c.Close()
 		s.Stop()
+		sessions.Close()
 		if err := <-done; err != nil {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	return pb.NewLockServiceClient(c)
+	return client{pb.NewLockServiceClient(c), sessions}
 }
 
 func TestGRPCStatuses(t *testing.T) {
@@ -178,13 +188,10 @@ func TestCallsMeantForAnotherClusterAreRefused(t *testing.T) {
 	if e := status.Convert(err); e.Code() != codes.FailedPrecondition || !strings.Contains(e.Message(), "belongs to cluster "+mine) {
 		t.Errorf("acquire: %v %v", a, err)
 	}
-	s, err := c.Session(meant("ffff"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1"}, Operations: []*pb.Operation{{Request: &pb.Operation_Acquire{Acquire: q}}}}) //nolint:errcheck // it is refused
-	if r, err := s.Recv(); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("session: %v %v", r, err)
+	s := connect(t, c)
+	s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1", ClusterId: "ffff"}, Operations: []*pb.Operation{{Request: &pb.Operation_Acquire{Acquire: q}}}}) //nolint:errcheck // it is refused
+	if r, err := s.Recv(); err != nil || r.End == nil || s.settings.ClusterId != mine {
+		t.Errorf("session: %v %v, settings %v", r, err, s.settings)
 	}
 	if r, err := c.Status(meant("ffff"), &pb.StatusRequest{}); err != nil || r.ClusterId != mine {
 		t.Errorf("status: %v %v", r, err)

@@ -3,35 +3,100 @@
 package frontend_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
+	"net"
 	"slices"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// sessionOf opens a session and says hello. Whoever waits for a word that does not
-// come hears of a deadline.
-func sessionOf(t *testing.T, c pb.LockServiceClient, client string) pb.LockService_SessionClient {
+// stream is a connection to a server, seen by a client.
+type stream struct {
+	net.Conn
+	r        *frames.Reader
+	settings *pb.Settings
+}
+
+// connect connects to a server over TCP and exchanges settings. Whoever waits for a word that does
+// not come hears of a deadline.
+func connect(t *testing.T, c client) *stream {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	t.Cleanup(cancel)
-	s, err := c.Session(ctx)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := &pb.SessionRequest{Hello: &pb.SessionHello{ClientId: client, Holder: &pb.Holder{Host: "here", Pid: 7, Command: "test"}}}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel keeps little, so that a client that does not read is noticed.
+	if err := errors.Join(conn.(*net.TCPConn).SetReadBuffer(64<<10), there.(*net.TCPConn).SetWriteBuffer(64<<10)); err != nil {
+		t.Fatal(err)
+	}
+	c.sessions.ServeConn(there)
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := proto.Marshal(&pb.Settings{Version: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(frames.Append([]byte(frames.Preface), frames.Settings, ours)); err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{Conn: conn, r: frames.NewReader(conn, 64<<20), settings: &pb.Settings{}}
+	kind, b, _, err := s.r.Next()
+	if err != nil || kind != frames.Settings || proto.Unmarshal(b, s.settings) != nil || s.settings.Version != frames.Version {
+		t.Fatalf("settings: kind %d, %v, %v", kind, s.settings, err)
+	}
+	return s
+}
+
+// Send sends a message.
+func (s *stream) Send(m *pb.SessionRequest) error {
+	b, err := proto.Marshal(m)
+	if err == nil {
+		_, err = s.Write(frames.Append(nil, frames.Message, b))
+	}
+	return err
+}
+
+// Recv returns the next message.
+func (s *stream) Recv() (*pb.SessionResponse, error) {
+	for {
+		kind, b, _, err := s.r.Next()
+		if err != nil {
+			return nil, err
+		}
+		if kind != frames.Message {
+			continue
+		}
+		m := &pb.SessionResponse{}
+		return m, proto.Unmarshal(b, m)
+	}
+}
+
+// sessionOf opens a session and says hello.
+func sessionOf(t *testing.T, c client, id string) *stream {
+	t.Helper()
+	s := connect(t, c)
+	hello := &pb.SessionRequest{Hello: &pb.SessionHello{ClientId: id, Holder: &pb.Holder{Host: "here", Pid: 7, Command: "test"}}}
 	if err := s.Send(hello); err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +104,11 @@ func sessionOf(t *testing.T, c pb.LockServiceClient, client string) pb.LockServi
 }
 
 // welcomed is sessionOf at a primary.
-func welcomed(t *testing.T, c pb.LockServiceClient, client string) pb.LockService_SessionClient {
+func welcomed(t *testing.T, c client, id string) *stream {
 	t.Helper()
-	s := sessionOf(t, c, client)
+	s := sessionOf(t, c, id)
 	m, err := s.Recv()
-	if err != nil || m.Welcome == nil || m.Welcome.ClientId != client || m.Welcome.ServerId != 1 || m.Welcome.MaxInFlight == 0 {
+	if err != nil || m.Welcome == nil || m.Welcome.ClientId != id || m.Welcome.ServerId != 1 || m.Welcome.MaxInFlight == 0 {
 		t.Fatalf("welcome: %v, %v", m, err)
 	}
 	return s
@@ -66,7 +131,7 @@ func operation(n uint64, q any) *pb.Operation {
 	return op
 }
 
-func ask(t *testing.T, s pb.LockService_SessionClient, ops ...*pb.Operation) {
+func ask(t *testing.T, s *stream, ops ...*pb.Operation) {
 	t.Helper()
 	if err := s.Send(&pb.SessionRequest{Operations: ops}); err != nil {
 		t.Fatal(err)
@@ -74,7 +139,7 @@ func ask(t *testing.T, s pb.LockService_SessionClient, ops ...*pb.Operation) {
 }
 
 // answers reads until n operations are answered.
-func answers(t *testing.T, s pb.LockService_SessionClient, n int) map[uint64]*pb.Answer {
+func answers(t *testing.T, s *stream, n int) map[uint64]*pb.Answer {
 	t.Helper()
 	got := map[uint64]*pb.Answer{}
 	for len(got) < n {
@@ -186,12 +251,7 @@ func TestSessionPlaceOutlivesTheStream(t *testing.T) {
 	first := welcomed(t, c, "c2")
 	ask(t, first, operation(1, wait))
 	eventually(t, "it waits", func() bool { return b.lockAt(t, "l").QueueLength == 1 })
-	if err := first.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := first.Recv(); !errors.Is(err, io.EOF) {
-		t.Fatalf("the client ended the session: %v", err)
-	}
+	first.Close()
 	second := welcomed(t, c, "c2")
 	ask(t, second, operation(9, wait))
 	ask(t, holder, operation(2, &pb.ReleaseRequest{RequestId: 2, Lock: "l", Token: token}))
@@ -210,9 +270,7 @@ func TestSessionPlaceEndsBehindTheStream(t *testing.T) {
 	s := welcomed(t, c, "c2")
 	ask(t, s, operation(1, &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 1000, WaitMs: new(int64(-1))}))
 	eventually(t, "it waits", func() bool { return b.lockAt(t, "l").QueueLength == 1 })
-	if err := s.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	s.Close()
 	eventually(t, "nobody waits", func() bool { return b.lockAt(t, "l").QueueLength == 0 })
 }
 
@@ -223,40 +281,11 @@ func TestSessionCleansUpBehindAnonymous(t *testing.T) {
 	holder := welcomed(t, c, "c1")
 	ask(t, holder, operation(1, &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 60000}))
 	answers(t, holder, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s, err := c.Session(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{}}); err != nil {
-		t.Fatal(err)
-	}
+	s := sessionOf(t, c, "")
 	ask(t, s, operation(1, &pb.AcquireRequest{Lock: "l", TtlMs: 60000, WaitMs: new(int64(-1))}))
 	eventually(t, "it waits", func() bool { return b.lockAt(t, "l").QueueLength == 1 })
-	cancel()
+	s.Close()
 	eventually(t, "nobody waits", func() bool { return b.lockAt(t, "l").QueueLength == 0 })
-}
-
-// A client that has no more to ask gets its answers all the same.
-func TestSessionAnswersWhoClosedTheirSide(t *testing.T) {
-	s := welcomed(t, dialGRPC(t, startPrimary(t)), "c1")
-	var ops []*pb.Operation
-	for i := range uint64(50) {
-		ops = append(ops, operation(i+1, &pb.AcquireRequest{RequestId: i + 1, Lock: fmt.Sprintf("l%d", i), TtlMs: 60000}))
-	}
-	ask(t, s, ops...)
-	if err := s.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
-	for n, a := range answers(t, s, 50) {
-		if a.Status != pb.Status_STATUS_OK {
-			t.Errorf("operation %d: %v", n, a)
-		}
-	}
-	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("after the answers: %v", err)
-	}
 }
 
 func TestSessionTellsTheLockOfACancelledRequest(t *testing.T) {
@@ -271,24 +300,14 @@ func TestSessionTellsTheLockOfACancelledRequest(t *testing.T) {
 	}
 }
 
-// A message that is no protobuf ends the session with an error.
+// A message that is no protobuf ends the session with the reason.
 func TestSessionEndsAtGarbage(t *testing.T) {
-	c := dialGRPC(t, startPrimary(t))
-	s, err := c.Session(t.Context(), grpc.ForceCodecV2(wire.NewCodec()))
-	if err != nil {
+	s := welcomed(t, dialGRPC(t, startPrimary(t)), "c1")
+	if _, err := s.Write(frames.Append(nil, frames.Message, []byte{0x12, 0x7f, 0x01})); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SendMsg(&wire.Frame{B: []byte{0x12, 0x7f, 0x01}}); err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = s.Recv()
-	}
-	if status.Code(err) != codes.InvalidArgument {
-		t.Errorf("garbage: %v", err)
+	if m := next(t, s, func(m *pb.SessionResponse) bool { return m.End != nil }); m.End.Status != pb.Status_STATUS_INVALID_ARGUMENT {
+		t.Errorf("garbage: %v", m)
 	}
 }
 
@@ -390,11 +409,8 @@ func TestSessionRefused(t *testing.T) {
 		{"a bad name", b, &pb.SessionHello{ClientId: "no spaces"}, pb.Status_STATUS_INVALID_ARGUMENT},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := dialGRPC(t, c.b).Session(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Send(&pb.SessionRequest{Hello: c.hello}); err != nil {
+			s := connect(t, dialGRPC(t, c.b))
+			if err := s.Send(&pb.SessionRequest{Hello: c.hello, Operations: []*pb.Operation{operation(1, nil)}}); err != nil {
 				t.Fatal(err)
 			}
 			m, err := s.Recv()
@@ -412,7 +428,7 @@ func TestSessionRefused(t *testing.T) {
 }
 
 // next reads until a message has what is wanted.
-func next(t *testing.T, s pb.LockService_SessionClient, wanted func(*pb.SessionResponse) bool) *pb.SessionResponse {
+func next(t *testing.T, s *stream, wanted func(*pb.SessionResponse) bool) *pb.SessionResponse {
 	t.Helper()
 	for {
 		m, err := s.Recv()
@@ -439,10 +455,7 @@ func TestSessionTellsLosses(t *testing.T) {
 		t.Errorf("loss: %v", lost)
 	}
 	// A later session is told again of what came after an LSN.
-	again, err := c.Session(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := connect(t, c)
 	if err := again.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1", LossesAfterLsn: got[2].Lsn}}); err != nil {
 		t.Fatal(err)
 	}
@@ -500,5 +513,104 @@ func TestSessionWatches(t *testing.T) {
 	}
 	if err := s.Send(&pb.SessionRequest{Unwatch: []uint64{7}, Watches: []*pb.SessionWatch{watch}}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A call needs no session, and what it answers is what gRPC would.
+func TestCallsOverAConnection(t *testing.T) {
+	b := startPrimary(t)
+	c := dialGRPC(t, b)
+	s := connect(t, c)
+	call := func(method, meant string, q proto.Message, answer proto.Message) *pb.Return {
+		t.Helper()
+		request, err := proto.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&pb.SessionRequest{Calls: []*pb.Call{{Correlation: 7, Method: method, Request: request, ClusterId: meant}}}); err != nil {
+			t.Fatal(err)
+		}
+		r := next(t, s, func(m *pb.SessionResponse) bool { return len(m.Returns) > 0 }).Returns[0]
+		if r.Correlation != 7 {
+			t.Errorf("%s is answered as %d", method, r.Correlation)
+		}
+		if answer != nil {
+			if err := proto.Unmarshal(r.Response, answer); err != nil || r.Code != 0 {
+				t.Fatalf("%s: %v %v", method, r, err)
+			}
+		}
+		return r
+	}
+	status, opened := &pb.StatusResponse{}, &pb.Answer{}
+	if call("Status", "ffff", &pb.StatusRequest{Local: true}, status); status.Role != pb.Role_ROLE_PRIMARY || status.ClusterId != s.settings.ClusterId {
+		t.Errorf("status: %v", status)
+	}
+	if call("OpenClient", s.settings.ClusterId, &pb.OpenClientRequest{Nonce: 5}, opened); opened.ClientId == "" || opened.ClusterId == "" {
+		t.Errorf("open: %v", opened)
+	}
+	for name, want := range map[string]codes.Code{"Watch": codes.Unimplemented, "": codes.Unimplemented, "Verify": codes.FailedPrecondition} {
+		if r := call(name, "ffff", &pb.VerifyRequest{Lock: "l", Token: 1}, nil); r.Code != uint32(want) || r.Message == "" {
+			t.Errorf("%q meant for another cluster: %v", name, r)
+		}
+	}
+	b.p.End(errors.New("the test ends it"))
+	eventually(t, "it is over", func() bool {
+		r := call("Verify", "", &pb.VerifyRequest{Lock: "l", Token: 1}, nil)
+		return r.Code == uint32(codes.Unavailable) && r.Detail.GetStatus() == pb.Status_STATUS_SECONDARY_MODE
+	})
+	if call("Status", "", &pb.StatusRequest{Local: true}, status); status.Role == pb.Role_ROLE_UNREACHABLE {
+		t.Errorf("status without a term: %v", status)
+	}
+}
+
+// A ping is answered, and what nobody knows is skipped.
+func TestPingsAndUnknownFrames(t *testing.T) {
+	s := connect(t, dialGRPC(t, startPrimary(t)))
+	b := frames.Append(nil, 200, []byte("from the future"))
+	b = frames.Append(b, frames.Pong, nil)
+	b = frames.Append(b, frames.Ping, []byte("are you there"))
+	if _, err := s.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if kind, b, _, err := s.r.Next(); kind != frames.Pong || string(b) != "are you there" || err != nil {
+		t.Errorf("kind %d, %q, %v", kind, b, err)
+	}
+}
+
+// Nothing but a client of this service is listened to.
+func TestConnectionsOfStrangers(t *testing.T) {
+	c := dialGRPC(t, startPrimary(t))
+	settings := frames.Append(nil, frames.Settings, nil)
+	for name, said := range map[string]string{
+		"no preface":        "GET / HTTP/1.1\r\n\r\n",
+		"no settings":       frames.Preface + string(frames.Append(nil, frames.Message, nil)),
+		"bad settings":      frames.Preface + string(frames.Append(nil, frames.Settings, []byte{0xff})),
+		"without a version": frames.Preface + string(settings),
+		"too long":          frames.Preface + "\xff\xff\xff\xff\x01",
+	} {
+		here, there := net.Pipe()
+		c.sessions.ServeConn(there)
+		go here.Write([]byte(said)) //nolint:errcheck // not all of it is read
+		if _, err := io.Copy(io.Discard, here); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		here.Close()
+	}
+}
+
+// Operations without a session end the connection.
+func TestOperationsNeedAHello(t *testing.T) {
+	for _, m := range []*pb.SessionRequest{
+		{Operations: []*pb.Operation{operation(1, &pb.AcquireRequest{RequestId: 1, Lock: "a", TtlMs: 60000})}},
+		{KeepAlives: []*pb.KeepAliveRequest{{ClientId: "c"}}},
+		{Watches: []*pb.SessionWatch{{WatchId: 1}}},
+	} {
+		s := connect(t, dialGRPC(t, startPrimary(t)))
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := s.Recv(); r.GetEnd().GetStatus() != pb.Status_STATUS_INVALID_ARGUMENT {
+			t.Errorf("%v: %v, %v", m, r, err)
+		}
 	}
 }

@@ -52,6 +52,14 @@ func (k *KnownCluster) RequireTransportSecurity() bool { return false }
 // Known reports whether a server has named its cluster.
 func (k *KnownCluster) Known() bool { return k.metadata.Load() != nil }
 
+// ID returns the cluster ID, "" until a server has named it.
+func (k *KnownCluster) ID() string {
+	if m := k.metadata.Load(); m != nil {
+		return (*m)[ClusterKey]
+	}
+	return ""
+}
+
 // Check compares the cluster ID of a server that answered, and notes that of the first one. It
 // returns false for the ID of another cluster, beside the ID of the client's own. The id is "" for
 // a server that does not name its cluster.

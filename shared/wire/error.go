@@ -4,6 +4,7 @@ package wire
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -138,6 +139,31 @@ func FromGRPC(err error) error {
 		}
 	}
 	return err
+}
+
+// ReturnOf returns the message of a call's result: the encoded answer, or the error if it is not nil.
+func ReturnOf(answer []byte, err error) *pb.Return {
+	if err == nil {
+		return &pb.Return{Response: answer}
+	}
+	st := status.Convert(err)
+	r := &pb.Return{Code: uint32(st.Code()), Message: strings.ToValidUTF8(st.Message(), "?")}
+	if e, ok := errors.AsType[*Error](err); ok {
+		r.Detail = e.Detail()
+	}
+	return r
+}
+
+// ReturnError returns the error of a call's result, nil if it has an answer. It is what FromGRPC makes
+// of the same error over gRPC.
+func ReturnError(r *pb.Return) error {
+	switch {
+	case r.GetCode() == uint32(codes.OK):
+		return nil
+	case r.GetDetail() != nil:
+		return FromDetail(r.GetDetail())
+	}
+	return status.Error(codes.Code(r.GetCode()), r.GetMessage())
 }
 
 // AnswerError returns the *Error of an answer, nil for OK.

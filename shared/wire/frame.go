@@ -5,47 +5,16 @@ package wire
 import (
 	"fmt"
 
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec that this one wraps
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Frame is an encoded message of a Session. Reflection would cost more than all
-// other work for an operation, so the few kinds of messages that come by the
-// hundred thousand, acquires, releases, appends and their answers, are encoded and
-// decoded without it, here and in package convert. The format is protobuf's; any client
+// Reflection would cost more than all other work for an operation, so the few kinds of messages of a
+// session that come by the hundred thousand, acquires, releases, appends and their answers, are
+// encoded and decoded without it, here and in package convert. The format is protobuf's; any client
 // may use the generated code.
-type Frame struct{ B []byte }
-
-// Codec is the protobuf codec of gRPC, which also passes a *Frame through as it is.
-type Codec struct{ proto encoding.CodecV2 }
-
-// NewCodec returns the codec for gRPC servers that serve sessions, and for calls that open one.
-func NewCodec() Codec { return Codec{proto: encoding.GetCodecV2("proto")} }
-
-// Name implements encoding.CodecV2.
-func (Codec) Name() string { return "proto" }
-
-// Marshal implements encoding.CodecV2. It takes ownership of the bytes of a Frame.
-func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
-	if f, ok := v.(*Frame); ok {
-		return mem.BufferSlice{mem.SliceBuffer(f.B)}, nil
-	}
-	return c.proto.Marshal(v)
-}
-
-// Unmarshal implements encoding.CodecV2.
-func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if f, ok := v.(*Frame); ok {
-		f.B = data.Materialize()
-		return nil
-	}
-	return c.proto.Unmarshal(data, v)
-}
 
 // Tags of the messages that are encoded and decoded here: field number and wire type, which
 // is 0 for a number and 2 for a text.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/frontend/session"
 	"github.com/holdfast-lock/holdfast/shared/frontend/text"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -56,7 +57,7 @@ func newFronts(n *node.Node, c volume.Cluster, opt *Options) *fronts {
 			h.ServeHTTP(w, r)
 		}
 	})
-	f.text, f.sessions = text.New(h.Door()), noSessions{}
+	f.text, f.sessions = text.New(h.Door()), session.New(service.New(n, service.Options{}), opt.Log)
 	return f
 }
 
@@ -95,18 +96,3 @@ func (f *fronts) stop() {
 	f.grpc.GracefulStop()
 	f.peer.Stop()
 }
-
-// noSessions closes the connections of sessions: this server has no front end for them yet.
-type noSessions struct{}
-
-func (noSessions) Serve(l net.Listener) error {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		c.Close() //nolint:errcheck // nothing is answered
-	}
-}
-
-func (noSessions) Stop(context.Context) {}

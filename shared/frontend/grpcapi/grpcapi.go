@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grpcapi is the gRPC front end: unary calls, streams of watches and files, and
-// sessions, which carry many operations of one client on one stream.
+// Package grpcapi is the gRPC front end: unary calls, and streams of watches and files. The client
+// library makes its unary calls over a connection of package session, to the same functions.
 package grpcapi
 
 import (
@@ -30,13 +30,12 @@ import (
 // maxOverhead is what a message may have besides the data of an append, in bytes.
 const maxOverhead = 64 << 10
 
-// Options returns the options of a gRPC server that Register is called with: limits, the codec of
-// sessions, and keep-alives.
+// Options returns the options of a gRPC server that Register is called with: limits and
+// keep-alives.
 func Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(cluster.MaxAppend + maxOverhead),
 		grpc.MaxHeaderListSize(16 << 10),
-		grpc.ForceServerCodecV2(wire.NewCodec()),
 		// Measured: with goroutines that are kept and fixed windows, unary calls are
 		// half as fast again. Write buffers are shared by default.
 		grpc.NumStreamWorkers(uint32(2 * runtime.GOMAXPROCS(0))),
@@ -57,6 +56,28 @@ func Register(g *grpc.Server, s *service.Service) {
 // Local returns a client of a service in this process, without a connection. Streams are refused.
 func Local(s *service.Service) pb.LockServiceClient {
 	return pb.NewLockServiceClient(local{&server{s: s}})
+}
+
+// Call answers a call that came otherwise than by gRPC: the method's name without the service, the
+// cluster that is meant, "" for any, and the encoded request. It returns the encoded answer, or the
+// error that gRPC would have sent.
+func Call(ctx context.Context, s *service.Service, method, meant string, request []byte) ([]byte, error) {
+	o := ops.OfMethod(method)
+	if o == nil || !o.Unary() {
+		return nil, status.Errorf(codes.Unimplemented, "there is no method %q that is no stream", method)
+	}
+	if err := meantFor(meant, s.Cluster()); err != nil && !o.AnyCluster {
+		return nil, err
+	}
+	m := o.New()
+	if err := proto.Unmarshal(request, m); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the request of %s: %v", method, err)
+	}
+	r, err := (&server{s: s}).call(ctx, o, m)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(r)
 }
 
 // server has the methods that are streams. The others are those of the table of operations.
@@ -175,7 +196,7 @@ func describe(id string) *grpc.ServiceDesc {
 	}
 	for i, s := range d.Streams {
 		d.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error {
-			if err := meantFor(stream.Context(), id); err != nil {
+			if err := meantFor(clusterOf(stream.Context()), id); err != nil {
 				return err
 			}
 			return s.Handler(srv, stream)
@@ -187,7 +208,7 @@ func describe(id string) *grpc.ServiceDesc {
 // handler returns what grpc calls for a request of an operation.
 func handler(id string, o *ops.Operation) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, via grpc.UnaryServerInterceptor) (any, error) {
-		if err := meantFor(ctx, id); err != nil && !o.AnyCluster {
+		if err := meantFor(clusterOf(ctx), id); err != nil && !o.AnyCluster {
 			return nil, err
 		}
 		m := o.New()
@@ -210,10 +231,17 @@ func handler(id string, o *ops.Operation) grpc.MethodHandler {
 
 // meantFor returns an error for a call that is meant for another cluster than this one: it is refused
 // before anything else, because names, tokens and LSNs mean something else here.
-func meantFor(ctx context.Context, id string) error {
-	meant := metadata.ValueFromIncomingContext(ctx, wire.ClusterKey)
-	if len(meant) == 0 || meant[0] == id {
+func meantFor(meant, id string) error {
+	if meant == "" || meant == id {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, and the call is meant for cluster %s", id, meant[0])
+	return status.Errorf(codes.FailedPrecondition, "this server belongs to cluster %s, and the call is meant for cluster %s", id, meant)
+}
+
+// clusterOf returns the cluster that a call is meant for, "" for any.
+func clusterOf(ctx context.Context) string {
+	if meant := metadata.ValueFromIncomingContext(ctx, wire.ClusterKey); len(meant) > 0 {
+		return meant[0]
+	}
+	return ""
 }

@@ -5826,10 +5826,230 @@ func (x *Loss) GetRequestId() uint64 {
 	return 0
 }
 
-// A Session belongs to one client. Its first message has a hello, and the answer
-// to that a welcome. Nothing is bound to the stream: when it breaks, leases and
-// places in queues live for their TTL, and the client repeats its requests under the
-// same request IDs on another stream.
+// Settings is what each side of a connection sends first. Fields and features that the other side
+// does not know are ignored; a feature is used only where both sides name it.
+type Settings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Highest version of the format that this side knows, from 1. The lower of both is spoken.
+	Version  uint32   `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
+	// Of the server: who answers, as in StatusResponse.
+	ServerId      uint32 `protobuf:"varint,3,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settings) Reset() {
+	*x = Settings{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settings) ProtoMessage() {}
+
+func (x *Settings) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settings.ProtoReflect.Descriptor instead.
+func (*Settings) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Settings) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Settings) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *Settings) GetServerId() uint32 {
+	if x != nil {
+		return x.ServerId
+	}
+	return 0
+}
+
+func (x *Settings) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+// Call is a call of a method of LockService that is no stream.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the client, distinct among those in flight, operations included.
+	Correlation uint64 `protobuf:"varint,1,opt,name=correlation,proto3" json:"correlation,omitempty"`
+	// Without the name of the service.
+	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	// The encoded message of the request.
+	Request []byte `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	// The cluster that the client means, "" for any.
+	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Call) GetCorrelation() uint64 {
+	if x != nil {
+		return x.Correlation
+	}
+	return 0
+}
+
+func (x *Call) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *Call) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *Call) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+// Return is the result of a call.
+type Return struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Correlation uint64                 `protobuf:"varint,1,opt,name=correlation,proto3" json:"correlation,omitempty"`
+	// The encoded message of the answer, where code is 0.
+	Response []byte `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	// The code of gRPC with which the call failed, 0 if it did not, with its message and detail.
+	Code          uint32       `protobuf:"varint,3,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string       `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Detail        *ErrorDetail `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Return) Reset() {
+	*x = Return{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Return) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Return) ProtoMessage() {}
+
+func (x *Return) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Return.ProtoReflect.Descriptor instead.
+func (*Return) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Return) GetCorrelation() uint64 {
+	if x != nil {
+		return x.Correlation
+	}
+	return 0
+}
+
+func (x *Return) GetResponse() []byte {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *Return) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Return) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Return) GetDetail() *ErrorDetail {
+	if x != nil {
+		return x.Detail
+	}
+	return nil
+}
+
 type SessionRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Hello      *SessionHello          `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
@@ -5838,13 +6058,14 @@ type SessionRequest struct {
 	Watches    []*SessionWatch        `protobuf:"bytes,4,rep,name=watches,proto3" json:"watches,omitempty"`
 	// Watches to end.
 	Unwatch       []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
+	Calls         []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5856,7 +6077,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5869,7 +6090,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -5907,21 +6128,30 @@ func (x *SessionRequest) GetUnwatch() []uint64 {
 	return nil
 }
 
+func (x *SessionRequest) GetCalls() []*Call {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
 type SessionHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For everything on this stream; "" = the server makes one, without repeat protection.
+	// For everything in this session; "" = the server makes one, without repeat protection.
 	ClientId string `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// For the acquires of this stream without one.
+	// For the acquires of this session without one.
 	Holder *Holder `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Losses after this LSN are sent again, as far as the server knows them; 0 = none.
 	LossesAfterLsn uint64 `protobuf:"varint,3,opt,name=losses_after_lsn,json=lossesAfterLsn,proto3" json:"losses_after_lsn,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The cluster that the client means, "" for any.
+	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5933,7 +6163,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5946,7 +6176,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -5968,6 +6198,13 @@ func (x *SessionHello) GetLossesAfterLsn() uint64 {
 		return x.LossesAfterLsn
 	}
 	return 0
+}
+
+func (x *SessionHello) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 // Operation is one of many in flight. Answers come in any order, without the
@@ -6000,7 +6237,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6012,7 +6249,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6025,7 +6262,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -6258,7 +6495,7 @@ func (*Operation_Extend) isOperation_Request() {}
 
 type SessionWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client, distinct among its watches on this stream.
+	// Chosen by the client, distinct among its watches in this session.
 	WatchId       uint64        `protobuf:"varint,1,opt,name=watch_id,json=watchId,proto3" json:"watch_id,omitempty"`
 	Request       *WatchRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6267,7 +6504,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6279,7 +6516,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6292,7 +6529,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -6316,7 +6553,7 @@ type SessionResponse struct {
 	Answers    []*Answer            `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
 	Outcomes   []*OutcomeResponse   `protobuf:"bytes,3,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	KeepAlives []*KeepAliveResponse `protobuf:"bytes,4,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
-	// To requests of this client that were sent on an earlier stream and not repeated on this one.
+	// To requests of this client that were sent over an earlier connection and not repeated over this one.
 	Grants []*Grant         `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
 	Losses []*Loss          `protobuf:"bytes,6,rep,name=losses,proto3" json:"losses,omitempty"`
 	Events []*SessionEvents `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
@@ -6324,13 +6561,14 @@ type SessionResponse struct {
 	End *ErrorDetail `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
 	// A holder is asked to release: sent at once, and again with every keep-alive.
 	Asks          []*AskToRelease `protobuf:"bytes,10,rep,name=asks,proto3" json:"asks,omitempty"`
+	Returns       []*Return       `protobuf:"bytes,11,rep,name=returns,proto3" json:"returns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6580,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6593,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -6421,6 +6659,13 @@ func (x *SessionResponse) GetAsks() []*AskToRelease {
 	return nil
 }
 
+func (x *SessionResponse) GetReturns() []*Return {
+	if x != nil {
+		return x.Returns
+	}
+	return nil
+}
+
 type SessionWelcome struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -6437,7 +6682,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6449,7 +6694,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6462,7 +6707,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -6517,7 +6762,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6529,7 +6774,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6542,7 +6787,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -6569,7 +6814,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6581,7 +6826,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6594,7 +6839,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -6627,7 +6872,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6639,7 +6884,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6652,7 +6897,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -6763,7 +7008,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6775,7 +7020,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6788,7 +7033,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Server) GetId() uint32 {
@@ -6932,7 +7177,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6944,7 +7189,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6957,7 +7202,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -7036,7 +7281,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7048,7 +7293,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7061,7 +7306,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7115,7 +7360,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7127,7 +7372,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7140,7 +7385,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -7201,7 +7446,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7213,7 +7458,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7226,7 +7471,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -7764,7 +8009,25 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"\x88\x02\n" +
+	" \x01(\x04R\trequestId\"|\n" +
+	"\bSettings\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1a\n" +
+	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x1b\n" +
+	"\tserver_id\x18\x03 \x01(\rR\bserverId\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"y\n" +
+	"\x04Call\x12 \n" +
+	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x16\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\fR\arequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\xa6\x01\n" +
+	"\x06Return\x12 \n" +
+	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x1a\n" +
+	"\bresponse\x18\x02 \x01(\fR\bresponse\x12\x12\n" +
+	"\x04code\x18\x03 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
+	"\x06detail\x18\x05 \x01(\v2\x18.holdfast.v1.ErrorDetailR\x06detail\"\xb1\x02\n" +
 	"\x0eSessionRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.holdfast.v1.SessionHelloR\x05hello\x126\n" +
 	"\n" +
@@ -7773,11 +8036,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vkeep_alives\x18\x03 \x03(\v2\x1d.holdfast.v1.KeepAliveRequestR\n" +
 	"keepAlives\x123\n" +
 	"\awatches\x18\x04 \x03(\v2\x19.holdfast.v1.SessionWatchR\awatches\x12\x18\n" +
-	"\aunwatch\x18\x05 \x03(\x04R\aunwatch\"\x82\x01\n" +
+	"\aunwatch\x18\x05 \x03(\x04R\aunwatch\x12'\n" +
+	"\x05calls\x18\x06 \x03(\v2\x11.holdfast.v1.CallR\x05calls\"\xa1\x01\n" +
 	"\fSessionHello\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12+\n" +
 	"\x06holder\x18\x02 \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12(\n" +
-	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\"\xd9\x06\n" +
+	"\x10losses_after_lsn\x18\x03 \x01(\x04R\x0elossesAfterLsn\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\xd9\x06\n" +
 	"\tOperation\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x127\n" +
 	"\aacquire\x18\x02 \x01(\v2\x1b.holdfast.v1.AcquireRequestH\x00R\aacquire\x127\n" +
@@ -7798,7 +8064,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\arequest\"^\n" +
 	"\fSessionWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x123\n" +
-	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\xde\x03\n" +
+	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\x8d\x04\n" +
 	"\x0fSessionResponse\x125\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.holdfast.v1.SessionWelcomeR\awelcome\x12-\n" +
 	"\aanswers\x18\x02 \x03(\v2\x13.holdfast.v1.AnswerR\aanswers\x128\n" +
@@ -7810,7 +8076,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x06events\x18\a \x03(\v2\x1a.holdfast.v1.SessionEventsR\x06events\x12*\n" +
 	"\x03end\x18\t \x01(\v2\x18.holdfast.v1.ErrorDetailR\x03end\x12-\n" +
 	"\x04asks\x18\n" +
-	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asksJ\x04\b\b\x10\t\"\xb5\x01\n" +
+	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asks\x12-\n" +
+	"\areturns\x18\v \x03(\v2\x13.holdfast.v1.ReturnR\areturnsJ\x04\b\b\x10\t\"\xb5\x01\n" +
 	"\x0eSessionWelcome\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\rR\bserverId\x12\x14\n" +
@@ -7966,7 +8233,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\xbb\x0f\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\xf1\x0e\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
@@ -7994,8 +8261,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\tBlameFile\x12\x1d.holdfast.v1.BlameFileRequest\x1a\x1e.holdfast.v1.BlameFileResponse\x12J\n" +
 	"\tListLocks\x12\x1d.holdfast.v1.ListLocksRequest\x1a\x1e.holdfast.v1.ListLocksResponse\x12D\n" +
 	"\aHistory\x12\x1b.holdfast.v1.HistoryRequest\x1a\x1c.holdfast.v1.HistoryResponse\x12@\n" +
-	"\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x1a.holdfast.v1.WatchResponse0\x01\x12H\n" +
-	"\aSession\x12\x1b.holdfast.v1.SessionRequest\x1a\x1c.holdfast.v1.SessionResponse(\x010\x01\x12?\n" +
+	"\x05Watch\x12\x19.holdfast.v1.WatchRequest\x1a\x1a.holdfast.v1.WatchResponse0\x01\x12?\n" +
 	"\tDowngrade\x12\x1d.holdfast.v1.DowngradeRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
 	"\x06Extend\x12\x1a.holdfast.v1.ExtendRequest\x1a\x13.holdfast.v1.Answer\x12C\n" +
 	"\vSetMetadata\x12\x1f.holdfast.v1.SetMetadataRequest\x1a\x13.holdfast.v1.Answer\x12?\n" +
@@ -8017,7 +8283,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -8079,20 +8345,23 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*WatchResponse)(nil),       // 57: holdfast.v1.WatchResponse
 	(*Reset)(nil),               // 58: holdfast.v1.Reset
 	(*Loss)(nil),                // 59: holdfast.v1.Loss
-	(*SessionRequest)(nil),      // 60: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),        // 61: holdfast.v1.SessionHello
-	(*Operation)(nil),           // 62: holdfast.v1.Operation
-	(*SessionWatch)(nil),        // 63: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),     // 64: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),      // 65: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),       // 66: holdfast.v1.SessionEvents
-	(*StatusRequest)(nil),       // 67: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 68: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 69: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 70: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 71: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 72: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 73: holdfast.v1.ForgetClientRequest
+	(*Settings)(nil),            // 60: holdfast.v1.Settings
+	(*Call)(nil),                // 61: holdfast.v1.Call
+	(*Return)(nil),              // 62: holdfast.v1.Return
+	(*SessionRequest)(nil),      // 63: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 64: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 65: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 66: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 67: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 68: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 69: holdfast.v1.SessionEvents
+	(*StatusRequest)(nil),       // 70: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 71: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 72: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 73: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 74: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 75: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 76: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -8152,107 +8421,108 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	35,  // 54: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
 	6,   // 55: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
 	10,  // 56: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	61,  // 57: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	62,  // 58: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	22,  // 59: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
-	63,  // 60: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
-	7,   // 61: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
-	15,  // 62: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	19,  // 63: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	20,  // 64: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	25,  // 65: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	26,  // 66: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	27,  // 67: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	28,  // 68: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	30,  // 69: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	31,  // 70: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	33,  // 71: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	18,  // 72: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
-	16,  // 73: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
-	29,  // 74: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
-	17,  // 75: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
-	56,  // 76: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	65,  // 77: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	11,  // 78: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	32,  // 79: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	23,  // 80: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
-	36,  // 81: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	59,  // 82: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	66,  // 83: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	13,  // 84: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 85: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	57,  // 86: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 87: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 88: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 89: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	69,  // 90: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	72,  // 91: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 92: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	70,  // 93: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	71,  // 94: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 95: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 96: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 97: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 98: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 99: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 100: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	25,  // 101: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	26,  // 102: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	27,  // 103: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	28,  // 104: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	29,  // 105: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	30,  // 106: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	31,  // 107: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	39,  // 108: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	47,  // 109: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	49,  // 110: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	50,  // 111: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	52,  // 112: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	41,  // 113: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	44,  // 114: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	56,  // 115: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	60,  // 116: holdfast.v1.LockService.Session:input_type -> holdfast.v1.SessionRequest
-	16,  // 117: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 118: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 119: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	33,  // 120: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	67,  // 121: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	34,  // 122: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	73,  // 123: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 124: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 125: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 126: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 127: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 128: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 129: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 130: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 132: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 134: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 135: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	32,  // 136: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	40,  // 137: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	48,  // 138: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	51,  // 139: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	51,  // 140: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	53,  // 141: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	42,  // 142: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	45,  // 143: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	57,  // 144: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	64,  // 145: holdfast.v1.LockService.Session:output_type -> holdfast.v1.SessionResponse
-	11,  // 146: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 147: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 148: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 149: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	68,  // 150: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 151: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 152: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	124, // [124:153] is the sub-list for method output_type
-	95,  // [95:124] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	13,  // 57: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
+	64,  // 58: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	65,  // 59: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	22,  // 60: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	66,  // 61: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	61,  // 62: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
+	7,   // 63: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
+	15,  // 64: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	19,  // 65: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	20,  // 66: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	25,  // 67: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	26,  // 68: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	27,  // 69: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	28,  // 70: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	30,  // 71: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	31,  // 72: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	33,  // 73: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	18,  // 74: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	16,  // 75: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
+	29,  // 76: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	17,  // 77: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
+	56,  // 78: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	68,  // 79: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 80: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	32,  // 81: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	23,  // 82: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	36,  // 83: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	59,  // 84: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	69,  // 85: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	13,  // 86: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 87: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	62,  // 88: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
+	57,  // 89: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 90: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 91: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 92: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	72,  // 93: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	75,  // 94: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 95: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	73,  // 96: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	74,  // 97: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 98: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 99: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 100: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 101: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 102: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 103: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	25,  // 104: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	26,  // 105: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	27,  // 106: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	28,  // 107: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	29,  // 108: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	30,  // 109: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	31,  // 110: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	39,  // 111: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	47,  // 112: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	49,  // 113: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	50,  // 114: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	52,  // 115: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	41,  // 116: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	44,  // 117: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	56,  // 118: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 119: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 120: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 121: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	33,  // 122: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	70,  // 123: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	34,  // 124: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	76,  // 125: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 126: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 127: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 128: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 129: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 131: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 132: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 134: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 135: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 136: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 137: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	32,  // 138: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	40,  // 139: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	48,  // 140: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	51,  // 141: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	51,  // 142: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	53,  // 143: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	42,  // 144: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	45,  // 145: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	57,  // 146: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 147: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 148: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 150: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	71,  // 151: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 152: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 153: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	126, // [126:154] is the sub-list for method output_type
+	98,  // [98:126] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -8273,7 +8543,7 @@ func file_shared_wire_holdfast_proto_init() {
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[55].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[58].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -8295,7 +8565,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   67,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

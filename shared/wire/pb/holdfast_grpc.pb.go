@@ -56,7 +56,6 @@ const (
 	LockService_ListLocks_FullMethodName    = "/holdfast.v1.LockService/ListLocks"
 	LockService_History_FullMethodName      = "/holdfast.v1.LockService/History"
 	LockService_Watch_FullMethodName        = "/holdfast.v1.LockService/Watch"
-	LockService_Session_FullMethodName      = "/holdfast.v1.LockService/Session"
 	LockService_Downgrade_FullMethodName    = "/holdfast.v1.LockService/Downgrade"
 	LockService_Extend_FullMethodName       = "/holdfast.v1.LockService/Extend"
 	LockService_SetMetadata_FullMethodName  = "/holdfast.v1.LockService/SetMetadata"
@@ -109,8 +108,6 @@ type LockServiceClient interface {
 	// answers from its memory and from the files of the share.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
-	// Session carries operations, keep-alives, losses and watches of one client on one stream.
-	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error)
@@ -366,19 +363,6 @@ func (c *lockServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LockService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
-func (c *lockServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &LockService_ServiceDesc.Streams[2], LockService_Session_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[SessionRequest, SessionResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type LockService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
-
 func (c *lockServiceClient) Downgrade(ctx context.Context, in *DowngradeRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
@@ -492,8 +476,6 @@ type LockServiceServer interface {
 	// answers from its memory and from the files of the share.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
-	// Session carries operations, keep-alives, losses and watches of one client on one stream.
-	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	// Downgrade makes an exclusive grant a shared one under the same token. There is no
 	// way back: release, and acquire again.
 	Downgrade(context.Context, *DowngradeRequest) (*Answer, error)
@@ -583,9 +565,6 @@ func (UnimplementedLockServiceServer) History(context.Context, *HistoryRequest) 
 }
 func (UnimplementedLockServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
-}
-func (UnimplementedLockServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
-	return status.Error(codes.Unimplemented, "method Session not implemented")
 }
 func (UnimplementedLockServiceServer) Downgrade(context.Context, *DowngradeRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Downgrade not implemented")
@@ -993,13 +972,6 @@ func _LockService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type LockService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
 
-func _LockService_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(LockServiceServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type LockService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
-
 func _LockService_Downgrade_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DowngradeRequest)
 	if err := dec(in); err != nil {
@@ -1248,12 +1220,6 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Watch",
 			Handler:       _LockService_Watch_Handler,
 			ServerStreams: true,
-		},
-		{
-			StreamName:    "Session",
-			Handler:       _LockService_Session_Handler,
-			ServerStreams: true,
-			ClientStreams: true,
 		},
 	},
 	Metadata: "shared/wire/holdfast.proto",

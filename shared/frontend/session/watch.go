@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package grpcapi
+package session
 
 import (
 	"context"
@@ -23,11 +23,11 @@ const (
 
 // subscribeLosses sends a client's losses from now on, and before that those after an LSN, unless
 // that is 0. It is called by the reading goroutine.
-func (x *session) subscribeLosses(client cluster.ClientID, after cluster.LSN) {
+func (x *conn) subscribeLosses(client cluster.ClientID, after cluster.LSN) {
 	if client == "" || client.Anonymous() || x.losses[client] != nil || len(x.losses) >= maxSubscribed {
 		return
 	}
-	x.losses[client] = x.s.Backend().Hub().Losses(client, after, func(all []watch.Loss) {
+	x.losses[client] = x.v.s.Backend().Hub().Losses(client, after, func(all []watch.Loss) {
 		if len(all) == 0 {
 			return // its next keep-alive finds out
 		}
@@ -41,7 +41,7 @@ func (x *session) subscribeLosses(client cluster.ClientID, after cluster.LSN) {
 		}
 		// A client that does not read learns of it by keep-alives, when it reads again.
 		if x.out.unread(maxUnread) == nil {
-			x.out.put(r, false)
+			x.put(r, false)
 		}
 	})
 }
@@ -78,9 +78,9 @@ func (w *watches) begin(ctx context.Context, id uint64) (context.Context, *sessi
 	return ctx, x, nil
 }
 
-// put puts a message of a watch into out, unless the watch was ended: another one may have its
+// put sends a message of a watch over a connection, unless the watch was ended: another one may have its
 // number by now. After its last message the number is free.
-func (w *watches) put(x *sessionWatch, r *pb.WatchResponse, out *outbox) (sent <-chan error) {
+func (w *watches) put(x *sessionWatch, r *pb.WatchResponse, out *conn) (sent <-chan error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.under[x.id] != x {
@@ -89,7 +89,9 @@ func (w *watches) put(x *sessionWatch, r *pb.WatchResponse, out *outbox) (sent <
 	if r.GetStatus() != pb.Status_STATUS_OK {
 		delete(w.mu.under, x.id)
 	}
-	return out.put(events(x.id, r), false)
+	sent, begin := out.out.putAsked(events(x.id, r))
+	out.start(begin)
+	return sent
 }
 
 // end ends a watch, if there is one.
@@ -112,24 +114,28 @@ func (w *watches) endAll() {
 }
 
 // watch serves one watch of the session.
-func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
+func (x *conn) watch(q *pb.SessionWatch) {
 	id := q.GetWatchId()
-	own, n, err := x.watches.begin(ctx, id)
+	own, n, err := x.watches.begin(x.ctx, id)
+	if err == nil && q.GetRequest() == nil {
+		x.watches.end(id)
+		err = errors.New("a watch without a request")
+	}
 	if err != nil {
-		x.out.put(events(id, &pb.WatchResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}), false)
+		x.put(events(id, &pb.WatchResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}), false)
 		return
 	}
 	x.helpers.Go(func() {
 		defer n.stop()
 		// It has one message on its way at a time: a client that does not read holds up nothing
 		// but its watches. An error is a context that ended: the watch or the session is over.
-		err := x.s.Watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
-			sent := x.watches.put(n, r, &x.out)
+		err := x.v.s.Watch(own, q.GetRequest(), nil, func(r *pb.WatchResponse) error {
+			sent := x.watches.put(n, r, x)
 			if r.GetStatus() != pb.Status_STATUS_OK {
 				return nil
 			}
 			if r.GetReset_() != nil {
-				return x.s.WaitSent(own, sent)
+				return x.v.s.WaitSent(own, sent)
 			}
 			select {
 			case <-sent:
@@ -139,7 +145,7 @@ func (x *session) watch(ctx context.Context, q *pb.SessionWatch) {
 			}
 		})
 		if errors.Is(err, service.ErrResetNotRead) {
-			x.watches.put(n, &pb.WatchResponse{Status: pb.Status_STATUS_CANCELLED, Message: "the reset was not read"}, &x.out)
+			x.watches.put(n, &pb.WatchResponse{Status: pb.Status_STATUS_CANCELLED, Message: "the reset was not read"}, x)
 		}
 	})
 }

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package grpcapi
+package session
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/wake"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
+
+func newOutbox() *outbox {
+	return &outbox{spare: &sync.Pool{New: func() any { return &outFrame{} }}}
+}
 
 // TestWhatWaitsIsTakenInPieces: a client that takes messages of 4 MiB, as it does by default,
 // gets all that waited for it, in order, each once.
 func TestWhatWaitsIsTakenInPieces(t *testing.T) {
-	b := outbox{wake: wake.NewSignal()}
+	b := newOutbox()
 	const n = 20_000
 	var last <-chan error
 	for i := range uint64(n) {
@@ -27,7 +32,8 @@ func TestWhatWaitsIsTakenInPieces(t *testing.T) {
 			}
 			continue
 		}
-		last = b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: i, Message: strings.Repeat("x", 700)}}}, true)
+		b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: i, Message: strings.Repeat("x", 700)}}}, true)
+		last, _ = b.putAsked(&pb.SessionResponse{})
 	}
 	if b.unread(6<<20) == nil || b.unread(9<<20) != nil {
 		t.Errorf("%d bytes are counted", b.mu.bytes)
@@ -35,7 +41,7 @@ func TestWhatWaitsIsTakenInPieces(t *testing.T) {
 	next, counted := uint64(0), int64(0)
 	for p := b.take(); p != nil; p = b.take() {
 		m := &pb.SessionResponse{}
-		if err := proto.Unmarshal(p.b, m); err != nil || len(p.b) == 0 || len(p.b) > 2<<20 {
+		if err := proto.Unmarshal(p.b[frames.HeaderSize:], m); err != nil || len(p.b) == frames.HeaderSize || len(p.b) > 2<<20 {
 			t.Fatalf("a message of %d bytes: %v", len(p.b), err)
 		}
 		for _, a := range m.Answers {
@@ -56,12 +62,15 @@ func TestWhatWaitsIsTakenInPieces(t *testing.T) {
 // TestWhatCannotBeEncodedIsSentOnce: an event that is not UTF-8 comes to nothing. What is told
 // behind it is sent, and said to be sent, once.
 func TestWhatCannotBeEncodedIsSentOnce(t *testing.T) {
-	b := outbox{wake: wake.NewSignal()}
+	b := newOutbox()
 	bad := &pb.SessionResponse{Events: []*pb.SessionEvents{{WatchId: 1, Response: &pb.WatchResponse{Message: "\xff"}}}}
 	b.put(bad, false)
-	sent := b.put(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: 7}}}, true)
+	sent, begin := b.putAsked(&pb.SessionResponse{Answers: []*pb.Answer{{Correlation: 7}}})
+	if begin {
+		t.Error("a second writer begins")
+	}
 	for p := b.take(); p != nil; p = b.take() {
-		close(p.sent) // as the writer does
+		b.sentFrame(p)
 	}
 	select {
 	case <-sent:

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wake"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+const (
+	// maxOverhead is what a message may have besides the data of an append, in bytes.
+	maxOverhead = 64 << 10
+	// settingsWait is how long a client may take to send its settings.
+	settingsWait = 10 * time.Second
+	// endWait is how long a client may take to read the end of its session and to close.
+	endWait = time.Second
+	// maxCalls is how many calls of one connection may be without an answer. The client library
+	// keeps to it.
+	maxCalls = 64
+)
+
+// conn is one connection. Its reading goroutine owns what is not said to be shared.
+type conn struct {
+	v   *Server
+	c   net.Conn
+	r   *frames.Reader
+	out outbox // shared
+	// write is the method writeOut: a func that is at hand costs no memory when a writer begins.
+	write func()
+	// ctx ends with the connection or the session.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// term is that of the session, nil before there is one. It is set by the reading goroutine with
+	// Server.mu held.
+	term serving.Term
+	session
+
+	// Shared from here on.
+
+	// heard is the number of the look (Server.looks) at which the client was heard last; pinged
+	// is set until an answer to a ping comes. paused is set while the reading goroutine reads
+	// nothing because too much is under way: then silence is no sign.
+	heard          atomic.Int64
+	pinged, paused atomic.Bool
+	// ended is set when the server has ended the session: what comes still is not looked at.
+	ended   atomic.Bool
+	pending atomic.Int64 // calls
+	helpers sync.WaitGroup
+}
+
+func newConn(v *Server, c net.Conn) *conn {
+	x := &conn{v: v, c: c}
+	x.r = frames.NewReader(c, cluster.MaxAppend+maxOverhead)
+	x.out.spare = &v.spare
+	x.write = x.writeOut
+	x.ctx, x.cancel = context.WithCancel(v.ctx)
+	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
+	x.heard.Store(v.looks.Load())
+	return x
+}
+
+// serve serves the connection until either side ends it.
+func (x *conn) serve() {
+	err := x.begin()
+	for err == nil {
+		x.waitForCapacity()
+		err = x.next()
+	}
+	if !errors.Is(err, io.EOF) && !x.ended.Load() {
+		x.v.log.Debug().Err(err).Stringer("client", x.c.RemoteAddr()).Msg("connection breaks")
+	}
+	// Also where only the client's side is closed: whoever is there no more keeps no place.
+	x.gone.Store(true)
+	x.stopLosses()
+	x.abort()
+	x.helpers.Wait()
+}
+
+// begin reads the preface and exchanges settings.
+func (x *conn) begin() error {
+	_ = x.c.SetReadDeadline(time.Now().Add(settingsWait)) // a connection without deadlines has none to keep
+	if err := x.r.Skip(frames.Preface); err != nil {
+		return err
+	}
+	kind, b, _, err := x.r.Next()
+	if err != nil {
+		return err
+	}
+	theirs := &pb.Settings{}
+	if kind != frames.Settings {
+		return fmt.Errorf("the first frame is of kind %d and not the settings", kind)
+	}
+	if err := proto.Unmarshal(b, theirs); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	_ = x.c.SetReadDeadline(time.Time{})
+	ours, err := proto.Marshal(&pb.Settings{Version: frames.Version, ServerId: uint32(x.v.s.Self()), ClusterId: x.v.s.Cluster()})
+	if err != nil {
+		return err
+	}
+	x.start(x.out.putFrame(frames.Settings, ours))
+	if theirs.GetVersion() == 0 {
+		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
+	}
+	return nil
+}
+
+// next handles one frame.
+func (x *conn) next() error {
+	kind, b, own, err := x.r.Next()
+	if err != nil {
+		return err
+	}
+	if now := x.v.looks.Load(); x.heard.Load() != now {
+		x.heard.Store(now)
+		x.pinged.Store(false)
+	}
+	switch {
+	case x.ended.Load():
+	case kind == frames.Message:
+		if err := x.message(b, own); err != nil {
+			x.end(cluster.StatusInvalidArgument, err.Error())
+		}
+	case kind == frames.Ping && len(b) <= frames.MaxPing:
+		x.start(x.out.putFrame(frames.Pong, b))
+	}
+	return nil
+}
+
+// start begins a writer, if need be.
+func (x *conn) start(begin bool) {
+	if begin {
+		go x.write() // ends with the connection: writing fails then
+	}
+}
+
+// writeOut writes what waits.
+func (x *conn) writeOut() {
+	// Writers of files answer one by one: let those that are about to do so first.
+	runtime.Gosched()
+	for p := x.out.take(); p != nil; p = x.out.take() {
+		if _, err := x.c.Write(p.b); err != nil {
+			x.abort()
+			return
+		}
+		x.inFlight.Add(-p.n)
+		last := p.last
+		x.out.sentFrame(p)
+		if last {
+			x.closeWriting()
+			return
+		}
+	}
+}
+
+// closeWriting ends a connection behind its last frame. The client closes its side, or is cut off.
+func (x *conn) closeWriting() {
+	half, ok := x.c.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || x.c.SetReadDeadline(time.Now().Add(endWait)) != nil {
+		x.c.Close() //nolint:errcheck // the client is told what it has to know
+	}
+}
+
+// end ends the connection with a last message, which says why. It may be called by any goroutine.
+func (x *conn) end(status cluster.Status, message string) {
+	x.start(x.out.finish(x.ending(status, message)))
+	x.ended.Store(true)
+	x.cancel()
+}
+
+// abort closes the connection at once. It may be called by any goroutine.
+func (x *conn) abort() {
+	x.out.drop()
+	x.cancel()
+	x.c.Close() //nolint:errcheck // nothing is left to say
+}
+
+// look pings or closes the connection if it is silent. It is called with Server.mu held.
+func (x *conn) look(now int64) {
+	silence := now - x.heard.Load()
+	switch {
+	case x.paused.Load():
+		x.heard.Store(now) // by our own choice
+	case silence >= silent && x.pinged.Load():
+		x.abort()
+	case x.term == nil && silence >= idle && x.pending.Load() == 0:
+		x.abort()
+	case silence >= quiet && !x.pinged.Swap(true):
+		x.start(x.out.putFrame(frames.Ping, nil))
+	}
+}
+
+// call executes a call and sends its result.
+func (x *conn) call(q *pb.Call) {
+	if x.pending.Add(1) > maxCalls {
+		x.pending.Add(-1)
+		x.returns(q, nil, status.Errorf(codes.Unavailable, "this connection has %d calls under way", maxCalls))
+		return
+	}
+	x.helpers.Go(func() {
+		defer x.pending.Add(-1)
+		b, err := grpcapi.Call(x.ctx, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
+		x.returns(q, b, err)
+	})
+}
+
+// returns sends the result of a call.
+func (x *conn) returns(q *pb.Call, b []byte, err error) {
+	r := wire.ReturnOf(b, err)
+	r.Correlation = q.GetCorrelation()
+	x.put(&pb.SessionResponse{Returns: []*pb.Return{r}}, false)
+}
+
+// put sends m with the next message.
+func (x *conn) put(m *pb.SessionResponse, counts bool) { x.start(x.out.put(m, counts)) }
+
+// ending returns the last message of a connection that the server ends.
+func (x *conn) ending(status cluster.Status, message string) *pb.SessionResponse {
+	d := &pb.ErrorDetail{Status: pb.Status(status), Message: message}
+	d.Primary, d.RetryAfterMs = x.v.s.Advice(status)
+	return &pb.SessionResponse{End: d}
+}
+
+// waitForCapacity waits until there is room for more of what the client sends: a client that does
+// not read is not read either, nor one that has sent much that waits for the volume. It is called
+// by the reading goroutine.
+func (x *conn) waitForCapacity() {
+	for x.ctx.Err() == nil {
+		sent := x.out.unread(maxUnread)
+		if sent == nil && x.bytes.Load() <= maxBytes {
+			return
+		}
+		x.paused.Store(true)
+		select {
+		case <-sent: // nil waits for nothing
+		case <-x.drained:
+		case <-x.ctx.Done():
+		}
+		x.paused.Store(false)
+	}
+}
+
+// runHelper runs f in a goroutine of its own. The reading goroutine waits while there are many.
+func (x *conn) runHelper(f func()) {
+	x.waitForCapacity()
+	x.paused.Store(true)
+	defer x.paused.Store(false)
+	select {
+	case x.few <- struct{}{}:
+	case <-x.ctx.Done():
+		return // the client is gone
+	}
+	x.helpers.Go(func() {
+		defer func() { <-x.few }()
+		f()
+	})
+}
