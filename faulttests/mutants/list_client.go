@@ -72,25 +72,10 @@ var clientMutants = []Mutant{
 		Name: "unwelcome-end-is-unsent", Also: "",
 		Rule: "what was sent on a session before its welcome may have been executed: the hello is not waited for (package clientlib, judgeEnd)",
 		Edits: []Edit{
-			{"clientlib/session.go", `	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		return err
-`, `	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		if !welcomed {
-			return errNoSession
-		}
-		return err
-`},
-		},
-		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
-		Dies: `the append is in the file, and its caller is told`,
-	},
-	{
-		Name: "reset-before-the-welcome-is-unsent", Also: "",
-		Rule: "what was sent on a session that was reset before its welcome may have been executed (package clientlib, judgeEnd)",
-		Edits: []Edit{
-			{"clientlib/session.go", `	if !welcomed {
-		c.noSession(to) // a`, `	if !welcomed {
-		return errNoSession // a`},
+			{"clientlib/session.go", `	// The welcome is not waited for: what`, `	if !known {
+		return &ServiceError{Status: cluster.StatusSecondaryMode}
+	}
+	// The welcome is not waited for: what`},
 		},
 		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
 		Dies: `the append is in the file, and its caller is told`,
@@ -220,7 +205,7 @@ var clientMutants = []Mutant{
 		Name: "any-cluster-is-served", Also: "",
 		Rule: "a call that is meant for another cluster does nothing (package grpcapi, meantFor)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/grpcapi.go", `	if len(meant) == 0 || meant[0] == id {`, `	if len(meant) == 0 || meant[0] != "" {`},
+			{"shared/frontend/grpcapi/grpcapi.go", `	if meant == "" || meant == id {`, `	if meant == "" || meant != "" {`},
 		},
 		By:   unit("shared/frontend", "TestCallsMeantForAnotherClusterAreRefused"),
 		Dies: "acquire: ",
@@ -430,9 +415,11 @@ func (d hostDisk) rename(`},
 	},
 	{
 		Name: "losses-of-the-hello-only", Also: "",
-		Rule: "losses from before a session are told to every registration that is kept alive there (package grpcapi, session)",
+		Rule: "losses from before a session are told to every registration that is kept alive there (package session)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `cluster.LSN(q.GetLossesAfterLsn()))`, `0)`},
+			{"shared/frontend/session/session.go", `cluster.LSN(q.GetLossesAfterLsn()))
+		x.run`, `0)
+		x.run`},
 		},
 		By:   unit("shared/frontend", "TestSessionTellsLossesOfEveryRegistration"),
 		Dies: "told \\[\\]",

@@ -80,29 +80,29 @@ var frontMutants = []Mutant{
 	},
 	{
 		Name: "large-message-in-one-go", Also: "",
-		Rule: "a message of many operations is made into orders piece by piece (grpcapi, intake)",
+		Rule: "a message of many operations is made into orders piece by piece (session, intake)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
+			{"shared/frontend/session/session.go", `if in.seen++; in.seen%maxIntake == 0 {`, `if in.seen++; in.seen < 0 {`},
 		},
 		By:   unit("shared/frontend", "^TestMessageOfManyOperations$"),
 		Dies: `10000 at once`,
 	},
 	{
 		Name: "message-without-bound", Also: "",
-		Rule: "a message of more operations than may be in flight ends the session (grpcapi, decode)",
+		Rule: "a message of more operations than may be in flight ends the session (session, message)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `if err == nil && n > maxInFlight {`, `if err == nil && n > maxInFlight && false {`},
+			{"shared/frontend/session/session.go", `	case n > maxInFlight:`, `	case n > maxInFlight && false:`},
 		},
 		By:   unit("shared/frontend", "^TestMessageOfManyOperations$"),
 		Dies: `131072 operations: \d+ answers, <nil>`,
 	},
 	{
 		Name: "all-answers-in-one-message", Also: "",
-		Rule: "answers that wait leave in messages that a client takes by default (grpcapi, outbox)",
+		Rule: "answers that wait leave in messages that a client takes by default (session, outbox)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/outbox.go", `len(b.mu.waiting[n-1].b) < service.MaxMessageBytes`, `len(b.mu.waiting[n-1].b) < 64*service.MaxMessageBytes`},
+			{"shared/frontend/session/outbox.go", `len(p.b) < service.MaxMessageBytes`, `len(p.b) < 64*service.MaxMessageBytes`},
 		},
-		By:   unit("shared/frontend/grpcapi", "^TestWhatWaitsIsTakenInPieces$"),
+		By:   unit("shared/frontend/session", "^TestWhatWaitsIsTakenInPieces$"),
 		Dies: `a message of`,
 	},
 	{

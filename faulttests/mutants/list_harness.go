@@ -37,7 +37,7 @@ var harnessMutants = []Mutant{
 		Name: "any-cluster-is-served-in-schedules",
 		Rule: "a call that is meant for another cluster does nothing (package grpcapi, meantFor)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/grpcapi.go", `	if len(meant) == 0 || meant[0] == id {`, `	if len(meant) == 0 || meant[0] != "" {`},
+			{"shared/frontend/grpcapi/grpcapi.go", `	if meant == "" || meant == id {`, `	if meant == "" || meant != "" {`},
 		},
 		By:   volumesMadeAnew(),
 		Dies: `another one did the \w+(-alive)? of its client bare`,

@@ -143,17 +143,15 @@ var sessionMutants = []Mutant{
 		Name: "session-outlives-term", Also: "",
 		Rule: "a session ends with its term, and says so (package frontend, Sessions)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `		case <-x.term.Ended():
-			over = true
-`, ``},
+			{"shared/frontend/session/server.go", `			if x.term == t {`, `			if x.term != t {`},
 		},
 		By: unit("shared/frontend", "TestSessionEndsWithTheTerm"), Dies: `no word of the end`,
 	},
 	{
 		Name: "session-shares-orders", Also: "",
-		Rule: "an answer goes to the operation that asked: each has an order of its own (package grpcapi, session)",
+		Rule: "an answer goes to the operation that asked: each has an order of its own (package session)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `		in.slab = in.slab[1:]
+			{"shared/frontend/session/session.go", `		in.slab = in.slab[1:]
 `, ``},
 		},
 		By: unit("shared/frontend", "TestSessionCarries"), Dies: `operation \d+ is answered twice`,
@@ -172,7 +170,7 @@ var sessionMutants = []Mutant{
 		Name: "session-keeps-dead-places", Also: "",
 		Rule: "a place in a queue outlives its stream by a TTL, not for ever (PROTOCOL 11.2)",
 		Edits: []Edit{
-			{"shared/frontend/grpcapi/session.go", `	x.gone.Store(true)
+			{"shared/frontend/session/conn.go", `	x.gone.Store(true)
 `, ``},
 		},
 		By: unit("shared/frontend", "TestSessionPlaceEnds"), Dies: `never: nobody waits`,
@@ -190,10 +188,7 @@ var sessionMutants = []Mutant{
 		Name: "break-is-unsent", Also: "",
 		Rule: "what was sent on a session that broke may have been executed (PROTOCOL 12.5)",
 		Edits: []Edit{
-			{"clientlib/session.go", `	s.fail(s.c.judgeEnd(to, err, s.welcomed()))`, `	if _, ended := errors.AsType[*ServiceError](err); !ended {
-		err = &ServiceError{Status: cluster.StatusSecondaryMode}
-	}
-	s.fail(err)`},
+			{"clientlib/session.go", `	return status.Error(codes.Unavailable, "the connection broke: "+err.Error())`, `	return &ServiceError{Status: cluster.StatusSecondaryMode}`},
 		},
 		By: unit("clientlib", "TestEndOfASession"), Dies: `the append was executed: append "a": no primary answered`,
 	},

@@ -70,11 +70,11 @@ var smallMutants = []Mutant{
 	},
 	{
 		Name: "empty-piece-kept-twice", Also: "",
-		Rule: "what waits for a session is kept once, whatever it was encoded to (package grpcapi, outbox)",
-		Edits: []Edit{{"shared/frontend/grpcapi/outbox.go",
-			"	if n := len(b.mu.waiting); n == 0 || b.mu.waiting[n-1] != p {", "	if len(p.b) == 0 {"}},
-		By:   unit("shared/frontend/grpcapi", "^TestWhatCannotBeEncodedIsSentOnce$"),
-		Dies: `close of closed channel`,
+		Rule: "what waits for a session is kept once, whatever it was encoded to (package session, outbox)",
+		Edits: []Edit{{"shared/frontend/session/outbox.go",
+			"n > b.mu.first && b.mu.waiting[n-1] == p {", "n > b.mu.first && len(p.b) > frames.HeaderSize {"}},
+		By:   unit("shared/frontend/session", "^TestWhatCannotBeEncodedIsSentOnce$"),
+		Dies: `2 frames`,
 	},
 	{
 		Name: "state-directories-as-one", Also: "",
@@ -144,8 +144,8 @@ var smallMutants = []Mutant{
 	},
 	{
 		Name: "session-refuses-a-passed-token", Also: "",
-		Rule: "a session takes a token that was passed on: older libraries cannot mark it (package grpcapi, session)",
-		Edits: []Edit{{"shared/frontend/grpcapi/session.go",
+		Rule: "a session takes a token that was passed on: older libraries cannot mark it (package session)",
+		Edits: []Edit{{"shared/frontend/session/session.go",
 			"	if convert.Anonymous(&o.Request) {", "	o.Request.Own = true\n	if convert.Anonymous(&o.Request) {"}},
 		By:   unit("shared/frontend", "^TestTokenOnASessionMayBePassedOn$"),
 		Dies: `way 0: STATUS_INVALID_TOKEN`,

@@ -69,8 +69,13 @@ func TestWhatCannotBeEncodedIsSentOnce(t *testing.T) {
 	if begin {
 		t.Error("a second writer begins")
 	}
+	n := 0
 	for p := b.take(); p != nil; p = b.take() {
+		n++
 		b.sentFrame(p)
+	}
+	if n != 1 {
+		t.Errorf("%d frames", n)
 	}
 	select {
 	case <-sent:
