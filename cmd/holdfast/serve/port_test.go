@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
@@ -73,7 +74,6 @@ func everything(t *testing.T, ctx context.Context, addr string) {
 		"GET /v1/status HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n": "HTTP/1.1 200 OK",
 		"OWN,a\n":              "NONE",
 		"NO,a\n":               "INVALID_COMMAND",
-		frames.Preface:         "EOF", // nobody serves it yet
 		"\x16\x03\x01":         "EOF",
 		"LOCK a\r\nLOCK,a,b\n": "HTTP/1.1 400 Bad Request",
 	} {
@@ -81,6 +81,7 @@ func everything(t *testing.T, ctx context.Context, addr string) {
 			t.Errorf("%s: %q is answered %q, want %q", addr, what, got, want)
 		}
 	}
+	overFrames(t, addr)
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +100,29 @@ func everything(t *testing.T, ctx context.Context, addr string) {
 	}
 	if _, b, err := c.Read(ctx); err != nil || !strings.Contains(string(b), `"id":1`) {
 		t.Errorf("%s over WebSocket: %s, %v", addr, b, err)
+	}
+}
+
+// overFrames begins a session, and wants the settings of the server.
+func overFrames(t *testing.T, addr string) {
+	t.Helper()
+	settings, err := proto.Marshal(&pb.Settings{Version: frames.Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()                                     //nolint:errcheck // it was read
+	c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // Next would say so
+	if _, err := c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings)); err != nil {
+		t.Fatal(err)
+	}
+	var theirs pb.Settings
+	kind, b, _, err := frames.NewReader(c, 1<<10).Next()
+	if err := errors.Join(err, proto.Unmarshal(b, &theirs)); err != nil || kind != frames.Settings || theirs.GetServerId() != 1 {
+		t.Errorf("%s over frames: %d, %v, %v", addr, kind, &theirs, err)
 	}
 }
 

@@ -18,9 +18,9 @@
 // Until the class of a connection is known it costs a goroutine, and some hundred bytes for what it said and a list.
 // It has a minute from when it was accepted, however slowly it speaks. There are at most 1024 of them: then the
 // oldest is closed for the next, if it had a second, else accepting waits until it had. So whoever opens connections
-// and says nothing keeps nobody out for longer than a moment: a client speaks at once, and is gone from the list before
-// it is the oldest. (If the newest were closed, it would be the clients'.) And many clients that come at once are not
-// taken for silent ones because this server has not come to read them yet.
+// and says nothing keeps clients waiting, as long as he goes on, and out never: a client speaks at once, and is gone
+// from the list before it is the oldest. (If the newest were closed, it would be the clients'.) And many clients that
+// come at once are not taken for silent ones because this server has not come to read them yet.
 //
 // Afterwards a connection costs nothing here: what was read is read again, and then each call goes to the connection
 // beneath. The known library, soheilhy/cmux, has had no commit since February 2021, bounds neither how many silent

@@ -103,6 +103,8 @@
 // and so what telnet sends for an interrupt (IAC), for nothing is negotiated. A line of more than
 // 1024 bytes is read to its end and refused. What follows the last line end is not a line.
 //
+// What begins with a word and a space, or with a word that is longer than any command, comes to the front end for HTTP
+// instead, which refuses it (package clientport).
 // Nothing is read after a line that begins a request over HTTP (it ends with HTTP/1.1 or HTTP/1.0),
 // after one that is too long, which may be such a request, and after one that begins with the byte
 // 0x16, as TLS does: no web page can make a browser send lines.
