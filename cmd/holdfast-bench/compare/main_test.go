@@ -29,7 +29,10 @@ func execute(t *testing.T, args ...string) (string, error) {
 func TestUsage(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"nothing", `workload "nothing"`},
-		{"-o xml", "use table or json"},
+		{"-o xml", "use table, json or markdown"},
+		{"-o markdown --repeat 2", "--repeat 3"},
+		{"--clients some", "use one, each"},
+		{"--wait -1s", "--wait"},
 		{"--peers zookeeper", "use etcd, redis, postgres"},
 		{"--duration 0", "--duration 0s"},
 	} {
@@ -98,9 +101,17 @@ func TestPeers(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	here := len(peers()) - len(r.Skipped)
-	if len(r.Rows) != 2*(1+here) || len(r.Ratios) != 2*here {
-		t.Errorf("%d rows and %d ratios with %d peers", len(r.Rows), len(r.Ratios), here)
+	rows := map[string]int{}
+	for _, x := range r.Rows {
+		rows[x.Target]++
+	}
+	for target, n := range rows { // of two workloads, and of two shapes where there are two
+		if want := map[string]int{"holdfast": 4, "etcd": 4, "redis": 2, "postgres": 2}[target]; n != want {
+			t.Errorf("%d rows of %s, want %d", n, target, want)
+		}
+	}
+	if here := len(peers()) - len(r.Skipped); len(rows) != 1+here || len(r.Ratios) != 4*here {
+		t.Errorf("%d services and %d ratios with %d peers", len(rows), len(r.Ratios), here)
 	}
 	t.Logf("%v, left out: %v", r.Versions, r.Skipped)
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package work holds the workloads of holdfast-bench. All go through the public
-// client library, as a user's program would.
+// client library, as a user's program would. Users are mostly separate processes, so own,
+// contended and append run with a client for each worker, which has its own connection, and
+// then with one client for all workers: --clients chooses one of them, or a number.
 //
-//	own        each worker acquires and releases a key of its own; closed loop
+//	own        each worker acquires and releases a key of its own, with --wait as users do,
+//	           though the key is free; closed loop
 //	contended  all workers want one key and wait in its queue; closed loop, so the
 //	           latency of the acquire is the time in the queue: compare the rate, which
 //	           is hand-overs, and the shares of the least and the most served worker

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 )
 
@@ -33,8 +34,8 @@ func (h *Holdfast) Watch(ctx context.Context, v bench.View, seen func(bench.Seen
 		o.Prefix = v.Prefix + "/"
 	}
 	c := h.client(0)
-	if len(h.watching) > 0 {
-		c = h.watching[v.Watcher%len(h.watching)]
+	if h.watching.Len() > 0 {
+		c = h.watching.Client(v.Watcher)
 	}
 	stands, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- see(ctx, c, o, stands, seen) }()
@@ -71,30 +72,29 @@ func see(ctx context.Context, c *clientlib.Client, o clientlib.WatchOptions, sta
 	return nil
 }
 
-// Crowd opens the connections for many watchers: in turn to each server, so that
-// watcher i is at the server i modulo their number.
-func (h *Holdfast) Crowd(watchers int) error {
+// Crowd makes the clients for many watchers, at most share of which use one connection: in turn to
+// each server, so that watcher i is at the server i modulo their number.
+func (h *Holdfast) Crowd(watchers, share int) error {
 	if watchers == 1 {
 		return nil
 	}
 	n := len(h.endpoints)
-	for i := range n * ((watchers + n*connectionWatchers - 1) / (n * connectionWatchers)) {
-		c, err := clientlib.New(clientlib.Options{Endpoints: h.endpoints[i%n : i%n+1]})
-		if err != nil {
-			return err
-		}
-		h.watching = append(h.watching, c)
+	clients := n * ((watchers + n*share - 1) / (n * share))
+	all, err := fleet.New(clients, func(i int) []string { return h.endpoints[i%n : i%n+1] })
+	if err != nil {
+		return err
 	}
+	h.watching = all
 	return nil
 }
 
 func watch(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	t, err := e.target()
+	t, err := e.target(e.workers(WatchWorkers)[0])
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.Crowd(e.Watchers); err != nil {
+	if err := t.Crowd(e.Watchers, connectionWatchers); err != nil {
 		return nil, err
 	}
 	for _, rate := range e.WatchRates {
@@ -154,7 +154,7 @@ type watchMemory struct {
 func (m *watchMemory) before(ctx context.Context, t *Holdfast, workers int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var waits []func() error
-	for i := range min(len(t.endpoints), len(t.watching)) {
+	for i := range min(len(t.endpoints), t.watching.Len()) {
 		wait, err := t.Watch(ctx, bench.View{Watcher: i, Key: prefix("nobody")}, func(bench.Seen) {})
 		if err != nil {
 			cancel()

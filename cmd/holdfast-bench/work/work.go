@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 )
 
@@ -20,9 +21,12 @@ import (
 type Options struct {
 	// Workers are the numbers of workers to try; empty = those of the workload.
 	Workers []int
-	// Clients is how many clientlib.Clients the workers share; 0 = the usual number for the
+	// Clients is how many clientlib.Clients the workers share: own, contended and append run with
+	// each of these shapes, the other workloads with the first. Empty = the usual ones for the
 	// workload.
-	Clients          int
+	Clients fleet.Shapes
+	// Wait is how long the acquires of own and append may wait, as users' do; 0 = they try once.
+	Wait             time.Duration
 	Warmup, Duration time.Duration
 	Repeat           int
 	// Rate is the operations per second of all workers of own and append; 0 = closed loops.
@@ -49,7 +53,7 @@ type Options struct {
 // DefaultOptions returns the options for figures that are published.
 func DefaultOptions() Options {
 	return Options{
-		Warmup: time.Second, Duration: 5 * time.Second, Repeat: 3, Sizes: []int{100, 4096},
+		Wait: time.Minute, Warmup: time.Second, Duration: 5 * time.Second, Repeat: 3, Sizes: []int{100, 4096},
 		WatchRates: []int{1000, 10_000}, Watchers: 1, Holders: 1_000_000, HoldersTTL: time.Minute, Failovers: 20, Handovers: 10,
 		ChurnRate: 200, ChurnAppends: 100,
 	}
@@ -88,8 +92,8 @@ func (o Options) Validate() error {
 		}
 	}
 	switch {
-	case o.Clients < 0:
-		return fmt.Errorf("--clients %d: use 1 or more, or 0 for what is usual", o.Clients)
+	case o.Wait < 0:
+		return fmt.Errorf("--wait %v: use 0 to try once, or more", o.Wait)
 	case o.Warmup < 0:
 		return fmt.Errorf("--warmup %v: use 0 or more", o.Warmup)
 	case o.Duration < minLoad:
@@ -141,10 +145,17 @@ func serverName(i int, primary clientlib.ServerID) string {
 }
 
 // target is our service with the clients that were asked for.
-func (e *Env) target() (*Holdfast, error) { return NewHoldfast(e.Endpoints, e.clients(), e.pids()) }
+func (e *Env) target(workers int) (*Holdfast, error) {
+	return NewHoldfast(e.Endpoints, e.clients(workers), e.pids())
+}
 
 // clients is one for the process, unless something else was asked for.
-func (e *Env) clients() int { return max(1, e.Clients) }
+func (e *Env) clients(workers int) int {
+	if len(e.Clients) == 0 {
+		return 1
+	}
+	return e.Clients[0].Clients(workers)
+}
 
 // prefix returns the beginning of names that were never used before, not even in an earlier run
 // against the same servers.
@@ -206,14 +217,14 @@ func Find(names []string) ([]Workload, error) {
 
 // row is an empty one of ours.
 func (e *Env) row(workload, unit string, workers int) bench.Row {
-	return bench.Row{Workload: workload, Target: Name, Unit: unit, Workers: workers, Clients: e.clients()}
+	return bench.Row{Workload: workload, Target: Name, Unit: unit, Workers: workers, Clients: e.clients(workers)}
 }
 
 // repeat runs a load so often that a median means something.
 func (e *Env) repeat(ctx context.Context, row bench.Row, load func() bench.Load) (bench.Row, error) {
 	for i := range e.Repeat {
 		l := load()
-		l.Name = fmt.Sprintf("%s, %d workers, run %d of %d", row.Workload, row.Workers, i+1, e.Repeat)
+		l.Name = fmt.Sprintf("%s, %s, %d workers, %d clients, run %d of %d", row.Workload, row.Target, row.Workers, row.Clients, i+1, e.Repeat)
 		l.Warmup, l.Duration = e.Warmup, e.Duration
 		run, err := l.Run(ctx, e.Say)
 		if err != nil {
@@ -224,44 +235,58 @@ func (e *Env) repeat(ctx context.Context, row bench.Row, load func() bench.Load)
 	return row, nil
 }
 
-func own(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	t, err := e.target()
-	if err != nil {
-		return nil, err
+// UsualClients are the shapes of loads that run with several: what users see first.
+func UsualClients() fleet.Shapes { return fleet.Shapes{fleet.Each, fleet.One} }
+
+// shapedRows repeats a load with each number of workers and each number of clients for them. The rows
+// begin as row; load makes the load of n workers with the connected clients of t.
+func (e *Env) shapedRows(ctx context.Context, row bench.Row, workers []int, load func(t *Holdfast, n int) bench.Load) (rows []bench.Row, err error) {
+	shapes := e.Clients
+	if len(shapes) == 0 {
+		shapes = UsualClients()
 	}
-	defer func() { err = errors.Join(err, t.Close()) }()
-	for _, n := range e.workers(1, 16, 64, 256) {
-		row := e.row("own", "pairs", n)
-		row.Offered = e.Rate
-		row, err := e.repeat(ctx, row, func() bench.Load {
-			l := bench.Pairs(t, bench.Alone, prefix("own"), n)
-			l.Rate = e.Rate
-			return l
-		})
-		if err != nil {
-			return rows, err
+	row.Target = Name
+	for _, n := range workers {
+		for _, clients := range shapes.Numbers(n) {
+			row.Workers, row.Clients = n, clients
+			done, err := e.shapedRow(ctx, row, load)
+			if err != nil {
+				return rows, err
+			}
+			rows = append(rows, done)
 		}
-		rows = append(rows, row)
 	}
 	return rows, nil
 }
 
-func contended(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	t, err := e.target()
+// shapedRow makes the clients of one row for its time.
+func (e *Env) shapedRow(ctx context.Context, row bench.Row, load func(t *Holdfast, n int) bench.Load) (_ bench.Row, err error) {
+	t, err := NewHoldfast(e.Endpoints, row.Clients, e.pids())
 	if err != nil {
-		return nil, err
+		return row, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	for _, n := range e.workers(16, 64, 256) {
-		row, err := e.repeat(ctx, e.row("contended", "pairs", n), func() bench.Load {
-			return bench.Pairs(t, bench.Queue, prefix("contended"), n)
-		})
-		if err != nil {
-			return rows, err
-		}
-		rows = append(rows, row)
+	t.Wait = e.Wait
+	if err := t.Connect(ctx); err != nil {
+		return row, err
 	}
-	return rows, nil
+	return e.repeat(ctx, row, func() bench.Load { return load(t, row.Workers) })
+}
+
+func own(ctx context.Context, e *Env) (rows []bench.Row, err error) {
+	row := bench.Row{Workload: "own", Unit: "pairs", Offered: e.Rate}
+	return e.shapedRows(ctx, row, e.workers(1, 16, 64, 256), func(t *Holdfast, n int) bench.Load {
+		l := bench.Pairs(t, bench.Alone, prefix("own"), n)
+		l.Rate = e.Rate
+		return l
+	})
+}
+
+func contended(ctx context.Context, e *Env) (rows []bench.Row, err error) {
+	row := bench.Row{Workload: "contended", Unit: "pairs"}
+	return e.shapedRows(ctx, row, e.workers(16, 64, 256), func(t *Holdfast, n int) bench.Load {
+		return bench.Pairs(t, bench.Queue, prefix("contended"), n)
+	})
 }
 
 // Bind adds flags for all options, with the present values as defaults.
@@ -278,7 +303,8 @@ func (o *Options) Bind(fl *pflag.FlagSet) {
 // BindLoads adds the flags of workloads that run for a time.
 func (o *Options) BindLoads(fl *pflag.FlagSet) {
 	fl.IntSliceVar(&o.Workers, "workers", o.Workers, "numbers of workers to try, with commas between (default: those of the workload)")
-	fl.IntVar(&o.Clients, "clients", o.Clients, "how many client library clients the workers share (0: one; of holders 64)")
+	fl.Var(&o.Clients, "clients", "clients of own, contended and append: one that all workers share, each worker its own, or a number;\nwith commas between for several (default each,one); other workloads take the first (default one; of holders 64)")
+	fl.DurationVar(&o.Wait, "wait", o.Wait, "how long the acquires of own and append may wait for the lock, as users' do (0: they try once)")
 	fl.DurationVar(&o.Warmup, "warmup", o.Warmup, "before it counts")
 	fl.DurationVar(&o.Duration, "duration", o.Duration, "how long a run counts")
 	fl.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each row; the medians are printed")

@@ -22,7 +22,8 @@ func TestOptions(t *testing.T) {
 		{"closed loop", func(o *Options) { o.Rate = 0 }, ""},
 		{"no warm-up", func(o *Options) { o.Warmup = 0 }, ""},
 		{"no workers", func(o *Options) { o.Workers = []int{4, 0} }, "--workers 0"},
-		{"negative clients", func(o *Options) { o.Clients = -1 }, "--clients"},
+		{"no wait", func(o *Options) { o.Wait = 0 }, ""},
+		{"negative wait", func(o *Options) { o.Wait = -1 }, "--wait"},
 		{"nothing to append", func(o *Options) { o.Sizes = []int{0} }, "--size 0"},
 		{"too much to append", func(o *Options) { o.Sizes = []int{1<<20 + 1} }, "--size 1048577"},
 		{"no repeat", func(o *Options) { o.Repeat = 0 }, "--repeat"},
@@ -69,13 +70,13 @@ func TestFind(t *testing.T) {
 // TestCrowd: many watchers are spread over all servers, and not too many share a connection.
 func TestCrowd(t *testing.T) {
 	endpoints := []string{"127.0.0.2:1", "127.0.0.2:2", "127.0.0.2:3"}
-	for _, tt := range []struct{ watchers, clients int }{{1, 0}, {2, 3}, {1500, 3}, {1501, 6}, {10_000, 21}} {
+	for _, tt := range []struct{ watchers, share, clients int }{{1, 500, 0}, {2, 500, 3}, {1500, 500, 3}, {1501, 500, 6}, {10_000, 500, 21}, {7, 1, 9}} {
 		h, err := NewHoldfast(endpoints, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Crowd(tt.watchers); err != nil || len(h.watching) != tt.clients {
-			t.Errorf("%d watchers share %d clients, want %d, %v", tt.watchers, len(h.watching), tt.clients, err)
+		if err := h.Crowd(tt.watchers, tt.share); err != nil || h.watching.Len() != tt.clients {
+			t.Errorf("%d watchers share %d clients, want %d, %v", tt.watchers, h.watching.Len(), tt.clients, err)
 		}
 		if err := h.Close(); err != nil {
 			t.Error(err)
