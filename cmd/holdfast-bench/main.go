@@ -35,10 +35,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
 func main() {
 	bench.CollectRarely()
+	helper.Main(work.Helpers())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends at once
 	if err := root().ExecuteContext(ctx); err != nil {

@@ -12,7 +12,15 @@ import (
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
+
+// TestMain runs the helpers that the tests start, which are this program again.
+func TestMain(m *testing.M) {
+	helper.Main(work.Helpers())
+	os.Exit(m.Run())
+}
 
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -57,7 +65,7 @@ func TestOwnServers(t *testing.T) {
 		t.Fatalf("build holdfast: %v\n%s", err, out)
 	}
 	data := filepath.Join(dir, "data")
-	out, err := execute(t, "run", "own", "append", "watch", "holders", "churn", "--binary", binary, "--dir", data, "-o", "json",
+	out, err := execute(t, "run", "own", "append", "ceiling", "watch", "holders", "churn", "--binary", binary, "--dir", data, "-o", "json",
 		"--workers", "2", "--size", "100", "--duration", "300ms", "--warmup", "100ms", "--repeat", "1", "--churn-rate", "100",
 		"--watchers", "7", "--watch-own", "--watch-rate", "50", "--holders", "20", "--holders-kills", "1")
 	if err != nil {
@@ -75,7 +83,7 @@ func TestOwnServers(t *testing.T) {
 		rows[row.Workload] = row
 	}
 	for _, name := range []string{
-		"own", "append", "watch, 7 watchers of own keys", "watch, from the answer, 7 watchers of own keys", "failover, few locks held",
+		"own", "append", "ceiling", "watch, 7 watchers of own keys", "watch, from the answer, 7 watchers of own keys", "failover, few locks held",
 		"holders", "holders, while held", "failover, 20 locks held", "holders, release", "churn", "churn, appends",
 	} {
 		m := rows[name].Median

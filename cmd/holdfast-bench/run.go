@@ -125,8 +125,8 @@ func run(ctx context.Context, f *flags, chosen []work.Workload, r *bench.Report)
 
 // runOne runs one workload, against fresh servers unless there are others.
 func runOne(ctx context.Context, f *flags, w work.Workload, dir string, say bench.Progress) (rows []bench.Row, err error) {
-	e := &work.Env{Options: f.Options, Endpoints: f.endpoints, Say: say}
-	if len(f.endpoints) == 0 {
+	e := &work.Env{Options: f.Options, Endpoints: f.endpoints, Dir: dir, Say: say}
+	if len(f.endpoints) == 0 && !w.NoServers {
 		if e.Servers, err = servers.Start(ctx, f.binary, dir, w.Servers); err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/ceiling"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
@@ -46,7 +47,7 @@ type peerKind struct {
 }
 
 func peers() []peerKind {
-	return []peerKind{{"etcd", startEtcd}, {"redis", startRedis}, {"postgres", startPostgres}}
+	return []peerKind{{"etcd", startEtcd}, {"redis", startRedis}, {"postgres", startPostgres}, {ceiling.Name, startCeiling}}
 }
 
 func peerNames() (names []string) {
@@ -55,6 +56,9 @@ func peerNames() (names []string) {
 	}
 	return names
 }
+
+// errNoLocks: the ceiling bounds loads of own keys.
+var errNoLocks = errors.New("the ceiling has no locks: compare it with own and append")
 
 // missingError reports that a peer is left out because its binary was not found.
 type missingError struct{ what, advice string }
@@ -150,7 +154,9 @@ type kind struct {
 	// the other services take part, so that they have one row for a number of workers.
 	clients int
 	first   bool
-	load    func(s service, prefix string) bench.Load
+	// locks is true if the load is one for lock services only, and not for the ceiling.
+	locks bool
+	load  func(s service, prefix string) bench.Load
 }
 
 // shapes returns k once for each number of clients that was asked for.
@@ -168,6 +174,9 @@ func (c *comparison) shapes(k kind) (all []kind) {
 
 // row runs one row of a service once more. A service that has no such row gets none.
 func (c *comparison) row(ctx context.Context, s service, k kind, row *bench.Row, repetition int) (err error) {
+	if s.Name() == ceiling.Name && k.locks {
+		return nil
+	}
 	clients, t := k.workers, s
 	if x, ok := s.(shaped); ok {
 		if t, err = x.Clients(ctx, k.clients, c.Wait); err != nil {
@@ -233,7 +242,7 @@ func contended(ctx context.Context, c *comparison) error {
 func (c *comparison) pairs(ctx context.Context, name string, mode bench.Mode, usual ...int) error {
 	var kinds []kind
 	for _, n := range c.numbers(usual...) {
-		kinds = append(kinds, c.shapes(kind{workload: name, unit: "pairs", workers: n, load: func(s service, prefix string) bench.Load {
+		kinds = append(kinds, c.shapes(kind{workload: name, unit: "pairs", workers: n, locks: mode == bench.Queue, load: func(s service, prefix string) bench.Load {
 			l := bench.Pairs(s, mode, prefix, n)
 			l.Rate = c.Rate
 			return l

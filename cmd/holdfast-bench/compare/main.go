@@ -18,6 +18,8 @@
 //	redis       one server, appendonly yes, appendfsync always; SET NX PX and a Lua
 //	            compare-and-delete, one connection per worker; a waiting worker retries
 //	            after 2 to 8 ms, at random. An append is a Lua script that checks the lock
+//	ceiling     no service: a transport and a synced log alone, which bounds what own and append
+//	            can reach on this machine. It takes part in these two only
 //	postgres    one server, fsync and synchronous_commit on; a row per lock, INSERT ON
 //	            CONFLICT and DELETE, one connection per worker; a waiting worker retries
 //	            as with Redis. An append inserts a row while it holds the lock's row
@@ -42,12 +44,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
 func main() {
 	bench.CollectRarely()
+	helper.Main(work.Helpers())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends at once
 	if err := command().ExecuteContext(ctx); err != nil {

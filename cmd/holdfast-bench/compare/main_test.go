@@ -14,7 +14,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/ceiling"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
+
+// TestMain runs the helpers that the tests start, which are this program again.
+func TestMain(m *testing.M) {
+	helper.Main(work.Helpers())
+	os.Exit(m.Run())
+}
 
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -33,7 +43,7 @@ func TestUsage(t *testing.T) {
 		{"-o markdown --repeat 2", "--repeat 3"},
 		{"--clients some", "use one, each"},
 		{"--wait -1s", "--wait"},
-		{"--peers zookeeper", "use etcd, redis, postgres"},
+		{"--peers zookeeper", "use etcd, redis, postgres, ceiling"},
 		{"--duration 0", "--duration 0s"},
 	} {
 		if _, err := execute(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -46,6 +56,9 @@ func TestMissingPeersSayHowToGetThem(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "nothing")
 	o := &options{etcd: nowhere, redis: nowhere, pg: nowhere}
 	for _, p := range peers() {
+		if p.name == ceiling.Name {
+			continue // it is this program
+		}
 		_, _, err := p.start(t.Context(), o, t.TempDir())
 		missing, ok := errors.AsType[*missingError](err)
 		if !ok || missing.advice == "" {
@@ -106,7 +119,7 @@ func TestPeers(t *testing.T) {
 		rows[x.Target]++
 	}
 	for target, n := range rows { // of two workloads, and of two shapes where there are two
-		if want := map[string]int{"holdfast": 4, "etcd": 4, "redis": 2, "postgres": 2}[target]; n != want {
+		if want := map[string]int{"holdfast": 4, "etcd": 4, "redis": 2, "postgres": 2, "ceiling": 4}[target]; n != want {
 			t.Errorf("%d rows of %s, want %d", n, target, want)
 		}
 	}

@@ -17,12 +17,12 @@ import (
 
 func appends(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	for _, size := range e.Sizes {
-		some, err := e.shapedRows(ctx, bench.Row{Workload: "append", Unit: "appends", Size: size, Offered: e.Rate}, e.workers(1, 64),
-			func(t *Holdfast, n int) bench.Load {
-				l := bench.Appends(t, prefix("append"), n, size, e.Verify(t))
-				l.Rate = e.Rate
-				return l
-			})
+		row := bench.Row{Workload: "append", Target: Name, Unit: "appends", Size: size, Offered: e.Rate}
+		some, err := e.shapedRows(ctx, row, e.workers(1, 64), e.connect, func(t target, n int) bench.Load {
+			l := bench.Appends(t, prefix("append"), n, size, e.Verify(t.(*Holdfast)))
+			l.Rate = e.Rate
+			return l
+		})
 		rows = append(rows, some...)
 		if err != nil {
 			return rows, err

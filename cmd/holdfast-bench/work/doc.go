@@ -13,6 +13,8 @@
 //	append     each worker appends to a file of its own under a lock that it holds all
 //	           the time; closed loop. At the end each file must consist of exactly the
 //	           records that were answered
+//	ceiling    pairs as in own with a server that is no lock service: it syncs each request to a
+//	           log and answers, see package ceiling. This bounds own on the same machine
 //	keepalive  each worker is a client of its own that holds one lock with the shortest
 //	           lease; the rate is renewals, the cost is processor time. A lock that was
 //	           lost fails the workload. The library decides when to renew; renewals are

@@ -124,6 +124,8 @@ func (o Options) workers(usual ...int) []int {
 type Env struct {
 	Options
 	Endpoints []string
+	// Dir is a directory on the filesystem in question, which is removed at the end.
+	Dir string
 	// Servers are those that this program started; nil = the servers at Endpoints run elsewhere.
 	Servers *servers.Cluster
 	Say     bench.Progress
@@ -170,6 +172,8 @@ type Workload struct {
 	OwnServers bool
 	// Servers are the options of these servers.
 	Servers servers.Options
+	// NoServers is true if the workload uses no Holdfast server.
+	NoServers bool
 	// Alone is true if it runs only when named, because it needs a long time for a result.
 	Alone bool
 	Run   func(ctx context.Context, e *Env) ([]bench.Row, error)
@@ -181,6 +185,7 @@ func All() []Workload {
 		{Name: "own", About: "acquire and release, each worker its own key", Run: own},
 		{Name: "contended", About: "all workers wait for one key", Run: contended},
 		{Name: "append", About: "appends under held locks", Run: appends},
+		{Name: "ceiling", About: "what this machine allows: transport and a synced log alone", NoServers: true, Run: ceilings},
 		{Name: "keepalive", About: "clients that hold one lock each", Run: keepalive},
 		{Name: "watch", About: "from a call to its event at a watcher, or many", Servers: watchServers(), Run: watch},
 		{Name: "failover", About: "kill -9 of the primary, to the next grant", OwnServers: true, Run: failover},
@@ -238,19 +243,44 @@ func (e *Env) repeat(ctx context.Context, row bench.Row, load func() bench.Load)
 // UsualClients are the shapes of loads that run with several: what users see first.
 func UsualClients() fleet.Shapes { return fleet.Shapes{fleet.Each, fleet.One} }
 
+// target is a service with the clients of one row.
+type target interface {
+	bench.Target
+	Close() error
+}
+
+// connect connects clients that acquire with a wait.
+func (e *Env) connect(ctx context.Context, n int) (target, error) {
+	t, err := NewHoldfast(e.Endpoints, n, e.pids())
+	if err != nil {
+		return nil, err
+	}
+	t.Wait = e.Wait
+	if err := t.Connect(ctx); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
 // shapedRows repeats a load with each number of workers and each number of clients for them. The rows
-// begin as row; load makes the load of n workers with the connected clients of t.
-func (e *Env) shapedRows(ctx context.Context, row bench.Row, workers []int, load func(t *Holdfast, n int) bench.Load) (rows []bench.Row, err error) {
+// begin as row; connect makes the clients of one row, and load the load of n workers with them.
+func (e *Env) shapedRows(
+	ctx context.Context, row bench.Row, workers []int,
+	connect func(ctx context.Context, n int) (target, error), load func(t target, n int) bench.Load,
+) (rows []bench.Row, err error) {
 	shapes := e.Clients
 	if len(shapes) == 0 {
 		shapes = UsualClients()
 	}
-	row.Target = Name
 	for _, n := range workers {
 		for _, clients := range shapes.Numbers(n) {
 			row.Workers, row.Clients = n, clients
-			done, err := e.shapedRow(ctx, row, load)
+			t, err := connect(ctx, clients)
 			if err != nil {
+				return rows, fmt.Errorf("%s: connect %d clients: %w", row.Workload, clients, err)
+			}
+			done, err := e.repeat(ctx, row, func() bench.Load { return load(t, n) })
+			if err = errors.Join(err, t.Close()); err != nil {
 				return rows, err
 			}
 			rows = append(rows, done)
@@ -259,23 +289,12 @@ func (e *Env) shapedRows(ctx context.Context, row bench.Row, workers []int, load
 	return rows, nil
 }
 
-// shapedRow makes the clients of one row for its time.
-func (e *Env) shapedRow(ctx context.Context, row bench.Row, load func(t *Holdfast, n int) bench.Load) (_ bench.Row, err error) {
-	t, err := NewHoldfast(e.Endpoints, row.Clients, e.pids())
-	if err != nil {
-		return row, err
-	}
-	defer func() { err = errors.Join(err, t.Close()) }()
-	t.Wait = e.Wait
-	if err := t.Connect(ctx); err != nil {
-		return row, err
-	}
-	return e.repeat(ctx, row, func() bench.Load { return load(t, row.Workers) })
-}
+// ownWorkers are the usual numbers of workers of own.
+func ownWorkers() []int { return []int{1, 16, 64, 256} }
 
 func own(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	row := bench.Row{Workload: "own", Unit: "pairs", Offered: e.Rate}
-	return e.shapedRows(ctx, row, e.workers(1, 16, 64, 256), func(t *Holdfast, n int) bench.Load {
+	row := bench.Row{Workload: "own", Target: Name, Unit: "pairs", Offered: e.Rate}
+	return e.shapedRows(ctx, row, e.workers(ownWorkers()...), e.connect, func(t target, n int) bench.Load {
 		l := bench.Pairs(t, bench.Alone, prefix("own"), n)
 		l.Rate = e.Rate
 		return l
@@ -283,8 +302,8 @@ func own(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 }
 
 func contended(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	row := bench.Row{Workload: "contended", Unit: "pairs"}
-	return e.shapedRows(ctx, row, e.workers(16, 64, 256), func(t *Holdfast, n int) bench.Load {
+	row := bench.Row{Workload: "contended", Target: Name, Unit: "pairs"}
+	return e.shapedRows(ctx, row, e.workers(16, 64, 256), e.connect, func(t target, n int) bench.Load {
 		return bench.Pairs(t, bench.Queue, prefix("contended"), n)
 	})
 }
