@@ -277,7 +277,7 @@ func watch(ctx context.Context, c *comparison) error {
 			all = append(all, w)
 		}
 	}
-	n, watchers := c.numbers(work.WatchWorkers)[0], bench.Watchers{N: c.Watchers, Own: c.WatchOwn}
+	n, watchers := c.numbers(work.WatchWorkers)[0], bench.Watchers{N: max(1, c.Watchers), Own: c.WatchOwn}
 	var called, answered []bench.Row
 	for _, rate := range c.WatchRates {
 		for _, s := range all {

@@ -8,12 +8,16 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/ceiling"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/starve"
 )
 
 // Helpers are what this package runs in processes of their own.
 func Helpers() map[string]helper.Func {
-	return map[string]helper.Func{ceiling.Kind: ceiling.Help}
+	return map[string]helper.Func{
+		ceiling.Kind: ceiling.Help, fleet.Kind: fleet.Help, starve.KindLoops: starve.Loops, starve.KindDisk: starve.Disk,
+	}
 }
 
 // ceilings measures pairs without a lock service, with the shapes and numbers of workers of own.

@@ -28,6 +28,19 @@
 //	           its commit; and "from the answer", 0 if the watcher had the event before
 //	           the caller had its answer. Memory per watcher is what a server uses more than
 //	           with one, both times after the same work on keys without watchers
+//	watchers   watch with --watchers watchers of own keys, each with a connection of its own, at
+//	           --rate events per second
+//	connections  --connections clients in as few processes as file descriptors allow, each of which
+//	           connects and holds one lock with a lease of --lease: how long that takes for all, and
+//	           what the servers' memory grew by, as in watch; keep-alives for a lease, and which were
+//	           late; then --repeat times kill -9 of the primary, until the library of each client has
+//	           renewed the lease with the next one, without a call of the program. It says how many
+//	           connections the machine allows; locks that are lost are counted and acquired again
+//	starved    some clients take locks of their own with pauses: while all is quiet; while busy loops
+//	           (--starve-loops) and a disk load run for --duration, with the same priority as
+//	           the servers, where each new term is one without a cause; through a kill -9 under
+//	           the load; and after it, until nothing is unusual any more: errors, servers that are
+//	           not well, new terms, acquires much slower than before. Only where it is named
 //	holders    very many locks are acquired, held while other workers continue to acquire, and
 //	           released; memory of each server before, at the height and afterwards.
 //	           Latencies of acquires are separated by whether a checkpoint was in progress.

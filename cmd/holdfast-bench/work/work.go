@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/starve"
 )
 
 // Options are the options of the workloads.
@@ -33,19 +34,25 @@ type Options struct {
 	Rate float64
 	// Sizes are the sizes of the records of append, in bytes.
 	Sizes []int
+	// Connections is how many clients the workload connections has, each with a lease of Lease.
+	Connections int
+	Lease       time.Duration
 	// Holders is how many locks the workload holders holds, each with a lease of HoldersTTL.
 	Holders    int
 	HoldersTTL time.Duration
 	// HoldersKills is how often the primary is killed before the locks are held, and again while
 	// they are.
 	HoldersKills int
-	// WatchRates are the rates of watch, in events per second, with Watchers watchers.
+	// WatchRates are the rates of watch, in events per second. Watchers is how many watchers watch and
+	// watchers have; 0 = the usual number for the workload.
 	WatchRates []int
 	Watchers   int
 	// WatchOwn is true if each watches a key of its own, instead of the keys of all workers.
 	WatchOwn bool
 	// ChurnRate is the pairs per second of churn, ChurnAppends its appends per second.
 	ChurnRate, ChurnAppends float64
+	// StarveLoops is how many busy loops starved runs; 0 = ten for each processor.
+	StarveLoops int
 	// Failovers is how often failover and pause strike, and Handovers handover.
 	Failovers, Handovers int
 }
@@ -54,7 +61,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Wait: time.Minute, Warmup: time.Second, Duration: 5 * time.Second, Repeat: 3, Sizes: []int{100, 4096},
-		WatchRates: []int{1000, 10_000}, Watchers: 1, Holders: 1_000_000, HoldersTTL: time.Minute, Failovers: 20, Handovers: 10,
+		WatchRates: []int{1000, 10_000}, Connections: 5000, Lease: clientlib.DefaultTTL, Holders: 1_000_000, HoldersTTL: time.Minute, Failovers: 20, Handovers: 10,
 		ChurnRate: 200, ChurnAppends: 100,
 	}
 }
@@ -86,12 +93,18 @@ func (o Options) Validate() error {
 	for _, x := range []struct {
 		flag string
 		n    int
-	}{{"repeat", o.Repeat}, {"holders", o.Holders}, {"watchers", o.Watchers}, {"failovers", o.Failovers}, {"handovers", o.Handovers}} {
+	}{{"repeat", o.Repeat}, {"holders", o.Holders}, {"connections", o.Connections}, {"failovers", o.Failovers}, {"handovers", o.Handovers}} {
 		if x.n < 1 {
 			return fmt.Errorf("--%s %d: use 1 or more", x.flag, x.n)
 		}
 	}
 	switch {
+	case o.StarveLoops < 0 || o.StarveLoops > starve.MaxLoops:
+		return fmt.Errorf("--starve-loops %d: use 1 to %d, or 0 for what is usual", o.StarveLoops, starve.MaxLoops)
+	case o.Watchers < 0:
+		return fmt.Errorf("--watchers %d: use 1 or more, or 0 for what is usual", o.Watchers)
+	case o.Lease < time.Second || o.Lease%time.Millisecond != 0:
+		return fmt.Errorf("--lease %v: use whole milliseconds, 1s or more", o.Lease)
 	case o.Wait < 0:
 		return fmt.Errorf("--wait %v: use 0 to try once, or more", o.Wait)
 	case o.Warmup < 0:
@@ -176,7 +189,10 @@ type Workload struct {
 	NoServers bool
 	// Alone is true if it runs only when named, because it needs a long time for a result.
 	Alone bool
-	Run   func(ctx context.Context, e *Env) ([]bench.Row, error)
+	// Prepare is called before any server starts; nil = there is nothing to prepare. It returns an
+	// error if the machine does not allow the workload.
+	Prepare func(o Options) error
+	Run     func(ctx context.Context, e *Env) ([]bench.Row, error)
 }
 
 // All returns all workloads, in the order in which they run.
@@ -188,10 +204,19 @@ func All() []Workload {
 		{Name: "ceiling", About: "what this machine allows: transport and a synced log alone", NoServers: true, Run: ceilings},
 		{Name: "keepalive", About: "clients that hold one lock each", Run: keepalive},
 		{Name: "watch", About: "from a call to its event at a watcher, or many", Servers: watchServers(), Run: watch},
+		{Name: "watchers", About: "the same with very many watchers, each with its own connection", Servers: watchServers(), Prepare: prepareWatchers, Run: watchers},
+		{
+			Name: "connections", About: "very many clients that hold one lock each, through a kill -9",
+			OwnServers: true, Servers: watchServers(), Prepare: prepareConnections, Run: connections,
+		},
 		{Name: "failover", About: "kill -9 of the primary, to the next grant", OwnServers: true, Run: failover},
 		{Name: "pause", About: "SIGSTOP of the primary, to the next grant", OwnServers: true, Run: pause},
 		{Name: "handover", About: "longest gap between grants while the primary role is handed over", Run: handover},
 		{Name: "holders", About: "very many locks held at once", Run: holders},
+		{
+			Name: "starved", About: "busy loops and a disk load beside the servers, and a kill -9 (only where it is named)",
+			OwnServers: true, Alone: true, Run: starvedRun,
+		},
 		{
 			Name: "churn", About: "ever-new locks and clients for long: does something grow? (only where it is named)",
 			OwnServers: true, Servers: churnServers(), Alone: true, Run: churnLong,
@@ -312,6 +337,9 @@ func contended(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 func (o *Options) Bind(fl *pflag.FlagSet) {
 	o.BindLoads(fl)
 	o.BindStrokes(fl)
+	fl.IntVar(&o.StarveLoops, "starve-loops", o.StarveLoops, "busy loops of starved (0: ten for each processor)")
+	fl.IntVar(&o.Connections, "connections", o.Connections, "clients of connections")
+	fl.DurationVar(&o.Lease, "lease", o.Lease, "lease of connections")
 	fl.IntVar(&o.Holders, "holders", o.Holders, "locks of holders")
 	fl.DurationVar(&o.HoldersTTL, "holders-ttl", o.HoldersTTL, "lease of holders")
 	fl.IntVar(&o.HoldersKills, "holders-kills", o.HoldersKills, "how often holders kills the primary, of own servers, before the locks are held and again while they are")
@@ -327,9 +355,9 @@ func (o *Options) BindLoads(fl *pflag.FlagSet) {
 	fl.DurationVar(&o.Warmup, "warmup", o.Warmup, "before it counts")
 	fl.DurationVar(&o.Duration, "duration", o.Duration, "how long a run counts")
 	fl.IntVar(&o.Repeat, "repeat", o.Repeat, "runs of each row; the medians are printed")
-	fl.Float64Var(&o.Rate, "rate", o.Rate, "operations per second of own and append, of all workers (0: as fast as they are answered)")
+	fl.Float64Var(&o.Rate, "rate", o.Rate, "operations per second of own and append, of all workers (0: as fast as they are answered), and events per second of watchers (0: 1000)")
 	fl.IntSliceVar(&o.WatchRates, "watch-rate", o.WatchRates, "events per second of watch, with commas between")
-	fl.IntVar(&o.Watchers, "watchers", o.Watchers, "watchers of watch: one at a server that the library chooses, more in turn at each server")
+	fl.IntVar(&o.Watchers, "watchers", o.Watchers, "watchers of watch: one at a server that the library chooses, more in turn at each server; and of watchers (0: 1, of watchers 5000)")
 	fl.BoolVar(&o.WatchOwn, "watch-own", o.WatchOwn, "each watcher watches a key of its own (default: all keys)")
 	fl.IntSliceVar(&o.Sizes, "size", o.Sizes, "bytes of a record of append, with commas between")
 }

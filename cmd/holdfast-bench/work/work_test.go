@@ -29,7 +29,10 @@ func TestOptions(t *testing.T) {
 		{"no repeat", func(o *Options) { o.Repeat = 0 }, "--repeat"},
 		{"no holders", func(o *Options) { o.Holders = 0 }, "--holders"},
 		{"negative kills", func(o *Options) { o.HoldersKills = -1 }, "--holders-kills"},
-		{"no watchers", func(o *Options) { o.Watchers = 0 }, "--watchers"},
+		{"negative watchers", func(o *Options) { o.Watchers = -1 }, "--watchers"},
+		{"too many loops", func(o *Options) { o.StarveLoops = 5000 }, "--starve-loops"},
+		{"no connections", func(o *Options) { o.Connections = 0 }, "--connections"},
+		{"short lease of connections", func(o *Options) { o.Lease = time.Millisecond }, "--lease"},
 		{"no events", func(o *Options) { o.WatchRates = []int{0} }, "--watch-rate 0"},
 		{"short lease", func(o *Options) { o.HoldersTTL = time.Millisecond }, "--holders-ttl"},
 		{"broken lease", func(o *Options) { o.HoldersTTL = time.Second + 1 }, "--holders-ttl"},
@@ -53,7 +56,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	if usual, err := Find(nil); err != nil || len(usual) != len(All())-1 {
+	if usual, err := Find(nil); err != nil || len(usual) != len(All())-2 {
 		t.Errorf("%d workloads, %v", len(usual), err)
 	}
 	if long, err := Find([]string{"churn"}); err != nil || len(long) != 1 || !long[0].Alone {
@@ -81,6 +84,31 @@ func TestCrowd(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, tt := range []struct {
+		limits
+		clients, processes int // 0 = refused
+		want               string
+	}{
+		{limits{20_000, 28_232}, 5000, 1, ""},
+		{limits{20_000, 28_232}, 15_000, 3, ""},
+		{limits{20_000, 28_232}, 50_000, 0, "allows 15804"},
+		{limits{1_000_000, 28_232}, 50_000, 0, "allows 27732"},
+		{limits{1_000_000, 64_511}, 50_000, 5, ""},
+		{limits{1024, 28_232}, 600, 2, ""},
+		{limits{1024, 28_232}, 700, 0, "allows 668"},
+		{limits{100, 28_232}, 1, 0, "allows 0"},
+	} {
+		n, err := tt.limits.processes("connections", tt.clients)
+		if n != tt.processes || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v, %d clients: %d processes, %v, want %d, %q", tt.limits, tt.clients, n, err, tt.processes, tt.want)
+		}
+	}
+	if l, err := readLimits(10); err != nil || l.files < 10 || l.ports < 10 {
+		t.Errorf("%+v, %v", l, err)
 	}
 }
 
