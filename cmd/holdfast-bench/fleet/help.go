@@ -22,10 +22,13 @@ const (
 	// reportEvery is how often a helper says how far it is.
 	reportEvery = time.Second
 	// confirmLook is how often it is looked whether leases were renewed, after the primary was killed.
-	confirmLook = 20 * time.Millisecond
-	// confirmStep is by how much a renewal moves the end of a lease at least. A renewal that was
-	// sent after the kill moves it by more, since a takeover takes longer.
-	confirmStep = 50 * time.Millisecond
+	confirmLook = 50 * time.Millisecond
+	// confirmStep is by how much a renewal moves the end of a lease at least: the one before may have
+	// been sent just before the kill, so it may be little.
+	confirmStep = time.Millisecond
+	// baselineLooks is how often the end of a lease is read before. Lock.Expires reads two clocks, so a
+	// process that is interrupted between them sees an end that is too early, never one too late.
+	baselineLooks = 3
 	// retryPause is how long a client that could not connect rests.
 	retryPause = 100 * time.Millisecond
 	// observeLooks is how often the leases are looked at within one, and observeLeast the shortest pause.
@@ -33,11 +36,18 @@ const (
 	observeLeast = 50 * time.Millisecond
 )
 
+// lease is what is looked at of a lock that is held: a clientlib.Lock.
+type lease interface {
+	Expires() time.Time
+	State() clientlib.State
+	Context() context.Context
+}
+
 // member is one client with the lock that it holds.
 type member struct {
 	name clientlib.LockName
-	lock *clientlib.Lock // nil = it has none yet, or no more
-	took time.Duration   // until it got its lock
+	lock lease         // nil = it has none yet, or no more
+	took time.Duration // until it got its lock
 	// expires is the end of the lease when it was last looked at, and phase the phase then.
 	expires time.Time
 	phase   clientlib.Phase
@@ -54,6 +64,16 @@ func (m *member) renewed(step time.Duration) bool {
 	}
 	m.expires = end
 	return true
+}
+
+// baseline reads the end of the lease as it is now.
+func (m *member) baseline() {
+	m.expires = m.lock.Expires()
+	for range baselineLooks - 1 {
+		if again := m.lock.Expires(); again.After(m.expires) {
+			m.expires = again
+		}
+	}
 }
 
 // members are the clients of one process. One goroutine uses them, but while they connect.
@@ -253,7 +273,7 @@ func (m *members) confirm(ctx context.Context, o *confirmOrder) (x Confirmed, er
 	var open []*member
 	for i := range m.all {
 		if m.all[i].held() {
-			m.all[i].expires = m.all[i].lock.Expires()
+			m.all[i].baseline()
 			open = append(open, &m.all[i])
 		}
 	}
