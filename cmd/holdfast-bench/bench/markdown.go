@@ -26,7 +26,8 @@ func WriteMarkdown(w io.Writer, r *Report, ours string) error {
 	}
 	m := r.Machine
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d processors, %d GiB, Linux %s, %s; commit %s, %s.\n", m.CPU, m.CPUs, m.MemoryBytes>>30, m.Kernel, m.Filesystem, r.Commit, r.Began.Format("2006-01-02"))
+	fmt.Fprintf(&b, "%s, %d processors, %d GiB, Linux %s, %s, load average %s; commit %s, %s.\n",
+		m.CPU, m.CPUs, m.MemoryBytes>>30, m.Kernel, m.Filesystem, m.Load, r.Commit, r.Began.Format("2006-01-02"))
 	fmt.Fprintf(&b, "Medians (least to most), Holdfast's rate divided by the peer's, processor time of clients + servers per operation.\n\n")
 	fmt.Fprintf(&b, "| what | %s |\n|---%s|\n", strings.Join(services, " | "), strings.Repeat("|---", len(services)))
 	for _, o := range r.Rows {
