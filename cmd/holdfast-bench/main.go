@@ -2,10 +2,15 @@
 
 // Holdfast-bench measures Holdfast:
 //
-//	holdfast-bench run                          every workload but churn, against three servers of its own
+//	holdfast-bench run                          all workloads but starved and churn, against three servers of its own
 //	holdfast-bench run own --workers 256        one workload
 //	holdfast-bench run churn --duration 1h      whether memory or disk usage grows
 //	holdfast-bench run watch --watchers 10000 --watch-own
+//	holdfast-bench run own --clients each       each worker with a client and connection of its own
+//	holdfast-bench run own ceiling              with what this machine allows, in the same run
+//	holdfast-bench run connections --connections 15000 --lease 30s
+//	holdfast-bench run watchers --watchers 5000 --rate 1000
+//	holdfast-bench run starved --duration 10m   busy loops and a disk load beside the servers
 //	holdfast-bench run holders --holders-kills 5
 //	holdfast-bench run own --endpoints h1:7601,h2:7601,h3:7601
 //	holdfast-bench run -o json > figures.json   for programs
@@ -35,10 +40,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
 func main() {
 	bench.CollectRarely()
+	helper.Main(work.Helpers())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends at once
 	if err := root().ExecuteContext(ctx); err != nil {

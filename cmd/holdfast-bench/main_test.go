@@ -8,11 +8,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
+
+// TestMain runs the helpers that the tests start, which are this program again.
+func TestMain(m *testing.M) {
+	helper.Main(work.Helpers())
+	os.Exit(m.Run())
+}
 
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -31,6 +40,10 @@ func TestUsage(t *testing.T) {
 		{"run --repeat 0", "--repeat 0"},
 		{"run --endpoints h:1 --binary b", "give one"},
 		{"run --binary /no/such/binary --dir " + t.TempDir(), "make build"},
+		{"run own --clients some", "use one, each"},
+		{"run own --wait -1s", "--wait"},
+		{"run connections --connections 0", "--connections 0"},
+		{"run connections --connections 1000000000 --binary true --dir " + t.TempDir(), "this machine allows"},
 		{"runs", "unknown command"},
 	} {
 		if _, err := execute(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -51,31 +64,10 @@ func TestOwnServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}
-	dir := t.TempDir()
-	binary := filepath.Join(dir, "holdfast")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/holdfast-lock/holdfast/cmd/holdfast").CombinedOutput(); err != nil {
-		t.Fatalf("build holdfast: %v\n%s", err, out)
-	}
-	data := filepath.Join(dir, "data")
-	out, err := execute(t, "run", "own", "append", "watch", "holders", "churn", "--binary", binary, "--dir", data, "-o", "json",
-		"--workers", "2", "--size", "100", "--duration", "300ms", "--warmup", "100ms", "--repeat", "1", "--churn-rate", "100",
+	rows := runOwn(t, "own", "append", "ceiling", "watch", "holders", "churn", "--workers", "2", "--size", "100", "--churn-rate", "100",
 		"--watchers", "7", "--watch-own", "--watch-rate", "50", "--holders", "20", "--holders-kills", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r bench.Report
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
-	if r.Options["duration"] != "300ms" || r.Versions["holdfast"] == "" {
-		t.Fatalf("%+v", r)
-	}
-	rows := map[string]bench.Row{}
-	for _, row := range r.Rows {
-		rows[row.Workload] = row
-	}
 	for _, name := range []string{
-		"own", "append", "watch, 7 watchers of own keys", "watch, from the answer, 7 watchers of own keys", "failover, few locks held",
+		"own", "append", "ceiling", "watch, 7 watchers of own keys", "watch, from the answer, 7 watchers of own keys", "failover, few locks held",
 		"holders", "holders, while held", "failover, 20 locks held", "holders, release", "churn", "churn, appends",
 	} {
 		m := rows[name].Median
@@ -96,7 +88,60 @@ func TestOwnServers(t *testing.T) {
 			t.Errorf("%d looks at %s", looked[name], name)
 		}
 	}
+}
+
+// runOwn runs short workloads against servers of their own, which leave nothing behind, and returns
+// the last row of each name.
+func runOwn(t *testing.T, args ...string) map[string]bench.Row {
+	t.Helper()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "holdfast")
+	if out, err := exec.Command("go", "build", "-o", binary, "github.com/holdfast-lock/holdfast/cmd/holdfast").CombinedOutput(); err != nil {
+		t.Fatalf("build holdfast: %v\n%s", err, out)
+	}
+	data := filepath.Join(dir, "data")
+	out, err := execute(t, append([]string{"run", "--binary", binary, "--dir", data, "-o", "json", "--duration", "300ms", "--warmup", "100ms", "--repeat", "1"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r bench.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	if r.Options["duration"] != "300ms" || r.Versions["holdfast"] == "" {
+		t.Fatalf("%+v", r)
+	}
 	if left, err := os.ReadDir(data); err != nil || len(left) != 0 {
 		t.Errorf("%v is left, %v", left, err)
+	}
+	rows := map[string]bench.Row{}
+	for _, row := range r.Rows {
+		rows[row.Workload] = row
+	}
+	return rows
+}
+
+// TestManyClients runs the workloads of many connections and of a starved machine, with few and a little.
+func TestManyClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	rows := runOwn(t, "watchers", "connections", "starved", "--workers", "2", "--watchers", "5", "--rate", "50",
+		"--connections", "6", "--lease", "3s", "--starve-loops", "1")
+	for name, operations := range map[string]int64{
+		"watchers, a connection each, 5 watchers of own keys": 1, "connections, connect": 6, "connections, keep-alives": 1,
+		"connections, failover": 6, "starved, quiet before": 1, "starved, under load": 1, "starved, after the load": 1,
+	} {
+		if m := rows[name].Median; m.Operations < operations {
+			t.Errorf("%s: %+v, want %d operations", name, m, operations)
+		}
+	}
+	for name, figure := range map[string]string{
+		"connections, connect": "resident memory per connected client", "connections, failover": "locks lost by the kills",
+		"starved, after the load": "terms that began without a cause",
+	} {
+		if !slices.ContainsFunc(rows[name].Figures, func(f bench.Figure) bool { return strings.HasPrefix(f.Name, figure) }) {
+			t.Errorf("%s has no figure %q", name, figure)
+		}
 	}
 }

@@ -26,6 +26,7 @@ type flags struct {
 	binary    string
 	dir       string
 	output    string
+	named     bool // the workloads were named
 }
 
 func (f *flags) validate() error {
@@ -54,6 +55,7 @@ func runCommand() *cobra.Command {
 			}
 			r := &bench.Report{Options: map[string]string{}}
 			bench.FlagOptions(c.Flags(), r.Options)
+			f.named = len(args) > 0
 			err = run(c.Context(), f, chosen, r)
 			return errors.Join(err, f.write(c.OutOrStdout(), r))
 		},
@@ -69,9 +71,9 @@ func runCommand() *cobra.Command {
 
 func workloadHelp() string {
 	var b strings.Builder
-	b.WriteString("Workloads (default: all but churn):\n")
+	b.WriteString("Workloads (default: all but starved and churn):\n")
 	for _, w := range work.All() {
-		fmt.Fprintf(&b, "  %-10s %s\n", w.Name, w.About)
+		fmt.Fprintf(&b, "  %-11s %s\n", w.Name, w.About)
 	}
 	return b.String()
 }
@@ -109,11 +111,10 @@ func run(ctx context.Context, f *flags, chosen []work.Workload, r *bench.Report)
 		}
 	}
 	defer func() { r.Seconds = time.Since(r.Began).Seconds() }()
+	if chosen, err = f.possible(chosen, r); err != nil {
+		return err
+	}
 	for _, w := range chosen {
-		if w.OwnServers && len(f.endpoints) > 0 {
-			r.Skipped = append(r.Skipped, w.Name+": it does this only to servers of its own")
-			continue
-		}
 		rows, err := runOne(ctx, f, w, dir, say)
 		r.Rows = append(r.Rows, rows...)
 		if err != nil {
@@ -123,10 +124,34 @@ func run(ctx context.Context, f *flags, chosen []work.Workload, r *bench.Report)
 	return nil
 }
 
+// possible prepares workloads before any server starts, and notes which are left out: those that need
+// servers of their own where others are to be used, and unless they were named, those that the machine
+// does not allow.
+func (f *flags) possible(chosen []work.Workload, r *bench.Report) (all []work.Workload, err error) {
+	for _, w := range chosen {
+		if w.OwnServers && len(f.endpoints) > 0 {
+			r.Skipped = append(r.Skipped, w.Name+": it does this only to servers of its own")
+			continue
+		}
+		if w.Prepare != nil {
+			err = w.Prepare(f.Options)
+		}
+		switch {
+		case err == nil:
+			all = append(all, w)
+		case f.named:
+			return nil, fmt.Errorf("%s: %w", w.Name, err)
+		default:
+			r.Skipped, err = append(r.Skipped, fmt.Sprintf("%s: %v", w.Name, err)), nil
+		}
+	}
+	return all, nil
+}
+
 // runOne runs one workload, against fresh servers unless there are others.
 func runOne(ctx context.Context, f *flags, w work.Workload, dir string, say bench.Progress) (rows []bench.Row, err error) {
-	e := &work.Env{Options: f.Options, Endpoints: f.endpoints, Say: say}
-	if len(f.endpoints) == 0 {
+	e := &work.Env{Options: f.Options, Endpoints: f.endpoints, Dir: dir, Say: say}
+	if len(f.endpoints) == 0 && !w.NoServers {
 		if e.Servers, err = servers.Start(ctx, f.binary, dir, w.Servers); err != nil {
 			return nil, err
 		}

@@ -102,17 +102,23 @@ func TestTable(t *testing.T) {
 	if err := WriteComparison(&b, r, Ratios(r.Rows, "holdfast")); err != nil {
 		t.Fatal(err)
 	}
+	golden(t, "testdata/comparison.txt", b.Bytes())
+}
+
+// golden compares with a file, or writes it anew.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
 	if *rewrite {
-		if err := os.WriteFile("testdata/comparison.txt", b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(name, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile("testdata/comparison.txt")
+	want, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.String() != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -125,6 +131,59 @@ func TestRatios(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// TestRatiosCompareAsManyClients: a peer that gives each worker a connection stands against both of
+// our shapes, one that has both against the same.
+func TestRatiosCompareAsManyClients(t *testing.T) {
+	var rows []Row
+	for _, x := range []struct {
+		target  string
+		clients int
+		rate    float64
+	}{{"holdfast", 16, 100}, {"holdfast", 1, 400}, {"etcd", 16, 10}, {"etcd", 1, 20}, {"redis", 16, 200}} {
+		row := Row{Workload: "own", Target: x.target, Workers: 16, Clients: x.clients}
+		row.Add(Run{Seconds: 1, Rate: x.rate})
+		rows = append(rows, row)
+	}
+	var b strings.Builder
+	if err := WriteMarkdown(&b, &Report{Rows: rows}, "holdfast"); err == nil || !strings.Contains(err.Error(), "--repeat 3") {
+		t.Errorf("medians of one run: %v", err)
+	}
+	type pair struct {
+		clients, theirs int
+		peer            string
+		rate            float64
+	}
+	var got []pair
+	for _, r := range Ratios(rows, "holdfast") {
+		got = append(got, pair{r.Clients, r.PeerClients, r.Peer, r.Rate})
+	}
+	want := []pair{{16, 16, "etcd", 10}, {16, 16, "redis", 0.5}, {1, 1, "etcd", 20}, {1, 16, "redis", 2}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestMarkdown(t *testing.T) {
+	var b bytes.Buffer
+	r := report()
+	for _, x := range []struct {
+		target  string
+		clients int
+		rate    float64
+	}{{"holdfast", 256, 5200}, {"holdfast", 1, 21_000}, {"etcd", 256, 1300}, {"redis", 256, 18_000}} {
+		row := Row{Workload: "own", Target: x.target, Unit: "pairs", Workers: 256, Clients: x.clients}
+		for i := range MarkdownRuns {
+			row.Add(run(x.rate+float64(i), 50, time.Millisecond))
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	r.Rows = r.Rows[len(r.Rows)-6:] // those with enough runs, and the failovers
+	if err := WriteMarkdown(&b, r, "holdfast"); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "testdata/comparison.md", b.Bytes())
 }
 
 func TestJSONHasWhatIsNeeded(t *testing.T) {

@@ -5,6 +5,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -19,7 +20,7 @@ func WriteTable(w io.Writer, r *Report) error {
 		wide = max(wide, len(x.Workload))
 	}
 	// tabwriter aligns all columns alike; names stand to the left.
-	fmt.Fprintln(t, pad("workload", wide)+"\ttarget\tworkers\tsize\toffered\truns\tper second\tmin-max\tp50 us\tp99 us\tp999 us\tmax us\trelease p50\tCPU us/op client+servers\tper worker\t")
+	fmt.Fprintln(t, pad("workload", wide)+"\ttarget\tworkers\tclients\tsize\toffered\truns\tper second\tmin-max\tp50 us\tp99 us\tp999 us\tmax us\trelease p50\tCPU us/op client+servers\tper worker\t")
 	for _, x := range r.Rows {
 		x.Workload = pad(x.Workload, wide)
 		fmt.Fprintln(t, strings.Join(cells(x), "\t")+"\t")
@@ -68,25 +69,25 @@ func writeFigures(w io.Writer, r *Report) error {
 // cells are one line of the table; what a workload does not have is a dash.
 func cells(x Row) []string {
 	m := x.Median
-	c := []string{x.Workload, x.Target, fmt.Sprint(x.Workers), orDash(float64(x.Size)), orDash(x.Offered), fmt.Sprint(len(x.Runs)), "-", "-", "-", "-", "-", "-", "-", "-", "-"}
+	c := []string{x.Workload, x.Target, fmt.Sprint(x.Workers), orDash(float64(x.Clients)), orDash(float64(x.Size)), orDash(x.Offered), fmt.Sprint(len(x.Runs)), "-", "-", "-", "-", "-", "-", "-", "-", "-"}
 	if m.Rate > 0 {
-		c[6], c[7] = number(m.Rate), number(x.RateMin)+"-"+number(x.RateMax)
+		c[7], c[8] = number(m.Rate), number(x.RateMin)+"-"+number(x.RateMax)
 	}
 	if l := m.Latency; l != nil {
-		c[8], c[9], c[10], c[11] = number(l.P50), number(l.P99), number(l.P999), number(l.Max)
+		c[9], c[10], c[11], c[12] = number(l.P50), number(l.P99), number(l.P999), number(l.Max)
 	}
 	if m.Release != nil {
-		c[12] = number(m.Release.P50)
+		c[13] = number(m.Release.P50)
 	}
 	if m.WorkerMax > 0 {
-		c[14] = fmt.Sprintf("%d-%d", m.WorkerMin, m.WorkerMax)
+		c[15] = fmt.Sprintf("%d-%d", m.WorkerMin, m.WorkerMax)
 	}
 	if m.ClientCPU != nil {
 		servers := "?"
 		if m.ServerCPU != nil {
 			servers = number(*m.ServerCPU)
 		}
-		c[13] = number(*m.ClientCPU) + " + " + servers
+		c[14] = number(*m.ClientCPU) + " + " + servers
 	}
 	return c
 }
@@ -117,7 +118,10 @@ func number(x float64) string {
 type Ratio struct {
 	Workload string `json:"workload"`
 	Workers  int    `json:"workers"`
-	Size     int    `json:"size_bytes,omitempty"`
+	// Clients and PeerClients are how many clients the workers had.
+	Clients     int `json:"clients,omitempty"`
+	PeerClients int `json:"peer_clients,omitempty"`
+	Size        int `json:"size_bytes,omitempty"`
 	// Offered is the rate of an open loop.
 	Offered float64 `json:"offered_per_second,omitempty"`
 	Peer    string  `json:"peer"`
@@ -128,6 +132,19 @@ type Ratio struct {
 	Max  float64 `json:"max"`
 }
 
+// counterpart reports whether a row p of a peer is what our row o is compared with: the same work by
+// as many clients. A peer that has no row with as many clients has only one shape, a connection for
+// each worker, which stands against all of ours.
+func counterpart(rows []Row, o, p Row) bool {
+	same := func(x Row) bool {
+		return x.Target == p.Target && x.Workload == o.Workload && x.Workers == o.Workers && x.Size == o.Size && x.Offered == o.Offered
+	}
+	if p.Target == o.Target || !same(p) {
+		return false
+	}
+	return p.Clients == o.Clients || !slices.ContainsFunc(rows, func(x Row) bool { return same(x) && x.Clients == o.Clients })
+}
+
 // Ratios returns our rows divided by each peer's.
 func Ratios(rows []Row, ours string) (all []Ratio) {
 	for _, o := range rows {
@@ -135,10 +152,13 @@ func Ratios(rows []Row, ours string) (all []Ratio) {
 			continue
 		}
 		for _, p := range rows {
-			if p.Target == ours || p.Workload != o.Workload || p.Workers != o.Workers || p.Size != o.Size || p.Offered != o.Offered {
+			if !counterpart(rows, o, p) {
 				continue
 			}
-			r := Ratio{Workload: o.Workload, Workers: o.Workers, Size: o.Size, Offered: o.Offered, Peer: p.Target, Rate: divide(o.Median.Rate, p.Median.Rate)}
+			r := Ratio{
+				Workload: o.Workload, Workers: o.Workers, Clients: o.Clients, PeerClients: p.Clients, Size: o.Size, Offered: o.Offered,
+				Peer: p.Target, Rate: divide(o.Median.Rate, p.Median.Rate),
+			}
 			if a, b := o.Median.Latency, p.Median.Latency; a != nil && b != nil {
 				r.P50, r.P99, r.Max = divide(a.P50, b.P50), divide(a.P99, b.P99), divide(a.Max, b.Max)
 			}
@@ -162,9 +182,10 @@ func WriteComparison(w io.Writer, r *Report, ratios []Ratio) error {
 	}
 	fmt.Fprint(w, "\nOurs divided by the peer's, from this run (rate: more is better; latencies: less is better):\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "workload\tworkers\tsize\toffered\tpeer\trate\tp50\tp99\tmax\t")
+	fmt.Fprintln(t, "workload\tworkers\tclients\tsize\toffered\tpeer\tits clients\trate\tp50\tp99\tmax\t")
 	for _, x := range ratios {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", x.Workload, x.Workers, orDash(float64(x.Size)), orDash(x.Offered), x.Peer, times(x.Rate), times(x.P50), times(x.P99), times(x.Max))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", x.Workload, x.Workers, orDash(float64(x.Clients)),
+			orDash(float64(x.Size)), orDash(x.Offered), x.Peer, orDash(float64(x.PeerClients)), times(x.Rate), times(x.P50), times(x.P99), times(x.Max))
 	}
 	return t.Flush()
 }

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/ceiling"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
@@ -29,6 +31,15 @@ type replicated interface {
 	Handover(ctx context.Context) (bench.Strike, error)
 }
 
+// shaped is a service whose workers may share a client or have one each. The others give each worker a
+// connection of its own.
+type shaped interface {
+	service
+	// Clients returns the service as a load uses it, with n clients that were made for it. wait is how
+	// long an acquire may wait. Close closes the clients only.
+	Clients(ctx context.Context, n int, wait time.Duration) (service, error)
+}
+
 // peerKind is how to start a peer.
 type peerKind struct {
 	name  string
@@ -36,7 +47,7 @@ type peerKind struct {
 }
 
 func peers() []peerKind {
-	return []peerKind{{"etcd", startEtcd}, {"redis", startRedis}, {"postgres", startPostgres}}
+	return []peerKind{{"etcd", startEtcd}, {"redis", startRedis}, {"postgres", startPostgres}, {ceiling.Name, startCeiling}}
 }
 
 func peerNames() (names []string) {
@@ -45,6 +56,9 @@ func peerNames() (names []string) {
 	}
 	return names
 }
+
+// errNoLocks: the ceiling bounds loads of own keys.
+var errNoLocks = errors.New("the ceiling has no locks: compare it with own and append")
 
 // missingError reports that a peer is left out because its binary was not found.
 type missingError struct{ what, advice string }
@@ -136,7 +150,54 @@ func find(names []string) (found []workload, err error) {
 type kind struct {
 	workload, unit string
 	workers, size  int
-	load           func(s service, prefix string) bench.Load
+	// clients is how many clients the workers of a shaped service have; only where first is set do
+	// the other services take part, so that they have one row for a number of workers.
+	clients int
+	first   bool
+	// locks is true if the load is one for lock services only, and not for the ceiling.
+	locks bool
+	load  func(s service, prefix string) bench.Load
+}
+
+// shapes returns k once for each number of clients that was asked for.
+func (c *comparison) shapes(k kind) (all []kind) {
+	shapes := c.Options.Clients
+	if len(shapes) == 0 {
+		shapes = work.UsualClients()
+	}
+	for i, n := range shapes.Numbers(k.workers) {
+		k.clients, k.first = n, i == 0
+		all = append(all, k)
+	}
+	return all
+}
+
+// row runs one row of a service once more. A service that has no such row gets none.
+func (c *comparison) row(ctx context.Context, s service, k kind, row *bench.Row, repetition int) (err error) {
+	if s.Name() == ceiling.Name && k.locks {
+		return nil
+	}
+	clients, t := k.workers, s
+	if x, ok := s.(shaped); ok {
+		if t, err = x.Clients(ctx, k.clients, c.Wait); err != nil {
+			return fmt.Errorf("%s: connect %d clients: %w", s.Name(), k.clients, err)
+		}
+		defer func() { err = errors.Join(err, t.Close()) }()
+		clients = k.clients
+	} else if !k.first {
+		return nil
+	}
+	l := k.load(t, fmt.Sprintf("%s/%d", k.workload, time.Now().UnixNano()))
+	l.Name = fmt.Sprintf("%s, %s, %d workers, %d clients, run %d of %d", k.workload, s.Name(), k.workers, clients, repetition+1, c.Repeat)
+	l.Warmup, l.Duration = c.Warmup, c.Duration
+	run, err := l.Run(ctx, c.say)
+	if err != nil {
+		return err
+	}
+	row.Workload, row.Target, row.Unit, row.Workers, row.Clients, row.Size = k.workload, s.Name(), k.unit, k.workers, clients, k.size
+	row.Offered = l.Rate
+	row.Add(run)
+	return nil
 }
 
 // alternate runs the rows: in each repetition each row, and of each row ours and then
@@ -149,20 +210,14 @@ func (c *comparison) alternate(ctx context.Context, kinds []kind) error {
 				rows[k] = make([]bench.Row, len(c.services))
 			}
 			for i, s := range c.services {
-				l := kind.load(s, fmt.Sprintf("%s/%d", kind.workload, time.Now().UnixNano()))
-				l.Name = fmt.Sprintf("%s, %s, %d workers, run %d of %d", kind.workload, s.Name(), kind.workers, repetition+1, c.Repeat)
-				l.Warmup, l.Duration = c.Warmup, c.Duration
-				run, err := l.Run(ctx, c.say)
-				if err != nil {
+				if err := c.row(ctx, s, kind, &rows[k][i], repetition); err != nil {
 					return err
 				}
-				row := &rows[k][i]
-				row.Workload, row.Target, row.Unit, row.Workers, row.Size = kind.workload, s.Name(), kind.unit, kind.workers, kind.size
-				row.Add(run)
 			}
 		}
 	}
 	for _, r := range rows {
+		r = slices.DeleteFunc(r, func(x bench.Row) bool { return len(x.Runs) == 0 })
 		c.report.Rows = append(c.report.Rows, r...)
 	}
 	return nil
@@ -181,17 +236,17 @@ func own(ctx context.Context, c *comparison) error {
 }
 
 func contended(ctx context.Context, c *comparison) error {
-	return c.pairs(ctx, "contended", bench.Queue, 64)
+	return c.pairs(ctx, "contended", bench.Queue, 16, 64, 256)
 }
 
 func (c *comparison) pairs(ctx context.Context, name string, mode bench.Mode, usual ...int) error {
 	var kinds []kind
 	for _, n := range c.numbers(usual...) {
-		kinds = append(kinds, kind{name, "pairs", n, 0, func(s service, prefix string) bench.Load {
+		kinds = append(kinds, c.shapes(kind{workload: name, unit: "pairs", workers: n, locks: mode == bench.Queue, load: func(s service, prefix string) bench.Load {
 			l := bench.Pairs(s, mode, prefix, n)
 			l.Rate = c.Rate
 			return l
-		}})
+		}})...)
 	}
 	return c.alternate(ctx, kinds)
 }
@@ -200,15 +255,15 @@ func appends(ctx context.Context, c *comparison) error {
 	var kinds []kind
 	for _, size := range c.Sizes {
 		for _, n := range c.numbers(64) {
-			kinds = append(kinds, kind{"append", "appends", n, size, func(s service, prefix string) bench.Load {
+			kinds = append(kinds, c.shapes(kind{workload: "append", unit: "appends", workers: n, size: size, load: func(s service, prefix string) bench.Load {
 				var verify func(context.Context, bench.Appended) error
-				if o, ok := s.(*ours); ok {
+				if o, ok := s.(*ourClients); ok {
 					verify = o.verify
 				}
 				l := bench.Appends(s, prefix, n, size, verify)
 				l.Rate = c.Rate
 				return l
-			}})
+			}})...)
 		}
 	}
 	return c.alternate(ctx, kinds)
@@ -222,7 +277,7 @@ func watch(ctx context.Context, c *comparison) error {
 			all = append(all, w)
 		}
 	}
-	n, watchers := c.numbers(work.WatchWorkers)[0], bench.Watchers{N: c.Watchers, Own: c.WatchOwn}
+	n, watchers := c.numbers(work.WatchWorkers)[0], bench.Watchers{N: max(1, c.Watchers), Own: c.WatchOwn}
 	var called, answered []bench.Row
 	for _, rate := range c.WatchRates {
 		for _, s := range all {

@@ -27,6 +27,8 @@ const (
 	// startLimit is how long a peer may take to serve, and startPoll how often it is asked.
 	startLimit = 30 * time.Second
 	startPoll  = 50 * time.Millisecond
+	// connectors is how many clients are closed at a time.
+	connectors = 64
 	// patientAttempt and hastyAttempt bound one call of a locker.
 	patientAttempt = 10 * time.Second
 	hastyAttempt   = 300 * time.Millisecond
@@ -67,7 +69,7 @@ func startEtcd(ctx context.Context, o *options, dir string) (_ service, version 
 			err = errors.Join(err, e.Close())
 		}
 	}()
-	var endpoints, all []string
+	var all []string
 	for i := range etcdMembers {
 		all = append(all, fmt.Sprintf("m%d=http://%s", i, addrs[etcdMembers+i]))
 	}
@@ -88,9 +90,8 @@ func startEtcd(ctx context.Context, o *options, dir string) (_ service, version 
 			return nil, "", err
 		}
 		e.members = append(e.members, m)
-		endpoints = append(endpoints, m.endpoint)
 	}
-	if e.client, err = clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: startLimit, Logger: zap.NewNop()}); err != nil {
+	if e.client, err = e.newClient(); err != nil {
 		return nil, "", err
 	}
 	_, version, err = e.awaitHealthy(ctx)
@@ -201,13 +202,54 @@ func (e *etcd) Handover(ctx context.Context) (bench.Strike, error) {
 	}, nil
 }
 
+// etcdClients are the clients of one load.
+type etcdClients struct {
+	*etcd
+	clients []*clientv3.Client
+}
+
+// Clients makes clients that know all members. Its mutexes wait in any case.
+func (e *etcd) Clients(_ context.Context, n int, _ time.Duration) (service, error) {
+	all := &etcdClients{etcd: e}
+	for range n {
+		c, err := e.newClient()
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		all.clients = append(all.clients, c)
+	}
+	return all, nil
+}
+
+func (e *etcd) newClient() (*clientv3.Client, error) {
+	var endpoints []string
+	for _, m := range e.members {
+		endpoints = append(endpoints, m.endpoint)
+	}
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: startLimit, Logger: zap.NewNop()})
+}
+
+// Locker has a session of its own, and its share of the clients.
+func (e *etcdClients) Locker(_ context.Context, worker int, _ bench.Mode) (bench.Locker, error) {
+	return e.locker(e.clients[worker%len(e.clients)])
+}
+
+// Close closes the clients; the members go on.
+func (e *etcdClients) Close() error {
+	return bench.Each(len(e.clients), connectors, func(i int) error { return e.clients[i].Close() })
+}
+
 // Locker has a session of its own, and the client of all.
 func (e *etcd) Locker(_ context.Context, _ int, _ bench.Mode) (bench.Locker, error) {
-	s, err := concurrency.NewSession(e.client, concurrency.WithTTL(leaseSeconds))
+	return e.locker(e.client)
+}
+
+func (e *etcd) locker(c *clientv3.Client) (bench.Locker, error) {
+	s, err := concurrency.NewSession(c, concurrency.WithTTL(leaseSeconds))
 	if err != nil {
 		return nil, err
 	}
-	l := &etcdLocker{client: e.client, session: s, attempt: e.attempt}
+	l := &etcdLocker{client: c, session: s, attempt: e.attempt}
 	if l.attempt == 0 {
 		l.attempt = patientAttempt
 	}

@@ -5,7 +5,11 @@
 // driver is that of holdfast-bench; each repetition of each row runs Holdfast first
 // and then each peer, while all the others are up and idle.
 //
-//	etcd        three members, fsync on; one client for the process, one
+// Own, contended and append run twice, see --clients: with a client for each worker, as users have whose
+// programs are separate processes, and with one client for all workers. Where a peer has both shapes, like is
+// compared with like; Redis and PostgreSQL have a connection per worker, and stand against both.
+//
+//	etcd        three members, fsync on; one client for the process or one per worker, one
 //	            concurrency.Session per worker, NewMutex.Lock and Unlock. An append is a
 //	            Txn that puts a new key if the mutex is still owned. It is replicated
 //	            like Holdfast and survives the loss of a server
@@ -14,6 +18,8 @@
 //	redis       one server, appendonly yes, appendfsync always; SET NX PX and a Lua
 //	            compare-and-delete, one connection per worker; a waiting worker retries
 //	            after 2 to 8 ms, at random. An append is a Lua script that checks the lock
+//	ceiling     no service: a transport and a synced log alone, which bounds what own and append
+//	            can reach on this machine. It takes part in these two only
 //	postgres    one server, fsync and synchronous_commit on; a row per lock, INSERT ON
 //	            CONFLICT and DELETE, one connection per worker; a waiting worker retries
 //	            as with Redis. An append inserts a row while it holds the lock's row
@@ -27,6 +33,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -37,12 +44,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
 func main() {
 	bench.CollectRarely()
+	helper.Main(work.Helpers())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends at once
 	if err := command().ExecuteContext(ctx); err != nil {
@@ -60,8 +69,14 @@ type options struct {
 }
 
 func (o *options) validate() error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("--output %q: use table or json", o.output)
+	switch o.output {
+	case "table", "json":
+	case "markdown":
+		if o.Repeat < bench.MarkdownRuns {
+			return fmt.Errorf("--output markdown with --repeat %d: use --repeat %d or more, published figures are medians", o.Repeat, bench.MarkdownRuns)
+		}
+	default:
+		return fmt.Errorf("--output %q: use table, json or markdown", o.output)
 	}
 	for _, p := range o.peers {
 		if !slices.ContainsFunc(peers(), func(x peerKind) bool { return x.name == p }) {
@@ -75,6 +90,19 @@ func (o *options) validate() error {
 type report struct {
 	bench.Report
 	Ratios []bench.Ratio `json:"ratios"`
+}
+
+// write writes the report in the form that was asked for.
+func (r *report) write(w io.Writer, form string) error {
+	switch form {
+	case "table":
+		return bench.WriteComparison(w, &r.Report, r.Ratios)
+	case "markdown":
+		return bench.WriteMarkdown(w, &r.Report, work.Name)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
 }
 
 func command() *cobra.Command {
@@ -99,12 +127,7 @@ func command() *cobra.Command {
 				return err
 			}
 			r.Ratios = bench.Ratios(r.Rows, work.Name)
-			if o.output == "table" {
-				return errors.Join(err, bench.WriteComparison(c.OutOrStdout(), &r.Report, r.Ratios))
-			}
-			enc := json.NewEncoder(c.OutOrStdout())
-			enc.SetIndent("", "  ")
-			return errors.Join(err, enc.Encode(r))
+			return errors.Join(err, r.write(c.OutOrStdout(), o.output))
 		},
 	}
 	c.CompletionOptions.HiddenDefaultCmd = true
@@ -115,7 +138,7 @@ func command() *cobra.Command {
 	fl.StringVar(&o.redis, "redis", "redis-server", "redis-server to run")
 	fl.StringVar(&o.pg, "postgres", "", "directory with initdb and postgres (default: PATH, or the newest of /usr/lib/postgresql)")
 	fl.StringVar(&o.dir, "dir", ".holdfast", "where all servers have their directories; the user postgres must be able to get there")
-	fl.StringVarP(&o.output, "output", "o", "table", "table or json")
+	fl.StringVarP(&o.output, "output", "o", "table", "table, json, or markdown for docs/performance.md")
 	o.BindLoads(fl)
 	o.BindStrokes(fl)
 	return c

@@ -14,7 +14,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/ceiling"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/helper"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
+
+// TestMain runs the helpers that the tests start, which are this program again.
+func TestMain(m *testing.M) {
+	helper.Main(work.Helpers())
+	os.Exit(m.Run())
+}
 
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
@@ -29,8 +39,11 @@ func execute(t *testing.T, args ...string) (string, error) {
 func TestUsage(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"nothing", `workload "nothing"`},
-		{"-o xml", "use table or json"},
-		{"--peers zookeeper", "use etcd, redis, postgres"},
+		{"-o xml", "use table, json or markdown"},
+		{"-o markdown --repeat 2", "--repeat 3"},
+		{"--clients some", "use one, each"},
+		{"--wait -1s", "--wait"},
+		{"--peers zookeeper", "use etcd, redis, postgres, ceiling"},
 		{"--duration 0", "--duration 0s"},
 	} {
 		if _, err := execute(t, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -43,6 +56,9 @@ func TestMissingPeersSayHowToGetThem(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "nothing")
 	o := &options{etcd: nowhere, redis: nowhere, pg: nowhere}
 	for _, p := range peers() {
+		if p.name == ceiling.Name {
+			continue // it is this program
+		}
 		_, _, err := p.start(t.Context(), o, t.TempDir())
 		missing, ok := errors.AsType[*missingError](err)
 		if !ok || missing.advice == "" {
@@ -98,9 +114,17 @@ func TestPeers(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	here := len(peers()) - len(r.Skipped)
-	if len(r.Rows) != 2*(1+here) || len(r.Ratios) != 2*here {
-		t.Errorf("%d rows and %d ratios with %d peers", len(r.Rows), len(r.Ratios), here)
+	rows := map[string]int{}
+	for _, x := range r.Rows {
+		rows[x.Target]++
+	}
+	for target, n := range rows { // of two workloads, and of two shapes where there are two
+		if want := map[string]int{"holdfast": 4, "etcd": 4, "redis": 2, "postgres": 2, "ceiling": 4}[target]; n != want {
+			t.Errorf("%d rows of %s, want %d", n, target, want)
+		}
+	}
+	if here := len(peers()) - len(r.Skipped); len(rows) != 1+here || len(r.Ratios) != 4*here {
+		t.Errorf("%d services and %d ratios with %d peers", len(rows), len(r.Ratios), here)
 	}
 	t.Logf("%v, left out: %v", r.Versions, r.Skipped)
 }

@@ -14,14 +14,12 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/work"
 )
 
-// ours is Holdfast with three servers of its own, used through one client.
+// ours is Holdfast with three servers of its own, used through one client unless a load has others.
 type ours struct {
 	*work.Holdfast
 	servers *servers.Cluster
 	// asker is a client for what is no load.
 	asker *clientlib.Client
-	// verify is of package work.
-	verify func(context.Context, bench.Appended) error
 }
 
 func startOurs(ctx context.Context, o *options, dir string) (_ service, version string, err error) {
@@ -41,15 +39,40 @@ func startOurs(ctx context.Context, o *options, dir string) (_ service, version 
 	if s.asker, err = clientlib.New(clientlib.Options{Endpoints: s.servers.Endpoints()}); err != nil {
 		return nil, "", err
 	}
-	if s.Holdfast, err = work.NewHoldfast(s.servers.Endpoints(), max(1, o.Clients), nil); err != nil {
+	if s.Holdfast, err = work.NewHoldfast(s.servers.Endpoints(), 1, nil); err != nil {
 		return nil, "", err
 	}
-	s.verify = (&work.Env{Servers: s.servers}).Verify(s.Holdfast)
 	return s, servers.Version(binary), nil
 }
 
 // PIDs are those of now: a server that was killed comes back as another process.
 func (s *ours) PIDs() []int { return s.servers.PIDs() }
+
+// Clients connects clients that acquire with a wait, as users do.
+func (s *ours) Clients(ctx context.Context, n int, wait time.Duration) (service, error) {
+	h, err := work.NewHoldfast(s.servers.Endpoints(), n, nil)
+	if err != nil {
+		return nil, err
+	}
+	h.Wait = wait
+	if err := h.Connect(ctx); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return &ourClients{h, s.servers}, nil
+}
+
+// ourClients are the clients of one load.
+type ourClients struct {
+	*work.Holdfast
+	servers *servers.Cluster
+}
+
+func (s *ourClients) PIDs() []int { return s.servers.PIDs() }
+
+// verify compares what was appended with the file.
+func (s *ourClients) verify(ctx context.Context, a bench.Appended) error {
+	return (&work.Env{Servers: s.servers}).Verify(s.Holdfast)(ctx, a)
+}
 
 func (s *ours) Close() error {
 	var errs []error

@@ -7,6 +7,7 @@ package servers
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,6 +197,28 @@ func (c *Cluster) AwaitHealthy(ctx context.Context) (clientlib.ServerID, error) 
 	}
 }
 
+// Health is how the servers are.
+type Health struct {
+	// Primary is 0 where none is known; Epoch is that of its term.
+	Primary clientlib.ServerID
+	Epoch   clientlib.Epoch
+	// Well is true if one is primary and the others could take over.
+	Well bool
+}
+
+// Health asks a server how all are.
+func (c *Cluster) Health(ctx context.Context) (Health, error) {
+	s, err := c.client.Status(ctx)
+	if err != nil {
+		return Health{}, err
+	}
+	h := Health{Epoch: s.Epoch, Well: healthy(s)}
+	if s.Primary != nil {
+		h.Primary = s.Primary.ID
+	}
+	return h, nil
+}
+
 // AwaitTables waits until every server is healthy and has the present table: one that was
 // restarted has to get it first.
 func (c *Cluster) AwaitTables(ctx context.Context) error {
@@ -248,23 +271,68 @@ func (c *Cluster) dead() *Process {
 type Interval struct{ From, To time.Time }
 
 // Checkpoints returns when the servers wrote checkpoints so far, according to their logs.
-func (c *Cluster) Checkpoints() ([]Interval, error) {
-	var all []Interval
+func (c *Cluster) Checkpoints() (all []Interval, err error) {
+	err = c.lines(func(_ clientlib.ServerID, line []byte) {
+		if i, ok := checkpointLine(line); ok {
+			all = append(all, i)
+		}
+	})
+	return all, err
+}
+
+// lines calls read with each line of each server's log so far.
+func (c *Cluster) lines(read func(id clientlib.ServerID, line []byte)) error {
 	for _, s := range c.servers {
 		f, err := os.Open(c.log(s.ID))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			if i, ok := checkpointLine(lines.Bytes()); ok {
-				all = append(all, i)
-			}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			read(s.ID, lines.Bytes())
 		}
-		if err := f.Close(); err != nil {
-			return nil, err
+		if err := errors.Join(lines.Err(), f.Close()); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	return nil
+}
+
+// LateKeepAlives returns how many keep-alives came after the end of a lease so far, according to the
+// servers' logs.
+func (c *Cluster) LateKeepAlives() (n int, err error) {
+	err = c.lines(func(_ clientlib.ServerID, line []byte) {
+		if bytes.Contains(line, []byte(`"a keep-alive came after a lease of its client had ended"`)) {
+			n++
+		}
+	})
+	return n, err
+}
+
+// Noticed returns when another server noticed first, according to the logs, that the primary was gone
+// which was killed at struck; the zero time if none did.
+func (c *Cluster) Noticed(killed clientlib.ServerID, struck time.Time) (first time.Time, err error) {
+	err = c.lines(func(id clientlib.ServerID, line []byte) {
+		at, ok := noticedLine(line)
+		if ok && id != killed && at.After(struck) && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	})
+	return first, err
+}
+
+// noticedLine reads a line of the log that says that the primary is gone, or that this server is to be
+// the next one.
+func noticedLine(line []byte) (time.Time, bool) {
+	var l struct {
+		Time    time.Time `json:"time"`
+		Message string    `json:"message"`
+		Primary uint32    `json:"primary"`
+	}
+	if json.Unmarshal(line, &l) != nil {
+		return time.Time{}, false
+	}
+	return l.Time, l.Message == "primary changed" && l.Primary == 0 || l.Message == "this server should be primary"
 }
 
 // checkpointLine reads the line of the log that ends a checkpoint.

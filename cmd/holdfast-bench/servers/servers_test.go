@@ -26,6 +26,24 @@ func TestCheckpointLine(t *testing.T) {
 	}
 }
 
+func TestNoticedLine(t *testing.T) {
+	for _, tt := range []struct {
+		line string
+		want bool
+	}{
+		{`{"primary":0,"was":2,"why":"its connection broke","time":"2026-11-21T18:00:02.500Z","message":"primary changed"}`, true},
+		{`{"how":"elected","time":"2026-11-21T18:00:02.500Z","message":"this server should be primary"}`, true},
+		{`{"primary":3,"was":0,"why":"found","time":"2026-11-21T18:00:02.500Z","message":"primary changed"}`, false},
+		{`{"time":"2026-11-21T18:00:02.500Z","message":"checkpoint"}`, false},
+		{`no JSON`, false},
+	} {
+		at, ok := noticedLine([]byte(tt.line))
+		if ok != tt.want || ok && !at.Equal(time.Date(2026, 11, 21, 18, 0, 2, 500e6, time.UTC)) {
+			t.Errorf("%s: %v, %v", tt.line, at, ok)
+		}
+	}
+}
+
 func TestHealthy(t *testing.T) {
 	well := func() clientlib.StatusInfo {
 		r := func(role string) clientlib.ServerInfo {

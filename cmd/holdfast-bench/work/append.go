@@ -16,24 +16,16 @@ import (
 )
 
 func appends(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	t, err := e.target()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, t.Close()) }()
 	for _, size := range e.Sizes {
-		for _, n := range e.workers(1, 64) {
-			row := e.row("append", "appends", n)
-			row.Size, row.Offered = size, e.Rate
-			row, err := e.repeat(ctx, row, func() bench.Load {
-				l := bench.Appends(t, prefix("append"), n, size, e.Verify(t))
-				l.Rate = e.Rate
-				return l
-			})
-			if err != nil {
-				return rows, err
-			}
-			rows = append(rows, row)
+		row := bench.Row{Workload: "append", Target: Name, Unit: "appends", Size: size, Offered: e.Rate}
+		some, err := e.shapedRows(ctx, row, e.workers(1, 64), e.connect, func(t target, n int) bench.Load {
+			l := bench.Appends(t, prefix("append"), n, size, e.Verify(t.(*Holdfast)))
+			l.Rate = e.Rate
+			return l
+		})
+		rows = append(rows, some...)
+		if err != nil {
+			return rows, err
 		}
 	}
 	return rows, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 )
 
@@ -27,7 +28,9 @@ const (
 	// churnFiles is how many files are appended to, and churnRecord the bytes of a record.
 	churnFiles  = 4
 	churnRecord = 100
-	// churnClients are those that live from the beginning to the end.
+	// churnWorkers is how many workers come and go, and churnClients the clients that live from the
+	// beginning to the end.
+	churnWorkers = 16
 	churnClients = 4
 	// churnWatch is how long a watcher watches before it goes and the next one comes.
 	churnWatch = 5 * time.Second
@@ -60,17 +63,17 @@ type churn struct {
 // churnLong uses ever new locks and clients and checks whether memory or disk usage grows.
 func churnLong(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	many := *e
-	if e = &many; e.Clients == 0 {
-		e.Clients = churnClients
+	if e = &many; e.Clients == nil {
+		e.Clients = fleet.Shapes{churnClients}
 	}
-	t, err := e.target()
+	t, err := e.target(e.workers(churnWorkers)[0])
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	c := &churn{Env: e, target: t, prefix: prefix("churn"), strangers: newStrangers(e.Servers.Endpoints())}
 	defer c.strangers.close()
-	for _, n := range e.workers(16) {
+	for _, n := range e.workers(churnWorkers) {
 		r, err := c.run(ctx, n)
 		rows = append(rows, r...)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 )
 
@@ -64,10 +65,10 @@ type crowd struct {
 
 func holders(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 	many := *e
-	if e = &many; e.Clients == 0 {
-		e.Clients = holdersClients
+	if e = &many; e.Clients == nil {
+		e.Clients = fleet.Shapes{holdersClients}
 	}
-	t, err := e.target()
+	t, err := e.target(acquirers)
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func (e *Env) lightWorkers() int { return e.workers(LightWorkers)[0] }
 func (e *Env) outages(
 	ctx context.Context, name string, n int, one func(ctx context.Context, t *Holdfast, say string) (bench.Outage, error),
 ) (all []bench.Outage, err error) {
-	t, err := e.target()
+	t, err := e.target(e.lightWorkers())
 	if err != nil {
 		return nil, err
 	}

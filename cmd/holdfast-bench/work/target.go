@@ -5,10 +5,11 @@ package work
 import (
 	"context"
 	"errors"
-	"slices"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 )
 
 // Name is the name of Holdfast in the rows.
@@ -16,34 +17,30 @@ const Name = "holdfast"
 
 // Holdfast is the bench.Target for Holdfast, used through some clients that the workers share.
 type Holdfast struct {
+	// Wait is how long an acquire of a key that no other worker uses may wait; 0 = it tries once.
+	Wait time.Duration
+
 	endpoints []string
-	clients   []*clientlib.Client
-	watching  []*clientlib.Client // each knows one server
+	clients   *fleet.Fleet
+	watching  *fleet.Fleet // each client knows one server
 	pids      []int
 }
 
 // NewHoldfast returns a Target with this number of clients. pids are the server processes; nil if
 // they are not known.
 func NewHoldfast(endpoints []string, clients int, pids []int) (*Holdfast, error) {
-	h := &Holdfast{endpoints: endpoints, pids: pids}
-	for range clients {
-		c, err := clientlib.New(clientlib.Options{Endpoints: endpoints})
-		if err != nil {
-			return nil, errors.Join(err, h.Close())
-		}
-		h.clients = append(h.clients, c)
+	all, err := fleet.New(clients, func(int) []string { return endpoints })
+	if err != nil {
+		return nil, err
 	}
-	return h, nil
+	return &Holdfast{endpoints: endpoints, clients: all, watching: &fleet.Fleet{}, pids: pids}, nil
 }
 
+// Connect connects all clients, so that no measurement includes that.
+func (h *Holdfast) Connect(ctx context.Context) error { return h.clients.Connect(ctx) }
+
 // Close closes the clients.
-func (h *Holdfast) Close() error {
-	var errs []error
-	for _, c := range slices.Concat(h.clients, h.watching) {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
-}
+func (h *Holdfast) Close() error { return errors.Join(h.clients.Close(), h.watching.Close()) }
 
 // Name returns the constant Name.
 func (h *Holdfast) Name() string { return Name }
@@ -52,11 +49,12 @@ func (h *Holdfast) Name() string { return Name }
 func (h *Holdfast) PIDs() []int { return h.pids }
 
 // client is the one that a worker uses.
-func (h *Holdfast) client(worker int) *clientlib.Client { return h.clients[worker%len(h.clients)] }
+func (h *Holdfast) client(worker int) *clientlib.Client { return h.clients.Client(worker) }
 
 // Locker returns the access of a worker.
 func (h *Holdfast) Locker(_ context.Context, worker int, mode bench.Mode) (bench.Locker, error) {
 	l := &locker{client: h.client(worker)}
+	l.opt.Wait = h.Wait
 	if mode == bench.Queue {
 		l.opt.Wait = clientlib.Forever
 	}

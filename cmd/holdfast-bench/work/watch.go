@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/bench"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/fleet"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast-bench/servers"
 )
 
@@ -19,9 +20,6 @@ const (
 	WatchWorkers = 64
 	// connectionWatchers is how many watchers share a connection at most.
 	connectionWatchers = 500
-	// watchFill is how many times the duration servers work before their memory is
-	// looked at: what they keep of the log for watchers must be full.
-	watchFill = 2
 )
 
 // Watch watches one key or all keys with a prefix. A single watcher uses the
@@ -33,8 +31,8 @@ func (h *Holdfast) Watch(ctx context.Context, v bench.View, seen func(bench.Seen
 		o.Prefix = v.Prefix + "/"
 	}
 	c := h.client(0)
-	if len(h.watching) > 0 {
-		c = h.watching[v.Watcher%len(h.watching)]
+	if h.watching.Len() > 0 {
+		c = h.watching.Client(v.Watcher)
 	}
 	stands, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- see(ctx, c, o, stands, seen) }()
@@ -71,34 +69,42 @@ func see(ctx context.Context, c *clientlib.Client, o clientlib.WatchOptions, sta
 	return nil
 }
 
-// Crowd opens the connections for many watchers: in turn to each server, so that
-// watcher i is at the server i modulo their number.
-func (h *Holdfast) Crowd(watchers int) error {
+// Crowd makes the clients for many watchers, at most share of which use one connection: in turn to
+// each server, so that watcher i is at the server i modulo their number.
+func (h *Holdfast) Crowd(watchers, share int) error {
 	if watchers == 1 {
 		return nil
 	}
 	n := len(h.endpoints)
-	for i := range n * ((watchers + n*connectionWatchers - 1) / (n * connectionWatchers)) {
-		c, err := clientlib.New(clientlib.Options{Endpoints: h.endpoints[i%n : i%n+1]})
-		if err != nil {
-			return err
-		}
-		h.watching = append(h.watching, c)
+	clients := n * ((watchers + n*share - 1) / (n * share))
+	all, err := fleet.New(clients, func(i int) []string { return h.endpoints[i%n : i%n+1] })
+	if err != nil {
+		return err
 	}
+	h.watching = all
 	return nil
 }
 
+// usualWatchers is how many watchers watch has unless something else was asked for.
+const usualWatchers = 1
+
 func watch(ctx context.Context, e *Env) (rows []bench.Row, err error) {
-	t, err := e.target()
+	x := bench.Watchers{N: e.watchers(usualWatchers), Own: e.WatchOwn}
+	return e.watchRates(ctx, "watch", x, connectionWatchers, e.WatchRates)
+}
+
+// watchRates measures watchers, at most share of which use one connection, at several rates of events.
+func (e *Env) watchRates(ctx context.Context, name string, x bench.Watchers, share int, rates []int) (rows []bench.Row, err error) {
+	t, err := e.target(e.workers(WatchWorkers)[0])
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	if err := t.Crowd(e.Watchers); err != nil {
+	if err := t.Crowd(x.N, share); err != nil {
 		return nil, err
 	}
-	for _, rate := range e.WatchRates {
-		some, err := e.watchRate(ctx, t, rate, len(rows) == 0)
+	for _, rate := range rates {
+		some, err := e.watchRate(ctx, name, t, x, rate, len(rows) == 0)
 		rows = append(rows, some...)
 		if err != nil {
 			return rows, err
@@ -109,16 +115,19 @@ func watch(ctx context.Context, e *Env) (rows []bench.Row, err error) {
 
 // watchRate are the rows of one rate, with the runs until one failed. Memory is looked at
 // in the first run of fresh servers: later what was before is that of watchers who went.
-func (e *Env) watchRate(ctx context.Context, t *Holdfast, rate int, fresh bool) ([]bench.Row, error) {
-	n, x := e.workers(WatchWorkers)[0], bench.Watchers{N: e.Watchers, Own: e.WatchOwn}
-	called, answered := bench.WatchRow("watch", t, n, rate, x), bench.WatchRow("watch, from the answer", t, n, rate, x)
+func (e *Env) watchRate(ctx context.Context, what string, t *Holdfast, x bench.Watchers, rate int, fresh bool) ([]bench.Row, error) {
+	n := e.workers(WatchWorkers)[0]
+	called, answered := bench.WatchRow(what, t, n, rate, x), bench.WatchRow(what+", from the answer", t, n, rate, x)
 	for i := range e.Repeat {
 		name := fmt.Sprintf("%s, %d events/s, run %d of %d", called.Workload, rate, i+1, e.Repeat)
-		m := &watchMemory{Env: e, silent: i > 0 || !fresh}
-		if err := m.before(ctx, t, n); err != nil {
-			return ran(called, answered), err
+		m := &memoryCost{Env: e}
+		x.AtEnd = nil
+		if i == 0 && fresh && x.N > 1 {
+			if err := memoryBefore(ctx, m, t, n); err != nil {
+				return ran(called, answered), err
+			}
+			x.AtEnd = func() error { return m.look(ctx, t, n, 1) }
 		}
-		x.AtEnd = func() error { return m.look(ctx, t, n, 1) }
 		w, err := bench.Watch(ctx, t, prefix("watch"), bench.Load{
 			Name: name, Workers: n, Rate: float64(rate), Warmup: e.Warmup, Duration: e.Duration,
 		}, x, e.Say)
@@ -128,7 +137,7 @@ func (e *Env) watchRate(ctx context.Context, t *Holdfast, rate int, fresh bool) 
 		called.Add(w.Called)
 		answered.Add(w.Answered)
 		e.Say("%s: %d events were seen, each by whom it concerned", name, w.Told)
-		called.Figures = append(called.Figures, m.figures()...)
+		called.Figures = append(called.Figures, m.figures("watcher", float64(x.N)/float64(max(1, len(e.pids()))))...)
 	}
 	for i, cores := range called.Median.ServerCores {
 		called.Figures = append(called.Figures, bench.Figure{Name: fmt.Sprintf("processors used at %d events/s, server %d", rate, i+1), Value: cores})
@@ -141,20 +150,11 @@ func ran(rows ...bench.Row) []bench.Row {
 	return slices.DeleteFunc(rows, func(r bench.Row) bool { return len(r.Runs) == 0 })
 }
 
-// watchMemory is what many watchers cost own servers: the memory with one at each server, for
-// the first one has a price of its own, and while all watch.
-type watchMemory struct {
-	*Env
-	silent          bool
-	primary         clientlib.ServerID // 0 = nothing was looked at
-	resident, heaps [2][]int64
-}
-
-// before looks while there is one watcher at each server, and has it go.
-func (m *watchMemory) before(ctx context.Context, t *Holdfast, workers int) error {
+// memoryBefore looks while there is one watcher at each server: the first one has a price of its own.
+func memoryBefore(ctx context.Context, m *memoryCost, t *Holdfast, workers int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var waits []func() error
-	for i := range min(len(t.endpoints), len(t.watching)) {
+	for i := range min(len(t.endpoints), t.watching.Len()) {
 		wait, err := t.Watch(ctx, bench.View{Watcher: i, Key: prefix("nobody")}, func(bench.Seen) {})
 		if err != nil {
 			cancel()
@@ -168,50 +168,6 @@ func (m *watchMemory) before(ctx context.Context, t *Holdfast, workers int) erro
 		err = errors.Join(err, wait())
 	}
 	return err
-}
-
-// look makes the servers work on keys without watchers, so that their heaps are collected, and
-// then looks at their memory.
-func (m *watchMemory) look(ctx context.Context, t *Holdfast, workers, at int) (err error) {
-	if m.silent || m.Servers == nil || m.Watchers == 1 {
-		return nil
-	}
-	if m.primary, err = m.Servers.AwaitHealthy(ctx); err != nil {
-		return err
-	}
-	l := bench.Pairs(t, bench.Alone, prefix("unwatched"), workers)
-	l.Name, l.Duration = "watch, for the memory", watchFill*m.Duration
-	if _, err := l.Run(ctx, m.Say); err != nil {
-		return err
-	}
-	for i, pid := range m.pids() {
-		rss, err := bench.ResidentBytes(pid)
-		if err != nil {
-			return err
-		}
-		r, err := m.Servers.Runtime(clientlib.ServerID(i + 1))
-		if err != nil {
-			return err
-		}
-		m.resident[at], m.heaps[at] = append(m.resident[at], rss), append(m.heaps[at], r.LiveBytes)
-	}
-	return nil
-}
-
-// figures are what each watcher costs its server.
-func (m *watchMemory) figures() (all []bench.Figure) {
-	if m.primary == 0 {
-		return nil
-	}
-	each := float64(m.Watchers) / float64(len(m.pids())) * 1024
-	for i := range m.pids() {
-		name := serverName(i, m.primary)
-		all = append(all,
-			bench.Figure{Name: "resident memory per watcher, " + name, Value: float64(m.resident[1][i]-m.resident[0][i]) / each, Unit: "KiB"},
-			bench.Figure{Name: "live heap and stacks per watcher, " + name, Value: float64(m.heaps[1][i]-m.heaps[0][i]) / each, Unit: "KiB"},
-		)
-	}
-	return all
 }
 
 // watchServers tell of their heap.

@@ -22,13 +22,17 @@ func TestOptions(t *testing.T) {
 		{"closed loop", func(o *Options) { o.Rate = 0 }, ""},
 		{"no warm-up", func(o *Options) { o.Warmup = 0 }, ""},
 		{"no workers", func(o *Options) { o.Workers = []int{4, 0} }, "--workers 0"},
-		{"negative clients", func(o *Options) { o.Clients = -1 }, "--clients"},
+		{"no wait", func(o *Options) { o.Wait = 0 }, ""},
+		{"negative wait", func(o *Options) { o.Wait = -1 }, "--wait"},
 		{"nothing to append", func(o *Options) { o.Sizes = []int{0} }, "--size 0"},
 		{"too much to append", func(o *Options) { o.Sizes = []int{1<<20 + 1} }, "--size 1048577"},
 		{"no repeat", func(o *Options) { o.Repeat = 0 }, "--repeat"},
 		{"no holders", func(o *Options) { o.Holders = 0 }, "--holders"},
 		{"negative kills", func(o *Options) { o.HoldersKills = -1 }, "--holders-kills"},
-		{"no watchers", func(o *Options) { o.Watchers = 0 }, "--watchers"},
+		{"negative watchers", func(o *Options) { o.Watchers = -1 }, "--watchers"},
+		{"too many loops", func(o *Options) { o.StarveLoops = 5000 }, "--starve-loops"},
+		{"no connections", func(o *Options) { o.Connections = 0 }, "--connections"},
+		{"short lease of connections", func(o *Options) { o.Lease = time.Millisecond }, "--lease"},
 		{"no events", func(o *Options) { o.WatchRates = []int{0} }, "--watch-rate 0"},
 		{"short lease", func(o *Options) { o.HoldersTTL = time.Millisecond }, "--holders-ttl"},
 		{"broken lease", func(o *Options) { o.HoldersTTL = time.Second + 1 }, "--holders-ttl"},
@@ -52,7 +56,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	if usual, err := Find(nil); err != nil || len(usual) != len(All())-1 {
+	if usual, err := Find(nil); err != nil || len(usual) != len(All())-2 {
 		t.Errorf("%d workloads, %v", len(usual), err)
 	}
 	if long, err := Find([]string{"churn"}); err != nil || len(long) != 1 || !long[0].Alone {
@@ -69,17 +73,42 @@ func TestFind(t *testing.T) {
 // TestCrowd: many watchers are spread over all servers, and not too many share a connection.
 func TestCrowd(t *testing.T) {
 	endpoints := []string{"127.0.0.2:1", "127.0.0.2:2", "127.0.0.2:3"}
-	for _, tt := range []struct{ watchers, clients int }{{1, 0}, {2, 3}, {1500, 3}, {1501, 6}, {10_000, 21}} {
+	for _, tt := range []struct{ watchers, share, clients int }{{1, 500, 0}, {2, 500, 3}, {1500, 500, 3}, {1501, 500, 6}, {10_000, 500, 21}, {7, 1, 9}} {
 		h, err := NewHoldfast(endpoints, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Crowd(tt.watchers); err != nil || len(h.watching) != tt.clients {
-			t.Errorf("%d watchers share %d clients, want %d, %v", tt.watchers, len(h.watching), tt.clients, err)
+		if err := h.Crowd(tt.watchers, tt.share); err != nil || h.watching.Len() != tt.clients {
+			t.Errorf("%d watchers share %d clients, want %d, %v", tt.watchers, h.watching.Len(), tt.clients, err)
 		}
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, tt := range []struct {
+		limits
+		clients, processes int // 0 = refused
+		want               string
+	}{
+		{limits{20_000, 28_232}, 5000, 1, ""},
+		{limits{20_000, 28_232}, 15_000, 3, ""},
+		{limits{20_000, 28_232}, 50_000, 0, "allows 15804"},
+		{limits{1_000_000, 28_232}, 50_000, 0, "allows 27732"},
+		{limits{1_000_000, 64_511}, 50_000, 5, ""},
+		{limits{1024, 28_232}, 600, 2, ""},
+		{limits{1024, 28_232}, 700, 0, "allows 668"},
+		{limits{100, 28_232}, 1, 0, "allows 0"},
+	} {
+		n, err := tt.limits.processes("connections", tt.clients)
+		if n != tt.processes || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v, %d clients: %d processes, %v, want %d, %q", tt.limits, tt.clients, n, err, tt.processes, tt.want)
+		}
+	}
+	if l, err := readLimits(10); err != nil || l.files < 10 || l.ports < 10 {
+		t.Errorf("%+v, %v", l, err)
 	}
 }
 
