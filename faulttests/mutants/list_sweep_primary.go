@@ -52,7 +52,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-by-lsn",
 		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication/feed.go", `return x.before == at })`, `return x.before.LSN == at.LSN })`},
+			{"primary/replication/feed.go", `if !found || f.mu.frames[i].before != at {`, `if !found {`},
 		},
 		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},

@@ -3,9 +3,11 @@
 package replication
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -79,7 +81,11 @@ func (f *feed) find(at wal.Position) int {
 	if at == f.mu.end {
 		return len(f.mu.frames)
 	}
-	return slices.IndexFunc(f.mu.frames, func(x fedFrame) bool { return x.before == at })
+	i, found := slices.BinarySearchFunc(f.mu.frames, at.LSN, func(x fedFrame, lsn cluster.LSN) int { return cmp.Compare(x.before.LSN, lsn) })
+	if !found || f.mu.frames[i].before != at {
+		return -1
+	}
+	return i
 }
 
 // after returns the frames that follow a position, about pushBytes at most, joined. It returns
