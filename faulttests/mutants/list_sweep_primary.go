@@ -116,6 +116,22 @@ var sweepPrimaryMutants = []Mutant{
 		By: unit("primary", "^TestARestartedReplicaIsToldItsStampAtOnce$"), Dies: `told no stamp`,
 	},
 	{
+		Name: "pushes-without-a-pause",
+		Rule: "what is committed while a push is under way waits for the pause after it (PROTOCOL 14.1)",
+		Edits: []Edit{
+			{"primary/replication/pusher.go", ` ack.At.LSN >= goal && !x.r.Waits()) {`, ` ack.At.LSN >= goal && x.r.Waits()) {`},
+		},
+		By: unit("primary/replication", "^TestPushesAreGathered$"), Dies: `pushes, want about`,
+	},
+	{
+		Name: "watched-replica-fed-seldom",
+		Rule: "a replica where clients watch is fed as often as one where they read (PROTOCOL 14.1)",
+		Edits: []Edit{
+			{"replica/replica.go", ` && !r.feed.Watched()`, ``},
+		},
+		By: unit("replica", "^TestAnswersSayWhetherClientsRead$"), Dies: `with a watcher: unread is true`,
+	},
+	{
 		Name: "export-given-up-and-kept",
 		Rule: "an export that is given up is forgotten (package replication, export)",
 		Edits: []Edit{

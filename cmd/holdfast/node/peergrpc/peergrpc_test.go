@@ -56,7 +56,7 @@ func (f *fake) HandlePush(p push.Push) (push.Ack, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pushes = append(f.pushes, p)
-	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes)}, f.refuse
+	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes), Stamp: 1<<63 + 4, Unread: true}, f.refuse
 }
 
 func (f *fake) HandleHandover(e cluster.Epoch) error {
@@ -149,7 +149,7 @@ func TestNothingIsLostOnTheWay(t *testing.T) {
 			{Epoch: 3, Chunk: &push.Chunk{At: wal.Position{LSN: 9, Chain: 2}, Offset: 256 << 10, Bytes: []byte("x"), Last: true}},
 		} {
 			ack, err := p.Push(ctx, id, m)
-			if err != nil || ack.Epoch != 4 || ack.At != m.Before || ack.Chunk != len(f.pushes) {
+			if want := (push.Ack{Epoch: 4, At: m.Before, Chunk: len(f.pushes), Stamp: 1<<63 + 4, Unread: true}); err != nil || ack != want {
 				t.Errorf("push to %d: %+v, %v", id, ack, err)
 			}
 			if got := f.pushes[len(f.pushes)-1]; !reflect.DeepEqual(got, m) {
