@@ -78,7 +78,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-unbounded",
 		Rule: "a push is bounded (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication/feed.go", ` && len(frames) < pushBytes;`, `;`},
+			{"primary/replication/feed.go", ` && size < pushBytes;`, `;`},
 		},
 		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
 	},

@@ -88,8 +88,8 @@ func (f *feed) find(at wal.Position) int {
 	return i
 }
 
-// after returns the frames that follow a position, about pushBytes at most, joined. It returns
-// false if the position is not one of those kept: then the replica needs a snapshot.
+// after returns the frames that follow a position, about pushBytes at most, joined. The caller
+// must not change them. It returns false if the position is not one of those kept: then the replica needs a snapshot.
 func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,8 +97,16 @@ func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	if i < 0 {
 		return nil, false
 	}
-	for ; i < len(f.mu.frames) && len(frames) < pushBytes; i++ {
-		frames = append(frames, f.mu.frames[i].bytes...)
+	n, size := i, 0
+	for ; n < len(f.mu.frames) && size < pushBytes; n++ {
+		size += len(f.mu.frames[n].bytes)
+	}
+	if n == i+1 {
+		return f.mu.frames[i].bytes, true
+	}
+	frames = make([]byte, 0, size)
+	for _, x := range f.mu.frames[i:n] {
+		frames = append(frames, x.bytes...)
 	}
 	return frames, true
 }
