@@ -48,6 +48,27 @@ func TestLowWaterIsTheLowestOpenNumber(t *testing.T) {
 	}
 }
 
+// However many requests were open at once, further ones take no more memory.
+func TestRequestsTakeNoMemoryOneByOne(t *testing.T) {
+	s := &newIdentity("@1", false, 1<<40).seq
+	var open []RequestID
+	for range 100 {
+		id, _ := s.take(waiting, false)
+		open = append(open, id)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		id, _ := s.take(waiting, false)
+		s.done(open[0])
+		copy(open, open[1:])
+		open[len(open)-1] = id
+	}); n != 0 {
+		t.Errorf("%v allocations for a request", n)
+	}
+	if s.lowWater() != open[0] || s.mu.waits != len(open) {
+		t.Errorf("low water is %d with %d waits, want %d with %d", s.lowWater(), s.mu.waits, open[0], len(open))
+	}
+}
+
 func TestLeaseCountsFromTheSendingLessAMargin(t *testing.T) {
 	var l lease
 	if l.over(time.Hour) {

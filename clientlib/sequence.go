@@ -66,7 +66,7 @@ func (i *identity) take(ctx context.Context, p waitClass) (RequestID, error) {
 }
 
 // waitClass is the state of a request: how soon it will be answered, or that it was.
-type waitClass int
+type waitClass uint8
 
 const (
 	prompt waitClass = iota
@@ -88,7 +88,7 @@ type sequence struct {
 	mu  struct {
 		sync.Mutex
 		next, low, floor RequestID
-		open             []waitClass   // of the requests from low on
+		ring             []waitClass   // of the requests from low to next; see open
 		waits            int           // of those that are open
 		moved            chan struct{} // closed when floor moves; nil if no call waits for that
 	}
@@ -110,13 +110,33 @@ func (s *sequence) take(p waitClass, windowed bool) (RequestID, <-chan struct{})
 		return 0, s.mu.moved
 	}
 	id := s.mu.next
+	s.grow()
 	s.mu.next++
-	s.mu.open = append(s.mu.open, p)
+	*s.open(id) = p
 	if p == waiting {
 		s.mu.waits++
 	}
 	s.advance() // a wait does not hold the floor
 	return id, nil
+}
+
+// open returns the state of a request from low on and below next. It is called with mu held, as
+// is grow.
+func (s *sequence) open(id RequestID) *waitClass {
+	return &s.mu.ring[uint64(id)%uint64(len(s.mu.ring))]
+}
+
+// grow makes room for one more request.
+func (s *sequence) grow() {
+	n := len(s.mu.ring)
+	if s.mu.next-s.mu.low < RequestID(n) {
+		return
+	}
+	bigger := make([]waitClass, max(8, 2*n))
+	for id := s.mu.low; id < s.mu.next; id++ {
+		bigger[uint64(id)%uint64(len(bigger))] = *s.open(id)
+	}
+	s.mu.ring = bigger
 }
 
 // done ends a request: it is not sent again, and no caller wants its answer.
@@ -132,7 +152,7 @@ func (s *sequence) become(id RequestID, now waitClass) {
 	if id < s.mu.low || id >= s.mu.next {
 		return
 	}
-	p := &s.mu.open[id-s.mu.low]
+	p := s.open(id)
 	if *p == waiting {
 		s.mu.waits--
 	}
@@ -145,18 +165,18 @@ func (i *identity) expects(id RequestID) bool {
 	s := &i.seq
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return id >= s.mu.low && id < s.mu.next && s.mu.open[id-s.mu.low] != done
+	return id >= s.mu.low && id < s.mu.next && *s.open(id) != done
 }
 
 // advance moves low and floor over what is done. It is called with mu held.
 func (s *sequence) advance() {
 	before := s.mu.floor
-	for ; s.mu.low < s.mu.next && s.mu.open[0] == done; s.mu.low++ {
-		s.mu.open = s.mu.open[1:]
+	for s.mu.low < s.mu.next && *s.open(s.mu.low) == done {
+		s.mu.low++
 	}
 	s.low.Store(uint64(s.mu.low))
 	for s.mu.floor = max(s.mu.floor, s.mu.low); s.mu.floor < s.mu.next; s.mu.floor++ {
-		if s.mu.open[s.mu.floor-s.mu.low] == prompt {
+		if *s.open(s.mu.floor) == prompt {
 			break
 		}
 	}

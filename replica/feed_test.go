@@ -5,6 +5,7 @@ package replica
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -14,7 +15,10 @@ import (
 )
 
 // listener writes down what it hears.
-type listener struct{ heard []string }
+type listener struct {
+	heard   []string
+	watched bool
+}
 
 func (l *listener) Begin(at wal.Position, epoch cluster.Epoch) {
 	l.heard = append(l.heard, fmt.Sprintf("begin at %d of epoch %d", at.LSN, epoch))
@@ -28,6 +32,34 @@ func (l *listener) Frames(before, end wal.Position, epoch cluster.Epoch, frames 
 }
 
 func (l *listener) Alive() { l.heard = append(l.heard, "alive") }
+
+func (l *listener) Watched() bool { return l.watched }
+
+// The primary need not feed a replica often at which no client reads or watches.
+func TestAnswersSayWhetherClientsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource(t)
+		s.frame("a")
+		r, l := fed(t, s), &listener{}
+		r.SetFeed(l)
+		unread := func(when string, want bool) {
+			t.Helper()
+			if ack, err := r.Push(push.Push{Epoch: 7, Before: s.at}); err != nil || ack.Unread != want {
+				t.Errorf("%s: unread is %v, want %v; %v", when, ack.Unread, want, err)
+			}
+		}
+		unread("at first", true)
+		r.Read(func(cluster.LSN, cluster.Epoch, time.Duration, *locktable.Table) {})
+		time.Sleep(readLately)
+		unread("a moment after a read", false)
+		time.Sleep(1)
+		unread("later", true)
+		l.watched = true
+		unread("with a watcher", false)
+		l.watched = false
+		unread("without it", true)
+	})
+}
 
 func TestTheFeedHearsWhatIsApplied(t *testing.T) {
 	s := newSource(t)

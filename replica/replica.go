@@ -26,6 +26,9 @@ import (
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
+// readLately is how long after a local read the primary is asked to feed this replica often.
+const readLately = time.Second
+
 // Replica is a table fed by pushes. It is safe for use by several goroutines.
 type Replica struct {
 	began time.Time // the zero of the stamps
@@ -44,6 +47,7 @@ type Replica struct {
 		// claimed is the epoch of this server's own claim while the table is handed over, else 0.
 		claimed cluster.Epoch
 		fed     time.Time // when the primary sent the newest push that confirms the table
+		read    time.Time // when Read was called last; zero: never
 		// unconfirmed is set if the table came back from a takeover: it is not read before a
 		// primary knows its position.
 		unconfirmed bool
@@ -73,6 +77,8 @@ type Feed interface {
 	Frames(before, end wal.Position, epoch cluster.Epoch, frames []byte, taken []RevokedGrant)
 	// Alive is called when the primary has nothing more.
 	Alive()
+	// Watched reports whether a client waits for changes.
+	Watched() bool
 }
 
 // RevokedGrant is a grant that a record ends otherwise than by its holder's own release, or whose
@@ -89,6 +95,7 @@ type nopFeed struct{}
 func (nopFeed) Begin(wal.Position, cluster.Epoch)                                     {}
 func (nopFeed) Frames(_, _ wal.Position, _ cluster.Epoch, _ []byte, _ []RevokedGrant) {}
 func (nopFeed) Alive()                                                                {}
+func (nopFeed) Watched() bool                                                         { return false }
 
 // New returns an empty replica.
 func New() *Replica { return &Replica{began: time.Now(), feed: nopFeed{}} }
@@ -184,7 +191,9 @@ func (r *Replica) sent(p *push.Push) time.Time {
 
 // ack returns the answer to a push. It is called with mu held, like the helpers below.
 func (r *Replica) ack() push.Ack {
-	a := push.Ack{Epoch: r.mu.epoch, Stamp: max(1, uint64(time.Since(r.began)))}
+	now := time.Now()
+	a := push.Ack{Epoch: r.mu.epoch, Stamp: max(1, uint64(now.Sub(r.began)))}
+	a.Unread = (r.mu.read.IsZero() || now.Sub(r.mu.read) > readLately) && !r.feed.Watched()
 	if r.mu.coming != nil {
 		a.Chunk = r.mu.coming.size
 	}
@@ -315,10 +324,11 @@ func takes(t *locktable.Table, rec *locktable.Record) (RevokedGrant, bool) {
 func (r *Replica) Read(f func(at cluster.LSN, epoch cluster.Epoch, age time.Duration, t *locktable.Table)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.mu.read = time.Now()
 	if r.mu.table == nil || r.mu.unconfirmed {
 		return false
 	}
-	f(r.mu.at.LSN, r.mu.epoch, time.Since(r.mu.fed), r.mu.table)
+	f(r.mu.at.LSN, r.mu.epoch, r.mu.read.Sub(r.mu.fed), r.mu.table)
 	return true
 }
 

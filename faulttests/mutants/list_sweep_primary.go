@@ -52,7 +52,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "feed-by-lsn",
 		Rule: "a replica gets the frames behind where it stands, by LSN and chain value (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication/feed.go", `return x.before == at })`, `return x.before.LSN == at.LSN })`},
+			{"primary/replication/feed.go", `if !found || f.mu.frames[i].before != at {`, `if !found {`},
 		},
 		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `of another history`,
 	},
@@ -78,7 +78,7 @@ var sweepPrimaryMutants = []Mutant{
 		Name: "push-unbounded",
 		Rule: "a push is bounded (package replication, feed)",
 		Edits: []Edit{
-			{"primary/replication/feed.go", ` && len(frames) < pushBytes;`, `;`},
+			{"primary/replication/feed.go", ` && size < pushBytes;`, `;`},
 		},
 		By: unit("primary/replication", "^TestFeedFollowsAPosition$"), Dies: `behind .* bytes, true`,
 	},
@@ -114,6 +114,22 @@ var sweepPrimaryMutants = []Mutant{
 			{"primary/replication/pusher.go", `		if ok && len(frames) == 0 && unknown && x.stamp != 0 {`, `		if ok && len(frames) == 0 && unknown && x.stamp == 1<<63 {`},
 		},
 		By: unit("primary", "^TestARestartedReplicaIsToldItsStampAtOnce$"), Dies: `told no stamp`,
+	},
+	{
+		Name: "pushes-without-a-pause",
+		Rule: "what is committed while a push is under way waits for the pause after it (PROTOCOL 14.1)",
+		Edits: []Edit{
+			{"primary/replication/pusher.go", ` ack.At.LSN >= goal && !x.r.Waits()) {`, ` ack.At.LSN >= goal && x.r.Waits()) {`},
+		},
+		By: unit("primary/replication", "^TestPushesAreGathered$"), Dies: `pushes, want about`,
+	},
+	{
+		Name: "watched-replica-fed-seldom",
+		Rule: "a replica where clients watch is fed as often as one where they read (PROTOCOL 14.1)",
+		Edits: []Edit{
+			{"replica/replica.go", ` && !r.feed.Watched()`, ``},
+		},
+		By: unit("replica", "^TestAnswersSayWhetherClientsRead$"), Dies: `with a watcher: unread is true`,
 	},
 	{
 		Name: "export-given-up-and-kept",

@@ -3,9 +3,11 @@
 package replication
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
+	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/wal"
@@ -79,11 +81,15 @@ func (f *feed) find(at wal.Position) int {
 	if at == f.mu.end {
 		return len(f.mu.frames)
 	}
-	return slices.IndexFunc(f.mu.frames, func(x fedFrame) bool { return x.before == at })
+	i, found := slices.BinarySearchFunc(f.mu.frames, at.LSN, func(x fedFrame, lsn cluster.LSN) int { return cmp.Compare(x.before.LSN, lsn) })
+	if !found || f.mu.frames[i].before != at {
+		return -1
+	}
+	return i
 }
 
-// after returns the frames that follow a position, about pushBytes at most, joined. It returns
-// false if the position is not one of those kept: then the replica needs a snapshot.
+// after returns the frames that follow a position, about pushBytes at most, joined. The caller
+// must not change them. It returns false if the position is not one of those kept: then the replica needs a snapshot.
 func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,8 +97,16 @@ func (f *feed) after(at wal.Position) (frames []byte, ok bool) {
 	if i < 0 {
 		return nil, false
 	}
-	for ; i < len(f.mu.frames) && len(frames) < pushBytes; i++ {
-		frames = append(frames, f.mu.frames[i].bytes...)
+	n, size := i, 0
+	for ; n < len(f.mu.frames) && size < pushBytes; n++ {
+		size += len(f.mu.frames[n].bytes)
+	}
+	if n == i+1 {
+		return f.mu.frames[i].bytes, true
+	}
+	frames = make([]byte, 0, size)
+	for _, x := range f.mu.frames[i:n] {
+		frames = append(frames, x.bytes...)
 	}
 	return frames, true
 }

@@ -44,7 +44,7 @@ func TestFeedFollowsAPosition(t *testing.T) {
 	var places []wal.Position
 	for range 9 {
 		places = append(places, at)
-		end := wal.Position{LSN: at.LSN + 1, Chain: at.Chain + 1}
+		end := wal.Position{LSN: at.LSN + 2, Chain: at.Chain + 1}
 		f.Add(at, end, make([]byte, pushBytes/4))
 		at = end
 	}
@@ -55,6 +55,12 @@ func TestFeedFollowsAPosition(t *testing.T) {
 	}
 	if frames, ok := f.after(at); !ok || len(frames) != 0 {
 		t.Errorf("at the end: %d bytes, %v", len(frames), ok)
+	}
+	for _, place := range places {
+		place.LSN++
+		if frames, ok := f.after(place); ok {
+			t.Errorf("behind %v, within a frame: %d bytes", place, len(frames))
+		}
 	}
 	for _, place := range append(places, at) {
 		place.Chain ^= 1 << 40

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// pushEvery is the shortest time between two pushes to one replica: what is
-	// committed meanwhile goes as one message.
-	pushEvery = 2 * time.Millisecond
+	// pushEvery is the shortest time between two pushes to a replica where clients read or watch:
+	// what is committed meanwhile goes as one message. pushUnread is that for other replicas.
+	pushEvery  = 2 * time.Millisecond
+	pushUnread = 10 * time.Millisecond
 	// pushIdle is the longest time between two pushes to a replica when nothing is committed.
 	pushIdle = time.Second
 	// pushWait bounds the wait for one answer, snapshotWait that for the answer to a chunk
@@ -51,6 +52,9 @@ func (x *pusher) run(ctx context.Context) {
 			return
 		case err == nil:
 			failing, backoff = false, pushEvery
+			if x.at.Unread {
+				backoff = pushUnread
+			}
 		default:
 			x.at = nil
 			if !failing {
@@ -79,7 +83,9 @@ func (x *pusher) run(ctx context.Context) {
 // errHigher means that a replica has heard of a later term.
 var errHigher = errors.New("a replica knows a higher epoch")
 
-// catchUp sends until the replica has everything that is committed now.
+// catchUp sends until the replica has everything that was committed when catchUp was called, or
+// when a snapshot had been sent. What is committed after that goes as one push after a pause,
+// unless answers wait for it.
 func (x *pusher) catchUp(ctx context.Context) error {
 	var ack push.Ack
 	var err error
@@ -89,6 +95,7 @@ func (x *pusher) catchUp(ctx context.Context) error {
 	} else {
 		ack, err = x.send(ctx, push.Push{Before: x.r.feed.position()}, pushWait)
 	}
+	goal := x.r.feed.position().LSN
 	for sent := 0; err == nil; {
 		frames, ok := x.r.feed.after(ack.At)
 		if ok {
@@ -99,7 +106,7 @@ func (x *pusher) catchUp(ctx context.Context) error {
 			ack, err = x.send(ctx, push.Push{Before: ack.At}, pushWait)
 			continue
 		}
-		if ok && len(frames) == 0 {
+		if ok && (len(frames) == 0 || ack.At.LSN >= goal && !x.r.Waits()) {
 			x.at, x.tries = &ack, 0
 			return nil
 		}
@@ -115,6 +122,7 @@ func (x *pusher) catchUp(ctx context.Context) error {
 			x.r.feed.hold(1)
 			defer x.r.feed.hold(-1) // when it has what was committed meanwhile
 			ack, err = x.snapshot(ctx, ack.At)
+			goal = x.r.feed.position().LSN
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,46 @@ func TestWhatFollowsASnapshotIsKept(t *testing.T) {
 			t.Error("there is no feed that holds nothing back")
 		}
 	})
+}
+
+// What is committed while a push is under way, and for a while after it, goes as one push: a longer
+// while to a replica where no client reads. No two pushes to a replica are under way at once.
+func TestPushesAreGathered(t *testing.T) {
+	for _, test := range []struct {
+		read  bool
+		every time.Duration
+	}{{read: true, every: pushEvery}, {read: false, every: pushUnread}} {
+		synctest.Test(t, func(t *testing.T) {
+			const trip, took = time.Millisecond / 2, time.Second
+			f := &follower{r: replica.New()}
+			pushes, flying := 0, atomic.Int32{}
+			f.hook = func(push.Push) {
+				if pushes++; flying.Add(1) > 1 {
+					t.Error("two pushes to one replica are under way")
+				}
+				time.Sleep(trip)
+				flying.Add(-1)
+				if test.read {
+					f.r.Read(func(cluster.LSN, cluster.Epoch, time.Duration, *locktable.Table) {})
+				}
+			}
+			h := newHost(t, map[cluster.ServerID]Link{2: f})
+			ctx, stop := context.WithCancel(t.Context())
+			go h.r.Run(ctx)
+			for began := time.Now(); time.Since(began) < took; time.Sleep(trip / 5) {
+				h.commit(fmt.Sprint(h.at.LSN))
+			}
+			time.Sleep(test.every + trip + 1)
+			stop()
+			synctest.Wait()
+			if want := int(took / (test.every + trip)); pushes < want || pushes > want+10 {
+				t.Errorf("clients read there: %v: %d pushes, want about %d", test.read, pushes, want)
+			}
+			if f.r.LSN() != h.at.LSN {
+				t.Errorf("the replica is at LSN %d, committed is LSN %d", f.r.LSN(), h.at.LSN)
+			}
+		})
+	}
 }
 
 // A chunk that waits for the owner of the table makes no rest longer.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
@@ -18,42 +19,44 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 )
 
-// BenchmarkPair measures acquire and release of one's own lock through clientlib, a
-// session on loopback and a primary without replicas on the real filesystem under the
+// BenchmarkPair measures acquire and release of one's own lock, with and without a wait, through
+// clientlib, a session on loopback and a primary without replicas on the real filesystem under the
 // temporary directory: check, fdatasync and group commit included.
 func BenchmarkPair(b *testing.B) {
-	for _, callers := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			c := benchClient(b)
-			locks := make([]cluster.LockName, callers+1)
-			for i := range locks {
-				locks[i] = cluster.LockName(fmt.Sprintf("bench/%d", i))
-			}
-			warm, err := c.Acquire(b.Context(), "bench/warm", clientlib.AcquireOptions{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := warm.Release(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			var n atomic.Int64
-			b.SetParallelism((callers + 1) / 2)
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				name := locks[n.Add(1)-1]
-				for pb.Next() {
-					l, err := c.Acquire(context.Background(), name, clientlib.AcquireOptions{})
-					if err == nil {
-						err = l.Release(context.Background())
-					}
-					if err != nil {
-						b.Error(err)
-					}
-				}
+	for _, wait := range []time.Duration{0, time.Minute} {
+		for _, callers := range []int{1, 16, 64, 256} {
+			b.Run(fmt.Sprintf("wait=%v/callers=%d", wait, callers), func(b *testing.B) {
+				benchPairs(b, callers, clientlib.AcquireOptions{Wait: wait})
 			})
-		})
+		}
 	}
+}
+
+func benchPairs(b *testing.B, callers int, o clientlib.AcquireOptions) {
+	c := benchClient(b)
+	locks := make([]cluster.LockName, callers+1)
+	for i := range locks {
+		locks[i] = cluster.LockName(fmt.Sprintf("bench/%d", i))
+	}
+	pair := func(name cluster.LockName) {
+		l, err := c.Acquire(context.Background(), name, o)
+		if err == nil {
+			err = l.Release(context.Background())
+		}
+		if err != nil {
+			b.Error(err)
+		}
+	}
+	pair("bench/warm")
+	var n atomic.Int64
+	b.SetParallelism((callers + 1) / 2)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for name := locks[n.Add(1)-1]; pb.Next(); {
+			pair(name)
+		}
+	})
 }
 
 // BenchmarkAppend measures appends of 100 bytes likewise, each caller to a file of its

@@ -58,6 +58,9 @@ type Ack struct {
 	Chunk int
 	// Stamp is when the replica answered, by a clock of its own; 0 if it has none.
 	Stamp uint64
+	// Unread reports that no client has read or watched at the replica lately, so that it need
+	// not be fed so often. An older version never sets it.
+	Unread bool
 }
 
 // ErrMismatch means that a push does not follow the replica's position.

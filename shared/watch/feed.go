@@ -101,6 +101,13 @@ func (f *Feed) Alive() {
 	}
 }
 
+// Watched reports whether there are watchers, or subscribers of losses.
+func (f *Feed) Watched() bool {
+	f.h.in.Lock()
+	defer f.h.in.Unlock()
+	return f.h.in.watched || f.h.in.losing
+}
+
 // End ends the feed, and all watches with SECONDARY_MODE and this message: their clients have to
 // watch at another server.
 func (f *Feed) End(message string) {

@@ -225,8 +225,13 @@ func TestNobodyWatchingCostsNoDecoding(t *testing.T) {
 	h, s := fed(t, false)
 	s.commit(grant("a"))
 	w := watching(t, h, Options{Resume: true, After: 1})
+	if !h.in.feed.Watched() {
+		t.Error("the feed does not know of the watcher")
+	}
 	s.commit(grant("b"))
-	w.Close()
+	if w.Close(); h.in.feed.Watched() {
+		t.Error("the feed knows of a watcher that is closed")
+	}
 	select {
 	case <-h.wake: // for b
 	default:

@@ -17,7 +17,7 @@ import (
 // maxNames is how many names a Names keeps.
 const maxNames = 4096
 
-// Names caches names of locks and files, so that repeated ones share one string. It belongs to
+// Names caches names of locks and files, and client IDs, so that repeated ones share one string. It belongs to
 // one goroutine.
 type Names map[string]string
 
@@ -67,7 +67,7 @@ func EachOperation(b []byte, f func(plain *wire.OperationFrame, op *pb.Operation
 // FromFrame sets r to the request of a plain operation, like Into.
 func FromFrame(r *locktable.Request, o *wire.OperationFrame, client cluster.ClientID, names Names) error {
 	if named := len(o.Client) > 0; named && string(o.Client) != string(client) || !named && o.RequestID == 0 {
-		client = cluster.ClientID(o.Client)
+		client = cluster.ClientID(names.of(o.Client)) // each wait of a client library has an ID of its own
 	}
 	op := locktable.OpAcquire
 	switch o.Kind {

@@ -95,6 +95,20 @@ func asMessages(m *pb.SessionRequest) (requests []locktable.Request, errs []stri
 	return requests, errs
 }
 
+// A session decodes what it has heard of before, also the IDs of clients, without allocating.
+func TestRepeatedNamesTakeNoMemory(t *testing.T) {
+	names := convert.Names{}
+	o := wire.OperationFrame{Kind: wire.OperationAcquire, Client: []byte("@123456789"), RequestID: 1, LowWater: 1, Lock: []byte("a/lock/with/a/long/name"), TTLMillis: 1000, WaitMillis: 1000}
+	var r locktable.Request
+	if n := testing.AllocsPerRun(100, func() {
+		if err := convert.FromFrame(&r, &o, "session", names); err != nil {
+			t.Error(err)
+		}
+	}); n != 0 || r.Client != "@123456789" {
+		t.Errorf("%v allocations for an operation of %s", n, r.Client)
+	}
+}
+
 // What is written by hand reads like what the generated code writes, and both ways
 // to read it agree.
 func TestOperationFrames(t *testing.T) {

@@ -706,7 +706,9 @@ type PushAck struct {
 	// Frames are of no use to it: it needs a snapshot.
 	NeedSnapshot bool `protobuf:"varint,4,opt,name=need_snapshot,json=needSnapshot,proto3" json:"need_snapshot,omitempty"`
 	// When it answered, by a clock that means nothing to others; 0 = it has none.
-	Stamp         uint64 `protobuf:"varint,5,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	Stamp uint64 `protobuf:"varint,5,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	// No client has read or watched there lately: it need not be fed so often.
+	Unread        bool `protobuf:"varint,6,opt,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +776,13 @@ func (x *PushAck) GetStamp() uint64 {
 		return x.Stamp
 	}
 	return 0
+}
+
+func (x *PushAck) GetUnread() bool {
+	if x != nil {
+		return x.Unread
+	}
+	return false
 }
 
 type PeerHandoverRequest struct {
@@ -951,13 +960,14 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\x02at\x18\x01 \x01(\v2\x15.holdfast.v1.PositionR\x02at\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\fR\x05bytes\"\x97\x01\n" +
+	"\x05bytes\x18\x04 \x01(\fR\x05bytes\"\xaf\x01\n" +
 	"\aPushAck\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12%\n" +
 	"\x02at\x18\x02 \x01(\v2\x15.holdfast.v1.PositionR\x02at\x12\x14\n" +
 	"\x05chunk\x18\x03 \x01(\x03R\x05chunk\x12#\n" +
 	"\rneed_snapshot\x18\x04 \x01(\bR\fneedSnapshot\x12\x14\n" +
-	"\x05stamp\x18\x05 \x01(\x04R\x05stamp\"^\n" +
+	"\x05stamp\x18\x05 \x01(\x04R\x05stamp\x12\x16\n" +
+	"\x06unread\x18\x06 \x01(\bR\x06unread\"^\n" +
 	"\x13PeerHandoverRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +

@@ -106,9 +106,9 @@ func pushOf(p *pb.Push) push.Push {
 }
 
 func ackProto(a push.Ack) *pb.PushAck {
-	return &pb.PushAck{Epoch: uint64(a.Epoch), At: positionProto(a.At), Chunk: int64(a.Chunk), Stamp: a.Stamp}
+	return &pb.PushAck{Epoch: uint64(a.Epoch), At: positionProto(a.At), Chunk: int64(a.Chunk), Stamp: a.Stamp, Unread: a.Unread}
 }
 
 func ackOf(a *pb.PushAck) push.Ack {
-	return push.Ack{Epoch: cluster.Epoch(a.GetEpoch()), At: positionOf(a.GetAt()), Chunk: int(a.GetChunk()), Stamp: a.GetStamp()}
+	return push.Ack{Epoch: cluster.Epoch(a.GetEpoch()), At: positionOf(a.GetAt()), Chunk: int(a.GetChunk()), Stamp: a.GetStamp(), Unread: a.GetUnread()}
 }

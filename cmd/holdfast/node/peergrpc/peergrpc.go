@@ -43,7 +43,9 @@ const (
 	unackedWait = time.Second
 	// maxMessage bounds a message, in bytes: a push carries 1 MiB of frames and one frame more.
 	maxMessage = 8 << 20
-	// Windows of the connections, in bytes: a push fits into one.
+	// Windows of the connections, in bytes, on both sides: a push fits into one. A side without
+	// a fixed window would send a ping with each message that it gets, to measure which one
+	// the path can use.
 	streamWindow, connWindow = 2 << 20, 4 << 20
 )
 
@@ -87,6 +89,8 @@ func dialOptions() []grpc.DialOption {
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	}
 }

@@ -56,7 +56,7 @@ func (f *fake) HandlePush(p push.Push) (push.Ack, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pushes = append(f.pushes, p)
-	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes)}, f.refuse
+	return push.Ack{Epoch: p.Epoch + 1, At: p.Before, Chunk: len(f.pushes), Stamp: 1<<63 + 4, Unread: true}, f.refuse
 }
 
 func (f *fake) HandleHandover(e cluster.Epoch) error {
@@ -149,7 +149,7 @@ func TestNothingIsLostOnTheWay(t *testing.T) {
 			{Epoch: 3, Chunk: &push.Chunk{At: wal.Position{LSN: 9, Chain: 2}, Offset: 256 << 10, Bytes: []byte("x"), Last: true}},
 		} {
 			ack, err := p.Push(ctx, id, m)
-			if err != nil || ack.Epoch != 4 || ack.At != m.Before || ack.Chunk != len(f.pushes) {
+			if want := (push.Ack{Epoch: 4, At: m.Before, Chunk: len(f.pushes), Stamp: 1<<63 + 4, Unread: true}); err != nil || ack != want {
 				t.Errorf("push to %d: %+v, %v", id, ack, err)
 			}
 			if got := f.pushes[len(f.pushes)-1]; !reflect.DeepEqual(got, m) {
@@ -299,5 +299,62 @@ func TestClosedPeersAnswerWithAContextError(t *testing.T) {
 	}
 	if _, err := p.Ping(t.Context(), 2, election.Ping{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("ping over closed connections: %v", err)
+	}
+}
+
+// recorded keeps what is written to a connection.
+type recorded struct {
+	net.Conn
+	mu      sync.Mutex
+	written []byte
+}
+
+func (r *recorded) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written = append(r.written, b...)
+	return r.Conn.Write(b)
+}
+
+// pings counts the PING frames of HTTP/2 that were written and are no answers.
+func (r *recorded) pings() int {
+	const preface, header, ping, ack = 24, 9, 6, 1
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for b := r.written[min(preface, len(r.written)):]; len(b) >= header; {
+		if b[3] == ping && b[4]&ack == 0 {
+			n++
+		}
+		b = b[min(len(b), header+int(b[0])<<16+int(b[1])<<8+int(b[2])):]
+	}
+	return n
+}
+
+// A replica answers hundreds of pushes a second: no answer may cost a ping.
+func TestAnswersCostNoPings(t *testing.T) {
+	c := volume.Cluster{ID: cluster.ID{1, 2, 3}}
+	addr, _ := listen(t, "127.0.0.1:0", c.ID.String(), &fake{id: 2})
+	c.Servers = []cluster.Member{{ID: 2, Peer: addr}}
+	conns := make(chan *recorded, 1)
+	p := peergrpc.New(1, c, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		r := &recorded{Conn: conn}
+		conns <- r
+		return r, nil
+	}))
+	defer p.Close()
+	ctx := within(t, 10*time.Second)
+	for range 5 {
+		if _, err := p.Push(ctx, 2, push.Push{Epoch: 1, Frames: []byte("frames")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := (<-conns).pings(); n != 0 {
+		t.Errorf("%d pings went with 5 pushes", n)
 	}
 }
