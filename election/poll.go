@@ -150,7 +150,8 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	return vote
 }
 
-// probe pings outside the beat. It waits briefly: the sender of the Ask waits meanwhile.
+// probe pings outside the beat. It waits briefly: the sender of the Ask waits meanwhile, and where
+// this server is late the other may be on time.
 func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	now := time.Now()
 	e.mu.Lock()
@@ -159,8 +160,11 @@ func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 		e.mu.Unlock()
 		return // asked often enough
 	}
-	seq, wait := p.send(now), e.timingLocked(now).Suspicion/6
+	seq, wait, longer := p.send(now), e.opt.Timing.Suspicion/6, e.timingLocked(now).Suspicion/6
 	e.mu.Unlock()
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(wait, min(longer, end.Sub(now)/3))
+	}
 	e.ping(ctx, to, Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: seq, Status: st}, now, wait)
 }
 

@@ -54,10 +54,10 @@ func TestLateServerSuspectsLater(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct{ late, least, most time.Duration }{
 		{0, 250 * ms, 375 * ms},
-		{60 * ms, 300 * ms, 800 * ms}, // the tick itself may have been due later
-		{200 * ms, 850 * ms, 1300 * ms},
-		{450 * ms, 1800 * ms, 2400 * ms},
-		{800 * ms, 2900 * ms, 3600 * ms},
+		{60 * ms, 270 * ms, 800 * ms}, // the tick itself may have been due later
+		{200 * ms, 750 * ms, 1300 * ms},
+		{450 * ms, 1750 * ms, 2400 * ms},
+		{800 * ms, 2800 * ms, 3600 * ms},
 		{1500 * ms, 250 * ms, 375 * ms}, // a sleep, which has ended
 	} {
 		t.Run(test.late.String(), func(t *testing.T) {
@@ -93,6 +93,24 @@ func TestLateServerHeedsABrokenConnection(t *testing.T) {
 					t.Errorf("the next claim came %v after the servers ran again", took)
 				}
 			})
+		})
+	}
+}
+
+// TestLateVoterHoldsUpNoElection isolates the primary when one of the others was late a moment ago and
+// the other was not. The late one says for a while that it heard the primary, and no longer.
+func TestLateVoterHoldsUpNoElection(t *testing.T) {
+	for _, late := range []cluster.ServerID{2, 3} {
+		bubble(t, 3, func(t *testing.T, w *world) {
+			w.awaitPrimary(time.Second, only(1))
+			w.advance(time.Second)
+			w.doze(800*time.Millisecond, late)
+			w.advance(100 * time.Millisecond)
+			w.isolate(1)
+			_, took := w.awaitFencing(5*time.Second, not(1))
+			if took > 2800*time.Millisecond {
+				t.Errorf("server %d was late: the next claim came after %v", late, took)
+			}
 		})
 	}
 }

@@ -85,6 +85,22 @@ var lateMutants = []Mutant{
 		Dies: `nobody claims after`,
 	},
 	{
+		Name: "late-voter-holds-others-up",
+		Rule: "a late server that is asked for a vote pings the primary within the time of who asked (PROTOCOL 2.7)",
+		Edits: []Edit{{"election/poll.go",
+			"max(wait, min(longer, end.Sub(now)/3))", "max(wait, longer, min(0, end.Sub(now)))"}},
+		By:   unit("election", "^TestLateVoterHoldsUpNoElection$"),
+		Dies: `server 2 was late: the next claim came after`,
+	},
+	{
+		Name: "ping-waits-for-a-push",
+		Rule: "pings are answered while a push is applied (PROTOCOL 2.1)",
+		Edits: []Edit{{"cmd/holdfast/node/node.go",
+			"Epoch: n.highestLocked(), LSN: n.replica.LSN(),", "Epoch: n.highestLocked(), LSN: n.replica.At().LSN,"}},
+		By:   unit("cmd/holdfast/node", "^TestPingsAreAnsweredWhileAPushIsApplied$"),
+		Dies: `a ping waits until a push is applied`,
+	},
+	{
 		Name: "late-primary-without-allowance",
 		Rule: "a primary whose own timers are late steps down later (PROTOCOL 2.7)",
 		Edits: []Edit{{"cmd/holdfast/node/quorum.go",
