@@ -23,12 +23,28 @@
 // dead for both ends. The age of an answer is counted from the moment its
 // ping was sent, so an answer that arrives late is as old as it really is.
 //
-// A live primary answers within Suspicion in the role fencing or primary, and
+// A live primary answers within Suspicion (see Late servers) in the role fencing or primary, and
 // is not stalled. Stalled needs proof by one's own storage: its last check is
 // older than StorageTimeout while ours is fresh, or its core loop made no progress
 // while our own write went through, or a call of its takeover has not returned for
 // StorageTimeout while ours is fresh. When the whole share stalls, no server has that
 // proof and all wait.
+//
+// # Late servers
+//
+// A server that gets no CPU hears nobody, and where CPU is short all are late at the same times.
+// So silence that a server could not have heard is no evidence. The loop measures by how much each
+// of its ticks is late. Four times the worst of the last seconds, a tick that is overdue included,
+// is the server's allowance: it judges the silence of others by a Suspicion and a MajorityWindow
+// that are longer by as much, but by nine times the configured Suspicion at most.
+//
+// A tick that is later than half of that is a sleep: the process was stopped, or its machine. That
+// adds to no allowance. From when the server wakes up it gives the primary the largest allowance
+// to be heard again; once for each silence, so that a dead primary is suspected within a bound,
+// however late this server is.
+//
+// A connection that breaks or is refused is no silence, and is heeded at once. StorageTimeout,
+// Heartbeat, and whether a claim is confirmed before its first fence depend on no lateness.
 //
 // # Two processes with one ID
 //

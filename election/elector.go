@@ -27,6 +27,8 @@ type Elector struct {
 
 		highestAt time.Time
 
+		late       lateness  // of the loop's ticks
+		deafBefore time.Time // this server slept: until then a primary that was not heard since is no evidence
 		claiming   bool      // a term is on offer or was accepted and is not done
 		began      time.Time // when the pre-vote began that the term rests on
 		notBefore  time.Time // no poll before this
@@ -90,9 +92,9 @@ func (e *Elector) status(now time.Time) Status {
 
 // reachesLocked counts the servers that answer, this one included.
 func (e *Elector) reachesLocked(now time.Time) int {
-	n := 1
+	n, window := 1, e.timingLocked(now).MajorityWindow
 	for _, p := range e.mu.peers {
-		if p.reached(now, e.opt.Timing.MajorityWindow) && !p.conflicted(now) {
+		if p.reached(now, window) && !p.conflicted(now) {
 			n++
 		}
 	}

@@ -21,6 +21,7 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 	}
 	var due []ping
 	e.mu.Lock()
+	wait := e.timingLocked(now).Suspicion // an answer after that would not count
 	for _, p := range e.mu.peers {
 		every := e.slow
 		missed := now.Sub(p.ping.at) > e.opt.Timing.Suspicion
@@ -39,7 +40,7 @@ func (e *Elector) beat(ctx context.Context, now time.Time, st Status, primary cl
 
 	for _, d := range due {
 		p := Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: d.seq, Status: st, About: e.opt.About}
-		e.wg.Go(func() { e.ping(ctx, d.to, p, d.sent, e.opt.Timing.Suspicion) })
+		e.wg.Go(func() { e.ping(ctx, d.to, p, d.sent, wait) })
 	}
 }
 
@@ -72,8 +73,7 @@ func (e *Elector) dueLocked(p *peer, now time.Time, every time.Duration) bool {
 	return p.sent == 0 || p.nudged || confirm || since >= every-e.opt.Timing.Heartbeat/4
 }
 
-// ping sends one ping and records its answer or failure. An answer after the time-out would
-// not count.
+// ping sends one ping and records its answer or failure.
 func (e *Elector) ping(ctx context.Context, to cluster.ServerID, p Ping, sent time.Time, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -140,7 +140,8 @@ func (e *Elector) believedLocked(now time.Time, self Status) cluster.ServerID {
 	if self.Role.hasTerm() {
 		return e.opt.Self
 	}
-	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, e.opt.Timing) }); p != nil {
+	t := e.timingLocked(now)
+	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, t) }); p != nil {
 		return p.id
 	}
 	return 0
@@ -148,7 +149,8 @@ func (e *Elector) believedLocked(now time.Time, self Status) cluster.ServerID {
 
 // healthyLocked returns the primary that an election would harm: it serves and is not stalled.
 func (e *Elector) healthyLocked(now time.Time, own time.Duration) *peer {
+	t := e.timingLocked(now)
 	return newest(e.mu.peers, func(p *peer) bool {
-		return p.serves(now, e.opt.Timing) && !stalled(e.opt.Timing, p.answer.aged(now), own)
+		return p.serves(now, t) && !stalled(t, p.answer.aged(now), own)
 	})
 }

@@ -21,9 +21,8 @@ const (
 
 // loop is what the goroutine in Run keeps between its rounds.
 type loop struct {
-	due      time.Time        // the next tick
 	silent   time.Time        // when the primary will have been silent for too long
-	awake    time.Time        // when this server last found that it had slept
+	awake    time.Time        // when this server last found that it had slept; zero: never
 	fresh    time.Time        // since when this server's own storage has been fresh; zero: it is not
 	primary  cluster.ServerID // the healthy primary of the last round
 	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
@@ -41,6 +40,7 @@ type loop struct {
 // result is the end of a poll.
 type result struct {
 	began   time.Time
+	good    time.Duration // for how long since then it counts
 	verdict Verdict
 	why     reason
 }
@@ -66,7 +66,6 @@ func (e *Elector) Run(ctx context.Context) error {
 
 	l := &e.loop
 	l.results = make(chan result, 1) // one poll at a time
-	l.due = time.Now()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
@@ -91,8 +90,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		case callC <- nextCall:
 			l.calls = l.calls[1:]
 		}
-		e.round(ctx, time.Now())
-		next := l.due
+		next := e.round(ctx, time.Now())
 		if l.primary != 0 && l.silent.Before(next) {
 			next = l.silent
 		}
@@ -111,15 +109,10 @@ func (e *Elector) callBack(c call) {
 	}
 }
 
-// round does what is due: callbacks, pings, polls.
-func (e *Elector) round(ctx context.Context, now time.Time) {
+// round does what is due: callbacks, pings, polls. It returns when the next tick is due.
+func (e *Elector) round(ctx context.Context, now time.Time) time.Time {
 	l := &e.loop
-	if late := now.Sub(l.due); late > 2*e.opt.Timing.Heartbeat {
-		e.handleClockGap(now, late)
-	}
-	if !now.Before(l.due) {
-		l.due = now.Add(e.opt.Timing.Heartbeat)
-	}
+	due := e.tick(now)
 	if !l.offer.IsZero() && !now.Before(l.offer) {
 		e.withdraw()
 		l.nextPoll = now.Add(e.opt.Timing.Suspicion + e.jitter(e.opt.Timing.Suspicion)) // the node is busy: let others
@@ -137,28 +130,53 @@ func (e *Elector) round(ctx context.Context, now time.Time) {
 	case e.ready(now, st):
 		e.startPoll(ctx, now, st)
 	}
+	return due
 }
 
-// handleClockGap forgets what this server believed before it was suspended: the silence since
-// then was its own.
-func (e *Elector) handleClockGap(now time.Time, late time.Duration) {
-	e.opt.Log.Warn().Dur("late", late).Msg("own timer was late, suspicion discarded")
-	e.loop.awake = now
-	e.withdraw()
+// tick measures how late this round is, and returns when the next one is due.
+func (e *Elector) tick(now time.Time) time.Time {
 	e.mu.Lock()
-	e.mu.notBefore = now.Add(e.opt.Timing.Suspicion)
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	known := slices.Max(e.mu.late.slots[:])
+	late := e.mu.late.tick(now, e.opt.Timing.Heartbeat, e.sleep())
+	switch {
+	case late > e.sleep():
+		e.opt.Log.Warn().Dur("late", late).Msg("this server slept: the silence of others counts from now on")
+		e.handleSleepLocked(now)
+	case late > 2*e.opt.Timing.Heartbeat && late > known:
+		e.opt.Log.Warn().Dur("late", late).Dur("allowance", e.allowanceLocked(now)).Msg("own timer was late: the silence of others counts later")
+	}
+	return e.mu.late.due
+}
+
+// handleSleepLocked forgets what this server believed before it was suspended: the silence since
+// then was its own. A primary gets time to show until it is heard again, once for each silence, so
+// that a server that runs in short spells only still notices one that has ended.
+func (e *Elector) handleSleepLocked(now time.Time) {
+	l := &e.loop
+	e.withdrawLocked()
+	if p := e.suspectLocked(); p != nil && p.answeredAt.After(l.awake) {
+		e.mu.deafBefore = now.Add((1 + mostAllowance) * e.opt.Timing.Suspicion)
+	}
+	l.awake = now
+}
+
+// suspectLocked returns the server that was the primary when it answered last, or nil.
+func (e *Elector) suspectLocked() *peer {
+	return newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.hasTerm() })
 }
 
 // withdraw withdraws an offered term that was not accepted.
 func (e *Elector) withdraw() {
-	if e.loop.offer.IsZero() {
-		return
-	}
-	e.loop.offer = time.Time{}
 	e.mu.Lock()
-	e.mu.claiming = false
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	e.withdrawLocked()
+}
+
+func (e *Elector) withdrawLocked() {
+	if !e.loop.offer.IsZero() {
+		e.loop.offer, e.mu.claiming = time.Time{}, false
+	}
 }
 
 // tell queues the callbacks that are due.
@@ -196,7 +214,7 @@ func (e *Elector) observe(now time.Time, st Status) cluster.ServerID {
 	var id cluster.ServerID
 	if p := e.healthyLocked(now, st.Storage); p != nil {
 		id = p.id
-		l.silent = p.answeredAt.Add(e.opt.Timing.Suspicion + 1)
+		l.silent = p.answeredAt.Add(e.timingLocked(now).Suspicion + 1)
 	}
 	was, why := l.primary, "found"
 	if was != id && id == 0 {
@@ -227,7 +245,7 @@ func (e *Elector) lostLocked(now time.Time, p *peer) string {
 	case !p.answer.status.Role.hasTerm():
 		wait(e.opt.Timing.Heartbeat) // a handover shows by then
 		return "it is no longer primary"
-	case !p.reached(now, e.opt.Timing.Suspicion):
+	case !p.reached(now, e.timingLocked(now).Suspicion):
 		return "silent"
 	}
 	// After a stall of the whole share not all servers recover at once.
@@ -245,7 +263,7 @@ func (e *Elector) nominated(now time.Time) bool {
 	if at.IsZero() || now.Sub(at) > e.opt.Timing.Suspicion || !able {
 		return false
 	}
-	e.offerTerm(at, "nominated")
+	e.offerTerm(at, e.opt.Timing.Suspicion, "nominated")
 	return true
 }
 
@@ -258,6 +276,9 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 	e.mu.asked = false
 	if l.polling || !st.Able || now.Before(e.mu.notBefore) {
 		return false
+	}
+	if p := e.suspectLocked(); now.Before(e.mu.deafBefore) && p != nil && !p.gone && !p.answeredAt.After(l.awake) {
+		return false // a broken connection is no silence
 	}
 	if untried := slices.ContainsFunc(e.mu.peers, func(p *peer) bool { return !p.tried }); untried {
 		return false // just started: a primary may be about to answer
@@ -293,7 +314,7 @@ func (e *Elector) startPoll(ctx context.Context, now time.Time, st Status) {
 	p := e.newPoll(now, st, order)
 	e.wg.Go(func() {
 		v, why := e.take(ctx, p, &e.wg)
-		l.results <- result{p.began, v, why}
+		l.results <- result{p.began, p.Timing.Suspicion, v, why}
 	})
 }
 
@@ -316,17 +337,17 @@ func (e *Elector) judge(now time.Time, r result) {
 		l.nextPoll = now.Add(t.Suspicion/2 + e.jitter(t.Suspicion/2))
 	}
 	e.mu.Lock()
-	stale := !r.began.After(l.awake) || now.Sub(r.began) > t.Suspicion || now.Before(e.mu.notBefore) || e.mu.claiming
+	stale := !r.began.After(l.awake) || now.Sub(r.began) > r.good || now.Before(e.mu.notBefore) || e.mu.claiming
 	e.mu.Unlock()
 	if r.verdict == Claim && !stale && e.opt.Status().Role == RoleReplica {
-		e.offerTerm(r.began, "elected")
+		e.offerTerm(r.began, r.good, "elected")
 	}
 }
 
-// offerTerm puts a term on offer for as long as its grounds are fresh.
-func (e *Elector) offerTerm(began time.Time, how string) {
+// offerTerm puts a term on offer for as long as its grounds are good.
+func (e *Elector) offerTerm(began time.Time, good time.Duration, how string) {
 	e.opt.Log.Info().Str("how", how).Msg("this server should be primary")
-	e.loop.offer = began.Add(e.opt.Timing.Suspicion)
+	e.loop.offer = began.Add(good)
 	e.mu.Lock()
 	e.mu.claiming = true
 	e.mu.began = began

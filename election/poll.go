@@ -31,9 +31,10 @@ type answer struct {
 func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	t := e.timingLocked(now)
 	p := &poll{
 		Poll: Poll{
-			Self: e.opt.Self, Members: e.opt.Members, Timing: e.opt.Timing,
+			Self: e.opt.Self, Members: e.opt.Members, Timing: t,
 			Able: st.Able, Storage: st.Storage, Order: order,
 		},
 		ask:   Ask{From: e.opt.Self, Nonce: e.opt.Nonce, Epoch: st.Epoch},
@@ -42,7 +43,7 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 	for _, x := range e.mu.peers {
 		v := Voter{ID: x.id}
 		// The primary whose silence led here would only cost the time-out.
-		if x.gone || x.unanswered(now) >= e.opt.Timing.Suspicion/2 {
+		if x.gone || x.unanswered(now) >= t.Suspicion/2 {
 			v.Answer = Silent
 		}
 		if x.conflicted(now) {
@@ -56,7 +57,7 @@ func (e *Elector) newPoll(now time.Time, st Status, order Order) *poll {
 // take asks all servers and returns as soon as the verdict is final. The goroutines that
 // ask belong to wg; they end soon after take has returned.
 func (e *Elector) take(ctx context.Context, p *poll, wg *sync.WaitGroup) (Verdict, reason) {
-	ctx, cancel := context.WithTimeout(ctx, e.opt.Timing.Suspicion/2)
+	ctx, cancel := context.WithTimeout(ctx, p.Timing.Suspicion/2)
 	defer cancel()
 	answers := make(chan answer, len(p.Voters))
 	for _, v := range p.Voters {
@@ -121,7 +122,7 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 	}
 	e.learnLocked(a.Epoch, now)
 	e.mu.asked = true
-	suspect := newest(e.mu.peers, func(p *peer) bool { return p.answer.status.Role.hasTerm() })
+	suspect := e.suspectLocked()
 	e.mu.Unlock()
 	e.notify() // if this server hears no primary either, it should poll now
 
@@ -140,15 +141,17 @@ func (e *Elector) HandlePreVote(ctx context.Context, a Ask) Vote {
 		vote.Primary = e.testifyLocked(now, vote.Status.Storage)
 		vote.HearsPrimary = vote.Primary != 0
 	}
+	t := e.timingLocked(now)
 	for _, p := range e.mu.peers {
-		if p.id != a.From && p.live(now, e.opt.Timing) && p.latest().status.Able {
+		if p.id != a.From && p.live(now, t) && p.latest().status.Able {
 			vote.Live = append(vote.Live, p.id)
 		}
 	}
 	return vote
 }
 
-// probe pings outside the beat. It waits briefly: the sender of the Ask waits meanwhile.
+// probe pings outside the beat. It waits briefly: the sender of the Ask waits meanwhile, and where
+// this server is late the other may be on time.
 func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 	now := time.Now()
 	e.mu.Lock()
@@ -157,9 +160,12 @@ func (e *Elector) probe(ctx context.Context, to cluster.ServerID, st Status) {
 		e.mu.Unlock()
 		return // asked often enough
 	}
-	seq := p.send(now)
+	seq, wait, longer := p.send(now), e.opt.Timing.Suspicion/6, e.timingLocked(now).Suspicion/6
 	e.mu.Unlock()
-	e.ping(ctx, to, Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: seq, Status: st}, now, e.opt.Timing.Suspicion/6)
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(wait, min(longer, end.Sub(now)/3))
+	}
+	e.ping(ctx, to, Ping{From: e.opt.Self, Nonce: e.opt.Nonce, Seq: seq, Status: st}, now, wait)
 }
 
 // Resigned pings a server at its own address until it answers that it is not primary, for as long
@@ -196,7 +202,7 @@ func (e *Elector) Resigned(ctx context.Context, id cluster.ServerID) bool {
 // 0. Half of Suspicion without an answer, or one refusal, the probe included,
 // is enough here, because the asker itself has heard nothing for a whole one.
 func (e *Elector) testifyLocked(now time.Time, own time.Duration) cluster.ServerID {
-	if p := e.healthyLocked(now, own); p != nil && p.refused == 0 && p.reached(now, e.opt.Timing.Suspicion/2) {
+	if p := e.healthyLocked(now, own); p != nil && p.refused == 0 && p.reached(now, e.timingLocked(now).Suspicion/2) {
 		return p.id
 	}
 	return 0

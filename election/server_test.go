@@ -200,7 +200,8 @@ func (s *server) serveTerm(ctx context.Context) (time.Duration, error) {
 // told of a higher epoch.
 func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, error) {
 	began := time.Now()
-	checked, heard := began, began
+	checked, heard, looked := began, began, began
+	var slept time.Duration
 	resign := make(chan struct{}, 1)
 	s.mu.Lock()
 	s.mu.resign = resign
@@ -230,9 +231,11 @@ func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, 
 		if stalled && s.e.FreshStorageElsewhere() {
 			return time.Since(began), errVolume
 		}
+		slept = max(slept, time.Since(looked)) // as package node counts it
+		looked = time.Now()
 		if s.e.Majority() {
-			heard = time.Now()
-		} else if time.Since(heard) > s.w.timing.QuorumTimeout {
+			heard, slept = looked, 0
+		} else if time.Since(heard)-slept > s.w.timing.QuorumTimeout+s.e.Allowance() {
 			return time.Since(began), errLonely
 		}
 	}
@@ -296,8 +299,11 @@ func (s *server) exchange(ctx context.Context, to cluster.ServerID, ask func(*se
 	paused := other.mu.paused
 	other.mu.Unlock()
 	if paused != nil {
-		<-ctx.Done() // in its socket's buffer
-		return fmt.Errorf("to %d: %w", to, context.Cause(ctx))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("to %d: %w", to, context.Cause(ctx))
+		case <-paused: // until then in its socket's buffer
+		}
 	}
 	ask(other)
 	if !s.travel(ctx, to, s.id) {

@@ -19,12 +19,13 @@ func (e *Elector) Primary() (id cluster.ServerID, epoch cluster.Epoch, ok bool) 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, e.opt.Timing) }); p != nil {
+	t := e.timingLocked(now)
+	if p := newest(e.mu.peers, func(p *peer) bool { return p.serves(now, t) }); p != nil {
 		return p.id, p.answer.status.Epoch, true
 	}
 	witness := newest(e.mu.peers, func(p *peer) bool {
 		named := p.believes != 0 && p.believes != p.id && p.believes != e.opt.Self
-		return named && p.live(now, e.opt.Timing)
+		return named && p.live(now, t)
 	})
 	if witness == nil {
 		return 0, 0, false

@@ -38,7 +38,37 @@ func TestFrozenPrimaryIsReplaced(t *testing.T) {
 	slices.Sort(took)
 	median := took[len(took)/2]
 	t.Logf("another server served after %v at the median, %v to %v", median, took[0], took[len(took)-1])
-	if median > time.Second {
+	if median > 4*time.Second { // on a machine that is so busy that servers allow for it (PROTOCOL 2.7)
 		t.Errorf("a frozen primary was replaced after %v at the median", median)
+	}
+}
+
+// TestFrozenClusterKeepsItsPrimary freezes all servers, as a machine does that is suspended, and
+// wakes the primary up last. No server takes the others' silence, or its own, for an end.
+func TestFrozenClusterKeepsItsPrimary(t *testing.T) {
+	needFaults(t)
+	c := cluster.Start(t, options())
+	for range 3 {
+		c.AwaitReplicas(cluster.Patience)
+		traffic.Rest(t.Context(), 1500*time.Millisecond) // the replicas are able
+		primary, epoch := c.Primary(t.Context())
+		if primary == nil {
+			t.Fatal("no primary")
+		}
+		for _, s := range c.Servers() {
+			s.Stop()
+		}
+		traffic.Rest(t.Context(), 4*time.Second)
+		for _, s := range c.Servers() {
+			if s != primary {
+				s.Cont()
+			}
+		}
+		traffic.Rest(t.Context(), 200*time.Millisecond)
+		primary.Cont()
+		traffic.Rest(t.Context(), 3*time.Second)
+		if _, now := c.Primary(t.Context()); now != epoch {
+			t.Errorf("epoch %d became epoch %d while every server was alive", epoch, now)
+		}
 	}
 }

@@ -164,7 +164,7 @@ var nodeMutants = []Mutant{
 		Name: "no-quorum-untold", Also: "",
 		Rule: "a primary that no majority hears says NO_QUORUM (PROTOCOL 2.4)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
-			"	p.SetQuorum(silent <= n.opt.Timing.Suspicion)\n", ""}},
+			"	p.SetQuorum(q.silent(now) <= n.opt.Timing.Suspicion)\n", ""}},
 		By:   unit(simulation, "TestLastServerOfThreeStepsDown"),
 		Dies: "without a majority it answers OK",
 	},

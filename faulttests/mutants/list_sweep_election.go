@@ -259,7 +259,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "nobody-else-asked",
 		Rule: "a primary that this server does not reach is the one that another names (package election, Primary)",
 		Edits: []Edit{
-			{"election/view.go", `		return named && p.live(now, e.opt.Timing)`, `		return named && p.id == 0`},
+			{"election/view.go", `		return named && p.live(now, t)`, `		return named && p.id == 0`},
 		},
 		By: unit("election", "^TestThePrimaryThatAnotherNames$"), Dies: `server 3 names 1`,
 	},
@@ -359,7 +359,7 @@ var sweepElectionMutants = []Mutant{
 		Name: "vote-by-a-long-silence",
 		Rule: "half of the suspicion time without an answer is enough to testify (package election)",
 		Edits: []Edit{
-			{"election/poll.go", `p.reached(now, e.opt.Timing.Suspicion/2)`, `p.reached(now, e.opt.Timing.Suspicion)`},
+			{"election/poll.go", `p.reached(now, e.timingLocked(now).Suspicion/2)`, `p.reached(now, e.timingLocked(now).Suspicion)`},
 		},
 		By: unit("election", "^TestVoteRestsOnAProbe$"), Dies: `silent for 270ms`,
 	},
@@ -413,8 +413,8 @@ var sweepElectionMutants = []Mutant{
 		Name: "offer-for-ever",
 		Rule: "an offer lasts as long as its grounds (package election)",
 		Edits: []Edit{
-			{"election/loop.go", `	e.loop.offer = began.Add(e.opt.Timing.Suspicion)
-`, `	e.loop.offer = began.Add(1000 * e.opt.Timing.Suspicion)
+			{"election/loop.go", `	e.loop.offer = began.Add(good)
+`, `	e.loop.offer = began.Add(1000 * good)
 `},
 		},
 		By: unit("election", "^TestOfferThatNobodyTakesIsRenewed$"), Dies: `an offer lasts as long`,

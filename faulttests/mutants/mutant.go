@@ -143,7 +143,7 @@ func List() []Mutant {
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
 		watchMutants, portMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
-		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
+		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
 		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants,
 	)
 }

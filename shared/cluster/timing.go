@@ -36,7 +36,8 @@ const (
 type Timing struct {
 	// Heartbeat is the interval of the replicas' pings to the primary.
 	Heartbeat time.Duration
-	// Suspicion is how long a primary may be silent before an election starts.
+	// Suspicion is how long a primary may be silent before an election starts. A server that was late
+	// itself adds to this, to MajorityWindow and to QuorumTimeout, see package election.
 	Suspicion time.Duration
 	// MajorityWindow is how old a peer's answer may be for the peer to count as reached.
 	MajorityWindow time.Duration

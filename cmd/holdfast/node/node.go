@@ -346,8 +346,8 @@ func (n *Node) serveTerm(ctx context.Context) error {
 func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 	t := time.NewTicker(n.opt.Timing.Heartbeat)
 	defer t.Stop()
-	heard := time.Now() // the last moment with a majority
-	ticked := heard
+	began := time.Now()
+	quorum := quorum{heard: began, looked: began}
 	var over time.Time // since when the term has ended
 	stuck := n.opt.Stuck
 	serving := p.Serving()
@@ -358,17 +358,17 @@ func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 		case <-serving:
 			serving = nil
 		case <-t.C:
-			ticked = n.ticked(p, ticked)
 		}
 		now := time.Now()
-		if n.elector.Majority() {
-			heard = now
+		if late := quorum.look(now, n.opt.Timing.Heartbeat, n.elector.Majority()); late > timerLateness {
+			p.TimerLate(now, late)
+			n.opt.Log.Warn().Dur("late_by", late).Msg("this process did not run: its own timer was late")
 		}
 		p.SetLevel(n.elector.LowestLevel()) // before it serves, too: not one record may be too new
 		switch p.State() {
 		case primary.StateServing:
 			n.setRole(election.RolePrimary, p)
-			n.enforceLiveness(p, now, heard)
+			n.enforceLiveness(p, now, &quorum)
 		case primary.StateEnded:
 			n.setRole(election.RoleReplica, nil) // what is left of the term answers no client
 			if over.IsZero() {
@@ -385,16 +385,6 @@ func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 // timerLateness is how late a timer of this process may be before that is logged.
 const timerLateness = 100 * time.Millisecond
 
-// ticked records by how much a tick of supervise, which waits for nothing else, was late.
-func (n *Node) ticked(p *primary.Primary, last time.Time) time.Time {
-	now := time.Now()
-	if by := now.Sub(last) - n.opt.Timing.Heartbeat; by > timerLateness {
-		p.TimerLate(now, by)
-		n.opt.Log.Warn().Dur("late_by", by).Msg("this process did not run: its own timer was late")
-	}
-	return now
-}
-
 var (
 	// ErrNoQuorum ends a term that no majority has heard for the quorum timeout.
 	ErrNoQuorum = errors.New("no majority hears this primary")
@@ -403,10 +393,10 @@ var (
 )
 
 // enforceLiveness applies the rules of PROTOCOL 2.3 and 2.4 to a serving primary.
-func (n *Node) enforceLiveness(p *primary.Primary, now, heard time.Time) {
-	silent := now.Sub(heard)
-	p.SetQuorum(silent <= n.opt.Timing.Suspicion)
-	if silent > n.opt.Timing.QuorumTimeout {
+func (n *Node) enforceLiveness(p *primary.Primary, now time.Time, q *quorum) {
+	// Leases are counted while there is a quorum: that this server is late makes none shorter.
+	p.SetQuorum(q.silent(now) <= n.opt.Timing.Suspicion)
+	if q.lost(now, n.opt.Timing.QuorumTimeout, n.elector.Allowance()) {
 		p.End(ErrNoQuorum)
 	}
 	if _, check := p.Ages(now); check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {

@@ -12,6 +12,6 @@ import (
 // dial connects. Elsewhere than on Linux, breaking a connection that nobody
 // acknowledges (unackedWait) is left to the system's own time.
 func dial(ctx context.Context, addr string) (net.Conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Timeout: connectWait}
 	return d.DialContext(ctx, "tcp", addr)
 }

@@ -38,6 +38,10 @@ const (
 	// connectWait bounds one attempt to connect. A host that does not answer at all is
 	// tried anew after it, rather than waited for while TCP backs off.
 	connectWait = time.Second
+	// greetWait bounds the wait for the first bytes of a server whose system has accepted the
+	// connection: the server is there, and may be late for want of CPU. Pings meanwhile meet silence
+	// and no broken connection.
+	greetWait = 3 * time.Second
 	// unackedWait is how long the kernel lets sent bytes stand unacknowledged.
 	// After a partition a new connection is faster than the old one's retransmissions.
 	unackedWait = time.Second
@@ -85,7 +89,7 @@ func dialOptions() []grpc.DialOption {
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: maxBackoff / 4, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
-			MinConnectTimeout: connectWait,
+			MinConnectTimeout: connectWait + greetWait, // dial bounds the first part
 		}),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableServiceConfig(),

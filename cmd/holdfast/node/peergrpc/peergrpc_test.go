@@ -276,6 +276,20 @@ func TestSlowPushHoldsNothingElseUp(t *testing.T) {
 	}
 }
 
+// TestServerThatIsLateToGreetIsNotGone has a server whose system accepts connections and which
+// does not come to speak: that is silence, which a late replica waits for longer, and no refusal.
+func TestServerThatIsLateToGreetIsNotGone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: l.Addr().String()}}})
+	if _, err := p.Ping(within(t, 1500*time.Millisecond), 2, election.Ping{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("ping to a server that does not greet: %v", err)
+	}
+}
+
 func TestConcurrentPushesGoOneByOne(t *testing.T) {
 	p, _, _ := three(t)
 	ctx := within(t, 10*time.Second)

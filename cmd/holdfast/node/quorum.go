@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import "time"
+
+// quorum is for how long a primary has missed the pings of a majority. Its owner is supervise.
+type quorum struct {
+	heard  time.Time     // when there was a majority last
+	looked time.Time     // the last look
+	slept  time.Duration // the longest time since heard in which this process should have looked and did not
+}
+
+// look records whether there is a majority now. A timer asks for it every so often: look returns
+// how late that was, 0 or less if it was not.
+func (q *quorum) look(now time.Time, every time.Duration, majority bool) (late time.Duration) {
+	late = now.Sub(q.looked) - every
+	q.looked = now
+	q.slept = max(q.slept, late)
+	if majority {
+		q.heard, q.slept = now, 0
+	}
+	return late
+}
+
+// silent returns for how long there has been no majority.
+func (q *quorum) silent(now time.Time) time.Duration { return now.Sub(q.heard) }
+
+// lost reports whether there has been no majority for so long, while this process listened, that the
+// term should end. The longest time in which it did not is left out, but no other: so a primary that
+// runs in short spells, and hears no other server, steps down all the same.
+func (q *quorum) lost(now time.Time, timeout, allowance time.Duration) bool {
+	return q.silent(now)-q.slept > timeout+allowance
+}
