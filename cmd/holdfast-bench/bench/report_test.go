@@ -183,7 +183,7 @@ func TestMarkdown(t *testing.T) {
 	if err := WriteMarkdown(&b, r, "holdfast"); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/comparison.md", b.Bytes())
+	golden(t, "testdata/markdown.txt", b.Bytes())
 }
 
 func TestJSONHasWhatIsNeeded(t *testing.T) {
