@@ -56,10 +56,10 @@ type conn struct {
 
 	// Shared from here on.
 
-	// heard is the number of the look (Server.looks) at which the client was heard last; pinged
-	// is set until an answer to a ping comes. paused is set while the reading goroutine reads
+	// heard is the number of the look (Server.looks) at which the client was heard last, and asked
+	// that at which it sent a message; pinged is set until an answer to a ping comes. paused is set while the reading goroutine reads
 	// nothing because too much is under way: then silence is no sign.
-	heard          atomic.Int64
+	heard, asked   atomic.Int64
 	pinged, paused atomic.Bool
 	// ended is set when the server has ended the session: what comes still is not looked at.
 	ended   atomic.Bool
@@ -75,6 +75,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.ctx, x.cancel = context.WithCancel(v.ctx)
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
+	x.asked.Store(v.looks.Load())
 	return x
 }
 
@@ -133,6 +134,9 @@ func (x *conn) next() error {
 	if now := x.v.looks.Load(); x.heard.Load() != now {
 		x.heard.Store(now)
 		x.pinged.Store(false)
+	}
+	if kind == frames.Message {
+		x.asked.Store(x.v.looks.Load())
 	}
 	switch {
 	case x.ended.Load():
@@ -202,7 +206,7 @@ func (x *conn) look(now int64) {
 		x.heard.Store(now) // by our own choice
 	case silence >= silent && x.pinged.Load():
 		x.abort()
-	case x.term == nil && silence >= idle && x.pending.Load() == 0:
+	case x.term == nil && now-x.asked.Load() >= idle && x.pending.Load() == 0:
 		x.abort()
 	case silence >= quiet && !x.pinged.Swap(true):
 		x.start(x.out.putFrame(frames.Ping, nil))

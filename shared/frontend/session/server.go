@@ -34,8 +34,8 @@ const (
 	// many it is closed: a client that vanished keeps no places in queues.
 	quiet  = 10
 	silent = 15
-	// idle is after how many looks without a session or a word a connection is closed. Clients
-	// that look for the primary leave connections behind.
+	// idle is after how many looks without a message a connection without a session is closed:
+	// clients that looked for the primary leave them behind.
 	idle = 30
 	// stopEvery is how often Stop looks whether the connections have ended.
 	stopEvery = 10 * time.Millisecond
