@@ -157,6 +157,47 @@ var sessionMutants = []Mutant{
 		By: unit("shared/frontend", "TestSessionCarries"), Dies: `operation \d+ is answered twice`,
 	},
 	{
+		Name: "short-append-shares-memory", Also: "",
+		Rule: "the data of an append is not in memory that the next frame uses (package session, intake)",
+		Edits: []Edit{
+			{"shared/frontend/session/session.go", `	in.copies = !own
+`, ``},
+		},
+		By: unit("shared/frontend", "^TestDataOfAppendsStays$"), Dies: `the file has|STATUS_INVALID_ARGUMENT`,
+	},
+	{
+		Name: "end-cut-off", Also: "",
+		Rule: "a client that still sends reads the end of its session (package session, closeWriting)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	if !ok || half.CloseWrite() != nil ||`, `	if ok || half.CloseWrite() != nil ||`},
+		},
+		By: unit("shared/frontend", "^TestTheEndIsReadByWhoSends$"), Dies: `reset by peer`,
+	},
+	{
+		Name: "silence-unseen", Also: "",
+		Rule: "a client that vanished is noticed, and keeps no place in a queue alive (package session, look)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	case silence >= silent && x.pinged.Load():`, `	case silence >= 100*silent && x.pinged.Load():`},
+		},
+		By: unit("shared/frontend/session", "^TestSilentConnectionsAreClosed$"), Dies: `ended: false`,
+	},
+	{
+		Name: "connections-left-behind", Also: "",
+		Rule: "a connection that was made to look for the primary is not kept (package session, look)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `now-x.asked.Load() >= idle &&`, `silence >= idle &&`},
+		},
+		By: unit("shared/frontend/session", "^TestConnectionsWithoutASessionAreNotKept$"), Dies: `it was kept`,
+	},
+	{
+		Name: "stop-cuts-sessions", Also: "",
+		Rule: "a server that stops leaves its sessions the time to end with their term (package session, Stop)",
+		Edits: []Edit{
+			{"shared/frontend/session/server.go", `	for !v.empty() {`, `	for false {`},
+		},
+		By: unit("shared/frontend/session", "^TestStopWaitsForTheEndOfTheTerm$"), Dies: `stopped after`,
+	},
+	{
 		Name: "session-asks-for-itself", Also: "",
 		Rule: "an operation that names a client is that client's, not the session's (package convert)",
 		Edits: []Edit{

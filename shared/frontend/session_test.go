@@ -4,9 +4,11 @@ package frontend_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/primary/primarytest"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -613,4 +616,61 @@ func TestOperationsNeedAHello(t *testing.T) {
 			t.Errorf("%v: %v, %v", m, r, err)
 		}
 	}
+}
+
+// The data of an append is the session's no more when it is handed in: later frames do not change it.
+func TestDataOfAppendsStays(t *testing.T) {
+	b := startPrimary(t)
+	s := welcomed(t, dialGRPC(t, b), "c1")
+	ask(t, s, operation(1, &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 600_000}))
+	token := answers(t, s, 1)[1].Token
+	gate := volumetest.NewGate()
+	b.host.SetHook(func(x volumetest.Call) volumetest.Action {
+		if x.Op == volumetest.OpDatasync {
+			return volumetest.Pause(gate)
+		}
+		return volumetest.Proceed()
+	})
+	const n = 40
+	want := ""
+	began := b.orders.Load()
+	for i := range uint64(n) {
+		line := fmt.Sprintf("line %02d %s\n", i, strings.Repeat(string(rune('a'+i%26)), 90))
+		want += line
+		op := &pb.Operation{Correlation: i + 2, Request: &pb.Operation_Append{Append: &pb.FileAppendRequest{RequestId: i + 2, Lock: "l", Token: token, File: "f", Data: []byte(line)}}}
+		ask(t, s, op)
+	}
+	eventually(t, "all are handed in", func() bool { return b.orders.Load()-began >= n })
+	b.host.SetHook(nil)
+	gate.Resume()
+	for n, a := range answers(t, s, n) {
+		if a.Status != pb.Status_STATUS_OK {
+			t.Fatalf("append %d: %v", n, a)
+		}
+	}
+	c := dialGRPC(t, b)
+	r, err := c.ReadFile(t.Context(), &pb.ReadFileRequest{File: "f"})
+	if err != nil || string(r.GetData()) != want {
+		t.Errorf("%v, the file has %q", err, r.GetData())
+	}
+}
+
+// A client that still sends when its session ends reads the end all the same.
+func TestTheEndIsReadByWhoSends(t *testing.T) {
+	b := startPrimary(t)
+	s := welcomed(t, dialGRPC(t, b), "c1")
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for i := range uint64(100_000) { // until the server has closed
+			if s.Send(&pb.SessionRequest{Operations: []*pb.Operation{operation(i, &pb.RenewLeaseRequest{Lock: "a", Token: 9})}}) != nil {
+				return
+			}
+		}
+	}()
+	next(t, s, func(m *pb.SessionResponse) bool { return len(m.Answers) > 0 })
+	b.p.End(errors.New("the test ends it"))
+	next(t, s, func(m *pb.SessionResponse) bool { return m.End != nil })
+	s.Close()
+	<-sent
 }
