@@ -163,15 +163,7 @@ var sessionMutants = []Mutant{
 			{"shared/frontend/session/session.go", `	in.copies = !own
 `, ``},
 		},
-		By: unit("shared/frontend", "^TestDataOfAppendsStays$"), Dies: `the file has|STATUS_INVALID_ARGUMENT`,
-	},
-	{
-		Name: "end-cut-off", Also: "",
-		Rule: "a client that still sends reads the end of its session (package session, closeWriting)",
-		Edits: []Edit{
-			{"shared/frontend/session/conn.go", `	if !ok || half.CloseWrite() != nil ||`, `	if ok || half.CloseWrite() != nil ||`},
-		},
-		By: unit("shared/frontend", "^TestTheEndIsReadByWhoSends$"), Dies: `reset by peer`,
+		By: unit("shared/frontend", "^TestDataOfAppendsStays$"), Dies: `STATUS_FILE_QUARANTINED`,
 	},
 	{
 		Name: "silence-unseen", Also: "",
