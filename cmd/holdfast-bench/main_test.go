@@ -52,6 +52,25 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestWhatTheMachineDoesNotAllow is an error where it was asked for, and left out of all workloads.
+func TestWhatTheMachineDoesNotAllow(t *testing.T) {
+	chosen, err := work.Find([]string{"own", "connections"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flags{Options: work.DefaultOptions()}
+	f.Connections = 1 << 30
+	r := &bench.Report{}
+	all, err := f.possible(chosen, r)
+	if err != nil || len(all) != 1 || all[0].Name != "own" || len(r.Skipped) != 1 || !strings.Contains(r.Skipped[0], "this machine allows") {
+		t.Errorf("%d workloads, left out %q, %v", len(all), r.Skipped, err)
+	}
+	f.named = true
+	if _, err := f.possible(chosen, r); err == nil || !strings.Contains(err.Error(), "this machine allows") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestWhatIsOnlyDoneToOwnServersIsLeftOut(t *testing.T) {
 	out, err := execute(t, "run", "failover", "pause", "--endpoints", "127.0.0.1:1", "--dir", t.TempDir())
 	if err != nil || strings.Count(out, "left out: ") != 2 {

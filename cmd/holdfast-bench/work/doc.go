@@ -32,7 +32,8 @@
 //	           --rate events per second
 //	connections  --connections clients in as few processes as file descriptors allow, each of which
 //	           connects and holds one lock with a lease of --lease: how long that takes for all, and
-//	           what the servers' memory grew by, as in watch; keep-alives for a lease, and which were
+//	           what the servers' memory grew by, as in watch, which says little for less than some
+//	           thousand clients; keep-alives for a lease, and which were
 //	           late; then --repeat times kill -9 of the primary, until the library of each client has
 //	           renewed the lease with the next one, without a call of the program. It says how many
 //	           connections the machine allows; locks that are lost are counted and acquired again
