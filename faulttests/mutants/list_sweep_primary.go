@@ -117,7 +117,7 @@ var sweepPrimaryMutants = []Mutant{
 	},
 	{
 		Name: "pushes-without-a-pause",
-		Rule: "what is committed while a push is under way waits for the pause after it (PROTOCOL 14.1)",
+		Rule: "where no client reads, what is committed while a push is under way waits for the pause after it (PROTOCOL 14.1)",
 		Edits: []Edit{
 			{"primary/replication/pusher.go", ` ack.At.LSN >= goal && !x.r.Waits()) {`, ` ack.At.LSN >= goal && x.r.Waits()) {`},
 		},

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// pushEvery is the shortest time between two pushes to a replica where clients read or watch:
-	// what is committed meanwhile goes as one message. pushUnread is that for other replicas.
+	// pushEvery is the pause after a replica where clients read or watch has got everything: what
+	// is committed meanwhile goes as one message. pushUnread is the pause after each push to
+	// other replicas.
 	pushEvery  = 2 * time.Millisecond
 	pushUnread = 10 * time.Millisecond
 	// pushIdle is the longest time between two pushes to a replica when nothing is committed.
@@ -83,9 +84,9 @@ func (x *pusher) run(ctx context.Context) {
 // errHigher means that a replica has heard of a later term.
 var errHigher = errors.New("a replica knows a higher epoch")
 
-// catchUp sends until the replica has everything that was committed when catchUp was called, or
-// when a snapshot had been sent. What is committed after that goes as one push after a pause,
-// unless answers wait for it.
+// catchUp sends until the replica has everything that is committed now. To a replica where no
+// client reads, and for which no answers wait, it sends only what was committed when catchUp was
+// called, or when a snapshot had been sent: the rest goes as one push after the pause.
 func (x *pusher) catchUp(ctx context.Context) error {
 	var ack push.Ack
 	var err error
@@ -106,7 +107,7 @@ func (x *pusher) catchUp(ctx context.Context) error {
 			ack, err = x.send(ctx, push.Push{Before: ack.At}, pushWait)
 			continue
 		}
-		if ok && (len(frames) == 0 || ack.At.LSN >= goal && !x.r.Waits()) {
+		if ok && (len(frames) == 0 || ack.Unread && ack.At.LSN >= goal && !x.r.Waits()) {
 			x.at, x.tries = &ack, 0
 			return nil
 		}
