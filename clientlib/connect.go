@@ -237,12 +237,20 @@ func (r route) Invoke(ctx context.Context, method string, args, reply any, o ...
 			return err
 		}
 	}
-	return r.to.conn.Invoke(ctx, method, args, reply, o...)
+	conn, err := r.to.grpc()
+	if err != nil {
+		return err
+	}
+	return conn.Invoke(ctx, method, args, reply, o...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (r route) NewStream(ctx context.Context, d *grpc.StreamDesc, method string, o ...grpc.CallOption) (grpc.ClientStream, error) {
-	return r.to.conn.NewStream(ctx, d, method, o...)
+	conn, err := r.to.grpc()
+	if err != nil {
+		return nil, err
+	}
+	return conn.NewStream(ctx, d, method, o...)
 }
 
 // call makes a call over the connection. Its error is what gRPC's would be.

@@ -36,8 +36,8 @@ const (
 // server is one server and the connections to it.
 type server struct {
 	addr  string
-	conn  *grpc.ClientConn     // for streams, and for calls that sessions do not carry; often unused
-	stub  pb.LockServiceClient // makes calls over either connection
+	grpc  func() (*grpc.ClientConn, error) // for streams, and for calls that sessions do not carry; made when it is used
+	stub  pb.LockServiceClient             // makes calls over either connection
 	dial  func(ctx context.Context, addr string) (conduit, error)
 	known *wire.KnownCluster // the same of all servers
 	// heard is when it last answered anything, on the client's clock.
@@ -46,7 +46,12 @@ type server struct {
 	// link is the open connection, or nil; session is the same once this client has begun one on it.
 	link, session atomic.Pointer[session]
 	connecting    connecting
-	sessionless   atomic.Int64 // until then it is not asked for one, on the client's clock
+	// asking is the question that is under way; nil if there is none.
+	asking struct {
+		sync.Mutex
+		now *roleQuery
+	}
+	sessionless atomic.Int64 // until then it is not asked for one, on the client's clock
 	// longLists is set when an answer to a keep-alive was too long and broke a session.
 	longLists atomic.Bool
 }
@@ -67,6 +72,7 @@ type servers struct {
 	mu struct {
 		sync.Mutex
 		all    []*server
+		conns  []*grpc.ClientConn
 		probe  *probe // under way, shared by all who want to know
 		closed bool
 	}
@@ -143,11 +149,8 @@ func (s *servers) add(addr string) (*server, error) {
 	if len(s.mu.all) >= maxServers {
 		return nil, fmt.Errorf("server %s: %d servers are known already", addr, len(s.mu.all))
 	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, s.grpc...)
-	if err != nil {
-		return nil, fmt.Errorf("endpoint %q: %w", addr, err)
-	}
-	v := &server{addr: addr, conn: conn, dial: s.dial.framed, known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
+	v := &server{addr: addr, dial: s.dial.framed, known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
+	v.grpc = sync.OnceValues(func() (*grpc.ClientConn, error) { return s.connectGRPC(addr) })
 	v.stub = pb.NewLockServiceClient(route{s.c, v})
 	s.mu.all = append(s.mu.all, v)
 	return v, nil
@@ -155,13 +158,27 @@ func (s *servers) add(addr string) (*server, error) {
 
 func (s *servers) close() {
 	s.mu.Lock()
-	all := s.mu.all
+	conns := s.mu.conns
 	s.mu.closed = true
 	s.mu.Unlock()
-	for _, v := range all {
-		v.conn.Close() //nolint:errcheck // it says only that it is closed already
+	for _, conn := range conns {
+		conn.Close() //nolint:errcheck // it says only that it is closed already
 	}
 	s.rounds.Wait()
+}
+
+// connectGRPC makes the gRPC connection to a server: rarely, for it has goroutines of its own.
+func (s *servers) connectGRPC(addr string) (*grpc.ClientConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, status.Error(codes.Canceled, ErrClosed.Error())
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, s.grpc...)
+	if err == nil {
+		s.mu.conns = append(s.mu.conns, conn)
+	}
+	return conn, err
 }
 
 // primary returns the server that is believed to be the primary, nil if none is.
@@ -337,8 +354,47 @@ func (s *servers) run(ctx context.Context, p *probe) {
 	close(p.done)
 }
 
-// ask asks one server for its role and for the primary that it knows.
+// roleQuery is one question to one server, shared by all who want to know.
+type roleQuery struct {
+	done  chan struct{}
+	found finding // after done
+}
+
+// askTime is how long a server may take to answer a question. Those who ask wait as long as they want
+// to; an answer that comes later is good for the next of them.
+const askTime = time.Second
+
+// ask asks one server for its role and for the primary that it knows. Those who ask while a question
+// is under way share its answer: on a starved machine further ones would only delay it.
 func (s *servers) ask(ctx context.Context, v *server) finding {
+	v.asking.Lock()
+	q := v.asking.now
+	if q == nil {
+		q = &roleQuery{done: make(chan struct{})}
+		v.asking.now = q
+		s.rounds.Go(func() {
+			ctx, cancel := context.WithTimeout(s.c.linked, askTime)
+			defer cancel()
+			if q.found = s.put(ctx, v); q.found.rank == rankPrimary {
+				s.believe(v, q.found.epoch)
+			}
+			v.asking.Lock()
+			v.asking.now = nil
+			v.asking.Unlock()
+			close(q.done)
+		})
+	}
+	v.asking.Unlock()
+	select {
+	case <-q.done:
+		return q.found
+	case <-ctx.Done():
+		return finding{err: fmt.Errorf("%s: %w", v.addr, context.Cause(ctx))}
+	}
+}
+
+// put puts a question to a server.
+func (s *servers) put(ctx context.Context, v *server) finding {
 	r, err := v.stub.Status(ctx, &pb.StatusRequest{Local: true})
 	if other, ok := otherCluster(err); ok {
 		return finding{err: other, others: 1}

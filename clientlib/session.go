@@ -435,7 +435,7 @@ func (s *session) startCall(class callClass) *pendingCall {
 	f.began, f.class = s.now.Load(), class
 	s.flying.Add(1)
 	f.number.Store(f.last)
-	if !s.mu.ticking {
+	if !s.mu.ticking && class != ownTime {
 		s.mu.ticking = true
 		s.c.links.Go(s.tick)
 	}
