@@ -28,7 +28,6 @@ type Elector struct {
 		highestAt time.Time
 
 		late       lateness  // of the loop's ticks
-		deafBefore time.Time // this server slept: until then a primary that was not heard since is no evidence
 		claiming   bool      // a term is on offer or was accepted and is not done
 		began      time.Time // when the pre-vote began that the term rests on
 		notBefore  time.Time // no poll before this

@@ -23,6 +23,7 @@ const (
 type loop struct {
 	silent   time.Time        // when the primary will have been silent for too long
 	awake    time.Time        // when this server last found that it had slept; zero: never
+	deaf     time.Time        // until then a primary that was not heard since awake is no evidence
 	fresh    time.Time        // since when this server's own storage has been fresh; zero: it is not
 	primary  cluster.ServerID // the healthy primary of the last round
 	patience time.Time        // from here on the order of IDs is dropped; zero: not yet yielded to it
@@ -156,7 +157,7 @@ func (e *Elector) handleSleepLocked(now time.Time) {
 	l := &e.loop
 	e.withdrawLocked()
 	if p := e.suspectLocked(); p != nil && p.answeredAt.After(l.awake) {
-		e.mu.deafBefore = now.Add((1 + mostAllowance) * e.opt.Timing.Suspicion)
+		l.deaf = now.Add((1 + mostAllowance) * e.opt.Timing.Suspicion)
 	}
 	l.awake = now
 }
@@ -277,7 +278,7 @@ func (e *Elector) ready(now time.Time, st Status) bool {
 	if l.polling || !st.Able || now.Before(e.mu.notBefore) {
 		return false
 	}
-	if p := e.suspectLocked(); now.Before(e.mu.deafBefore) && p != nil && !p.gone && !p.answeredAt.After(l.awake) {
+	if p := e.suspectLocked(); now.Before(l.deaf) && p != nil && !p.gone && !p.answeredAt.After(l.awake) {
 		return false // a broken connection is no silence
 	}
 	if untried := slices.ContainsFunc(e.mu.peers, func(p *peer) bool { return !p.tried }); untried {
