@@ -24,8 +24,10 @@ import (
 const (
 	// probeTime is how long a server may take to report its role.
 	probeTime = 250 * time.Millisecond
-	// silenceTime is how long a round goes on after the first answer.
+	// silenceTime is how long a round goes on when all servers are asked and one has answered.
 	silenceTime = 40 * time.Millisecond
+	// turnTime is how long a round waits for one server before it asks the next one, too.
+	turnTime = 15 * time.Millisecond
 	// maxServers bounds the connections, should servers name ever new primaries.
 	maxServers = 32
 	// maxAnswer is the longest answer that is taken, in bytes: a keep-alive may
@@ -317,29 +319,41 @@ func (s *servers) locate(ctx context.Context) finding {
 	}
 }
 
-// run is one round. After the first answer it does not wait for long for servers that are silent,
-// for they are dead or paused.
+// run is one round. It asks one server after the other until one says that it is the primary: each
+// server is a connection, and thousands of clients may look at the same time. The next one is asked
+// when the last one has answered, or was silent for a moment. When all are asked and one has answered
+// the round does not wait for long for the silent ones, for they are dead or paused.
 func (s *servers) run(ctx context.Context, p *probe) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	all, known := s.list()
 	answers := make(chan finding, len(all))
-	for _, v := range all {
-		s.rounds.Go(func() { answers <- s.ask(ctx, v) })
-	}
+	next := time.NewTimer(0)
+	defer next.Stop()
 	var silence <-chan time.Time
-	for n := 0; n < len(all); n++ {
+	for asked, answered, heard := 0, 0, false; answered < len(all); {
 		select {
 		case f := <-answers:
+			answered++
+			heard = heard || f.err == nil
 			p.found = p.found.merge(f)
-			if f.err == nil && silence == nil {
-				silence = time.After(silenceTime)
+			next.Reset(0)
+		case <-next.C:
+			if asked == len(all) {
+				break
 			}
+			v := all[asked]
+			asked++
+			s.rounds.Go(func() { answers <- s.ask(ctx, v) })
+			next.Reset(turnTime)
 		case <-silence:
-			n = len(all)
+			answered = len(all)
 		}
 		if p.found.rank == rankPrimary && p.found.epoch >= known {
 			break // no server can know better
+		}
+		if heard && asked == len(all) && silence == nil {
+			silence = time.After(silenceTime)
 		}
 	}
 	if p.found.rank >= rankNamed {

@@ -463,9 +463,11 @@ func (s *session) more() bool {
 
 // sendNext sends the next frame. It returns false where there is none: then the sending has ended.
 func (s *session) sendNext() bool {
-	// Let other goroutines queue their requests first: a message costs as much as some
-	// dozen operations in it.
-	runtime.Gosched()
+	if s.flying.Load() > 1 {
+		// Let other goroutines queue their requests first: a message costs as much as some
+		// dozen operations in it.
+		runtime.Gosched()
+	}
 	s.mu.Lock()
 	if len(s.mu.queued) == 0 {
 		s.mu.sending = false
