@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,6 +35,9 @@ const (
 	sessionless = 15 * time.Second
 	// maxTurns is how many calls may be under way on one connection; the service takes no more.
 	maxTurns = 64
+	// deafTime is how long calls may go unanswered, with nothing heard, before a connection is given
+	// up: not every network says when one is broken.
+	deafTime = 3 * time.Second
 )
 
 // conduit carries frames between this client and one server.
@@ -78,13 +83,19 @@ func dialNetwork(ctx context.Context, addr string) (net.Conn, error) {
 
 // framed connects to a server and sends the settings.
 func (d dialer) framed(ctx context.Context, addr string) (conduit, error) {
+	// A server that knows gRPC only reads 24 bytes before it closes the connection.
+	settings, err := proto.Marshal(&pb.Settings{Version: frames.Version, Agent: "holdfast client library"})
+	if err != nil {
+		return nil, err
+	}
 	c, err := d(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	settings, err := proto.Marshal(&pb.Settings{Version: frames.Version})
-	if err == nil {
-		_, err = c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings))
+	over := context.AfterFunc(ctx, func() { c.Close() }) //nolint:errcheck // writing returns why it failed
+	_, err = c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings))
+	if !over() && err == nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		c.Close() //nolint:errcheck // nothing was said
@@ -104,6 +115,9 @@ type opening struct {
 type connecting struct {
 	mu    sync.Mutex
 	under *opening // nil while none is being made
+	// silent counts the connections in a row that the other side closed without a word: so does an
+	// older server, and once also one that stops.
+	silent int
 	// failures counts those in a row; until notBefore, on the client's clock, a caller gets err.
 	failures  int
 	notBefore time.Duration
@@ -160,21 +174,21 @@ func (c *Client) opening(to *server) (*opening, error) {
 
 // open makes a connection, and reads it until it ends.
 func (c *Client) open(to *server, o *opening) {
-	ctx, cancel := context.WithTimeout(c.linked, connectTime)
-	conn, err := to.dial(ctx, to.addr)
-	cancel()
+	conn, err := c.greeted(to)
 	if err != nil {
-		if errors.Is(err, errNoSession) {
+		o.err = status.Error(codes.Unavailable, fmt.Sprintf("connecting to %s: %v", to.addr, err))
+		if other, ok := otherCluster(err); ok {
+			o.err = other
+		} else if errors.Is(err, errNoSession) {
 			c.noSession(to)
 			o.err = errNoSession
-		} else {
-			o.err = status.Error(codes.Unavailable, fmt.Sprintf("connecting to %s: %v", to.addr, err))
 		}
 		c.opened(to, o)
 		return
 	}
 	s := &session{LockServiceClient: to.stub, c: c, to: to, holder: c.holder, conn: conn, turns: make(chan struct{}, maxTurns)}
 	s.ctx, s.cancel = context.WithCancel(c.linked)
+	s.send = s.sendAll
 	s.calls.Store(new([]*pendingCall))
 	stop := context.AfterFunc(s.ctx, func() { conn.Close() }) //nolint:errcheck // it ends reading, whatever it returns
 	defer stop()
@@ -182,13 +196,66 @@ func (c *Client) open(to *server, o *opening) {
 	o.s = s
 	to.link.Store(s)
 	c.opened(to, o)
-	err = s.read()
-	known, welcome := s.seen()
-	s.fail(c.judgeEnd(to, err, known))
+	s.fail(c.judgeEnd(to, s.read()))
 	conn.Close() //nolint:errcheck // it has ended
-	if welcome {
+	if s.welcomed() {
 		c.renewer.renewSoon()
 	}
+}
+
+// greeted makes a connection whose server has said who it is: what is sent before that is in doubt, and
+// an older server closes the connection without a word. Then the error is errNoSession.
+func (c *Client) greeted(to *server) (conduit, error) {
+	ctx, cancel := context.WithTimeout(c.linked, connectTime)
+	defer cancel()
+	for {
+		conn, err := to.dial(ctx, to.addr)
+		if err == nil {
+			over := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // reading returns why it failed
+			var kind frames.Kind
+			var b []byte
+			if kind, b, err = conn.Recv(); err == nil {
+				err = to.settle(kind, b)
+			}
+			if !over() {
+				return nil, context.Cause(ctx)
+			}
+			if err == nil {
+				to.connecting.silent = 0
+				return conn, nil
+			}
+			conn.Close() //nolint:errcheck // nothing was asked
+		}
+		if !cutOff(err) {
+			return nil, err
+		}
+		if to.connecting.silent++; to.connecting.silent > 1 {
+			to.connecting.silent = 0
+			return nil, errNoSession
+		}
+	}
+}
+
+// cutOff reports whether an error says that the other side closed a connection.
+func cutOff(err error) bool {
+	for _, e := range []error{io.EOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle notes who a server is, by the first frame that it sent.
+func (v *server) settle(kind frames.Kind, b []byte) error {
+	m := &pb.Settings{}
+	if kind != frames.Settings {
+		return fmt.Errorf("%s: its first frame is of kind %d: this is no server of this service", v.addr, kind)
+	}
+	if err := proto.Unmarshal(b, m); err != nil {
+		return fmt.Errorf("%s: %w", v.addr, err)
+	}
+	return v.checkCluster(m, nil)
 }
 
 // opened notes how the making of a connection ended, and tells who waits for it.
@@ -265,15 +332,19 @@ func (s *session) call(ctx context.Context, method string, args, reply proto.Mes
 		return &retry.UnsentError{Err: status.FromContextError(ctx.Err()).Err()}
 	}
 	defer func() { <-s.turns }()
+	began := s.c.opt.Clock.Now()
 	l, err := s.roundTrip(ctx, ownTime, len(request), func(b []byte, number uint64) ([]byte, error) {
 		q := &pb.Call{Correlation: number, Method: method, Request: request, ClusterId: s.to.known.ID()}
 		return wire.AppendRequest(b, &pb.SessionRequest{Calls: []*pb.Call{q}})
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
+		s.unanswered(began)
 		return status.FromContextError(ctx.Err()).Err()
-	case err != nil:
+	case err != nil && retry.OfError(err) == retry.OtherCluster:
 		return err
+	case err != nil: // whatever ended the session says nothing of calls
+		return status.Error(codes.Unavailable, "the connection ended: "+err.Error())
 	}
 	if err := wire.ReturnError(l.back); err != nil {
 		return err
@@ -282,4 +353,21 @@ func (s *session) call(ctx context.Context, method string, args, reply proto.Mes
 		return status.Errorf(codes.Internal, "the answer of %s: %v", method, err)
 	}
 	return nil
+}
+
+// unanswered notes that a call that began at a time, on the client's clock, was given up. It gives the
+// connection up where nothing at all was heard for long.
+func (s *session) unanswered(began time.Duration) {
+	s.mu.Lock()
+	if heard := time.Duration(s.heardAt.Load()); s.mu.unheard <= heard {
+		s.mu.unheard = began
+		if began <= heard {
+			s.mu.unheard = 0
+		}
+	}
+	deaf := s.mu.unheard > 0 && s.c.opt.Clock.Now()-s.mu.unheard >= deafTime
+	s.mu.Unlock()
+	if deaf {
+		s.fail(context.DeadlineExceeded)
+	}
 }

@@ -5,6 +5,7 @@ package clientlib
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -31,12 +32,13 @@ type fakeStream struct {
 		sync.Mutex
 		over bool // no more of them begin
 	}
-	out    chan *pb.SessionResponse
-	broken chan struct{}
-	deaf   bool // what is sent is lost; guarded by s.mu
-	reset  codes.Code
-	once   sync.Once
-	err    error
+	out     chan *pb.SessionResponse
+	broken  chan struct{}
+	settled bool // of the goroutine that reads
+	deaf    bool // what is sent is lost; guarded by s.mu
+	reset   codes.Code
+	once    sync.Once
+	err     error
 }
 
 // dial connects to a server in a world with sessions.
@@ -109,7 +111,10 @@ func (x *fakeStream) take(m *pb.SessionRequest) error {
 		x.call(func() {
 			x.own(&q.ClientId)
 			r, err := x.s.KeepAlive(x.ctx, q)
-			if err != nil {
+			if e, ok := errors.AsType[*wire.Error](wire.FromGRPC(err)); ok {
+				a := e.Answer()
+				r = &pb.KeepAliveResponse{Status: a.Status, Message: a.Message, Primary: a.Primary, RetryAfterMs: a.RetryAfterMs}
+			} else if err != nil {
 				x.fail(err)
 				return
 			}
@@ -144,7 +149,15 @@ func (x *fakeStream) Send(b []byte) error {
 
 // Recv implements conduit.
 func (x *fakeStream) Recv() (frames.Kind, []byte, error) {
+	if !x.settled {
+		x.settled = true
+		b, err := proto.Marshal(&pb.Settings{Version: 1})
+		return frames.Settings, b, err
+	}
 	r, err := x.next()
+	if status.Code(err) == codes.ResourceExhausted {
+		err = fmt.Errorf("%w: %w", frames.ErrTooLong, err)
+	}
 	if err != nil {
 		return 0, nil, err
 	}

@@ -385,8 +385,13 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 	q := v.asking.now
 	if q == nil {
 		q = &roleQuery{done: make(chan struct{})}
+		if !s.begins() {
+			v.asking.Unlock()
+			return finding{err: status.Error(codes.Canceled, ErrClosed.Error())}
+		}
 		v.asking.now = q
-		s.rounds.Go(func() {
+		go func() {
+			defer s.rounds.Done()
 			ctx, cancel := context.WithTimeout(s.c.linked, askTime)
 			defer cancel()
 			if q.found = s.put(ctx, v); q.found.rank == rankPrimary {
@@ -396,7 +401,7 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 			v.asking.now = nil
 			v.asking.Unlock()
 			close(q.done)
-		})
+		}()
 	}
 	v.asking.Unlock()
 	select {
@@ -405,6 +410,16 @@ func (s *servers) ask(ctx context.Context, v *server) finding {
 	case <-ctx.Done():
 		return finding{err: fmt.Errorf("%s: %w", v.addr, context.Cause(ctx))}
 	}
+}
+
+// begins counts one more goroutine of rounds, which calls rounds.Done, unless all is closed.
+func (s *servers) begins() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.closed {
+		s.rounds.Add(1)
+	}
+	return !s.mu.closed
 }
 
 // put puts a question to a server.

@@ -44,6 +44,10 @@ const (
 // the session is full.
 var errNoSession = errors.New("no session takes this")
 
+// errRefused is the error of an operation that was not sent, because the server has just refused the
+// session.
+var errRefused = errors.New("the server has refused the session")
+
 // session is a connection to one server, and the session on it once the operations of this client go
 // there: then it carries them, many in one message. It does not outlive the term, nor an error: then
 // every operation on it ends with the cause, and is sent again under the same request ID elsewhere.
@@ -61,22 +65,27 @@ type session struct {
 	conn   conduit
 	// turns has room for the calls that may be under way.
 	turns chan struct{}
+	send  func() // the method sendAll: a func that is at hand costs no memory
 
 	// Answers are delivered without mu, for which hundreds of callers may contend.
 	calls  atomic.Pointer[[]*pendingCall] // all there are; replaced with mu held
 	flying atomic.Int64
 	now    atomic.Uint64 // ticks
 	heard  atomic.Uint64 // tick of the last message
+	// heardAt is when something was heard last, on the client's clock.
+	heardAt atomic.Int64
 	// delivering is set while answers are handed out: requests that come meanwhile leave in one
 	// message afterwards.
 	delivering atomic.Bool
 
 	mu struct {
 		sync.Mutex
-		err     error      // why it ended
-		hello   bool       // a session is begun; requests may be executed from then on
-		known   bool       // the server has said who it is
-		welcome bool       // the server has accepted the hello
+		err     error // why it ended
+		hello   bool  // a session is begun; requests may be executed from then on
+		welcome bool  // the server has accepted the hello
+		// unheard is when the first call began that was given up since something was heard, on the
+		// client's clock; 0 = there is none.
+		unheard time.Duration
 		sending bool       // a goroutine sends; what is queued meanwhile goes with the next message
 		queued  []outgoing // no message of them much above maxMessage
 		spare   []byte     // memory for the next message
@@ -179,16 +188,10 @@ func (s *session) read() error {
 		if err != nil {
 			return err
 		}
-		s.to.heard.Store(int64(s.c.opt.Clock.Now()))
+		now := int64(s.c.opt.Clock.Now())
+		s.to.heard.Store(now)
+		s.heardAt.Store(now)
 		switch kind {
-		case frames.Settings:
-			m := &pb.Settings{}
-			if err := proto.Unmarshal(b, m); err != nil {
-				return err
-			}
-			if err := s.settle(m); err != nil {
-				return err
-			}
 		case frames.Message:
 			r, err := s.handleResponse(b)
 			s.c.renewer.applyLosses(r.GetLosses())
@@ -202,17 +205,6 @@ func (s *session) read() error {
 	}
 }
 
-// settle notes who the server is.
-func (s *session) settle(who interface{ GetClusterId() string }) error {
-	if err := s.to.checkCluster(who, nil); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.known = true
-	return nil
-}
-
 // pong answers a ping.
 func (s *session) pong(b []byte) {
 	s.mu.Lock()
@@ -223,7 +215,7 @@ func (s *session) pong(b []byte) {
 
 // judgeEnd returns the error with which the operations on a connection end: its end is an answer to
 // none of them.
-func (c *Client) judgeEnd(to *server, err error, known bool) error {
+func (c *Client) judgeEnd(to *server, err error) error {
 	if _, ok := errors.AsType[*ServiceError](err); ok {
 		return err
 	}
@@ -232,9 +224,6 @@ func (c *Client) judgeEnd(to *server, err error, known bool) error {
 	}
 	if errors.Is(err, frames.ErrTooLong) {
 		to.longLists.Store(true) // nothing else on a session can be too long
-	}
-	if !known {
-		c.noSession(to) // an older server, or a proxy before it
 	}
 	// The welcome is not waited for: what was sent after the hello may have been executed.
 	return status.Error(codes.Unavailable, "the connection broke: "+err.Error())
@@ -245,23 +234,23 @@ func (c *Client) noSession(to *server) {
 	to.sessionless.Store(int64(c.opt.Clock.Now() + sessionless))
 }
 
-// seen returns what the server has said.
-func (s *session) seen() (known, welcome bool) {
+func (s *session) welcomed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.known, s.mu.welcome
+	return s.mu.welcome
 }
 
 // fail ends the session: every pending call ends with err.
 func (s *session) fail(err error) {
 	s.cancel()
-	s.to.session.CompareAndSwap(s, nil)
-	s.to.link.CompareAndSwap(s, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.err != nil {
 		return
 	}
+	// With mu held: what begins a session looks at err.
+	s.to.session.CompareAndSwap(s, nil)
+	s.to.link.CompareAndSwap(s, nil)
 	if s.mu.err = err; s.c.linked.Err() != nil {
 		s.mu.err = context.Cause(s.c.linked)
 	}
@@ -271,6 +260,28 @@ func (s *session) fail(err error) {
 			l.err = status.Error(codes.Unavailable, "the connection ended: "+err.Error())
 		}
 		s.end(f, f.number.Load(), l)
+	}
+}
+
+// refused ends the operations that were sent since the hello: the server has looked at none of them, nor
+// will it. Another hello may follow.
+func (s *session) refused(d *pb.ErrorDetail) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.hello = false
+	s.to.session.CompareAndSwap(s, nil)
+	for _, f := range *s.calls.Load() {
+		if f.class != ownTime {
+			s.end(f, f.number.Load(), callResult{err: failureOf(d)})
+		}
+	}
+}
+
+// failureOf returns the error that ends or refuses a session.
+func failureOf(d *pb.ErrorDetail) *ServiceError {
+	return &ServiceError{
+		Status: wire.FromStatus(d.GetStatus()), Message: d.GetMessage(), Primary: wire.PrimaryOf(d.GetPrimary()),
+		RetryAfter: wire.Millis(d.GetRetryAfterMs()), Epoch: Epoch(d.GetEpoch()),
 	}
 }
 
@@ -317,7 +328,7 @@ func (s *session) handleResponse(b []byte) (*pb.SessionResponse, error) {
 		return nil, err
 	}
 	if w := m.GetWelcome(); w != nil {
-		if err := s.settle(w); err != nil {
+		if err := s.to.checkCluster(w, nil); err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
@@ -333,15 +344,15 @@ func (s *session) handleResponse(b []byte) (*pb.SessionResponse, error) {
 	for _, r := range m.GetReturns() {
 		s.find(r.GetCorrelation(), callResult{back: r})
 	}
+	if d := m.GetRefused(); d != nil {
+		s.refused(d)
+	}
 	d := m.GetEnd()
 	if d == nil {
 		return m, nil
 	}
-	e := &ServiceError{
-		Status: wire.FromStatus(d.GetStatus()), Message: d.GetMessage(), Primary: wire.PrimaryOf(d.GetPrimary()),
-		RetryAfter: wire.Millis(d.GetRetryAfterMs()), Epoch: Epoch(d.GetEpoch()),
-	}
-	if _, welcome := s.seen(); welcome {
+	e := failureOf(d)
+	if s.welcomed() {
 		// Whatever ended it: what was sent may have been executed, and another server may
 		// be tried at once.
 		e.Status, e.RetryAfter = cluster.StatusUnknown, 0
@@ -357,7 +368,7 @@ func (s *session) sendDeferred() {
 	s.mu.sending = s.mu.sending || send
 	s.mu.Unlock()
 	if send {
-		s.c.links.Go(s.flush) // reading must not wait for writing
+		s.flush()
 	}
 }
 
@@ -380,6 +391,9 @@ func (s *session) roundTrip(ctx context.Context, class callClass, size int, put 
 	err := s.mu.err
 	if err == nil {
 		err = ctx.Err() // the end of the client is looked for with mu held, see endCalls
+	}
+	if err == nil && class != ownTime && !s.mu.hello {
+		err = errRefused
 	}
 	if err != nil {
 		s.mu.Unlock()
@@ -442,23 +456,18 @@ func (s *session) startCall(class callClass) *pendingCall {
 	return f
 }
 
-// flush sends what is queued. After the first frame a goroutine goes on, so that the caller is not
-// kept from its own answer.
+// flush begins to send what is queued. A server that reads nothing holds up neither callers nor the
+// reading of answers.
 func (s *session) flush() {
-	if s.sendNext() && s.more() {
-		s.c.links.Go(func() {
-			for s.sendNext() {
-			}
-		})
-	}
+	s.c.links.Add(1)
+	go s.send()
 }
 
-// more reports whether something is queued; if not, the sending has ended.
-func (s *session) more() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.sending = len(s.mu.queued) > 0
-	return s.mu.sending
+// sendAll sends until nothing is queued.
+func (s *session) sendAll() {
+	defer s.c.links.Done()
+	for s.sendNext() {
+	}
 }
 
 // sendNext sends the next frame. It returns false where there is none: then the sending has ended.

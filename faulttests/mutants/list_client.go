@@ -72,10 +72,11 @@ var clientMutants = []Mutant{
 		Name: "unwelcome-end-is-unsent", Also: "",
 		Rule: "what was sent on a session before its welcome may have been executed: the hello is not waited for (package clientlib, judgeEnd)",
 		Edits: []Edit{
-			{"clientlib/session.go", `	// The welcome is not waited for: what`, `	if !known {
-		return &ServiceError{Status: cluster.StatusSecondaryMode}
-	}
-	// The welcome is not waited for: what`},
+			{"clientlib/connect.go", `	s.fail(c.judgeEnd(to, s.read()))`, `	if err := s.read(); s.welcomed() {
+		s.fail(c.judgeEnd(to, err))
+	} else {
+		s.fail(&retry.UnsentError{Err: err})
+	}`},
 		},
 		By:   unit("clientlib", "^TestSentBeforeTheWelcomeMayBeExecuted$"),
 		Dies: `the append is in the file, and its caller is told`,

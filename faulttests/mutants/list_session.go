@@ -190,6 +190,57 @@ var sessionMutants = []Mutant{
 		By: unit("shared/frontend/session", "^TestStopWaitsForTheEndOfTheTerm$"), Dies: `stopped after`,
 	},
 	{
+		Name: "session-of-the-dead", Also: "",
+		Rule: "no session begins on a connection that has ended (package clientlib, begin)",
+		Edits: []Edit{
+			{"clientlib/session.go", `	if s.mu.err != nil || s.mu.hello {`, `	if s.mu.hello {`},
+		},
+		By: unit("clientlib", "^TestSessionBegunWhileItEnds$"), Dies: `the session that has ended is the server's|acquire after`,
+	},
+	{
+		Name: "half-open-for-ever", Also: "",
+		Rule: "a connection over which calls get no answer is given up (package clientlib, unanswered)",
+		Edits: []Edit{
+			{"clientlib/connect.go", `	deaf := s.mu.unheard > 0 &&`, `	deaf := s.mu.unheard < 0 &&`},
+		},
+		By: unit("clientlib", "^TestHalfOpenConnectionIsGivenUp$"), Dies: `a connection was used that is dead`,
+	},
+	{
+		Name: "refused-though-sent", Also: "",
+		Rule: "behind a hello that was refused nothing is looked at (package session, message)",
+		Edits: []Edit{
+			{"shared/frontend/session/session.go", `		x.refused = true
+`, ``},
+		},
+		By: unit("shared/frontend", "^TestSessionRefused$"), Dies: `end:|answered: `,
+	},
+	{
+		Name: "status-behind-the-stuck", Also: "",
+		Rule: "calls that wait for the volume do not hide that the server is there (package session, call)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `		limit *= 2 `, `		limit *= 1 `},
+		},
+		By: unit("shared/frontend", "^TestCallsThatWereGivenUp$"), Dies: `a server that is there is told as gone`,
+	},
+	{
+		Name: "slow-is-silent", Also: "",
+		Rule: "a long frame that comes slowly is a sign of life (package session, hearing)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	if n > 0 {
+		h.x.alive()`, `	if n < 0 {
+		h.x.alive()`},
+		},
+		By: unit("shared/frontend/session", "^TestSlowTransfersAreNoSilence$"), Dies: `closed with`,
+	},
+	{
+		Name: "deaf-is-paused", Also: "",
+		Rule: "a client that reads nothing is not excused by what waits for it (package session, waitForCapacity)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `x.paused.Store(sent == nil)`, `x.paused.Store(true)`},
+		},
+		By: unit("shared/frontend/session", "^TestStoppedClientThatLeftMuchUnread$"), Dies: `still keeps its places`,
+	},
+	{
 		Name: "session-asks-for-itself", Also: "",
 		Rule: "an operation that names a client is that client's, not the session's (package convert)",
 		Edits: []Edit{

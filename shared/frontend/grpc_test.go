@@ -190,7 +190,7 @@ func TestCallsMeantForAnotherClusterAreRefused(t *testing.T) {
 	}
 	s := connect(t, c)
 	s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c1", ClusterId: "ffff"}, Operations: []*pb.Operation{{Request: &pb.Operation_Acquire{Acquire: q}}}}) //nolint:errcheck // it is refused
-	if r, err := s.Recv(); err != nil || r.End == nil || s.settings.ClusterId != mine {
+	if r, err := s.Recv(); err != nil || r.Refused == nil || s.settings.ClusterId != mine {
 		t.Errorf("session: %v %v, settings %v", r, err, s.settings)
 	}
 	if r, err := c.Status(meant("ffff"), &pb.StatusRequest{}); err != nil || r.ClusterId != mine {

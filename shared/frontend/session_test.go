@@ -417,17 +417,34 @@ func TestSessionRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, err := s.Recv()
-			if err != nil || m.GetEnd().GetStatus() != c.status || m.Welcome != nil {
+			d := m.GetRefused()
+			if c.hello == nil { // that is no client
+				d = m.GetEnd()
+			}
+			if err != nil || d.GetStatus() != c.status || m.Welcome != nil {
 				t.Fatalf("%v, %v", m, err)
 			}
-			if c.b == replica && cluster.ServerID(m.End.GetPrimary().GetId()) != 2 {
-				t.Errorf("where to go: %v", m.End)
+			if c.b == replica && cluster.ServerID(d.GetPrimary().GetId()) != 2 {
+				t.Errorf("where to go: %v", d)
 			}
-			if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-				t.Errorf("after the end: %v", err)
+			if c.hello == nil {
+				return
+			}
+			// The connection goes on, and nothing of what came with the hello is answered.
+			q := statusCall(7)
+			if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{operation(2, nil)}, Calls: []*pb.Call{q}}); err != nil {
+				t.Fatal(err)
+			}
+			if m := next(t, s, func(m *pb.SessionResponse) bool { return len(m.Returns)+len(m.Answers) > 0 }); len(m.Answers) > 0 {
+				t.Errorf("answered: %v", m.Answers)
 			}
 		})
 	}
+}
+
+func statusCall(n uint64) *pb.Call {
+	b, _ := proto.Marshal(&pb.StatusRequest{Local: true}) // cannot fail
+	return &pb.Call{Correlation: n, Method: "Status", Request: b}
 }
 
 // next reads until a message has what is wanted.

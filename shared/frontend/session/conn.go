@@ -32,10 +32,13 @@ const (
 	// settingsWait is how long a client may take to send its settings.
 	settingsWait = 10 * time.Second
 	// endWait is how long a client may take to read the end of its session and to close.
-	endWait = time.Second
+	endWait = 2 * time.Second
+	// chunk is how much is written at a time, in bytes.
+	chunk = 256 << 10
 	// maxCalls is how many calls of one connection may be without an answer. The client library
 	// keeps to it.
-	maxCalls = 64
+	maxCalls     = 64
+	statusMethod = "Status"
 )
 
 // conn is one connection. Its reading goroutine owns what is not said to be shared.
@@ -69,7 +72,7 @@ type conn struct {
 
 func newConn(v *Server, c net.Conn) *conn {
 	x := &conn{v: v, c: c}
-	x.r = frames.NewReader(c, cluster.MaxAppend+maxOverhead)
+	x.r = frames.NewReader(hearing{x}, cluster.MaxAppend+maxOverhead)
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(v.ctx)
@@ -131,10 +134,6 @@ func (x *conn) next() error {
 	if err != nil {
 		return err
 	}
-	if now := x.v.looks.Load(); x.heard.Load() != now {
-		x.heard.Store(now)
-		x.pinged.Store(false)
-	}
 	if kind == frames.Message {
 		x.asked.Store(x.v.looks.Load())
 	}
@@ -150,6 +149,26 @@ func (x *conn) next() error {
 	return nil
 }
 
+// hearing is what the frames of a connection are read from. Bytes are a sign of life: a long frame may
+// take long.
+type hearing struct{ x *conn }
+
+func (h hearing) Read(b []byte) (int, error) {
+	n, err := h.x.c.Read(b)
+	if n > 0 {
+		h.x.alive()
+	}
+	return n, err
+}
+
+// alive notes a sign of life.
+func (x *conn) alive() {
+	if now := x.v.looks.Load(); x.heard.Load() != now {
+		x.heard.Store(now)
+		x.pinged.Store(false)
+	}
+}
+
 // start begins a writer, if need be.
 func (x *conn) start(begin bool) {
 	if begin {
@@ -162,7 +181,7 @@ func (x *conn) writeOut() {
 	// Writers of files answer one by one: let those that are about to do so first.
 	runtime.Gosched()
 	for p := x.out.take(); p != nil; p = x.out.take() {
-		if _, err := x.c.Write(p.b); err != nil {
+		if err := x.writeFrame(p.b); err != nil {
 			x.abort()
 			return
 		}
@@ -176,6 +195,21 @@ func (x *conn) writeOut() {
 	}
 }
 
+// writeFrame writes a frame. Where much waits for the client, it is a sign of life that the connection
+// takes some of it: the kernel keeps only so much.
+func (x *conn) writeFrame(b []byte) error {
+	for len(b) > 0 {
+		n, err := x.c.Write(b[:min(len(b), chunk)])
+		if err != nil {
+			return err
+		}
+		if b = b[n:]; len(b) > 0 || x.out.has(chunk) {
+			x.alive()
+		}
+	}
+	return nil
+}
+
 // closeWriting ends a connection behind its last frame. The client closes its side, or is cut off.
 func (x *conn) closeWriting() {
 	half, ok := x.c.(interface{ CloseWrite() error })
@@ -186,8 +220,10 @@ func (x *conn) closeWriting() {
 
 // end ends the connection with a last message, which says why. It may be called by any goroutine.
 func (x *conn) end(status cluster.Status, message string) {
-	x.start(x.out.finish(x.ending(status, message)))
 	x.ended.Store(true)
+	// A client that does not read does not keep the connection.
+	_ = x.c.SetDeadline(time.Now().Add(endWait)) // what has no deadlines is closed behind the end
+	x.start(x.out.finish(&pb.SessionResponse{End: x.detail(status, message)}))
 	x.cancel()
 }
 
@@ -215,14 +251,18 @@ func (x *conn) look(now int64) {
 
 // call executes a call and sends its result.
 func (x *conn) call(q *pb.Call) {
-	if x.pending.Add(1) > maxCalls {
+	limit := int64(maxCalls)
+	if q.GetMethod() == statusMethod {
+		limit *= 2 // other calls, which may wait for the volume, do not hide that the server is there
+	}
+	if x.pending.Add(1) > limit {
 		x.pending.Add(-1)
 		x.returns(q, nil, status.Errorf(codes.Unavailable, "this connection has %d calls under way", maxCalls))
 		return
 	}
 	x.helpers.Go(func() {
-		defer x.pending.Add(-1)
 		b, err := grpcapi.Call(x.ctx, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
+		x.pending.Add(-1) // before the client hears that it may send another one
 		x.returns(q, b, err)
 	})
 }
@@ -237,11 +277,11 @@ func (x *conn) returns(q *pb.Call, b []byte, err error) {
 // put sends m with the next message.
 func (x *conn) put(m *pb.SessionResponse, counts bool) { x.start(x.out.put(m, counts)) }
 
-// ending returns the last message of a connection that the server ends.
-func (x *conn) ending(status cluster.Status, message string) *pb.SessionResponse {
+// detail returns why a session ends or does not begin, and what the client should do.
+func (x *conn) detail(status cluster.Status, message string) *pb.ErrorDetail {
 	d := &pb.ErrorDetail{Status: pb.Status(status), Message: message}
 	d.Primary, d.RetryAfterMs = x.v.s.Advice(status)
-	return &pb.SessionResponse{End: d}
+	return d
 }
 
 // waitForCapacity waits until there is room for more of what the client sends: a client that does
@@ -253,7 +293,7 @@ func (x *conn) waitForCapacity() {
 		if sent == nil && x.bytes.Load() <= maxBytes {
 			return
 		}
-		x.paused.Store(true)
+		x.paused.Store(sent == nil) // a client that does not read may be gone
 		select {
 		case <-sent: // nil waits for nothing
 		case <-x.drained:

@@ -41,6 +41,10 @@ const (
 	keptFrame = 64 << 10
 	// keptFrames is for how many frames an idle outbox keeps room.
 	keptFrames = 4
+	// maxGone is how many places of frames that are gone stay in the list.
+	maxGone = 64
+	// frameCost is about what a frame costs besides its bytes.
+	frameCost = 128
 )
 
 // outcome adds an answer to the next message and returns true, if the outcome is a plain one. A
@@ -156,9 +160,9 @@ func (b *outbox) keep(p *outFrame, next []byte, counts bool) {
 	if b.mu.over {
 		return
 	}
-	b.mu.bytes += len(next)
+	b.mu.bytes += len(next) + frameCost
 	if n := len(b.mu.waiting); n > b.mu.first && b.mu.waiting[n-1] == p {
-		b.mu.bytes -= len(p.b)
+		b.mu.bytes -= len(p.b) + frameCost
 	} else {
 		b.mu.waiting = append(b.mu.waiting, p)
 	}
@@ -187,6 +191,13 @@ func (b *outbox) unread(limit int) <-chan error {
 	return b.mu.waiting[b.mu.first].asked()
 }
 
+// has reports whether at least n bytes wait to be sent.
+func (b *outbox) has(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.bytes >= n
+}
+
 // take removes and returns the next frame, whole. Where there is none it returns nil, and the writer
 // has ended.
 func (b *outbox) take() *outFrame {
@@ -201,8 +212,11 @@ func (b *outbox) take() *outFrame {
 	}
 	p := b.mu.waiting[b.mu.first]
 	b.mu.waiting[b.mu.first] = nil
-	b.mu.first++
-	b.mu.bytes -= len(p.b)
+	if b.mu.first++; b.mu.first > maxGone && 2*b.mu.first > len(b.mu.waiting) {
+		b.mu.waiting = b.mu.waiting[:copy(b.mu.waiting, b.mu.waiting[b.mu.first:])]
+		b.mu.first = 0
+	}
+	b.mu.bytes -= len(p.b) + frameCost
 	frames.Finish(p.b, p.kind)
 	return p
 }

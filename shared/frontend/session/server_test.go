@@ -215,9 +215,10 @@ func TestSessionsEndWithTheirTerm(t *testing.T) {
 			t.Error("a connection without a session ended with the term")
 		}
 		late := dial(t, v, hello())
-		if _, ended := late.kinds(); !ended || late.last.GetEnd().GetStatus() != pb.Status_STATUS_SECONDARY_MODE {
+		if _, ended := late.kinds(); ended || late.last.GetRefused().GetStatus() != pb.Status_STATUS_SECONDARY_MODE {
 			t.Errorf("a session that begins behind the end: %v", late.last)
 		}
+		late.Close()
 		out.Close()
 	})
 }

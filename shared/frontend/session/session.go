@@ -26,9 +26,9 @@ const (
 	// maxInFlight is how many operations of one session may be without an answer, not counting
 	// acquires that wait. It is the most that the table keeps for one client.
 	maxInFlight = locktable.MaxOutstanding
-	// fencingHold is how long a session waits for the end of a takeover. A client
-	// that had to come again would come too late.
-	fencingHold = 800 * time.Millisecond
+	// fencingHold is how long a hello waits for the end of a takeover: most are over by then, and
+	// the calls behind it wait, too.
+	fencingHold = 100 * time.Millisecond
 	// maxIntake is how many operations of one message are decoded at a time: two bytes from a
 	// client may take hundreds here.
 	maxIntake = 1024
@@ -45,8 +45,10 @@ const (
 type session struct {
 	client cluster.ClientID // the client of operations that name none; "" for none
 	holder locktable.Holder
-	names  convert.Names
-	losses map[cluster.ClientID]func() // stops the subscription of a client
+	// refused is set behind a hello that was refused: what came with it is not looked at.
+	refused bool
+	names   convert.Names
+	losses  map[cluster.ClientID]func() // stops the subscription of a client
 
 	watches watches
 	// gone is set when the client has closed: it keeps no place in a queue alive any more.
@@ -59,19 +61,22 @@ type session struct {
 	few      chan struct{} // has room for fewHelpers helpers
 }
 
-// hello begins the session of the connection, or ends the connection with the reason.
+// hello begins the session of the connection, or refuses it with the reason.
 func (x *conn) hello(q *pb.SessionHello) {
 	t := x.v.s.Backend().Term()
 	if t != nil {
 		x.waitServing(t)
 	}
 	if status, message := x.read(t, q); status != cluster.StatusOK {
-		x.end(status, message)
+		x.put(&pb.SessionResponse{Refused: x.detail(status, message)}, false)
+		x.refused = true
 		return
 	}
+	x.refused = false
 	x.names, x.losses = convert.Names{}, map[cluster.ClientID]func(){}
+	// Before the term can end the session: an end without a welcome says that nothing was executed.
+	x.put(&pb.SessionResponse{Welcome: x.welcome(t)}, false)
 	x.v.join(x, t)
-	x.put(&pb.SessionResponse{Welcome: x.welcome()}, false)
 	x.subscribeLosses(x.client, cluster.LSN(q.GetLossesAfterLsn()))
 }
 
@@ -121,10 +126,10 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func (x *conn) welcome() *pb.SessionWelcome {
+func (x *conn) welcome(t serving.Term) *pb.SessionWelcome {
 	return &pb.SessionWelcome{
 		ClientId: string(x.client), ServerId: uint32(x.v.s.Self()),
-		Epoch: uint64(x.term.Epoch()), Lsn: uint64(x.term.LSN()), MaxInFlight: maxInFlight, ClusterId: x.v.s.Cluster(),
+		Epoch: uint64(t.Epoch()), Lsn: uint64(t.LSN()), MaxInFlight: maxInFlight, ClusterId: x.v.s.Cluster(),
 	}
 }
 
@@ -149,6 +154,8 @@ func (x *conn) message(b []byte, own bool) error {
 			return err
 		}
 		return x.take(m)
+	case x.refused:
+		return nil
 	case x.term == nil:
 		return errNoHello
 	}
@@ -216,9 +223,10 @@ func (x *conn) take(m *pb.SessionRequest) error {
 		x.call(q)
 	}
 	if q := m.GetHello(); q != nil {
-		if x.hello(q); x.ended.Load() {
-			return nil
-		}
+		x.hello(q)
+	}
+	if x.refused {
+		return nil
 	}
 	if x.term == nil {
 		if len(m.GetOperations())+len(m.GetKeepAlives())+len(m.GetWatches())+len(m.GetUnwatch()) > 0 {

@@ -5834,8 +5834,10 @@ type Settings struct {
 	Version  uint32   `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Features []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	// Of the server: who answers, as in StatusResponse.
-	ServerId      uint32 `protobuf:"varint,3,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ServerId  uint32 `protobuf:"varint,3,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Which program this is, for people.
+	Agent         string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5894,6 +5896,13 @@ func (x *Settings) GetServerId() uint32 {
 func (x *Settings) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Settings) GetAgent() string {
+	if x != nil {
+		return x.Agent
 	}
 	return ""
 }
@@ -6560,8 +6569,11 @@ type SessionResponse struct {
 	// The server ends the session: go elsewhere. What is unanswered is UNKNOWN.
 	End *ErrorDetail `protobuf:"bytes,9,opt,name=end,proto3" json:"end,omitempty"`
 	// A holder is asked to release: sent at once, and again with every keep-alive.
-	Asks          []*AskToRelease `protobuf:"bytes,10,rep,name=asks,proto3" json:"asks,omitempty"`
-	Returns       []*Return       `protobuf:"bytes,11,rep,name=returns,proto3" json:"returns,omitempty"`
+	Asks    []*AskToRelease `protobuf:"bytes,10,rep,name=asks,proto3" json:"asks,omitempty"`
+	Returns []*Return       `protobuf:"bytes,11,rep,name=returns,proto3" json:"returns,omitempty"`
+	// There is no session: what was sent with the hello, and since, is not looked at until the next
+	// hello. The connection goes on.
+	Refused       *ErrorDetail `protobuf:"bytes,12,opt,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6662,6 +6674,13 @@ func (x *SessionResponse) GetAsks() []*AskToRelease {
 func (x *SessionResponse) GetReturns() []*Return {
 	if x != nil {
 		return x.Returns
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetRefused() *ErrorDetail {
+	if x != nil {
+		return x.Refused
 	}
 	return nil
 }
@@ -8009,13 +8028,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"|\n" +
+	" \x01(\x04R\trequestId\"\x92\x01\n" +
 	"\bSettings\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x1b\n" +
 	"\tserver_id\x18\x03 \x01(\rR\bserverId\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\"y\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05agent\x18\x05 \x01(\tR\x05agent\"y\n" +
 	"\x04Call\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
@@ -8064,7 +8084,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\arequest\"^\n" +
 	"\fSessionWatch\x12\x19\n" +
 	"\bwatch_id\x18\x01 \x01(\x04R\awatchId\x123\n" +
-	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\x8d\x04\n" +
+	"\arequest\x18\x02 \x01(\v2\x19.holdfast.v1.WatchRequestR\arequest\"\xc1\x04\n" +
 	"\x0fSessionResponse\x125\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.holdfast.v1.SessionWelcomeR\awelcome\x12-\n" +
 	"\aanswers\x18\x02 \x03(\v2\x13.holdfast.v1.AnswerR\aanswers\x128\n" +
@@ -8077,7 +8097,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x03end\x18\t \x01(\v2\x18.holdfast.v1.ErrorDetailR\x03end\x12-\n" +
 	"\x04asks\x18\n" +
 	" \x03(\v2\x19.holdfast.v1.AskToReleaseR\x04asks\x12-\n" +
-	"\areturns\x18\v \x03(\v2\x13.holdfast.v1.ReturnR\areturnsJ\x04\b\b\x10\t\"\xb5\x01\n" +
+	"\areturns\x18\v \x03(\v2\x13.holdfast.v1.ReturnR\areturns\x122\n" +
+	"\arefused\x18\f \x01(\v2\x18.holdfast.v1.ErrorDetailR\arefusedJ\x04\b\b\x10\t\"\xb5\x01\n" +
 	"\x0eSessionWelcome\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\rR\bserverId\x12\x14\n" +
@@ -8453,76 +8474,77 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	13,  // 86: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
 	12,  // 87: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
 	62,  // 88: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
-	57,  // 89: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 90: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 91: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 92: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	72,  // 93: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	75,  // 94: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 95: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	73,  // 96: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	74,  // 97: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 98: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 99: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 100: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 101: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 102: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 103: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	25,  // 104: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	26,  // 105: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	27,  // 106: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	28,  // 107: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	29,  // 108: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	30,  // 109: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	31,  // 110: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	39,  // 111: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	47,  // 112: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	49,  // 113: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	50,  // 114: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	52,  // 115: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	41,  // 116: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	44,  // 117: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	56,  // 118: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 119: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 120: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 121: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	33,  // 122: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	70,  // 123: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	34,  // 124: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	76,  // 125: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 126: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 127: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 128: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 129: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 131: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 132: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 134: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 135: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 136: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 137: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	32,  // 138: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	40,  // 139: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	48,  // 140: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	51,  // 141: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	51,  // 142: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	53,  // 143: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	42,  // 144: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	45,  // 145: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	57,  // 146: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 147: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 148: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 149: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 150: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	71,  // 151: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 152: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 153: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	126, // [126:154] is the sub-list for method output_type
-	98,  // [98:126] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	13,  // 89: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
+	57,  // 90: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 91: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 92: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 93: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	72,  // 94: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	75,  // 95: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 96: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	73,  // 97: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	74,  // 98: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 99: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 100: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 101: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 102: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 103: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 104: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	25,  // 105: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	26,  // 106: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	27,  // 107: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	28,  // 108: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	29,  // 109: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	30,  // 110: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	31,  // 111: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	39,  // 112: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	47,  // 113: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	49,  // 114: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	50,  // 115: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	52,  // 116: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	41,  // 117: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	44,  // 118: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	56,  // 119: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 120: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 121: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 122: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	33,  // 123: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	70,  // 124: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	34,  // 125: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	76,  // 126: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 127: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 128: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 129: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 132: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 133: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 134: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 135: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 136: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 137: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 138: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	32,  // 139: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	40,  // 140: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	48,  // 141: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	51,  // 142: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	51,  // 143: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	53,  // 144: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	42,  // 145: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	45,  // 146: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	57,  // 147: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 148: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 149: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 150: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 151: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	71,  // 152: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 153: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	11,  // 154: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	127, // [127:155] is the sub-list for method output_type
+	99,  // [99:127] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }

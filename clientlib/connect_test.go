@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clientlib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// piped speaks frames over pipes: it is a primary that answers Status. serve says what the n-th connection does
+// instead, if it returns true.
+type piped struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	serve func(n int, c net.Conn) bool
+}
+
+func (s *piped) dial(context.Context, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.conns)
+	s.conns = append(s.conns, there)
+	go func() {
+		if s.serve == nil || !s.serve(n, there) {
+			s.talk(there)
+		}
+	}()
+	return here, nil
+}
+
+func (s *piped) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.Close()
+	}
+}
+
+// exchangeSettings reads the settings of a client and sends those of a server.
+func exchangeSettings(c net.Conn) (*frames.Reader, error) {
+	r := frames.NewReader(c, 64<<20)
+	if err := r.Skip(frames.Preface); err != nil {
+		return nil, err
+	}
+	if _, _, _, err := r.Next(); err != nil {
+		return nil, err
+	}
+	b, _ := proto.Marshal(&pb.Settings{Version: 1, ServerId: 1, ClusterId: "c"})
+	_, err := c.Write(frames.Append(nil, frames.Settings, b))
+	return r, err
+}
+
+func (s *piped) talk(c net.Conn) {
+	s.talkTo(c, 1<<30)
+	c.Close()
+}
+
+// talkTo answers so many messages.
+func (s *piped) talkTo(c net.Conn, messages int) {
+	r, err := exchangeSettings(c)
+	for ; err == nil && messages > 0; messages-- {
+		var b []byte
+		var kind frames.Kind
+		if kind, b, _, err = r.Next(); err != nil || kind != frames.Message {
+			continue
+		}
+		m, out := &pb.SessionRequest{}, &pb.SessionResponse{}
+		if err = proto.Unmarshal(b, m); err != nil {
+			return
+		}
+		for _, q := range m.GetCalls() {
+			a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_PRIMARY, Epoch: 1, ClusterId: "c"})
+			out.Returns = append(out.Returns, &pb.Return{Correlation: q.Correlation, Response: a})
+		}
+		o, _ := proto.Marshal(out)
+		_, err = c.Write(frames.Append(nil, frames.Message, o))
+	}
+}
+
+func pipedClient(t *testing.T, s *piped) (*Client, *server) {
+	t.Helper()
+	c, err := New(Options{Endpoints: []string{"s:1"}, Dialer: s.dial, ClientID: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, c.servers.mu.all[0]
+}
+
+func (c *Client) askOnce(v *server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	return c.servers.ask(ctx, v).err
+}
+
+// A connection over which nothing comes back any more is given up some time, whatever goes over it. (Linux breaks one
+// over TCP to a host that vanished, but not one through a proxy or a tunnel, and other systems break none.)
+func TestHalfOpenConnectionIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{serve: func(n int, c net.Conn) bool {
+			if n > 0 {
+				return false
+			}
+			r, err := exchangeSettings(c)
+			for err == nil { // what comes from now on is lost
+				_, _, _, err = r.Next()
+			}
+			return true
+		}}
+		c, v := pipedClient(t, s)
+		defer c.Close()
+		defer s.close()
+		began := time.Now()
+		var err error
+		for time.Since(began) < time.Hour {
+			if err = c.askOnce(v); err == nil {
+				t.Logf("given up after %v", time.Since(began))
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		t.Errorf("the server can be connected to, and for an hour a connection was used that is dead: %v", err)
+	})
+}
+
+// A question ends with its context, also if the server does not read.
+func TestContextEndsWhileSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{serve: func(n int, c net.Conn) bool {
+			_, err := exchangeSettings(c) // and reads nothing from now on
+			return err == nil
+		}}
+		c, v := pipedClient(t, s)
+		done := make(chan struct{})
+		go func() {
+			c.askOnce(v)
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Errorf("a question that may take %v goes on after a minute", probeTime)
+		}
+		s.close()
+		c.Close()
+	})
+}
+
+// Close ends, also if a server does not read.
+func TestCloseWhileSending(t *testing.T) {
+	for name, settles := range map[string]bool{"a connection": true, "a connection that is being made": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &piped{}
+				s.serve = func(n int, c net.Conn) bool {
+					if settles {
+						s.talkTo(c, 1)
+					}
+					return true
+				}
+				c, _ := pipedClient(t, s)
+				var returned sync.WaitGroup
+				returned.Go(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					defer cancel()
+					began := time.Now()
+					_, err := c.Status(ctx)
+					t.Logf("Status, within a second: %v after %v", err, time.Since(began))
+				})
+				defer returned.Wait()
+				time.Sleep(2 * time.Second)
+				done := make(chan struct{})
+				go func() {
+					c.Close()
+					close(done)
+				}()
+				select {
+				case <-done:
+				case <-time.After(time.Minute):
+					t.Error("Close has not returned after a minute")
+				}
+				s.close()
+				<-done
+			})
+		})
+	}
+}
+
+// A connection that broke before the server said a word is no server without sessions.
+func TestBrokenBeforeTheSettings(t *testing.T) {
+	for name, first := range map[string]func(c *Client, v *server, x net.Conn){
+		"the server is stopped, and its connections with it": func(_ *Client, _ *server, x net.Conn) {
+			frames.NewReader(x, 1<<20).Skip(frames.Preface)
+			x.Close()
+		},
+		"the server was paused": func(_ *Client, _ *server, x net.Conn) {
+			go func() {
+				b := make([]byte, 1024)
+				for {
+					if _, err := x.Read(b); err != nil {
+						return
+					}
+				}
+			}()
+			time.Sleep(time.Second) // making the connection has timed out
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &piped{}
+				c, v := pipedClient(t, s)
+				s.serve = func(n int, x net.Conn) bool {
+					if n == 0 {
+						first(c, v, x)
+					}
+					return n == 0
+				}
+				defer c.Close()
+				defer s.close()
+				c.askOnce(v)
+				time.Sleep(2 * time.Second)
+				if _, err := c.connect(t.Context(), v); err != nil {
+					t.Errorf("two seconds later: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// An operation at a server without sessions is not in doubt because of that: nothing of it was sent.
+func TestOlderServerLeavesNoDoubt(t *testing.T) {
+	f, fakes, _ := onLoopback(t) // gRPC only
+	c := dialLoopback(t, fakes, Options{})
+	if _, err := c.Acquire(t.Context(), "mine", AcquireOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.grant(fakeKey{"other", 1}, "a", 100_000)
+	f.mu.Unlock()
+	c.servers.primary().sessionless.Store(0) // it is tried again every 15 s
+	if _, err := c.Acquire(t.Context(), "a", AcquireOptions{}); !errors.Is(err, wire.ErrHeld) {
+		t.Error(err)
+	}
+	c.Close()
+	if n := len(f.attempts("cancel")); n > 0 {
+		t.Errorf("%d cancels of a request that was refused", n)
+	}
+}
+
+// A server without sessions answers the first question.
+func TestOlderServerAnswersAtOnce(t *testing.T) {
+	_, fakes, _ := onLoopback(t) // gRPC only
+	c := dialLoopback(t, fakes, Options{})
+	v := c.servers.mu.all[0]
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for i := range 2 {
+		if err := c.servers.ask(ctx, v).err; err != nil {
+			t.Errorf("question %d: %v", i, err)
+		}
+	}
+}
+
+// A session that has ended is not used for ever, also if it was begun while it ended: begin takes the mutex between
+// what fail does before and behind.
+func TestSessionBegunWhileItEnds(t *testing.T) {
+	w := &world{t: t, fakeCluster: newFakeCluster(), clock: &fakeClock{start: time.Now()}}
+	for i := range 3 {
+		w.servers = append(w.servers, w.server(fmt.Sprintf("s%d:1", i+1)))
+		w.servers[i].mu.sessions = true
+	}
+	w.c = w.client(Options{Budget: 3 * time.Second})
+	defer w.c.Close()
+	if _, err := w.c.ID(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	to := w.c.servers.primary()
+	for range 5000 {
+		s, err := w.c.connect(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for w.servers[0].stream() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		go w.servers[0].stream().fail(status.Error(codes.Unavailable, "the connection was reset"))
+		for { // another operation has the mutex when fail comes
+			s.mu.Lock()
+			if to.link.Load() != s {
+				break
+			}
+			s.mu.Unlock()
+		}
+		s.mu.Unlock()
+		begun := s.begin(w.c.main.current()) // of an operation that got s from connect
+		for ended := false; !ended; {
+			s.mu.Lock()
+			ended = s.mu.err != nil
+			s.mu.Unlock()
+		}
+		if to.session.Load() != s {
+			continue
+		}
+		t.Errorf("begin returned %v, and the session that has ended is the server's", begun)
+		time.Sleep(200 * time.Millisecond)
+		began := time.Now()
+		_, err = w.c.Acquire(t.Context(), "a", AcquireOptions{})
+		t.Errorf("acquire after %v: %v", time.Since(began), err)
+		break
+	}
+}
+
+func (s *fakeServer) stream() (x *fakeStream) {
+	s.set(func() { x = s.mu.stream })
+	return x
+}
+
+// A server that is named as the primary and is none, as the old one for a moment at each handover, is asked again and
+// again. That costs no connection each time.
+func TestRefusedHelloCostsNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{}
+		s.serve = func(_ int, c net.Conn) bool {
+			defer c.Close()
+			r, err := exchangeSettings(c)
+			for err == nil {
+				var b []byte
+				if _, b, _, err = r.Next(); err != nil {
+					break
+				}
+				m, out := &pb.SessionRequest{}, &pb.SessionResponse{}
+				proto.Unmarshal(b, m)
+				if m.Hello != nil { // as shared/frontend/session does
+					out.Refused = &pb.ErrorDetail{Status: pb.Status_STATUS_SECONDARY_MODE}
+				}
+				for _, q := range m.GetCalls() {
+					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Grpc: "s:1"}})
+					out.Returns = append(out.Returns, &pb.Return{Correlation: q.Correlation, Response: a})
+				}
+				o, _ := proto.Marshal(out)
+				_, err = c.Write(frames.Append(nil, frames.Message, o))
+			}
+			return true
+		}
+		c, _ := pipedClient(t, s)
+		defer c.Close()
+		defer s.close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c.Acquire(ctx, "a", AcquireOptions{})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := len(s.conns); n > 20 {
+			t.Errorf("%d connections in a second", n)
+		}
+	})
+}
+
+// An operation ends with its context, also if the server does not read, and it is the one that sends.
+func TestOperationEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{}
+		s.serve = func(n int, c net.Conn) bool {
+			if n == 0 {
+				s.talkTo(c, 1)
+			} else {
+				exchangeSettings(c)
+			}
+			return true
+		}
+		c, _ := pipedClient(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		c.Acquire(ctx, "a", AcquireOptions{Wait: Forever})
+		if d := time.Since(began); d > 200*time.Millisecond {
+			t.Errorf("an acquire with 100 ms returned after %v", d)
+		}
+		s.close()
+		c.Close()
+	})
+}
+
+// A question that cannot be sent keeps nobody from asking again, over a connection that works.
+func TestQuestionThatCannotBeSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{serve: func(n int, c net.Conn) bool {
+			if n == 0 {
+				exchangeSettings(c) // and reads nothing from now on
+			}
+			return n == 0
+		}}
+		c, v := pipedClient(t, s)
+		asked := make(chan error, 1)
+		go func() {
+			began := time.Now()
+			err := c.askOnce(v)
+			for err != nil && time.Since(began) < time.Hour {
+				time.Sleep(time.Second)
+				err = c.askOnce(v)
+			}
+			asked <- err
+		}()
+		select {
+		case err := <-asked:
+			if err != nil {
+				t.Errorf("for an hour: %v", err)
+			}
+		case <-time.After(2 * time.Hour):
+			t.Error("a question goes on for two hours")
+		}
+		s.close()
+		c.Close()
+	})
+}
