@@ -212,7 +212,7 @@ var sessionMutants = []Mutant{
 			{"shared/frontend/session/session.go", `		x.refused = true
 `, ``},
 		},
-		By: unit("shared/frontend", "^TestSessionRefused$"), Dies: `end:|answered: `,
+		By: unit("shared/frontend", "^TestSessionRefused$"), Dies: `: EOF`,
 	},
 	{
 		Name: "status-behind-the-stuck", Also: "",
