@@ -691,3 +691,14 @@ func TestTheEndIsReadByWhoSends(t *testing.T) {
 	s.Close()
 	<-sent
 }
+
+// Another hello ends a session: what was sent with it would belong to either.
+func TestOneSessionToAConnection(t *testing.T) {
+	s := welcomed(t, dialGRPC(t, startPrimary(t)), "c1")
+	if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, s, func(m *pb.SessionResponse) bool { return m.End != nil }); m.End.Status != pb.Status_STATUS_INVALID_ARGUMENT {
+		t.Errorf("told %v", m)
+	}
+}

@@ -63,6 +63,10 @@ type session struct {
 
 // hello begins the session of the connection, or refuses it with the reason.
 func (x *conn) hello(q *pb.SessionHello) {
+	if x.term != nil {
+		x.end(cluster.StatusInvalidArgument, "a connection has one session, and this one has begun")
+		return
+	}
 	t := x.v.s.Backend().Term()
 	if t != nil {
 		x.waitServing(t)
@@ -96,8 +100,6 @@ func (x *conn) waitServing(of serving.Term) {
 // refusal.
 func (x *conn) read(t serving.Term, q *pb.SessionHello) (cluster.Status, string) {
 	switch meant := q.GetClusterId(); {
-	case x.term != nil:
-		return cluster.StatusInvalidArgument, "a connection has one session, and this one has begun"
 	case meant != "" && meant != x.v.s.Cluster():
 		// The client knows from the settings whose server this is.
 		return cluster.StatusError, fmt.Sprintf("this server belongs to cluster %s, and the session is meant for cluster %s", x.v.s.Cluster(), meant)
@@ -225,7 +227,7 @@ func (x *conn) take(m *pb.SessionRequest) error {
 	if q := m.GetHello(); q != nil {
 		x.hello(q)
 	}
-	if x.refused {
+	if x.refused || x.ended.Load() {
 		return nil
 	}
 	if x.term == nil {
