@@ -115,8 +115,8 @@ type opening struct {
 type connecting struct {
 	mu    sync.Mutex
 	under *opening // nil while none is being made
-	// silent counts the connections in a row that the other side closed without a word: so does an
-	// older server, and once also one that stops.
+	// silent counts the connections in a row that the other side closed without a word: an older
+	// server does so, and once also one that stops. It belongs to what makes the connection.
 	silent int
 	// failures counts those in a row; until notBefore, on the client's clock, a caller gets err.
 	failures  int
@@ -227,6 +227,7 @@ func (c *Client) greeted(to *server) (conduit, error) {
 			conn.Close() //nolint:errcheck // nothing was asked
 		}
 		if !cutOff(err) {
+			to.connecting.silent = 0
 			return nil, err
 		}
 		if to.connecting.silent++; to.connecting.silent > 1 {

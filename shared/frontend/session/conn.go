@@ -60,8 +60,8 @@ type conn struct {
 	// Shared from here on.
 
 	// heard is the number of the look (Server.looks) at which the client was heard last, and asked
-	// that at which it sent a message; pinged is set until an answer to a ping comes. paused is set while the reading goroutine reads
-	// nothing because too much is under way: then silence is no sign.
+	// that at which it sent a message; pinged is set until it is heard. paused is set while the
+	// reading goroutine reads nothing because of this server: then silence is no sign.
 	heard, asked   atomic.Int64
 	pinged, paused atomic.Bool
 	// ended is set when the server has ended the session: what comes still is not looked at.
