@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -113,7 +112,7 @@ func FuzzReadFrame(f *testing.F) {
 			}
 			again = appendFrame(again, number, got)
 			if !bytes.HasPrefix(b, again) {
-				t.Fatal(fmt.Sprintf("frames %x of %x", again, b))
+				t.Fatalf("frames %x of %x", again, b)
 			}
 			body = got
 		}

@@ -104,15 +104,6 @@ func (w *watches) end(id uint64) {
 	}
 }
 
-// endAll ends every watch.
-func (w *watches) endAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, x := range w.mu.under {
-		x.stop()
-	}
-}
-
 // watch serves one watch of the session.
 func (x *conn) watch(q *pb.SessionWatch) {
 	id := q.GetWatchId()
