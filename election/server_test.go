@@ -202,6 +202,7 @@ func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, 
 	began := time.Now()
 	checked, heard, looked := began, began, began
 	var slept time.Duration
+	var woke time.Time
 	resign := make(chan struct{}, 1)
 	s.mu.Lock()
 	s.mu.resign = resign
@@ -225,8 +226,11 @@ func (s *server) rule(ctx context.Context, epoch cluster.Epoch) (time.Duration, 
 				return time.Since(began), errFenced
 			}
 		}
+		if time.Since(looked) > s.w.timing.StorageTimeout { // as package node counts it
+			woke = time.Now()
+		}
 		s.mu.Lock()
-		stalled := time.Since(s.mu.probed) > s.w.timing.StorageTimeout
+		stalled := min(time.Since(s.mu.probed), time.Since(woke)) > s.w.timing.StorageTimeout
 		s.mu.Unlock()
 		if stalled && s.e.FreshStorageElsewhere() {
 			return time.Since(began), errVolume

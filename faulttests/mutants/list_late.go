@@ -5,6 +5,15 @@ package mutants
 // lateMutants break what servers allow for when their own timers are late.
 var lateMutants = []Mutant{
 	{
+		Name: "sleep-is-a-stall",
+		Rule: "a primary that wakes up has the time for a check of the volume (PROTOCOL 2.3)",
+		Edits: []Edit{
+			{"cmd/holdfast/node/quorum.go", `	return min(check, now.Sub(q.woke)) > storage`, `	return check > storage`},
+		},
+		By:   unit("cmd/holdfast/node", "^TestSleepIsNoStall$"),
+		Dies: `after the last check: stalled: true`,
+	},
+	{
 		Name: "late-without-allowance",
 		Rule: "a server whose own timers are late suspects others later (PROTOCOL 2.7)",
 		Edits: []Edit{{"election/late.go",

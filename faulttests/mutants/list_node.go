@@ -180,7 +180,7 @@ var nodeMutants = []Mutant{
 		Name: "stall-of-all-ends-terms", Also: "",
 		Rule: "a primary whose volume stalls steps down only where another server's does not (PROTOCOL 2.3)",
 		Edits: []Edit{{"cmd/holdfast/node/node.go",
-			"check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {", "check > n.opt.Timing.StorageTimeout {"}},
+			"q.stalled(now, check, n.opt.Timing.StorageTimeout) && n.elector.FreshStorageElsewhere() {", "q.stalled(now, check, n.opt.Timing.StorageTimeout) {"}},
 		By:   unit(simulation, "TestShareThatStallsEndsNoTerm"),
 		Dies: "epochs became",
 	},

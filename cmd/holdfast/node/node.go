@@ -360,7 +360,7 @@ func (n *Node) supervise(p *primary.Primary, ended <-chan error) error {
 		case <-t.C:
 		}
 		now := time.Now()
-		if late := quorum.look(now, n.opt.Timing.Heartbeat, n.elector.Majority()); late > timerLateness {
+		if late := quorum.look(now, n.opt.Timing.Heartbeat, n.opt.Timing.StorageTimeout, n.elector.Majority()); late > timerLateness {
 			p.TimerLate(now, late)
 			n.opt.Log.Warn().Dur("late_by", late).Msg("this process did not run: its own timer was late")
 		}
@@ -399,7 +399,7 @@ func (n *Node) enforceLiveness(p *primary.Primary, now time.Time, q *quorum) {
 	if q.lost(now, n.opt.Timing.QuorumTimeout, n.elector.Allowance()) {
 		p.End(ErrNoQuorum)
 	}
-	if _, check := p.Ages(now); check > n.opt.Timing.StorageTimeout && n.elector.FreshStorageElsewhere() {
+	if _, check := p.Ages(now); q.stalled(now, check, n.opt.Timing.StorageTimeout) && n.elector.FreshStorageElsewhere() {
 		p.End(ErrStalled)
 	}
 }

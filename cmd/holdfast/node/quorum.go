@@ -9,13 +9,17 @@ type quorum struct {
 	heard  time.Time     // when there was a majority last
 	looked time.Time     // the last look
 	slept  time.Duration // the longest time since heard in which this process should have looked and did not
+	woke   time.Time     // the last look that came later than a whole storage timeout; zero: none did
 }
 
 // look records whether there is a majority now. A timer asks for it every so often: look returns
-// how late that was, 0 or less if it was not.
-func (q *quorum) look(now time.Time, every time.Duration, majority bool) (late time.Duration) {
+// how late that was, 0 or less if it was not. Storage is the storage timeout.
+func (q *quorum) look(now time.Time, every, storage time.Duration, majority bool) (late time.Duration) {
 	late = now.Sub(q.looked) - every
 	q.looked = now
+	if late > storage {
+		q.woke = now
+	}
 	q.slept = max(q.slept, late)
 	if majority {
 		q.heard, q.slept = now, 0
@@ -25,6 +29,12 @@ func (q *quorum) look(now time.Time, every time.Duration, majority bool) (late t
 
 // silent returns for how long there has been no majority.
 func (q *quorum) silent(now time.Time) time.Duration { return now.Sub(q.heard) }
+
+// stalled reports whether the last check of the volume, so long ago, is overdue. While this process
+// slept it could not check, and a primary that wakes up has to have the time for it.
+func (q *quorum) stalled(now time.Time, check, storage time.Duration) bool {
+	return min(check, now.Sub(q.woke)) > storage
+}
 
 // lost reports whether there has been no majority for so long, while this process listened, that the
 // term should end. The longest time in which it did not is left out, but no other: so a primary that

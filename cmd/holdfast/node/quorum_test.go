@@ -32,12 +32,12 @@ func TestQuorumThatIsMissed(t *testing.T) {
 			now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 			q := quorum{heard: now, looked: now}
 			now = now.Add(time.Minute)
-			if late := q.look(now, every, true); late != time.Minute-every {
+			if late := q.look(now, every, time.Hour, true); late != time.Minute-every {
 				t.Errorf("the first look was %v late", late)
 			}
 			for _, step := range test.steps {
 				now = now.Add(step)
-				if late := q.look(now, every, false); late != step-every {
+				if late := q.look(now, every, time.Hour, false); late != step-every {
 					t.Errorf("a look after %v was %v late", step, late)
 				}
 			}
@@ -54,4 +54,30 @@ func TestQuorumThatIsMissed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A primary that wakes up has a whole storage timeout for its next check, and no more.
+func TestSleepIsNoStall(t *testing.T) {
+	const every, timeout = 50 * time.Millisecond, 5 * time.Second
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	checked := now
+	q := quorum{heard: now, looked: now}
+	look := func(step time.Duration, want bool) {
+		t.Helper()
+		now = now.Add(step)
+		q.look(now, every, timeout, false)
+		if got := q.stalled(now, now.Sub(checked), timeout); got != want {
+			t.Errorf("%v after the last check: stalled: %v", now.Sub(checked), got)
+		}
+	}
+	look(every, false)
+	look(time.Minute, false) // it slept
+	for range timeout / every {
+		look(every, false)
+	}
+	look(every, true)
+	checked = now
+	look(every, false)
+	look(timeout/2, false) // late, and awake
+	look(timeout/2, true)
 }
