@@ -118,7 +118,7 @@ func TestRunGoesOnAfterALoss(t *testing.T) {
 			if len(terms) == 1 { // cut off for longer than the Budget
 				p.net.Cut()
 				time.AfterFunc(time.Minute, p.net.Mend)
-			} else if err := p.c.Break(ctx, "svc", clientlib.BreakOptions{}); err != nil {
+			} else if err := p.c.Break(t.Context(), "svc", clientlib.BreakOptions{}); err != nil {
 				t.Error(err)
 			}
 			over(t, ctx)
