@@ -68,8 +68,9 @@
 //
 // # Sessions
 //
-// After its first calls a Client opens a session with the primary: one stream that
-// carries its operations, many in one message, its keep-alives and reports of lost locks.
+// A Client has one connection to a server that it speaks to. After its first calls it opens a
+// session with the primary there: that carries its operations, many in one message, its
+// keep-alives and reports of lost locks.
 // When the session breaks or the term ends, whatever was under way is
 // sent again, under the same request IDs, over another one; a Client that does nothing but
 // hold locks opens that within two seconds. Where a server has none, each operation is a

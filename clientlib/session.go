@@ -484,7 +484,9 @@ func (s *session) sendNext() bool {
 		return false
 	}
 	m := s.mu.queued[0]
-	if s.mu.queued = s.mu.queued[:copy(s.mu.queued, s.mu.queued[1:])]; len(s.mu.queued) == 0 && cap(s.mu.queued) > keptQueue {
+	left := copy(s.mu.queued, s.mu.queued[1:])
+	s.mu.queued[left] = outgoing{} // an idle session keeps no long message
+	if s.mu.queued = s.mu.queued[:left]; left == 0 && cap(s.mu.queued) > keptQueue {
 		s.mu.queued = nil
 	}
 	s.mu.Unlock()
@@ -549,7 +551,7 @@ func (s *session) rest() bool {
 }
 
 // count begins a tick. It returns for how long the oldest calls have been pending, and ends the
-// attempts whose time is over. The stream is deaf if nothing at all was heard since one of those
+// attempts whose time is over. The connection is deaf if nothing at all was heard since one of those
 // began.
 func (s *session) count() (prompt, waiting time.Duration, now uint64, deaf bool) {
 	now = s.now.Add(1)
