@@ -241,6 +241,19 @@ var sessionMutants = []Mutant{
 		By: unit("shared/frontend/session", "^TestStoppedClientThatLeftMuchUnread$"), Dies: `still keeps its places`,
 	},
 	{
+		Name: "term-ends-before-the-welcome", Also: "",
+		Rule: "what is handed in has a welcome before the end of its session (PROTOCOL 15.1)",
+		Edits: []Edit{
+			{"shared/frontend/session/session.go", `	x.put(&pb.SessionResponse{Welcome: x.welcome(t)}, false)
+	x.v.join(x, t)
+`, `	x.v.join(x, t)
+	x.put(&pb.SessionResponse{Welcome: x.welcome(t)}, false)
+`},
+			{"shared/frontend/session/session.go", `	if x.refused || x.ended.Load() {`, `	if x.refused {`},
+		},
+		By: unit("shared/frontend/session", "^TestRefusedSessionHandsNothingIn$"), Dies: `operations were handed in`,
+	},
+	{
 		Name: "session-asks-for-itself", Also: "",
 		Rule: "an operation that names a client is that client's, not the session's (package convert)",
 		Edits: []Edit{

@@ -64,6 +64,8 @@ type conn struct {
 	// reading goroutine reads nothing because of this server: then silence is no sign.
 	heard, asked   atomic.Int64
 	pinged, paused atomic.Bool
+	// settled is set when the server's settings are the next frame to be sent, or sent.
+	settled atomic.Bool
 	// ended is set when the server has ended the session: what comes still is not looked at.
 	ended   atomic.Bool
 	pending atomic.Int64 // calls
@@ -122,6 +124,7 @@ func (x *conn) begin() error {
 		return err
 	}
 	x.start(x.out.putFrame(frames.Settings, ours))
+	x.settled.Store(true)
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
 	}
@@ -238,6 +241,7 @@ func (x *conn) abort() {
 func (x *conn) look(now int64) {
 	silence := now - x.heard.Load()
 	switch {
+	case !x.settled.Load(): // it has settingsWait, and the settings are the first frame
 	case x.paused.Load():
 		x.heard.Store(now) // by our own choice
 	case silence >= silent && x.pinged.Load():

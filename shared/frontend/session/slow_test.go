@@ -4,6 +4,7 @@ package session
 
 import (
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -188,11 +189,25 @@ func TestSlowTransfersAreNoSilence(t *testing.T) {
 // endingTerm ends while a session is welcomed. It counts what is handed in.
 type endingTerm struct {
 	*term
+	v     *Server
 	taken atomic.Int64
 }
 
-func (t *endingTerm) LSN() cluster.LSN { // is asked for the welcome
+// LSN is asked for the welcome. A session that the term could end by then is ended when it returns.
+func (t *endingTerm) LSN() cluster.LSN {
+	t.v.mu.Lock()
+	_, joined := t.v.mu.terms[t]
+	t.v.mu.Unlock()
 	close(t.over)
+	for over := !joined; !over; runtime.Gosched() {
+		t.v.mu.Lock()
+		for x := range t.v.mu.conns { // there is this one
+			x.out.mu.Lock()
+			over = x.out.mu.over
+			x.out.mu.Unlock()
+		}
+		t.v.mu.Unlock()
+	}
 	return 1
 }
 func (t *endingTerm) Submit(all []*serving.AsyncRequest) { t.taken.Add(int64(len(all))) }
@@ -211,6 +226,7 @@ func TestRefusedSessionHandsNothingIn(t *testing.T) {
 	for i := range 2000 {
 		term := &endingTerm{term: newTerm()}
 		v := New(service.New(ending{&roleless{}, term}, service.Options{}), zerolog.Nop())
+		term.v = v
 		here, r := connected(t, v)
 		here.Write(message(&pb.SessionRequest{Hello: &pb.SessionHello{}, Operations: []*pb.Operation{
 			{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{ClientId: "c", RequestId: 1, Lock: "l", TtlMs: 30000}}},
