@@ -32,18 +32,18 @@ func TestLoadEndsAndLeavesNothing(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	in := strings.NewReader("")
+	ended := func() *strings.Reader { return strings.NewReader("") } // each reads it in a goroutine of its own
 	for _, args := range [][]string{nil, {"0"}, {"many"}, {"1025"}, {"1", "2"}} {
-		if Loops(t.Context(), args, in, nil) == nil {
+		if Loops(t.Context(), args, ended(), nil) == nil {
 			t.Errorf("loops %v", args)
 		}
 	}
 	for _, args := range [][]string{nil, {"/no/such/directory"}} {
-		if Disk(t.Context(), args, in, nil) == nil {
+		if Disk(t.Context(), args, ended(), nil) == nil {
 			t.Errorf("disk %v", args)
 		}
 	}
-	if err := Loops(t.Context(), []string{"3"}, in, nil); err != nil { // in has ended
+	if err := Loops(t.Context(), []string{"3"}, ended(), nil); err != nil {
 		t.Error(err)
 	}
 }
