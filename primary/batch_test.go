@@ -4,6 +4,7 @@ package primary_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +74,92 @@ func TestTakeoverLogsMoreAgainThanOneSegmentHolds(t *testing.T) {
 		}
 		if got, want := len(content(d, "f")), 12*len(data); got != want {
 			t.Errorf("file has %d bytes, want %d", got, want)
+		}
+	})
+}
+
+// syncs counts the log's syncs from now on.
+func (x *term) syncs() *atomic.Int64 {
+	n := &atomic.Int64{}
+	x.host.SetHook(func(c volumetest.Call) volumetest.Action {
+		if c.Op == volumetest.OpDatasync && strings.HasPrefix(c.Name, "epochs/0000000001/wal-0") {
+			n.Add(1)
+		}
+		return volumetest.Proceed()
+	})
+	return n
+}
+
+// Whoever gives a lock on and stands in line for it again costs the next holder no sync of his own.
+func TestPlacesInAQueueShareTheNextSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serveLarge(t, newDisk(t).Host(1, volumetest.ProfileLocal()), 1, primary.Options{}) // all in one segment
+		defer x.end()
+		holder, next := cluster.ClientID("c1"), cluster.ClientID("c2")
+		token := x.ok(acquire(holder, 1, "l", 0)).Token
+		n := x.syncs()
+		place := x.later(acquire(next, 1, "l", locktable.WaitForever))
+		for id := cluster.RequestID(2); id < 12; id++ {
+			before := n.Load()
+			x.unanswered(place, "without a release")
+			x.ok(release(holder, 2*id, "l", token))
+			if got := n.Load() - before; got != 1 {
+				t.Errorf("the hand-over after a place was taken took %d syncs", got)
+			}
+			out := <-place
+			token, holder, next = out.Token, next, holder
+			place = x.later(acquire(next, 2*id+1, "l", locktable.WaitForever))
+		}
+	})
+}
+
+func TestPlacesInAQueueAreSyncedByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := serve(t, d, 1, primary.Options{})
+		x.ok(acquire("c1", 1, "l", 0))
+		n := x.syncs()
+		for i := range 3 { // others that come do not make the first wait for longer
+			x.later(acquire(cluster.ClientID([]string{"c2", "c3", "c4"}[i]), 1, "l", locktable.WaitForever))
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		if got := n.Load(); got != 1 {
+			t.Errorf("%d syncs after three places in 3 ms, want 1", got)
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		x.kill()
+		y := serve(t, d, 2, primary.Options{})
+		defer y.end()
+		if got := len(y.queue("l")); got != 3 {
+			t.Errorf("the next term knows of %d places, want 3", got)
+		}
+	})
+}
+
+// Whoever waits for an answer does not wait for the rest of a batch, nor does what needs a batch of
+// its own, as a snapshot.
+func TestAnswersEndTheRestOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := serve(t, newDisk(t), 1, primary.Options{})
+		defer x.end()
+		x.ok(acquire("c1", 1, "l", 0))
+		for name, do := range map[string]func(){
+			"refusal": func() { x.sees(acquire("c3", 1, "l", 0), cluster.StatusHeld) },
+			"grant":   func() { x.ok(acquire("c3", 2, "m", 0)) },
+			"snapshot": func() {
+				if _, _, err := x.p.Export(t.Context()); err != nil {
+					t.Error(err)
+				}
+			},
+		} {
+			x.later(acquire(cluster.ClientID(name), 1, "l", locktable.WaitForever))
+			began := time.Now()
+			do()
+			if took := time.Since(began); took > 0 {
+				t.Errorf("the %s was answered after %v", name, took)
+			}
 		}
 	})
 }

@@ -24,6 +24,7 @@ type batch struct {
 	files   []func()     // to do with files' writers, after the appends
 	losses  []watch.Loss // published with the frame
 	ended   history.Batch
+	places  int // records among all that give a request its place in a queue, and nothing else
 	resigns bool
 }
 
@@ -50,12 +51,18 @@ func (b *batch) reset(at wal.Position) {
 	clear(b.appends)
 	clear(b.files)
 	b.answers, b.appends, b.files = b.answers[:0], b.appends[:0], b.files[:0]
-	b.losses, b.resigns = nil, false
+	b.losses, b.places, b.resigns = nil, 0, false
 	b.ended.Reset()
 }
 
 func (b *batch) empty() bool {
 	return b.Len()+len(b.answers)+len(b.files) == 0
+}
+
+// unawaited reports whether nobody waits for the batch: it gives requests their places in queues, of which
+// their clients hear when the wait is over.
+func (b *batch) unawaited() bool {
+	return b.places > 0 && b.places == b.Len() && len(b.answers)+len(b.files) == 0
 }
 
 // fail answers everything in the batch UNKNOWN: the term ended, and the next

@@ -51,6 +51,8 @@ type core struct {
 	cur       *batch  // being decided
 	spare     *batch  // nil while a batch is in flight
 	since     time.Time
+	rest      *time.Timer // fires when an unawaited batch has to go
+	restEnd   time.Time   // then; zero while no batch rests
 	toCommit  chan *batch // capacity 1
 	committed chan *batch // capacity 1
 	recs      []locktable.Record
@@ -66,6 +68,7 @@ func newCore(p *Primary, table *locktable.Table, at wal.Position) *core {
 		leases: newWheel(leaseGrain, leasePlace), waits: map[waitKey]*waiter{}, waiters: newWheel(leaseGrain, waiterPlace), slots: map[cluster.FileName]*fileSlot{},
 		cur: &batch{}, spare: &batch{},
 		toCommit: make(chan *batch, 1), committed: make(chan *batch, 1), always: make(chan struct{}),
+		rest:     time.NewTimer(placeRest),
 		adopting: adoption{under: true}, limiter: history.NewLimiter(p.opt.History.Rate),
 	}
 	c.clients = newWheel(clientGrain(p.opt.Timing.ClientRetention), clientPlace)
@@ -99,6 +102,7 @@ func (c *core) run() {
 			c.spare = b
 		case <-c.wake():
 		case <-c.again():
+		case <-c.rest.C:
 		case <-t.C:
 			c.onTick()
 		}
@@ -188,7 +192,7 @@ func (c *core) full() bool { return c.cur.Size() >= c.p.opt.MaxBatch }
 // dispatch commits the batch: inline if no other call waits to be decided, else in the
 // committer's goroutine, so that the next batch is decided meanwhile.
 func (c *core) dispatch() {
-	if c.spare == nil || c.cur.empty() {
+	if c.spare == nil || c.cur.empty() || c.rests() {
 		return
 	}
 	b, next := c.cur, c.spare
@@ -201,6 +205,27 @@ func (c *core) dispatch() {
 	}
 	c.spare, c.since = nil, time.Now()
 	c.toCommit <- b
+}
+
+// placeRest is how long a batch rests that nobody waits for.
+const placeRest = 2 * time.Millisecond
+
+// rests reports whether the batch rests a while for other calls to join it, because nobody waits for it.
+// Where many wait for one lock, the request that a client makes after its release would else be
+// synced first, and the release of the next holder afterwards: two syncs for each hand-over.
+func (c *core) rests() bool {
+	if c.cur.unawaited() && len(c.internal) == 0 && !c.left() && !c.resigning {
+		now := time.Now()
+		if c.restEnd.IsZero() {
+			c.restEnd = now.Add(placeRest)
+			c.rest.Reset(placeRest)
+		}
+		if now.Before(c.restEnd) {
+			return true
+		}
+	}
+	c.restEnd = time.Time{}
+	return false
 }
 
 // commits is the committer: it commits the batches it receives, in order.
@@ -465,6 +490,7 @@ func (c *core) follow(r *locktable.Record, appended *call) {
 		c.addLease(r.Lock, r.LSN.Token())
 		c.endWait(waitKey{r.Client, r.Request}, r)
 	case locktable.KindEnqueue:
+		c.cur.places++
 		c.countWaiter(waitKey{r.Client, r.Request}, r.TTL, r.Wait, c.now)
 	case locktable.KindWaitTimeout, locktable.KindCancel:
 		c.endWait(waitKey{r.Client, r.Request}, r)

@@ -14,7 +14,8 @@
 //	deliver   answers, pushes
 //
 // While a frame syncs, the next batch is decided. With nothing else in flight
-// the loop does all of it inline.
+// the loop does all of it inline. A batch that only gives requests their places in queues
+// rests for up to 2 ms: nobody waits for it, and the next call shares its sync.
 //
 // Every answer depends on an LSN, its basis: the last one decided when it was made.
 // It is sent only after the log is durable up to there and a fence check that began

@@ -436,6 +436,7 @@ func leavesItsTable(t *testing.T, end func(*term, *volumetest.Disk)) {
 	}
 	time.Sleep(20 * time.Second)
 	x.later(acquire("c2", 1, "l", locktable.WaitForever))
+	time.Sleep(time.Second) // its place is in the log
 	end(x, d)
 	x.end() //nolint:errcheck // it has ended
 	w := x.p.Warm()

@@ -96,4 +96,22 @@ var commitMutants = []Mutant{
 		By:   unit("shared/volume", "TestCheckEndsATerm"),
 		Dies: `the term goes on: <nil>`,
 	},
+	{
+		Name: "places-rest-for-ever",
+		Rule: "a batch that nobody waits for rests for 2 ms at most (PROTOCOL 8.3)",
+		Edits: []Edit{
+			{"primary/core.go", `		if now.Before(c.restEnd) {`, `		if !now.IsZero() {`},
+		},
+		By:   unit("primary", "^TestPlacesInAQueueAreSyncedByThemselves$"),
+		Dies: `0 syncs after three places`,
+	},
+	{
+		Name: "answers-rest",
+		Rule: "only a batch that nobody waits for rests (PROTOCOL 8.3)",
+		Edits: []Edit{
+			{"primary/commit.go", `	return b.places > 0 && b.places == b.Len() && len(b.answers)+len(b.files) == 0`, `	return b.places > 0`},
+		},
+		By:   unit("primary", "^TestAnswersEndTheRestOfABatch$"),
+		Dies: `was answered after`,
+	},
 }
