@@ -103,7 +103,7 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	r.Lsn, r.AgeMs = uint64(reading.LSN), wire.CeilMillis(reading.Age)
 	t := &pb.TableStatus{Locks: uint64(locks), Clients: uint64(clients), Files: uint64(files), Quarantined: uint64(quarantined)}
 	r.Table = t
-	n := s.counted.of(func() counts { return s.countLocks(ctx) })
+	n := s.counted.of(countedFor{r.Role, r.Epoch}, func() counts { return s.countLocks(ctx) })
 	t.Held, t.Waiting, t.Unheard = n.held, n.waiting, n.unheard
 	if !n.all || files == maxPage {
 		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", n.last, maxPage)
@@ -147,20 +147,27 @@ func (s *Service) countLocks(ctx context.Context) (c counts) {
 type lastCount struct {
 	mu sync.Mutex
 	counts
+	by    countedFor
 	until time.Time
+}
+
+// countedFor is the role in which a server counts: a new primary has heard nobody yet.
+type countedFor struct {
+	role  pb.Role
+	epoch uint64
 }
 
 // keepCount is how many times longer than a count took it is kept.
 const keepCount = 20
 
-func (l *lastCount) of(count func() counts) counts {
+func (l *lastCount) of(by countedFor, count func() counts) counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	began := time.Now()
-	if began.Before(l.until) {
+	if by == l.by && began.Before(l.until) {
 		return l.counts
 	}
-	l.counts = count()
+	l.by, l.counts = by, count()
 	if l.pages > 1 {
 		l.until = began.Add((1 + keepCount) * time.Since(began))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // What is counted of a large table is kept for a while, of a small one never.
@@ -18,7 +19,7 @@ func TestLargeTableIsNotCountedForEverybody(t *testing.T) {
 			var l lastCount
 			n := 0
 			for range 100 {
-				c := l.of(func() counts {
+				c := l.of(countedFor{}, func() counts {
 					n++
 					time.Sleep(5 * time.Millisecond)
 					return counts{pages: pages, held: uint64(n)}
@@ -33,6 +34,24 @@ func TestLargeTableIsNotCountedForEverybody(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A new primary does not tell what it counted as a replica: that it had to hear nobody.
+func TestNewPrimaryCountsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lastCount
+		slowly := func(unheard uint64) func() counts {
+			return func() counts {
+				time.Sleep(time.Second)
+				return counts{pages: 2, unheard: unheard}
+			}
+		}
+		for i, by := range []countedFor{{pb.Role_ROLE_REPLICA, 1}, {pb.Role_ROLE_PRIMARY, 2}, {pb.Role_ROLE_REPLICA, 3}, {pb.Role_ROLE_REPLICA, 4}} {
+			if c := l.of(by, slowly(uint64(i))); c.unheard != uint64(i) {
+				t.Errorf("%v: %d unheard, want %d", by, c.unheard, i)
+			}
+		}
+	})
 }
 
 // What a server knows of itself is told.
