@@ -162,7 +162,9 @@ func (s *steps) clients(ctx context.Context) {
 		}
 	})
 	s.tell("an append", many, appends)
-	if writes := appends["WRITE"] / many; writes > 3 { // the log, the file; and what goes on beside them
+	// The log and the file, and what goes on beside them. On a busy machine that is more for each append:
+	// the views are written every second, one with a rename and one without.
+	if writes := (appends["WRITE"] - 2*appends["RENAME"]) / many; writes > 3 {
 		s.t.Errorf("%.1f writes for an append", writes)
 	}
 	must(lock.Release(ctx))
