@@ -258,6 +258,9 @@ func attempt[R retry.Response](
 	s, err := c.session(mctx, to)
 	if err != nil { // nothing was sent
 		v = judge(r, err)
+		if busy, ok := errors.AsType[*busyError](err); ok { // else all who wait for this server would ask the others meanwhile
+			v.RetryAfter = max(1, busy.until-c.opt.Clock.Now())
+		}
 		c.follow(to, &v, errors.Is(context.Cause(mctx), errMoved))
 		return r, v, false
 	}

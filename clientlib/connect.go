@@ -25,12 +25,17 @@ import (
 )
 
 const (
-	// connectTime is how long a connection may take to be made.
-	connectTime = time.Second
+	// connectTime is how long a connection may take to be made, and settingsTime how long its server may take to say who
+	// it is: longer than a server lets a connection wait that it will not serve (package clientport), so that none is
+	// given up, and made again, while it waits.
+	connectTime  = time.Second
+	settingsTime = deafTime
 	// redialBase and redialCap bound how long a server that could not be connected to is not tried
 	// again: with jitter, so that the clients of a primary that died do not come back together.
 	redialBase = 10 * time.Millisecond
 	redialCap  = 75 * time.Millisecond
+	// maxBusy bounds how long a server may ask its clients to stay away.
+	maxBusy = 5 * time.Second
 	// sessionless is after how long a server that had no sessions is tried again.
 	sessionless = 15 * time.Second
 	// maxTurns is how many calls may be under way on one connection; the service takes no more.
@@ -179,6 +184,8 @@ func (c *Client) open(to *server, o *opening) {
 		o.err = status.Error(codes.Unavailable, fmt.Sprintf("connecting to %s: %v", to.addr, err))
 		if other, ok := otherCluster(err); ok {
 			o.err = other
+		} else if busy, ok := errors.AsType[*busyError](err); ok {
+			o.err = busy
 		} else if errors.Is(err, errNoSession) {
 			c.noSession(to)
 			o.err = errNoSession
@@ -204,31 +211,14 @@ func (c *Client) open(to *server, o *opening) {
 }
 
 // greeted makes a connection whose server has said who it is: what is sent before that is in doubt, and
-// an older server closes the connection without a word. Then the error is errNoSession.
+// an older server closes the connection without a word. Then the error is errNoSession. It is a *busyError
+// if the server takes no connection now.
 func (c *Client) greeted(to *server) (conduit, error) {
-	ctx, cancel := context.WithTimeout(c.linked, connectTime)
-	defer cancel()
 	for {
-		conn, err := to.dial(ctx, to.addr)
-		if err == nil {
-			over := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // reading returns why it failed
-			var kind frames.Kind
-			var b []byte
-			if kind, b, err = conn.Recv(); err == nil {
-				err = to.settle(kind, b)
-			}
-			if !over() {
-				return nil, context.Cause(ctx)
-			}
-			if err == nil {
-				to.connecting.silent = 0
-				return conn, nil
-			}
-			conn.Close() //nolint:errcheck // nothing was asked
-		}
+		conn, err := c.greet(to)
 		if !cutOff(err) {
 			to.connecting.silent = 0
-			return nil, err
+			return conn, err
 		}
 		if to.connecting.silent++; to.connecting.silent > 1 {
 			to.connecting.silent = 0
@@ -236,6 +226,45 @@ func (c *Client) greeted(to *server) (conduit, error) {
 		}
 	}
 }
+
+// greet makes a connection and reads the settings of the server.
+func (c *Client) greet(to *server) (conduit, error) {
+	dialing, dialed := context.WithTimeout(c.linked, connectTime)
+	defer dialed()
+	conn, err := to.dial(dialing, to.addr)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.linked, settingsTime)
+	defer cancel()
+	over := context.AfterFunc(ctx, func() { conn.Close() }) //nolint:errcheck // reading returns why it failed
+	kind, b, err := conn.Recv()
+	if err == nil {
+		err = to.settle(kind, b)
+	}
+	if !over() {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		conn.Close() //nolint:errcheck // nothing was asked
+		return nil, err
+	}
+	return conn, nil
+}
+
+// busyError is the error of a server that takes no connection now.
+type busyError struct {
+	addr  string
+	after time.Duration // so long it asks its clients to stay away
+	until time.Duration // so long this one does, on its clock; of connecting
+}
+
+func (e *busyError) Error() string {
+	return fmt.Sprintf("connecting to %s: it has too many new connections, and asks to come again after %v", e.addr, e.after)
+}
+
+// GRPCStatus makes it an error of a server that cannot be reached.
+func (e *busyError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
 // cutOff reports whether an error says that the other side closed a connection.
 func cutOff(err error) bool {
@@ -256,6 +285,9 @@ func (v *server) settle(kind frames.Kind, b []byte) error {
 	if err := proto.Unmarshal(b, m); err != nil {
 		return fmt.Errorf("%s: %w", v.addr, err)
 	}
+	if after := wire.Millis(m.GetRetryAfterMs()); after > 0 {
+		return &busyError{addr: v.addr, after: min(after, maxBusy)}
+	}
 	return v.checkCluster(m, nil)
 }
 
@@ -264,9 +296,13 @@ func (c *Client) opened(to *server, o *opening) {
 	to.connecting.mu.Lock()
 	defer to.connecting.mu.Unlock()
 	to.connecting.under = nil
+	busy, _ := errors.AsType[*busyError](o.err)
 	switch {
 	case o.err == nil:
 		to.connecting.failures = 0
+	case busy != nil:
+		busy.until = c.opt.Clock.Now() + busy.after + time.Duration(c.opt.Rand()%uint64(busy.after))
+		to.connecting.err, to.connecting.notBefore = busy, busy.until
 	case !errors.Is(o.err, errNoSession):
 		d := min(redialCap, redialBase<<min(to.connecting.failures, 3))
 		to.connecting.failures++

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -216,7 +217,7 @@ func TestBrokenBeforeTheSettings(t *testing.T) {
 					}
 				}
 			}()
-			time.Sleep(time.Second) // making the connection has timed out
+			time.Sleep(settingsTime) // making the connection has timed out
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,13 +233,135 @@ func TestBrokenBeforeTheSettings(t *testing.T) {
 				defer c.Close()
 				defer s.close()
 				c.askOnce(v)
-				time.Sleep(2 * time.Second)
+				time.Sleep(settingsTime)
 				if _, err := c.connect(t.Context(), v); err != nil {
-					t.Errorf("two seconds later: %v", err)
+					t.Errorf("three seconds later: %v", err)
 				}
 			})
 		})
 	}
+}
+
+// tardy is a server's end of a connection on which it says nothing for some time.
+type tardy struct {
+	net.Conn
+	after time.Duration
+	once  sync.Once
+}
+
+func (c *tardy) Write(b []byte) (int, error) {
+	c.once.Do(func() { time.Sleep(c.after) })
+	return c.Conn.Write(b)
+}
+
+// A server that has many new connections gets no second one from a client while the first one waits there.
+func TestServerMayTakeItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &piped{}
+		s.serve = func(_ int, c net.Conn) bool {
+			s.talk(&tardy{Conn: c, after: settingsTime - 100*time.Millisecond})
+			return true
+		}
+		c, v := pipedClient(t, s)
+		defer c.Close()
+		defer s.close()
+		for range 5 { // each gives up before the answer
+			c.askOnce(v)
+		}
+		time.Sleep(settingsTime)
+		if err := c.askOnce(v); err != nil || len(s.conns) != 1 {
+			t.Errorf("%v, over %d connections", err, len(s.conns))
+		}
+	})
+}
+
+// takesNone is a server that takes no connection now, and asks to come again after some time.
+func takesNone(c net.Conn, after time.Duration) {
+	defer c.Close()
+	r := frames.NewReader(c, 1<<10)
+	if err := r.Skip(frames.Preface); err == nil {
+		r.Next()
+	}
+	b, _ := proto.Marshal(&pb.Settings{Version: 1, RetryAfterMs: after.Milliseconds()})
+	c.Write(frames.Append(nil, frames.Settings, b))
+}
+
+// A server that asks to come again later is left alone until then, and for a random time more: thousands of clients
+// must not come again together. It is no server without sessions because of that, and nothing was sent to it.
+func TestBusyServerIsLeftAlone(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: maxBusy} {
+		random := map[string]struct {
+			rand uint64
+			more time.Duration
+		}{"soonest": {0, 0}, "in the middle": {uint64(want / 2), want / 2}, "latest": {uint64(want - 1), want - 1}}
+		for name, r := range random {
+			t.Run(fmt.Sprint(asked, " ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &piped{serve: func(n int, x net.Conn) bool {
+						if n == 0 {
+							takesNone(x, asked)
+						}
+						return n == 0
+					}}
+					c, v := pipedClient(t, s)
+					defer c.Close()
+					defer s.close()
+					c.opt.Rand = func() uint64 { return r.rand }
+					began := time.Now()
+					_, err := c.connect(t.Context(), v)
+					for ; err != nil; _, err = c.connect(t.Context(), v) {
+						if retry.OfError(err) != retry.Unsent || status.Code(err) != codes.Unavailable {
+							t.Fatal(err)
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					if took := time.Since(began); took < want+r.more || took > want+r.more+10*time.Millisecond || len(s.conns) != 2 {
+						t.Errorf("connected after %v, with %d connections", took, len(s.conns))
+					}
+				})
+			})
+		}
+	}
+}
+
+// While a server wants to be left alone, those who wait for it do not ask the others all the time.
+func TestBusyPrimaryMakesNoQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := &piped{serve: func(_ int, x net.Conn) bool { takesNone(x, time.Second); return true }}
+		asked := 0
+		replica := &piped{serve: func(_ int, c net.Conn) bool {
+			r, err := exchangeSettings(c)
+			for err == nil {
+				var b []byte
+				m, out := &pb.SessionRequest{}, &pb.SessionResponse{}
+				if _, b, _, err = r.Next(); err != nil || proto.Unmarshal(b, m) != nil {
+					break
+				}
+				for _, q := range m.GetCalls() {
+					asked++
+					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Grpc: "s:1"}})
+					out.Returns = append(out.Returns, &pb.Return{Correlation: q.Correlation, Response: a})
+				}
+				o, _ := proto.Marshal(out)
+				_, err = c.Write(frames.Append(nil, frames.Message, o))
+			}
+			return true
+		}}
+		c, err := New(Options{Endpoints: []string{"s:1", "s:2"}, ClientID: "me", Dialer: func(ctx context.Context, addr string) (net.Conn, error) {
+			return map[string]*piped{"s:1": busy, "s:2": replica}[addr].dial(ctx, addr)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer replica.close()
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = c.Acquire(ctx, "a", AcquireOptions{})
+		if n := len(busy.conns); err == nil || n < 4 || n > 11 || asked > 3*n {
+			t.Errorf("in ten seconds %d connections were refused, and the other server was asked %d times: %v", n, asked, err)
+		}
+	})
 }
 
 // An operation at a server without sessions is not in doubt because of that: nothing of it was sent.

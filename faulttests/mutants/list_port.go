@@ -50,7 +50,7 @@ var portMutants = []Mutant{
 		Name: "first-bytes-lost",
 		Rule: "a front end reads what told its class (package clientport, readAgain)",
 		Edits: []Edit{
-			{portPkg + "/conn.go", `	if *first = (*first)[n:]; len(*first) == 0 {`, `	if n > 0 {`},
+			{portPkg + "/conn.go", `	if s.first = s.first[n:]; len(s.first) == 0 {`, `	if n > 0 {`},
 		},
 		By: unit(portPkg, "^TestSplitFirstBytes$"), Dies: `class \d read`,
 	},
@@ -124,6 +124,132 @@ var portMutants = []Mutant{
 			{portPkg + "/class.go", `return begins(b, tlsHandshake, tls)`, `return begins(b, tlsHandshake, Text)`},
 		},
 		By: unit(portPkg, "^TestTLSIsRefused$"), Dies: `it is not closed`,
+	},
+	{
+		Name: "turns-unbounded",
+		Rule: "so many connections are set up at a time (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `		if !tooLong && len(q.taken) >= most {`, `		if !tooLong && len(q.taken) >= most<<20 {`},
+		},
+		By: unit(portPkg, "^TestConnectionsTakeTurns$"), Dies: `96 turns are taken and 0 wait, want 32 and 64`,
+	},
+	{
+		Name: "newest-has-its-turn",
+		Rule: "turns come in order of arrival (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `	q.waiting = append(q.waiting, t)
+`, `	q.waiting = append([]*turn{t}, q.waiting...)
+`},
+		},
+		By: unit(portPkg, "^TestConnectionsTakeTurns$"), Dies: `client 95 is the next, want 32`,
+	},
+	{
+		Name: "turn-kept",
+		Rule: "a turn comes back when its connection is closed (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/conn.go", `func (c *conn) Close() error               { c.turn.end(); return c.Conn.Close() }`, `func (c *conn) Close() error               { return c.Conn.Close() }`},
+		},
+		By: unit(portPkg, "^TestTurnsComeBack$"), Dies: `closed_by_its_front_end.*\n.*32 turns are taken`,
+	},
+	{
+		Name: "turn-waits-for-its-client",
+		Rule: "a client that says no more takes no turn from others (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/conn.go", `		s.turn.end() // the front end has begun, and waits for the client
+`, ``},
+		},
+		By: unit(portPkg, "^TestHalfAGreetingHoldsNobodyUp$"), Dies: `a client was not taken`,
+	},
+	{
+		Name: "turn-for-ever",
+		Rule: "a front end that does not begin keeps no turn for ever (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `now.Sub(q.taken[0].since) >= turnTime {`, `now.Sub(q.taken[0].since) >= 1000*turnTime {`},
+		},
+		By: unit(portPkg, "^TestTurns$"), Dies: `a_turn_is_over`,
+	},
+	{
+		Name: "turn-awaited-for-ever",
+		Rule: "who has waited for long is told to come again (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `now.Sub(t.since) >= turnWait
+`, `now.Sub(t.since) >= 1000*turnWait
+`},
+		},
+		By: unit(portPkg, "^TestWaitingForATurnIsBounded$"), Dies: `a client library: .* after 6s`,
+	},
+	{
+		Name: "crowd-unbounded",
+		Rule: "so many wait for their turns (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `	if len(q.waiting) >= maxWaiting {`, `	if len(q.waiting) >= 2*maxWaiting {`},
+		},
+		By: unit(portPkg, "^TestTooManyWaitForATurn$"), Dies: `after 2s`,
+	},
+	{
+		Name: "late-server-takes-as-many",
+		Rule: "a server that is short of CPU sets up fewer connections at a time (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{portPkg + "/admission.go", `len(a.mu.taken)+len(a.mu.waiting) > fewTurns && a.late()`, `len(a.mu.taken) >= fewTurns && a.late()`},
+		},
+		By: unit(portPkg, "^TestLateServerTakesFewer$"), Dies: `32 turns are taken and 1 wait, want 4 and 29`,
+	},
+	{
+		Name: "crowd-runs-first",
+		Rule: "others run between two connections that are accepted (package clientport)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `			p.take(c)
+			runtime.Gosched() // see the package's doc
+`, `			p.take(c)
+`},
+		},
+		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d connections were accepted`,
+	},
+	{
+		Name: "crowd-served-first",
+		Rule: "others run between the turns of a crowd (package clientport)",
+		Edits: []Edit{
+			{portPkg + "/clientport.go", `		runtime.Gosched() // see the package's doc
+		p.classes`, `		p.classes`},
+		},
+		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d got their turns`,
+	},
+	{
+		Name: "client-gives-up-in-the-queue",
+		Rule: "a client waits longer than a server lets it wait for its turn (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{"clientlib/connect.go", `	settingsTime = deafTime
+`, `	settingsTime = connectTime
+`},
+		},
+		By: unit("shared/frontend", "^TestServerGetsOverAHerd$"), Dies: `\d{4,} connections were set up for 800 clients`,
+	},
+	{
+		Name: "busy-server-asked-again",
+		Rule: "a server that asks to be left alone is (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{"clientlib/connect.go", `		to.connecting.err, to.connecting.notBefore = busy, busy.until
+`, ``},
+		},
+		By: unit("clientlib", "^TestBusyServerIsLeftAlone$"), Dies: `connected after`,
+	},
+	{
+		Name: "herd-comes-again-together",
+		Rule: "clients that were refused together do not come again together (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{"clientlib/connect.go", ` + busy.after + time.Duration(c.opt.Rand()%uint64(busy.after))`, ` + busy.after + time.Duration(c.opt.Rand()%uint64(redialBase))`},
+		},
+		By: unit("clientlib", "^TestBusyServerIsLeftAlone$"), Dies: `in_the_middle`,
+	},
+	{
+		Name: "others-asked-instead",
+		Rule: "who waits until a busy primary may be asked does not ask the others meanwhile (PROTOCOL 15.4)",
+		Edits: []Edit{
+			{"clientlib/call.go", `			v.RetryAfter = max(1, busy.until-c.opt.Clock.Now())
+`, `			v.RetryAfter = 0 * busy.until
+`},
+		},
+		By: unit("clientlib", "^TestBusyPrimaryMakesNoQuestions$"), Dies: `the other server was asked \d\d`,
 	},
 	{
 		Name: "second-address-for-some",

@@ -26,6 +26,9 @@ func (n *Node) Do(ctx context.Context, q *locktable.Request) (locktable.Outcome,
 	return secondary(), nil
 }
 
+// Late reports whether this server gets so little CPU that it waits for others more than twice as long as configured.
+func (n *Node) Late() bool { return n.elector.Allowance() > n.opt.Timing.Suspicion }
+
 // Term returns this node's term, nil if it has none.
 func (n *Node) Term() serving.Term {
 	if p := n.current(); p != nil {

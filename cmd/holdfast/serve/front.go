@@ -44,7 +44,7 @@ type fronts struct {
 }
 
 func newFronts(n *node.Node, c volume.Cluster, opt *Options) *fronts {
-	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), port: clientport.New(opt.Log), grpc: grpc.NewServer(grpcapi.Options()...)}
+	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	peergrpc.Register(f.peer, c.ID.String(), n)
 	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
 	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log})

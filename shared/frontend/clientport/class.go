@@ -29,6 +29,9 @@ const (
 	// maxFirst is how many bytes tell every class. It is longer than the preface of sessions, and than any method
 	// that a browser or an HTTP library sends, with the space behind it.
 	maxFirst = 16
+	// roomFirst is how much is read at most before the class is known. A session's preface and settings fit, so that
+	// the client's share of setting it up has been done when it gets its turn.
+	roomFirst = 64
 	// tlsHandshake begins a connection over TLS: the type of its first record, and the major version of the protocol.
 	tlsHandshake = "\x16\x03"
 	// http2 is the method that the preface of HTTP/2 pretends to have.

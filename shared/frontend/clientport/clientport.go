@@ -26,20 +26,44 @@
 // beneath. The known library, soheilhy/cmux, has had no commit since February 2021, bounds neither how many silent
 // connections there are nor, unless it is told, for how long, and has each matcher read anew what it keeps in a buffer.
 //
+// # Many that come at once
+//
+// After a failover thousands of clients come within a moment, and none of them may keep the server from its
+// heartbeats, commits and elections. So a connection whose class is known waits for its turn to be set up, in order of
+// arrival: there are a few dozen turns, and a few while the server gets too little CPU. A turn ends when the front end has
+// made what it needs for the connection, has dealt with the first bytes, and reads on; or when the connection is
+// closed; or after a second. So a turn is the server's work and no client's: nobody keeps others waiting by saying
+// nothing more, and clients that answer late do not make the queue longer. What a client asks next comes no faster than
+// turns do. (A handshake of TLS would come under the turn, too, before the class is told of what is inside. It waits for
+// the client once, and the second bounds that.)
+//
+// Who waits costs a goroutine and some hundred bytes. At most 4096 do, for two seconds each: then, if it is a client
+// library, it is told when to come again, which it does at a random time. Others are closed, as where there is no room
+// at all: a browser's EventSource connects again then, and would give up at an answer. The client library is more
+// patient than two seconds, so it does not come again while it is waited for here. Otherwise a server that is slow for a
+// moment would go on to serve clients that have given up, and be slow for ever.
+//
+// Both the goroutine that accepts and one that gets its turn let others run first: else the scheduler prefers
+// the connections that are here already to what the network brings, such as a heartbeat, for as long as there are any.
+//
 // # Goroutines
 //
-// Each listener has that of its Serve, and each connection of unknown class one, which ends when a front end has
-// taken the connection.
+// Each listener has that of its Serve, and each connection one until a front end has taken it.
 package clientport
 
 import (
 	"container/list"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 const (
@@ -49,8 +73,12 @@ const (
 	maxSilent = 1024
 	// leastWait is how long each of them has, however many there are.
 	leastWait = time.Second
-	// tlsEvery is how often it is logged that TLS is refused.
-	tlsEvery = time.Minute
+	// saidEvery is how often it is logged that connections are refused.
+	saidEvery = time.Minute
+	// comeAgain is after how long a client library comes again that waited for its turn in vain, and refusalWait how
+	// long it may take to read that.
+	comeAgain   = time.Second
+	refusalWait = time.Second
 	// leastPause and mostPause bound the pause after the system had no connection for an Accept.
 	leastPause = 5 * time.Millisecond
 	mostPause  = time.Second
@@ -62,9 +90,10 @@ type Port struct {
 	log     zerolog.Logger
 	classes [served]*classListener
 	// places has an element for each silent connection.
-	places chan struct{}
-	closed chan struct{}
-	// telling counts the goroutines of silent connections.
+	places    chan struct{}
+	closed    chan struct{}
+	admission admission
+	// telling counts the goroutines of connections that no front end has.
 	telling sync.WaitGroup
 
 	mu struct {
@@ -72,9 +101,24 @@ type Port struct {
 		closed    bool
 		listeners []net.Listener
 		silent    list.List // of *silent, in the order in which they came
-		refused   int       // connections over TLS that no log line told of
-		said      time.Time // when the latest did
+		overTLS   refusals
+		crowded   refusals
 	}
+}
+
+// refusals are those for one reason.
+type refusals struct {
+	untold int       // that no log line told of
+	said   time.Time // when the latest did
+}
+
+// count counts one more. It returns how many to tell of, 0 if that was done lately.
+func (r *refusals) count() (tell int) {
+	if r.untold++; !r.said.IsZero() && time.Since(r.said) < saidEvery {
+		return 0
+	}
+	tell, r.untold, r.said = r.untold, 0, time.Now()
+	return tell
 }
 
 // silent is a connection of unknown class.
@@ -84,9 +128,10 @@ type silent struct {
 	cut   bool // another one has its place
 }
 
-// New returns a port that has no listener yet.
-func New(log zerolog.Logger) *Port {
-	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{})}
+// New returns a port that has no listener yet. Late reports whether this server is short of CPU; nil = never. It is
+// called by several goroutines.
+func New(log zerolog.Logger, late func() bool) *Port {
+	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}}
 	for i := range p.classes {
 		p.classes[i] = &classListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	}
@@ -111,6 +156,7 @@ func (p *Port) Serve(l net.Listener) error {
 		case err == nil:
 			pause = 0
 			p.take(c)
+			runtime.Gosched() // see the package's doc
 			continue
 		case errors.Is(err, net.ErrClosed):
 			return err
@@ -233,7 +279,7 @@ func (p *Port) leave(e *list.Element) bool {
 	return true
 }
 
-// tell finds out the class of a connection, and gives it to the front end.
+// tell finds out the class of a connection, and gives it to the front end when its turn comes.
 func (p *Port) tell(c net.Conn, e *list.Element) {
 	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
 	first, class, err := readFirst(c)
@@ -249,7 +295,32 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 	case class == tls:
 		p.refuseTLS(c)
 	default:
-		p.classes[class].put(withFirst(c, first))
+		t := p.admission.wait(p.closed)
+		if t == nil {
+			p.refuse(c, class)
+			return
+		}
+		runtime.Gosched() // see the package's doc
+		p.classes[class].put(withFirst(c, first, t))
+	}
+}
+
+// refuse closes a connection that waited for its turn in vain, and logs that now and then. A client library is told
+// when to come again.
+func (p *Port) refuse(c net.Conn, class Class) {
+	defer c.Close() //nolint:errcheck // it is not served
+	p.mu.Lock()
+	n, closed := p.mu.crowded.count(), p.mu.closed
+	p.mu.Unlock()
+	if closed {
+		return
+	}
+	if n > 0 {
+		p.log.Warn().Int("refused", n).Stringer("from", c.RemoteAddr()).Msg("connections come faster than this server can take them: those that waited longest are told to come again")
+	}
+	b, err := proto.Marshal(&pb.Settings{Version: frames.Version, RetryAfterMs: comeAgain.Milliseconds()})
+	if class == Sessions && err == nil && c.SetWriteDeadline(time.Now().Add(refusalWait)) == nil {
+		_, _ = c.Write(frames.Append(nil, frames.Settings, b)) // whoever does not read it comes again as well
 	}
 }
 
@@ -257,13 +328,12 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 func (p *Port) refuseTLS(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing is answered
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused++; !p.mu.said.IsZero() && time.Since(p.mu.said) < tlsEvery {
-		return
+	n := p.mu.overTLS.count()
+	p.mu.Unlock()
+	if n > 0 {
+		p.log.Warn().Int("refused", n).Stringer("from", c.RemoteAddr()).
+			Msg("TLS is not served: let clients connect without it (http:// and ws://, no transport security in gRPC)")
 	}
-	p.log.Warn().Int("refused", p.mu.refused).Stringer("from", c.RemoteAddr()).
-		Msg("TLS is not served: let clients connect without it (http:// and ws://, no transport security in gRPC)")
-	p.mu.refused, p.mu.said = 0, time.Now()
 }
 
 // classListener is the listener of a class.

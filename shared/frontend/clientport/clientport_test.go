@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -60,6 +61,8 @@ type site struct {
 	l     *pipes
 	taken chan taken
 	said  bytes.Buffer
+	// stuck is set while the front ends begin nothing: then turns last. late is whether the server is.
+	stuck, late atomic.Bool
 }
 
 type taken struct {
@@ -70,7 +73,7 @@ type taken struct {
 // open opens a port until the end of a test in a bubble.
 func open(t *testing.T) *site {
 	s := &site{t: t, l: newPipes(), taken: make(chan taken, 4*maxSilent)}
-	s.Port = New(zerolog.New(&s.said))
+	s.Port = New(zerolog.New(&s.said), s.late.Load)
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		if err := s.Serve(s.l); !errors.Is(err, net.ErrClosed) {
@@ -80,14 +83,17 @@ func open(t *testing.T) *site {
 	for c := range Class(served) {
 		ended.Go(func() {
 			for {
-				conn, err := s.Listener(c).Accept()
+				x, err := s.Listener(c).Accept()
 				if err != nil {
 					if !errors.Is(err, net.ErrClosed) {
 						t.Errorf("class %d: %v", c, err)
 					}
 					return
 				}
-				s.taken <- taken{c, conn}
+				if !s.stuck.Load() {
+					x.(*conn).turn.end()
+				}
+				s.taken <- taken{c, x}
 			}
 		})
 	}
@@ -286,7 +292,7 @@ func TestTLSIsRefused(t *testing.T) {
 				t.Error("it is not closed")
 			}
 		}
-		time.Sleep(tlsEvery)
+		time.Sleep(saidEvery)
 		say(t, s.dial(), "\x16\x03")
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(s.said.String()), "\n")
@@ -401,7 +407,7 @@ func TestSilentConnectionsAreSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	p := New(zerolog.Nop())
+	p := New(zerolog.Nop(), nil)
 	before := heap()
 	for range maxSilent {
 		p.take(&mute{closed: make(chan struct{})})
@@ -434,7 +440,7 @@ func answers(t *testing.T, addr, asked string) string {
 // The servers of the standard library and of gRPC work behind a real port, and a connection keeps what TCP has beside
 // net.Conn.
 func TestServersBehindAPort(t *testing.T) {
-	p := New(zerolog.Nop())
+	p := New(zerolog.Nop(), nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 
 // readFirst reads until the class of a connection is known. It returns an error if that is over before.
 func readFirst(c io.Reader) (first []byte, class Class, err error) {
-	first = make([]byte, 0, maxFirst)
+	first = make([]byte, 0, roomFirst)
 	for {
-		n, err := c.Read(first[len(first):maxFirst])
+		n, err := c.Read(first[len(first):roomFirst])
 		first = first[:len(first)+n]
 		if class := classify(first); class != undecided {
 			return first, class, nil
@@ -34,46 +34,53 @@ type tcp interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
-// withFirst returns c, on which these bytes are read again, first. NetConn of what it returns is c, as soon as they
-// were.
-func withFirst(c net.Conn, first []byte) net.Conn {
+// withFirst returns c, on which these bytes are read again, first. Its turn ends when it is read further, or closed.
+// NetConn of what it returns is c, as soon as the first bytes were read.
+func withFirst(c net.Conn, first []byte, t *turn) net.Conn {
 	if c, ok := c.(tcp); ok {
-		return &tcpConn{c, first}
+		return &tcpConn{c, start{first, t}}
 	}
-	return &conn{c, first}
+	return &conn{c, start{first, t}}
+}
+
+// start is what the port knows of a connection.
+type start struct {
+	first []byte // what is left of them; of the goroutine that reads
+	turn  *turn
 }
 
 type conn struct {
 	net.Conn
-	first []byte // what is left of them; of the goroutine that reads
+	start
 }
 
-func (c *conn) Read(b []byte) (int, error) { return readAgain(&c.first, c.Conn, b) }
-
-func (c *conn) NetConn() net.Conn { return beneath(c.first, c, c.Conn) }
+func (c *conn) Read(b []byte) (int, error) { return c.readAgain(c.Conn, b) }
+func (c *conn) Close() error               { c.turn.end(); return c.Conn.Close() }
+func (c *conn) NetConn() net.Conn          { return c.beneath(c, c.Conn) }
 
 type tcpConn struct {
 	tcp
-	first []byte // what is left of them; of the goroutine that reads
+	start
 }
 
-func (c *tcpConn) Read(b []byte) (int, error) { return readAgain(&c.first, c.tcp, b) }
+func (c *tcpConn) Read(b []byte) (int, error) { return c.readAgain(c.tcp, b) }
+func (c *tcpConn) Close() error               { c.turn.end(); return c.tcp.Close() }
+func (c *tcpConn) NetConn() net.Conn          { return c.beneath(c, c.tcp) }
 
-func (c *tcpConn) NetConn() net.Conn { return beneath(c.first, c, c.tcp) }
-
-func readAgain(first *[]byte, c net.Conn, b []byte) (int, error) {
-	if len(*first) == 0 {
+func (s *start) readAgain(c net.Conn, b []byte) (int, error) {
+	if len(s.first) == 0 {
+		s.turn.end() // the front end has begun, and waits for the client
 		return c.Read(b)
 	}
-	n := copy(b, *first)
-	if *first = (*first)[n:]; len(*first) == 0 {
-		*first = nil // their memory is not needed for as long as the connection
+	n := copy(b, s.first)
+	if s.first = s.first[n:]; len(s.first) == 0 {
+		s.first = nil // their memory is not needed for as long as the connection
 	}
 	return n, nil
 }
 
-func beneath(first []byte, c, under net.Conn) net.Conn {
-	if len(first) > 0 {
+func (s *start) beneath(c, under net.Conn) net.Conn {
+	if len(s.first) > 0 {
 		return c
 	}
 	return under

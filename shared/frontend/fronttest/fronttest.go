@@ -41,7 +41,7 @@ func ServeOlder(l net.Listener, s *service.Service, o ...grpc.ServerOption) *Por
 }
 
 func older(l net.Listener, s *service.Service, o ...grpc.ServerOption) *Port {
-	p := &Port{port: clientport.New(zerolog.Nop()), grpc: grpc.NewServer(append(grpcapi.Options(), o...)...)}
+	p := &Port{port: clientport.New(zerolog.Nop(), nil), grpc: grpc.NewServer(append(grpcapi.Options(), o...)...)}
 	grpcapi.Register(p.grpc, s)
 	p.all.Go(func() { p.port.Serve(l) })                                //nolint:errcheck // it ends with l
 	p.all.Go(func() { p.grpc.Serve(p.port.Listener(clientport.GRPC)) }) //nolint:errcheck // it ends with Stop

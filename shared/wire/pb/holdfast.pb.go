@@ -5837,7 +5837,10 @@ type Settings struct {
 	ServerId  uint32 `protobuf:"varint,3,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
 	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Which program this is, for people.
-	Agent         string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Of the server: it takes no connection now and closes this one, behind these settings. Connect to it again after
+	// this time, and a random one of the same length.
+	RetryAfterMs  int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5905,6 +5908,13 @@ func (x *Settings) GetAgent() string {
 		return x.Agent
 	}
 	return ""
+}
+
+func (x *Settings) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
 }
 
 // Call is a call of a method of LockService that is no stream.
@@ -8028,14 +8038,15 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"\x92\x01\n" +
+	" \x01(\x04R\trequestId\"\xb8\x01\n" +
 	"\bSettings\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x1b\n" +
 	"\tserver_id\x18\x03 \x01(\rR\bserverId\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x14\n" +
-	"\x05agent\x18\x05 \x01(\tR\x05agent\"y\n" +
+	"\x05agent\x18\x05 \x01(\tR\x05agent\x12$\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\"y\n" +
 	"\x04Call\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
