@@ -230,7 +230,9 @@ type Pong struct {
 	Seq    uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	Status *PeerStatus            `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// The server that the answering one believes to be primary; 0 = none.
-	Primary       uint32 `protobuf:"varint,5,opt,name=primary,proto3" json:"primary,omitempty"`
+	Primary uint32 `protobuf:"varint,5,opt,name=primary,proto3" json:"primary,omitempty"`
+	// The key of who asked is not on the volume of the answering server, so its ping counted for nothing.
+	Stranger      bool `protobuf:"varint,6,opt,name=stranger,proto3" json:"stranger,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,13 @@ func (x *Pong) GetPrimary() uint32 {
 		return x.Primary
 	}
 	return 0
+}
+
+func (x *Pong) GetStranger() bool {
+	if x != nil {
+		return x.Stranger
+	}
+	return false
 }
 
 // Ask is election.Ask.
@@ -922,13 +931,14 @@ const file_shared_wire_peer_proto_rawDesc = "" +
 	"\x05nonce\x18\x03 \x01(\x06R\x05nonce\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12/\n" +
 	"\x06status\x18\x05 \x01(\v2\x17.holdfast.v1.PeerStatusR\x06status\x12\x14\n" +
-	"\x05about\x18\x06 \x01(\tR\x05about\"\x8d\x01\n" +
+	"\x05about\x18\x06 \x01(\tR\x05about\"\xa9\x01\n" +
 	"\x04Pong\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\rR\x04from\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12/\n" +
 	"\x06status\x18\x04 \x01(\v2\x17.holdfast.v1.PeerStatusR\x06status\x12\x18\n" +
-	"\aprimary\x18\x05 \x01(\rR\aprimary\"d\n" +
+	"\aprimary\x18\x05 \x01(\rR\aprimary\x12\x1a\n" +
+	"\bstranger\x18\x06 \x01(\bR\bstranger\"d\n" +
 	"\x03Ask\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12\x12\n" +
