@@ -137,7 +137,8 @@ func New(opt Options) (*Node, error) {
 	}
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
 	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: wake.NewSignal()}
-	n.mu.known, n.mu.signs, n.mu.foreign = knew, map[cluster.ServerID]volume.Process{}, map[cluster.ServerID]foreign{}
+	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
+	n.mu.foreign = map[cluster.ServerID]foreign{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{

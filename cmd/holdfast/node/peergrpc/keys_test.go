@@ -4,6 +4,7 @@ package peergrpc_test
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -161,5 +162,44 @@ func TestStrangerIsKnownSoon(t *testing.T) {
 	}
 	if by, _ := k.Disowned(); by != 0 {
 		t.Error("it still takes itself for a stranger")
+	}
+}
+
+// before is a server of an older version, or of an attacker.
+type before struct {
+	pb.UnimplementedPeerServiceServer
+}
+
+func (before) Ping(_ context.Context, q *pb.Ping) (*pb.Pong, error) {
+	return &pb.Pong{From: 2, Seq: q.GetSeq(), Stranger: true}, nil
+}
+
+// TestServerOfAnOlderVersion is reached in plain text, and nothing it says makes a server take itself for a stranger.
+// Where TLS is required, it is not reached.
+func TestServerOfAnOlderVersion(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		d := newShare(t)
+		if !required {
+			if err := d.Remove("servers/tls-required"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		pb.RegisterPeerServiceServer(s, before{})
+		go s.Serve(l)
+		defer s.Stop()
+		k := keysOf(t, d, 1)
+		p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: l.Addr().String()}}}, k)
+		pong, err := p.Ping(within(t, 10*time.Second), 2, election.Ping{From: 1, Seq: 5})
+		if (err != nil) != required || !required && pong.Seq != 5 {
+			t.Errorf("TLS required %v: %+v, %v", required, pong, err)
+		}
+		if by, _ := k.Disowned(); by != 0 {
+			t.Error("what is said in plain text was believed")
+		}
 	}
 }
