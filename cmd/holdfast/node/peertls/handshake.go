@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -217,8 +218,12 @@ func (c *begun) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// maxStrangers bounds how many strangers are connected at a time.
-const maxStrangers = 8
+const (
+	// maxStrangers bounds how many strangers are connected at a time.
+	maxStrangers = 8
+	// strangerLife bounds how long each of them is.
+	strangerLife = 5 * time.Second
+)
 
 // strangers is a listener whose connections are those of strangers.
 type strangers struct {
@@ -249,11 +254,13 @@ func (s *strangers) leave() { <-s.places }
 
 // take hands over a connection, which has a place.
 func (s *strangers) take(c net.Conn) {
-	c = &strange{Conn: c, leave: sync.OnceFunc(s.leave)}
+	x := &strange{Conn: c, leave: sync.OnceFunc(s.leave)}
+	// No deadline does: gRPC removes it when the handshake is over, also where that was of another server.
+	x.end = time.AfterFunc(strangerLife, func() { x.Close() }) //nolint:errcheck // it had its time
 	select {
-	case s.conns <- c:
+	case s.conns <- x:
 	case <-s.closed:
-		c.Close() //nolint:errcheck // nobody uses it
+		x.Close() //nolint:errcheck // nobody uses it
 	}
 }
 
@@ -261,10 +268,15 @@ func (s *strangers) take(c net.Conn) {
 type strange struct {
 	net.Conn
 	leave func()
+	end   *time.Timer
 }
 
 // Close leaves the place.
-func (c *strange) Close() error { defer c.leave(); return c.Conn.Close() }
+func (c *strange) Close() error {
+	c.end.Stop()
+	defer c.leave()
+	return c.Conn.Close()
+}
 
 // Accept returns the next connection.
 func (s *strangers) Accept() (net.Conn, error) {

@@ -201,7 +201,7 @@ func (k *Keys) Keep() {
 var (
 	errNotPublished = errors.New("this server's own key is not on the volume yet, so that the others cannot know it")
 	errUnknown      = errors.New("the volume has no such key of that server: it runs on another volume, or on a copy of this one")
-	errNoAnswer     = errors.New("the volume does not say in time whether this key belongs to that server")
+	errNoAnswer     = errors.New("the volume does not say, or not in time, whether this key belongs to that server")
 )
 
 // keyOf returns the hash of the certificate that the other side has shown, and the member that it says to be.
@@ -235,14 +235,7 @@ func (k *Keys) check(id cluster.ServerID, key volume.KeyID, places chan struct{}
 	answer := make(chan error, 1)
 	go func() {
 		defer func() { <-places }()
-		found, err := volume.HasKey(k.opt.FS, id, key)
-		switch {
-		case found:
-			k.learn(id, key) // also if nobody waits any more: the next try needs no look-up
-		case err == nil:
-			err = errUnknown
-		}
-		answer <- err
+		answer <- k.lookUp(id, key)
 	}()
 	select {
 	case err := <-answer:
@@ -250,6 +243,27 @@ func (k *Keys) check(id cluster.ServerID, key volume.KeyID, places chan struct{}
 	case <-over.C:
 		return errNoAnswer
 	}
+}
+
+// lookUp looks for a key on the volume. A volume on which this server does not find its own key either says nothing: what
+// was mounted may have gone.
+func (k *Keys) lookUp(id cluster.ServerID, key volume.KeyID) error {
+	found, err := volume.HasKey(k.opt.FS, id, key)
+	if found {
+		k.learn(id, key) // also if nobody waits any more: the next try needs no look-up
+		return nil
+	}
+	own := false
+	if err == nil {
+		own, err = volume.HasKey(k.opt.FS, k.opt.Self, k.own)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !own:
+		return errNoAnswer
+	}
+	return errUnknown
 }
 
 func (k *Keys) knows(id cluster.ServerID, key volume.KeyID) bool {

@@ -223,7 +223,9 @@ func TestStrangersAreToldApart(t *testing.T) {
 	s, copied := newShare(t, true), newShare(t, true)
 	one := s.server(1)
 	for id := cluster.ServerID(1); id <= 3; id++ {
-		if c, _ := dialed(t, one, copied.server(id), id); c.err == nil || !strings.Contains(c.err.Error(), "another volume") {
+		other := copied.server(id)
+		other.Strangers().Close()
+		if c, _ := dialed(t, one, other, id); c.err == nil || !strings.Contains(c.err.Error(), "another volume") {
 			t.Errorf("a process that is not server %d was taken for it: %v", id, c.err)
 		}
 	}
@@ -294,6 +296,46 @@ func TestStrangersAreFew(t *testing.T) {
 	(<-conns).Close()
 	if _, a := dialedStranger(t, two, one, 1); !errors.Is(a.err, credentials.ErrConnDispatched) {
 		t.Errorf("a stranger after another one left: %v", a.err)
+	}
+}
+
+// TestSilentStrangerLeaves: it says nothing after its handshake, and its place is another one's after a while.
+func TestSilentStrangerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, other := newShare(t, true), newShare(t, true)
+		one, two := s.server(1), other.server(2)
+		if err := other.Write("servers/1.tls-"+one.ID().String(), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		a, b := pipe()
+		accepted := accept(one, b)
+		go two.Client(1, nil).ClientHandshake(t.Context(), "", a) //nolint:errcheck // it is not used
+		c, err := one.Strangers().Accept()
+		if err != nil || !errors.Is((<-accepted).err, credentials.ErrConnDispatched) {
+			t.Fatal(err)
+		}
+		if err := c.SetDeadline(time.Time{}); err != nil { // as gRPC does
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := io.ReadAll(a); err != nil || time.Since(began) > 6*time.Second {
+			t.Errorf("it stays for %v, %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestEmptiedVolumeSaysNothing: a server that does not find its own key either takes nobody for a stranger: that one
+// would believe it.
+func TestEmptiedVolumeSaysNothing(t *testing.T) {
+	s, other := newShare(t, true), newShare(t, true)
+	one, two := s.server(1), other.server(2)
+	name := "servers/1.tls-" + one.ID().String()
+	if err := errors.Join(other.Write(name, 0, nil), s.Remove(name), one.Strangers().Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, a := dialedStranger(t, two, one, 1)
+	if a.err == nil || !strings.Contains(a.err.Error(), "does not say, or not in time") {
+		t.Errorf("got %+v", a)
 	}
 }
 
@@ -517,40 +559,42 @@ func TestAttackerCannotDowngrade(t *testing.T) {
 
 // TestPlainTextEnds: when TLS is required, connections in plain text are closed, and no new ones are accepted.
 func TestPlainTextEnds(t *testing.T) {
-	s := newShare(t, false)
-	one := s.server(1)
-	open := func() (net.Conn, end) {
-		a, b := pipe()
-		accepted := accept(one, b)
-		if _, err := a.Write([]byte("PRI * HTTP/2.0")); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShare(t, false)
+		one := s.server(1)
+		open := func() (net.Conn, end) {
+			a, b := pipe()
+			accepted := accept(one, b)
+			if _, err := a.Write([]byte("PRI * HTTP/2.0")); err != nil {
+				t.Fatal(err)
+			}
+			return a, <-accepted
+		}
+		a, e := open()
+		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: e.info})
+		if e.err != nil || one.Admit(ctx, 2) != nil {
+			t.Fatalf("in plain text: %+v, %v", e, one.Admit(ctx, 2))
+		}
+		if err := volume.RequireTLS(s.host(9)); err != nil {
 			t.Fatal(err)
 		}
-		return a, <-accepted
-	}
-	a, e := open()
-	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: e.info})
-	if e.err != nil || one.Admit(ctx, 2) != nil {
-		t.Fatalf("in plain text: %+v, %v", e, one.Admit(ctx, 2))
-	}
-	if err := volume.RequireTLS(s.host(9)); err != nil {
-		t.Fatal(err)
-	}
-	one.Keep()
-	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the connection in plain text lives on: %v", err)
-	}
-	if one.Admit(ctx, 2) == nil {
-		t.Error("a message that came on it is admitted")
-	}
-	if _, e := open(); e.err == nil || !strings.Contains(e.err.Error(), "requires TLS") {
-		t.Errorf("a new connection in plain text: %+v", e)
-	}
-	if err := s.Remove("servers/tls-required"); err != nil {
-		t.Fatal(err)
-	}
-	if one.Keep(); !one.Required() {
-		t.Error("a process forgets that TLS is required")
-	}
+		one.Keep()
+		if _, err := a.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection in plain text lives on: %v", err)
+		}
+		if one.Admit(ctx, 2) == nil {
+			t.Error("a message that came on it is admitted")
+		}
+		if _, e := open(); e.err == nil || !strings.Contains(e.err.Error(), "requires TLS") {
+			t.Errorf("a new connection in plain text: %+v", e)
+		}
+		if err := s.Remove("servers/tls-required"); err != nil {
+			t.Fatal(err)
+		}
+		if one.Keep(); !one.Required() {
+			t.Error("a process forgets that TLS is required")
+		}
+	})
 }
 
 // TestAdmit: a message counts if it comes from whom it names.
