@@ -140,7 +140,9 @@ func New(opt Options) (*Keys, error) {
 		cert:    tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private},
 		accepts: make(chan struct{}, maxLooks), dials: make(chan struct{}, maxLooks), strangers: newStrangers(),
 	}
-	k.required.Store(required)
+	if k.required.Store(required); !required {
+		opt.Log.Warn().Msg("servers of this volume take plain text from each other: when all are upgraded, type holdfast secure require")
+	}
 	k.mu.known = map[cluster.ServerID][]volume.KeyID{opt.Self: {k.own}}
 	k.mu.plain, k.mu.disowned = map[*plainConn]struct{}{}, map[cluster.ServerID]time.Time{}
 	return k, nil

@@ -357,6 +357,7 @@ func forged(t *testing.T, id int64) *tls.Config {
 func TestHandshakesOfOthersAreRefused(t *testing.T) {
 	s := newShare(t, true)
 	one := s.server(1)
+	one.Strangers().Close()
 	for name, change := range map[string]func(*tls.Config){
 		"no certificate":             func(c *tls.Config) { c.Certificates = nil },
 		"TLS 1.2":                    func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
@@ -636,9 +637,9 @@ func TestKeyCannotBeWritten(t *testing.T) {
 		t.Error("a key was offered that is not on the volume")
 	}
 	a, b := pipe()
-	defer b.Close()
-	if _, _, err := one.Client(2, nil).ClientHandshake(t.Context(), "", a); err == nil {
-		t.Error("it dialed with a key that is not on the volume")
+	b.Close()
+	if _, _, err := one.Client(2, nil).ClientHandshake(t.Context(), "", a); err == nil || !strings.Contains(err.Error(), "own key is not on the volume yet") {
+		t.Errorf("it dialed with a key that is not on the volume: %v", err)
 	}
 	one.Keep()
 	if c, a := dialed(t, two, one, 1); c.err != nil || a.err != nil {
