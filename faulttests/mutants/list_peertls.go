@@ -41,7 +41,7 @@ var peertlsMutants = []Mutant{
 	{
 		Name:  "strangers-without-number",
 		Rule:  "strangers have few places (PROTOCOL 20.4)",
-		Edits: []Edit{{peertlsPkg + "/handshake.go", `const maxStrangers = 8`, `const maxStrangers = 80`}},
+		Edits: []Edit{{peertlsPkg + "/handshake.go", `	maxStrangers = 8`, `	maxStrangers = 80`}},
 		By:    unit(peertlsPkg, "^TestStrangersAreFew$"), Dies: `the ninth stranger has a place`,
 	},
 	{
@@ -194,6 +194,12 @@ var peertlsMutants = []Mutant{
 		Edits: []Edit{{peertlsPkg + "/keys.go", `	if err := volume.WriteKey(`, `	k.published.Store(true)
 	if err := volume.WriteKey(`}},
 		By: unit(peertlsPkg, "^TestKeyCannotBeWritten$"), Dies: `it dialed with a key that is not on the volume`,
+	},
+	{
+		Name:  "volume-closed-under-look-ups",
+		Rule:  "what the volume has open is closed when nothing uses it any more (package peertls, Close)",
+		Edits: []Edit{{peertlsPkg + "/keys.go", `	go func() { k.calls.Wait(); close(done) }()`, `	close(done)`}},
+		By:    unit(peertlsPkg, "^TestCloseWaitsForTheVolume$"), Dies: `closed while a call hangs`,
 	},
 	{
 		Name:  "lost-key-stays-lost",

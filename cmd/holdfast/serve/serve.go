@@ -97,7 +97,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fsys.Close()) }()
+	var keys *peertls.Keys
+	defer func() { err = errors.Join(err, release(fsys, keys)) }()
 	c, err := atVolume(ctx, &opt, func() (volume.Cluster, error) { return volume.ReadCluster(fsys) })
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
@@ -124,7 +125,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	keys, err := atVolume(ctx, &opt, func() (*peertls.Keys, error) {
+	keys, err = atVolume(ctx, &opt, func() (*peertls.Keys, error) {
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: fsys, Log: opt.Log})
 	})
 	if err != nil {
@@ -147,12 +148,20 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
-	go keys.Run(tuning)
+	keys.Start(tuning)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, newFronts(n, c, keys, &opt), ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// release closes what is open of the volume, unless a call uses it that hangs.
+func release(fsys *osfs.FS, keys *peertls.Keys) error {
+	if keys != nil && !keys.Close() {
+		return nil
+	}
+	return fsys.Close()
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

@@ -256,7 +256,7 @@ func (s *strangers) leave() { <-s.places }
 func (s *strangers) take(c net.Conn) {
 	x := &strange{Conn: c, leave: sync.OnceFunc(s.leave)}
 	// No deadline does: gRPC removes it when the handshake is over, also where that was of another server.
-	x.end = time.AfterFunc(strangerLife, func() { x.Close() }) //nolint:errcheck // it had its time
+	time.AfterFunc(strangerLife, func() { x.Close() }) //nolint:errcheck // it had its time
 	select {
 	case s.conns <- x:
 	case <-s.closed:
@@ -268,15 +268,10 @@ func (s *strangers) take(c net.Conn) {
 type strange struct {
 	net.Conn
 	leave func()
-	end   *time.Timer
 }
 
 // Close leaves the place.
-func (c *strange) Close() error {
-	c.end.Stop()
-	defer c.leave()
-	return c.Conn.Close()
-}
+func (c *strange) Close() error { defer c.leave(); return c.Conn.Close() }
 
 // Accept returns the next connection.
 func (s *strangers) Accept() (net.Conn, error) {

@@ -82,6 +82,8 @@ const (
 	maxKnown = 4
 	// round is how often a server looks whether TLS is required and its key is there.
 	round = time.Second
+	// closeWait bounds how long Close waits for calls into the volume.
+	closeWait = 2 * time.Second
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = 10 * time.Second
 )
@@ -104,13 +106,15 @@ type Keys struct {
 	required       atomic.Bool // TLS is; never false again
 	accepts, dials chan struct{}
 	strangers      *strangers
-	publishRefused string // owned by Keep: why the key could not be written, as logged last
+	calls          sync.WaitGroup // that use the volume
+	publishRefused string         // owned by Keep: why the key could not be written, as logged last
 
 	mu struct {
 		sync.Mutex
 		known    map[cluster.ServerID][]volume.KeyID // the latest last
 		plain    map[*plainConn]struct{}
 		disowned map[cluster.ServerID]time.Time // since when a member says that it does not know this server
+		closed   bool                           // no calls any more
 		refused  int                            // since the last line about them
 		said     time.Time
 	}
@@ -163,22 +167,49 @@ func (k *Keys) publish() error {
 	return nil
 }
 
-// Run keeps the key's file on the volume, and looks whether TLS is required, until ctx ends. It may hang in the
-// filesystem.
-func (k *Keys) Run(ctx context.Context) {
-	t := time.NewTicker(round)
-	defer t.Stop()
-	for {
-		k.Keep()
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
+// Start keeps the key's file on the volume, and looks whether TLS is required, until ctx ends.
+func (k *Keys) Start(ctx context.Context) {
+	k.call(func() {
+		t := time.NewTicker(round)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				k.Keep()
+			}
 		}
+	})
+}
+
+// call calls a function that uses the volume in a goroutine, and reports whether it does: not after Close.
+func (k *Keys) call(f func()) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.mu.closed {
+		k.calls.Go(f)
+	}
+	return !k.mu.closed
+}
+
+// Close ends look-ups. It waits for those that run, for closeWait at most, and returns false if one does not return: what
+// the volume has open is still used then, so it must stay open. The context of Start is to end before.
+func (k *Keys) Close() bool {
+	k.mu.Lock()
+	k.mu.closed = true
+	k.mu.Unlock()
+	done := make(chan struct{})
+	go func() { k.calls.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(closeWait):
+		return false
 	}
 }
 
-// Keep does once what Run does every second. The caller holds the guard of the server's ID, and calls it before Run: an
+// Keep does once what Start does every second. The caller holds the guard of the server's ID, and calls it before Start: an
 // error is logged, and what it is about is tried again.
 func (k *Keys) Keep() {
 	if required, err := volume.TLSRequired(k.opt.FS); err == nil && required && !k.required.Swap(true) {
@@ -235,10 +266,13 @@ func (k *Keys) check(id cluster.ServerID, key volume.KeyID, places chan struct{}
 		return errNoAnswer
 	}
 	answer := make(chan error, 1)
-	go func() {
+	if !k.call(func() {
 		defer func() { <-places }()
 		answer <- k.lookUp(id, key)
-	}()
+	}) {
+		<-places
+		return errNoAnswer
+	}
 	select {
 	case err := <-answer:
 		return err
