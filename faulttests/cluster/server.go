@@ -26,6 +26,8 @@ const (
 // methods are safe for use by several goroutines, but only one should start and stop it.
 type Server struct {
 	Member hf.Member
+	// Binary is that of its next process; "" = the cluster's.
+	Binary string
 
 	c   *Cluster
 	log string // file that all its processes append to
@@ -76,6 +78,9 @@ func (s *Server) launch(log string, args ...string) (*process, error) {
 		all = append(all, "--unsafe-filesystem")
 	}
 	cmd := s.c.Command(all...)
+	if s.Binary != "" {
+		cmd.Path = s.Binary
+	}
 	if s.c.opt.Net != nil {
 		cmd = s.c.opt.Net.enter(s.Member.ID, cmd)
 	}

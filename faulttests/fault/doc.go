@@ -8,4 +8,8 @@
 //	go test ./faulttests/fault -faults
 //	go test ./faulttests/fault -faults -run MainScenario -faults.kills 100 -v
 //	go test ./faulttests/fault -faults -run MainScenario -faults.duration 1h -timeout 0 -v
+//
+// TestUpgradeToTLS needs a binary from before there was TLS between servers:
+//
+//	go test ./faulttests/fault -faults -run UpgradeToTLS -faults.old /path/to/holdfast -v
 package fault

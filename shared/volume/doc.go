@@ -18,8 +18,9 @@
 //	history/                     the grants that ended
 //	index/                       which request appended which bytes: see package index
 //	servers/<id>.*               guard, reserve and prepared claims of one server,
-//	                             its canary and its process's sign of life: see canary.go,
-//	                             witness.go and process.go
+//	                             its canary and its process's sign of life, its newest keys: see canary.go,
+//	                             witness.go, process.go and keys.go
+//	servers/tls-required         servers accept each other over TLS only: see keys.go
 //
 // # Safety
 //

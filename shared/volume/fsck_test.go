@@ -192,6 +192,7 @@ func strangers() []damage {
 		{"an unknown name in an epoch", write(newest+"core", 0, "x"), "info unknown-name " + newest + "core"},
 		{"an unfinished checkpoint", write(newest+"checkpoint-50.tmp/x", 0, "x"), "info leftover " + newest + "checkpoint-50.tmp"},
 		{"a forgotten claim", write("servers/1.00ff.claim/claim.json", 0, "{}"), "info leftover servers/1.00ff.claim"},
+		{"a key of a stranger", write("servers/7.tls-"+key(1).String(), 0, "x"), "info unknown-name servers/7.tls-" + key(1).String()},
 		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},
 		{"an unfinished recovery", write("servers/recover-00.tmp/fence", 0, "x"), "info leftover servers/recover-00.tmp"},
 		{"a device", func(d *volumetest.Disk) error { return d.MakeSpecial("servers/null") }, "warning special-file servers/null"},

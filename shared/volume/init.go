@@ -53,6 +53,9 @@ func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Rea
 	if err := linkCanaries(fsys, c.ID, servers); err != nil {
 		return c, fmt.Errorf("init: canaries: %w", err)
 	}
+	if err := RequireTLS(fsys); err != nil {
+		return c, fmt.Errorf("init: %w", err)
+	}
 	if err := linkCluster(fsys, begun); err != nil {
 		return c, fmt.Errorf("init: CLUSTER: %w", err)
 	}
@@ -96,14 +99,14 @@ func refuseUsed(fsys vfs.FS) error {
 	return nil
 }
 
-// ofInit reports whether an Init made the file in servers/ with this name: one that it builds, or a canary that
-// no primary has written.
+// ofInit reports whether an Init made the file in servers/ with this name: one that it builds, a canary that
+// no primary has written, or the one that requires TLS.
 func ofInit(fsys vfs.FS, name string) bool {
 	if strings.HasSuffix(name, "."+layout.CanarySuffix) {
 		b, err := vfs.ReadBlockFile(fsys, layout.ServersDir+"/"+name, vfs.FlagDirect)
 		return err == nil && vfs.AllZero(b)
 	}
-	return strings.HasPrefix(name, layout.InitPrefix)
+	return strings.HasPrefix(name, layout.InitPrefix) || name == layout.TLSRequiredName
 }
 
 // beginEpochZero creates epoch 0 unless it exists, and returns the content of its claim.json.

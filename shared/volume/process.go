@@ -32,6 +32,9 @@ type Process struct {
 	Nonce uint64 `json:"nonce,string"`
 	// Count rises with each write: a process whose count was seen to rise writes to this volume.
 	Count uint64 `json:"count"`
+	// Key is the key with which the process speaks to other servers, as in KeyID.String; "" if it has none: it is of an
+	// older version.
+	Key string `json:"key,omitempty"`
 	// PID, Host, Address and Path, the volume's directory, are for people.
 	PID     int    `json:"pid"`
 	Host    string `json:"host"`
@@ -52,7 +55,7 @@ func processPath(id cluster.ServerID) string {
 func (v *Volume) WriteProcess(p Process) error {
 	text, err := json.Marshal(p)
 	if len(text) >= vfs.BlockSize-4 { // leave out what is for people
-		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID})
+		text, err = json.Marshal(Process{Nonce: p.Nonce, Count: p.Count, PID: p.PID, Key: p.Key})
 	}
 	if err != nil {
 		return fmt.Errorf("sign of life: %w", err)

@@ -63,6 +63,10 @@ type Options struct {
 	Moved func() bool
 	// Known is what the Node before this one in the process knew; zero for the first one.
 	Known replica.Known
+	// Key is this process's key between servers, shown on the volume. Disowned returns which other server has
+	// not known it for how long, though this server knows that one; see peertls. nil = none, ever.
+	Key      volume.KeyID
+	Disowned func() (cluster.ServerID, time.Duration)
 	// Version and Path, the volume's directory, are shown in status.
 	Version, Path string
 	// Warnings are shown in status: what is wrong with the volume from the start.
@@ -104,6 +108,7 @@ type Node struct {
 		trouble  string                              // why its last try to be primary failed, "" if it did not
 		signs    map[cluster.ServerID]volume.Process // the process that writes to the volume under an ID, as seen last
 		setBack  behind                              // by the last read of the primary's canary
+		foreign  map[cluster.ServerID]foreign        // the last stranger without a key of the volume, by the ID that it uses
 	}
 	prepare wake.Signal // wakes keepClaims
 }
@@ -133,6 +138,7 @@ func New(opt Options) (*Node, error) {
 	opt.Log = opt.Log.With().Uint32("server", uint32(opt.Server)).Logger()
 	n := &Node{opt: opt, vol: vol, replica: replica.New(), hub: watch.New(opt.Timing.StorageTimeout), nonce: opt.Rand.Uint64(), began: time.Now(), prepare: wake.NewSignal()}
 	n.mu.known, n.mu.signs = knew, map[cluster.ServerID]volume.Process{}
+	n.mu.foreign = map[cluster.ServerID]foreign{}
 	n.replica.SetFeed(pushed{n.hub.Feed(true)})
 	n.replica.SetHistoryRate(opt.History.Rate)
 	n.elector = election.New(election.Options{
@@ -516,10 +522,13 @@ func (n *Node) current() *primary.Primary {
 
 // self returns the status that the elector sends to the others. Its storage is as old as what reads
 // past the caches show: a server that reads a copy of the volume, or old data, neither votes nor
-// claims. A term that serves has checks of its own.
+// claims, nor does one whose key another server does not find on its volume. A term that serves has checks of its own.
 func (n *Node) self() election.Status {
 	now := time.Now()
 	lag := n.canary.lag(now)
+	if _, age := n.disowned(); age > 0 {
+		lag = max(lag, age, 2*n.opt.Timing.StorageTimeout)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.selfLocked(now)

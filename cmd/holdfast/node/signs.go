@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -47,6 +48,9 @@ func (n *Node) showSigns(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
 	me, seen, mute := process(&n.opt, n.nonce), signs{}, false
+	if n.opt.Key != (volume.KeyID{}) {
+		me.Key = n.opt.Key.String()
+	}
 	for {
 		n.lookForSign(n.opt.Server, seen)
 		me.Count++
@@ -125,6 +129,62 @@ func (n *Node) onStranger(x election.Stranger) {
 	n.opt.Log.Error().Uint32("id", uint32(x.ID)).Str("from", x.From).Msg(n.strangerText(x))
 }
 
+const (
+	// foreignAfter is for how long a process without a key of this volume must ping before it is reported, and
+	// foreignFor how long after its last ping it is: that of a server which has just started may not show yet.
+	foreignAfter, foreignFor = 3 * time.Second, 10 * time.Second
+)
+
+// foreign is a process that pings as a server and has no key on this server's volume.
+type foreign struct {
+	election.Stranger
+	since, heard time.Time
+	told         bool
+}
+
+// HandleStranger reports a process that pings as a server and has no key on this server's volume. It sends
+// whatever it likes, so only the last one of each ID is kept.
+func (n *Node) HandleStranger(x election.Stranger) {
+	if _, member := n.vol.Cluster().Servers.Find(x.ID); !member {
+		return
+	}
+	now := time.Now()
+	n.mu.Lock()
+	f := n.mu.foreign[x.ID]
+	if now.Sub(f.heard) > foreignFor {
+		f = foreign{since: now}
+	}
+	f.Stranger, f.heard = x, now
+	tell := !f.told && now.Sub(f.since) >= foreignAfter
+	f.told = f.told || tell
+	n.mu.foreign[x.ID] = f
+	n.mu.Unlock()
+	if tell {
+		n.onStranger(x)
+	}
+}
+
+// foreigners returns the processes without a key of this volume that ping as servers.
+func (n *Node) foreigners() (all []election.Stranger) {
+	now := time.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, id := range n.vol.Cluster().Servers.IDs() {
+		if f := n.mu.foreign[id]; now.Sub(f.heard) <= foreignFor && now.Sub(f.since) >= foreignAfter {
+			all = append(all, f.Stranger)
+		}
+	}
+	return all
+}
+
+// disowned returns which other server does not find this one's key on its volume, and for how long.
+func (n *Node) disowned() (cluster.ServerID, time.Duration) {
+	if n.opt.Disowned == nil {
+		return 0, 0
+	}
+	return n.opt.Disowned()
+}
+
 // strangerText returns a message on a stranger: what it is, where, and what to do.
 func (n *Node) strangerText(x election.Stranger) string {
 	n.mu.Lock()
@@ -149,7 +209,7 @@ func (n *Node) strangerText(x election.Stranger) string {
 func (n *Node) tellProcesses(me *serving.ServerStatus, at func(cluster.ServerID) *serving.ServerStatus) {
 	both := n.elector.Conflict()
 	shareID(me, len(both) > 0, both)
-	for _, x := range n.elector.Strangers() {
+	for _, x := range slices.Concat(n.elector.Strangers(), n.foreigners()) {
 		at(x.ID).Warnings = append(at(x.ID).Warnings, n.strangerText(x))
 	}
 }

@@ -112,6 +112,9 @@ func (n *Node) describeSelf(me *serving.ServerStatus, own election.Status) {
 	if lag := n.canary.lag(now); lag > limit {
 		me.Warnings = append(me.Warnings, otherVolume(lag))
 	}
+	if by, age := n.disowned(); age >= foreignAfter {
+		me.Warnings = append(me.Warnings, fmt.Sprintf("SERVER %d HAS NOT FOUND THIS SERVER'S KEY ON ITS VOLUME for %v: one of the two has a copy of the volume. This server neither votes nor takes over: mount the volume that the other servers have, and start this server again", by, age.Round(time.Second)))
+	}
 	me.Version, me.Path, me.Uptime = n.opt.Version, n.opt.Path, time.Since(n.began)
 	if p := n.current(); p != nil {
 		me.Full = p.Full()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
@@ -34,7 +35,7 @@ type Front interface {
 
 // fronts are the front ends: one for the other servers, and those that share the port for clients.
 type fronts struct {
-	peer     *grpc.Server
+	peer     *peergrpc.Server
 	port     *clientport.Port
 	grpc     *grpc.Server
 	http     *http.Server // and the handshakes of WebSocket
@@ -43,9 +44,8 @@ type fronts struct {
 	sessions Front
 }
 
-func newFronts(n *node.Node, c volume.Cluster, opt *Options) *fronts {
-	f := &fronts{peer: grpc.NewServer(peergrpc.ServerOptions()...), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
-	peergrpc.Register(f.peer, c.ID.String(), n)
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, opt *Options) *fronts {
+	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
 	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})

@@ -24,6 +24,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -96,7 +97,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, fsys.Close()) }()
+	var keys *peertls.Keys
+	defer func() { err = errors.Join(err, release(fsys, keys)) }()
 	c, err := atVolume(ctx, &opt, func() (volume.Cluster, error) { return volume.ReadCluster(fsys) })
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
@@ -123,21 +125,43 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	peers := peergrpc.New(opt.Server, c)
+	keys, err = atVolume(ctx, &opt, func() (*peertls.Keys, error) {
+		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: fsys, Log: opt.Log})
+	})
+	if err != nil {
+		return fmt.Errorf("volume %s: %w", opt.Volume, err)
+	}
+	peers := peergrpc.New(opt.Server, c, keys)
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
 		Random: rand.Reader, Rand: mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())), Stuck: opt.Stuck, Version: opt.Version, Path: opt.Volume, Warnings: warnings, History: opt.History,
+		Key: keys.ID(), Disowned: keys.Disowned,
 		Moved: func() bool { return moved(fsys, opt.Volume, c.ID) }, Known: p.known,
 	}
-	n, err := atVolume(ctx, &opt, func() (*node.Node, error) { return node.New(nodeOpt) })
+	n, err := atVolume(ctx, &opt, func() (*node.Node, error) {
+		n, err := node.New(nodeOpt)
+		if err == nil { // the guard is held
+			keys.Keep()
+		}
+		return n, err
+	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
-	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Str("version", opt.Version).
+	keys.Start(tuning)
+	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, &opt), ports, opt.Log)
+	err = run(ctx, n, newFronts(n, c, keys, &opt), ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// release closes what is open of the volume, unless a call uses it that hangs.
+func release(fsys *osfs.FS, keys *peertls.Keys) error {
+	if keys != nil && !keys.Close() {
+		return nil
+	}
+	return fsys.Close()
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

@@ -231,11 +231,13 @@ func inEpochName(_ string, x vfs.Entry) string {
 	return unknownName
 }
 
-// serverName is the judge for servers/: guards, reserves, probes, canaries, signs of life and claims of members.
+// serverName is the judge for servers/: guards, reserves, probes, canaries, signs of life, keys and claims of members.
 func (k *fsck) serverName(_ string, x vfs.Entry) string {
 	switch {
 	case strings.HasPrefix(x.Name, layout.InitPrefix), strings.HasPrefix(x.Name, layout.RecoverPrefix):
 		return "an init or a recovery that did not finish; type: rm -r DIR/" + layout.ServersDir + "/" + x.Name
+	case x.Name == layout.TLSRequiredName:
+		return ""
 	}
 	name := strings.TrimPrefix(x.Name, ".") // renameio's temporary of the probe
 	id, rest, ok := strings.Cut(name, ".")
@@ -246,6 +248,7 @@ func (k *fsck) serverName(_ string, x vfs.Entry) string {
 	if _, member := k.v.Cluster().Servers.Find(cluster.ServerID(n)); !member {
 		return unknownName
 	}
+	_, key := volume.ParseKeyName(rest)
 	switch {
 	case name != x.Name, strings.HasSuffix(rest, layout.TrashSuffix):
 		return "its server removes it when it starts again"
@@ -254,7 +257,7 @@ func (k *fsck) serverName(_ string, x vfs.Entry) string {
 			return "a prepared claim; its server removes it when it starts again"
 		}
 		return ""
-	case rest == "lock", rest == "reserve", rest == "probe", rest == layout.CanarySuffix, rest == layout.ProcessSuffix:
+	case rest == "lock", rest == "reserve", rest == "probe", rest == layout.CanarySuffix, rest == layout.ProcessSuffix, key:
 		return ""
 	}
 	return unknownName

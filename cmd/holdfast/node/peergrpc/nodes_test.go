@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"google.golang.org/grpc"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
@@ -60,17 +60,22 @@ func startTrio(t *testing.T) *trio {
 		wg.Wait()
 	})
 	for _, m := range x.members {
-		peers := peergrpc.New(m.ID, c)
+		fsys := d.Host(int(m.ID), volumetest.ProfileLocal())
+		keys, err := peertls.New(peertls.Options{Self: m.ID, Members: c.Servers, FS: fsys, Log: zerolog.New(t.Output())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers := peergrpc.New(m.ID, c, keys)
 		n, err := node.New(node.Options{
-			Server: m.ID, FS: d.Host(int(m.ID), volumetest.ProfileLocal()), Timing: cluster.DefaultTiming(), Peers: peers,
+			Server: m.ID, FS: fsys, Timing: cluster.DefaultTiming(), Peers: peers,
 			Log: zerolog.New(t.Output()).Level(zerolog.InfoLevel), Random: crand.Reader, Rand: rand.New(rand.NewPCG(1, uint64(m.ID))),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		keys.Keep()
 		x.nodes[m.ID] = n
-		ps := grpc.NewServer(peergrpc.ServerOptions()...)
-		peergrpc.Register(ps, c.ID.String(), n)
+		ps := peergrpc.NewServer(c.ID.String(), n, keys)
 		hs := httpapi.New(service.New(n, service.Options{}), httpapi.Options{}).Server()
 		wg.Go(func() { _ = ps.Serve(peer[m.ID]) })
 		wg.Go(func() { _ = hs.Serve(web[m.ID]) })

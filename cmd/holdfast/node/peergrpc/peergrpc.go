@@ -10,6 +10,8 @@
 // Nobody waits for a connection that cannot be made: a server that is not there
 // is an error at once, because the elector takes that for its end, and it is
 // tried again a few times a second, so that a quick restart is seen quickly.
+//
+// Package peertls says who the other side of a connection is. Each message names its sender, which has to be that one.
 package peergrpc
 
 import (
@@ -21,10 +23,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
+	caller "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -59,6 +62,7 @@ var _ node.Peers = (*Peers)(nil)
 type Peers struct {
 	self    cluster.ServerID
 	cluster []byte
+	keys    *peertls.Keys
 	peers   map[cluster.ServerID]*peer // never changed
 }
 
@@ -69,12 +73,13 @@ type peer struct {
 	pushes        pushes               // over bulk
 }
 
-// New makes a Peers for the server self. It connects to nobody yet. Further dial
+// New makes a Peers for the server self, which has these keys. It connects to nobody yet. Further dial
 // options are for tests.
-func New(self cluster.ServerID, c volume.Cluster, further ...grpc.DialOption) *Peers {
-	p := &Peers{self: self, cluster: c.ID[:], peers: map[cluster.ServerID]*peer{}}
-	options := append(dialOptions(), further...)
+func New(self cluster.ServerID, c volume.Cluster, keys *peertls.Keys, further ...grpc.DialOption) *Peers {
+	p := &Peers{self: self, cluster: c.ID[:], keys: keys, peers: map[cluster.ServerID]*peer{}}
 	for _, m := range c.Servers {
+		options := append(dialOptions(), grpc.WithTransportCredentials(keys.Client(m.ID, dial)))
+		options = append(options, further...)
 		x := &peer{control: connect(m.Peer, options), bulk: connect(m.Peer, options)}
 		x.client = pb.NewPeerServiceClient(x.control)
 		x.pushes = newPushes(pb.NewPeerServiceClient(x.bulk))
@@ -85,7 +90,6 @@ func New(self cluster.ServerID, c volume.Cluster, further ...grpc.DialOption) *P
 
 func dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: maxBackoff / 4, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
@@ -136,9 +140,13 @@ func (p *Peers) Ping(ctx context.Context, to cluster.ServerID, q election.Ping) 
 	}
 	m := pingProto(q)
 	m.ClusterId = p.cluster
-	r, err := x.client.Ping(ctx, m)
+	var at caller.Peer
+	r, err := x.client.Ping(ctx, m, grpc.Peer(&at))
 	if err != nil {
 		return election.Pong{}, failure(ctx, to, err)
+	}
+	if info, _ := at.AuthInfo.(peertls.Info); !info.Plain { // else anybody may have said it
+		p.keys.Told(to, r.GetStranger())
 	}
 	return pongOf(r), nil
 }

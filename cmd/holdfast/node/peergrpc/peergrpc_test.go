@@ -12,13 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peergrpc"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 	"github.com/holdfast-lock/holdfast/wal"
 )
 
@@ -33,6 +37,35 @@ type fake struct {
 	pings  []election.Ping
 	asks   []election.Ask
 	epochs []cluster.Epoch
+	others []election.Stranger
+}
+
+func (f *fake) HandleStranger(x election.Stranger) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.others = append(f.others, x)
+}
+
+// newShare returns a disk on which servers find each other's keys.
+func newShare(t *testing.T) *volumetest.Disk {
+	t.Helper()
+	d := volumetest.New(1)
+	h := d.Host(9, volumetest.ProfileLocal())
+	if err := errors.Join(h.Mkdir("servers"), volume.RequireTLS(h)); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// keysOf returns the keys of a new process of a server.
+func keysOf(t *testing.T, d *volumetest.Disk, id cluster.ServerID) *peertls.Keys {
+	t.Helper()
+	k, err := peertls.New(peertls.Options{Self: id, Members: cluster.Members{{ID: 1}, {ID: 2}, {ID: 3}}, FS: d.Host(int(id), volumetest.ProfileLocal()), Log: zerolog.New(t.Output())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Keep()
+	return k
 }
 
 func (f *fake) HandlePing(p election.Ping) election.Pong {
@@ -71,14 +104,13 @@ func status() election.Status {
 }
 
 // listen serves f at addr, "127.0.0.1:0" for any port.
-func listen(t *testing.T, addr, clusterID string, f *fake) (string, *grpc.Server) {
+func listen(t *testing.T, d *volumetest.Disk, addr, clusterID string, f *fake) (string, *peergrpc.Server) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(peergrpc.ServerOptions()...)
-	peergrpc.Register(s, clusterID, f)
+	s := peergrpc.NewServer(clusterID, f, keysOf(t, d, f.id))
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -93,19 +125,27 @@ func listen(t *testing.T, addr, clusterID string, f *fake) (string, *grpc.Server
 // three is a cluster of three fakes as server 1 reaches it.
 func three(t *testing.T) (*peergrpc.Peers, volume.Cluster, map[cluster.ServerID]*fake) {
 	t.Helper()
+	d := newShare(t)
+	c, fakes := fakesOn(t, d)
+	return open(t, c, keysOf(t, d, 1)), c, fakes
+}
+
+// fakesOn is a cluster of three fakes whose keys are on a disk.
+func fakesOn(t *testing.T, d *volumetest.Disk) (volume.Cluster, map[cluster.ServerID]*fake) {
+	t.Helper()
 	c := volume.Cluster{ID: cluster.ID{1, 2, 3}}
 	fakes := map[cluster.ServerID]*fake{}
 	for id := cluster.ServerID(1); id <= 3; id++ {
 		fakes[id] = &fake{id: id}
-		addr, _ := listen(t, "127.0.0.1:0", c.ID.String(), fakes[id])
+		addr, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), fakes[id])
 		c.Servers = append(c.Servers, cluster.Member{ID: id, Peer: addr})
 	}
-	return open(t, c), c, fakes
+	return c, fakes
 }
 
-func open(t *testing.T, c volume.Cluster) *peergrpc.Peers {
+func open(t *testing.T, c volume.Cluster, k *peertls.Keys) *peergrpc.Peers {
 	t.Helper()
-	p := peergrpc.New(1, c)
+	p := peergrpc.New(1, c, k)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -180,7 +220,7 @@ func TestRefusedConnectionIsAnErrorAtOnce(t *testing.T) {
 	}
 	addr := l.Addr().String()
 	l.Close()
-	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: addr}}})
+	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: addr}}}, keysOf(t, newShare(t), 1))
 	ctx := within(t, 10*time.Second)
 	for i := range 3 { // the first dials, the others find it failed
 		start := time.Now()
@@ -197,11 +237,12 @@ func TestRefusedConnectionIsAnErrorAtOnce(t *testing.T) {
 func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 	f := &fake{id: 2}
 	c := volume.Cluster{ID: cluster.ID{9}}
-	addr, s := listen(t, "127.0.0.1:0", c.ID.String(), f)
+	d := newShare(t)
+	addr, s := listen(t, d, "127.0.0.1:0", c.ID.String(), f)
 	c.Servers = cluster.Members{{ID: 2, Peer: addr}}
-	p := open(t, c)
+	p := open(t, c, keysOf(t, d, 1))
 	ctx := within(t, 20*time.Second)
-	if _, err := p.Ping(ctx, 2, election.Ping{}); err != nil {
+	if _, err := p.Ping(ctx, 2, election.Ping{From: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Push(ctx, 2, push.Push{}); err != nil {
@@ -214,12 +255,12 @@ func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 	if _, err := p.Push(ctx, 2, push.Push{}); err == nil || isContext(err) {
 		t.Errorf("push to a stopped server: %v", err)
 	}
-	listen(t, addr, c.ID.String(), f)
+	listen(t, d, addr, c.ID.String(), f) // a new process, with a new key
 	start := time.Now()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for pinged, pushed := false, false; !pinged || !pushed; <-tick.C {
-		_, err := p.Ping(ctx, 2, election.Ping{})
+		_, err := p.Ping(ctx, 2, election.Ping{From: 1})
 		pinged = pinged || err == nil
 		_, err = p.Push(ctx, 2, push.Push{})
 		pushed = pushed || err == nil
@@ -233,13 +274,14 @@ func TestCallsOfAStoppedServerFailAndThoseOfARestartedOneSucceed(t *testing.T) {
 }
 
 func TestStrangersAreRefused(t *testing.T) {
-	_, c, fakes := three(t)
+	d := newShare(t)
+	c, fakes := fakesOn(t, d)
 	own := c.ID.String()
 	c.ID = cluster.ID{6, 6, 6}
-	p := open(t, c)
+	p := open(t, c, keysOf(t, d, 1))
 	ctx := within(t, 10*time.Second)
-	_, perr := p.Ping(ctx, 2, election.Ping{})
-	_, verr := p.PreVote(ctx, 2, election.Ask{})
+	_, perr := p.Ping(ctx, 2, election.Ping{From: 1})
+	_, verr := p.PreVote(ctx, 2, election.Ask{From: 1})
 	_, uerr := p.Push(ctx, 2, push.Push{})
 	herr := p.Handover(ctx, 2, 1)
 	for _, err := range []error{perr, verr, uerr, herr} {
@@ -265,7 +307,7 @@ func TestSlowPushHoldsNothingElseUp(t *testing.T) {
 		t.Errorf("a push without an answer: %v", err)
 	}
 	ctx := within(t, 10*time.Second)
-	if _, err := p.Ping(ctx, 2, election.Ping{Seq: 1}); err != nil {
+	if _, err := p.Ping(ctx, 2, election.Ping{From: 1, Seq: 1}); err != nil {
 		t.Errorf("ping beside a push: %v", err)
 	}
 	close(f.block)
@@ -284,7 +326,7 @@ func TestServerThatIsLateToGreetIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: l.Addr().String()}}})
+	p := open(t, volume.Cluster{Servers: cluster.Members{{ID: 2, Peer: l.Addr().String()}}}, keysOf(t, newShare(t), 1))
 	if _, err := p.Ping(within(t, 1500*time.Millisecond), 2, election.Ping{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("ping to a server that does not greet: %v", err)
 	}
@@ -306,8 +348,9 @@ func TestConcurrentPushesGoOneByOne(t *testing.T) {
 }
 
 func TestClosedPeersAnswerWithAContextError(t *testing.T) {
-	_, c, _ := three(t)
-	p := peergrpc.New(1, c)
+	d := newShare(t)
+	c, _ := fakesOn(t, d)
+	p := peergrpc.New(1, c, keysOf(t, d, 1))
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -345,22 +388,31 @@ func (r *recorded) pings() int {
 	return n
 }
 
+// recording records what is sent over TLS.
+type recording struct {
+	credentials.TransportCredentials
+	conns chan *recorded
+}
+
+func (x recording) Clone() credentials.TransportCredentials { return x }
+
+func (x recording) ClientHandshake(ctx context.Context, name string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := x.TransportCredentials.ClientHandshake(ctx, name, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &recorded{Conn: c}
+	x.conns <- r
+	return r, info, nil
+}
+
 // A replica answers hundreds of pushes a second: no answer may cost a ping.
 func TestAnswersCostNoPings(t *testing.T) {
-	c := volume.Cluster{ID: cluster.ID{1, 2, 3}}
-	addr, _ := listen(t, "127.0.0.1:0", c.ID.String(), &fake{id: 2})
+	c, d := volume.Cluster{ID: cluster.ID{1, 2, 3}}, newShare(t)
+	addr, _ := listen(t, d, "127.0.0.1:0", c.ID.String(), &fake{id: 2})
 	c.Servers = []cluster.Member{{ID: 2, Peer: addr}}
-	conns := make(chan *recorded, 1)
-	p := peergrpc.New(1, c, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return nil, err
-		}
-		r := &recorded{Conn: conn}
-		conns <- r
-		return r, nil
-	}))
+	conns, k := make(chan *recorded, 1), keysOf(t, d, 1)
+	p := peergrpc.New(1, c, k, grpc.WithTransportCredentials(recording{k.Client(2, nil), conns}))
 	defer p.Close()
 	ctx := within(t, 10*time.Second)
 	for range 5 {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,6 +16,7 @@ import (
 	caller "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/node/peertls"
 	"github.com/holdfast-lock/holdfast/election"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/push"
@@ -27,10 +29,42 @@ type Handler interface {
 	HandlePreVote(ctx context.Context, a election.Ask) election.Vote
 	HandlePush(p push.Push) (push.Ack, error)
 	HandleHandover(epoch cluster.Epoch) error
+	// HandleStranger records that a process pings as a server, and has no key on the volume.
+	HandleStranger(x election.Stranger)
 }
 
-// ServerOptions are those of the gRPC server for the peers' port.
-func ServerOptions() []grpc.ServerOption {
+// Server answers other servers. Its zero value is of no use.
+type Server struct {
+	// members is for those whose key is on the volume, strangers for all others.
+	members, strangers *grpc.Server
+	keys               *peertls.Keys
+}
+
+// NewServer makes a server that has these keys, and answers the other servers of the cluster with h.
+func NewServer(clusterID string, h Handler, keys *peertls.Keys) *Server {
+	s := &Server{keys: keys, members: grpc.NewServer(append(serverOptions(), grpc.Creds(keys.Server()))...), strangers: grpc.NewServer(strangerOptions()...)}
+	x := server{cluster: clusterID, h: h, keys: keys}
+	pb.RegisterPeerServiceServer(s.members, &x)
+	pb.RegisterPeerServiceServer(s.strangers, &forStrangers{server: x})
+	return s
+}
+
+// Serve serves a listener until Stop. It always returns an error.
+func (s *Server) Serve(l net.Listener) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.strangers.Serve(s.keys.Strangers()) }()
+	err := s.members.Serve(l)
+	s.strangers.Stop()
+	return errors.Join(err, <-ended)
+}
+
+// Stop closes the listener and all connections.
+func (s *Server) Stop() {
+	s.members.Stop()
+	s.strangers.Stop()
+}
+
+func serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow),
@@ -41,21 +75,54 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register makes s answer other servers of the cluster with h.
-func Register(s *grpc.Server, clusterID string, h Handler) {
-	pb.RegisterPeerServiceServer(s, &server{cluster: clusterID, h: h})
+// strangerOptions leave strangers little room. Their connections end soon, and with the next one their key is looked for
+// again.
+func strangerOptions() []grpc.ServerOption {
+	const most = 64 << 10 // bytes, of a message and of all that is on its way
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(most), grpc.InitialWindowSize(most), grpc.InitialConnWindowSize(most),
+		grpc.MaxHeaderListSize(8 << 10), grpc.MaxConcurrentStreams(4),
+		grpc.ConnectionTimeout(5 * time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second}),
+	}
+}
+
+// forStrangers answers processes whose key is not on the volume.
+type forStrangers struct {
+	pb.UnimplementedPeerServiceServer
+	server server
+}
+
+// Ping tells a stranger what this server is, and that it is a stranger. Its ping counts for nothing.
+func (s *forStrangers) Ping(ctx context.Context, q *pb.Ping) (*pb.Pong, error) {
+	if err := s.server.admitCluster(q.GetClusterId()); err != nil {
+		return nil, err
+	}
+	s.server.h.HandleStranger(election.Stranger{ID: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), About: q.GetAbout(), From: remote(ctx)})
+	r := pongProto(s.server.h.HandlePing(election.Ping{Seq: q.GetSeq()})) // from no server
+	r.Stranger = true
+	return r, nil
 }
 
 type server struct {
 	pb.UnimplementedPeerServiceServer
 	cluster string
 	h       Handler
+	keys    *peertls.Keys
 }
 
-// admit refuses strangers: a server of another cluster that was given this
+// admit refuses a message that does not come from the server that it names.
+func (s *server) admit(ctx context.Context, clusterID []byte, from uint32) error {
+	if err := s.admitCluster(clusterID); err != nil {
+		return err
+	}
+	return s.keys.Admit(ctx, cluster.ServerID(from))
+}
+
+// admitCluster refuses a server of another cluster that was given this
 // address, or found it where one of its own used to be. It names no cluster but the one that
-// was asked for: who knows the ID is taken for a server of the cluster.
-func (s *server) admit(clusterID []byte) error {
+// was asked for.
+func (s *server) admitCluster(clusterID []byte) error {
 	if hex.EncodeToString(clusterID) != s.cluster {
 		return status.Errorf(codes.FailedPrecondition, "this server belongs to another cluster than %x: compare CLUSTER on both volumes", clusterID)
 	}
@@ -63,7 +130,7 @@ func (s *server) admit(clusterID []byte) error {
 }
 
 func (s *server) Ping(ctx context.Context, q *pb.Ping) (*pb.Pong, error) {
-	if err := s.admit(q.GetClusterId()); err != nil {
+	if err := s.admit(ctx, q.GetClusterId(), q.GetFrom()); err != nil {
 		return nil, err
 	}
 	p := pingOf(q)
@@ -80,15 +147,15 @@ func remote(ctx context.Context) string {
 }
 
 func (s *server) PreVote(ctx context.Context, q *pb.Ask) (*pb.Vote, error) {
-	if err := s.admit(q.GetClusterId()); err != nil {
+	if err := s.admit(ctx, q.GetClusterId(), q.GetFrom()); err != nil {
 		return nil, err
 	}
 	a := election.Ask{From: cluster.ServerID(q.GetFrom()), Nonce: q.GetNonce(), Epoch: cluster.Epoch(q.GetEpoch()), Address: remote(ctx)}
 	return voteProto(s.h.HandlePreVote(ctx, a)), nil
 }
 
-func (s *server) Handover(_ context.Context, q *pb.PeerHandoverRequest) (*pb.HandoverReply, error) {
-	if err := s.admit(q.GetClusterId()); err != nil {
+func (s *server) Handover(ctx context.Context, q *pb.PeerHandoverRequest) (*pb.HandoverReply, error) {
+	if err := s.admit(ctx, q.GetClusterId(), q.GetFrom()); err != nil {
 		return nil, err
 	}
 	if err := s.h.HandleHandover(cluster.Epoch(q.GetEpoch())); err != nil {
@@ -106,7 +173,7 @@ func (s *server) UpdateSecondaryState(stream grpc.BidiStreamingServer[pb.Push, p
 		if err != nil {
 			return err
 		}
-		if err := s.admit(q.GetClusterId()); err != nil {
+		if err := s.admit(stream.Context(), q.GetClusterId(), q.GetFrom()); err != nil {
 			return err
 		}
 		ack, err := s.h.HandlePush(pushOf(q))

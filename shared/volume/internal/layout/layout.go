@@ -40,6 +40,8 @@ const (
 	CanarySuffix  = "canary"
 	ProcessSuffix = "process"
 	ClaimSuffix   = ".claim"
+	// TLSRequiredName is the file in servers/ whose presence has servers refuse each other without TLS.
+	TLSRequiredName = "tls-required"
 	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init or a recovery builds,
 	// until it is renamed or linked.
 	InitPrefix    = "init-"
