@@ -86,6 +86,18 @@ var peertlsMutants = []Mutant{
 		By:    unit("cmd/holdfast/node", "^TestServerThatIsDisownedIsNotAble$"), Dies: `able true`,
 	},
 	{
+		Name:  "disowned-for-ever",
+		Rule:  "who disowned a server for a moment only, and has ended, does not keep it out (PROTOCOL 20.4)",
+		Edits: []Edit{{peertlsPkg + "/keys.go", `	return now.Sub(d.last) < soonKnown || d.last.Sub(d.first) >= settled`, `	return true`}},
+		By:    unit(peertlsPkg, "^TestDisownedByOneThatHasEnded$"), Dies: `an hour later by 2`,
+	},
+	{
+		Name:  "disowned-while-it-is-said",
+		Rule:  "a server on a copy does not forget that when the others have ended (PROTOCOL 20.4)",
+		Edits: []Edit{{peertlsPkg + "/keys.go", `	return now.Sub(d.last) < soonKnown || d.last.Sub(d.first) >= settled`, `	return now.Sub(d.last) < soonKnown`}},
+		By:    unit(peertlsPkg, "^TestDisownedByOneThatHasEnded$"), Dies: `an hour later by 0`,
+	},
+	{
 		Name:  "disowned-by-plain-text",
 		Rule:  "that a server is a stranger is believed of servers only (PROTOCOL 20.4)",
 		Edits: []Edit{{peergrpcPkg + "/peergrpc.go", `!info.Plain {`, `!info.Plain || r.GetStranger() {`}},

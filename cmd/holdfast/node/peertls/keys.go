@@ -84,6 +84,9 @@ const (
 	round = time.Second
 	// closeWait bounds how long Close waits for calls into the volume.
 	closeWait = 2 * time.Second
+	// soonKnown is for how long the word of a member that has ended counts, if it was not said for settled.
+	soonKnown = 3 * time.Second
+	settled   = 10 * time.Second
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = 10 * time.Second
 )
@@ -113,9 +116,9 @@ type Keys struct {
 		sync.Mutex
 		known    map[cluster.ServerID][]volume.KeyID // the latest last
 		plain    map[*plainConn]struct{}
-		disowned map[cluster.ServerID]time.Time // since when a member says that it does not know this server
-		closed   bool                           // no calls any more
-		refused  int                            // since the last line about them
+		disowned map[cluster.ServerID]disowned // members that do not know this server
+		closed   bool                          // no calls any more
+		refused  int                           // since the last line about them
 		said     time.Time
 	}
 }
@@ -148,7 +151,7 @@ func New(opt Options) (*Keys, error) {
 		opt.Log.Warn().Msg("servers of this volume take plain text from each other: when all are upgraded, type holdfast secure require")
 	}
 	k.mu.known = map[cluster.ServerID][]volume.KeyID{opt.Self: {k.own}}
-	k.mu.plain, k.mu.disowned = map[*plainConn]struct{}{}, map[cluster.ServerID]time.Time{}
+	k.mu.plain, k.mu.disowned = map[*plainConn]struct{}{}, map[cluster.ServerID]disowned{}
 	return k, nil
 }
 
@@ -321,27 +324,42 @@ func (k *Keys) learn(id cluster.ServerID, key volume.KeyID) {
 	k.mu.known[id] = append(known, key)
 }
 
+// disowned is when a member first and last said that it does not know this server.
+type disowned struct{ first, last time.Time }
+
 // Told records what a member has answered: that it does not know this server's key, or that it does.
 func (k *Keys) Told(id cluster.ServerID, stranger bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, was := k.mu.disowned[id]; !stranger {
+	now := time.Now()
+	d, was := k.mu.disowned[id]
+	switch {
+	case !stranger:
 		delete(k.mu.disowned, id)
-	} else if !was {
-		k.mu.disowned[id] = time.Now()
+	case !was || !d.counts(now):
+		k.mu.disowned[id] = disowned{now, now}
+	default:
+		k.mu.disowned[id] = disowned{d.first, now}
 	}
+}
+
+// counts reports whether it has to be believed still.
+func (d disowned) counts(now time.Time) bool {
+	return now.Sub(d.last) < soonKnown || d.last.Sub(d.first) >= settled
 }
 
 // Disowned returns the member that does not know this server's key for longest, and for how long; 0 if there is none. It
 // is a member whose own key is on this server's volume, so one of the two has a copy of the volume, or a cache
-// that shows old names. It stays until that member knows this server: if it has ended, this server cannot tell
-// which of the two was on the copy.
+// that shows old names. A copy stays: if the member has said so for settled, it counts until that member knows this
+// server, also when it has ended, for then this server cannot tell which of the two was on the copy. A cache soon shows
+// the name: if the member ended before it could say so, that must not keep this server out for ever.
 func (k *Keys) Disowned() (by cluster.ServerID, age time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for id, since := range k.mu.disowned {
-		if d := max(1, time.Since(since)); d > age {
-			by, age = id, d
+	now := time.Now()
+	for id, d := range k.mu.disowned {
+		if since := max(1, now.Sub(d.first)); since > age && d.counts(now) {
+			by, age = id, since
 		}
 	}
 	return by, age

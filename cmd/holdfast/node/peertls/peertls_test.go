@@ -707,3 +707,32 @@ func TestDisowned(t *testing.T) {
 		}
 	})
 }
+
+// A member whose cache hides the key for a moment may end before it sees the key; one that has the volume
+// says so for longer.
+func TestDisownedByOneThatHasEnded(t *testing.T) {
+	for said, want := range map[time.Duration]bool{time.Second: false, 9 * time.Second: false, 10 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			one := newShare(t, true).server(1)
+			for began := time.Now(); time.Since(began) <= said; time.Sleep(100 * time.Millisecond) {
+				one.Told(2, true)
+			}
+			time.Sleep(2 * time.Second)
+			if by, _ := one.Disowned(); by != 2 {
+				t.Errorf("said for %v: two seconds later by %d", said, by)
+			}
+			time.Sleep(time.Hour)
+			if by, _ := one.Disowned(); (by == 2) != want {
+				t.Errorf("said for %v: an hour later by %d", said, by)
+			}
+			one.Told(2, true)
+			if by, age := one.Disowned(); by != 2 || (age > time.Hour) != want {
+				t.Errorf("said for %v: said again by %d, for %v", said, by, age)
+			}
+			one.Told(2, false)
+			if by, _ := one.Disowned(); by != 0 {
+				t.Errorf("said for %v: by %d which knows it", said, by)
+			}
+		})
+	}
+}
