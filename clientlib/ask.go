@@ -221,7 +221,7 @@ func (c *Client) Handover(ctx context.Context, to ServerID) (ServerID, error) {
 		return 0, k.fail(err)
 	}
 	if p := a.GetPrimary(); p != nil {
-		if next, err := c.servers.add(p.Grpc); err == nil {
+		if next, err := c.servers.add(p.Client); err == nil {
 			c.servers.believe(next, Epoch(a.GetEpoch()))
 		}
 		return ServerID(p.Id), nil

@@ -354,10 +354,10 @@ func (c *Client) follow(to *server, v *verdict, moved bool) {
 		return
 	}
 	c.servers.doubt(to)
-	if v.Primary == nil || v.Primary.GRPC == "" || v.Primary.GRPC == to.addr {
+	if v.Primary == nil || v.Primary.Client == "" || v.Primary.Client == to.addr {
 		return
 	}
-	next, err := c.servers.add(v.Primary.GRPC)
+	next, err := c.servers.add(v.Primary.Client)
 	if err != nil {
 		return // the others will be asked
 	}

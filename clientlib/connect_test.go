@@ -339,7 +339,7 @@ func TestBusyPrimaryMakesNoQuestions(t *testing.T) {
 				}
 				for _, q := range m.GetCalls() {
 					asked++
-					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Grpc: "s:1"}})
+					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Client: "s:1"}})
 					out.Returns = append(out.Returns, &pb.Return{Correlation: q.Correlation, Response: a})
 				}
 				o, _ := proto.Marshal(out)
@@ -471,7 +471,7 @@ func TestRefusedHelloCostsNoConnection(t *testing.T) {
 					out.Refused = &pb.ErrorDetail{Status: pb.Status_STATUS_SECONDARY_MODE}
 				}
 				for _, q := range m.GetCalls() {
-					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Grpc: "s:1"}})
+					a, _ := proto.Marshal(&pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, ClusterId: "c", Primary: &pb.Primary{Id: 1, Client: "s:1"}})
 					out.Returns = append(out.Returns, &pb.Return{Correlation: q.Correlation, Response: a})
 				}
 				o, _ := proto.Marshal(out)

@@ -356,7 +356,7 @@ func (s *fakeServer) enter(ctx context.Context, op string) error {
 	}
 	e := &wire.Error{Status: cluster.StatusSecondaryMode, Epoch: cluster.Epoch(epoch)}
 	if p != nil {
-		e.Primary = &wire.Primary{GRPC: p.addr}
+		e.Primary = &wire.Primary{Client: p.addr}
 	}
 	return e.GRPCStatus().Err()
 }
@@ -623,7 +623,7 @@ func (s *fakeServer) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Statu
 	defer s.mu.Unlock()
 	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: s.mu.role, Epoch: s.f.mu.epoch}
 	if p := s.f.mu.primary; p != nil {
-		r.Primary = &pb.Primary{Grpc: p.addr}
+		r.Primary = &pb.Primary{Client: p.addr}
 		if p == s {
 			r.Role = pb.Role_ROLE_PRIMARY
 		}

@@ -88,7 +88,7 @@ func (d direct) Outcome(ctx context.Context, r *pb.OutcomeRequest, _ ...grpc.Cal
 	defer d.s.f.mu.Unlock()
 	out := &pb.OutcomeResponse{Status: pb.Status_STATUS_OK, State: pb.RequestState_REQUEST_STATE_NOT_SEEN, Lsn: d.s.f.mu.lsn, Epoch: d.s.f.mu.epoch}
 	if p := d.s.f.mu.primary; p != d.s {
-		out.AgeMs, out.Primary = 3, &pb.Primary{Grpc: p.addr}
+		out.AgeMs, out.Primary = 3, &pb.Primary{Client: p.addr}
 		return out, nil
 	}
 	if a := d.s.f.mu.receipts[fakeKey{r.ClientId, r.RequestId}]; a != nil {

@@ -60,7 +60,7 @@ type fileServer struct {
 
 func (s *fileServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
 	_, _, primary, _, _ := s.file.get()
-	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, Primary: &pb.Primary{Id: 1, Grpc: primary}}
+	r := &pb.StatusResponse{Status: pb.Status_STATUS_OK, Role: pb.Role_ROLE_REPLICA, Epoch: 1, Primary: &pb.Primary{Id: 1, Client: primary}}
 	if primary == s.addr {
 		r.Role = pb.Role_ROLE_PRIMARY
 	}
@@ -70,7 +70,7 @@ func (s *fileServer) Status(context.Context, *pb.StatusRequest) (*pb.StatusRespo
 func (s *fileServer) ReadFile(_ context.Context, q *pb.ReadFileRequest) (*pb.ReadFileResponse, error) {
 	generation, text, primary, _, _ := s.file.get()
 	if primary != s.addr {
-		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{GRPC: primary}}
+		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{Client: primary}}
 	}
 	if q.GetOffset() > int64(len(text)) {
 		return &pb.ReadFileResponse{Status: pb.Status_STATUS_OFFSET_MISMATCH, Message: "behind the end"}, nil
@@ -92,7 +92,7 @@ func (s *fileServer) FollowFile(q *pb.FollowFileRequest, stream grpc.ServerStrea
 		generation, text, primary, cut, changed := s.file.get()
 		switch {
 		case primary != s.addr:
-			return stream.Send(&pb.ReadFileResponse{Status: pb.Status_STATUS_SECONDARY_MODE, Primary: &pb.Primary{Grpc: primary}})
+			return stream.Send(&pb.ReadFileResponse{Status: pb.Status_STATUS_SECONDARY_MODE, Primary: &pb.Primary{Client: primary}})
 		case cut:
 			return errors.New("cut")
 		case generation != following:

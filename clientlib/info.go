@@ -330,8 +330,8 @@ func canaryInfoOf(c *pb.CanaryStatus) CanaryInfo {
 }
 
 func memberOf(s *pb.Server) Member {
-	m := Member{ID: ServerID(s.Id), Client: s.Grpc, Peer: s.Peer}
-	if s.Http != s.Grpc {
+	m := Member{ID: ServerID(s.Id), Client: s.Client, Peer: s.Peer}
+	if s.Http != s.Client {
 		m.OldHTTP = s.Http
 	}
 	return m

@@ -450,7 +450,7 @@ func (s *servers) put(ctx context.Context, v *server) finding {
 	case pb.Role_ROLE_CANDIDATE:
 		f.takeover = true
 	}
-	if addr := r.GetPrimary().GetGrpc(); addr != "" {
+	if addr := r.GetPrimary().GetClient(); addr != "" {
 		if named, err := s.add(addr); err == nil {
 			f.to, f.rank = named, rankNamed
 		}

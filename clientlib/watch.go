@@ -140,8 +140,8 @@ func (w *watcher) run(ctx context.Context) error {
 		if cut := wire.FromStatus(statusOf(err)) == cluster.StatusCancelled; v.Verdict.Final() && !cut {
 			return v.Err
 		}
-		if v.Primary != nil && v.Primary.GRPC != "" {
-			w.c.servers.add(v.Primary.GRPC) //nolint:errcheck // then there are others
+		if v.Primary != nil && v.Primary.Client != "" {
+			w.c.servers.add(v.Primary.Client) //nolint:errcheck // then there are others
 		}
 		failed[to] = true
 		d := pause.Next(0, false)

@@ -194,7 +194,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 	for _, s := range servers {
 		s.Set(func() {
-			s.End = &pb.WatchResponse{Status: pb.Status_STATUS_SECONDARY_MODE, Primary: &pb.Primary{Grpc: c.opt.Endpoints[0]}}
+			s.End = &pb.WatchResponse{Status: pb.Status_STATUS_SECONDARY_MODE, Primary: &pb.Primary{Client: c.opt.Endpoints[0]}}
 		})
 	}
 	if _, err = puller(t, c, WatchOptions{After: 1})(); !errors.Is(err, wire.ErrSecondaryMode) || !strings.Contains(err.Error(), "let us watch") {

@@ -93,7 +93,7 @@ func TestGRPCStatuses(t *testing.T) {
 					t.Fatalf("detail: %v", err)
 				}
 				if s == cluster.StatusSecondaryMode {
-					if e.Primary == nil || *e.Primary != (wire.Primary{ID: 2, GRPC: "h2:1", HTTP: "h2:1"}) {
+					if e.Primary == nil || *e.Primary != (wire.Primary{ID: 2, Client: "h2:1"}) {
 						t.Errorf("primary: %+v", e.Primary)
 					}
 				} else if e.RetryAfter <= 0 {

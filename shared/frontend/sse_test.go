@@ -68,7 +68,7 @@ func TestEventSourceOverAPrimary(t *testing.T) {
 	}
 	b.elect(2, 9)
 	b.p.End(errors.New("enough"))
-	if m, e := x.event(); e.Kind != "end" || e.Status != "SECONDARY_MODE" || e.Message == "" || e.Primary.HTTP != "h2:1" || m.id != strconv.FormatUint(uint64(b.p.LSN()), 10) {
+	if m, e := x.event(); e.Kind != "end" || e.Status != "SECONDARY_MODE" || e.Message == "" || e.Primary.Client != "h2:1" || m.id != strconv.FormatUint(uint64(b.p.LSN()), 10) {
 		t.Errorf("the end: %s", m.data)
 	}
 	// A browser is kept waiting; whoever looks at HTTP codes gets one.

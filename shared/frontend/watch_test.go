@@ -204,7 +204,7 @@ func TestWatchOverAPrimary(t *testing.T) {
 	b.elect(2, 9)
 	b.p.End(errors.New("enough"))
 	for _, s := range []grpc.ServerStreamingClient[pb.WatchResponse]{s, one, free} {
-		if r := recv(t, s); r.Status != pb.Status_STATUS_SECONDARY_MODE || r.Primary.GetGrpc() != "h2:1" || r.Lsn != uint64(b.p.LSN()) {
+		if r := recv(t, s); r.Status != pb.Status_STATUS_SECONDARY_MODE || r.Primary.GetClient() != "h2:1" || r.Lsn != uint64(b.p.LSN()) {
 			t.Errorf("the end: %v", r)
 		}
 		if _, err := s.Recv(); !errors.Is(err, io.EOF) {
@@ -396,7 +396,7 @@ func TestAGapIsAResetWithAReason(t *testing.T) {
 		t.Errorf("resumed behind it: %v", m)
 	}
 	r.feed.End("over")
-	if m := recv(t, s); m.Status != pb.Status_STATUS_SECONDARY_MODE || m.Primary.GetGrpc() != "h1:1" {
+	if m := recv(t, s); m.Status != pb.Status_STATUS_SECONDARY_MODE || m.Primary.GetClient() != "h1:1" {
 		t.Errorf("the end: %v", m)
 	}
 }

@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"time"
@@ -14,12 +15,12 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// Primary is the primary server, to which a client should turn. An address is host:port, ""
-// if it is not known.
+// Primary is the primary server, to which a client should turn.
 type Primary struct {
-	ID   cluster.ServerID `json:"id"`
-	GRPC string           `json:"grpc"`
-	HTTP string           `json:"http"`
+	ID cluster.ServerID `json:"id"`
+	// Client is its address, host:port, and OldHTTP another one, see cluster.Member; "" if it is not known.
+	Client  string `json:"client"`
+	OldHTTP string `json:"http,omitempty"`
 }
 
 // Holder is the holder of a lock.
@@ -249,7 +250,7 @@ func (p *Primary) proto() *pb.Primary {
 	if p == nil {
 		return nil
 	}
-	return &pb.Primary{Id: uint32(p.ID), Grpc: p.GRPC, Http: p.HTTP}
+	return &pb.Primary{Id: uint32(p.ID), Client: p.Client, Http: cmp.Or(p.OldHTTP, p.Client)}
 }
 
 // PrimaryOf converts the message, nil for nil.
@@ -257,7 +258,7 @@ func PrimaryOf(p *pb.Primary) *Primary {
 	if p == nil {
 		return nil
 	}
-	return &Primary{ID: cluster.ServerID(p.Id), GRPC: p.Grpc, HTTP: p.Http}
+	return &Primary{ID: cluster.ServerID(p.Id), Client: p.Client, OldHTTP: oldHTTP(p.Client, p.Http)}
 }
 
 // HolderOf converts the message, nil for nil.
@@ -280,4 +281,12 @@ func ReceiptOf(r *pb.Receipt) *Receipt {
 		File: cluster.FileName(r.File), Offset: r.Offset, Length: r.Length, CRC32C: r.Crc32C,
 		LSN: cluster.LSN(r.Lsn), Token: cluster.Token(r.Token), Epoch: cluster.Epoch(r.Epoch), Generation: cluster.Generation(r.Generation),
 	}
+}
+
+// oldHTTP returns the address for HTTP of a server, "" if that is the one for all clients.
+func oldHTTP(client, http string) string {
+	if http == client {
+		return ""
+	}
+	return http
 }

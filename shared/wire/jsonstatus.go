@@ -30,8 +30,8 @@ type ServerBody struct {
 	Epoch     uint64     `json:"epoch"`
 	LSN       uint64     `json:"lsn"`
 	PID       int64      `json:"pid"`
-	GRPC      string     `json:"grpc"`
-	HTTP      string     `json:"http"`
+	Client    string     `json:"client"`
+	OldHTTP   string     `json:"http,omitempty"` // see cluster.Member
 	Peer      string     `json:"peer"`
 	Volume    VolumeBody `json:"volume"`
 	Able      bool       `json:"able"`
@@ -89,7 +89,7 @@ func StatusBodyOf(r *pb.StatusResponse) StatusBody {
 		v := s.GetVolume()
 		b.Servers[i] = ServerBody{
 			ID: s.GetId(), Role: RoleWord(s.GetRole()), Epoch: s.GetEpoch(), LSN: s.GetLsn(), PID: s.GetPid(),
-			GRPC: s.GetGrpc(), HTTP: s.GetHttp(), Peer: s.GetPeer(),
+			Client: s.GetClient(), OldHTTP: oldHTTP(s.GetClient(), s.GetHttp()), Peer: s.GetPeer(),
 			Volume: VolumeBody{
 				Filesystem: v.GetFilesystem(), Network: v.GetNetwork(), Path: v.GetPath(), CheckAge: duration(v.GetCheckAgeMs()),
 				FreeBytes: knownBytes(v.GetFreeBytes()), Full: v.GetFull(), Warnings: append([]string{}, v.GetWarnings()...),

@@ -37,8 +37,8 @@ func TestEventBodies(t *testing.T) {
 			Status: pb.Status_STATUS_OK, Lsn: 9, Epoch: 2, Reset_: &pb.Reset{Part: 1, Reason: "old"},
 		}),
 		`{"kind":"end","lsn":9,"epoch":0,` + nobody + none +
-			`"status":"SECONDARY_MODE","message":"m","primary":{"id":2,"grpc":"g","http":"h"},"retry_after":"50ms"}`: wire.WatchBodyOf(&pb.WatchResponse{
-			Status: pb.Status_STATUS_SECONDARY_MODE, Message: "m", Lsn: 9, Primary: &pb.Primary{Id: 2, Grpc: "g", Http: "h"}, RetryAfterMs: 50,
+			`"status":"SECONDARY_MODE","message":"m","primary":{"id":2,"client":"g","http":"h"},"retry_after":"50ms"}`: wire.WatchBodyOf(&pb.WatchResponse{
+			Status: pb.Status_STATUS_SECONDARY_MODE, Message: "m", Lsn: 9, Primary: &pb.Primary{Id: 2, Client: "g", Http: "h"}, RetryAfterMs: 50,
 		}),
 	} {
 		got, err := json.Marshal(b)

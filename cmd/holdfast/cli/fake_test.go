@@ -311,12 +311,12 @@ func (fake) History(_ context.Context, q *pb.HistoryRequest) (*pb.HistoryRespons
 func (fake) Status(_ context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
 	return &pb.StatusResponse{
 		Status: pb.Status_STATUS_OK, ClusterId: "0123456789abcdef0123456789abcdef", ServerId: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50,
-		Primary: &pb.Primary{Id: 1, Grpc: "h1:7601", Http: "h1:7701"},
+		Primary: &pb.Primary{Id: 1, Client: "h1:7601", Http: "h1:7701"},
 		Servers: []*pb.Server{
-			{Id: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50, Pid: 1001, Grpc: "h1:7601", Http: "h1:7701", Volume: &pb.VolumeStatus{Filesystem: "nfs", Network: true, Full: true, Warnings: []string{"appends wait: log"}}, Reachable: true, Able: true},
+			{Id: 1, Role: pb.Role_ROLE_PRIMARY, Epoch: 3, Lsn: 50, Pid: 1001, Client: "h1:7601", Http: "h1:7701", Volume: &pb.VolumeStatus{Filesystem: "nfs", Network: true, Full: true, Warnings: []string{"appends wait: log"}}, Reachable: true, Able: true},
 			// Nobody listens on port 1.
-			{Id: 2, Role: pb.Role_ROLE_REPLICA, Epoch: 3, Lsn: 49, Grpc: "127.0.0.1:1", Http: "127.0.0.1:1", Reachable: true, HeardAgoMs: 12, Conflict: true},
-			{Id: 3, Role: pb.Role_ROLE_UNREACHABLE, Grpc: "127.0.0.1:1", Http: "127.0.0.1:1", HeardAgoMs: -1},
+			{Id: 2, Role: pb.Role_ROLE_REPLICA, Epoch: 3, Lsn: 49, Client: "127.0.0.1:1", Http: "127.0.0.1:1", Reachable: true, HeardAgoMs: 12, Conflict: true},
+			{Id: 3, Role: pb.Role_ROLE_UNREACHABLE, Client: "127.0.0.1:1", Http: "127.0.0.1:1", HeardAgoMs: -1},
 		},
 		Table: &pb.TableStatus{Locks: 2, Held: 1, Waiting: 2, Files: 1, Quarantined: 1, Clients: 4},
 	}, nil

@@ -69,7 +69,7 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 			continue
 		}
 		asked++
-		go func() { answers <- told{i, askOne(ctx, s.GetGrpc(), s.GetId(), r.GetClusterId())} }()
+		go func() { answers <- told{i, askOne(ctx, s.GetClient(), s.GetId(), r.GetClusterId())} }()
 	}
 	for range asked {
 		if a := <-answers; a.s != nil {
@@ -136,10 +136,10 @@ func statusText(w io.Writer, b *wire.StatusBody) {
 
 // clientsAt returns where a server listens for clients: at two addresses, if its CLUSTER is from when HTTP had its own.
 func clientsAt(s *wire.ServerBody) string {
-	if s.HTTP == s.GRPC {
-		return s.GRPC
+	if s.OldHTTP == "" {
+		return s.Client
 	}
-	return s.GRPC + "," + s.HTTP
+	return s.Client + "," + s.OldHTTP
 }
 
 // levelText names the servers that know fewer records than others, "" if all know the same.

@@ -227,8 +227,8 @@ func call[R retry.Response](ctx context.Context, c *Caller, k kind, send func(co
 			return none, v.Err
 		}
 		named := ""
-		if v.Primary != nil && v.Primary.GRPC != "" {
-			named = v.Primary.GRPC
+		if v.Primary != nil && v.Primary.Client != "" {
+			named = v.Primary.Client
 			_ = c.acquaint(ctx) // the server that it names has to be of the same cluster
 		}
 		c.next(named)

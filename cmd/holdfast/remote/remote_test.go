@@ -44,7 +44,7 @@ func (s *server) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse,
 	if s.looked != nil {
 		return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.looked()}, nil
 	}
-	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Grpc: s.names}}, nil
+	return &pb.StatusResponse{Status: pb.Status_STATUS_OK, ClusterId: s.cluster, Role: s.role, Primary: &pb.Primary{Client: s.names}}, nil
 }
 
 func (s *server) ForgetClient(_ context.Context, q *pb.ForgetClientRequest) (*pb.Answer, error) {
@@ -103,7 +103,7 @@ func done() *pb.Answer { return &pb.Answer{Status: pb.Status_STATUS_OK, Token: 9
 func TestFollowsTheWordOfAReplica(t *testing.T) {
 	primary := start(t, func(int) (*pb.Answer, error) { return done(), nil })
 	replica := start(t, func(int) (*pb.Answer, error) {
-		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 1, GRPC: primary.addr}}
+		return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 1, Client: primary.addr}}
 	})
 	// Nobody listens on port 1.
 	r, err := remote.Write(t.Context(), caller(t, "127.0.0.1:1", replica.addr), release)
@@ -124,7 +124,7 @@ func TestStaysWithItsCluster(t *testing.T) {
 				case n == 1 && names == "":
 					return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
 				case n == 1:
-					return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 2, GRPC: names}}
+					return nil, &wire.Error{Status: cluster.StatusSecondaryMode, Primary: &wire.Primary{ID: 2, Client: names}}
 				}
 				return done(), nil
 			})

@@ -146,7 +146,7 @@ func (s *Service) Advice(status cluster.Status) (*pb.Primary, int64) {
 	case cluster.StatusSecondaryMode:
 		// A server whose term has just ended may still take itself for the primary.
 		if m, _, ok := s.b.Primary(); ok && m.ID != s.self {
-			return &pb.Primary{Id: uint32(m.ID), Grpc: m.Client, Http: m.HTTPAddress()}, 0
+			return &pb.Primary{Id: uint32(m.ID), Client: m.Client, Http: m.HTTPAddress()}, 0
 		}
 		after = s.b.Timing().Heartbeat
 	case cluster.StatusServerFencing:
@@ -308,7 +308,7 @@ func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answ
 	a := s.Answer(&out)
 	for _, x := range s.b.Status().Servers {
 		if err == nil && x.Member.ID == to {
-			a.Primary = &pb.Primary{Id: uint32(to), Grpc: x.Member.Client, Http: x.Member.HTTPAddress()}
+			a.Primary = &pb.Primary{Id: uint32(to), Client: x.Member.Client, Http: x.Member.HTTPAddress()}
 		}
 	}
 	return a, nil

@@ -27,7 +27,7 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 		Status: pb.Status_STATUS_OK, ClusterId: c.ClusterID, ServerId: uint32(c.Server), Epoch: uint64(c.Epoch),
 	}
 	if m, _, ok := s.b.Primary(); ok {
-		r.Primary = &pb.Primary{Id: uint32(m.ID), Grpc: m.Client, Http: m.HTTPAddress()}
+		r.Primary = &pb.Primary{Id: uint32(m.ID), Client: m.Client, Http: m.HTTPAddress()}
 	}
 	for i := range c.Servers {
 		x := serverProto(&c.Servers[i], c.Server)
@@ -55,7 +55,7 @@ func serverProto(x *serving.ServerStatus, self cluster.ServerID) *pb.Server {
 	}
 	return &pb.Server{
 		Id: uint32(x.Member.ID), Role: role, Epoch: uint64(x.Epoch), Lsn: uint64(x.LSN), Pid: int64(x.PID),
-		Grpc: x.Member.Client, Http: x.Member.HTTPAddress(), Peer: x.Member.Peer,
+		Client: x.Member.Client, Http: x.Member.HTTPAddress(), Peer: x.Member.Peer,
 		Volume: &pb.VolumeStatus{
 			Filesystem: x.Filesystem, Network: x.Network, Path: x.Path, CheckAgeMs: wire.CeilMillis(x.Storage), FreeBytes: x.FreeBytes, Full: x.Full, Warnings: x.Warnings, Canary: canaryProto(x.Canary),
 		},

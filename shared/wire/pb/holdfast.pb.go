@@ -725,10 +725,12 @@ func (x *LockHolder) GetHolders() uint32 {
 
 // Primary is the primary server, to which a client should turn.
 type Primary struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Grpc          string                 `protobuf:"bytes,2,opt,name=grpc,proto3" json:"grpc,omitempty"`
-	Http          string                 `protobuf:"bytes,3,opt,name=http,proto3" json:"http,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its address for clients of all kinds.
+	Client string `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	// The address at which servers of older versions served HTTP; the same, if they never did elsewhere.
+	Http          string `protobuf:"bytes,3,opt,name=http,proto3" json:"http,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,9 +772,9 @@ func (x *Primary) GetId() uint32 {
 	return 0
 }
 
-func (x *Primary) GetGrpc() string {
+func (x *Primary) GetClient() string {
 	if x != nil {
-		return x.Grpc
+		return x.Client
 	}
 	return ""
 }
@@ -7007,16 +7009,17 @@ func (x *StatusResponse) GetTable() *TableStatus {
 }
 
 type Server struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Id     uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Role   Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=holdfast.v1.Role" json:"role,omitempty"`
-	Epoch  uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Lsn    uint64                 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
-	Pid    int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
-	Grpc   string                 `protobuf:"bytes,6,opt,name=grpc,proto3" json:"grpc,omitempty"`
-	Http   string                 `protobuf:"bytes,7,opt,name=http,proto3" json:"http,omitempty"`
-	Peer   string                 `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`
-	Volume *VolumeStatus          `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role  Role                   `protobuf:"varint,2,opt,name=role,proto3,enum=holdfast.v1.Role" json:"role,omitempty"`
+	Epoch uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn   uint64                 `protobuf:"varint,4,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	Pid   int64                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
+	// As in Primary.
+	Client string        `protobuf:"bytes,6,opt,name=client,proto3" json:"client,omitempty"`
+	Http   string        `protobuf:"bytes,7,opt,name=http,proto3" json:"http,omitempty"`
+	Peer   string        `protobuf:"bytes,8,opt,name=peer,proto3" json:"peer,omitempty"`
+	Volume *VolumeStatus `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`
 	// Could take over now.
 	Able      bool `protobuf:"varint,10,opt,name=able,proto3" json:"able,omitempty"`
 	Reachable bool `protobuf:"varint,11,opt,name=reachable,proto3" json:"reachable,omitempty"`
@@ -7100,9 +7103,9 @@ func (x *Server) GetPid() int64 {
 	return 0
 }
 
-func (x *Server) GetGrpc() string {
+func (x *Server) GetClient() string {
 	if x != nil {
-		return x.Grpc
+		return x.Client
 	}
 	return ""
 }
@@ -7528,10 +7531,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\acommand\x18\x05 \x01(\tR\acommand\x12\"\n" +
 	"\rsince_unix_ms\x18\x06 \x01(\x03R\vsinceUnixMs\x12%\n" +
 	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x18\n" +
-	"\aholders\x18\b \x01(\rR\aholders\"A\n" +
+	"\aholders\x18\b \x01(\rR\aholders\"E\n" +
 	"\aPrimary\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
-	"\x04grpc\x18\x02 \x01(\tR\x04grpc\x12\x12\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\"\xc3\x01\n" +
 	"\aReceipt\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x16\n" +
@@ -8136,14 +8139,14 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aprimary\x18\t \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12-\n" +
 	"\aservers\x18\n" +
 	" \x03(\v2\x13.holdfast.v1.ServerR\aservers\x12.\n" +
-	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xd0\x03\n" +
+	"\x05table\x18\v \x01(\v2\x18.holdfast.v1.TableStatusR\x05table\"\xd4\x03\n" +
 	"\x06Server\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12%\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x11.holdfast.v1.RoleR\x04role\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x10\n" +
 	"\x03lsn\x18\x04 \x01(\x04R\x03lsn\x12\x10\n" +
-	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x12\n" +
-	"\x04grpc\x18\x06 \x01(\tR\x04grpc\x12\x12\n" +
+	"\x03pid\x18\x05 \x01(\x03R\x03pid\x12\x16\n" +
+	"\x06client\x18\x06 \x01(\tR\x06client\x12\x12\n" +
 	"\x04http\x18\a \x01(\tR\x04http\x12\x12\n" +
 	"\x04peer\x18\b \x01(\tR\x04peer\x121\n" +
 	"\x06volume\x18\t \x01(\v2\x19.holdfast.v1.VolumeStatusR\x06volume\x12\x12\n" +
