@@ -5,7 +5,7 @@
 //
 // Refusals are values: a call that was refused returns gRPC OK and a status.
 // Only SECONDARY_MODE, SERVER_FENCING, NO_QUORUM and STORAGE_UNAVAILABLE are
-// gRPC errors, UNAVAILABLE with an ErrorDetail; inside a Session they too are values.
+// gRPC errors, UNAVAILABLE with an ErrorDetail; inside a session they too are values.
 //
 // Durations are milliseconds in int64 and end in _ms. A time of day appears
 // only for people.
@@ -895,7 +895,7 @@ type Answer struct {
 	Status Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
 	// For people; programs use the other fields.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// In a Session, the number of the operation that this answers.
+	// In a session, the number of the operation that this answers.
 	Correlation uint64 `protobuf:"varint,3,opt,name=correlation,proto3" json:"correlation,omitempty"`
 	// Who asked, with the IDs that the server made for a call without.
 	ClientId  string `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`

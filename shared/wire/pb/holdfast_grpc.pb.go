@@ -5,7 +5,7 @@
 //
 // Refusals are values: a call that was refused returns gRPC OK and a status.
 // Only SECONDARY_MODE, SERVER_FENCING, NO_QUORUM and STORAGE_UNAVAILABLE are
-// gRPC errors, UNAVAILABLE with an ErrorDetail; inside a Session they too are values.
+// gRPC errors, UNAVAILABLE with an ErrorDetail; inside a session they too are values.
 //
 // Durations are milliseconds in int64 and end in _ms. A time of day appears
 // only for people.
