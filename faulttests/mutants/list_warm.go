@@ -133,7 +133,7 @@ var warmMutants = []Mutant{
 			{"shared/locktable/export.go", `		if l.sharing == nil && l.token != 0 && l.changedAt() <= x.at {`, `		if l.sharing == nil && l.token != 0 {`},
 		},
 		By:   unit("shared/locktable", "Export"),
-		Dies: `restore an export of LSN \d+: .* lock "\w+": unknown client|has another hash than the table had`,
+		Dies: `restore an export of LSN \d+: .* the grant of \w+: record \d+ is not in the log`,
 	},
 	{
 		Name: "export-with-later-receipts", Also: "",
@@ -144,7 +144,7 @@ var warmMutants = []Mutant{
 			to = append`},
 		},
 		By:   unit("shared/locktable", "Export"),
-		Dies: `restore an export of LSN \d+: .* receipt \d+ of unknown client|has another hash than the table had`,
+		Dies: `restore an export of LSN \d+: .* receipt \d+ has record \d+ of epoch`,
 	},
 	{
 		Name: "export-unsaved", Also: "",
