@@ -17,30 +17,12 @@ const checkpointRetry = 100 * time.Millisecond
 // housekeeper writes checkpoints and removes what is not needed any more. A full disk does not
 // end the term: it tries again later.
 func (p *Primary) housekeeper() {
-	ctx := p.term.Context()
 	t := time.NewTicker(p.opt.ViewInterval)
 	defer t.Stop()
-	sound := p.verifyUnread()
-	if sound {
-		p.removeOlder()
-	}
-	var after time.Time // the next checkpoint may begin
-	backoff := checkpointRetry
+	h := housekeeping{p: p, backoff: checkpointRetry}
+	h.begin()
 	for {
-		if now := time.Now(); (!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {
-			err := p.checkpoint(ctx)
-			p.settle("checkpoint", err)
-			if err != nil {
-				after = now.Add(backoff)
-				backoff = min(2*backoff, time.Minute)
-			} else {
-				backoff = checkpointRetry
-			}
-			if err == nil && !sound {
-				sound = true
-				p.removeOlder()
-			}
-		}
+		h.keepLogShort()
 		select {
 		case <-p.term.Done():
 			return
@@ -50,29 +32,82 @@ func (p *Primary) housekeeper() {
 	}
 }
 
-// verifyUnread reads what the takeover did not need. sound is false if that is damaged: then a
-// checkpoint is written at once, because a later takeover may need it.
-func (p *Primary) verifyUnread() (sound bool) {
-	if p.unread == nil {
-		return true
-	}
-	var err error
-	if p.damaged, err = p.term.VerifyUnread(p.unread, throttle.New(p.term.Done(), nil).Rest); err != nil && p.term.Err() == nil {
-		p.opt.Log.Warn().Err(err).Msg("what was adopted is damaged: writing a checkpoint")
-	}
-	return err == nil
+// housekeeping is the state of the housekeeper.
+type housekeeping struct {
+	p       *Primary
+	unsound bool      // what was adopted is damaged, and there is no newer base: a checkpoint is due
+	left    bool      // what older terms left could not be removed
+	after   time.Time // the next checkpoint may begin
+	backoff time.Duration
 }
 
-// removeOlder removes what older terms left. It is called when this term has a base that was
-// read, by itself or its takeover, and the log after it, or has written one: until then what
-// older terms left may be needed.
-func (p *Primary) removeOlder() {
+// begin removes what older terms left, and verifies what the takeover did not read. That takes long where CPU is
+// short, and many terms may end before: so what nobody needs is removed first, and the log is kept short meanwhile.
+func (h *housekeeping) begin() {
+	p := h.p
+	p.verifying = p.unread != nil
+	h.removeOlder()
+	h.keepLogShort()
+	if !p.verifying {
+		return
+	}
+	rest := throttle.New(p.term.Done(), nil).Rest
+	h.unsound = !p.verifyUnread(func() { rest(); h.keepLogShort() })
+	p.verifying = false
+	if !h.unsound {
+		h.removeOlder()
+		p.settle("remove what checkpoints replaced", p.removeBehind())
+	}
+}
+
+// keepLogShort writes a checkpoint if it is time for one.
+func (h *housekeeping) keepLogShort() {
+	p := h.p
+	now := time.Now()
+	if !h.unsound && p.logBytes.Load() <= p.logLimit.Load() || !now.After(h.after) {
+		return
+	}
+	err := p.checkpoint(p.term.Context())
+	p.settle("checkpoint", err)
+	if err != nil {
+		h.after = now.Add(h.backoff)
+		h.backoff = min(2*h.backoff, time.Minute)
+		return
+	}
+	h.backoff = checkpointRetry
+	if h.unsound || h.left {
+		h.unsound = false
+		h.removeOlder()
+	}
+}
+
+// removeOlder removes what older terms left, but for the one that was adopted from. The one before stays, too, until
+// this term has a base that was read, by itself or its takeover, and the log after it, or has written one.
+func (h *housekeeping) removeOlder() {
+	p := h.p
 	if err := p.term.Check(); err != nil {
 		return
 	}
-	if err := p.term.RemoveOlder(p.source); err != nil && p.term.Err() == nil {
+	before, err := p.source.Epoch, error(nil)
+	if p.verifying {
+		before, err = p.term.StartedBefore(p.term.Context(), p.source)
+	}
+	if err == nil {
+		err = p.term.RemoveOlder(p.source, before)
+	}
+	if h.left = err != nil; h.left && p.term.Err() == nil {
 		p.opt.Log.Warn().Err(err).Msg("remove what older terms left") // it only takes space
 	}
+}
+
+// verifyUnread reads what the takeover did not need, and calls rest between pieces. sound is false if that is
+// damaged: then a checkpoint is written at once, because a later takeover may need it.
+func (p *Primary) verifyUnread(rest func()) (sound bool) {
+	var err error
+	if p.damaged, err = p.term.VerifyUnread(p.unread, rest); err != nil && p.term.Err() == nil {
+		p.opt.Log.Warn().Err(err).Msg("what was adopted is damaged: writing a checkpoint")
+	}
+	return err == nil
 }
 
 // settle deals with an error of background work: space may come back, anything
@@ -117,6 +152,9 @@ func (p *Primary) checkpoint(ctx context.Context) error {
 		return err
 	}
 	p.opt.Log.Info().Uint64("lsn", uint64(s.At.LSN)).Dur("took", time.Since(began)).Int("pending", len(s.Pending)).Msg("checkpoint")
+	if p.verifying {
+		return nil // what was adopted stays until it is known which of it is damaged
+	}
 	return p.removeBehind()
 }
 

@@ -95,10 +95,11 @@ type Primary struct {
 	// level is that of SetLevel; 0 before the first call.
 	level atomic.Uint32
 
-	// Owned by the housekeeper: the LSN of the last checkpoint, and those of adopted
-	// ones that are damaged.
+	// Owned by the housekeeper: the LSN of the last checkpoint, those of adopted ones that are damaged, and whether
+	// it reads what was adopted to find that out.
 	checkpointed cluster.LSN
 	damaged      []cluster.LSN
+	verifying    bool
 
 	// Set by the takeover before any goroutine starts.
 	source  volume.Source

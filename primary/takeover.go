@@ -26,7 +26,7 @@ const courtesy = 50 * time.Millisecond
 func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	if p.opt.Confirm != nil {
 		if err := p.opt.Confirm(ctx); err != nil {
-			return nil, fmt.Errorf("no longer meant to take over: %w", err)
+			return nil, p.refuse(fmt.Errorf("no longer meant to take over: %w", err))
 		}
 	}
 	// 1. Fences. From here on no older term can answer anything new.
@@ -41,7 +41,7 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 	// 2. The wait. A filesystem that shows stale data has shown it by now: also of terms that the
 	// first step went past.
 	if err := p.waitFenced(ctx, fenced); err != nil {
-		return nil, err
+		return nil, p.refuse(err)
 	}
 	if err := p.term.ConfirmSource(ctx, src); err != nil {
 		return nil, p.refuse(err)
@@ -55,8 +55,8 @@ func (p *Primary) takeOver(ctx context.Context) (*core, error) {
 		Int("redo", len(a.Redo)).Bool("warm", a.Warm).Msg("takeover: log scanned")
 
 	if known := max(p.opt.Known, p.term.HistoryReach(ctx)); a.End.LSN < known {
-		return nil, p.refuse(p.term.End(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
-			ErrVolumeRolledBack, known, a.End.LSN, known)))
+		return nil, p.refuse(fmt.Errorf("%w: LSN %d was committed, the log ends at %d. Put the newer files back; where they are lost, stop all servers on all hosts and type, with a --data-dir for each server that has one: holdfast recover --volume DIR --restored --seen-lsn %d --data-dir DATADIR",
+			ErrVolumeRolledBack, known, a.End.LSN, known))
 	}
 	// 4. Adoption, durable; 5. START, then the check.
 	if p.log, err = p.term.Adopt(a); err != nil {
@@ -92,9 +92,10 @@ func Refused(err error) bool {
 	return damaged || errors.Is(err, volume.ErrDamaged) || errors.Is(err, ErrVolumeRolledBack)
 }
 
-// refuse ends a takeover that failed before START.
+// refuse drops the log of a takeover that failed before it adopted anything. Where the term was fenced, whoever did
+// that removes it: a deposed term changes nothing.
 func (p *Primary) refuse(err error) error {
-	if Refused(err) {
+	if !errors.Is(p.term.Err(), volume.ErrFenced) {
 		err = errors.Join(err, p.term.DropLog())
 	}
 	return err

@@ -288,6 +288,9 @@ func TestUnconfirmedTakeoverFencesNobody(t *testing.T) {
 		if y.p.Warm() != warm {
 			t.Error("its warm table is lost")
 		}
+		if _, err := d.ReadFile("epochs/0000000002/wal-next.log"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a server that claims again and again fills the volume: %v", err)
+		}
 		x.ok(acquire("c", 1, "l", 0))
 	})
 }

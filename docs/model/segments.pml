@@ -5,7 +5,7 @@
    Epoch 1 is a term that began, whose owner goes on appending, closing, rotating, publishing a
    checkpoint and unlinking at any later time, that is, however long it was paused. NC claimants fence,
    scan, link, log the open segment's tail again, write START, serve, checkpoint, unlink, and
-   remove what older epochs left. Every access to the shared directory is one step.
+   remove what other epochs below left. Every access to the shared directory is one step.
    An inode is a segment file (first LSN in its header, records, CLOSE). A directory slot holds an inode
    or nothing, so a hard link is two slots with one inode, and a late write through the old
    directory is seen in the new one.
@@ -224,13 +224,14 @@ late:
      j=0; do :: j<cur -> d[e*MS+j]=0; j++ :: else -> break od;
 #endif
      j=0
-  :: !done && s>1 && cks<2 -> cks=2; /* remove the contents of older epochs */
+  :: !done && e>2 && cks<2 -> cks=2; /* remove the contents of all epochs below but the source */
      if :: fence[e] -> goto out :: else fi;
      i=1; do
 #ifdef MUT_REMOVE_SOURCE
-     :: i<=s ->
+     :: i<e ->
 #else
-     :: i<s ->
+     :: i==s -> i++
+     :: i<e && i!=s ->
 #endif
         ckl[i]=0; j=0; do :: j<MS -> d[i*MS+j]=0; j++ :: else -> break od; i++
      :: else -> break od;

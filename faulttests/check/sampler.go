@@ -28,9 +28,12 @@ type Usage struct {
 	Files int
 }
 
-// DefaultLimits returns what three servers may use under the load of the tests: a log of two
-// checkpoints' worth of segments, without the files of terms before the last two, which are
-// removed.
+// DefaultLimits returns what three servers may use under the load of the tests.
+//
+// Of log there are two terms at most, each with what it logged since its checkpoint before the newest: twice 64 MiB
+// for small tables, and 64 MiB in segments that are only partly needed, open, or prepared. That makes 384 MiB. The
+// rest is for what is logged while a checkpoint is written, for two segments of each term that ended before it could
+// remove anything, and for one of each claim since then that never began (PROTOCOL 9.3).
 func DefaultLimits() Usage {
 	return Usage{Descriptors: 512, Threads: 256, Resident: 1 << 30, LogBytes: 512 << 20, Files: 256}
 }

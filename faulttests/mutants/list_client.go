@@ -307,7 +307,7 @@ var clientMutants = []Mutant{
 	}
 	return &log{disk: d, path: path, f: f, lines: len(seen), size: int64(len(b))}, seen, errors.Join(f.Sync(), d.syncDir(filepath.Dir(path)))`},
 			{"clientlib/fencing/disk_test.go", `func (d hostDisk) rename(`, `func (d hostDisk) Reopen(name string) (file, error) {
-	f, err := d.h.Open(base(name), volume.FlagWrite)
+	f, err := d.h.Open(base(name), vfs.FlagWrite)
 	return hostFile{f}, err
 }
 

@@ -133,7 +133,7 @@ var madeMutants = []Mutant{
 		Rule: "a primary removes temporaries of views while it writes none (package primary, writeViews)",
 		Edits: []Edit{
 			{"primary/views.go", "	if p.term.Check() != nil {\n		return\n	}\n	if err := p.term.RemoveTemporaries(); err != nil && p.term.Err() == nil {\n		p.opt.Log.Warn().Err(err).Msg(\"remove what earlier primaries left of the views\") // it only takes space\n	}\n", ""},
-			{"primary/housekeeper.go", "	if err := p.term.RemoveOlder(p.source); err != nil", "	if p.term.RemoveTemporaries() != nil {\n		return\n	}\n	if err := p.term.RemoveOlder(p.source); err != nil"},
+			{"primary/housekeeper.go", "	before, err := p.source.Epoch, error(nil)\n", "	before, err := p.source.Epoch, p.term.RemoveTemporaries()\n"},
 		},
 		By:   unit("primary", "^TestNoPrimaryRemovesAViewThatItWrites$"),
 		Dies: `it removed 1 of its own`,

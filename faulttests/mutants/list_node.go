@@ -312,7 +312,7 @@ var nodeMutants = []Mutant{
 			{"cmd/holdfast/node/reopen.go", "			if looking == nil && !n.storageFresh() {", "			if looking == nil {"},
 		},
 		By:   unit("cmd/holdfast/node", "TestServerIsOpenedAnewOnlyWhereThatHelps"),
-		Dies: "(takes_writes|fails_briefly).*it ends: ",
+		Dies: "(takes_writes|fails_briefly|hangs).*it ends: ",
 	},
 	{
 		Name: "able-though-stale", Also: "",

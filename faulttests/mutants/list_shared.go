@@ -57,7 +57,7 @@ var sharedMutants = []Mutant{
 		}
 `, `		_ = last
 `},
-			{"shared/locktable/decide.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing == nil {`},
+			{"shared/locktable/decide.go", `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil {`, `	if l := w.lock; l.lastExclusive(w) && l.sharing != nil && l.sharing.waiters == nil {`},
 		},
 		By:   unit("shared/locktable", "TestRandomRequests"),
 		Dies: `\((wait_timeout|cancel)\): .*invariant 3: \d+ wait in shared mode, for nobody`,

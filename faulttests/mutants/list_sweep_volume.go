@@ -750,11 +750,43 @@ var sweepVolumeMutants = []Mutant{
 	},
 	{
 		Name: "removal-of-the-source",
-		Rule: "removed are the contents of epochs older than the one that was adopted from (PROTOCOL 9.3)",
+		Rule: "nothing of the epoch that was adopted from is removed (PROTOCOL 9.3)",
 		Edits: []Edit{
-			{"shared/volume/checkpoint.go", `		if e >= src.Epoch {`, `		if e > src.Epoch {`},
+			{"shared/volume/checkpoint.go", `		if e == src.Epoch || e == before {`, `		if e == before {`},
+		},
+		By: unit("shared/volume", "^TestRemovalKeepsWhatItMust$"), Dies: `epochs/0000000005 holds \d+ files: it lost some`,
+	},
+	{
+		Name: "removal-of-the-one-before",
+		Rule: "the newest term before the adopted one that started is kept until what was adopted is verified (PROTOCOL 9.3)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `		if e == src.Epoch || e == before {`, `		if e == src.Epoch || before == 0 {`},
 		},
 		By: unit("shared/volume", "^TestRemovalKeepsWhatItMust$"), Dies: `epochs/0000000003 holds \d+ files: it lost some`,
+	},
+	{
+		Name: "removal-leaves-what-never-began",
+		Rule: "the contents of epochs that never started are removed, also of those above the adopted one (PROTOCOL 9.3)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `		if e >= r.epoch {`, `		if e > src.Epoch {`},
+		},
+		By: unit("primary", "^TestWhatClaimsLeft"), Dies: `there is still no end of what is left`,
+	},
+	{
+		Name: "before-never-began",
+		Rule: "the term that is kept for the case of damage is one that started, or may have (PROTOCOL 9.3)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `err != nil || x.Start != nil || x.Unknown() {`, `err != nil || x.Start == nil {`},
+		},
+		By: unit("shared/volume", "^TestStartedBefore$"), Dies: `over one that never began: 2`,
+	},
+	{
+		Name: "before-is-not-unknown",
+		Rule: "an epoch that may have started is not passed over when one is kept for the case of damage (PROTOCOL 9.3)",
+		Edits: []Edit{
+			{"shared/volume/checkpoint.go", `err != nil || x.Start != nil || x.Unknown() {`, `err != nil || x.Start != nil {`},
+		},
+		By: unit("shared/volume", "^TestStartedBefore$"), Dies: `with one that may have begun: 1`,
 	},
 	{
 		Name: "checkpoint-damaged-counts",

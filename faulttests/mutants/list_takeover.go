@@ -253,6 +253,16 @@ func (r *Term) Peek(ctx context.Context, warm *WarmState) (*Adoption, error) {
 		By: Killer{Pkg: simulation, Run: "^TestPermanentFaults$"}, Dies: `terms alternate: epoch \d+ became \d+`,
 	},
 	{
+		Name: "failed-claim-keeps-its-segment",
+		Rule: "a server whose takeovers fail does not fill the volume (package volume, DropLog)",
+		Edits: []Edit{
+			{"primary/takeover.go", `	if !errors.Is(p.term.Err(), volume.ErrFenced) {
+		err =`, `	if Refused(err) {
+		err =`},
+		},
+		By: unit("primary", "^TestUnconfirmedTakeoverFencesNobody$"), Dies: `again and again fills the volume`,
+	},
+	{
 		Name: "source-not-confirmed",
 		Rule: "where the filesystem shows stale data, what the walk went past is looked at again after the fencing period (PROTOCOL 5.1)",
 		Edits: []Edit{

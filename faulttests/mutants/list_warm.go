@@ -35,11 +35,10 @@ var warmMutants = []Mutant{
 		Name: "unread-unverified", Also: "",
 		Rule: "what was adopted unread is verified before older terms are removed (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	if p.unread == nil {
-		return true
-	}`, `	if p.unread == nil || len(p.unread.Bases) < 1<<20 {
-		return true
-	}`},
+			{"primary/housekeeper.go", `	return err == nil
+}`, `	p.damaged = nil
+	return err == nil || len(p.unread.Bases) < 1<<20
+}`},
 		},
 		By:   unit("primary", "TestWhatAWarmTakeover"),
 		Dies: `is kept for the base before.* older terms were removed when there were 1 bases`,
@@ -81,11 +80,9 @@ var warmMutants = []Mutant{
 		Name: "older-removed-unread", Also: "",
 		Rule: "older terms are removed only when what was adopted unread has been verified (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	sound := p.verifyUnread()
-	if sound {
-		p.removeOlder()
-	}`, `	p.removeOlder()
-	sound := p.verifyUnread()`},
+			{"primary/housekeeper.go", `	if p.verifying {
+		before,`, `	if p.verifying && p.damaged != nil {
+		before,`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older terms were removed when there were 1 bases`,
 	},
@@ -93,9 +90,11 @@ var warmMutants = []Mutant{
 		Name: "older-removed-unsound", Also: "",
 		Rule: "where what was adopted is damaged, older terms stay until there is a checkpoint (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `	if sound {
-		p.removeOlder()
-	}`, `	p.removeOlder()`},
+			{"primary/housekeeper.go", `	if !h.unsound {
+		h.removeOlder()
+`, `	h.removeOlder()
+	if !h.unsound {
+`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `older terms were removed when there were 1 bases`,
 	},
@@ -103,7 +102,7 @@ var warmMutants = []Mutant{
 		Name: "damage-not-replaced", Also: "",
 		Rule: "where what was adopted is damaged a checkpoint is written at once (package primary, housekeeper)",
 		Edits: []Edit{
-			{"primary/housekeeper.go", `(!sound || p.logBytes.Load() > p.logLimit.Load()) && now.After(after) {`, `p.logBytes.Load() > p.logLimit.Load() && now.After(after) {`},
+			{"primary/housekeeper.go", `if !h.unsound && p.logBytes.Load() <= p.logLimit.Load() ||`, `if p.logBytes.Load() <= p.logLimit.Load() ||`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `there is still no removal`,
 	},
@@ -114,6 +113,62 @@ var warmMutants = []Mutant{
 			{"primary/housekeeper.go", `	if err := p.term.RemoveCheckpoints(p.damaged...); err != nil {`, `	if err := p.term.RemoveCheckpoints(); err != nil {`},
 		},
 		By: unit("primary", "TestWhatAWarmTakeover"), Dies: `is kept for the base before`,
+	},
+	{
+		Name: "verified-log-removed",
+		Rule: "a checkpoint that is written while what was adopted unread is verified removes nothing (PROTOCOL 9.2)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if p.verifying {
+		return nil`, `	if p.verifying && p.damaged != nil {
+		return nil`},
+		},
+		By: unit("primary", "^TestCheckpointRemovesNothingThatIsBeingVerified$"), Dies: `was removed before it was verified`,
+	},
+	{
+		Name: "verification-holds-checkpoints-up",
+		Rule: "the log is kept short while what was adopted unread is verified: many terms may end before (PROTOCOL 9.1)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `func() { rest(); h.keepLogShort() }`, `rest`},
+		},
+		By: unit("primary", "^TestCheckpointRemovesNothingThatIsBeingVerified$"), Dies: `there is still no checkpoint`,
+	},
+	{
+		Name: "verification-before-checkpoints",
+		Rule: "a term that begins with too much log writes a checkpoint first: many terms may end before they have verified (PROTOCOL 9.1)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	h.removeOlder()
+	h.keepLogShort()
+`, `	h.removeOlder()
+`},
+		},
+		By: unit("primary", "^TestLogStaysBounded"), Dies: `that_end_before.* there are \d+ KiB of log`,
+	},
+	{
+		Name: "verification-before-removal",
+		Rule: "what two terms left that are older than the adopted one is removed at once: many terms may end before they have verified (PROTOCOL 9.3)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	h.removeOlder()
+	h.keepLogShort()
+`, `	h.keepLogShort()
+`},
+		},
+		By: unit("primary", "^TestLogStaysBoundedOverManyShortTerms$/^that_end"), Dies: `that_end_before.* there are \d+ KiB of log`,
+	},
+	{
+		Name: "log-counted-by-records",
+		Rule: "the adopted log counts as it lies on the volume, or short terms of small frames write no checkpoint (package volume, Adoption)",
+		Edits: []Edit{
+			{"shared/volume/adopt.go", `			a.LogBytes += g.Size`, `			a.LogBytes += int64(g.Last-g.First) * 100`},
+		},
+		By: unit("primary", "^TestLogStaysBounded"), Dies: `that_read_everything.* there are \d+ KiB of log`,
+	},
+	{
+		Name: "failed-removal-forgotten",
+		Rule: "what could not be removed is tried again (package primary, housekeeper)",
+		Edits: []Edit{
+			{"primary/housekeeper.go", `	if h.unsound || h.left {`, `	if h.unsound {`},
+		},
+		By: unit("primary", "^TestRemovalThatFailedIsTriedAgain$"), Dies: `there is still no removal`,
 	},
 	{
 		Name: "export-unstamped", Also: "",
@@ -133,7 +188,7 @@ var warmMutants = []Mutant{
 			{"shared/locktable/export.go", `		if l.sharing == nil && l.token != 0 && l.changedAt() <= x.at {`, `		if l.sharing == nil && l.token != 0 {`},
 		},
 		By:   unit("shared/locktable", "Export"),
-		Dies: `restore an export of LSN \d+: .* lock "\w+": unknown client|has another hash than the table had`,
+		Dies: `restore an export of LSN \d+: .* the grant of \w+: record \d+ is not in the log`,
 	},
 	{
 		Name: "export-with-later-receipts", Also: "",
@@ -144,7 +199,7 @@ var warmMutants = []Mutant{
 			to = append`},
 		},
 		By:   unit("shared/locktable", "Export"),
-		Dies: `restore an export of LSN \d+: .* receipt \d+ of unknown client|has another hash than the table had`,
+		Dies: `restore an export of LSN \d+: .* receipt \d+ has record \d+ of epoch`,
 	},
 	{
 		Name: "export-unsaved", Also: "",

@@ -200,12 +200,8 @@ func (l *lab) run(m *Mutant) (v verdict) {
 		return verdict{err: err}
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // below the test's own directory
-	overlay, err := m.overlay(l.root, dir)
-	if err != nil {
-		return verdict{err: err}
-	}
 	bin := filepath.Join(dir, "killer.test")
-	if err := l.compile(m.By.Pkg, bin, overlay); err != nil {
+	if err := l.compileMutant(m, bin); err != nil {
 		return verdict{err: err}
 	}
 	var killed []verdict
@@ -244,6 +240,15 @@ func (l *lab) kill(m *Mutant, bin string) (v verdict) {
 		v.err = fmt.Errorf("a test failed, but for another reason: nothing says %q:\n%s", m.Dies, tail(out))
 	}
 	return v
+}
+
+// compileMutant makes the test binary of a mutant's killer, and what it needs for that beside it.
+func (l *lab) compileMutant(m *Mutant, bin string) error {
+	overlay, err := m.overlay(l.root, filepath.Dir(bin))
+	if err != nil {
+		return err
+	}
+	return l.compile(m.By.Pkg, bin, overlay)
 }
 
 // compile makes a test binary.

@@ -46,7 +46,7 @@ type Adoption struct {
 	// Warm is true if Table is the table of the WarmState.
 	Warm bool
 	// Records counts the records that were read from the log. LogBytes is the size of the log after the base, in
-	// bytes.
+	// bytes: closed segments as they lie on the volume, which may be many times their records.
 	Records  int
 	LogBytes int64
 	// BaseBytes is the size of the base's files, in bytes.
@@ -173,6 +173,11 @@ func (s *scanner) scan(v *Volume, path string, resume wal.Position, known ...clu
 		return err
 	}
 	a.End = a.log.End
+	for _, g := range a.log.Segments[:a.log.Linkable] {
+		if g.Last > a.Base {
+			a.LogBytes += g.Size
+		}
+	}
 	if a.Table == nil {
 		return errCold // the log ends before the position of the warm table
 	}
@@ -240,7 +245,6 @@ func (s *scanner) visit(lsn cluster.LSN, e wal.Entry, _ wal.FrameHeader) error {
 	}
 	s.a.Records++
 	s.a.Time = rec.Time
-	s.a.LogBytes += int64(len(e.Header) + len(e.Data))
 	s.redo(&rec)
 	if s.warm == nil {
 		s.a.Ends.Observe(s.a.Table, &rec)
@@ -278,6 +282,7 @@ func (s *scanner) keep(_ cluster.LSN, e wal.Entry, f wal.FrameHeader) error {
 	if n := len(s.a.frames); n == 0 || s.a.frames[n-1].First != f.First {
 		s.a.frames = append(s.a.frames, f)
 	}
+	s.a.LogBytes += int64(len(e.Header) + len(e.Data))
 	s.a.relog = append(s.a.relog, wal.Entry{
 		Header: append([]byte(nil), e.Header...), Data: append([]byte(nil), e.Data...), DataLen: e.DataLen,
 	})

@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -121,17 +122,38 @@ func (r *Term) PreviousBase() (cluster.LSN, error) {
 	return all[1], nil
 }
 
-// RemoveOlder removes the contents of every term older than src, which this
-// term adopted from. The directories, their fences with START and their claim.json are never removed. The
-// caller has checked. If this process was paused since, it still removes only what no claimant adopts from.
-func (r *Term) RemoveOlder(src Source) error {
+// StartedBefore returns the newest term older than src that started, or may have, and src if there is none. Where
+// the log of src is damaged, a recovery reads what that term left.
+func (r *Term) StartedBefore(ctx context.Context, src Source) (cluster.Epoch, error) {
+	taken, err := epochdir.List(r.v.fs)
+	for _, e := range slices.Backward(taken) {
+		x := epochdir.State{Epoch: e}
+		if e >= src.Epoch {
+			continue
+		}
+		if err = x.Read(ctx, r.v.fs); err != nil || x.Start != nil || x.Unknown() {
+			return e, err
+		}
+	}
+	return src.Epoch, err
+}
+
+// RemoveOlder removes the contents of every term older than this one, except src, which this term adopted
+// from, and the one before, as StartedBefore returned it. Those between src and this term never started. The
+// directories, their fences with START and their claim.json are never removed. The caller has checked, after
+// WriteStart. If this process was paused since, it still removes only what no claimant adopts from: each finds
+// the START of this term, or of a later one.
+func (r *Term) RemoveOlder(src Source, before cluster.Epoch) error {
 	taken, err := epochdir.List(r.v.fs)
 	if err != nil {
 		return err
 	}
 	for _, e := range taken {
-		if e >= src.Epoch {
+		if e >= r.epoch {
 			break
+		}
+		if e == src.Epoch || e == before {
+			continue
 		}
 		if err := r.removeContents(e); err != nil {
 			return fmt.Errorf("remove what epoch %d left: %w", e, err)

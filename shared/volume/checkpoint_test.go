@@ -464,6 +464,29 @@ func TestAdoptionCopiesWhereItCannotLink(t *testing.T) {
 	}
 }
 
+// keeps fails the test unless these epochs, of eight, have their contents, and the others their fence and claim only.
+func keeps(t *testing.T, d *volumetest.Disk, full ...int) {
+	t.Helper()
+	left := map[string]int{}
+	for name := range d.Files("epochs/") {
+		left[name[:len("epochs/0000000000")]]++
+	}
+	for e := range 8 {
+		dir := fmt.Sprintf("epochs/%010d", e)
+		for _, name := range []string{"/fence", "/claim.json"} {
+			if _, err := d.ReadFile(dir + name); err != nil {
+				t.Errorf("%s%s: %v", dir, name, err)
+			}
+		}
+		switch n := left[dir]; {
+		case slices.Contains(full, e) && n < 5:
+			t.Errorf("%s holds %d files: it lost some", dir, n)
+		case !slices.Contains(full, e) && n != 2:
+			t.Errorf("%s holds %d files, want its fence and its claim", dir, n)
+		}
+	}
+}
+
 func TestRemovalKeepsWhatItMust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -472,31 +495,23 @@ func TestRemovalKeepsWhatItMust(t *testing.T) {
 			x.fill(10)
 			x.checkpoint()
 			x.kill()
+			s := start(t, d, id)
+			s.claim() // the even epochs never begin
+			s.host.Kill()
 		}
 		x := begin(t, d, 1)
-		if err := x.r.RemoveOlder(x.src); err != nil {
+		before, err := x.r.StartedBefore(t.Context(), x.src)
+		if err != nil || x.src.Epoch != 5 || before != 3 {
+			t.Fatalf("it adopted from %d, and %d started before that: %v", x.src.Epoch, before, err)
+		}
+		if err := x.r.RemoveOlder(x.src, before); err != nil {
 			t.Fatal(err)
 		}
-		left := map[string]int{}
-		for name := range d.Files("epochs/") {
-			left[name[:len("epochs/0000000000")]]++
+		keeps(t, d, 3, 5, 7)
+		if err := x.r.RemoveOlder(x.src, x.src.Epoch); err != nil {
+			t.Fatal(err)
 		}
-		for e := range 3 {
-			dir := fmt.Sprintf("epochs/%010d", e)
-			for _, name := range []string{"/fence", "/claim.json"} {
-				if _, err := d.ReadFile(dir + name); err != nil {
-					t.Errorf("%s%s: %v", dir, name, err)
-				}
-			}
-			if left[dir] != 2 {
-				t.Errorf("%s holds %d files, want its fence and its claim", dir, left[dir])
-			}
-		}
-		for _, dir := range []string{"epochs/0000000003", "epochs/0000000004"} {
-			if left[dir] < 5 {
-				t.Errorf("%s holds %d files: it lost some", dir, left[dir])
-			}
-		}
+		keeps(t, d, 5, 7)
 		for range 3 {
 			x.fill(1)
 			x.checkpoint()
@@ -509,7 +524,7 @@ func TestRemovalKeepsWhatItMust(t *testing.T) {
 			t.Errorf("the base before the newest, %d: %d, %v", at, got, err)
 		}
 		states := 0
-		for name := range d.Files("epochs/0000000004/checkpoint-") {
+		for name := range d.Files("epochs/0000000007/checkpoint-") {
 			if strings.HasSuffix(name, "/lock_state.json") {
 				states++
 			}
@@ -521,6 +536,94 @@ func TestRemovalKeepsWhatItMust(t *testing.T) {
 		x.kill()
 		usable(t, d, hash)
 	})
+}
+
+func TestStartedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(t)
+		x := begin(t, d, 1)
+		if e, err := x.r.StartedBefore(t.Context(), x.src); err != nil || e != 0 {
+			t.Errorf("before the first epoch: %d, %v, want that itself", e, err)
+		}
+		x.kill()
+		start(t, d, 2).claim()
+		begin(t, d, 3).kill()
+		x = begin(t, d, 1)
+		if e, err := x.r.StartedBefore(t.Context(), x.src); err != nil || e != 1 {
+			t.Errorf("before epoch %d, over one that never began: %d, %v, want 1", x.src.Epoch, e, err)
+		}
+		if err := d.Truncate("epochs/0000000002/fence", 10); err != nil {
+			t.Fatal(err)
+		}
+		if e, err := x.r.StartedBefore(t.Context(), x.src); err != nil || e != 2 {
+			t.Errorf("before epoch %d, with one that may have begun: %d, %v, want 2", x.src.Epoch, e, err)
+		}
+	})
+}
+
+// A removal that sleeps at any of its calls, while other terms begin, removes nothing that they need. A claim that never
+// began, and wakes up without its contents, does not begin.
+func TestRemovalThatSleptHarmsNothing(t *testing.T) {
+	for n, more := 1, true; more; n++ {
+		bubble(t, fmt.Sprintf("at call %d", n), func(t *testing.T) {
+			d := newDisk(t)
+			for range 2 {
+				x := begin(t, d, 1)
+				x.fill(10)
+				x.checkpoint()
+				x.fill(3)
+				x.kill()
+			}
+			asleep := start(t, d, 2).claim()
+			src, err := asleep.FenceOlder(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := asleep.Scan(t.Context(), src, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y := begin(t, d, 3)
+			if y.r.Epoch() != 4 || y.src.Epoch != 2 {
+				t.Fatalf("epoch %d adopts from %d", y.r.Epoch(), y.src.Epoch)
+			}
+			gate := volumetest.NewGate()
+			y.host.SetHook(volumetest.AtOp(volumetest.OpRemove, "epochs/", n, volumetest.Pause(gate)))
+			done := make(chan error, 1)
+			go func() { done <- y.r.RemoveOlder(y.src, y.src.Epoch) }()
+			synctest.Wait()
+			select {
+			case <-gate.Arrived():
+			case err := <-done:
+				if more = false; err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var hash uint64
+			for range 2 {
+				z := begin(t, d, 1)
+				z.fill(10)
+				z.checkpoint()
+				z.fill(3)
+				hash = z.table.Hash()
+				z.kill()
+			}
+			time.Sleep(time.Hour)
+			gate.Resume()
+			if err := <-done; err != nil {
+				t.Errorf("removal: %v", err)
+			}
+			if _, err := asleep.Adopt(a); err == nil {
+				err = asleep.WriteStart(a.End)
+				if !errors.Is(err, volume.ErrFenced) {
+					t.Errorf("a claim that was passed over began: %v", err)
+				}
+			}
+			y.kill()
+			usable(t, d, hash)
+		})
+	}
 }
 
 // Where there are no hard links a takeover copies what it adopts. However much that is, no call of

@@ -261,7 +261,7 @@ func TestClaimThatSleptThroughTermsTakesAFreshNumber(t *testing.T) {
 			for id := cluster.ServerID(2); id <= 3; id++ {
 				x := begin(t, d, id)
 				x.fill(2)
-				if err := x.r.RemoveOlder(x.src); err != nil {
+				if err := x.r.RemoveOlder(x.src, x.src.Epoch); err != nil {
 					t.Fatal(err)
 				}
 				hash = x.table.Hash()

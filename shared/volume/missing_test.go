@@ -166,7 +166,7 @@ func TestClaimantThatSleptWasFenced(t *testing.T) {
 			x := begin(t, d, id)
 			x.fill(3)
 			x.checkpoint()
-			if err := x.r.RemoveOlder(x.src); err != nil {
+			if err := x.r.RemoveOlder(x.src, x.src.Epoch); err != nil {
 				t.Fatal(err)
 			}
 			x.kill()

@@ -55,14 +55,8 @@ func (v *Volume) resume(path string, src Source, warm *WarmState) (*Adoption, er
 		}
 	}
 	s := &scanner{a: a, base: a.Unread.From, warm: warm, at: warm.At}
-	from := warm.At
-	if err := s.scan(v, path, from); err != nil {
+	if err := s.scan(v, path, warm.At); err != nil {
 		return nil, err
-	}
-	for _, g := range a.log.Segments {
-		if g.Last > a.Base && g.Last <= from.LSN {
-			a.LogBytes += g.Size
-		}
 	}
 	if a.log.Linkable > 0 {
 		a.Unread.UpTo = a.log.Relog.LSN

@@ -223,7 +223,7 @@ func TestWarmTakeoverKeepsWhatAColdOneFallsBackOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := z.r.RemoveOlder(z.src); err != nil {
+			if err := z.r.RemoveOlder(z.src, z.src.Epoch); err != nil {
 				t.Fatal(err)
 			}
 			z.kill()

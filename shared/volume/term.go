@@ -102,9 +102,8 @@ func (r *Term) Release() error {
 	return errors.Join(err, r.prepared.closeHeld(), r.lock.Unlock())
 }
 
-// DropLog removes the prepared log segment of a term that failed before
-// WriteStart, whose log no claimant will read. So servers that try again and
-// again do not fill a volume that an operator has to repair.
+// DropLog removes the prepared log segment of a term that failed before Adopt. So servers that
+// try again and again do not fill the volume.
 func (r *Term) DropLog() error {
 	err := r.prepared.closeHeld() // while a file is open, an NFS client renames it instead of removing it
 	return errors.Join(err, vfs.IgnoreMissing(r.v.fs.Remove(r.path+"/"+wal.NextName)))
