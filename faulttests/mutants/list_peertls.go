@@ -228,12 +228,16 @@ var peertlsMutants = []Mutant{
 	{
 		Name: "key-name-unsynced",
 		Rule: "a key's name is durable before the key is offered (PROTOCOL 20.3)",
-		Edits: []Edit{{"shared/volume/keys.go", `		return fmt.Errorf("write the key of server %d: %w", id, err)
-	}
-	return fsys.SyncDir(layout.ServersDir)`, `		return fmt.Errorf("write the key of server %d: %w", id, err)
-	}
-	return nil`}},
+		Edits: []Edit{{"shared/volume/keys.go", `		if err == nil {
+			return fsys.SyncDir(layout.ServersDir)`, `		if err == nil {
+			return nil`}},
 		By: unit("shared/volume", "^TestKeyIsDurable$"), Dies: `the key is not durable`,
+	},
+	{
+		Name:  "full-disk-keeps-a-server-out",
+		Rule:  "an old key makes room for a new one, however few there are (PROTOCOL 20.3)",
+		Edits: []Edit{{"shared/volume/keys.go", `if !vfs.IsFull(err) || len(all) == 0 {`, `if true {`}},
+		By:    unit("shared/volume", "^TestKeyOnAFullDisk$"), Dies: `no space left`,
 	},
 	{
 		Name: "missing-name-believed",
@@ -257,10 +261,12 @@ var peertlsMutants = []Mutant{
 		By: unit("shared/volume", "^TestTLSIsRequiredOfNewVolumes$"), Dies: `CLUSTER was there first`,
 	},
 	{
-		Name:  "unreadable-requires-nothing",
-		Rule:  "a volume that cannot be read does not allow plain text (PROTOCOL 20.5)",
-		Edits: []Edit{{"shared/volume/keys.go", `	if err != nil && !errors.Is(err, fs.ErrNotExist) {`, `	if err != nil && errors.Is(err, fs.ErrExist) {`}},
-		By:    unit("shared/volume", "^TestTLSIsRequiredOfNewVolumes$"), Dies: `requires nothing`,
+		Name: "unreadable-requires-nothing",
+		Rule: "a volume that cannot be read does not allow plain text (PROTOCOL 20.5)",
+		Edits: []Edit{{"shared/volume/keys.go", `	required, err := inServers(fsys, layout.TLSRequiredName)
+	if err != nil {`, `	required, err := inServers(fsys, layout.TLSRequiredName)
+	if errors.Is(err, fs.ErrExist) {`}},
+		By: unit("shared/volume", "^TestTLSIsRequiredOfNewVolumes$"), Dies: `requires nothing`,
 	},
 	{
 		Name:  "required-too-early",

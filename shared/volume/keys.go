@@ -93,8 +93,9 @@ const keyTitle = "key %d of server %d\n"
 // WriteKey makes the key of a server's process known to all that read the volume; text is its certificate. The
 // caller holds the guard of the ID. After an error it can be called again.
 //
-// It first removes older keys of this server, so that a full disk has room again after a restart. What it
-// removes were the oldest ones when it looked: however late it does that, they are not among the newest now.
+// It first removes older keys of this server than it keeps, and on a full disk one after the other until there is room:
+// who fills the disk must not keep out a server that starts again. What it removes was there when it looked, the
+// oldest first: however late it does that, no key of a later process goes.
 func WriteKey(fsys vfs.FS, id cluster.ServerID, key KeyID, text []byte) error {
 	all, err := Keys(fsys, id)
 	if err != nil {
@@ -105,18 +106,23 @@ func WriteKey(fsys vfs.FS, id cluster.ServerID, key KeyID, text []byte) error {
 	if len(all) > 0 {
 		number += all[0].Number
 	}
-	for len(all) >= keptKeys {
-		oldest := all[len(all)-1]
-		all = all[:len(all)-1]
-		if err := vfs.IgnoreMissing(fsys.Remove(keyPath(id, oldest.ID))); err != nil {
-			return fmt.Errorf("remove an old key of server %d: %w", id, err)
+	content := append(fmt.Appendf(nil, keyTitle, number, id), text...)
+	for others := keptKeys - 1; ; others = len(all) - 1 {
+		for len(all) > others {
+			oldest := all[len(all)-1]
+			all = all[:len(all)-1]
+			if err := vfs.IgnoreMissing(fsys.Remove(keyPath(id, oldest.ID))); err != nil {
+				return fmt.Errorf("remove an old key of server %d: %w", id, err)
+			}
+		}
+		err := writeAnew(fsys, keyPath(id, key), content)
+		if err == nil {
+			return fsys.SyncDir(layout.ServersDir)
+		}
+		if !vfs.IsFull(err) || len(all) == 0 {
+			return fmt.Errorf("write the key of server %d: %w", id, err)
 		}
 	}
-	content := append(fmt.Appendf(nil, keyTitle, number, id), text...)
-	if err := writeAnew(fsys, keyPath(id, key), content); err != nil {
-		return fmt.Errorf("write the key of server %d: %w", id, err)
-	}
-	return fsys.SyncDir(layout.ServersDir)
 }
 
 // writeAnew creates a file with this content, or completes one that an earlier try with the same content left.
@@ -138,7 +144,12 @@ func writeAnew(fsys vfs.FS, name string, content []byte) (err error) {
 // HasKey reports whether this is a key of the server. If the name is not found, it lists the directory, too:
 // some caches remember names that were missing.
 func HasKey(fsys vfs.FS, id cluster.ServerID, key KeyID) (bool, error) {
-	_, err := fsys.Lstat(keyPath(id, key))
+	return inServers(fsys, keyPrefix(id)+key.String())
+}
+
+// inServers reports whether a name is in servers/.
+func inServers(fsys vfs.FS, name string) (bool, error) {
+	_, err := fsys.Lstat(layout.ServersDir + "/" + name)
 	if err == nil {
 		return true, nil
 	}
@@ -146,19 +157,19 @@ func HasKey(fsys vfs.FS, id cluster.ServerID, key KeyID) (bool, error) {
 		return false, err
 	}
 	entries, err := fsys.ReadDir(layout.ServersDir)
-	name := keyPrefix(id) + key.String()
 	return slices.ContainsFunc(entries, func(x vfs.Entry) bool { return x.Name == name }), err
 }
 
 const tlsRequiredPath = layout.ServersDir + "/" + layout.TLSRequiredName
 
-// TLSRequired reports whether servers of this volume accept each other over TLS only.
+// TLSRequired reports whether servers of this volume accept each other over TLS only. It looks for the file as
+// HasKey does: servers ask for it every second while it is missing, so caches do remember that.
 func TLSRequired(fsys vfs.FS) (bool, error) {
-	_, err := fsys.Lstat(tlsRequiredPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	required, err := inServers(fsys, layout.TLSRequiredName)
+	if err != nil {
 		return false, fmt.Errorf("look for %s: %w", tlsRequiredPath, err)
 	}
-	return err == nil, nil
+	return required, nil
 }
 
 // RequireTLS has the servers of this volume accept each other over TLS only, from now on. Init does so for a new

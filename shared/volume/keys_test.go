@@ -146,17 +146,22 @@ func TestLateRemovalOfKeys(t *testing.T) {
 	})
 }
 
-// TestKeyOnAFullDisk: an old key makes room for the new one.
+// TestKeyOnAFullDisk: the oldest key makes room for the new one, however many there are.
 func TestKeyOnAFullDisk(t *testing.T) {
-	d := newDisk(t)
-	for n := range byte(4) {
-		writeKey(t, host(d, 1), n)
+	for had := range byte(4) {
+		d := newDisk(t)
+		for n := range had + 1 {
+			writeKey(t, host(d, 1), n)
+		}
+		d.SetCapacity(d.Used())
+		if err := volume.WriteKey(host(d, 2), 2, key(9), []byte("certificate\n")); err == nil {
+			t.Error("the disk is not full: this test tests nothing")
+		}
+		writeKey(t, host(d, 1), 50)
+		if got, want := keysOn(t, d), []byte{50, 3, 2, 1}[:had+1]; had == 3 && !slices.Equal(got, want) || len(got) != len(want) || got[0] != 50 {
+			t.Errorf("of %d keys and a new one these are there: %v", had+1, got)
+		}
 	}
-	d.SetCapacity(d.Used())
-	if err := volume.WriteKey(host(d, 2), 2, key(9), []byte("certificate\n")); err == nil {
-		t.Error("the disk is not full: this test tests nothing")
-	}
-	writeKey(t, host(d, 1), 5)
 }
 
 // TestTLSIsRequiredOfNewVolumes: before CLUSTER is there, and on older ones when an operator says so.
@@ -191,6 +196,16 @@ func TestTLSIsRequiredOfNewVolumes(t *testing.T) {
 	after = after.DurableClone(nil)
 	if required, err := volume.TLSRequired(host(after, 1)); !required || err != nil {
 		t.Errorf("after an operator said so: %v, %v", required, err)
+	}
+	forgetful := host(after, 1)
+	forgetful.SetHook(func(c volumetest.Call) volumetest.Action {
+		if c.Op == volumetest.OpLstat {
+			return volumetest.FailBefore(fs.ErrNotExist)
+		}
+		return volumetest.Proceed()
+	})
+	if required, err := volume.TLSRequired(forgetful); !required || err != nil {
+		t.Errorf("a cache remembers that the name was missing: %v, %v", required, err)
 	}
 	broken := host(after, 1)
 	broken.SetHook(func(volumetest.Call) volumetest.Action {

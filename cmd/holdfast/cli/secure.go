@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -44,7 +45,7 @@ seconds, without a restart, and close connections in plain text.
 It is refused while a server of an older version is on the volume: the others would not
 hear it any more. To take it back, remove servers/tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
 		if old := s.without(); len(old) > 0 && !force {
-			return fmt.Errorf("server %s last ran without a key: upgrade it and start it, or use --force to leave it out", strings.Join(old, ", "))
+			return fmt.Errorf("server %s last ran without a key, or what ran last cannot be read (see holdfast secure status): upgrade it and start it, or use --force to leave it out", strings.Join(old, ", "))
 		}
 		if err := volume.RequireTLS(fsys); err != nil {
 			return err
@@ -107,6 +108,7 @@ const (
 	secureTLS     = "tls"     // TLS
 	securePlain   = "plain"   // plain text: it is of an older version
 	secureUnknown = "unknown" // it has a key that is not on the volume: it cannot write there, or a cache is old
+	secureUnread  = "unread"  // what it is cannot be read now
 	secureNone    = "none"    // no process ran yet
 )
 
@@ -128,26 +130,33 @@ func readSecureStatus(fsys *osfs.FS) (*secureStatus, error) {
 		for _, k := range keys {
 			x.Keys = append(x.Keys, k.ID.String())
 		}
-		if p, err := volume.Offline(fsys, c).ReadProcess(id); err == nil {
-			x.Process = &p
-			switch {
-			case p.Key == "":
-				x.State = securePlain
-			case slices.Contains(x.Keys, p.Key):
-				x.State = secureTLS
-			default:
-				x.State = secureUnknown
-			}
+		switch p, err := volume.Offline(fsys, c).ReadProcess(id); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil: // perhaps the read met a write: then a server runs
+			x.State = secureUnread
+		default:
+			x.Process, x.State = &p, stateOf(&p, x.Keys)
 		}
 		s.Servers = append(s.Servers, x)
 	}
 	return s, nil
 }
 
-// without returns the IDs of the servers that would not be heard any more if TLS was required.
+// stateOf returns the state of a server whose process this is, and that has these keys on the volume.
+func stateOf(p *volume.Process, keys []string) string {
+	switch {
+	case p.Key == "":
+		return securePlain
+	case slices.Contains(keys, p.Key):
+		return secureTLS
+	}
+	return secureUnknown
+}
+
+// without returns the IDs of the servers that would not be heard any more if TLS was required, or may not.
 func (s *secureStatus) without() (ids []string) {
 	for _, x := range s.Servers {
-		if x.State == securePlain || x.State == secureUnknown {
+		if x.State != secureTLS && x.State != secureNone {
 			ids = append(ids, fmt.Sprint(x.ID))
 		}
 	}
@@ -157,6 +166,9 @@ func (s *secureStatus) without() (ids []string) {
 func secureText(w io.Writer, s *secureStatus) {
 	for _, x := range s.Servers {
 		text := "has not run yet"
+		if x.State == secureUnread {
+			text = "WHAT RAN LAST CANNOT BE READ: try again"
+		}
 		if x.Process != nil {
 			text = map[string]string{
 				secureTLS: "TLS", securePlain: "PLAIN TEXT, it is of an older version", secureUnknown: "NO KEY ON THE VOLUME, see its log",

@@ -5,6 +5,7 @@ package cli_test
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,4 +112,25 @@ func TestSecureRequireLeavesOut(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	x.wants("none plain", true)
+}
+
+// TestSecureRequireOfWhatCannotBeRead: a sign of life that is half written is one, perhaps of an older version.
+func TestSecureRequireOfWhatCannotBeRead(t *testing.T) {
+	x := newOlder(t)
+	x.runs(2, "")
+	f, err := os.OpenFile(filepath.Join(x.dir, "servers", "2.process"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("{half"), 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	x.wants("none unread", false)
+	if r := x.require(); r.code != 5 || !strings.Contains(r.errs, "server 2 last ran") {
+		t.Errorf("too early: %+v", r)
+	}
+	if r := run("", "", "secure", "status", "--volume", x.dir); !strings.Contains(r.out, "server 2   WHAT RAN LAST CANNOT BE READ") {
+		t.Errorf("got %+v", r)
+	}
 }

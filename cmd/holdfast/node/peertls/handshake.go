@@ -104,7 +104,29 @@ func (c client) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (ne
 	if raw, err = c.dial(ctx, raw.RemoteAddr().String()); err != nil {
 		return nil, nil, err
 	}
-	return k.plain(raw)
+	// gRPC closes the connection that it has dialed when its time is over, and knows nothing of this one.
+	if end, ok := ctx.Deadline(); ok {
+		if err := raw.SetReadDeadline(end); err != nil {
+			return nil, nil, errors.Join(err, raw.Close())
+		}
+	}
+	return k.plain(&unheard{Conn: raw})
+}
+
+// unheard is a connection whose deadline for reading is over with the first bytes.
+type unheard struct {
+	net.Conn
+	heard bool
+}
+
+// Read reads. One goroutine at a time calls it.
+func (c *unheard) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard {
+		c.heard = true
+		return n, errors.Join(err, c.SetReadDeadline(time.Time{}))
+	}
+	return n, err
 }
 
 // plain returns a connection in plain text, or closes it.

@@ -14,6 +14,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -534,6 +535,52 @@ func TestPlainTextAfterTLS(t *testing.T) {
 			t.Errorf("TLS required %v: %+v after %d more dials", required, c, dials)
 		}
 	}
+}
+
+// TestSilenceAfterTLS: one that was dialed again in plain text and says nothing is given up when the time for connecting is over, and
+// one that speaks may be silent later.
+func TestSilenceAfterTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := newShare(t, false).server(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, speaks := range []bool{false, true} {
+			a, b := pipe()
+			go old(b)
+			again, far := net.Pipe()
+			c := shake(a, func() (net.Conn, credentials.AuthInfo, error) {
+				return one.Client(2, func(context.Context, string) (net.Conn, error) { return again, nil }).ClientHandshake(ctx, "", a)
+			})
+			if c.err != nil || !c.info.Plain {
+				t.Fatalf("got %+v", c)
+			}
+			if speaks {
+				go far.Write([]byte{7}) //nolint:errcheck // the other end reads it
+				if _, err := c.conn.Read(make([]byte, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := c.conn.Read(make([]byte, 1)); ended <- err }()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			select {
+			case err := <-ended:
+				if speaks || !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("it has spoken %v: %v", speaks, err)
+				}
+			default:
+				if !speaks {
+					t.Error("a connection on which nobody speaks is waited for without end")
+				}
+			}
+			if err := errors.Join(c.conn.Close(), far.Close()); err != nil {
+				t.Error(err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+		}
+	})
 }
 
 // TestAttackerCannotDowngrade: a server with a wrong key, or one that ends the handshake, gets no plain text even while that is
