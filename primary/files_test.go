@@ -17,7 +17,6 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
@@ -607,7 +606,8 @@ func TestForeignWriteInABurstIsFound(t *testing.T) {
 }
 
 // Between the word of a file's writer that an append is in no file and its record in the table
-// a repeat is not told that the append is done, and nobody that the file holds it.
+// a repeat is not told that the append is done, and nobody that the file holds it. Both stand in the
+// core loop's queue already when the writer says so.
 func TestALostAppendIsNotToldAsDoneBeforeTheTableKnowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDisk(t)
@@ -619,23 +619,25 @@ func TestALostAppendIsNotToldAsDoneBeforeTheTableKnowsIt(t *testing.T) {
 		if err := d.Write("files/f", 8, []byte("foreign\n")); err != nil {
 			t.Fatal(err)
 		}
-		lost := *appendTo("c1", 4, "l", g.Token, "f", "three\n")
-		first, again, end := make(chan locktable.Outcome, 1), make(chan locktable.Outcome, 1), make(chan int64, 1)
-		x.p.Submit([]*serving.AsyncRequest{{Request: lost, Abandoned: new(atomic.Bool), To: lookout(func(out locktable.Outcome) {
-			q := lost
-			go func() { again <- x.do(&q) }()
-			go func() {
-				if f, _, out, err := x.p.File(t.Context(), "f"); err == nil && out.Status == cluster.StatusOK && !f.Quarantined {
-					end <- f.End
-				}
-				close(end)
-			}()
-			time.Sleep(time.Second) // the writer says nothing more meanwhile
-			first <- out
-		})}})
+		gate := volumetest.NewGate()
+		x.host.SetHook(volumetest.AtOp(volumetest.OpStat, "files/f", 1, volumetest.Pause(gate)))
+		first := x.later(appendTo("c1", 4, "l", g.Token, "f", "three\n"))
+		<-gate.Arrived() // it is committed, and looks at the file before it writes
+		release := x.holdLoop()
+		again := x.later(appendTo("c1", 4, "l", g.Token, "f", "three\n"))
+		end := make(chan int64, 1)
+		go func() {
+			if f, _, out, err := x.p.File(t.Context(), "f"); err == nil && out.Status == cluster.StatusOK && !f.Quarantined {
+				end <- f.End
+			}
+			close(end)
+		}()
+		synctest.Wait()
+		gate.Resume()
 		if out := <-first; out.Status != cluster.StatusFileQuarantined || !out.Committed {
-			t.Fatalf("the append that is in no file: %+v", out)
+			t.Errorf("the append that is in no file: %+v", out)
 		}
+		release()
 		if out := <-again; out.Status != cluster.StatusFileQuarantined || !out.Committed {
 			t.Errorf("its repeat was told %v at LSN %d, offset %d", out.Status, out.LSN, out.Offset)
 		}
