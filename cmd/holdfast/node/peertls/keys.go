@@ -84,9 +84,10 @@ const (
 	round = time.Second
 	// closeWait bounds how long Close waits for calls into the volume.
 	closeWait = 2 * time.Second
-	// soonKnown is for how long the word of a member that has ended counts, if it was not said for settled.
+	// soonKnown is for how long the word of a member that has ended counts, if it was not said for settled, which is
+	// longer than any filesystem that the doctor accepts hides a name.
 	soonKnown = 3 * time.Second
-	settled   = 10 * time.Second
+	settled   = time.Minute
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = 10 * time.Second
 )
