@@ -25,6 +25,11 @@ const (
 	HistoryDir  = "history"
 	IndexDir    = "index"
 	ServersDir  = "servers"
+	SecretsDir  = "secrets"
+
+	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
+	AuthorityName    = "ca.crt"
+	AuthorityKeyName = "ca.key"
 
 	// In an epoch's directory.
 	FenceName        = "fence"
