@@ -59,6 +59,9 @@ of servers is too tight for it, the printed commands have the flags that servers
 				return err
 			}
 			info, err := makeVolume(c.Context(), dir, members)
+			if err == nil {
+				err = offerOn(dir, info.ID)
+			}
 			if err != nil {
 				return err
 			}
