@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
 
 const somePin = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -96,7 +97,7 @@ func (s *site) leaf(now time.Time) tls.Certificate {
 // asked returns what a server says to a client that trusts, over TLS.
 func asked(t *testing.T, trust *join.Trust, d join.Dialer) (string, error) {
 	t.Helper()
-	c, err := trust.Dialer(join.Sessions, d)(t.Context(), "h1:7601")
+	c, err := trust.Dialer(frames.Protocol, d)(t.Context(), "h1:7601")
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +144,7 @@ func TestTrust(t *testing.T) {
 		"the authority itself":          {authorityAsServer(t, s), "not valid for any names", "not valid for any names"},
 	} {
 		for trust, want := range map[*join.Trust]string{byPath: x.path, byPin: x.pinned} {
-			said, err := asked(t, trust, server(t, x.c, join.HTTP, join.Sessions))
+			said, err := asked(t, trust, server(t, x.c, join.HTTP, frames.Protocol))
 			switch {
 			case want == "" && (err != nil || said != "holdfast/1hello"):
 				t.Errorf("%s: %q, %v", name, said, err)
@@ -171,11 +172,6 @@ func TestNoTLSThere(t *testing.T) {
 	_, trust := resolve(t, s.joinText())
 	for name, f := range map[string]func(net.Conn){
 		"closed": func(c net.Conn) { c.Close() }, //nolint:errcheck // a pipe
-		"an alert": func(c net.Conn) {
-			io.CopyN(io.Discard, c, 5)
-			go io.Copy(io.Discard, c)
-			io.WriteString(c, "\x15\x03\x01\x00\x02\x02\x28")
-		}, //nolint:errcheck // a pipe
 		"plain text": func(c net.Conn) {
 			io.CopyN(io.Discard, c, 5)
 			go io.Copy(io.Discard, c)
@@ -187,7 +183,7 @@ func TestNoTLSThere(t *testing.T) {
 			go f(there)
 			return here, nil
 		})
-		if err == nil || !strings.Contains(err.Error(), "TLS with h1:7601: it serves none") || errors.Is(err, io.EOF) || errors.Is(err, join.ErrUntrusted) {
+		if err == nil || !strings.Contains(err.Error(), "TLS with h1:7601: it serves none") || !errors.Is(err, join.ErrNoTLS) || errors.Is(err, io.EOF) || errors.Is(err, join.ErrUntrusted) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -223,7 +219,7 @@ func TestVolumeGetsAnAuthority(t *testing.T) {
 		if trust.Plain() {
 			t.Error("plain text, and there was an authority")
 		}
-		if said, err := asked(t, trust, server(t, s.leaf(time.Now()), join.Sessions)); said != "holdfast/1hello" || err != nil {
+		if said, err := asked(t, trust, server(t, s.leaf(time.Now()), frames.Protocol)); said != "holdfast/1hello" || err != nil {
 			t.Errorf("%q, %v", said, err)
 		}
 	})

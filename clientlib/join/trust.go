@@ -20,13 +20,14 @@ import (
 
 // The protocols that a client names in the handshake (ALPN).
 const (
-	// Sessions is that of package frames.
-	Sessions = "holdfast/1"
 	// GRPC is HTTP/2, which is nothing but gRPC here.
 	GRPC = "h2"
 	// HTTP is HTTP/1.1, and WebSocket.
 	HTTP = "http/1.1"
 )
+
+// ErrNoTLS means that the server at an address serves no TLS.
+var ErrNoTLS = errors.New("it serves none: the volume has no certificate authority yet (holdfast secure offer makes one), the server is of an older version, or it is just stopping")
 
 // ErrUntrusted means that whoever answers at an address is not known to be a server of the cluster.
 var ErrUntrusted = errors.New("not a server of this cluster")
@@ -161,15 +162,12 @@ func clusterName(leaf *x509.Certificate) string {
 // explain says what a failed handshake means. It hides that the other side closed the connection: that means less after
 // a handshake has begun than before.
 func explain(address string, err error) error {
-	const none = "TLS with %s: it serves none: the volume has no certificate authority yet (holdfast secure offer makes one), the server is of an older version, or it is just stopping (%v)"
-	op, alert := errors.AsType[*net.OpError](err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case errors.Is(err, ErrUntrusted):
 		return fmt.Errorf("TLS with %s: %w", address, err)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), noTLS,
-		alert && op.Op == "remote error" && strings.HasSuffix(op.Err.Error(), "handshake failure"):
-		return fmt.Errorf(none, address, err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), noTLS:
+		return fmt.Errorf("TLS with %s: %w (%v)", address, ErrNoTLS, err)
 	}
 	return fmt.Errorf("TLS with %s: %v", address, err)
 }

@@ -28,8 +28,10 @@ import (
 	"github.com/holdfast-lock/holdfast/primary"
 	"github.com/holdfast-lock/holdfast/replica"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // Options configure a server.
@@ -43,6 +45,8 @@ type Options struct {
 	Also []string
 	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
 	Origins []string
+	// Names are further names and addresses by which clients reach this server, for its certificate.
+	Names   []string
 	Timing  cluster.Timing
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
@@ -124,9 +128,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	keys, err := atVolume(ctx, &opt, func() (*peertls.Keys, error) {
-		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: fsys, Log: opt.Log})
-	})
+	keys, secured, err := openTLS(ctx, &opt, fsys, c)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -148,11 +150,24 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
 	go keys.Run(tuning)
+	go secured.run(tuning)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, keys, &opt), ports, opt.Log)
+	err = run(ctx, n, newFronts(n, c, keys, secured, &opt), ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// openTLS reads what the volume says about TLS, with other servers and with clients.
+func openTLS(ctx context.Context, opt *Options, fsys vfs.FS, c volume.Cluster) (*peertls.Keys, *clientTLS, error) {
+	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, opt), port: clientport.New(opt.Log), log: opt.Log}
+	keys, err := atVolume(ctx, opt, func() (*peertls.Keys, error) {
+		if err := secured.keep(time.Now()); err != nil {
+			return nil, err
+		}
+		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: fsys, Log: opt.Log})
+	})
+	return keys, secured, err
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

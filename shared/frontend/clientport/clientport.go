@@ -6,12 +6,22 @@
 //	frames.Preface                        a session
 //	"PRI "                                HTTP/2, which is gRPC
 //	a method of HTTP and a space          HTTP/1, and WebSocket, which begins with it
-//	0x16 0x03                             TLS: refused, and logged now and then
+//	0x16 0x03                             TLS, if the server has a certificate: see below
 //	anything else                         the line protocol
 //
 // A method is any word that RFC 9110 permits, whatever follows the space, and a word that is longer than every method
 // in use counts as one: a web page chooses what its browser sends, and no part of that may become a line. A line
 // of the protocol has a comma or its end behind its first word.
+//
+// # TLS
+//
+// Behind the handshake, the protocol that both sides have agreed on (ALPN) says what is spoken: holdfast/1 is a session,
+// http/1.1 HTTP, whenever a client offers it, and h2 gRPC. Without one, the first bytes inside say it, as above. A
+// server that has no certificate closes the connection, and logs that now and then.
+//
+// A handshake has 5 seconds, and its connection counts among those that say nothing until it is over. Only some
+// handshakes compute at a time, so that many of them leave the locks room; one that waits for its client is
+// not among them. So slow clients keep nobody out.
 //
 // # Connections that say nothing
 //
@@ -34,9 +44,12 @@ package clientport
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -49,7 +62,7 @@ const (
 	maxSilent = 1024
 	// leastWait is how long each of them has, however many there are.
 	leastWait = time.Second
-	// tlsEvery is how often it is logged that TLS is refused.
+	// tlsEvery is how often it is logged that TLS is refused, or fails.
 	tlsEvery = time.Minute
 	// leastPause and mostPause bound the pause after the system had no connection for an Accept.
 	leastPause = 5 * time.Millisecond
@@ -64,6 +77,9 @@ type Port struct {
 	// places has an element for each silent connection.
 	places chan struct{}
 	closed chan struct{}
+	// secure is nil while TLS is not served, and computing has an element for each handshake that computes.
+	secure    atomic.Pointer[tls.Config]
+	computing chan struct{}
 	// telling counts the goroutines of silent connections.
 	telling sync.WaitGroup
 
@@ -72,7 +88,7 @@ type Port struct {
 		closed    bool
 		listeners []net.Listener
 		silent    list.List // of *silent, in the order in which they came
-		refused   int       // connections over TLS that no log line told of
+		refused   int       // connections over TLS that ended early, and that no log line told of
 		said      time.Time // when the latest did
 	}
 }
@@ -86,7 +102,7 @@ type silent struct {
 
 // New returns a port that has no listener yet.
 func New(log zerolog.Logger) *Port {
-	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{})}
+	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	for i := range p.classes {
 		p.classes[i] = &classListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	}
@@ -235,35 +251,27 @@ func (p *Port) leave(e *list.Element) bool {
 
 // tell finds out the class of a connection, and gives it to the front end.
 func (p *Port) tell(c net.Conn, e *list.Element) {
-	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
+	over := time.Now().Add(firstWait)
+	_ = c.SetReadDeadline(over) // what is closed needs none
 	first, class, err := readFirst(c)
+	served := c
+	if err == nil {
+		served = withFirst(c, first)
+	}
+	if err == nil && class == overTLS {
+		served, class, err = p.inside(served, over)
+	}
 	if !p.leave(e) {
 		return
 	}
-	if err == nil && class != tls {
-		err = c.SetReadDeadline(time.Time{})
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		c.Close() //nolint:errcheck // there is nobody to talk to
-	case class == tls:
-		p.refuseTLS(c)
-	default:
-		p.classes[class].put(withFirst(c, first))
-	}
-}
-
-// refuseTLS closes a connection, and logs that now and then.
-func (p *Port) refuseTLS(c net.Conn) {
-	defer c.Close() //nolint:errcheck // nothing is answered
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.refused++; !p.mu.said.IsZero() && time.Since(p.mu.said) < tlsEvery {
 		return
 	}
-	p.log.Warn().Int("refused", p.mu.refused).Stringer("from", c.RemoteAddr()).
-		Msg("TLS is not served: let clients connect without it (http:// and ws://, no transport security in gRPC)")
-	p.mu.refused, p.mu.said = 0, time.Now()
+	p.classes[class].put(served)
 }
 
 // classListener is the listener of a class.

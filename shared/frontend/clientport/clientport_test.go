@@ -290,7 +290,7 @@ func TestTLSIsRefused(t *testing.T) {
 		say(t, s.dial(), "\x16\x03")
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(s.said.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], `"refused":1,`) || !strings.Contains(lines[1], `"refused":5,`) || !strings.Contains(lines[1], "TLS is not served") {
+		if len(lines) != 2 || !strings.Contains(lines[0], `"refused":1,`) || !strings.Contains(lines[1], `"refused":5,`) || !strings.Contains(lines[1], "no certificate authority") {
 			t.Errorf("said %q", lines)
 		}
 		if len(s.taken) > 0 {
