@@ -116,6 +116,11 @@ func TestClientsOverTLS(t *testing.T) {
 		r.wants(t, "a command", 2, handshake)
 	}
 	overLibrary(t, before) // it goes on
+	w.do("", "secure", "require", "--clients", "--volume", w.dir)
+	if r := w.do("", "secure", "status", "--volume", w.dir); !strings.Contains(r, "clients of other hosts are served over TLS only") {
+		t.Error(r)
+	}
+	overLibrary(t, before)
 	w.endpoints = plain
 	w.do("", "show", "by-path")
 }
@@ -152,6 +157,9 @@ func TestWhatRefusesTLS(t *testing.T) {
 	_, pin, _ := strings.Cut(text, "/?pin=")
 	bare := startDev(t)
 	bare.primary(0)
+	if r := bare.try("", "secure", "require", "--clients", "--volume", bare.dir); r.code == 0 || !strings.Contains(r.errs, "holdfast secure offer makes one") {
+		t.Errorf("required without an authority: %+v", r)
+	}
 	for name, x := range map[string]struct{ endpoints, want string }{
 		"a wrong pin":              {theirs + "/?pin=" + pin, "has the pin of the join string"},
 		"a server without TLS":     {"holdfast://" + bare.endpoints + "/?pin=" + pin, "serves none"},

@@ -43,6 +43,16 @@ func TestSecureOffer(t *testing.T) {
 	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "ca.crt") || strings.Contains(r.out, "secrets") {
 		t.Errorf("fsck says %s", r.out)
 	}
+	if r := x.require("--clients"); r.code == 0 || !strings.Contains(r.errs, "server 1 does not answer clients over TLS") {
+		t.Errorf("required of clients, and no server runs: %+v", r)
+	}
+	if r := x.require("--clients", "--force"); r.code != 0 || !strings.Contains(r.out, "clients of other hosts are served over TLS only") {
+		t.Errorf("got %+v", r)
+	}
+	x.wants("none none", false)
+	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "client-tls") {
+		t.Errorf("fsck says %s", r.out)
+	}
 	if err := os.Chmod(filepath.Join(x.dir, "secrets", "ca.key"), 0o640); err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,12 @@
 package cli
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
 
 func (a *app) secureCommand() *cobra.Command {
@@ -131,12 +134,20 @@ func joinString(fsys *osfs.FS) (string, error) {
 }
 
 func (a *app) secureRequireCommand() *cobra.Command {
-	force := false
+	force, clients := false, false
 	c := a.secureOn("require --volume DIR", "Have servers refuse each other in plain text", `Have the servers of this volume accept each other over TLS only. They do so within
 seconds, without a restart, and close connections in plain text.
 
 It is refused while a server of an older version is on the volume: the others would not
-hear it any more. To take it back, remove servers/tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
+hear it any more. To take it back, remove servers/tls-required and start all servers again.
+
+With --clients, it is about clients instead: servers refuse those of other hosts in plain text,
+within seconds, and take it from their own host only. Connections that are open go on. It is
+refused unless all servers answer clients over TLS. To take it back, remove
+servers/client-tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
+		if clients {
+			return requireOfClients(fsys, s, force)
+		}
 		if old := s.without(); len(old) > 0 && !force {
 			return fmt.Errorf("server %s last ran without a key: upgrade it and start it, or use --force to leave it out", strings.Join(old, ", "))
 		}
@@ -146,8 +157,45 @@ hear it any more. To take it back, remove servers/tls-required and start all ser
 		s.Required = true
 		return nil
 	})
-	c.Flags().BoolVar(&force, "force", false, "also where servers of an older version are left out by that")
+	c.Flags().BoolVar(&force, "force", false, "also where servers, or their clients, are left out by that")
+	c.Flags().BoolVar(&clients, "clients", false, "require TLS of clients on other hosts")
 	return c
+}
+
+// requireOfClients requires TLS of clients, if all servers serve it.
+func requireOfClients(fsys *osfs.FS, s *secureStatus, force bool) error {
+	c, err := volume.ReadCluster(fsys)
+	if err != nil {
+		return err
+	}
+	b, err := volume.ReadCertificate(fsys)
+	if err != nil {
+		return err
+	}
+	ca, err := join.ParseCertificate(b)
+	if err != nil {
+		return err
+	}
+	dial := join.WithCertificate(ca, c.ID.String()).Dialer(frames.Protocol, func(ctx context.Context, addr string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	})
+	for _, m := range c.Servers {
+		ctx, cancel := context.WithTimeout(context.Background(), askEachTime)
+		conn, err := dial(ctx, m.Client)
+		cancel()
+		if err != nil && !force {
+			return fmt.Errorf("server %d does not answer clients over TLS: %w; start it, or use --force", m.ID, err)
+		}
+		if err == nil {
+			conn.Close() //nolint:errcheck // it was to be made
+		}
+	}
+	if err := volume.RequireClientTLS(fsys); err != nil {
+		return err
+	}
+	s.ClientTLSRequired = true
+	return nil
 }
 
 // secureOn returns a command that changes something on a volume, unless change is nil, and shows its state.
@@ -184,8 +232,10 @@ type secureStatus struct {
 	// Required is true if servers accept each other over TLS only.
 	Required bool `json:"tls_required"`
 	// ClientTLS is true if the servers offer TLS to clients.
-	ClientTLS bool           `json:"client_tls"`
-	Servers   []secureServer `json:"servers"`
+	ClientTLS bool `json:"client_tls"`
+	// ClientTLSRequired is true if they refuse plain text from clients of other hosts.
+	ClientTLSRequired bool           `json:"client_tls_required"`
+	Servers           []secureServer `json:"servers"`
 }
 
 type secureServer struct {
@@ -213,6 +263,9 @@ func readSecureStatus(fsys *osfs.FS) (*secureStatus, error) {
 	}
 	s := &secureStatus{}
 	if s.Required, err = volume.TLSRequired(fsys); err != nil {
+		return nil, err
+	}
+	if s.ClientTLSRequired, err = volume.ClientTLSRequired(fsys); err != nil {
 		return nil, err
 	}
 	if _, err := volume.ReadCertificate(fsys); err == nil {
@@ -270,9 +323,12 @@ func secureText(w io.Writer, s *secureStatus) {
 	} else {
 		fmt.Fprintf(w, "servers accept each other in plain text, too: when all speak TLS, type holdfast secure require --volume %s\n", s.Volume)
 	}
-	if s.ClientTLS {
-		fmt.Fprintln(w, "clients are offered TLS, beside plain text")
-	} else {
+	switch {
+	case s.ClientTLSRequired:
+		fmt.Fprintln(w, "clients of other hosts are served over TLS only")
+	case s.ClientTLS:
+		fmt.Fprintf(w, "clients are offered TLS, beside plain text: to end that, type holdfast secure require --clients --volume %s\n", s.Volume)
+	default:
 		fmt.Fprintf(w, "clients are served in plain text only: to offer TLS, type holdfast secure offer --volume %s\n", s.Volume)
 	}
 }

@@ -40,7 +40,8 @@ type clientTLS struct {
 	port  *clientport.Port
 	log   zerolog.Logger
 
-	trust atomic.Pointer[join.Trust] // in other servers; nil while the volume has no authority
+	trust    atomic.Pointer[join.Trust] // in other servers; nil while the volume has no authority
+	required atomic.Bool                // TLS is, of clients; never false again
 
 	// Of the goroutine that calls keep.
 	issuer *certs.Issuer
@@ -75,6 +76,19 @@ func hostsOf(servers cluster.Members, opt *Options) (all []string) {
 
 // keep does once what run does every lookEvery.
 func (c *clientTLS) keep(now time.Time) error {
+	required, err := volume.ClientTLSRequired(c.fs)
+	if required && !c.required.Swap(true) {
+		c.port.RequireTLS()
+		c.log.Info().Msg("TLS is required of clients on other hosts from now on")
+	}
+	if err == nil {
+		err = c.certify(now)
+	}
+	return err
+}
+
+// certify has the port show a certificate that is not too old, if the volume has an authority.
+func (c *clientTLS) certify(now time.Time) error {
 	if c.issuer == nil {
 		a, err := volume.ReadAuthority(c.fs)
 		if errors.Is(err, volume.ErrNoAuthority) {
@@ -136,7 +150,7 @@ func (c *clientTLS) dial(ctx context.Context, network, addr string) (net.Conn, e
 	if _, refused := errors.AsType[*net.OpError](err); err == nil || refused {
 		return conn, err
 	}
-	if errors.Is(err, join.ErrNoTLS) {
+	if errors.Is(err, join.ErrNoTLS) && !c.required.Load() {
 		return plain(ctx, addr)
 	}
 	return nil, &net.OpError{Op: "dial", Net: network, Err: err} // so nothing was sent

@@ -206,6 +206,13 @@ func TestCertificateIsMadeDaily(t *testing.T) {
 		t.Error(err)
 	}
 	d.fs.(*volumetest.Host).SetHook(func(volumetest.Call) volumetest.Action { return volumetest.FailBefore(syscall.EIO) })
+	if err := d.keep(now); err == nil {
+		t.Error("a volume that cannot be read requires nothing")
+	}
+	d.fs.(*volumetest.Host).SetHook(nil)
+	if err := d.fs.Remove("secrets/ca.key"); err != nil {
+		t.Fatal(err)
+	}
 	if err := d.keep(now.Add(issueEvery - time.Minute)); err != nil || !d.shown().Equal(first) {
 		t.Errorf("before a day has passed: %v, another one: %v", err, !d.shown().Equal(first))
 	}
@@ -254,6 +261,15 @@ func TestForwardDials(t *testing.T) {
 	}
 	if got := said(own, foreign); !strings.Contains(got, join.ErrUntrusted.Error()) {
 		t.Error(got)
+	}
+	if err := errors.Join(own.fs.Mkdir("servers"), volume.RequireClientTLS(own.fs), own.keep(time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if got := said(own, late); !strings.Contains(got, join.ErrNoTLS.Error()) {
+		t.Errorf("where TLS is required: %s", got)
+	}
+	if err := errors.Join(own.fs.Remove("servers/client-tls-required"), own.keep(time.Now())); err != nil || !own.required.Load() {
+		t.Errorf("it was required, and is not any more: %v", err)
 	}
 	late.port.Close() //nolint:errcheck // never fails
 	if got := said(own, late); !strings.Contains(got, "refused") {

@@ -23,6 +23,9 @@
 // handshakes compute at a time, so that many of them leave the locks room; one that waits for its client is
 // not among them. So slow clients keep nobody out.
 //
+// Where TLS is required, a client in plain text from another host is told so in its own protocol, and closed. It has a
+// second to read that, and counts among those that say nothing until then.
+//
 // # Connections that say nothing
 //
 // Until the class of a connection is known it costs a goroutine, and some hundred bytes for what it said and a list.
@@ -80,6 +83,7 @@ type Port struct {
 	// secure is nil while TLS is not served, and computing has an element for each handshake that computes.
 	secure    atomic.Pointer[tls.Config]
 	computing chan struct{}
+	required  atomic.Bool // plain text is refused
 	// telling counts the goroutines of silent connections.
 	telling sync.WaitGroup
 
@@ -258,8 +262,12 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 	if err == nil {
 		served = withFirst(c, first)
 	}
-	if err == nil && class == overTLS {
+	switch {
+	case err != nil:
+	case class == overTLS:
 		served, class, err = p.inside(served, over)
+	case p.refusesPlain(c):
+		err = turnAway(c, served, class)
 	}
 	if !p.leave(e) {
 		return

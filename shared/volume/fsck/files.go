@@ -267,7 +267,7 @@ func (k *fsck) serverName(_ string, x vfs.Entry) string {
 	switch {
 	case strings.HasPrefix(x.Name, layout.InitPrefix), strings.HasPrefix(x.Name, layout.RecoverPrefix):
 		return "an init or a recovery that did not finish; type: rm -r DIR/" + layout.ServersDir + "/" + x.Name
-	case x.Name == layout.TLSRequiredName:
+	case x.Name == layout.TLSRequiredName, x.Name == layout.ClientTLSRequiredName:
 		return ""
 	}
 	name := strings.TrimPrefix(x.Name, ".") // renameio's temporary of the probe

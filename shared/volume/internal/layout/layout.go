@@ -47,6 +47,8 @@ const (
 	ClaimSuffix   = ".claim"
 	// TLSRequiredName is the file in servers/ whose presence has servers refuse each other without TLS.
 	TLSRequiredName = "tls-required"
+	// ClientTLSRequiredName is the file in servers/ whose presence has servers refuse clients of other hosts without TLS.
+	ClientTLSRequiredName = "client-tls-required"
 	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init or a recovery builds,
 	// until it is renamed or linked.
 	InitPrefix    = "init-"
