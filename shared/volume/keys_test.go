@@ -192,6 +192,18 @@ func TestTLSIsRequiredOfNewVolumes(t *testing.T) {
 	if required, err := volume.TLSRequired(host(after, 1)); !required || err != nil {
 		t.Errorf("after an operator said so: %v, %v", required, err)
 	}
+	if required, err := volume.ClientTLSRequired(host(after, 1)); required || err != nil {
+		t.Errorf("of clients, too: %v, %v", required, err)
+	}
+	for range 2 {
+		if err := volume.RequireClientTLS(host(after, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	after = after.DurableClone(nil)
+	if required, err := volume.ClientTLSRequired(host(after, 1)); !required || err != nil {
+		t.Errorf("of clients: %v, %v", required, err)
+	}
 	broken := host(after, 1)
 	broken.SetHook(func(volumetest.Call) volumetest.Action {
 		return volumetest.FailBefore(fmt.Errorf("lstat: %w", syscall.EIO))
