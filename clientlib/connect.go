@@ -279,6 +279,9 @@ func cutOff(err error) bool {
 // settle notes who a server is, by the first frame that it sent.
 func (v *server) settle(kind frames.Kind, b []byte) error {
 	m := &pb.Settings{}
+	if why := turnedAway(kind, b); why != "" {
+		return fmt.Errorf("%s: %s", v.addr, why)
+	}
 	if kind != frames.Settings {
 		return fmt.Errorf("%s: its first frame is of kind %d: this is no server of this service", v.addr, kind)
 	}
@@ -289,6 +292,15 @@ func (v *server) settle(kind frames.Kind, b []byte) error {
 		return &busyError{addr: v.addr, after: min(after, maxBusy)}
 	}
 	return v.checkCluster(m, nil)
+}
+
+// turnedAway returns why a server ends a connection before it says who it is, "" if it does not.
+func turnedAway(kind frames.Kind, b []byte) string {
+	m := &pb.SessionResponse{}
+	if kind != frames.Message || proto.Unmarshal(b, m) != nil {
+		return ""
+	}
+	return m.GetEnd().GetMessage()
 }
 
 // opened notes how the making of a connection ended, and tells who waits for it.

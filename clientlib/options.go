@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -47,7 +48,10 @@ type Holder struct {
 // Options configure a Client.
 type Options struct {
 	// Endpoints are the addresses for clients, host:port, of some servers, at least one.
-	// Name all of them: the primary is found through any that answers.
+	// Name all of them: the primary is found through any that answers. Servers at such addresses are asked in plain
+	// text. Alone, an endpoint may also be the path of the volume as this machine has it, which begins with "/", "./" or
+	// "../", or a join string, holdfast://..., as holdfast join prints it. Then servers are asked over TLS, and
+	// have to prove that they are of this cluster; see package join.
 	Endpoints []string
 	// ClientID is a name that the program chooses. Leave it empty unless the name must outlive
 	// the process: then the service makes one, which no other client gets, and whose requests are
@@ -82,6 +86,8 @@ type Options struct {
 	// Dialer connects to an endpoint, as it is spelled in Endpoints or as a server names another one.
 	// nil = TCP to host:port, a socket of the filesystem for unix:PATH.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+	trust *join.Trust // in the servers at Endpoints, which complete has made addresses; nil = plain text
 }
 
 // AcquireOptions say how to acquire a lock. The zero value tries once, for a lock alone.
@@ -143,6 +149,10 @@ func appendOptionsOf(opts []AppendOption) appendOptions {
 
 // complete fills in the defaults and checks the rest.
 func (o Options) complete() (Options, error) {
+	var err error
+	if o.Endpoints, o.trust, err = join.Resolve(o.Endpoints); err != nil {
+		return o, err
+	}
 	if len(o.Endpoints) == 0 {
 		return o, errors.New("no endpoints: name at least one server, host:port")
 	}

@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -101,14 +103,15 @@ const (
 
 func newServers(c *Client, lost func(error)) (*servers, error) {
 	o := &c.opt
-	s := &servers{c: c, dial: o.Dialer, clock: o.Clock, lost: lost}
-	if s.dial == nil {
-		s.dial = dialNetwork
+	dial := o.Dialer
+	if dial == nil {
+		dial = dialNetwork
 	}
+	s := &servers{c: c, dial: o.trust.Dialer(frames.Protocol, dial), clock: o.Clock, lost: lost}
 	s.grpc = []grpc.DialOption{
-		grpc.WithContextDialer(s.dial),
+		grpc.WithContextDialer(o.trust.Dialer(join.GRPC, dial)),
 		grpc.WithPerRPCCredentials(&s.known),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer makes connections that are secure
 		// A proxy for the web is not the way to a lock service.
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),

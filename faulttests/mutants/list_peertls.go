@@ -263,8 +263,8 @@ var peertlsMutants = []Mutant{
 	{
 		Name: "unreadable-requires-nothing",
 		Rule: "a volume that cannot be read does not allow plain text (PROTOCOL 20.5)",
-		Edits: []Edit{{"shared/volume/keys.go", `	required, err := inServers(fsys, layout.TLSRequiredName)
-	if err != nil {`, `	required, err := inServers(fsys, layout.TLSRequiredName)
+		Edits: []Edit{{"shared/volume/keys.go", `	required, err := inServers(fsys, name)
+	if err != nil {`, `	required, err := inServers(fsys, name)
 	if errors.Is(err, fs.ErrExist) {`}},
 		By: unit("shared/volume", "^TestTLSIsRequiredOfNewVolumes$"), Dies: `requires nothing`,
 	},

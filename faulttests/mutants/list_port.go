@@ -66,7 +66,7 @@ var portMutants = []Mutant{
 		Name: "silence-unbounded",
 		Rule: "a connection that says nothing is closed after a minute (package clientport, tell)",
 		Edits: []Edit{
-			{portPkg + "/clientport.go", `	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
+			{portPkg + "/clientport.go", `	_ = c.SetReadDeadline(over) // what is closed needs none
 `, ``},
 		},
 		By: unit(portPkg, "^TestSilenceIsBounded$"), Dies: `a silent connection lives on`,
@@ -119,9 +119,9 @@ var portMutants = []Mutant{
 	},
 	{
 		Name: "tls-answered",
-		Rule: "TLS is refused (package clientport, tell)",
+		Rule: "TLS is refused without a certificate (package clientport, inside)",
 		Edits: []Edit{
-			{portPkg + "/class.go", `return begins(b, tlsHandshake, tls)`, `return begins(b, tlsHandshake, Text)`},
+			{portPkg + "/class.go", `return begins(b, tlsHandshake, overTLS)`, `return begins(b, tlsHandshake, Text)`},
 		},
 		By: unit(portPkg, "^TestTLSIsRefused$"), Dies: `it is not closed`,
 	},
@@ -209,8 +209,8 @@ var portMutants = []Mutant{
 		Name: "crowd-served-first",
 		Rule: "others run between the turns of a crowd (package clientport)",
 		Edits: []Edit{
-			{portPkg + "/clientport.go", `		runtime.Gosched() // see the package's doc
-		p.classes`, `		p.classes`},
+			{portPkg + "/clientport.go", `	runtime.Gosched() // see the package's doc
+	p.classes`, `	p.classes`},
 		},
 		By: unit(portPkg, "^TestCrowdLetsOthersRun$"), Dies: `\d\d\d got their turns`,
 	},

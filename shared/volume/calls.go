@@ -83,6 +83,12 @@ func (w trackedFS) Mkdir(name string) error {
 	return w.FS.Mkdir(name)
 }
 
+// MkdirPrivate is FS.MkdirPrivate.
+func (w trackedFS) MkdirPrivate(name string) error {
+	defer w.calls.end(w.calls.begin(name))
+	return w.FS.MkdirPrivate(name)
+}
+
 // Rename is FS.Rename.
 func (w trackedFS) Rename(oldName, newName string) error {
 	defer w.calls.end(w.calls.begin(oldName))

@@ -21,6 +21,7 @@
 //	                             its canary and its process's sign of life, its newest keys: see canary.go,
 //	                             witness.go, process.go and keys.go
 //	servers/tls-required         servers accept each other over TLS only: see keys.go
+//	ca.crt, secrets/ca.key       by which clients know the servers: see authority.go
 //
 // # Safety
 //

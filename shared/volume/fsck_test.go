@@ -193,6 +193,25 @@ func strangers() []damage {
 		{"an unfinished checkpoint", write(newest+"checkpoint-50.tmp/x", 0, "x"), "info leftover " + newest + "checkpoint-50.tmp"},
 		{"a forgotten claim", write("servers/1.00ff.claim/claim.json", 0, "{}"), "info leftover servers/1.00ff.claim"},
 		{"a key of a stranger", write("servers/7.tls-"+key(1).String(), 0, "x"), "info unknown-name servers/7.tls-" + key(1).String()},
+		{"secrets that others may read", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Expose("secrets/ca.key"))
+		}, "warning secret-exposed secrets"},
+		{"an unfinished offer", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Remove("ca.crt"))
+		}, "warning authority-unfinished ca.crt"},
+		{"an authority without its key", write("ca.crt", 0, "x"), "error authority-key-missing ca.crt"},
+		{"another ca.crt", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Write("ca.crt", 0, []byte("x")))
+		}, "error authority-differs ca.crt"},
+		{"a damaged key of the authority", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Write("secrets/ca.key", 0, []byte("x")))
+		}, "error authority-damaged secrets"},
+		{"a forgotten secret", write("secrets/00.tmp", 0, "x"), "info leftover secrets/00.tmp"},
+		{"an unknown secret", write("secrets/mine", 0, "x"), "info unknown-name secrets/mine"},
 		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},
 		{"an unfinished recovery", write("servers/recover-00.tmp/fence", 0, "x"), "info leftover servers/recover-00.tmp"},
 		{"a device", func(d *volumetest.Disk) error { return d.MakeSpecial("servers/null") }, "warning special-file servers/null"},

@@ -160,14 +160,24 @@ func inServers(fsys vfs.FS, name string) (bool, error) {
 	return slices.ContainsFunc(entries, func(x vfs.Entry) bool { return x.Name == name }), err
 }
 
-const tlsRequiredPath = layout.ServersDir + "/" + layout.TLSRequiredName
+const (
+	tlsRequiredPath       = layout.ServersDir + "/" + layout.TLSRequiredName
+	clientTLSRequiredPath = layout.ServersDir + "/" + layout.ClientTLSRequiredName
+)
 
 // TLSRequired reports whether servers of this volume accept each other over TLS only. It looks for the file as
 // HasKey does: servers ask for it every second while it is missing, so caches do remember that.
-func TLSRequired(fsys vfs.FS) (bool, error) {
-	required, err := inServers(fsys, layout.TLSRequiredName)
+func TLSRequired(fsys vfs.FS) (bool, error) { return asked(fsys, layout.TLSRequiredName) }
+
+// ClientTLSRequired reports whether servers of this volume accept clients of other hosts over TLS only. It looks for the
+// file as TLSRequired does.
+func ClientTLSRequired(fsys vfs.FS) (bool, error) { return asked(fsys, layout.ClientTLSRequiredName) }
+
+// asked reports whether there is a file in servers/ by which an operator asks for something.
+func asked(fsys vfs.FS, name string) (bool, error) {
+	required, err := inServers(fsys, name)
 	if err != nil {
-		return false, fmt.Errorf("look for %s: %w", tlsRequiredPath, err)
+		return false, fmt.Errorf("look for %s: %w", layout.ServersDir+"/"+name, err)
 	}
 	return required, nil
 }
@@ -177,8 +187,17 @@ func TLSRequired(fsys vfs.FS) (bool, error) {
 // that an older version made, an operator does, once no server of that version runs: it would be
 // alone. Older versions ignore the file. The name alone counts; a repeated call changes nothing.
 func RequireTLS(fsys vfs.FS) error {
-	err := writeAnew(fsys, tlsRequiredPath, []byte("The servers of this volume accept each other over TLS only.\n"))
-	if err != nil {
+	return require(fsys, tlsRequiredPath, "The servers of this volume accept each other over TLS only.\n")
+}
+
+// RequireClientTLS has the servers of this volume accept clients of other hosts over TLS only, from now on. A server
+// that has seen it does so until it ends. The name alone counts; a repeated call changes nothing.
+func RequireClientTLS(fsys vfs.FS) error {
+	return require(fsys, clientTLSRequiredPath, "The servers of this volume accept clients of other hosts over TLS only.\n")
+}
+
+func require(fsys vfs.FS, name, text string) error {
+	if err := writeAnew(fsys, name, []byte(text)); err != nil {
 		return fmt.Errorf("require TLS: %w", err)
 	}
 	return fsys.SyncDir(layout.ServersDir)

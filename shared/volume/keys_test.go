@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
 )
 
@@ -197,6 +198,18 @@ func TestTLSIsRequiredOfNewVolumes(t *testing.T) {
 	if required, err := volume.TLSRequired(host(after, 1)); !required || err != nil {
 		t.Errorf("after an operator said so: %v, %v", required, err)
 	}
+	if required, err := volume.ClientTLSRequired(host(after, 1)); required || err != nil {
+		t.Errorf("of clients, too: %v, %v", required, err)
+	}
+	for range 2 {
+		if err := volume.RequireClientTLS(host(after, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+	after = after.DurableClone(nil)
+	if required, err := volume.ClientTLSRequired(host(after, 1)); !required || err != nil {
+		t.Errorf("of clients: %v, %v", required, err)
+	}
 	forgetful := host(after, 1)
 	forgetful.SetHook(func(c volumetest.Call) volumetest.Action {
 		if c.Op == volumetest.OpLstat {
@@ -204,8 +217,10 @@ func TestTLSIsRequiredOfNewVolumes(t *testing.T) {
 		}
 		return volumetest.Proceed()
 	})
-	if required, err := volume.TLSRequired(forgetful); !required || err != nil {
-		t.Errorf("a cache remembers that the name was missing: %v, %v", required, err)
+	for _, look := range []func(vfs.FS) (bool, error){volume.TLSRequired, volume.ClientTLSRequired} {
+		if required, err := look(forgetful); !required || err != nil {
+			t.Errorf("a cache remembers that the name was missing: %v, %v", required, err)
+		}
 	}
 	broken := host(after, 1)
 	broken.SetHook(func(volumetest.Call) volumetest.Action {

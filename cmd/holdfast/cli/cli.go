@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/remote"
 )
@@ -137,7 +138,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
+	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, or what holdfast join prints (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -150,7 +151,7 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.versionCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.versionCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
@@ -205,6 +206,14 @@ func (a *app) servers() []string {
 	if list == "" {
 		list = defaultEndpoints
 	}
+	return endpointsOf(list)
+}
+
+// endpointsOf takes a list of endpoints apart.
+func endpointsOf(list string) []string {
+	if list = strings.TrimSpace(list); join.Whole(list) {
+		return []string{list}
+	}
 	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 	for i, s := range all {
 		if !strings.Contains(s, ":") { // as in init --server
@@ -220,6 +229,12 @@ func (a *app) checkServers() error {
 	all := a.servers()
 	if len(all) == 0 {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
+	}
+	if join.Whole(all[0]) {
+		if _, _, err := join.Resolve(all); err != nil {
+			return usagef("--endpoints, or HOLDFAST_ENDPOINTS: %v", err)
+		}
+		return nil
 	}
 	for _, s := range all {
 		switch scheme, _, _ := strings.Cut(s, ":"); scheme { // targets as gRPC has them

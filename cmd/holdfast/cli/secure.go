@@ -3,47 +3,152 @@
 package cli
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
 
 func (a *app) secureCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "secure",
-		Short: "Show and require TLS between servers",
+		Short: "Show, offer and require TLS",
 		Long: `Servers of a volume speak TLS to each other, with keys that they draw when they start and
 find on the volume: there is nothing to configure, to copy or to renew.
 
 The servers of a volume that init made accept each other over TLS only. Those of a volume
-of an older version take plain text, too, until you type holdfast secure require.`,
+of an older version take plain text, too, until you type holdfast secure require.
+
+Servers offer TLS to clients if the volume has a certificate authority: ca.crt, with its key in
+secrets/. The volumes that init makes have one, others get one by holdfast secure offer.`,
 		Args: unknownCommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(
 		a.secureOn("status --volume DIR", "Show which servers speak TLS to each other", `Show the process that ran last under each ID, by what is on the volume, and whether it
 speaks TLS to other servers.`, nil),
+		a.secureOfferCommand(),
 		a.secureRequireCommand(),
 	)
 	return c
 }
 
+func (a *app) secureOfferCommand() *cobra.Command {
+	return a.secureOn("offer --volume DIR", "Have servers offer TLS to clients", `Give the volume a certificate authority, unless it has one: ca.crt for everybody, and its key in
+secrets/, which only the owner may read. Servers that run offer TLS to clients within seconds, on the
+same port, and go on taking plain text. Type it as the user that the servers run as.`, func(fsys *osfs.FS, s *secureStatus) error {
+		c, err := volume.ReadCluster(fsys)
+		if err == nil {
+			err = offerTLS(fsys, c.ID)
+		}
+		s.ClientTLS = err == nil
+		return err
+	})
+}
+
+func offerTLS(fsys *osfs.FS, id cluster.ID) error {
+	_, err := volume.OfferTLS(fsys, rand.Reader, func() (volume.Authority, error) { return certs.Draw(id) })
+	return err
+}
+
+// offerOn gives a new volume its certificate authority.
+func offerOn(dir string, id cluster.ID) error {
+	f, err := osfs.Open(dir)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(offerTLS(f, id), f.Close()); err != nil {
+		return fmt.Errorf("%s is a volume now, but has no certificate authority for clients: %w; when that is mended, type holdfast secure offer --volume %s", dir, err, dir)
+	}
+	return nil
+}
+
+func (a *app) joinCommand() *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "join --volume DIR",
+		Short: "Print the join string: what clients elsewhere need to connect over TLS",
+		Long: `Print the join string of a volume: the addresses of its servers, and a pin by which
+clients recognize them. It is no secret. Give it to clients that do not have the volume
+mounted, as an endpoint:
+
+  export HOLDFAST_ENDPOINTS="$(holdfast join --volume DIR)"
+
+Clients that have it mounted can use its path as the endpoint instead.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) (err error) {
+			f, err := osfs.Open(dir)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, f.Close()) }()
+			out, err := joinString(f)
+			if err != nil {
+				return fmt.Errorf("volume %s: %w", dir, err)
+			}
+			return a.print(joinResult{cluster.StatusOK.String(), out}, func(w io.Writer) { fmt.Fprintln(w, out) })
+		},
+	}
+	c.Flags().StringVar(&dir, "volume", "", "the directory")
+	required(c, "volume")
+	return c
+}
+
+type joinResult struct {
+	Status string `json:"status"`
+	Join   string `json:"join"`
+}
+
+// joinString reads only what clients may read.
+func joinString(fsys *osfs.FS) (string, error) {
+	c, err := volume.ReadCluster(fsys)
+	if err != nil {
+		return "", err
+	}
+	b, err := volume.ReadCertificate(fsys)
+	if err != nil {
+		return "", err
+	}
+	ca, err := join.ParseCertificate(b)
+	if err != nil {
+		return "", fmt.Errorf("the certificate of the authority: %w", err)
+	}
+	var addresses []string
+	for _, m := range c.Servers {
+		addresses = append(addresses, m.Client)
+	}
+	return join.Text(addresses, join.Pin(ca)), nil
+}
+
 func (a *app) secureRequireCommand() *cobra.Command {
-	force := false
+	force, clients := false, false
 	c := a.secureOn("require --volume DIR", "Have servers refuse each other in plain text", `Have the servers of this volume accept each other over TLS only. They do so within
 seconds, without a restart, and close connections in plain text.
 
 It is refused while a server of an older version is on the volume: the others would not
-hear it any more. To take it back, remove servers/tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
+hear it any more. To take it back, remove servers/tls-required and start all servers again.
+
+With --clients, it is about clients instead: servers refuse those of other hosts in plain text,
+within seconds, and take it from their own host only. Connections that are open go on. It is
+refused unless all servers answer clients over TLS. To take it back, remove
+servers/client-tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
+		if clients {
+			return requireOfClients(fsys, s, force)
+		}
 		if old := s.without(); len(old) > 0 && !force {
 			return fmt.Errorf("server %s last ran without a key, or what ran last cannot be read (see holdfast secure status): upgrade it and start it, or use --force to leave it out", strings.Join(old, ", "))
 		}
@@ -53,8 +158,45 @@ hear it any more. To take it back, remove servers/tls-required and start all ser
 		s.Required = true
 		return nil
 	})
-	c.Flags().BoolVar(&force, "force", false, "also where servers of an older version are left out by that")
+	c.Flags().BoolVar(&force, "force", false, "also where servers, or their clients, are left out by that")
+	c.Flags().BoolVar(&clients, "clients", false, "require TLS of clients on other hosts")
 	return c
+}
+
+// requireOfClients requires TLS of clients, if all servers serve it.
+func requireOfClients(fsys *osfs.FS, s *secureStatus, force bool) error {
+	c, err := volume.ReadCluster(fsys)
+	if err != nil {
+		return err
+	}
+	b, err := volume.ReadCertificate(fsys)
+	if err != nil {
+		return err
+	}
+	ca, err := join.ParseCertificate(b)
+	if err != nil {
+		return err
+	}
+	dial := join.WithCertificate(ca, c.ID.String()).Dialer(frames.Protocol, func(ctx context.Context, addr string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	})
+	for _, m := range c.Servers {
+		ctx, cancel := context.WithTimeout(context.Background(), askEachTime)
+		conn, err := dial(ctx, m.Client)
+		cancel()
+		if err != nil && !force {
+			return fmt.Errorf("server %d does not answer clients over TLS: %w; start it, or use --force", m.ID, err)
+		}
+		if err == nil {
+			conn.Close() //nolint:errcheck // it was to be made
+		}
+	}
+	if err := volume.RequireClientTLS(fsys); err != nil {
+		return err
+	}
+	s.ClientTLSRequired = true
+	return nil
 }
 
 // secureOn returns a command that changes something on a volume, unless change is nil, and shows its state.
@@ -89,8 +231,12 @@ type secureStatus struct {
 	Status string `json:"status"`
 	Volume string `json:"volume"`
 	// Required is true if servers accept each other over TLS only.
-	Required bool           `json:"tls_required"`
-	Servers  []secureServer `json:"servers"`
+	Required bool `json:"tls_required"`
+	// ClientTLS is true if the servers offer TLS to clients.
+	ClientTLS bool `json:"client_tls"`
+	// ClientTLSRequired is true if they refuse plain text from clients of other hosts.
+	ClientTLSRequired bool           `json:"client_tls_required"`
+	Servers           []secureServer `json:"servers"`
 }
 
 type secureServer struct {
@@ -119,6 +265,14 @@ func readSecureStatus(fsys *osfs.FS) (*secureStatus, error) {
 	}
 	s := &secureStatus{}
 	if s.Required, err = volume.TLSRequired(fsys); err != nil {
+		return nil, err
+	}
+	if s.ClientTLSRequired, err = volume.ClientTLSRequired(fsys); err != nil {
+		return nil, err
+	}
+	if _, err := volume.ReadCertificate(fsys); err == nil {
+		s.ClientTLS = true
+	} else if !errors.Is(err, volume.ErrNoAuthority) {
 		return nil, err
 	}
 	for _, id := range c.Servers.IDs() {
@@ -180,5 +334,13 @@ func secureText(w io.Writer, s *secureStatus) {
 		fmt.Fprintln(w, "servers accept each other over TLS only")
 	} else {
 		fmt.Fprintf(w, "servers accept each other in plain text, too: when all speak TLS, type holdfast secure require --volume %s\n", s.Volume)
+	}
+	switch {
+	case s.ClientTLSRequired:
+		fmt.Fprintln(w, "clients of other hosts are served over TLS only")
+	case s.ClientTLS:
+		fmt.Fprintf(w, "clients are offered TLS, beside plain text: to end that, type holdfast secure require --clients --volume %s\n", s.Volume)
+	default:
+		fmt.Fprintf(w, "clients are served in plain text only: to offer TLS, type holdfast secure offer --volume %s\n", s.Volume)
 	}
 }

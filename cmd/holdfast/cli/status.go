@@ -35,7 +35,7 @@ same, and reasons has why.`,
 				if err != nil {
 					return err
 				}
-				askEach(ctx, r)
+				askEach(ctx, c, r)
 				b := wire.StatusBodyOf(r)
 				h := healthOf(&b)
 				a.code = h.code
@@ -57,7 +57,7 @@ const askEachTime = time.Second
 
 // askEach asks every server for its own status: the server that answered r does not know the
 // others' process IDs and volumes. The role that a server gives itself replaces the one in r.
-func askEach(ctx context.Context, r *pb.StatusResponse) {
+func askEach(ctx context.Context, c *remote.Caller, r *pb.StatusResponse) {
 	type told struct {
 		i int
 		s *pb.Server
@@ -69,7 +69,7 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 			continue
 		}
 		asked++
-		go func() { answers <- told{i, askOne(ctx, s.GetClient(), s.GetId(), r.GetClusterId())} }()
+		go func() { answers <- told{i, askOne(ctx, c, s.GetClient(), s.GetId(), r.GetClusterId())} }()
 	}
 	for range asked {
 		if a := <-answers; a.s != nil {
@@ -84,8 +84,8 @@ func askEach(ctx context.Context, r *pb.StatusResponse) {
 
 // askOne returns the status that a server of this cluster gives of itself, nil if none answers
 // at addr.
-func askOne(ctx context.Context, addr string, id uint32, cluster string) *pb.Server {
-	c, err := remote.New(remote.Options{Endpoints: []string{addr}, Budget: time.Millisecond})
+func askOne(ctx context.Context, asks *remote.Caller, addr string, id uint32, cluster string) *pb.Server {
+	c, err := asks.Other(addr)
 	if err != nil {
 		return nil
 	}

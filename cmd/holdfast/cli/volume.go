@@ -59,6 +59,9 @@ of servers is too tight for it, the printed commands have the flags that servers
 				return err
 			}
 			info, err := makeVolume(c.Context(), dir, members)
+			if err == nil {
+				err = offerOn(dir, info.ID)
+			}
 			if err != nil {
 				return err
 			}
@@ -116,6 +119,7 @@ func initText(w io.Writer, r *initResult) {
 		endpoints = append(endpoints, m.Client)
 	}
 	fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
+	fmt.Fprintf(w, "or, over TLS:       export HOLDFAST_ENDPOINTS=%s   (where it is not mounted: what holdfast join prints)\n", r.Volume)
 }
 
 // notInside refuses a directory within another volume: the files of the two would be mixed.

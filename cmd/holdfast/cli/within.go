@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +35,7 @@ func (a *app) above(lock string) (cluster.Token, error) {
 	if a.Getenv(envLock) != lock {
 		return 0, nil
 	}
-	theirs := strings.Split(a.Getenv(envTokenEndpoints), ",")
+	theirs := endpointsOf(a.Getenv(envTokenEndpoints))
 	if !slices.ContainsFunc(a.servers(), func(s string) bool { return slices.Contains(theirs, s) }) {
 		return 0, nil
 	}

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -50,11 +51,14 @@ const (
 
 // Options configure a Caller.
 type Options struct {
+	// Endpoints are addresses, or alone a path or a join string, see package join.
 	Endpoints []string
 	// Budget is how long a call may search for a server that answers; 0 = DefaultBudget.
 	Budget time.Duration
 	// Dial connects to an endpoint; nil = over TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	trust *join.Trust // in the servers at Endpoints; nil = plain text
 }
 
 // Caller calls one server at a time. It is for one goroutine.
@@ -70,6 +74,12 @@ type Caller struct {
 
 // New returns a Caller. It connects with the first call. It returns an error if there are no endpoints.
 func New(opt Options) (*Caller, error) {
+	if opt.trust == nil {
+		var err error
+		if opt.Endpoints, opt.trust, err = join.Resolve(opt.Endpoints); err != nil {
+			return nil, err
+		}
+	}
 	if len(opt.Endpoints) == 0 {
 		return nil, errors.New("no endpoints: name at least one server, host:port of its gRPC front end")
 	}
@@ -77,6 +87,11 @@ func New(opt Options) (*Caller, error) {
 		opt.Budget = DefaultBudget
 	}
 	return &Caller{opt: opt, conns: map[string]*grpc.ClientConn{}, target: opt.Endpoints[0], cluster: meantCluster{met: map[string]bool{}}}, nil
+}
+
+// Other returns a Caller of one server, which has to belong to the same cluster as those of c. It makes one attempt.
+func (c *Caller) Other(addr string) (*Caller, error) {
+	return New(Options{Endpoints: []string{addr}, Budget: time.Millisecond, Dial: c.opt.Dial, trust: c.opt.trust})
 }
 
 // Close ends the connections.
@@ -103,8 +118,8 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		}
-		if c.opt.Dial != nil {
-			options = append(options, grpc.WithContextDialer(c.opt.Dial))
+		if dial := c.dialer(); dial != nil {
+			options = append(options, grpc.WithContextDialer(dial))
 		}
 		conn, err = grpc.NewClient(addr, options...)
 		if err != nil {
@@ -113,6 +128,21 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 		c.conns[addr] = conn
 	}
 	return pb.NewLockServiceClient(conn), nil
+}
+
+// dialer returns what connects; nil = gRPC itself, which knows more schemes.
+func (c *Caller) dialer() join.Dialer {
+	dial := c.opt.Dial
+	if c.opt.trust == nil {
+		return dial
+	}
+	if dial == nil {
+		dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", addr)
+		}
+	}
+	return c.opt.trust.Dialer(join.GRPC, dial)
 }
 
 // next makes the named server the target or, with "", the one after the present target.

@@ -44,10 +44,11 @@ type fronts struct {
 	sessions Front
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, opt *Options) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
+	secured.use(f.port)
 	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
-	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log})
+	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log, Dial: secured.dial})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
 	f.http = h.Server()
 	f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -43,6 +43,8 @@ type Options struct {
 	Also []string
 	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
 	Origins []string
+	// Names are further names and addresses by which clients reach this server, for its certificate.
+	Names   []string
 	Timing  cluster.Timing
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.
@@ -125,9 +127,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	keys, err = atVolume(ctx, &opt, func() (*peertls.Keys, error) {
-		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: fsys, Log: opt.Log})
-	})
+	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
+	keys, err = openTLS(ctx, &opt, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -149,11 +150,22 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
 	keys.Start(tuning)
+	go secured.run(tuning)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, keys, &opt), ports, opt.Log)
+	err = run(ctx, n, newFronts(n, c, keys, secured, &opt), ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
+}
+
+// openTLS reads what the volume says about TLS, with other servers and with clients.
+func openTLS(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (*peertls.Keys, error) {
+	return atVolume(ctx, opt, func() (*peertls.Keys, error) {
+		if err := secured.keep(time.Now()); err != nil {
+			return nil, err
+		}
+		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
+	})
 }
 
 // release closes what is open of the volume, unless a call uses it that hangs.

@@ -22,7 +22,7 @@ const (
 
 const (
 	undecided Class = -1 - iota // more bytes are needed
-	tls                         // it is spoken nowhere
+	overTLS                     // what is spoken shows behind a handshake
 )
 
 const (
@@ -48,7 +48,7 @@ func classify(b []byte) Class {
 	case frames.Preface[0]:
 		return begins(b, frames.Preface, Sessions)
 	case tlsHandshake[0]:
-		return begins(b, tlsHandshake, tls)
+		return begins(b, tlsHandshake, overTLS)
 	}
 	word := 0
 	for word < len(b) && inMethod(b[word]) {

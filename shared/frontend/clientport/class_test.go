@@ -24,7 +24,7 @@ func TestClasses(t *testing.T) {
 			"PRIX * HTTP/2.0\r\n", "PR * HTTP/2.0\r\n", "pri * HTTP/2.0\r\n", "X-a.b_c~! / HTTP/1.1\r\n", "LOCK db,me", "own  ",
 			"BASELINE-CONTROL / HTTP/1.1\r\n", strings.Repeat("A", 1100) + " / HTTP/1.1\r\n",
 		},
-		tls: {"\x16\x03\x01\x02\x00\x01", "\x16\x03"},
+		overTLS: {"\x16\x03\x01\x02\x00\x01", "\x16\x03"},
 		Text: {
 			"LOCK,db,me\n", "lock,db,me,30\n", "OWN,", "QUIT\n", "quit\r\n", "\n", "\r\n", " GET / HTTP/1.1\r\n", ",", "PRI,", "PRI\n", "GET\t/ HTTP/1.1\r\n",
 			"\x16\x02", "\x16LOCK,db,me\n", "\xf1HOLDF\x00\x02", "\xf1HOLDX", "\xff\xfb\x1f", "{\"op\":1}", "\x00", "LOCK\xff",

@@ -6,12 +6,25 @@
 //	frames.Preface                        a session
 //	"PRI "                                HTTP/2, which is gRPC
 //	a method of HTTP and a space          HTTP/1, and WebSocket, which begins with it
-//	0x16 0x03                             TLS: refused, and logged now and then
+//	0x16 0x03                             TLS, if the server has a certificate: see below
 //	anything else                         the line protocol
 //
 // A method is any word that RFC 9110 permits, whatever follows the space, and a word that is longer than every method
 // in use counts as one: a web page chooses what its browser sends, and no part of that may become a line. A line
 // of the protocol has a comma or its end behind its first word.
+//
+// # TLS
+//
+// Behind the handshake, the protocol that both sides have agreed on (ALPN) says what is spoken: holdfast/1 is a session,
+// http/1.1 HTTP, whenever a client offers it, and h2 gRPC. Without one, the first bytes inside say it, as above. A
+// server that has no certificate closes the connection, and logs that now and then.
+//
+// A handshake has 5 seconds, and its connection counts among those that say nothing until it is over. Only some
+// handshakes compute at a time, so that many of them leave the locks room; one that waits for its client is
+// not among them. So slow clients keep nobody out.
+//
+// Where TLS is required, a client in plain text from another host is told so in its own protocol, and closed. It has a
+// second to read that, and counts among those that say nothing until then.
 //
 // # Connections that say nothing
 //
@@ -34,8 +47,7 @@
 // made what it needs for the connection, has dealt with the first bytes, and reads on; or when the connection is
 // closed; or after a second. So a turn is the server's work and no client's: nobody keeps others waiting by saying
 // nothing more, and clients that answer late do not make the queue longer. What a client asks next comes no faster than
-// turns do. (A handshake of TLS would come under the turn, too, before the class is told of what is inside. It waits for
-// the client once, and the second bounds that.)
+// turns do. A handshake of TLS comes before the turn.
 //
 // Who waits costs a goroutine and some hundred bytes. At most 4096 do, for two seconds each: then, if it is a client
 // library, it is told when to come again, which it does at a random time. Others are closed, as where there is no room
@@ -53,10 +65,12 @@ package clientport
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -93,6 +107,10 @@ type Port struct {
 	places    chan struct{}
 	closed    chan struct{}
 	admission admission
+	// secure is nil while TLS is not served, and computing has an element for each handshake that computes.
+	secure    atomic.Pointer[tls.Config]
+	computing chan struct{}
+	required  atomic.Bool // plain text is refused
 	// telling counts the goroutines of connections that no front end has.
 	telling sync.WaitGroup
 
@@ -131,7 +149,7 @@ type silent struct {
 // New returns a port that has no listener yet. Late reports whether this server is short of CPU; nil = never. It is
 // called by several goroutines.
 func New(log zerolog.Logger, late func() bool) *Port {
-	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}}
+	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}, computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	for i := range p.classes {
 		p.classes[i] = &classListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	}
@@ -281,28 +299,34 @@ func (p *Port) leave(e *list.Element) bool {
 
 // tell finds out the class of a connection, and gives it to the front end when its turn comes.
 func (p *Port) tell(c net.Conn, e *list.Element) {
-	_ = c.SetReadDeadline(time.Now().Add(firstWait)) // what is closed needs none
+	over := time.Now().Add(firstWait)
+	_ = c.SetReadDeadline(over) // what is closed needs none
 	first, class, err := readFirst(c)
+	spoken := c
+	switch {
+	case err != nil:
+	case class == overTLS:
+		spoken, first, class, err = p.inside(withFirst(c, first, nil), over)
+	case p.refusesPlain(c):
+		err = turnAway(c, withFirst(c, first, nil), class)
+	}
 	if !p.leave(e) {
 		return
 	}
-	if err == nil && class != tls {
+	if err == nil {
 		err = c.SetReadDeadline(time.Time{})
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		c.Close() //nolint:errcheck // there is nobody to talk to
-	case class == tls:
-		p.refuseTLS(c)
-	default:
-		t := p.admission.wait(p.closed)
-		if t == nil {
-			p.refuse(c, class)
-			return
-		}
-		runtime.Gosched() // see the package's doc
-		p.classes[class].put(withFirst(c, first, t))
+		return
 	}
+	t := p.admission.wait(p.closed)
+	if t == nil {
+		p.refuse(spoken, class)
+		return
+	}
+	runtime.Gosched() // see the package's doc
+	p.classes[class].put(withFirst(spoken, first, t))
 }
 
 // refuse closes a connection that waited for its turn in vain, and logs that now and then. A client library is told
@@ -321,18 +345,6 @@ func (p *Port) refuse(c net.Conn, class Class) {
 	b, err := proto.Marshal(&pb.Settings{Version: frames.Version, RetryAfterMs: comeAgain.Milliseconds()})
 	if class == Sessions && err == nil && c.SetWriteDeadline(time.Now().Add(refusalWait)) == nil {
 		_, _ = c.Write(frames.Append(nil, frames.Settings, b)) // whoever does not read it comes again as well
-	}
-}
-
-// refuseTLS closes a connection, and logs that now and then.
-func (p *Port) refuseTLS(c net.Conn) {
-	defer c.Close() //nolint:errcheck // nothing is answered
-	p.mu.Lock()
-	n := p.mu.overTLS.count()
-	p.mu.Unlock()
-	if n > 0 {
-		p.log.Warn().Int("refused", n).Stringer("from", c.RemoteAddr()).
-			Msg("TLS is not served: let clients connect without it (http:// and ws://, no transport security in gRPC)")
 	}
 }
 

@@ -91,7 +91,11 @@ func open(t *testing.T) *site {
 					return
 				}
 				if !s.stuck.Load() {
-					x.(*conn).turn.end()
+					if c, secured := x.(*tlsConn); secured {
+						c.turn.end()
+					} else {
+						x.(*conn).turn.end()
+					}
 				}
 				s.taken <- taken{c, x}
 			}
@@ -296,7 +300,7 @@ func TestTLSIsRefused(t *testing.T) {
 		say(t, s.dial(), "\x16\x03")
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(s.said.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], `"refused":1,`) || !strings.Contains(lines[1], `"refused":5,`) || !strings.Contains(lines[1], "TLS is not served") {
+		if len(lines) != 2 || !strings.Contains(lines[0], `"refused":1,`) || !strings.Contains(lines[1], `"refused":5,`) || !strings.Contains(lines[1], "no certificate authority") {
 			t.Errorf("said %q", lines)
 		}
 		if len(s.taken) > 0 {

@@ -3,6 +3,7 @@
 package clientport
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"syscall"
@@ -37,8 +38,11 @@ type tcp interface {
 // withFirst returns c, on which these bytes are read again, first. Its turn ends when it is read further, or closed.
 // NetConn of what it returns is c, as soon as the first bytes were read.
 func withFirst(c net.Conn, first []byte, t *turn) net.Conn {
-	if c, ok := c.(tcp); ok {
+	switch c := c.(type) {
+	case tcp:
 		return &tcpConn{c, start{first, t}}
+	case *tls.Conn:
+		return &tlsConn{c, start{first, t}}
 	}
 	return &conn{c, start{first, t}}
 }
@@ -66,6 +70,15 @@ type tcpConn struct {
 func (c *tcpConn) Read(b []byte) (int, error) { return c.readAgain(c.tcp, b) }
 func (c *tcpConn) Close() error               { c.turn.end(); return c.tcp.Close() }
 func (c *tcpConn) NetConn() net.Conn          { return c.beneath(c, c.tcp) }
+
+type tlsConn struct {
+	*tls.Conn
+	start
+}
+
+func (c *tlsConn) Read(b []byte) (int, error) { return c.readAgain(c.Conn, b) }
+func (c *tlsConn) Close() error               { c.turn.end(); return c.Conn.Close() }
+func (c *tlsConn) NetConn() net.Conn          { return c.beneath(c, c.Conn) }
 
 func (s *start) readAgain(c net.Conn, b []byte) (int, error) {
 	if len(s.first) == 0 {

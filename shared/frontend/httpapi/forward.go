@@ -39,9 +39,12 @@ const (
 )
 
 // newTransport returns a transport to other servers: HTTP/1.1, with connections that are kept.
-func newTransport() *http.Transport {
+func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialWait}).DialContext
+	}
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: dialWait}).DialContext,
+		DialContext:           dial,
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       idleWait / 2, // before the other side closes it
 		ExpectContinueTimeout: time.Second,

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -42,6 +43,9 @@ type Options struct {
 	Log zerolog.Logger
 	// Transport sends requests to the primary; nil means a transport of the Handler's own.
 	Transport http.RoundTripper
+	// Dial connects to another server's address for clients, for that transport. Its errors are *net.OpError with Op
+	// "dial", which says that nothing was sent. nil = over TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Handler is the HTTP front end, as an http.Handler.
@@ -57,7 +61,7 @@ type Handler struct {
 // New returns a front end over s. Its routes are in docs/http.md.
 func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
-		opt.Transport = newTransport()
+		opt.Transport = newTransport(opt.Dial)
 	}
 	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), guard: http.NewCrossOriginProtection()}
 	for route, f := range h.routes() {

@@ -13,7 +13,8 @@
 // Besides, every line may be answered with INVALID_COMMAND (there is no such command),
 // INVALID_FORMAT (it is not written like this) or ERROR. ERROR means that nothing is known: the
 // service is not available, or the answer was lost. No answer, because the connection broke,
-// means the same. What to do then is below.
+// means the same. What to do then is below. Where TLS is required, plain text from another host is answered with
+// DENIED, a colon and why, and the connection ends.
 //
 // LOCK, UNLOCK, RENEW and TOKEN are answered by the primary, whichever server was asked.
 // OWN is answered from this server's own table, which may be a moment behind: never behind

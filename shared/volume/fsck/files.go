@@ -3,6 +3,7 @@
 package fsck
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -148,6 +149,7 @@ func (k *fsck) names() {
 	known := map[string]func(string, vfs.Entry) string{
 		".": rootName, layout.EpochsDir: epochName, layout.ServersDir: k.serverName, layout.HistoryDir: anyName, layout.FilesDir: fileName,
 	}
+	k.checkAuthority()
 	for _, dir := range []string{".", layout.EpochsDir, layout.ServersDir, layout.HistoryDir, layout.FilesDir} {
 		k.nameTree(dir, known[dir], open)
 	}
@@ -156,6 +158,35 @@ func (k *fsck) names() {
 	}
 	for top, n := range open {
 		k.warn("writable", top, "type: chmod -R go-w DIR/"+top+"   (who can write to it can break it)", "%d names may be written by others than their owner", n)
+	}
+}
+
+// checkAuthority looks at what clients know the servers by. Who runs fsck may have no access to the secrets.
+func (k *fsck) checkAuthority() {
+	const offer = "type: holdfast secure offer --volume DIR"
+	a, err := volume.ReadAuthority(k.fs)
+	public, publicErr := vfs.ReadFile(k.fs, layout.AuthorityName, vfs.FlagRead)
+	switch {
+	case errors.Is(err, volume.ErrNoAuthority) && publicErr == nil:
+		k.error("authority-key-missing", layout.AuthorityName, "restore "+layout.SecretsDir+" from a backup, or remove this file and "+offer, "clients trust it, and no server can have a certificate of it")
+	case errors.Is(err, volume.ErrNoAuthority), errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, volume.ErrExposed):
+		k.warn("secret-exposed", layout.SecretsDir, "type: chmod -R go= DIR/"+layout.SecretsDir, "%v", err)
+	case err != nil:
+		k.error("authority-damaged", layout.SecretsDir, "restore it from a backup", "%v", err)
+	case errors.Is(publicErr, fs.ErrNotExist):
+		k.warn("authority-unfinished", layout.AuthorityName, offer, "it is not there, and its key is: a holdfast secure offer was interrupted")
+	case publicErr != nil || !bytes.Equal(public, a.Certificate):
+		k.error("authority-differs", layout.AuthorityName, "remove it and "+offer, "it is not the certificate of the volume's authority: clients refuse the servers")
+	}
+	entries, _ := k.fs.ReadDir(layout.SecretsDir) // if nobody may look, nobody may be told
+	for _, x := range entries {
+		p := layout.SecretsDir + "/" + x.Name
+		if strings.HasSuffix(x.Name, layout.TmpSuffix) {
+			k.info("leftover", p, offer, "left by a process that ended in the middle of something")
+		} else if x.Name != layout.AuthorityKeyName {
+			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
+		}
 	}
 }
 
@@ -201,7 +232,7 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AuthorityName, layout.StateName, layout.RequestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{layout.StateName, layout.RequestsName} {
@@ -236,7 +267,7 @@ func (k *fsck) serverName(_ string, x vfs.Entry) string {
 	switch {
 	case strings.HasPrefix(x.Name, layout.InitPrefix), strings.HasPrefix(x.Name, layout.RecoverPrefix):
 		return "an init or a recovery that did not finish; type: rm -r DIR/" + layout.ServersDir + "/" + x.Name
-	case x.Name == layout.TLSRequiredName:
+	case x.Name == layout.TLSRequiredName, x.Name == layout.ClientTLSRequiredName:
 		return ""
 	}
 	name := strings.TrimPrefix(x.Name, ".") // renameio's temporary of the probe

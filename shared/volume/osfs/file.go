@@ -34,7 +34,11 @@ func (f *FS) Open(name string, flag vfs.Flag) (vfs.File, error) {
 func (f *FS) open(dir int, base, name string, flag vfs.Flag) (*file, error) {
 	direct := flag&vfs.FlagDirect != 0 && f.kind.Network
 	// Without O_NONBLOCK a fifo would hold us until somebody writes to it.
-	fd, err := openat(dir, base, unix.O_NOFOLLOW|unix.O_NONBLOCK|f.openFlags(flag))
+	mode := uint32(fileMode)
+	if flag&vfs.FlagPrivate != 0 {
+		mode = privateFileMode
+	}
+	fd, err := openat(dir, base, unix.O_NOFOLLOW|unix.O_NONBLOCK|f.openFlags(flag), mode)
 	if direct && errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("%s does not do direct I/O, without which its caches cannot be trusted: %w", f.kind.Name, err)
 	}

@@ -41,6 +41,9 @@ import (
 const (
 	fileMode = 0o644
 	dirMode  = 0o755
+	// Those of secrets.
+	privateFileMode = 0o600
+	privateDirMode  = 0o700
 )
 
 var _ vfs.FS = (*FS)(nil)
@@ -117,9 +120,14 @@ func (f *FS) Same(other *FS) bool {
 func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
 
 // Mkdir makes a directory.
-func (f *FS) Mkdir(name string) error {
+func (f *FS) Mkdir(name string) error { return f.mkdir(name, dirMode) }
+
+// MkdirPrivate makes a directory for its owner only.
+func (f *FS) MkdirPrivate(name string) error { return f.mkdir(name, privateDirMode) }
+
+func (f *FS) mkdir(name string, mode uint32) error {
 	return f.inParent("mkdir", name, func(dir int, base string) error {
-		return unix.Mkdirat(dir, base, dirMode)
+		return unix.Mkdirat(dir, base, mode)
 	})
 }
 

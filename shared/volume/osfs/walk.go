@@ -36,7 +36,7 @@ func (f *FS) walk(name string) (dir int, done func(), err error) {
 
 // openPart opens one component, which must be a directory and no symbolic link.
 func openPart(dir int, part string) (int, error) {
-	fd, err := openat(dir, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	fd, err := openat(dir, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOTDIR) {
 		var st unix.Stat_t
 		if unix.Fstatat(dir, part, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -46,9 +46,9 @@ func openPart(dir int, part string) (int, error) {
 	return fd, err
 }
 
-func openat(dir int, name string, flags int) (fd int, err error) {
+func openat(dir int, name string, flags int, mode uint32) (fd int, err error) {
 	err = retry(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, fileMode)
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, mode)
 		return err
 	})
 	return fd, err
@@ -104,7 +104,7 @@ func (f *FS) openDir(op, name string) (*os.File, error) {
 		return nil, pathError(op, name, err)
 	}
 	defer done()
-	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}

@@ -31,6 +31,8 @@ type FS interface {
 	Open(name string, flag Flag) (File, error)
 	// Mkdir creates one directory. It returns an error that wraps fs.ErrExist if the name is taken.
 	Mkdir(name string) error
+	// MkdirPrivate creates one directory that only its owner may look into. Its errors are those of Mkdir.
+	MkdirPrivate(name string) error
 	// Rename moves a file or directory. A directory moved onto a directory that
 	// is not empty fails. A file moved onto a file replaces it.
 	Rename(oldName, newName string) error
@@ -93,6 +95,8 @@ const (
 	// FlagDsync makes each write durable before it returns on a network
 	// filesystem (O_DSYNC); it changes nothing on a single-host filesystem.
 	FlagDsync
+	// FlagPrivate, with FlagCreate, creates a file that only its owner may read.
+	FlagPrivate
 )
 
 // Kind is the kind of filesystem that holds the volume.

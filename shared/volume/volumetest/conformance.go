@@ -25,6 +25,7 @@ func Conformance(t *testing.T, newFS func(t *testing.T) vfs.FS) {
 	}{
 		{"create, write, read", conformFile},
 		{"flags", conformFlags},
+		{"private", conformPrivate},
 		{"names are refused", conformNames},
 		{"room is told", conformSpace},
 		{"errors", conformErrors},
@@ -161,6 +162,26 @@ func conformFlags(t *testing.T, v vfs.FS) {
 	must(t, f.Close())
 	if got := get(t, v, "dsync"); got != "\x00\x00\x00\x00\x00odd" {
 		t.Errorf("dsync file holds %q", got)
+	}
+}
+
+func conformPrivate(t *testing.T, v vfs.FS) {
+	must(t, v.MkdirPrivate("secrets"))
+	wants(t, "MkdirPrivate of what is there", v.MkdirPrivate("secrets"), fs.ErrExist)
+	f, err := v.Open("secrets/key", vfs.FlagCreate|vfs.FlagPrivate)
+	must(t, err)
+	must(t, f.Close())
+	f, err = v.Open("secrets/public", vfs.FlagCreate)
+	must(t, err)
+	must(t, f.Close())
+	must(t, v.Link("secrets/key", "linked"))
+	for name, want := range map[string]uint32{"secrets": 0o700, "secrets/key": 0o600, "linked": 0o600} {
+		if info, err := v.Lstat(name); err != nil || info.Mode&0o777 != want {
+			t.Errorf("%s has mode %o, want %o (%v)", name, info.Mode, want, err)
+		}
+	}
+	if info, err := v.Lstat("secrets/public"); err != nil || info.Mode|0o044 != 0o644 {
+		t.Errorf("a public file has mode %o (%v)", info.Mode, err)
 	}
 }
 

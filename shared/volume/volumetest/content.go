@@ -143,6 +143,7 @@ type inode struct {
 	delegations []delegation
 
 	changed bool // written, cut or moved since it was made
+	private bool // made for its owner only
 
 	// Of files. What is not in history is durable.
 	data       content

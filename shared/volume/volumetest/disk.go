@@ -205,7 +205,7 @@ func (c *copier) copy(n *inode) *inode {
 		done.nlink++
 		return done
 	}
-	fresh := &inode{number: n.number, kind: n.kind, nlink: 1, changed: n.changed}
+	fresh := &inode{number: n.number, kind: n.kind, nlink: 1, changed: n.changed, private: n.private}
 	c.copies[n] = fresh
 	if n.kind != vfs.TypeDir {
 		fresh.data = c.data(n)

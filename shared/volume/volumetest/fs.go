@@ -57,7 +57,7 @@ func (h *Host) open(name string, flag vfs.Flag) (*file, error) {
 
 func (h *Host) openInode(name string, flag vfs.Flag) (*inode, error) {
 	if flag&vfs.FlagCreate != 0 {
-		return h.create(name, vfs.TypeFile)
+		return h.create(name, vfs.TypeFile, flag&vfs.FlagPrivate != 0)
 	}
 	n, err := h.regular(name)
 	if err != nil {
@@ -99,7 +99,7 @@ func (h *Host) dir(name string) (*inode, error) {
 }
 
 // create makes something at the server and believes what it says.
-func (h *Host) create(name string, kind vfs.Type) (*inode, error) {
+func (h *Host) create(name string, kind vfs.Type, private bool) (*inode, error) {
 	at, err := h.parent(name)
 	if err != nil {
 		return nil, err
@@ -109,14 +109,20 @@ func (h *Host) create(name string, kind vfs.Type) (*inode, error) {
 		h.unlearn(at)
 		return nil, err
 	}
+	n.private = private
 	h.learn(at, n)
 	return n, nil
 }
 
 // Mkdir makes a directory.
-func (h *Host) Mkdir(name string) error {
+func (h *Host) Mkdir(name string) error { return h.mkdir(name, false) }
+
+// MkdirPrivate makes a directory for its owner only.
+func (h *Host) MkdirPrivate(name string) error { return h.mkdir(name, true) }
+
+func (h *Host) mkdir(name string, private bool) error {
 	return h.do(step{call: Call{Op: OpMkdir, Name: name}, run: func() error {
-		_, err := h.create(name, vfs.TypeDir)
+		_, err := h.create(name, vfs.TypeDir, private)
 		return err
 	}})
 }

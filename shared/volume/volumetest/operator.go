@@ -68,6 +68,18 @@ func (d *Disk) Mkdir(name string) error {
 	return pathError("mkdir", name, err)
 }
 
+// Expose lets everybody read a file or look into a directory.
+func (d *Disk) Expose(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := walk(d.root, name, d.child)
+	if err != nil {
+		return pathError("chmod", name, err)
+	}
+	n.private = false
+	return nil
+}
+
 // Write is an operator's edit: it makes the file and the directories above it
 // where they are missing, writes, and is durable at once.
 func (d *Disk) Write(name string, off int64, data []byte) error {

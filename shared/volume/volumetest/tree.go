@@ -258,6 +258,9 @@ func (n *inode) info() vfs.Info {
 			out.Nlink = 0
 		}
 	}
+	if n.private {
+		out.Mode &^= 0o077
+	}
 	return out
 }
 

@@ -26,6 +26,9 @@ import (
 // Preface is what a client sends first. Its first byte begins no text, no HTTP and no TLS.
 const Preface = "\xf1HOLDF\x00\x01"
 
+// Protocol is what a client names in the handshake of TLS (ALPN) to speak this. The preface comes all the same.
+const Protocol = "holdfast/1"
+
 // HeaderSize is the length of a frame's header, in bytes.
 const HeaderSize = 5
 

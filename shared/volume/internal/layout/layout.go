@@ -25,6 +25,11 @@ const (
 	HistoryDir  = "history"
 	IndexDir    = "index"
 	ServersDir  = "servers"
+	SecretsDir  = "secrets"
+
+	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
+	AuthorityName    = "ca.crt"
+	AuthorityKeyName = "ca.key"
 
 	// In an epoch's directory.
 	FenceName        = "fence"
@@ -42,6 +47,8 @@ const (
 	ClaimSuffix   = ".claim"
 	// TLSRequiredName is the file in servers/ whose presence has servers refuse each other without TLS.
 	TLSRequiredName = "tls-required"
+	// ClientTLSRequiredName is the file in servers/ whose presence has servers refuse clients of other hosts without TLS.
+	ClientTLSRequiredName = "client-tls-required"
 	// InitPrefix and RecoverPrefix begin the names in servers/ of what an init or a recovery builds,
 	// until it is renamed or linked.
 	InitPrefix    = "init-"

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package join is how a client gets to know the servers of a cluster: their addresses, and by what it recognizes them.
+// An endpoint is
+//
+//	/mnt/share/holdfast                        the volume as this machine has it: addresses are in its CLUSTER, and
+//	                                           the certificate of its authority is ca.crt. No ca.crt: plain text
+//	holdfast://h1:7601,h2:7601/?pin=PIN        a join string, as holdfast join prints it: TLS
+//	h1:7601                                    an address: plain text
+//
+// A path begins with "/", "./" or "../". A pin is the SHA-256 of the authority's public key (its
+// SubjectPublicKeyInfo in DER), in base64url without padding: 43 characters. It is no secret.
+//
+// A client believes a server whose certificate is signed by that authority and has the name CLUSTERID.holdfast. So it
+// does not matter by which name or address a server is reached.
+package join
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+const (
+	scheme = "holdfast://"
+	query  = "/?pin="
+	// nameSuffix ends the name that all servers of a cluster have in their certificates.
+	nameSuffix = ".holdfast"
+	// maxServers and maxText bound a join string; the second is in bytes.
+	maxServers = 64
+	maxText    = 16 << 10
+)
+
+// ServerName returns the name that all servers of a cluster have in their certificates.
+func ServerName(clusterID string) string { return clusterID + nameSuffix }
+
+// Pin returns the pin of an authority's certificate.
+func Pin(ca *x509.Certificate) string {
+	sum := sha256.Sum256(ca.RawSubjectPublicKeyInfo)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// Text returns the join string of servers at these addresses.
+func Text(addresses []string, pin string) string {
+	return scheme + strings.Join(addresses, ",") + query + pin
+}
+
+// Parse reads a join string. It takes only what Text returns, so that nothing in it can be overlooked.
+func Parse(text string) (addresses []string, pin string, err error) {
+	bad := func(why string) ([]string, string, error) {
+		return nil, "", fmt.Errorf("join string %.100q: %s: copy all of what holdfast join prints, such as %sh1:7601,h2:7601%sPIN", text, why, scheme, query)
+	}
+	rest, ok := strings.CutPrefix(text, scheme)
+	if !ok || len(text) > maxText {
+		return bad("it does not begin with " + scheme + ", or is too long")
+	}
+	list, pin, ok := strings.Cut(rest, query)
+	if !ok {
+		return bad("it has no pin")
+	}
+	if b, err := base64.RawURLEncoding.Strict().DecodeString(pin); err != nil || len(b) != sha256.Size || len(pin) != base64.RawURLEncoding.EncodedLen(sha256.Size) {
+		return bad("its pin is no pin of 43 characters")
+	}
+	addresses = strings.Split(list, ",")
+	if len(addresses) > maxServers {
+		return bad("it has too many servers")
+	}
+	for _, a := range addresses {
+		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || !isPort(port) || strings.ContainsAny(host, "/?@# \t\r\n%") {
+			return bad(fmt.Sprintf("%q is no HOST:PORT", a))
+		}
+	}
+	return addresses, pin, nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+// Whole reports whether a text is one endpoint that stands for all servers, so that the commas in it separate nothing:
+// a path, or a join string.
+func Whole(text string) bool {
+	return strings.HasPrefix(text, scheme) || strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
+}
+
+// Resolve returns the addresses of servers, and by what a client recognizes them; nil = by nothing, in plain text.
+func Resolve(endpoints []string) (addresses []string, t *Trust, err error) {
+	if !slices.ContainsFunc(endpoints, Whole) {
+		return endpoints, nil, nil
+	}
+	e := endpoints[0]
+	switch {
+	case len(endpoints) > 1:
+		return nil, nil, fmt.Errorf("endpoints %q: a path or a join string stands for all servers, so give it alone", endpoints)
+	case strings.HasPrefix(e, scheme):
+		addresses, pin, err := Parse(e)
+		return addresses, &Trust{pin: pin}, err
+	default:
+		return fromVolume(e)
+	}
+}
+
+// The names on a volume that clients read.
+const (
+	clusterFile     = "CLUSTER"
+	certificateFile = "ca.crt"
+)
+
+// fromVolume reads a volume's directory.
+func fromVolume(dir string) (addresses []string, t *Trust, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, clusterFile))
+	if err != nil {
+		return nil, nil, fmt.Errorf("endpoint %s: no volume is there: %w: is the share mounted?", dir, err)
+	}
+	var c struct {
+		ID      cluster.ID      `json:"cluster_id"`
+		Servers cluster.Members `json:"servers"`
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
+	}
+	if err := c.Servers.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
+	}
+	for _, m := range c.Servers {
+		addresses = append(addresses, m.Client)
+	}
+	t = &Trust{path: filepath.Join(dir, certificateFile), name: ServerName(c.ID.String())}
+	return addresses, t, t.load()
+}
+
+// ParseCertificate reads the certificate of an authority, in PEM.
+func ParseCertificate(text []byte) (*x509.Certificate, error) {
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" || len(strings.TrimSpace(string(rest))) > 0 {
+		return nil, errors.New("this is not one certificate in PEM")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if !c.IsCA {
+		return nil, errors.New("this certificate is not that of an authority")
+	}
+	return c, nil
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// The protocols that a client names in the handshake (ALPN).
+const (
+	// GRPC is HTTP/2, which is nothing but gRPC here.
+	GRPC = "h2"
+	// HTTP is HTTP/1.1, and WebSocket.
+	HTTP = "http/1.1"
+)
+
+// ErrNoTLS means that the server at an address serves no TLS.
+var ErrNoTLS = errors.New("it serves none: the volume has no certificate authority yet (holdfast secure offer makes one), the server is of an older version, or it is just stopping")
+
+// ErrUntrusted means that whoever answers at an address is not known to be a server of the cluster.
+var ErrUntrusted = errors.New("not a server of this cluster")
+
+// Trust recognizes the servers of a cluster. It is safe for use by several goroutines.
+type Trust struct {
+	pin  string // or
+	path string // of the authority's certificate
+	name string // that servers have; "" = that of any cluster of the authority
+
+	ca      atomic.Pointer[x509.Certificate] // nil with a pin, and while there is no file
+	looking atomic.Bool                      // a goroutine reads the file
+}
+
+// WithCertificate returns the Trust of who knows the authority's certificate, and the cluster's ID.
+func WithCertificate(ca *x509.Certificate, clusterID string) *Trust {
+	t := &Trust{name: ServerName(clusterID), path: "the volume's " + certificateFile}
+	t.ca.Store(ca)
+	return t
+}
+
+// load reads the authority's certificate, if it is there.
+func (t *Trust) load() error {
+	b, err := os.ReadFile(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the certificate of the cluster's authority: %w", err)
+	}
+	ca, err := ParseCertificate(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.path, err)
+	}
+	t.ca.Store(ca)
+	return nil
+}
+
+// Plain reports whether servers are to be asked in plain text: there is nothing to recognize them by. On a volume this
+// may change while the client lives, but only to false: a look at the file begins, and the next call knows.
+func (t *Trust) Plain() bool {
+	if t == nil {
+		return true
+	}
+	if t.pin != "" || t.ca.Load() != nil {
+		return false
+	}
+	if t.looking.CompareAndSwap(false, true) {
+		go func() { // a share that hangs delays nobody
+			defer t.looking.Store(false)
+			_ = t.load() // what cannot be read is tried again with the next connection
+		}()
+	}
+	return true
+}
+
+// Dialer connects to an address.
+type Dialer = func(ctx context.Context, address string) (net.Conn, error)
+
+// Dialer returns a Dialer that speaks TLS over connections of next, for a protocol, where servers are to be asked so.
+func (t *Trust) Dialer(protocol string, next Dialer) Dialer {
+	if t == nil {
+		return next
+	}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		plain := t.Plain()
+		c, err := next(ctx, address)
+		if err != nil || plain {
+			return c, err
+		}
+		secured := tls.Client(c, t.Config(protocol))
+		if err := secured.HandshakeContext(ctx); err != nil {
+			c.Close() //nolint:errcheck // nothing was said
+			return nil, explain(address, err)
+		}
+		return secured, nil
+	}
+}
+
+// Config returns the configuration of a client that names these protocols.
+func (t *Trust) Config(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: protocols, DynamicRecordSizingDisabled: true,
+		InsecureSkipVerify: true, // by the name that was dialed: verify asks for that of the cluster
+		VerifyConnection:   t.verify,
+	}
+}
+
+// verify returns an error that wraps ErrUntrusted unless the other side has a certificate of this cluster's authority.
+func (t *Trust) verify(cs tls.ConnectionState) error {
+	if len(cs.PeerCertificates) == 0 {
+		return fmt.Errorf("%w: it has no certificate", ErrUntrusted)
+	}
+	leaf, ca, name := cs.PeerCertificates[0], t.ca.Load(), t.name
+	if t.pin != "" {
+		for _, c := range cs.PeerCertificates[1:] {
+			if Pin(c) == t.pin && c.IsCA {
+				ca = c
+			}
+		}
+		if ca == nil {
+			return fmt.Errorf("%w: no certificate that it shows has the pin of the join string, so that string is of another cluster, or somebody else answers", ErrUntrusted)
+		}
+		name = clusterName(leaf)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	if _, foreign := errors.AsType[x509.UnknownAuthorityError](err); foreign && t.path != "" {
+		return fmt.Errorf("%w: its certificate is not signed by the authority in %s, so this address is of another cluster, or somebody else answers", ErrUntrusted, t.path)
+	}
+	if err == nil {
+		err = leaf.VerifyHostname(name)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUntrusted, err)
+	}
+	return nil
+}
+
+// clusterName returns the name of a cluster that a certificate has. If it has none, what it returns is in no certificate.
+func clusterName(leaf *x509.Certificate) string {
+	for _, name := range leaf.DNSNames {
+		id, ok := strings.CutSuffix(name, nameSuffix)
+		if b, err := hex.DecodeString(id); ok && err == nil && len(b) == 16 {
+			return name
+		}
+	}
+	return ServerName("no-cluster")
+}
+
+// explain says what a failed handshake means. It hides that the other side closed the connection: that means less after
+// a handshake has begun than before.
+func explain(address string, err error) error {
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case errors.Is(err, ErrUntrusted):
+		return fmt.Errorf("TLS with %s: %w", address, err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), noTLS:
+		return fmt.Errorf("TLS with %s: %w (%v)", address, ErrNoTLS, err)
+	}
+	return fmt.Errorf("TLS with %s: %v", address, err)
+}

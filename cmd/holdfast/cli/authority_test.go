@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+)
+
+// TestSecureOffer: a volume without an authority gets one, once, and a join string.
+func TestSecureOffer(t *testing.T) {
+	x := newOlder(t)
+	if r := run("", "", "join", "--volume", x.dir); r.code != 1 && r.code != 5 || !strings.Contains(r.errs, "holdfast secure offer makes one") {
+		t.Errorf("join without an authority: %+v", r)
+	}
+	if r := run("", "", "secure", "status", "--volume", x.dir); !strings.Contains(r.out, "to offer TLS, type holdfast secure offer --volume "+x.dir) {
+		t.Errorf("got %+v", r)
+	}
+	var before string
+	for range 2 {
+		if r := run("", "", "secure", "offer", "--volume", x.dir); r.code != 0 || !strings.Contains(r.out, "clients are offered TLS") {
+			t.Fatalf("got %+v", r)
+		}
+		b, err := os.ReadFile(filepath.Join(x.dir, "ca.crt"))
+		if err != nil || before != "" && string(b) != before {
+			t.Errorf("%v: ca.crt was %q and is %q", err, before, b)
+		}
+		before = string(b)
+	}
+	r := run("", "", "join", "--volume", x.dir)
+	addresses, pin, err := join.Parse(strings.TrimSpace(r.out))
+	block, _ := pem.Decode([]byte(before))
+	ca, caErr := x509.ParseCertificate(block.Bytes)
+	if err != nil || caErr != nil || strings.Join(addresses, " ") != "h:1 i:1" || pin != join.Pin(ca) || r.code != 0 {
+		t.Errorf("got %+v: %v, %v", r, err, caErr)
+	}
+	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "ca.crt") || strings.Contains(r.out, "secrets") {
+		t.Errorf("fsck says %s", r.out)
+	}
+	if r := x.require("--clients"); r.code == 0 || !strings.Contains(r.errs, "server 1 does not answer clients over TLS") {
+		t.Errorf("required of clients, and no server runs: %+v", r)
+	}
+	if r := x.require("--clients", "--force"); r.code != 0 || !strings.Contains(r.out, "clients of other hosts are served over TLS only") {
+		t.Errorf("got %+v", r)
+	}
+	x.wants("none none", false)
+	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "client-tls") {
+		t.Errorf("fsck says %s", r.out)
+	}
+	if err := os.Chmod(filepath.Join(x.dir, "secrets", "ca.key"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("", "", "secure", "offer", "--volume", x.dir); r.code == 0 || !strings.Contains(r.errs, "chmod -R go= DIR/secrets") {
+		t.Errorf("got %+v", r)
+	}
+	if r := run("", "", "fsck", "--volume", x.dir); !strings.Contains(r.out, "others than its owner may read") {
+		t.Errorf("fsck says %s", r.out)
+	}
+}
+
+// TestInitOffersTLS to clients from the start.
+func TestInitOffersTLS(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "v")
+	if r := run("", "", "init", "--volume", dir, "--server", "1=h"); r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	if r := run("", "", "join", "--volume", dir); r.code != 0 || !strings.HasPrefix(r.out, "holdfast://h:7601/?pin=") {
+		t.Errorf("got %+v", r)
+	}
+}

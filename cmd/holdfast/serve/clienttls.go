@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+)
+
+const (
+	// lookEvery is how often a server looks for what an operator has said about TLS with clients.
+	lookEvery = 2 * time.Second
+	// issueEvery is how often it makes its certificate anew.
+	issueEvery = 24 * time.Hour
+	// forwardDial bounds how long a connection to another server's port for clients may take.
+	forwardDial = 500 * time.Millisecond
+)
+
+// clientTLS is this server's TLS with clients: it finds the volume's certificate authority, and keeps a certificate of
+// it on the port. Its key is in memory only.
+type clientTLS struct {
+	fs    vfs.FS
+	id    cluster.ID
+	hosts []string
+	log   zerolog.Logger
+
+	trust    atomic.Pointer[join.Trust] // in other servers; nil while the volume has no authority
+	required atomic.Bool                // TLS is, of clients; never false again
+
+	// Of the goroutine that calls keep.
+	port   *clientport.Port // nil before use
+	issuer *certs.Issuer
+	issued time.Time
+	leaf   tls.Certificate
+	said   string // the last error that was logged
+}
+
+// hostsOf returns the names and addresses by which clients may reach a server of a cluster.
+func hostsOf(servers cluster.Members, opt *Options) (all []string) {
+	add := func(h string) {
+		if h != "" && !strings.ContainsFunc(h, func(r rune) bool { return r > unicode.MaxASCII }) {
+			all = append(all, h)
+		}
+	}
+	addresses := append([]string{opt.Listen}, opt.Also...)
+	for _, m := range servers {
+		addresses = append(addresses, m.Client, m.OldHTTP)
+	}
+	for _, a := range addresses {
+		if host, _, err := net.SplitHostPort(a); err == nil {
+			add(host)
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		add(name)
+	}
+	for _, h := range append([]string{opt.Bind, "localhost", "127.0.0.1", "::1"}, opt.Names...) {
+		add(h)
+	}
+	return all
+}
+
+// use has the port do what is known. It is called before run.
+func (c *clientTLS) use(p *clientport.Port) {
+	c.port = p
+	c.tellPort()
+}
+
+func (c *clientTLS) tellPort() {
+	if c.port == nil {
+		return
+	}
+	if !c.issued.IsZero() {
+		c.port.ServeTLS(c.leaf)
+	}
+	if c.required.Load() {
+		c.port.RequireTLS()
+	}
+}
+
+// keep does once what run does every lookEvery.
+func (c *clientTLS) keep(now time.Time) error {
+	required, err := volume.ClientTLSRequired(c.fs)
+	if required && !c.required.Swap(true) {
+		c.tellPort()
+		c.log.Info().Msg("TLS is required of clients on other hosts from now on")
+	}
+	if err == nil {
+		err = c.certify(now)
+	}
+	return err
+}
+
+// certify has the port show a certificate that is not too old, if the volume has an authority.
+func (c *clientTLS) certify(now time.Time) error {
+	if c.issuer == nil {
+		a, err := volume.ReadAuthority(c.fs)
+		if errors.Is(err, volume.ErrNoAuthority) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if c.issuer, err = certs.NewIssuer(c.id, a); err != nil {
+			return err
+		}
+	}
+	if !c.issued.IsZero() && now.Sub(c.issued) < issueEvery {
+		return nil
+	}
+	leaf, err := c.issuer.Issue(c.hosts, now)
+	if err != nil {
+		return err
+	}
+	if c.issued.IsZero() {
+		c.trust.Store(join.WithCertificate(c.issuer.Certificate(), c.id.String()))
+		c.log.Info().Str("pin", join.Pin(c.issuer.Certificate())).Msg("clients are served over TLS, too")
+	}
+	c.leaf, c.issued = leaf, now
+	c.tellPort()
+	return nil
+}
+
+// run keeps the certificate until ctx ends. It may hang in the filesystem.
+func (c *clientTLS) run(ctx context.Context) {
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		why := ""
+		if err := c.keep(time.Now()); err != nil {
+			why = err.Error()
+		}
+		if why != "" && why != c.said {
+			c.log.Error().Msg("clients cannot be served over TLS: " + why)
+		}
+		c.said = why
+	}
+}
+
+// dial connects to another server's port for clients, to forward what it has to execute: over TLS if that serves it,
+// else in plain text, since it may be of an older version, or not know the authority yet.
+func (c *clientTLS) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, forwardDial)
+	defer cancel()
+	var d net.Dialer
+	plain := func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, network, addr) }
+	trust := c.trust.Load()
+	conn, err := trust.Dialer(join.HTTP, plain)(ctx, addr)
+	if _, refused := errors.AsType[*net.OpError](err); err == nil || refused {
+		return conn, err
+	}
+	if errors.Is(err, join.ErrNoTLS) && !c.required.Load() {
+		return plain(ctx, addr)
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Err: err} // so nothing was sent
+}

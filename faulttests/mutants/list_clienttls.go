@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+const joinPkg = "clientlib/join"
+
+// clientTLSMutants break TLS between clients and servers.
+var clientTLSMutants = []Mutant{
+	{
+		Name: "handshake-holds-its-place",
+		Rule: "a handshake that waits for its client keeps no other from computing (package clientport, working)",
+		Edits: []Edit{
+			{portPkg + "/tls.go", `func (c *working) Read(b []byte) (int, error) {
+	if !c.over {`, `func (c *working) Read(b []byte) (int, error) {
+	if false {`},
+		},
+		By: unit(portPkg, "^TestSlowHandshakesKeepNobodyOut$"), Dies: `it was taken after`,
+	},
+	{
+		Name: "handshake-unbounded",
+		Rule: "a handshake has five seconds (package clientport, inside)",
+		Edits: []Edit{
+			{portPkg + "/tls.go", `		_ = c.SetDeadline(t)
+`, ``},
+		},
+		By: unit(portPkg, "^TestHandshakesAreBounded$"), Dies: `silent connections`,
+	},
+	{
+		Name: "agreed-protocol-ignored",
+		Rule: "what both sides agreed on in the handshake is what is spoken (package clientport, inside)",
+		Edits: []Edit{
+			{portPkg + "/tls.go", `	case protocolHTTP:
+		class = HTTP
+`, ``},
+		},
+		By: unit(portPkg, "^TestInsideTLS$"), Dies: `says one, speaks another: class 0`,
+	},
+	{
+		Name: "plain-text-taken",
+		Rule: "where TLS is required, plain text of other hosts is refused (package clientport, refusesPlain)",
+		Edits: []Edit{
+			{portPkg + "/plain.go", `		return !a.IP.IsLoopback()`, `		return a == nil`},
+		},
+		By: unit(portPkg, "^TestPlainTextIsRefused$"), Dies: `is told nothing`,
+	},
+	{
+		Name: "own-host-refused",
+		Rule: "where TLS is required, plain text of this host is taken (package clientport, refusesPlain)",
+		Edits: []Edit{
+			{portPkg + "/plain.go", `		return !a.IP.IsLoopback()`, `		return a != nil`},
+		},
+		By: unit(portPkg, "^TestPlainTextIsRefused$"), Dies: `no front end has a connection`,
+	},
+	{
+		Name: "any-authority-trusted-by-pin",
+		Rule: "by a join string, only the authority with its pin is trusted (package join, verify)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `if Pin(c) == t.pin && c.IsCA {`, `if c.IsCA {`},
+		},
+		By: unit(joinPkg, "^TestTrust$"), Dies: `another cluster's: <nil>, want "has the pin`,
+	},
+	{
+		Name: "any-authority-trusted-by-path",
+		Rule: "by a path, only the authority of the volume is trusted (package join, verify)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `	roots.AddCert(ca)`, `	roots.AddCert(cs.PeerCertificates[len(cs.PeerCertificates)-1])`},
+		},
+		By: unit(joinPkg, "^TestTrust$"), Dies: `another cluster's: .*want "not signed by`,
+	},
+	{
+		Name: "any-name-trusted",
+		Rule: "a server has the name of its cluster (package join, verify)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `		err = leaf.VerifyHostname(name)`, `		_ = leaf.VerifyHostname(name)`},
+		},
+		By: unit(joinPkg, "^TestTrust$"), Dies: `another cluster's name: <nil>`,
+	},
+	{
+		Name: "back-to-plain-text",
+		Rule: "a client that knows the authority never speaks plain text (package join, Plain)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `	if t.pin != "" || t.ca.Load() != nil {`, `	if t.pin != "" {`},
+		},
+		By: unit(joinPkg, "^TestVolumeGetsAnAuthority$"), Dies: `plain text, and there was an authority`,
+	},
+	{
+		Name: "exposed-secret-used",
+		Rule: "a key that others may read is refused (package volume, ReadAuthority)",
+		Edits: []Edit{
+			{"shared/volume/authority.go", `		case info.Mode&0o077 != 0:`, `		case info.Mode&0o077 == 0o777:`},
+		},
+		By: unit("shared/volume", "^TestExposedSecretsAreRefused$"), Dies: `is exposed: `,
+	},
+	{
+		Name: "authority-not-durable",
+		Rule: "an authority that is offered is durable (package volume, OfferTLS)",
+		Edits: []Edit{
+			{"shared/volume/authority.go", `	if err := fsys.SyncDir(layout.SecretsDir); err != nil {
+		return a, err
+	}
+`, ``},
+		},
+		By: unit("shared/volume", "^TestInterruptedOfferIsFinishedByTheNext$"), Dies: `ca.crt is not the certificate in secrets/ca.key`,
+	},
+	{
+		Name: "forwards-fall-back",
+		Rule: "where TLS is required, servers forward over TLS only (package serve, dial)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/clienttls.go", ` && !c.required.Load() {
+		return plain`, ` {
+		return plain`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestForwardDials$"), Dies: `where TLS is required: plain`,
+	},
+}
