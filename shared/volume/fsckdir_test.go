@@ -37,6 +37,11 @@ func onDisk(t *testing.T, d *volumetest.Disk) string {
 			t.Fatal(err)
 		}
 	}
+	for name, s := range d.Snapshot() {
+		if err := os.Chmod(filepath.Join(dir, name), os.FileMode(s.Mode&0o777)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return dir
 }
 
