@@ -74,10 +74,14 @@ var peertlsMutants = []Mutant{
 		By: unit(peergrpcPkg, "^TestStrangerIsToldAndNotHeard$"), Dies: `it does not learn that it is a stranger`,
 	},
 	{
-		Name:  "key-that-shows-late-unseen",
-		Rule:  "a stranger's key is looked for again (PROTOCOL 20.4)",
-		Edits: []Edit{{peergrpcPkg + "/server.go", `MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second`, `MaxConnectionAge: time.Hour`}},
-		By:    unit(peergrpcPkg, "^TestStrangerIsKnownSoon$"), Dies: `its pings fail`,
+		Name: "key-that-shows-late-unseen",
+		Rule: "a stranger's key is looked for again (PROTOCOL 20.4)",
+		Edits: []Edit{
+			{peergrpcPkg + "/server.go", `MaxConnectionAge: time.Second, MaxConnectionAgeGrace: time.Second`, `MaxConnectionAge: time.Hour`},
+			// A connection that is cut is followed by another one, too, only later.
+			{peertlsPkg + "/handshake.go", `	strangerLife = 5 * time.Second`, `	strangerLife = 5 * time.Hour`},
+		},
+		By: unit(peergrpcPkg, "^TestStrangerIsKnownSoon$"), Dies: `its pings fail`,
 	},
 	{
 		Name:  "disowned-takes-over",
