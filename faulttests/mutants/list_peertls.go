@@ -212,10 +212,13 @@ var peertlsMutants = []Mutant{
 		By: unit(peertlsPkg, "^TestKeyCannotBeWritten$"), Dies: `it dialed with a key that is not on the volume`,
 	},
 	{
-		Name:  "volume-closed-under-look-ups",
-		Rule:  "what the volume has open is closed when nothing uses it any more (package peertls, Close)",
-		Edits: []Edit{{peertlsPkg + "/keys.go", `	go func() { k.calls.Wait(); close(done) }()`, `	close(done)`}},
-		By:    unit(peertlsPkg, "^TestCloseWaitsForTheVolume$"), Dies: `closed while a call hangs`,
+		Name: "volume-closed-under-calls",
+		Rule: "the root of a volume stays open for the calls that are under way (package osfs, Close)",
+		Edits: []Edit{{"shared/volume/osfs/walk.go", `	if c.Control(func(fd uintptr) { inner = do(int(fd)) }) != nil {`, `	var root int
+	if c.Control(func(fd uintptr) { root = int(fd) }) == nil {
+		inner = do(root)
+	} else {`}},
+		By: unit("shared/volume/osfs", "^TestCloseLeavesCallsTheirDirectory$"), Dies: `bad file descriptor|the call that hung went elsewhere`,
 	},
 	{
 		Name:  "lost-key-stays-lost",

@@ -99,8 +99,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	var keys *peertls.Keys
-	defer func() { err = errors.Join(err, release(fsys, keys)) }()
+	defer func() { err = errors.Join(err, fsys.Close()) }()
 	c, err := atVolume(ctx, &opt, func() (volume.Cluster, error) { return volume.ReadCluster(fsys) })
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
@@ -128,7 +127,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	defer tuned()
 	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
-	keys, err = openTLS(ctx, &opt, c, secured)
+	keys, err := openTLS(ctx, &opt, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -149,7 +148,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("volume %s: %w", opt.Volume, err), peers.Close())
 	}
-	keys.Start(tuning)
+	go keys.Run(tuning)
 	go secured.run(tuning)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
@@ -166,14 +165,6 @@ func openTLS(ctx context.Context, opt *Options, c volume.Cluster, secured *clien
 		}
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
 	})
-}
-
-// release closes what is open of the volume, unless a call uses it that hangs.
-func release(fsys *osfs.FS, keys *peertls.Keys) error {
-	if keys != nil && !keys.Close() {
-		return nil
-	}
-	return fsys.Close()
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

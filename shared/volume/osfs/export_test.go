@@ -12,3 +12,8 @@ func OpenNetwork(root string) (*FS, error) {
 	}
 	return f, err
 }
+
+// InParent makes a call on the directory that a name is in, as the methods do.
+func (f *FS) InParent(name string, do func(dir int) error) error {
+	return f.inParent("test", name, func(dir int, _ string) error { return do(dir) })
+}

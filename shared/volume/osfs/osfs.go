@@ -83,7 +83,7 @@ func (f *FS) Kind() vfs.Kind { return f.kind }
 // Space asks statfs.
 func (f *FS) Space() (vfs.Space, error) {
 	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Fstatfs(int(f.dir.Fd()), &st) }); err != nil {
+	if err := f.inRoot(func(root int) error { return retry(func() error { return unix.Fstatfs(root, &st) }) }); err != nil {
 		return vfs.Space{}, fmt.Errorf("statfs: %w", err)
 	}
 	if st.Blocks == 0 {
@@ -116,7 +116,8 @@ func (f *FS) Same(other *FS) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Close lets go of the root. Open files and locks live on.
+// Close lets go of the root. Open files and locks live on, and so does the root for the calls that are under way: the
+// last of them closes it, however long it hangs. Later calls return an error that wraps fs.ErrClosed.
 func (f *FS) Close() error { return errors.Join(f.dir.Close(), f.root.Close()) }
 
 // Mkdir makes a directory.
@@ -194,7 +195,7 @@ func (f *FS) Lstat(name string) (vfs.Info, error) {
 		return err
 	}
 	if name == "." {
-		err := retry(func() error { return stat(f.fd(), name) })
+		err := f.inRoot(func(root int) error { return retry(func() error { return stat(root, name) }) })
 		return out, pathError("lstat", name, err)
 	}
 	err := f.inParent("lstat", name, stat)

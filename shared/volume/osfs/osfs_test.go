@@ -5,6 +5,7 @@ package osfs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -49,6 +50,47 @@ func attach(t *testing.T, opener func(string) (*osfs.FS, error), root string) *o
 	must(t, err)
 	t.Cleanup(func() { must(t, v.Close()) })
 	return v
+}
+
+// A call that hangs while the volume is closed goes on in the volume's directory: the number of its descriptor is no
+// other one's by then. No call begins after that, and nobody waits.
+func TestCloseLeavesCallsTheirDirectory(t *testing.T) {
+	root := t.TempDir()
+	v, err := osfs.Open(root)
+	must(t, err)
+	arrived, goOn, ended := make(chan int), make(chan struct{}), make(chan error)
+	go func() {
+		ended <- v.InParent("f", func(dir int) error {
+			arrived <- dir
+			<-goOn
+			return unix.Mkdirat(dir, "late", 0o755)
+		})
+	}()
+	fd := <-arrived
+	must(t, v.Close())
+	for name, call := range map[string]func() error{
+		"lstat":   func() error { _, err := v.Lstat("f"); return err },
+		"root":    func() error { _, err := v.Lstat("."); return err },
+		"mkdir":   func() error { return v.Mkdir("e") },
+		"open":    func() error { _, err := v.Open("f", vfs.FlagRead); return err },
+		"syncdir": func() error { return v.SyncDir(".") },
+		"space":   func() error { _, err := v.Space(); return err },
+	} {
+		if err := call(); !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+	elsewhere, err := os.Open(t.TempDir())
+	must(t, err)
+	defer elsewhere.Close() //nolint:errcheck // a directory's descriptor
+	close(goOn)
+	must(t, <-ended)
+	if _, err := os.Lstat(filepath.Join(root, "late")); err != nil {
+		t.Errorf("the call that hung went elsewhere: %v", err)
+	}
+	if to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); to == root {
+		t.Errorf("the root stays open: %v, %v", to, err)
+	}
 }
 
 func TestConformance(t *testing.T) {

@@ -7,31 +7,44 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// fd is the root's descriptor.
-func (f *FS) fd() int { return int(f.dir.Fd()) }
+// inRoot calls do with the root's descriptor, which stays open until do returns, whatever Close does meanwhile: the
+// number could soon be that of another directory.
+func (f *FS) inRoot(do func(root int) error) error {
+	c, err := f.dir.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if c.Control(func(fd uintptr) { inner = do(int(fd)) }) != nil {
+		return fs.ErrClosed // it returns no other error
+	}
+	return inner
+}
 
-// walk opens a directory for use by the *at calls. The caller calls done.
-func (f *FS) walk(name string) (dir int, done func(), err error) {
-	dir, done = f.fd(), func() { runtime.KeepAlive(f.dir) }
-	if name == "." {
-		return dir, done, nil
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		next, err := openPart(dir, part)
-		done()
-		if err != nil {
-			return 0, nil, err
+// walk calls do with the descriptor of a directory, for the *at calls.
+func (f *FS) walk(name string, do func(dir int) error) error {
+	return f.inRoot(func(root int) error {
+		dir, done := root, func() {}
+		if name == "." {
+			return do(dir)
 		}
-		// Nothing is lost where closing an O_PATH descriptor fails.
-		dir, done = next, func() { _ = unix.Close(next) }
-	}
-	return dir, done, nil
+		for part := range strings.SplitSeq(name, "/") {
+			next, err := openPart(dir, part)
+			done()
+			if err != nil {
+				return err
+			}
+			// Nothing is lost where closing an O_PATH descriptor fails.
+			dir, done = next, func() { _ = unix.Close(next) }
+		}
+		defer done()
+		return do(dir)
+	})
 }
 
 // openPart opens one component, which must be a directory and no symbolic link.
@@ -59,12 +72,9 @@ func (f *FS) inParent(op, name string, do func(dir int, base string) error) erro
 	if err := valid(name); err != nil {
 		return pathError(op, name, err)
 	}
-	dir, done, err := f.walk(path.Dir(name))
-	if err != nil {
-		return pathError(op, name, err)
-	}
-	defer done()
-	return pathError(op, name, retry(func() error { return do(dir, path.Base(name)) }))
+	return pathError(op, name, f.walk(path.Dir(name), func(dir int) error {
+		return retry(func() error { return do(dir, path.Base(name)) })
+	}))
 }
 
 // inParents is inParent for two names.
@@ -99,12 +109,11 @@ func (f *FS) openDir(op, name string) (*os.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, pathError(op, name, unix.EINVAL)
 	}
-	dir, done, err := f.walk(name)
-	if err != nil {
-		return nil, pathError(op, name, err)
-	}
-	defer done()
-	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	var fd int
+	err := f.walk(name, func(dir int) (err error) {
+		fd, err = openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		return err
+	})
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}

@@ -82,8 +82,6 @@ const (
 	maxKnown = 4
 	// round is how often a server looks whether TLS is required and its key is there.
 	round = time.Second
-	// closeWait bounds how long Close waits for calls into the volume.
-	closeWait = 2 * time.Second
 	// soonKnown is for how long the word of a member that has ended counts, if it was not said for settled, which is
 	// longer than any filesystem that the doctor accepts hides a name.
 	soonKnown = 3 * time.Second
@@ -110,15 +108,13 @@ type Keys struct {
 	required       atomic.Bool // TLS is; never false again
 	accepts, dials chan struct{}
 	strangers      *strangers
-	calls          sync.WaitGroup // that use the volume
-	publishRefused string         // owned by Keep: why the key could not be written, as logged last
+	publishRefused string // owned by Keep: why the key could not be written, as logged last
 
 	mu struct {
 		sync.Mutex
 		known    map[cluster.ServerID][]volume.KeyID // the latest last
 		plain    map[*plainConn]struct{}
 		disowned map[cluster.ServerID]disowned // members that do not know this server
-		closed   bool                          // no calls any more
 		refused  int                           // since the last line about them
 		said     time.Time
 	}
@@ -171,49 +167,21 @@ func (k *Keys) publish() error {
 	return nil
 }
 
-// Start keeps the key's file on the volume, and looks whether TLS is required, until ctx ends.
-func (k *Keys) Start(ctx context.Context) {
-	k.call(func() {
-		t := time.NewTicker(round)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-				k.Keep()
-			}
+// Run keeps the key's file on the volume, and looks whether TLS is required, until ctx ends. It may hang in the filesystem.
+func (k *Keys) Run(ctx context.Context) {
+	t := time.NewTicker(round)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			k.Keep()
 		}
-	})
-}
-
-// call calls a function that uses the volume in a goroutine, and reports whether it does: not after Close.
-func (k *Keys) call(f func()) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.mu.closed {
-		k.calls.Go(f)
-	}
-	return !k.mu.closed
-}
-
-// Close ends look-ups. It waits for those that run, for closeWait at most, and returns false if one does not return: what
-// the volume has open is still used then, so it must stay open. The context of Start is to end before.
-func (k *Keys) Close() bool {
-	k.mu.Lock()
-	k.mu.closed = true
-	k.mu.Unlock()
-	done := make(chan struct{})
-	go func() { k.calls.Wait(); close(done) }()
-	select {
-	case <-done:
-		return true
-	case <-time.After(closeWait):
-		return false
 	}
 }
 
-// Keep does once what Start does every second. The caller holds the guard of the server's ID, and calls it before Start: an
+// Keep does once what Run does every second. The caller holds the guard of the server's ID, and calls it before Run: an
 // error is logged, and what it is about is tried again.
 func (k *Keys) Keep() {
 	if required, err := volume.TLSRequired(k.opt.FS); err == nil && required && !k.required.Swap(true) {
@@ -270,13 +238,10 @@ func (k *Keys) check(id cluster.ServerID, key volume.KeyID, places chan struct{}
 		return errNoAnswer
 	}
 	answer := make(chan error, 1)
-	if !k.call(func() {
+	go func() {
 		defer func() { <-places }()
 		answer <- k.lookUp(id, key)
-	}) {
-		<-places
-		return errNoAnswer
-	}
+	}()
 	select {
 	case err := <-answer:
 		return err

@@ -707,34 +707,6 @@ func TestKeyThatGoesIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheVolume: what is open is closed after the last call, or not at all if one hangs. No call begins
-// after that.
-func TestCloseWaitsForTheVolume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShare(t, true)
-		h := s.host(1)
-		one, two := s.on(h, 1), s.server(2)
-		one.Keep()
-		ctx, stop := context.WithCancel(t.Context())
-		one.Start(ctx)
-		gate := volumetest.NewGate()
-		h.SetHook(func(volumetest.Call) volumetest.Action { return volumetest.Pause(gate) })
-		time.Sleep(1500 * time.Millisecond)
-		if stop(); one.Close() {
-			t.Error("closed while a call hangs")
-		}
-		h.SetHook(nil)
-		gate.Resume()
-		if !one.Close() {
-			t.Error("not closed when it has come back")
-		}
-		calls := h.Calls()
-		if c, _ := dialed(t, one, two, 2); c.err == nil || h.Calls() != calls {
-			t.Errorf("after that: %v, %d calls", c.err, h.Calls()-calls)
-		}
-	})
-}
-
 func TestDisowned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := newShare(t, true).server(1)
