@@ -96,15 +96,18 @@ func (c *clientTLS) tellPort() {
 
 // keep does once what run does every lookEvery.
 func (c *clientTLS) keep(now time.Time) error {
-	required, err := volume.ClientTLSRequired(c.fs)
-	if required && !c.required.Swap(true) {
-		c.tellPort()
-		c.log.Info().Msg("TLS is required of clients on other hosts from now on")
+	if !c.required.Load() {
+		required, err := volume.ClientTLSRequired(c.fs)
+		if err != nil {
+			return err
+		}
+		if required {
+			c.required.Store(true)
+			c.tellPort()
+			c.log.Info().Msg("TLS is required of clients on other hosts from now on")
+		}
 	}
-	if err == nil {
-		err = c.certify(now)
-	}
-	return err
+	return c.certify(now)
 }
 
 // certify has the port show a certificate that is not too old, if the volume has an authority.

@@ -184,8 +184,11 @@ func (k *Keys) Run(ctx context.Context) {
 // Keep does once what Run does every second. The caller holds the guard of the server's ID, and calls it before Run: an
 // error is logged, and what it is about is tried again.
 func (k *Keys) Keep() {
-	if required, err := volume.TLSRequired(k.opt.FS); err == nil && required && !k.required.Swap(true) {
-		k.opt.Log.Info().Int("closed", k.closePlain()).Msg("TLS is required between servers from now on: no more plain text")
+	if !k.required.Load() {
+		if required, err := volume.TLSRequired(k.opt.FS); err == nil && required {
+			k.required.Store(true)
+			k.opt.Log.Info().Int("closed", k.closePlain()).Msg("TLS is required between servers from now on: no more plain text")
+		}
 	}
 	if k.published.Load() {
 		if found, err := volume.HasKey(k.opt.FS, k.opt.Self, k.own); found || err != nil {
