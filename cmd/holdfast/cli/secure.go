@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ speaks TLS to other servers.`, nil),
 func (a *app) secureOfferCommand() *cobra.Command {
 	return a.secureOn("offer --volume DIR", "Have servers offer TLS to clients", `Give the volume a certificate authority, unless it has one: ca.crt for everybody, and its key in
 secrets/, which only the owner may read. Servers that run offer TLS to clients within seconds, on the
-same port, and go on taking plain text. Type it as the user that the servers run as.`, func(fsys *osfs.FS, s *secureStatus) error {
+same port, and go on taking plain text. Type it as the user that the servers run as.`, func(_ context.Context, fsys *osfs.FS, s *secureStatus) error {
 		c, err := volume.ReadCluster(fsys)
 		if err == nil {
 			err = offerTLS(fsys, c.ID)
@@ -78,34 +79,19 @@ func offerOn(dir string, id cluster.ID) error {
 }
 
 func (a *app) joinCommand() *cobra.Command {
-	var dir string
-	c := &cobra.Command{
-		Use:   "join --volume DIR",
-		Short: "Print the join string: what clients elsewhere need to connect over TLS",
-		Long: `Print the join string of a volume: the addresses of its servers, and a pin by which
+	return onVolume("join --volume DIR", "Print the join string: what clients elsewhere need to connect over TLS", `Print the join string of a volume: the addresses of its servers, and a pin by which
 clients recognize them. It is no secret. Give it to clients that do not have the volume
 mounted, as an endpoint:
 
   export HOLDFAST_ENDPOINTS="$(holdfast join --volume DIR)"
 
-Clients that have it mounted can use its path as the endpoint instead.`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) (err error) {
-			f, err := osfs.Open(dir)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, f.Close()) }()
-			out, err := joinString(f)
-			if err != nil {
-				return fmt.Errorf("volume %s: %w", dir, err)
-			}
-			return a.print(joinResult{cluster.StatusOK.String(), out}, func(w io.Writer) { fmt.Fprintln(w, out) })
-		},
-	}
-	c.Flags().StringVar(&dir, "volume", "", "the directory")
-	required(c, "volume")
-	return c
+Clients that have it mounted can use its path as the endpoint instead.`, func(_ context.Context, dir string, f *osfs.FS) error {
+		out, err := joinString(f)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		return a.print(joinResult{cluster.StatusOK.String(), out}, func(w io.Writer) { fmt.Fprintln(w, out) })
+	})
 }
 
 type joinResult struct {
@@ -113,25 +99,32 @@ type joinResult struct {
 	Join   string `json:"join"`
 }
 
-// joinString reads only what clients may read.
 func joinString(fsys *osfs.FS) (string, error) {
-	c, err := volume.ReadCluster(fsys)
+	c, ca, err := recognized(fsys)
 	if err != nil {
 		return "", err
-	}
-	b, err := volume.ReadCertificate(fsys)
-	if err != nil {
-		return "", err
-	}
-	ca, err := join.ParseCertificate(b)
-	if err != nil {
-		return "", fmt.Errorf("the certificate of the authority: %w", err)
 	}
 	var addresses []string
 	for _, m := range c.Servers {
 		addresses = append(addresses, m.Client)
 	}
 	return join.Text(addresses, join.Pin(ca)), nil
+}
+
+// recognized returns a cluster, and the certificate of the authority by which clients recognize its servers. It reads
+// only what clients may read.
+func recognized(fsys *osfs.FS) (c volume.Cluster, ca *x509.Certificate, err error) {
+	if c, err = volume.ReadCluster(fsys); err != nil {
+		return c, nil, err
+	}
+	b, err := volume.ReadCertificate(fsys)
+	if err != nil {
+		return c, nil, err
+	}
+	if ca, err = join.ParseCertificate(b); err != nil {
+		return c, nil, fmt.Errorf("the certificate of the authority: %w", err)
+	}
+	return c, ca, nil
 }
 
 func (a *app) secureRequireCommand() *cobra.Command {
@@ -145,9 +138,9 @@ hear it any more. To take it back, remove servers/tls-required and start all ser
 With --clients, it is about clients instead: servers refuse those of other hosts in plain text,
 within seconds, and take it from their own host only. Connections that are open go on. It is
 refused unless all servers answer clients over TLS. To take it back, remove
-servers/client-tls-required and start all servers again.`, func(fsys *osfs.FS, s *secureStatus) error {
+servers/client-tls-required and start all servers again.`, func(ctx context.Context, fsys *osfs.FS, s *secureStatus) error {
 		if clients {
-			return requireOfClients(fsys, s, force)
+			return requireOfClients(ctx, fsys, s, force)
 		}
 		if old := s.without(); len(old) > 0 && !force {
 			return fmt.Errorf("server %s last ran without a key, or what ran last cannot be read (see holdfast secure status): upgrade it and start it, or use --force to leave it out", strings.Join(old, ", "))
@@ -164,16 +157,8 @@ servers/client-tls-required and start all servers again.`, func(fsys *osfs.FS, s
 }
 
 // requireOfClients requires TLS of clients, if all servers serve it.
-func requireOfClients(fsys *osfs.FS, s *secureStatus, force bool) error {
-	c, err := volume.ReadCluster(fsys)
-	if err != nil {
-		return err
-	}
-	b, err := volume.ReadCertificate(fsys)
-	if err != nil {
-		return err
-	}
-	ca, err := join.ParseCertificate(b)
+func requireOfClients(ctx context.Context, fsys *osfs.FS, s *secureStatus, force bool) error {
+	c, ca, err := recognized(fsys)
 	if err != nil {
 		return err
 	}
@@ -182,8 +167,8 @@ func requireOfClients(fsys *osfs.FS, s *secureStatus, force bool) error {
 		return d.DialContext(ctx, "tcp", addr)
 	})
 	for _, m := range c.Servers {
-		ctx, cancel := context.WithTimeout(context.Background(), askEachTime)
-		conn, err := dial(ctx, m.Client)
+		dialing, cancel := context.WithTimeout(ctx, askEachTime)
+		conn, err := dial(dialing, m.Client)
 		cancel()
 		if err != nil && !force {
 			return fmt.Errorf("server %d does not answer clients over TLS: %w; start it, or use --force", m.ID, err)
@@ -200,31 +185,18 @@ func requireOfClients(fsys *osfs.FS, s *secureStatus, force bool) error {
 }
 
 // secureOn returns a command that changes something on a volume, unless change is nil, and shows its state.
-func (a *app) secureOn(use, short, long string, change func(*osfs.FS, *secureStatus) error) *cobra.Command {
-	var dir string
-	c := &cobra.Command{
-		Use: use, Short: short, Long: long,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) (err error) {
-			f, err := osfs.Open(dir)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, f.Close()) }()
-			s, err := readSecureStatus(f)
-			if err == nil && change != nil {
-				err = change(f, s)
-			}
-			if err != nil {
-				return fmt.Errorf("volume %s: %w", dir, err)
-			}
-			s.Status, s.Volume = cluster.StatusOK.String(), dir
-			return a.print(s, func(w io.Writer) { secureText(w, s) })
-		},
-	}
-	c.Flags().StringVar(&dir, "volume", "", "the directory")
-	required(c, "volume")
-	return c
+func (a *app) secureOn(use, short, long string, change func(context.Context, *osfs.FS, *secureStatus) error) *cobra.Command {
+	return onVolume(use, short, long, func(ctx context.Context, dir string, f *osfs.FS) error {
+		s, err := readSecureStatus(f)
+		if err == nil && change != nil {
+			err = change(ctx, f, s)
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		s.Status, s.Volume = cluster.StatusOK.String(), dir
+		return a.print(s, func(w io.Writer) { secureText(w, s) })
+	})
 }
 
 type secureStatus struct {

@@ -248,36 +248,40 @@ func memberAt(host string, base int) cluster.Member {
 	return cluster.Member{Client: at(base), Peer: at(base + defaultPeerPort - defaultClientPort)}
 }
 
-func (a *app) fsckCommand() *cobra.Command {
+// onVolume returns a command that works on the files of a volume.
+func onVolume(use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS) error) *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use:   "fsck --volume DIR",
-		Short: "Compare everything on a volume with everything else; only reads",
-		Long: `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
-and views with each other, and print for each finding where it is, how bad it is
-and what to type. It only reads. Servers may run: a mismatch is read again before it
-counts. Pending bytes are those of appends that the log has and a file lacks, for example
-after a power cut: the next primary writes them. The exit code is 1 if there are errors.`,
+		Use: use, Short: short, Long: long,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) (err error) {
+		RunE: func(c *cobra.Command, _ []string) error {
 			f, err := osfs.Open(dir)
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, f.Close()) }()
-			r, err := fsck.Run(c.Context(), f, fsck.Options{Dir: dir, Progress: a.progress()})
-			if err != nil {
-				return fmt.Errorf("fsck %s: %w", dir, err)
-			}
-			if r.Errors > 0 {
-				a.code = exitFindings
-			}
-			return a.print(r, func(w io.Writer) { fsckText(w, dir, r) })
+			return errors.Join(run(c.Context(), dir, f), f.Close())
 		},
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
 	required(c, "volume")
 	return c
+}
+
+func (a *app) fsckCommand() *cobra.Command {
+	return onVolume("fsck --volume DIR", "Compare everything on a volume with everything else; only reads", `Compare CLUSTER, epochs, fences, logs, checkpoints, receipts, protected files
+and views with each other, and print for each finding where it is, how bad it is
+and what to type. It only reads. Servers may run: a mismatch is read again before it
+counts. Pending bytes are those of appends that the log has and a file lacks, for example
+after a power cut: the next primary writes them. The exit code is 1 if there are errors.`, func(ctx context.Context, dir string, f *osfs.FS) error {
+		r, err := fsck.Run(ctx, f, fsck.Options{Dir: dir, Progress: a.progress()})
+		if err != nil {
+			return fmt.Errorf("fsck %s: %w", dir, err)
+		}
+		if r.Errors > 0 {
+			a.code = exitFindings
+		}
+		return a.print(r, func(w io.Writer) { fsckText(w, dir, r) })
+	})
 }
 
 // slowFsck is how often fsck prints what it is checking.
