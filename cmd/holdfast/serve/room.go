@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/holdfast-lock/holdfast/shared/conns"
 )
 
 const (
@@ -23,14 +25,9 @@ const (
 
 // room bounds how many connections of clients there are at once, on all listeners together.
 type room struct {
-	free atomic.Int64
-	log  zerolog.Logger
-
-	mu struct {
-		sync.Mutex
-		refused int
-		said    time.Time
-	}
+	free    atomic.Int64
+	log     zerolog.Logger
+	refused conns.Refusals
 }
 
 // newRoom returns a room that leaves a part of the process's descriptors to everything else.
@@ -77,14 +74,10 @@ func (b *bounded) Accept() (net.Conn, error) {
 // refuse closes a connection, and logs that now and then.
 func (r *room) refuse(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing was said on it
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.refused++; time.Since(r.mu.said) < refusedEvery {
-		return
+	if n := r.refused.Count(refusedEvery); n > 0 {
+		r.log.Warn().Int("refused", n).Str("from", c.RemoteAddr().String()).
+			Msg("too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
 	}
-	r.log.Warn().Int("refused", r.mu.refused).Str("from", c.RemoteAddr().String()).
-		Msg("too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
-	r.mu.refused, r.mu.said = 0, time.Now()
 }
 
 // count returns a connection that frees its room when it is closed.

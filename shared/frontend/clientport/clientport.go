@@ -76,6 +76,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -102,7 +103,7 @@ const (
 // goroutines.
 type Port struct {
 	log     zerolog.Logger
-	classes [served]*classListener
+	classes [served]*conns.Listener
 	// places has an element for each silent connection.
 	places    chan struct{}
 	closed    chan struct{}
@@ -119,24 +120,9 @@ type Port struct {
 		closed    bool
 		listeners []net.Listener
 		silent    list.List // of *silent, in the order in which they came
-		overTLS   refusals
-		crowded   refusals
 	}
-}
 
-// refusals are those for one reason.
-type refusals struct {
-	untold int       // that no log line told of
-	said   time.Time // when the latest did
-}
-
-// count counts one more. It returns how many to tell of, 0 if that was done lately.
-func (r *refusals) count() (tell int) {
-	if r.untold++; !r.said.IsZero() && time.Since(r.said) < saidEvery {
-		return 0
-	}
-	tell, r.untold, r.said = r.untold, 0, time.Now()
-	return tell
+	overTLS, crowded conns.Refusals
 }
 
 // silent is a connection of unknown class.
@@ -151,7 +137,7 @@ type silent struct {
 func New(log zerolog.Logger, late func() bool) *Port {
 	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}, computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	for i := range p.classes {
-		p.classes[i] = &classListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+		p.classes[i] = conns.NewListener()
 	}
 	return p
 }
@@ -326,7 +312,7 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 		return
 	}
 	runtime.Gosched() // see the package's doc
-	p.classes[class].put(withFirst(spoken, first, t))
+	p.classes[class].Put(withFirst(spoken, first, t))
 }
 
 // refuse closes a connection that waited for its turn in vain, and logs that now and then. A client library is told
@@ -334,12 +320,12 @@ func (p *Port) tell(c net.Conn, e *list.Element) {
 func (p *Port) refuse(c net.Conn, class Class) {
 	defer c.Close() //nolint:errcheck // it is not served
 	p.mu.Lock()
-	n, closed := p.mu.crowded.count(), p.mu.closed
+	closed := p.mu.closed
 	p.mu.Unlock()
 	if closed {
 		return
 	}
-	if n > 0 {
+	if n := p.crowded.Count(saidEvery); n > 0 {
 		p.log.Warn().Int("refused", n).Stringer("from", c.RemoteAddr()).Msg("connections come faster than this server can take them: those that waited longest are told to come again")
 	}
 	b, err := proto.Marshal(&pb.Settings{Version: frames.Version, RetryAfterMs: comeAgain.Milliseconds()})
@@ -347,38 +333,3 @@ func (p *Port) refuse(c net.Conn, class Class) {
 		_, _ = c.Write(frames.Append(nil, frames.Settings, b)) // whoever does not read it comes again as well
 	}
 }
-
-// classListener is the listener of a class.
-type classListener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-// put gives a connection to whoever accepts next.
-func (l *classListener) put(c net.Conn) {
-	select {
-	case l.conns <- c:
-	case <-l.closed:
-		c.Close() //nolint:errcheck // nobody serves it
-	}
-}
-
-// Accept implements net.Listener.
-func (l *classListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (l *classListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-// Addr implements net.Listener. A class has none of its own, and a port may have several: see the connections.
-func (l *classListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -78,10 +78,7 @@ func (p *Port) refuseTLS(c net.Conn, why error) error {
 	if errors.Is(why, io.EOF) || errors.Is(why, net.ErrClosed) {
 		return why // the client has gone, or another one has its place
 	}
-	p.mu.Lock()
-	n := p.mu.overTLS.count()
-	p.mu.Unlock()
-	if n > 0 {
+	if n := p.overTLS.Count(saidEvery); n > 0 {
 		p.log.Warn().Err(why).Int("refused", n).Stringer("from", c.RemoteAddr()).Msg("no TLS with a client")
 	}
 	return why

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/conns"
 )
 
 // Info is what is known of the other side of a connection.
@@ -249,14 +250,12 @@ const (
 
 // strangers is a listener whose connections are those of strangers.
 type strangers struct {
+	*conns.Listener
 	places chan struct{}
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
 }
 
 func newStrangers() *strangers {
-	return &strangers{places: make(chan struct{}, maxStrangers), conns: make(chan net.Conn), closed: make(chan struct{})}
+	return &strangers{conns.NewListener(), make(chan struct{}, maxStrangers)}
 }
 
 // Strangers returns a listener for the connections of processes whose key is not on the volume.
@@ -279,11 +278,7 @@ func (s *strangers) take(c net.Conn) {
 	x := &strange{Conn: c, leave: sync.OnceFunc(s.leave)}
 	// No deadline does: gRPC removes it when the handshake is over, also where that was of another server.
 	time.AfterFunc(strangerLife, func() { x.Close() }) //nolint:errcheck // it had its time
-	select {
-	case s.conns <- x:
-	case <-s.closed:
-		x.Close() //nolint:errcheck // nobody uses it
-	}
+	s.Put(x)
 }
 
 // strange is the connection of a stranger.
@@ -294,19 +289,3 @@ type strange struct {
 
 // Close leaves the place.
 func (c *strange) Close() error { defer c.leave(); return c.Conn.Close() }
-
-// Accept returns the next connection.
-func (s *strangers) Accept() (net.Conn, error) {
-	select {
-	case c := <-s.conns:
-		return c, nil
-	case <-s.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept.
-func (s *strangers) Close() error { s.once.Do(func() { close(s.closed) }); return nil }
-
-// Addr returns no address.
-func (s *strangers) Addr() net.Addr { return &net.TCPAddr{} }

@@ -69,6 +69,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
@@ -108,6 +109,7 @@ type Keys struct {
 	required       atomic.Bool // TLS is; never false again
 	accepts, dials chan struct{}
 	strangers      *strangers
+	refused        conns.Refusals
 	publishRefused string // owned by Keep: why the key could not be written, as logged last
 
 	mu struct {
@@ -375,13 +377,9 @@ func (k *Keys) closePlain() int {
 
 // refuse logs now and then that connections are refused, and returns err.
 func (k *Keys) refuse(from net.Conn, err error) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.mu.refused++; !k.mu.said.IsZero() && time.Since(k.mu.said) < refusedEvery {
-		return err
+	if n := k.refused.Count(refusedEvery); n > 0 {
+		k.opt.Log.Warn().Err(err).Str("from", from.RemoteAddr().String()).Int("refused", n).
+			Msg("a connection to the port for servers is refused")
 	}
-	k.opt.Log.Warn().Err(err).Str("from", from.RemoteAddr().String()).Int("refused", k.mu.refused).
-		Msg("a connection to the port for servers is refused")
-	k.mu.refused, k.mu.said = 0, time.Now()
 	return err
 }
