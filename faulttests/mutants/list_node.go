@@ -323,6 +323,12 @@ var nodeMutants = []Mutant{
 		Dies: "it calls itself able",
 	},
 	{
+		Name:  "counts-of-another-role",
+		Rule:  "a new primary does not tell what it counted as a replica (package service)",
+		Edits: []Edit{{"shared/frontend/service/status.go", `	if by == l.by && began.Before(l.until) {`, `	if began.Before(l.until) {`}},
+		By:    unit("shared/frontend/service", "^TestNewPrimaryCountsAnew$"), Dies: `unheard, want`,
+	},
+	{
 		Name: "stale-volume-untold", Also: "",
 		Rule: "status says since when and why the volume takes no writes (package node)",
 		Edits: []Edit{{"cmd/holdfast/node/status.go",

@@ -281,4 +281,22 @@ var peertlsMutants = []Mutant{
 		Edits: []Edit{{"cmd/holdfast/cli/secure.go", `len(old) > 0 && !force`, `len(old) > 2 && !force`}},
 		By:    unit("cmd/holdfast/cli", "^TestSecure$"), Dies: `too early`,
 	},
+	{
+		Name:  "unread-process-is-none",
+		Rule:  "a sign of life that cannot be read may be that of an older version (package cli, secureServer)",
+		Edits: []Edit{{"cmd/holdfast/cli/secure.go", `			x.State = secureUnread`, `			x.State = secureNone`}},
+		By:    unit("cmd/holdfast/cli", "^TestSecureRequireOfWhatCannotBeRead$"), Dies: `too early`,
+	},
+	{
+		Name:  "silence-after-tls-without-end",
+		Rule:  "a server that is dialed again in plain text has the time for connecting to say something (package peertls, ClientHandshake)",
+		Edits: []Edit{{peertlsPkg + "/handshake.go", `		if err := raw.SetReadDeadline(end); err != nil {`, `		if err := raw.SetReadDeadline(end.Add(time.Hour)); err != nil {`}},
+		By:    unit(peertlsPkg, "^TestSilenceAfterTLS$"), Dies: `waited for without end`,
+	},
+	{
+		Name:  "heard-once-and-cut-off",
+		Rule:  "a server that has spoken in plain text may be silent later (package peertls, unheard)",
+		Edits: []Edit{{peertlsPkg + "/handshake.go", `		return n, errors.Join(err, c.SetReadDeadline(time.Time{}))`, `		return n, err`}},
+		By:    unit(peertlsPkg, "^TestSilenceAfterTLS$"), Dies: `it has spoken true`,
+	},
 }
