@@ -347,6 +347,21 @@ func TestConcurrentPushesGoOneByOne(t *testing.T) {
 	wg.Wait()
 }
 
+func TestServerThatWasStoppedBeforeItServes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := peergrpc.NewServer("c", &fake{id: 1}, keysOf(t, newShare(t), 1))
+	s.Stop()
+	if err := s.Serve(l); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it left the listener open: %v", err)
+	}
+}
+
 func TestClosedPeersAnswerWithAContextError(t *testing.T) {
 	d := newShare(t)
 	c, _ := fakesOn(t, d)

@@ -49,13 +49,21 @@ func NewServer(clusterID string, h Handler, keys *peertls.Keys) *Server {
 	return s
 }
 
-// Serve serves a listener until Stop. It always returns an error.
+// Serve serves a listener until Stop, even if that comes first, and returns nil then. Else it returns why it ended.
 func (s *Server) Serve(l net.Listener) error {
 	ended := make(chan error, 1)
-	go func() { ended <- s.strangers.Serve(s.keys.Strangers()) }()
-	err := s.members.Serve(l)
+	go func() { ended <- unlessStopped(s.strangers.Serve(s.keys.Strangers())) }()
+	err := unlessStopped(s.members.Serve(l))
 	s.strangers.Stop()
 	return errors.Join(err, <-ended)
+}
+
+// unlessStopped returns an error, but not that of a server which was stopped before it served.
+func unlessStopped(err error) error {
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
 }
 
 // Stop closes the listener and all connections.
