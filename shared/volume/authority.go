@@ -128,15 +128,8 @@ func linkOnce(fsys vfs.FS, tmp, name string, content []byte, flag vfs.Flag) erro
 	if _, err := fsys.Lstat(name); err == nil {
 		return nil
 	}
-	f, err := fsys.Open(tmp, vfs.FlagCreate|flag)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(content, 0)
+	err := vfs.WriteFile(fsys, tmp, vfs.FlagCreate|flag, content)
 	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
 		if err = fsys.Link(tmp, name); err != nil {
 			if _, statErr := fsys.Lstat(name); statErr == nil {
 				err = nil // another one was first, or the link was made after all

@@ -126,19 +126,12 @@ func WriteKey(fsys vfs.FS, id cluster.ServerID, key KeyID, text []byte) error {
 }
 
 // writeAnew creates a file with this content, or completes one that an earlier try with the same content left.
-func writeAnew(fsys vfs.FS, name string, content []byte) (err error) {
-	f, err := fsys.Open(name, vfs.FlagCreate)
+func writeAnew(fsys vfs.FS, name string, content []byte) error {
+	err := vfs.CreateFile(fsys, name, content)
 	if errors.Is(err, fs.ErrExist) {
-		f, err = fsys.Open(name, vfs.FlagWrite)
+		err = vfs.WriteFile(fsys, name, vfs.FlagWrite, content)
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.WriteAt(content, 0); err != nil {
-		return err
-	}
-	return f.Sync()
+	return err
 }
 
 // HasKey reports whether this is a key of the server. If the name is not found, it lists the directory, too:

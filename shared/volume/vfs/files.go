@@ -29,8 +29,14 @@ func ReadFile(fsys FS, name string, flag Flag) (b []byte, err error) {
 
 // CreateFile creates a file, which must not exist, with this content, and syncs it. Its name is
 // durable after FS.SyncDir of its directory.
-func CreateFile(fsys FS, name string, content []byte) (err error) {
-	f, err := fsys.Open(name, FlagCreate)
+func CreateFile(fsys FS, name string, content []byte) error {
+	return WriteFile(fsys, name, FlagCreate, content)
+}
+
+// WriteFile opens a file with flag, writes this content to its beginning, and syncs it. An error that
+// wraps fs.ErrExist means that FlagCreate found a file.
+func WriteFile(fsys FS, name string, flag Flag, content []byte) (err error) {
+	f, err := fsys.Open(name, flag)
 	if err != nil {
 		return err
 	}
