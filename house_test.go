@@ -116,7 +116,7 @@ type importRule struct {
 var effects = []string{"bufio", "context", "io", "log", "net", "os", "sync", "syscall", "runtime", "testing", "math/rand", "math/rand/v2", "crypto/rand", "github.com/rs/zerolog"}
 
 func pure(s *source) bool {
-	return !s.test() && (within(s.dir, "shared/cluster", "shared/locktable", "shared/history") || s.name == "election/rule.go")
+	return !s.test() && (within(s.dir, "shared/cluster", "shared/locktable", "shared/history", "shared/access") || s.name == "election/rule.go")
 }
 
 func product(s *source) bool { return !s.test() && !within(s.dir, "faulttests") }

@@ -10,6 +10,7 @@ package access
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -43,15 +44,42 @@ func (c *Caller) Expired(now time.Time) bool {
 	return c != nil && !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
-// is reports whether a word of a rule's who means the caller.
+// known reports whether the caller has an identity.
+func (c *Caller) known() bool { return c != nil && c.Identity != "" }
+
+// is reports whether a word of a rule's who means the caller. Groups and identities are apart, so that nobody becomes
+// a user by a group that is called like one.
 func (c *Caller) is(who string) bool {
-	return c != nil && (who == c.Identity || slices.Contains(c.Groups, who))
+	kind, name, _ := strings.Cut(who, ":")
+	switch {
+	case who == anonymous:
+		return true
+	case !c.known():
+		return false
+	case who == everybody:
+		return true
+	case kind == groupKind:
+		return slices.Contains(c.Groups, who)
+	case name == "*":
+		return strings.HasPrefix(c.Identity, kind+":")
+	}
+	return who == c.Identity
 }
+
+// isOneOf reports whether one of these words means the caller.
+func (c *Caller) isOneOf(who []string) bool { return slices.ContainsFunc(who, c.is) }
+
+// The words of a rule's who that are not identities, and the kind that groups have.
+const (
+	everybody = "*"
+	anonymous = "anonymous"
+	groupKind = "group"
+)
 
 // Verb is what a rule allows.
 type Verb string
 
-// The verbs. All but the last two are words of the rules.
+// The verbs. The first four are words of the rules.
 const (
 	// Acquire is to hold a lock, or wait for it.
 	Acquire Verb = "acquire"
@@ -61,7 +89,7 @@ const (
 	Append Verb = "append"
 	// Break is to take a lock from its holder, and to unbind and rotate files.
 	Break Verb = "break"
-	// Admin is to hand the primary role over, and to see who else is there.
+	// Admin is to hand the primary role over, and to see who else is there. [[admin]] tables give it, and the volume's secrets.
 	Admin Verb = "admin"
 	// Keep is to use what one has: keep it alive, renew, release, cancel, ask for an outcome. Every caller that the rules
 	// permit anything may do it, also with a credential that has expired; whose it is the lock table decides.

@@ -2,7 +2,10 @@
 
 package access
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // File is a version of the rules as it is written. The tags are its names in TOML.
 type File struct {
@@ -24,9 +27,10 @@ type Rule struct {
 	Who []string `toml:"who"`
 	May []Verb   `toml:"may"`
 	// Locks are patterns: a name; with * for anything within one part between slashes, with ** at the end for all that
-	// follows, and with {name} for the name of the identity without its kind.
+	// follows, and with {name} for the name of the identity without its kind. A name with a slash, as some certificates
+	// have, fits no pattern with {name}: it would reach into the part of another one.
 	Locks []string `toml:"locks"`
-	// Files are patterns of protected files; nil means the patterns of Locks.
+	// Files are patterns of protected files; nil means the patterns of Locks. Without Locks, the rule is about files only.
 	Files []string `toml:"files"`
 }
 
@@ -49,6 +53,18 @@ type Revocation struct {
 // there are none: everybody may do everything.
 type Rules struct {
 	version uint64
+	admins  []AdminRule
+	rules   []rule
+	keys    map[[32]byte]Key
+	names   map[string]bool // of the keys
+	ended   []Revocation
+}
+
+// rule is a compiled Rule.
+type rule struct {
+	who          []string
+	may          verbs
+	locks, files []glob
 }
 
 // Version returns the number of the rules, 0 if there are none.
@@ -57,4 +73,28 @@ func (r *Rules) Version() uint64 {
 		return 0
 	}
 	return r.version
+}
+
+// KeyOf returns the key whose text has this SHA-256. It may have expired.
+func (r *Rules) KeyOf(sum [32]byte) (Key, bool) {
+	if r == nil {
+		return Key{}, false
+	}
+	k, ok := r.keys[sum]
+	return k, ok
+}
+
+// Revoked reports whether the caller's credential has ended before its time: its key is not among the keys any more, or
+// a [[revoked]] table names the caller, and its credential was issued before the time there. A credential without a time
+// of issue is no ticket, and no such table ends it. Who has the volume's secrets can make new ones, and is not revoked.
+func (r *Rules) Revoked(c *Caller) bool {
+	if r == nil || !c.known() || c.Operator {
+		return false
+	}
+	if c.Key != "" && !r.names[c.Key] {
+		return true
+	}
+	return slices.ContainsFunc(r.ended, func(x Revocation) bool {
+		return !c.Issued.IsZero() && c.Issued.Before(x.Before) && c.isOneOf(x.Who)
+	})
 }
