@@ -49,7 +49,7 @@ func steady(ctx context.Context, t *testing.T, endpoint string, turns *atomic.In
 func TestFromPlainTextToTLS(t *testing.T) {
 	needFaults(t)
 	c := cluster.New(t, options())
-	for _, name := range []string{"ca.crt", "secrets"} { // as an older version leaves a volume
+	for _, name := range []string{"ca.crt", "keys.json", "secrets"} { // as an older version leaves a volume
 		if err := os.RemoveAll(filepath.Join(c.Dir(), name)); err != nil {
 			t.Fatal(err)
 		}

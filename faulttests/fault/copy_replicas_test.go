@@ -51,7 +51,7 @@ func TestServersOnACopy(t *testing.T) {
 			opt.Dirs[s.Member.ID] = copied
 		}
 	}
-	if err := errors.Join(os.CopyFS(copied, os.DirFS(c.Dir())), os.Chmod(filepath.Join(copied, "secrets"), 0o700), os.Chmod(filepath.Join(copied, "secrets/ca.key"), 0o600)); err != nil {
+	if err := errors.Join(os.CopyFS(copied, os.DirFS(c.Dir())), os.Chmod(filepath.Join(copied, "secrets"), 0o700), os.Chmod(filepath.Join(copied, "secrets/ca.key"), 0o600), os.Chmod(filepath.Join(copied, "secrets/signing.key"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	c.StartAll()

@@ -85,7 +85,7 @@ var clientTLSMutants = []Mutant{
 	},
 	{
 		Name: "exposed-secret-used",
-		Rule: "a key that others may read is refused (package volume, ReadAuthority)",
+		Rule: "a key that others may read is refused (package volume, readSecret)",
 		Edits: []Edit{
 			{"shared/volume/authority.go", `		case info.Mode&0o077 != 0:`, `		case info.Mode&0o077 == 0o777:`},
 		},
@@ -100,7 +100,7 @@ var clientTLSMutants = []Mutant{
 	}
 `, ``},
 		},
-		By: unit("shared/volume", "^TestInterruptedOfferIsFinishedByTheNext$"), Dies: `ca.crt is not the certificate in secrets/ca.key`,
+		By: unit("shared/volume", "^TestInterruptedOfferIsFinishedByTheNext$"), Dies: `ca.crt is not what belongs to secrets/ca.key`,
 	},
 	{
 		Name: "forwards-fall-back",

@@ -42,29 +42,39 @@ const (
 // ReadAuthority reads the certificate authority. It returns an error that wraps ErrNoAuthority if there is none, and
 // ErrExposed, with the command that mends it, if others than the owner may read its key.
 func ReadAuthority(fsys vfs.FS) (a Authority, err error) {
-	for _, name := range []string{layout.SecretsDir, authorityKeyPath} {
-		info, err := fsys.Lstat(name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return a, ErrNoAuthority
-		case err != nil:
-			return a, fmt.Errorf("the key of the certificate authority: %w", err)
-		case info.Mode&0o077 != 0:
-			return a, fmt.Errorf("%w: %s has mode %o; type: chmod -R go= DIR/%s   (and if somebody may have read it: remove DIR/%s and DIR/%s, restart all servers, type holdfast secure offer)",
-				ErrExposed, name, info.Mode&0o777, layout.SecretsDir, authorityKeyPath, layout.AuthorityName)
-		case info.Size > maxSecret && info.Type == vfs.TypeFile:
-			return a, fmt.Errorf("%s: %d bytes are no key", name, info.Size)
-		}
-	}
-	b, err := vfs.ReadFile(fsys, authorityKeyPath, vfs.FlagRead)
+	b, err := readSecret(fsys, authorityKeyPath, layout.AuthorityName, ErrNoAuthority)
 	if err != nil {
-		return a, fmt.Errorf("the key of the certificate authority: %w", err)
+		return a, err
 	}
 	key, rest := pem.Decode(b)
 	if key == nil || len(rest) == 0 {
 		return a, fmt.Errorf("%w: %s has not a key and a certificate", ErrDamaged, authorityKeyPath)
 	}
 	return Authority{Key: b[:len(b)-len(rest)], Certificate: rest}, nil
+}
+
+// readSecret reads a file in secrets/. It returns none if it is not there, and an error that wraps ErrExposed, with the
+// command that mends it, if others than the owner may read it. public is the name of what everybody knows of the secret.
+func readSecret(fsys vfs.FS, secret, public string, none error) ([]byte, error) {
+	for _, name := range []string{layout.SecretsDir, secret} {
+		info, err := fsys.Lstat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, none
+		case err != nil:
+			return nil, fmt.Errorf("read a secret: %w", err)
+		case info.Mode&0o077 != 0:
+			return nil, fmt.Errorf("%w: %s has mode %o; type: chmod -R go= DIR/%s   (and if somebody may have read it: remove DIR/%s and DIR/%s, restart all servers, type holdfast secure offer)",
+				ErrExposed, name, info.Mode&0o777, layout.SecretsDir, secret, public)
+		case info.Size > maxSecret && info.Type == vfs.TypeFile:
+			return nil, fmt.Errorf("%s: %d bytes are no key", name, info.Size)
+		}
+	}
+	b, err := vfs.ReadFile(fsys, secret, vfs.FlagRead)
+	if err != nil {
+		return nil, fmt.Errorf("read a secret: %w", err)
+	}
+	return b, nil
 }
 
 // ReadCertificate reads the certificate of the authority, as clients do. It returns an error that wraps ErrNoAuthority if
@@ -77,9 +87,10 @@ func ReadCertificate(fsys vfs.FS) ([]byte, error) {
 	return b, err
 }
 
-// OfferTLS gives the volume a certificate authority for clients, unless it has one, and returns the one that it has.
-// Servers that run use it within seconds. The new one is what draw returns. Of two calls at the same time, both return the same authority. After an error,
-// or a crash, a repeated call completes what the first began.
+// OfferTLS gives the volume a certificate authority for clients and a signing key (see signing.go), unless it has them,
+// and returns the authority that it has. Servers that run use it within seconds. A new one is what draw returns. Of two
+// calls at the same time, both return the same authority. After an error, or a crash, a repeated call completes what the
+// first began.
 func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a Authority, err error) {
 	if err := fsys.MkdirPrivate(layout.SecretsDir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return a, fmt.Errorf("make %s: %w", layout.SecretsDir, err)
@@ -107,20 +118,30 @@ func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a 
 	if err := fsys.SyncDir(layout.SecretsDir); err != nil {
 		return a, err
 	}
-	if err := linkOnce(fsys, tmp, layout.AuthorityName, a.Certificate, 0); err != nil {
+	if err := publish(fsys, tmp, layout.AuthorityName, authorityKeyPath, a.Certificate); err != nil {
 		return a, err
+	}
+	if err := offerSigning(fsys, tmp, random); err != nil {
+		return a, err
+	}
+	removeUnfinishedSecrets(fsys)
+	return a, nil
+}
+
+// publish makes the file that everybody may read of a secret, durable, unless it is there. It returns ErrDamaged if
+// there is another one.
+func publish(fsys vfs.FS, tmp, name, secret string, content []byte) error {
+	if err := linkOnce(fsys, tmp, name, content, 0); err != nil {
+		return err
 	}
 	if err := fsys.SyncDir("."); err != nil {
-		return a, err
+		return err
 	}
-	there, err := vfs.ReadFile(fsys, layout.AuthorityName, vfs.FlagRead)
-	if err == nil && !bytes.Equal(there, a.Certificate) {
-		err = fmt.Errorf("%w: %s is not the certificate in %s: remove DIR/%s, if nobody made it on purpose, and repeat", ErrDamaged, layout.AuthorityName, authorityKeyPath, layout.AuthorityName)
+	there, err := vfs.ReadFile(fsys, name, vfs.FlagRead)
+	if err == nil && !bytes.Equal(there, content) {
+		err = fmt.Errorf("%w: %s is not what belongs to %s: remove DIR/%s, if nobody made it on purpose, and repeat", ErrDamaged, name, secret, name)
 	}
-	if err == nil {
-		removeUnfinishedSecrets(fsys)
-	}
-	return a, err
+	return err
 }
 
 // linkOnce makes a file with this content and mode, durable but for its name, unless the name is taken.
@@ -140,7 +161,7 @@ func linkOnce(fsys vfs.FS, tmp, name string, content []byte, flag vfs.Flag) erro
 	return err
 }
 
-// removeUnfinishedSecrets removes what calls of OfferTLS left that were interrupted. Both files are there: whoever is at it still
+// removeUnfinishedSecrets removes what calls of OfferTLS left that were interrupted. All files are there: whoever is at it still
 // finds them when its link fails.
 func removeUnfinishedSecrets(fsys vfs.FS) {
 	entries, err := fsys.ReadDir(layout.SecretsDir)

@@ -27,7 +27,7 @@ func drawn(n int) func() (volume.Authority, error) {
 
 // offer gives a volume the authority of this number.
 func offer(h *volumetest.Host, n byte) (volume.Authority, error) {
-	return volume.OfferTLS(h, bytes.NewReader(bytes.Repeat([]byte{n}, 16)), drawn(int(n)))
+	return volume.OfferTLS(h, bytes.NewReader(bytes.Repeat([]byte{n}, 48)), drawn(int(n)))
 }
 
 // authorityOn wants a complete authority on a disk, private where it should be, and returns it.
@@ -42,12 +42,19 @@ func authorityOn(t *testing.T, d *volumetest.Disk) volume.Authority {
 	if err != nil || !bytes.Equal(public, a.Certificate) {
 		t.Errorf("ca.crt is %q, want %q (%v)", public, a.Certificate, err)
 	}
-	for name, want := range map[string]uint32{"secrets": 0o700, "secrets/ca.key": 0o600, "ca.crt": 0o644} {
+	for name, want := range map[string]uint32{"secrets": 0o700, "secrets/ca.key": 0o600, "ca.crt": 0o644, "secrets/signing.key": 0o600, "keys.json": 0o644} {
 		if info, err := h.Lstat(name); err != nil || info.Mode != want {
 			t.Errorf("%s has mode %o, want %o (%v)", name, info.Mode, want, err)
 		}
 	}
-	if left, err := h.ReadDir("secrets"); err != nil || len(left) != 1 {
+	keys, err := volume.ReadSigningKeys(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if public, err := volume.ReadPublicKeys(h); err != nil || !bytes.Equal(public, volume.PublicKeys(keys)) {
+		t.Errorf("keys.json is %q, %v", public, err)
+	}
+	if left, err := h.ReadDir("secrets"); err != nil || len(left) != 2 {
 		t.Errorf("secrets/ has %v, %v", left, err)
 	}
 	return a
@@ -129,7 +136,7 @@ func TestTwoOffersAgree(t *testing.T) {
 
 // TestExposedSecretsAreRefused with the command that mends them.
 func TestExposedSecretsAreRefused(t *testing.T) {
-	for _, name := range []string{"secrets", "secrets/ca.key"} {
+	for _, name := range []string{"secrets", "secrets/ca.key", "secrets/signing.key"} {
 		d := newDisk(t)
 		if _, err := volume.ReadAuthority(host(d, 1)); !errors.Is(err, volume.ErrNoAuthority) {
 			t.Errorf("a volume without an authority: %v", err)
@@ -140,12 +147,25 @@ func TestExposedSecretsAreRefused(t *testing.T) {
 		if err := d.Expose(name); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range []error{second(volume.ReadAuthority(host(d, 1))), second(offer(host(d, 1), 2))} {
+		for _, err := range exposed(d, name) {
 			if !errors.Is(err, volume.ErrExposed) || !strings.Contains(err.Error(), "type: chmod -R go= DIR/secrets") {
 				t.Errorf("%s is exposed: %v", name, err)
 			}
 		}
 	}
+}
+
+// exposed returns what is said of a secret that others may read.
+func exposed(d *volumetest.Disk, name string) []error {
+	errs := []error{second(offer(host(d, 1), 2))}
+	if name != "secrets/signing.key" {
+		errs = append(errs, second(volume.ReadAuthority(host(d, 1))))
+	}
+	if name != "secrets/ca.key" {
+		_, err := volume.ReadSigningKeys(host(d, 1))
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 func second(_ volume.Authority, err error) error { return err }

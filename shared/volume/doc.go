@@ -22,6 +22,7 @@
 //	                             witness.go, process.go and keys.go
 //	servers/tls-required         servers accept each other over TLS only: see keys.go
 //	ca.crt, secrets/ca.key       by which clients know the servers: see authority.go
+//	keys.json, secrets/signing*  by which servers know what they signed: see signing.go
 //
 // # Safety
 //

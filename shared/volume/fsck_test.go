@@ -210,6 +210,23 @@ func strangers() []damage {
 			_, err := offer(host(d, 7), 1)
 			return errors.Join(err, d.Write("secrets/ca.key", 0, []byte("x")))
 		}, "error authority-damaged secrets"},
+		{"a signing key that others may read", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Expose("secrets/signing.key"))
+		}, "warning secret-exposed secrets"},
+		{"an offer that ended before keys.json", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Remove("keys.json"))
+		}, "warning signing-unfinished keys.json"},
+		{"public keys without their secret", write("keys.json", 0, "x"), "error signing-key-missing keys.json"},
+		{"other public keys", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Write("keys.json", 0, []byte("x")))
+		}, "error signing-differs keys.json"},
+		{"a damaged signing key", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Write("secrets/signing.key", 0, []byte("x")))
+		}, "error signing-damaged secrets"},
 		{"a forgotten secret", write("secrets/00.tmp", 0, "x"), "info leftover secrets/00.tmp"},
 		{"an unknown secret", write("secrets/mine", 0, "x"), "info unknown-name secrets/mine"},
 		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},

@@ -40,7 +40,7 @@ func TestSecureOffer(t *testing.T) {
 	if err != nil || caErr != nil || strings.Join(addresses, " ") != "h:1 i:1" || pin != join.Pin(ca) || r.code != 0 {
 		t.Errorf("got %+v: %v, %v", r, err, caErr)
 	}
-	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "ca.crt") || strings.Contains(r.out, "secrets") {
+	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "ca.crt") || strings.Contains(r.out, "secrets") || strings.Contains(r.out, "keys.json") {
 		t.Errorf("fsck says %s", r.out)
 	}
 	if r := x.require("--clients"); r.code == 0 || !strings.Contains(r.errs, "server 1 does not answer clients over TLS") {

@@ -50,7 +50,8 @@ speaks TLS to other servers.`, nil),
 
 func (a *app) secureOfferCommand() *cobra.Command {
 	return a.secureOn("offer --volume DIR", "Have servers offer TLS to clients", `Give the volume a certificate authority, unless it has one: ca.crt for everybody, and its key in
-secrets/, which only the owner may read. Servers that run offer TLS to clients within seconds, on the
+secrets/, which only the owner may read. The same for the key with which tickets are signed, and
+keys.json. Servers that run offer TLS to clients within seconds, on the
 same port, and go on taking plain text. Type it as the user that the servers run as.`, func(_ context.Context, fsys *osfs.FS, s *secureStatus) error {
 		c, err := volume.ReadCluster(fsys)
 		if err == nil {

@@ -179,12 +179,38 @@ func (k *fsck) checkAuthority() {
 	case publicErr != nil || !bytes.Equal(public, a.Certificate):
 		k.error("authority-differs", layout.AuthorityName, "remove it and "+offer, "it is not the certificate of the volume's authority: clients refuse the servers")
 	}
-	entries, _ := k.fs.ReadDir(layout.SecretsDir) // if nobody may look, nobody may be told
+	k.checkSigning(offer, errors.Is(err, volume.ErrExposed))
+	k.nameSecrets(offer)
+}
+
+// checkSigning looks at the keys with which servers sign. exposed is true if it was said that others may read secrets.
+func (k *fsck) checkSigning(offer string, exposed bool) {
+	keys, err := volume.ReadSigningKeys(k.fs)
+	public, publicErr := volume.ReadPublicKeys(k.fs)
+	switch {
+	case errors.Is(err, volume.ErrNoSigningKey) && publicErr == nil:
+		k.error("signing-key-missing", layout.SigningPublicName, "restore "+layout.SecretsDir+" from a backup, or remove this file and "+offer, "it is public, and no server can sign with it")
+	case errors.Is(err, volume.ErrNoSigningKey), errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, volume.ErrExposed) && exposed:
+	case errors.Is(err, volume.ErrExposed):
+		k.warn("secret-exposed", layout.SecretsDir, "type: chmod -R go= DIR/"+layout.SecretsDir, "%v", err)
+	case err != nil:
+		k.error("signing-damaged", layout.SecretsDir, "restore it from a backup", "%v", err)
+	case errors.Is(publicErr, volume.ErrNoSigningKey):
+		k.warn("signing-unfinished", layout.SigningPublicName, offer, "it is not there, and its keys are: a holdfast secure offer was interrupted")
+	case publicErr != nil || !bytes.Equal(public, volume.PublicKeys(keys)):
+		k.error("signing-differs", layout.SigningPublicName, "remove it and "+offer, "it has not the public keys of this volume")
+	}
+}
+
+// nameSecrets reports files in secrets/ that do not belong there. Who may not look there is told nothing.
+func (k *fsck) nameSecrets(offer string) {
+	entries, _ := k.fs.ReadDir(layout.SecretsDir)
 	for _, x := range entries {
 		p := layout.SecretsDir + "/" + x.Name
 		if strings.HasSuffix(x.Name, layout.TmpSuffix) {
 			k.info("leftover", p, offer, "left by a process that ended in the middle of something")
-		} else if x.Name != layout.AuthorityKeyName {
+		} else if _, signing := volume.ParseSigningName(x.Name); !signing && x.Name != layout.AuthorityKeyName {
 			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
 		}
 	}
@@ -232,7 +258,7 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AuthorityName, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{layout.StateName, layout.RequestsName} {

@@ -30,6 +30,12 @@ const (
 	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
 	AuthorityName    = "ca.crt"
 	AuthorityKeyName = "ca.key"
+	// SigningPublicName has the public halves of the signing keys. SigningKeyName, in secrets/, is the first of these;
+	// names of later ones have the key's ID between SigningPrefix and SigningSuffix.
+	SigningPublicName = "keys.json"
+	SigningKeyName    = "signing.key"
+	SigningPrefix     = "signing-"
+	SigningSuffix     = ".key"
 
 	// In an epoch's directory.
 	FenceName        = "fence"

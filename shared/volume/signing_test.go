@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/volumetest"
+)
+
+// signed returns a volume with a signing key, and that key.
+func signed(t *testing.T) (*volumetest.Disk, volume.SigningKey) {
+	t.Helper()
+	d := newDisk(t)
+	if _, err := volume.ReadSigningKeys(host(d, 1)); !errors.Is(err, volume.ErrNoSigningKey) {
+		t.Errorf("a volume without a signing key: %v", err)
+	}
+	if _, err := offer(host(d, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := volume.ReadSigningKeys(host(d, 1))
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	return d, keys[0]
+}
+
+// later returns the text of a key with a seed of this byte.
+func later(t *testing.T, seed byte) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// The newest key comes first, by its number and not by its name, and a key whose name is not its own is refused.
+func TestSeveralSigningKeys(t *testing.T) {
+	d, first := signed(t)
+	// IDs of the keys with these seeds, as the volume numbers them.
+	id := func(number string, seed byte) string {
+		d2 := newDisk(t)
+		if _, err := offer(host(d2, 1), seed); err != nil {
+			t.Fatal(err)
+		}
+		keys, err := volume.ReadSigningKeys(host(d2, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return number + strings.TrimPrefix(keys[0].ID, "1")
+	}
+	want := []string{id("10", 8), id("2", 2), first.ID}
+	for seed, kid := range map[byte]string{8: want[0], 2: want[1]} {
+		if err := vfs.WriteFile(host(d, 1), "secrets/signing-"+kid+".key", vfs.FlagCreate|vfs.FlagPrivate, later(t, seed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys, err := volume.ReadSigningKeys(host(d, 1))
+	if err != nil || len(keys) != 3 {
+		t.Fatal(keys, err)
+	}
+	set := string(volume.PublicKeys(keys))
+	for i, k := range keys {
+		if k.ID != want[i] || !strings.Contains(set, `"kid": "`+k.ID+`"`) {
+			t.Errorf("key %d is %s, want %s", i, k.ID, want[i])
+		}
+	}
+	if err := vfs.WriteFile(host(d, 1), "secrets/signing-3-0011223344556677.key", vfs.FlagCreate|vfs.FlagPrivate, later(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volume.ReadSigningKeys(host(d, 1)); !errors.Is(err, volume.ErrDamaged) {
+		t.Errorf("a key under another one's name: %v", err)
+	}
+}
+
+func TestSigningNames(t *testing.T) {
+	for name, want := range map[string]uint64{
+		"signing.key": 1, "signing-2-00ff.key": 2, "signing-10-00.key": 10,
+		"signing-1-00.key": 0, "signing-0-00.key": 0, "signing-02-00.key": 0, "signing-.key": 0, "signing-x.key": 0, "ca.key": 0, "signing-2-00.key.tmp": 0,
+	} {
+		if n, ok := volume.ParseSigningName(name); ok != (want != 0) || ok && n != want {
+			t.Errorf("%s: %d, %v", name, n, ok)
+		}
+	}
+}
+
+// A damaged key is refused: nothing is signed, and none is made in its place.
+func TestDamagedSigningKey(t *testing.T) {
+	for name, content := range map[string]string{
+		"empty": "", "no PEM": "x", "no key": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "two": string(append(later(t, 1), later(t, 2)...)),
+	} {
+		d, _ := signed(t)
+		if err := errors.Join(d.Truncate("secrets/signing.key", 0), d.Write("secrets/signing.key", 0, []byte(content))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := volume.ReadSigningKeys(host(d, 1)); !errors.Is(err, volume.ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := offer(host(d, 1), 2); !errors.Is(err, volume.ErrDamaged) {
+			t.Errorf("%s: an offer: %v", name, err)
+		}
+	}
+}
+
+// A volume of an older version has an authority only: the next offer makes the rest, and keys.json can be made again.
+func TestOfferCompletesASigningKey(t *testing.T) {
+	d, first := signed(t)
+	for name, again := range map[string]bool{"keys.json": true, "secrets/signing.key": false} {
+		if err := d.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		if !again {
+			if err := d.Remove("keys.json"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := offer(host(d, 1), 1); err != nil {
+			t.Fatal(err)
+		}
+		authorityOn(t, d)
+		if keys, err := volume.ReadSigningKeys(host(d, 1)); err != nil || keys[0].ID != first.ID { // the seed is the same
+			t.Errorf("%s was removed: %v, %v", name, keys, err)
+		}
+	}
+}
