@@ -107,6 +107,7 @@ const (
 	StatusUnknown            = cluster.StatusUnknown
 	StatusOffsetMismatch     = cluster.StatusOffsetMismatch
 	StatusFileSealed         = cluster.StatusFileSealed
+	StatusUnauthenticated    = cluster.StatusUnauthenticated
 )
 
 // StatusOf returns the status of an error: StatusOK for nil, and false for an error that the
@@ -148,6 +149,8 @@ var (
 	ErrOffsetMismatch = wire.ErrOffsetMismatch
 	// ErrPermissionDenied: the caller may not do this.
 	ErrPermissionDenied = wire.ErrPermissionDenied
+	// ErrUnauthenticated: the credential is missing, wrong, expired or revoked.
+	ErrUnauthenticated = wire.ErrUnauthenticated
 	// ErrStorageUnavailable: the volume or the file cannot take this now. Nothing was done.
 	ErrStorageUnavailable = wire.ErrStorageUnavailable
 	// ErrSecondaryMode: the server is not the primary.

@@ -48,6 +48,8 @@ const (
 	StatusOffsetMismatch Status = 18
 	// StatusFileSealed: nothing is appended to this generation of the file any more; rotate it to go on.
 	StatusFileSealed Status = 19
+	// StatusUnauthenticated: the credential is missing, wrong, expired or revoked.
+	StatusUnauthenticated Status = 20
 )
 
 var statusWords = [...]string{
@@ -71,6 +73,7 @@ var statusWords = [...]string{
 	StatusUnknown:            "UNKNOWN",
 	StatusOffsetMismatch:     "OFFSET_MISMATCH",
 	StatusFileSealed:         "FILE_SEALED",
+	StatusUnauthenticated:    "UNAUTHENTICATED",
 }
 
 // Statuses returns every status that may answer a request, in order of their numbers.

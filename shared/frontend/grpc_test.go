@@ -4,6 +4,7 @@ package frontend_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -75,6 +76,14 @@ func TestGRPCStatuses(t *testing.T) {
 			a, err := c.Acquire(t.Context(), &pb.AcquireRequest{ClientId: "c1", RequestId: 5, Lock: "l", TtlMs: 30000})
 			_, kerr := c.KeepAlive(t.Context(), &pb.KeepAliveRequest{ClientId: "c1"})
 			_, gerr := c.GetLock(t.Context(), &pb.GetLockRequest{Lock: "l"})
+			if s == cluster.StatusUnauthenticated { // as users of gRPC expect
+				for _, err := range []error{err, kerr, gerr} {
+					if status.Code(err) != codes.Unauthenticated || !errors.Is(wire.FromGRPC(err), wire.ErrUnauthenticated) {
+						t.Errorf("error: %v", err)
+					}
+				}
+				return
+			}
 			if !unavailable[s] {
 				if err != nil || kerr != nil || gerr != nil {
 					t.Fatalf("errors: %v, %v, %v", err, kerr, gerr)

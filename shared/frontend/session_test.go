@@ -34,6 +34,12 @@ type stream struct {
 // not come hears of a deadline.
 func connect(t *testing.T, c client) *stream {
 	t.Helper()
+	return connectAs(t, c, "")
+}
+
+// connectAs is connect with a credential.
+func connectAs(t *testing.T, c client, credential string) *stream {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +62,7 @@ func connect(t *testing.T, c client) *stream {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	ours, err := proto.Marshal(&pb.Settings{Version: 1})
+	ours, err := proto.Marshal(&pb.Settings{Version: 1, Credential: credential})
 	if err != nil {
 		t.Fatal(err)
 	}

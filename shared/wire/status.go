@@ -16,6 +16,7 @@ var (
 	ErrInternal           = errors.New("internal failure, nothing was done")
 	ErrInvalidToken       = errors.New("the token is not the live one of this lock")
 	ErrPermissionDenied   = errors.New("permission denied")
+	ErrUnauthenticated    = errors.New("no valid credential")
 	ErrSecondaryMode      = errors.New("this server is not the primary")
 	ErrServerFencing      = errors.New("this server is becoming primary")
 	ErrHeld               = errors.New("the lock is held")
@@ -66,6 +67,7 @@ var statusTable = [...]row{
 	{cluster.StatusUnknown, ErrUnknown, codes.OK, http.StatusGatewayTimeout},
 	{cluster.StatusOffsetMismatch, ErrOffsetMismatch, codes.OK, http.StatusPreconditionFailed},
 	{cluster.StatusFileSealed, ErrFileSealed, codes.OK, http.StatusConflict},
+	{cluster.StatusUnauthenticated, ErrUnauthenticated, codes.Unauthenticated, http.StatusUnauthorized},
 }
 
 // find returns the row of a status. What this binary does not know, a newer server's

@@ -42,7 +42,8 @@ func TestStatusTableIsComplete(t *testing.T) {
 		}
 		unavailable := s == cluster.StatusSecondaryMode || s == cluster.StatusServerFencing ||
 			s == cluster.StatusNoQuorum || s == cluster.StatusStorageUnavailable
-		if code := wire.GRPCCode(s); (code == codes.Unavailable) != unavailable || (code == codes.OK) == unavailable {
+		stranger := s == cluster.StatusUnauthenticated // a gRPC error, as users of gRPC expect
+		if code := wire.GRPCCode(s); (code == codes.Unavailable) != unavailable || (code == codes.Unauthenticated) != stranger || (code == codes.OK) == (unavailable || stranger) {
 			t.Errorf("%v has gRPC code %v", s, code)
 		}
 		if got := wire.FromStatus(pb.Status(s)); got != s {
@@ -52,7 +53,7 @@ func TestStatusTableIsComplete(t *testing.T) {
 }
 
 func TestUnknownIsBelievedOfStrangeStatuses(t *testing.T) {
-	for _, n := range []pb.Status{-1, 0, 20, 255, 256 + 1, 1 << 30} {
+	for _, n := range []pb.Status{-1, 0, 21, 255, 256 + 1, 1 << 30} {
 		if got := wire.FromStatus(n); got != cluster.StatusUnknown {
 			t.Errorf("status %d: %v", n, got)
 		}

@@ -139,6 +139,8 @@ func (a *app) advice(err error) string {
 			return "see what became of it with holdfast show LOCK or holdfast status, then try again"
 		}
 		return fmt.Sprintf("repeat the command with --client-id %s --request-id %d: it executes at most once; or ask holdfast outcome %s %d", id.client, cmp.Or(a.first, id.request), id.client, id.request)
+	case cluster.StatusUnauthenticated:
+		return "set HOLDFAST_KEY to a key, or use the path of the volume as the endpoint, as the user that the servers run as"
 	case cluster.StatusTooLarge:
 		return "append in pieces with --split"
 	case cluster.StatusStaleRequest:

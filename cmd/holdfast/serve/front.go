@@ -48,12 +48,14 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	secured.use(f.port)
 	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
-	h := httpapi.New(service.New(n, service.Options{}), httpapi.Options{Log: opt.Log, Dial: secured.dial})
+	served := service.New(n, service.Options{})
+	h := httpapi.New(served, httpapi.Options{Log: opt.Log, Dial: secured.dial})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
+	sockets := httpapi.Authenticated(served, f.sockets)
 	f.http = h.Server()
 	f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == ws.Path {
-			f.sockets.ServeHTTP(w, r)
+			sockets.ServeHTTP(w, r)
 		} else {
 			h.ServeHTTP(w, r)
 		}

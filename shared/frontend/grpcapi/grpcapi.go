@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -199,7 +200,11 @@ func describe(id string) *grpc.ServiceDesc {
 			if err := meantFor(clusterOf(stream.Context()), id); err != nil {
 				return err
 			}
-			return s.Handler(srv, stream)
+			ctx, err := srv.(*server).authenticate(stream.Context())
+			if err != nil {
+				return err
+			}
+			return s.Handler(srv, &authenticated{stream, ctx})
 		}
 	}
 	return &d
@@ -209,6 +214,10 @@ func describe(id string) *grpc.ServiceDesc {
 func handler(id string, o *ops.Operation) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, via grpc.UnaryServerInterceptor) (any, error) {
 		if err := meantFor(clusterOf(ctx), id); err != nil && !o.AnyCluster {
+			return nil, err
+		}
+		ctx, err := srv.(*server).authenticate(ctx)
+		if err != nil && o.Verb != access.Open {
 			return nil, err
 		}
 		m := o.New()
@@ -228,6 +237,29 @@ func handler(id string, o *ops.Operation) grpc.MethodHandler {
 		return via(ctx, m, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + pb.LockService_ServiceDesc.ServiceName + "/" + o.Method}, call)
 	}
 }
+
+// authenticate returns a context with the caller of a call.
+func (g *server) authenticate(ctx context.Context) (context.Context, error) {
+	credential := ""
+	for _, v := range metadata.ValueFromIncomingContext(ctx, "authorization") {
+		credential = wire.BearerOf(v)
+	}
+	c, err := g.s.Authenticate(credential)
+	if err != nil {
+		_, err = wire.Unary(service.Refusal(err))
+		return ctx, err
+	}
+	return access.WithCaller(ctx, c), nil
+}
+
+// authenticated is a stream whose context has its caller.
+type authenticated struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *authenticated) Context() context.Context { return s.ctx }
 
 // meantFor returns an error for a call that is meant for another cluster than this one: it is refused
 // before anything else, because names, tokens and LSNs mean something else here.

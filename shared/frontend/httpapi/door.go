@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -77,6 +78,17 @@ func (d *Door) Losses(client cluster.ClientID, after cluster.LSN, deliver func([
 // a context that ended.
 func (d *Door) Lock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
 	return d.h.s.GetLock(ctx, q)
+}
+
+// Authenticate returns the caller that a credential proves, see service.Service.Authenticate.
+func (d *Door) Authenticate(credential string) (*access.Caller, error) {
+	return d.h.s.Authenticate(credential)
+}
+
+// Attend returns a context that ends when the credential of its caller is revoked, and a func that ends it.
+func (d *Door) Attend(ctx context.Context) (context.Context, func()) {
+	allowed := d.h.s.Permission(access.CallerOf(ctx))
+	return d.h.s.Attend(ctx, allowed.Ended)
 }
 
 func refused(err error) Reply {

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/retry"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
 )
 
@@ -174,6 +175,7 @@ func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(forwardedHeader, fmt.Sprint(h.s.Self()))
+	h.passOn(ctx, r)
 	resp, err := h.opt.Transport.RoundTrip(r)
 	if err != nil {
 		return reply{}, err
@@ -195,6 +197,13 @@ func (h *Handler) ask(ctx context.Context, o *operation, m cluster.Member, epoch
 		return reply{}, fmt.Errorf("the answer has status %q", said.Status)
 	}
 	return reply{status: status, committed: said.Committed, code: resp.StatusCode, body: body}, nil
+}
+
+// passOn has the other server know the caller.
+func (h *Handler) passOn(ctx context.Context, r *http.Request) {
+	if credential := h.s.PassOn(ctx); credential != "" {
+		r.Header.Set("Authorization", wire.Bearer+credential)
+	}
 }
 
 // cancelWhenMoved cancels a call to a server when another one, or a later term, is primary. It
@@ -259,6 +268,7 @@ func (h *Handler) openAnswer(r *http.Request, m cluster.Member, epoch cluster.Ep
 		}
 	}
 	ask.Header.Set(forwardedHeader, fmt.Sprint(h.s.Self()))
+	h.passOn(ctx, ask)
 	silent, heard := context.WithTimeout(ctx, answerWait)
 	defer heard()
 	stop := context.AfterFunc(silent, func() { cancel(context.Cause(silent)) })

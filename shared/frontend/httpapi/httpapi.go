@@ -21,6 +21,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -108,10 +109,37 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
 		return
 	}
-	if !h.meantForAnother(w, r) {
-		h.mux.ServeHTTP(w, r)
+	if h.meantForAnother(w, r) {
+		return
 	}
+	Authenticated(h.s, h.mux).ServeHTTP(w, r)
 }
+
+// Authenticated returns next for requests whose context has their caller, see access.CallerOf. Requests with a
+// credential that is none are refused, unless they need none. A page of a browser cannot set a header for a WebSocket: it offers
+// holdfast.bearer.CREDENTIAL as a second protocol.
+func Authenticated(s *service.Service, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		credential := wire.BearerOf(r.Header.Get("Authorization"))
+		for _, words := range r.Header["Sec-Websocket-Protocol"] {
+			for word := range strings.SplitSeq(words, ",") {
+				if c, ok := strings.CutPrefix(strings.TrimSpace(word), bearerProtocol); ok {
+					credential = c
+				}
+			}
+		}
+		c, err := s.Authenticate(credential)
+		needsNone := func(o *ops.Operation) bool { return o.Verb == access.Open && o.Path() == r.URL.Path }
+		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
+			(&Handler{}).refuse(w, 0, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), c)))
+	})
+}
+
+// bearerProtocol begins the protocol of a WebSocket that is a credential.
+const bearerProtocol = "holdfast.bearer."
 
 // routes returns the handlers by method and path.
 func (h *Handler) routes() map[string]http.HandlerFunc {
@@ -132,7 +160,7 @@ func (h *Handler) routes() map[string]http.HandlerFunc {
 func (h *Handler) own() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "watch": h.events, "history": h.history, "files": h.listFiles,
-		"file": h.readFile, "blame": h.blameFile, "status": h.status, "healthz": h.healthz, "readyz": h.readyz,
+		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "healthz": h.healthz, "readyz": h.readyz,
 	}
 }
 

@@ -131,6 +131,16 @@ func (h *Handler) sendRead(w http.ResponseWriter, x interface{ GetStatus() pb.St
 	h.send(w, newReply(x.GetStatus(), 0, body()))
 }
 
+func (h *Handler) whoAmI(w http.ResponseWriter, r *http.Request) {
+	q := &pb.WhoAmIRequest{}
+	if err := parameters(r, map[string]func(string) error{"verb": text(&q.Verb), "lock": text(&q.Lock), "file": text(&q.File)}); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	x, err := h.s.WhoAmI(r.Context(), q)
+	h.sendRead(w, x, err, func() any { return wire.WhoAmIBodyOf(x) })
+}
+
 // healthz answers that the process lives, without looking at anything.
 func (h *Handler) healthz(w http.ResponseWriter, _ *http.Request) {
 	h.send(w, answerReply(&pb.Answer{Status: pb.Status_STATUS_OK, Message: "alive"}, 0))

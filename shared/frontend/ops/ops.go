@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -47,6 +48,8 @@ type Operation struct {
 	Serve func(context.Context, *service.Service, proto.Message) (Response, error)
 	// Server says which servers execute the operation.
 	Server Server
+	// Verb is what its caller has to be allowed.
+	Verb access.Verb
 	// Repeat says what happens if a request comes a second time.
 	Repeat Repeat
 	// Forwarded is set if a server that cannot execute a request that came over HTTP, WebSocket or

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/convert"
@@ -72,6 +73,9 @@ func TestTableFitsItself(t *testing.T) {
 		once(o, o.Op, o.Op != 0)
 		if o.Server == "" || o.Repeat == "" {
 			t.Errorf("%s does not say who executes it, or what a repeat is", o.Name)
+		}
+		if o.Verb == "" || o.Op != 0 && o.Verb != service.VerbOf(o.Op) {
+			t.Errorf("%s is of verb %q, and its request of %q", o.Name, o.Verb, service.VerbOf(o.Op))
 		}
 		if o.Op != 0 && (o.Serve != nil || o.Server != ops.Primary) {
 			t.Errorf("%s is of the lock table, which only the primary changes", o.Name)

@@ -3,6 +3,7 @@
 package ops
 
 import (
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -13,120 +14,124 @@ var table = [...]Operation{
 	// Requests to the lock table.
 	{
 		Name: "acquire", Method: "Acquire", Message: (*pb.AcquireRequest)(nil), Route: "POST /v1/acquire", Line: Line{"LOCK", 2, 4},
-		Op: locktable.OpAcquire, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpAcquire, Server: Primary, Verb: access.Acquire, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "release", Method: "Release", Message: (*pb.ReleaseRequest)(nil), Route: "POST /v1/release", Line: Line{"UNLOCK", 2, 3},
-		Op: locktable.OpRelease, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpRelease, Server: Primary, Verb: access.Keep, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "append", Method: "FileAppend", Message: (*pb.FileAppendRequest)(nil), Route: "POST /v1/append",
-		Op: locktable.OpAppend, Server: Primary, Repeat: Once, Forwarded: true, Data: true,
+		Op: locktable.OpAppend, Server: Primary, Verb: access.Append, Repeat: Once, Forwarded: true, Data: true,
 	},
 	{
 		Name: "downgrade", Method: "Downgrade", Message: (*pb.DowngradeRequest)(nil), Route: "POST /v1/downgrade",
-		Op: locktable.OpDowngrade, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpDowngrade, Server: Primary, Verb: access.Keep, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "extend", Method: "Extend", Message: (*pb.ExtendRequest)(nil), Route: "POST /v1/extend",
-		Op: locktable.OpExtend, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpExtend, Server: Primary, Verb: access.Acquire, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "cancel", Method: "Cancel", Message: (*pb.CancelRequest)(nil), Route: "POST /v1/cancel",
-		Op: locktable.OpCancel, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpCancel, Server: Primary, Verb: access.Keep, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "metadata", Method: "SetMetadata", Message: (*pb.SetMetadataRequest)(nil), Route: "POST /v1/metadata",
-		Op: locktable.OpMetadata, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpMetadata, Server: Primary, Verb: access.Acquire, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "break", Method: "BreakLock", Message: (*pb.BreakLockRequest)(nil), Route: "POST /v1/break",
-		Op: locktable.OpBreak, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpBreak, Server: Primary, Verb: access.Break, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "bind", Method: "BindFile", Message: (*pb.BindFileRequest)(nil), Route: "POST /v1/bind",
-		Op: locktable.OpBind, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpBind, Server: Primary, Verb: access.Append, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "unbind", Method: "UnbindFile", Message: (*pb.UnbindFileRequest)(nil), Route: "POST /v1/unbind",
-		Op: locktable.OpUnbind, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpUnbind, Server: Primary, Verb: access.Break, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "seal", Method: "SealFile", Message: (*pb.SealFileRequest)(nil), Route: "POST /v1/seal",
-		Op: locktable.OpSeal, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpSeal, Server: Primary, Verb: access.Append, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "rotate", Method: "RotateFile", Message: (*pb.RotateFileRequest)(nil), Route: "POST /v1/rotate",
-		Op: locktable.OpRotate, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpRotate, Server: Primary, Verb: access.Break, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "open", Method: "OpenClient", Message: (*pb.OpenClientRequest)(nil), Route: "POST /v1/open",
-		Op: locktable.OpOpenClient, Server: Primary, Repeat: Once, Forwarded: true,
+		Op: locktable.OpOpenClient, Server: Primary, Verb: access.Keep, Repeat: Once, Forwarded: true,
 	},
 	{
 		Name: "forget", Method: "ForgetClient", Message: (*pb.ForgetClientRequest)(nil),
-		Op: locktable.OpForget, Server: Primary, Repeat: Harmless,
+		Op: locktable.OpForget, Server: Primary, Verb: access.Keep, Repeat: Harmless,
 	},
 
 	// Leases, questions that the primary is asked, and the cluster.
 	{
 		Name: "renew", Method: "RenewLease", Message: (*pb.RenewLeaseRequest)(nil), Route: "POST /v1/renew", Line: Line{"RENEW", 2, 3},
-		Serve: serve((*service.Service).Renew), Server: Primary, Repeat: Harmless, Forwarded: true,
+		Serve: serve((*service.Service).Renew), Server: Primary, Verb: access.Keep, Repeat: Harmless, Forwarded: true,
 	},
 	{
 		Name: "keepalive", Method: "KeepAlive", Message: (*pb.KeepAliveRequest)(nil), Route: "POST /v1/keepalive",
-		Serve: serve((*service.Service).KeepAlive), Server: Primary, Repeat: Harmless, Forwarded: true,
+		Serve: serve((*service.Service).KeepAlive), Server: Primary, Verb: access.Keep, Repeat: Harmless, Forwarded: true,
 	},
 	{
 		Name: "verify", Method: "Verify", Message: (*pb.VerifyRequest)(nil), Route: "POST /v1/verify", Line: Line{"TOKEN", 2, 2},
-		Serve: serve((*service.Service).Verify), Server: Primary, Repeat: Harmless, Forwarded: true,
+		Serve: serve((*service.Service).Verify), Server: Primary, Verb: access.Read, Repeat: Harmless, Forwarded: true,
 	},
 	{ // a replica answers what cannot change any more
 		Name: "outcome", Method: "Outcome", Message: (*pb.OutcomeRequest)(nil), Route: "POST /v1/outcome",
-		Serve: serve((*service.Service).Outcome), Server: Any, Repeat: Harmless, Forwarded: true,
+		Serve: serve((*service.Service).Outcome), Server: Any, Verb: access.Keep, Repeat: Harmless, Forwarded: true,
 	},
 	{
 		Name: "handover", Method: "Handover", Message: (*pb.HandoverRequest)(nil), Route: "POST /v1/handover",
-		Serve: serve((*service.Service).Handover), Server: Primary, Repeat: Again, Forwarded: true,
+		Serve: serve((*service.Service).Handover), Server: Primary, Verb: access.Admin, Repeat: Again, Forwarded: true,
 	},
 
 	// Reads.
 	{
 		Name: "locks", Method: "ListLocks", Message: (*pb.ListLocksRequest)(nil), Route: "GET /v1/locks",
-		Serve: serve((*service.Service).ListLocks), Server: Any, Repeat: Harmless,
+		Serve: serve((*service.Service).ListLocks), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "lock", Method: "GetLock", Message: (*pb.GetLockRequest)(nil), Route: "GET /v1/locks/{name...}", Line: Line{"OWN", 1, 2},
-		Serve: serve((*service.Service).GetLock), Server: Any, Repeat: Harmless,
+		Serve: serve((*service.Service).GetLock), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "files", Method: "ListFiles", Message: (*pb.ListFilesRequest)(nil), Route: "GET /v1/files",
-		Serve: serve((*service.Service).ListFiles), Server: Any, Repeat: Harmless,
+		Serve: serve((*service.Service).ListFiles), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "file", Method: "ReadFile", Message: (*pb.ReadFileRequest)(nil), Route: "GET /v1/files/{name...}",
-		Serve: serve((*service.Service).ReadFile), Server: Primary, Repeat: Harmless, Forwarded: true,
+		Serve: serve((*service.Service).ReadFile), Server: Primary, Verb: access.Read, Repeat: Harmless, Forwarded: true,
 	},
 	{ // over HTTP it is a parameter of file
 		Name: "follow", Method: "FollowFile", Message: (*pb.FollowFileRequest)(nil),
-		Server: Primary, Repeat: Harmless,
+		Server: Primary, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "blame", Method: "BlameFile", Message: (*pb.BlameFileRequest)(nil), Route: "GET /v1/blame/{name...}",
-		Serve: serve((*service.Service).BlameFile), Server: Any, Repeat: Harmless,
+		Serve: serve((*service.Service).BlameFile), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "history", Method: "History", Message: (*pb.HistoryRequest)(nil), Route: "GET /v1/history",
-		Serve: serve((*service.Service).History), Server: Any, Repeat: Harmless,
+		Serve: serve((*service.Service).History), Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "watch", Method: "Watch", Message: (*pb.WatchRequest)(nil), Route: "GET /v1/watch",
-		Server: Any, Repeat: Harmless,
+		Server: Any, Verb: access.Read, Repeat: Harmless,
 	},
 	{
 		Name: "status", Method: "Status", Message: (*pb.StatusRequest)(nil), Route: "GET /v1/status",
-		Serve: serve((*service.Service).Status), Server: Any, Repeat: Harmless, AnyCluster: true,
+		Serve: serve((*service.Service).Status), Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true,
 	},
-	{Name: "healthz", Route: "GET /healthz", Server: Any, Repeat: Harmless, AnyCluster: true},
-	{Name: "readyz", Route: "GET /readyz", Server: Any, Repeat: Harmless, AnyCluster: true},
+	{
+		Name: "whoami", Method: "WhoAmI", Message: (*pb.WhoAmIRequest)(nil), Route: "GET /v1/whoami",
+		Serve: serve((*service.Service).WhoAmI), Server: Any, Verb: access.Open, Repeat: Harmless,
+	},
+	{Name: "healthz", Route: "GET /healthz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
+	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -27,6 +28,9 @@ func (s *Service) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 			err = fmt.Errorf("offset %d, length %d: out of range", q.GetOffset(), q.GetLength())
 		}
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
+		return r, nil
+	}
+	if r.Status, r.Message = s.refuses(ctx, access.Read, "", q.GetFile()); r.Status != pb.Status_STATUS_OK {
 		return r, nil
 	}
 	var state locktable.FileState

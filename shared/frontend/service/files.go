@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -81,6 +82,9 @@ type fileEnd struct {
 func (s *Service) fileState(ctx context.Context, name cluster.FileName) (fileEnd, error) {
 	if err := name.Validate(); err != nil {
 		return fileEnd{}, wire.Invalid(err.Error())
+	}
+	if err := s.permit(ctx, access.Read, "", string(name)); err != nil {
+		return fileEnd{}, err
 	}
 	limited, cancel := context.WithTimeout(ctx, fileWait)
 	defer cancel()
@@ -282,13 +286,19 @@ func (s *Service) ReadFile(ctx context.Context, q *pb.ReadFileRequest) (*pb.Read
 	return r, nil
 }
 
-// ListFiles describes a page of protected files. Next in the answer is where the next page begins.
+// ListFiles describes a page of protected files, without those that the caller may not read. Next in the answer is where
+// the next page begins; a page may be empty before the last one.
 func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.ListFilesResponse, error) {
 	if len(q.GetPrefix()) > cluster.MaxFileName || len(q.GetAfter()) > cluster.MaxFileName {
 		return &pb.ListFilesResponse{
 			Status:  pb.Status_STATUS_INVALID_ARGUMENT,
 			Message: fmt.Sprintf("prefix and after have at most %d bytes", cluster.MaxFileName),
 		}, nil
+	}
+	allowed := s.permission(ctx)
+	if err := allowed.Check(access.Read, "", ""); err != nil {
+		status, message := answerTo(err)
+		return &pb.ListFilesResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
 	var files []*pb.File
@@ -310,6 +320,10 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		files = files[:size]
 		r.Next = files[size-1].GetName()
 	}
-	r.Files = files
+	for _, f := range files {
+		if allowed.May(access.Read, "", f.GetName()) {
+			r.Files = append(r.Files, f)
+		}
+	}
 	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -33,6 +34,9 @@ type following struct {
 // message that says why, with an error of send, or with ctx.
 func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send func(*pb.ReadFileResponse) error) error {
 	x := &following{s: s, name: cluster.FileName(q.GetFile()), send: send}
+	asked := ctx
+	ctx, leave := s.Attend(ctx, func() error { return s.permit(asked, access.Read, "", q.GetFile()) })
+	defer leave()
 	defer x.close()
 	err := x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)
 	for err == nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/history"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
@@ -57,6 +58,16 @@ func (s *Service) History(ctx context.Context, q *pb.HistoryRequest) (*pb.Histor
 	x, err := historyQuery(q)
 	if err != nil {
 		return &pb.HistoryResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}, nil
+	}
+	allowed := s.permission(ctx)
+	if x.Lock != "" {
+		err = allowed.Check(access.Read, string(x.Lock), "")
+	} else {
+		err = allowed.CheckPrefix(access.Read, x.Prefix)
+	}
+	if err != nil {
+		status, message := answerTo(err)
+		return &pb.HistoryResponse{Status: status, Message: message}, nil
 	}
 	// The table comes first: everything that it says to have ended by then is in memory
 	// or in the files when they are read. What ended since is left out, because it is

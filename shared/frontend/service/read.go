@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -113,6 +114,9 @@ func (s *Service) Outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.Outcom
 	if err != nil {
 		return &pb.OutcomeResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: Refusal(err).GetMessage()}, nil
 	}
+	if status, message := s.refuses(ctx, access.Keep, "", ""); status != pb.Status_STATUS_OK {
+		return &pb.OutcomeResponse{Status: status, Message: message}, nil
+	}
 	var state locktable.RequestState
 	var out locktable.Outcome
 	reading, err := s.b.Read(ctx, func(v serving.View) {
@@ -145,6 +149,9 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 	name := cluster.LockName(q.GetLock())
 	if err := name.Validate(); err != nil {
 		return &pb.GetLockResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}, nil
+	}
+	if status, message := s.refuses(ctx, access.Read, q.GetLock(), ""); status != pb.Status_STATUS_OK {
+		return &pb.GetLockResponse{Status: status, Message: message}, nil
 	}
 	lock := lockSnapshot{view: locktable.LockView{Name: name}}
 	var waiters []locktable.Waiter
@@ -209,13 +216,19 @@ func (s *Service) page(ctx context.Context, prefix string, after cluster.LockNam
 	return locks, reading, nil
 }
 
-// ListLocks describes a page of locks. Next in the answer is where the next page begins.
+// ListLocks describes a page of locks, without those that the caller may not read. Next in the answer is where the next
+// page begins; a page may be empty before the last one.
 func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
 	if len(q.GetPrefix()) > cluster.MaxLockName || len(q.GetAfter()) > cluster.MaxLockName {
 		return &pb.ListLocksResponse{
 			Status:  pb.Status_STATUS_INVALID_ARGUMENT,
 			Message: fmt.Sprintf("prefix and after have at most %d bytes", cluster.MaxLockName),
 		}, nil
+	}
+	allowed := s.permission(ctx)
+	if err := allowed.Check(access.Read, "", ""); err != nil {
+		status, message := answerTo(err)
+		return &pb.ListLocksResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
 	locks, reading, err := s.page(ctx, q.GetPrefix(), cluster.LockName(q.GetAfter()), size)
@@ -231,7 +244,9 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		r.Next = string(locks[size-1].view.Name)
 	}
 	for i := range locks {
-		r.Locks = append(r.Locks, locks[i].proto())
+		if allowed.May(access.Read, string(locks[i].view.Name), "") {
+			r.Locks = append(r.Locks, locks[i].proto())
+		}
 	}
 	return r, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -37,8 +38,9 @@ type Service struct {
 	// searches has room for those that search the history.
 	searches chan struct{}
 	// volume has room for those that read the volume, stuck ones included.
-	volume  chan struct{}
-	counted lastCount
+	volume   chan struct{}
+	counted  lastCount
+	attended attended
 }
 
 // Options bound what a Service does for its clients. 0 means the default.
@@ -50,6 +52,8 @@ type Options struct {
 	SearchWait time.Duration
 	// ResetWait is how long a client may leave a piece of a reset unread: 30 s by default.
 	ResetWait time.Duration
+	// Guard knows callers and rules. Without one everybody may do everything.
+	Guard access.Guard
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.
@@ -88,7 +92,19 @@ func Identify(q *locktable.Request) bool {
 
 // Execute has the backend execute a request that has its IDs.
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
+	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {
+		return Refusal(err), nil
+	}
+	if q.Op == locktable.OpAcquire && q.Wait != 0 {
+		p := s.permission(ctx)
+		attended, leave := s.Attend(ctx, p.Ended)
+		defer leave()
+		ctx = attended
+	}
 	out, err := s.b.Do(ctx, q)
+	if refusal, ok := errors.AsType[*wire.Error](context.Cause(ctx)); ok && err != nil {
+		return refusal.Answer(), nil // the credential was revoked; whoever waits in the queue is not kept there
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +200,9 @@ func (s *Service) Renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 	if err != nil {
 		return Refusal(err), nil
 	}
+	if err := s.permit(ctx, access.Keep, string(lock), ""); err != nil {
+		return Refusal(err), nil
+	}
 	out, err := s.b.Renew(ctx, lock, token)
 	if err != nil {
 		return nil, err
@@ -199,6 +218,9 @@ func (s *Service) Renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
 	lock, token, err := convert.ToLease(q)
 	if err != nil {
+		return Refusal(err), nil
+	}
+	if err := s.permit(ctx, access.Read, string(lock), ""); err != nil {
 		return Refusal(err), nil
 	}
 	out := locktable.Outcome{Lock: lock, Token: token}
@@ -244,6 +266,9 @@ func (s *Service) KeepAlive(ctx context.Context, q *pb.KeepAliveRequest) (*pb.Ke
 		r.Status, r.Message = pb.Status_STATUS_INVALID_ARGUMENT, err.Error()
 		return r, nil
 	}
+	if r.Status, r.Message = s.refuses(ctx, access.Keep, "", ""); r.Status != pb.Status_STATUS_OK {
+		return r, nil
+	}
 	b := serving.Belief{Held: int(q.GetHeld()), Digest: (*cluster.Digest)(q.Digest), PlacesOnly: q.GetPlacesOnly()}
 	if q.GetHeld() == wire.HeldNotReported {
 		b.Held = -1
@@ -284,6 +309,9 @@ func (s *Service) noSuccessor(to cluster.ServerID) string {
 // Handover moves the primary role to another server. The status is UNKNOWN where this term ends
 // and it is not certain that the other server was informed.
 func (s *Service) Handover(ctx context.Context, q *pb.HandoverRequest) (*pb.Answer, error) {
+	if err := s.permit(ctx, access.Admin, "", ""); err != nil {
+		return Refusal(err), nil
+	}
 	out := locktable.Outcome{Status: cluster.StatusOK}
 	if s.role() != rolePrimary {
 		out.Status, out.Message = cluster.StatusSecondaryMode, "this server is not primary"

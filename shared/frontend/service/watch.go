@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -75,6 +76,19 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 	if x.o, err = watchOptions(q); err != nil {
 		return x.end(0, cluster.StatusInvalidArgument, err.Error())
 	}
+	check := func() error {
+		allowed := s.permission(ctx)
+		if x.o.Lock != "" {
+			return allowed.Check(access.Read, string(x.o.Lock), "")
+		}
+		return allowed.CheckPrefix(access.Read, x.o.Prefix)
+	}
+	if err := check(); err != nil {
+		status, message := answerTo(err)
+		return x.end(0, wire.FromStatus(status), message)
+	}
+	ctx, leave := s.Attend(ctx, check)
+	defer leave()
 	defer s.watchers.Add(-1)
 	if s.watchers.Add(1) > int64(s.opt.MaxWatches) {
 		return x.end(0, cluster.StatusSecondaryMode, fmt.Sprintf("this server serves %d watches already: watch at another one, or later", s.opt.MaxWatches))

@@ -17,8 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wake"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -57,6 +60,14 @@ type conn struct {
 	term serving.Term
 	session
 
+	// caller is whose connection it is, and allowed what the rules permit it; from is ctx with the caller. stranger says
+	// why its credential is none. leave ends the attention to whether the credential was revoked.
+	caller   *access.Caller
+	allowed  service.Permission
+	from     context.Context
+	stranger error
+	leave    func()
+
 	// Shared from here on.
 
 	// heard is the number of the look (Server.looks) at which the client was heard last, and asked
@@ -78,6 +89,8 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(v.ctx)
+	x.leave = func() {}
+	x.setCaller(nil)
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -97,6 +110,7 @@ func (x *conn) serve() {
 	// Also where only the client's side is closed: whoever is there no more keeps no place.
 	x.gone.Store(true)
 	x.stopLosses()
+	x.leave()
 	x.abort()
 	x.helpers.Wait()
 }
@@ -125,9 +139,47 @@ func (x *conn) begin() error {
 	}
 	x.start(x.out.putFrame(frames.Settings, ours))
 	x.settled.Store(true)
+	x.knock(theirs.GetCredential())
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
 	}
+	return nil
+}
+
+// knock notes whose connection it is. It is called behind the settings, which are the first frame.
+func (x *conn) knock(credential string) {
+	caller, err := x.v.s.Authenticate(credential)
+	x.setCaller(caller)
+	if x.stranger = err; err != nil {
+		return // it may still ask where the primary is
+	}
+	ended := x.v.s.Permission(caller)
+	attended, leave := x.v.s.Attend(x.ctx, ended.Ended)
+	stop := context.AfterFunc(attended, func() {
+		if e, ok := errors.AsType[*wire.Error](context.Cause(attended)); ok {
+			x.end(e.Status, e.Message)
+		}
+	})
+	x.leave = func() { stop(); leave() }
+}
+
+// setCaller makes what comes from now on the caller's.
+func (x *conn) setCaller(c *access.Caller) {
+	x.caller, x.allowed = c, x.v.s.Permission(c)
+	x.from = access.WithCaller(x.ctx, c)
+}
+
+// renewCredential takes another credential of the same identity for the connection.
+func (x *conn) renewCredential(credential string) error {
+	c, err := x.v.s.Authenticate(credential)
+	if err == nil && c.Name() != x.caller.Name() {
+		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), x.caller.Name())
+	}
+	if err != nil {
+		return err
+	}
+	x.leave()
+	x.knock(credential)
 	return nil
 }
 
@@ -264,8 +316,15 @@ func (x *conn) call(q *pb.Call) {
 		x.returns(q, nil, status.Errorf(codes.Unavailable, "this connection has %d calls under way", maxCalls))
 		return
 	}
+	if o := ops.OfMethod(q.GetMethod()); x.stranger != nil && (o == nil || o.Verb != access.Open) {
+		x.pending.Add(-1)
+		_, err := wire.Unary(service.Refusal(x.stranger))
+		x.returns(q, nil, err)
+		return
+	}
+	from := x.from
 	x.helpers.Go(func() {
-		b, err := grpcapi.Call(x.ctx, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
+		b, err := grpcapi.Call(from, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
 		x.pending.Add(-1) // before the client hears that it may send another one
 		x.returns(q, b, err)
 	})

@@ -4,6 +4,7 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -103,6 +105,12 @@ func (x *conn) read(t serving.Term, q *pb.SessionHello) (cluster.Status, string)
 	case meant != "" && meant != x.v.s.Cluster():
 		// The client knows from the settings whose server this is.
 		return cluster.StatusError, fmt.Sprintf("this server belongs to cluster %s, and the session is meant for cluster %s", x.v.s.Cluster(), meant)
+	case x.stranger != nil:
+		a := service.Refusal(x.stranger)
+		return wire.FromStatus(a.GetStatus()), a.GetMessage()
+	case x.allowed.Check(access.Keep, "", "") != nil:
+		a := service.Refusal(x.allowed.Check(access.Keep, "", ""))
+		return wire.FromStatus(a.GetStatus()), a.GetMessage()
 	case t == nil, closed(t.Ended()):
 		return cluster.StatusSecondaryMode, "this server is not primary"
 	case !closed(t.Serving()):
@@ -224,6 +232,11 @@ func (x *conn) take(m *pb.SessionRequest) error {
 	for _, q := range m.GetCalls() {
 		x.call(q)
 	}
+	if credential := m.GetCredential(); credential != "" {
+		if err := x.renewCredential(credential); err != nil {
+			return fmt.Errorf("the new credential is refused: %w", err)
+		}
+	}
 	if q := m.GetHello(); q != nil {
 		x.hello(q)
 	}
@@ -243,7 +256,8 @@ func (x *conn) take(m *pb.SessionRequest) error {
 	x.term.Submit(in.requests)
 	for _, q := range m.GetKeepAlives() {
 		x.subscribeLosses(cluster.ClientID(q.GetClientId()), cluster.LSN(q.GetLossesAfterLsn()))
-		x.runHelper(func() { x.keepAlive(q) })
+		from := x.from
+		x.runHelper(func() { x.keepAlive(from, q) })
 	}
 	for _, id := range m.GetUnwatch() { // first: another watch may take its number
 		x.watches.end(id)
@@ -274,7 +288,8 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 	} else if asked, m, unknown := ops.InSession(op); unknown != nil {
 		err = unknown
 	} else if asked.Op == 0 {
-		x.runHelper(func() { x.ask(n, asked, m) })
+		from := x.from
+		x.runHelper(func() { x.ask(from, n, asked, m) })
 		return false
 	} else {
 		err = asked.Into(&o.Request, m, x.client)
@@ -283,13 +298,17 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 		x.send(n, service.Refusal(err))
 		return false
 	}
+	if err := x.allowed.Check(service.VerbOf(o.Request.Op), string(o.Request.Lock), string(o.Request.File)); err != nil {
+		x.send(n, service.Refusal(err))
+		return false
+	}
 	if q := &o.Request; q.Op == locktable.OpAcquire && q.Holder == (locktable.Holder{}) {
 		q.Holder = x.holder
 	}
 	if convert.Anonymous(&o.Request) {
 		// The service abandons those when their caller is gone.
-		q := o.Request
-		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(x.ctx, &q)) })
+		q, from := o.Request, x.from
+		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(from, &q)) })
 		return false
 	}
 	if waits(o) {
@@ -340,8 +359,8 @@ func (x *conn) answer(correlation uint64) func(*pb.Answer, error) {
 }
 
 // ask answers an operation that is no request to the lock table.
-func (x *conn) ask(correlation uint64, o *ops.Operation, m proto.Message) {
-	r, err := o.Serve(x.ctx, x.v.s, m)
+func (x *conn) ask(from context.Context, correlation uint64, o *ops.Operation, m proto.Message) {
+	r, err := o.Serve(from, x.v.s, m)
 	switch r := r.(type) {
 	case *pb.OutcomeResponse:
 		r.Correlation = correlation
@@ -362,11 +381,11 @@ func (x *conn) drain(n int64) {
 	x.drained.Notify()
 }
 
-func (x *conn) keepAlive(q *pb.KeepAliveRequest) {
+func (x *conn) keepAlive(from context.Context, q *pb.KeepAliveRequest) {
 	if q.GetClientId() == "" {
 		q.ClientId = string(x.client)
 	}
-	if r, err := x.v.s.KeepAlive(x.ctx, q); err == nil {
+	if r, err := x.v.s.KeepAlive(from, q); err == nil {
 		x.put(&pb.SessionResponse{KeepAlives: []*pb.KeepAliveResponse{r}}, false)
 	}
 }

@@ -107,7 +107,7 @@ func (w *watches) end(id uint64) {
 // watch serves one watch of the session.
 func (x *conn) watch(q *pb.SessionWatch) {
 	id := q.GetWatchId()
-	own, n, err := x.watches.begin(x.ctx, id)
+	own, n, err := x.watches.begin(x.from, id)
 	if err == nil && q.GetRequest() == nil {
 		x.watches.end(id)
 		err = errors.New("a watch without a request")

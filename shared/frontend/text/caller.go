@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -23,6 +24,8 @@ type Service interface {
 	Call(ctx context.Context, name string, body []byte) httpapi.Reply
 	// Lock reads this server's own table. An error is a context that ended.
 	Lock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error)
+	// Authenticate returns the caller that a credential proves.
+	Authenticate(credential string) (*access.Caller, error)
 }
 
 const (
@@ -43,6 +46,7 @@ type caller struct {
 	s    Service
 	from string // the client's host, for people
 	seen uint64 // the highest LSN in an answer
+	is   *access.Caller
 }
 
 // commands are what the commands of the table of operations do.
@@ -60,6 +64,15 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 	if l.command == quit {
 		return success // the reader ends the connection
 	}
+	if l.command == auth {
+		is, err := c.s.Authenticate(l.credential)
+		if err != nil {
+			return fail
+		}
+		c.is = is
+		return success
+	}
+	ctx, left = access.WithCaller(ctx, c.is), access.WithCaller(left, c.is)
 	return commands[l.command](c, ctx, left, l)
 }
 
@@ -71,8 +84,11 @@ type answer struct {
 
 // refused returns the answer to a line whose call was not executed, or perhaps was.
 func (a *answer) refused() string {
-	if a.status == cluster.StatusInvalidArgument {
+	switch a.status {
+	case cluster.StatusInvalidArgument:
 		return invalidFormat // a TTL that the servers do not give
+	case cluster.StatusPermissionDenied, cluster.StatusUnauthenticated:
+		return denied
 	}
 	return failed
 }
@@ -214,6 +230,8 @@ func (c *caller) own(ctx, _ context.Context, l *line) string {
 		switch {
 		case err != nil:
 			return failed
+		case r.GetStatus() == pb.Status_STATUS_PERMISSION_DENIED, r.GetStatus() == pb.Status_STATUS_UNAUTHENTICATED:
+			return denied
 		case r.GetStatus() != pb.Status_STATUS_OK:
 		case wire.Millis(r.GetAgeMs()) > maxAge:
 			return failed

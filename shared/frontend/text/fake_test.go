@@ -5,12 +5,14 @@ package text
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
@@ -219,6 +221,14 @@ func (s *fakeService) renew(lock cluster.LockName, token cluster.Token) locktabl
 	}
 	s.heard[g.Client] = time.Now()
 	return locktable.Outcome{Status: cluster.StatusOK, Token: token, TTL: g.TTL}
+}
+
+// Authenticate implements Service: whoever says so is alice.
+func (s *fakeService) Authenticate(credential string) (*access.Caller, error) {
+	if credential != "alice" {
+		return nil, errors.New("the credential is wrong")
+	}
+	return &access.Caller{Identity: "user:alice"}, nil
 }
 
 // Lock implements Service.

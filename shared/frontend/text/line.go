@@ -22,6 +22,7 @@ const (
 	success        = "SUCCESS"
 	fail           = "FAIL"
 	none           = "NONE"
+	denied         = "DENIED"
 	failed         = "ERROR"
 	timeout        = "TIMEOUT"
 	invalidFormat  = "INVALID_FORMAT"
@@ -39,8 +40,12 @@ const (
 	maxWait = 24 * time.Hour
 )
 
-// quit is the command that ends a connection. The others are those of the table of operations.
-const quit = "QUIT"
+// quit is the command that ends a connection, and auth the one that says whose it is. The others are those of the table
+// of operations.
+const (
+	quit = "QUIT"
+	auth = "AUTH"
+)
 
 // line is a decoded line. Fields that its command does not have are zero.
 type line struct {
@@ -50,6 +55,8 @@ type line struct {
 	ttl     time.Duration // as given; 0 = none was
 	wait    time.Duration
 	token   cluster.Token // 0 = any
+	// credential is that of AUTH.
+	credential string
 }
 
 // parse decodes a line without its end. If refusal is not "", it is the answer.
@@ -80,8 +87,11 @@ func parse(b []byte) (l line, refusal string) {
 }
 
 func commandNamed(s string) (ops.Line, bool) {
-	if strings.EqualFold(s, quit) {
+	switch {
+	case strings.EqualFold(s, quit):
 		return ops.Line{Verb: quit}, true
+	case strings.EqualFold(s, auth):
+		return ops.Line{Verb: auth, Fewest: 1, Most: 1}, true
 	}
 	if o := ops.OfVerb(s); o != nil {
 		return o.Line, true
@@ -92,6 +102,9 @@ func commandNamed(s string) (ops.Line, bool) {
 // setField reads the field at this place after the command.
 func (l *line) setField(place int, s string) (ok bool) {
 	switch {
+	case l.command == auth:
+		l.credential = s
+		return true
 	case place == 0:
 		l.lock = cluster.LockName(s)
 		return l.lock.Validate() == nil
@@ -123,7 +136,7 @@ func parseDuration(s string) (time.Duration, bool) {
 // validClient reports whether this may be the name of a client.
 func validClient(s string) bool {
 	switch s {
-	case success, fail, none, failed, timeout, invalidFormat, invalidCommand:
+	case success, fail, none, denied, failed, timeout, invalidFormat, invalidCommand:
 		return false // OWN's answer would be ambiguous
 	}
 	first := s[0]

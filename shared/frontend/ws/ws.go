@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -25,6 +26,10 @@ import (
 
 // Path is the path at which clients connect.
 const Path = "/v1/ws"
+
+// Protocol is the name of the protocol. A client may leave it out, unless it offers its credential as another one, see
+// httpapi.Authenticated.
+const Protocol = "holdfast.v1"
 
 const (
 	// closeWait is how long a client may take to answer a close frame.
@@ -157,7 +162,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.serving.Done()
 	h := &hijacked{ResponseWriter: w}
-	c, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // checkOrigin did it
+	c, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{Protocol}}) // checkOrigin did it
 	if err != nil {
 		s.admit(nil)
 		return // Accept has answered
@@ -170,6 +175,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer cut()
 	x := newConn(s, c, cut)
+	attended, leave := s.door.Attend(ctx)
+	defer leave()
+	context.AfterFunc(attended, func() {
+		if e, ok := errors.AsType[*wire.Error](context.Cause(attended)); ok {
+			x.out.end(websocket.CloseError{Code: websocket.StatusPolicyViolation, Reason: e.Message})
+		}
+	})
 	s.admit(x)
 	defer s.leave(x)
 	err = x.serve(ctx)

@@ -70,6 +70,8 @@ const (
 	Status_STATUS_OFFSET_MISMATCH Status = 18
 	// Nothing is appended to this generation any more; receipt has its end as offset.
 	Status_STATUS_FILE_SEALED Status = 19
+	// The credential is missing, wrong, expired or revoked.
+	Status_STATUS_UNAUTHENTICATED Status = 20
 )
 
 // Enum value maps for Status.
@@ -95,6 +97,7 @@ var (
 		17: "STATUS_UNKNOWN",
 		18: "STATUS_OFFSET_MISMATCH",
 		19: "STATUS_FILE_SEALED",
+		20: "STATUS_UNAUTHENTICATED",
 	}
 	Status_value = map[string]int32{
 		"STATUS_NONE":                0,
@@ -117,6 +120,7 @@ var (
 		"STATUS_UNKNOWN":             17,
 		"STATUS_OFFSET_MISMATCH":     18,
 		"STATUS_FILE_SEALED":         19,
+		"STATUS_UNAUTHENTICATED":     20,
 	}
 )
 
@@ -3071,6 +3075,189 @@ func (x *HandoverRequest) GetReason() string {
 	return ""
 }
 
+type WhoAmIRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A verb of the rules, such as acquire: whether the caller may do that; "" = nothing is asked.
+	Verb          string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	Lock          string `protobuf:"bytes,2,opt,name=lock,proto3" json:"lock,omitempty"`
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIRequest) Reset() {
+	*x = WhoAmIRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIRequest) ProtoMessage() {}
+
+func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
+func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WhoAmIRequest) GetVerb() string {
+	if x != nil {
+		return x.Verb
+	}
+	return ""
+}
+
+func (x *WhoAmIRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *WhoAmIRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+type WhoAmIResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Status  Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Such as user:alice; "" = without a credential.
+	Identity string   `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Groups   []string `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
+	// What proved the identity: key, ticket, socket, certificate.
+	Via string `protobuf:"bytes,5,opt,name=via,proto3" json:"via,omitempty"`
+	// The time at which the credential expires, in milliseconds since 1970; 0 = never.
+	ExpiresUnixMs int64 `protobuf:"varint,6,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	// It may do everything, because it has the secrets of the volume.
+	Operator bool `protobuf:"varint,7,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The version of the rules in force; 0 = there are none, and everybody may do everything.
+	Rules uint64 `protobuf:"varint,8,opt,name=rules,proto3" json:"rules,omitempty"`
+	// Of a question: whether the caller may, and if not, why.
+	Allowed       bool   `protobuf:"varint,9,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Why           string `protobuf:"bytes,10,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WhoAmIResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *WhoAmIResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetExpiresUnixMs() int64 {
+	if x != nil {
+		return x.ExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *WhoAmIResponse) GetOperator() bool {
+	if x != nil {
+		return x.Operator
+	}
+	return false
+}
+
+func (x *WhoAmIResponse) GetRules() uint64 {
+	if x != nil {
+		return x.Rules
+	}
+	return 0
+}
+
+func (x *WhoAmIResponse) GetAllowed() bool {
+	if x != nil {
+		return x.Allowed
+	}
+	return false
+}
+
+func (x *WhoAmIResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // Lock is the state of a lock.
 type Lock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3093,7 +3280,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3292,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3305,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Lock) GetName() string {
@@ -3206,7 +3393,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3405,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3418,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Grant) GetLock() string {
@@ -3360,7 +3547,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3372,7 +3559,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3385,7 +3572,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -3483,7 +3670,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3495,7 +3682,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3508,7 +3695,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *File) GetName() string {
@@ -3617,7 +3804,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3629,7 +3816,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3642,7 +3829,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetLockRequest) GetLock() string {
@@ -3688,7 +3875,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3887,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3900,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetLockResponse) GetStatus() Status {
@@ -3773,7 +3960,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +3972,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +3985,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -3853,7 +4040,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3865,7 +4052,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3878,7 +4065,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListLocksResponse) GetStatus() Status {
@@ -3966,7 +4153,7 @@ type PastGrant struct {
 
 func (x *PastGrant) Reset() {
 	*x = PastGrant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4165,7 @@ func (x *PastGrant) String() string {
 func (*PastGrant) ProtoMessage() {}
 
 func (x *PastGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4178,7 @@ func (x *PastGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastGrant.ProtoReflect.Descriptor instead.
 func (*PastGrant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PastGrant) GetLock() string {
@@ -4148,7 +4335,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4160,7 +4347,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4173,7 +4360,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryRequest) GetTarget() isHistoryRequest_Target {
@@ -4294,7 +4481,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4493,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4506,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryResponse) GetStatus() Status {
@@ -4419,7 +4606,7 @@ type HistoryRange struct {
 
 func (x *HistoryRange) Reset() {
 	*x = HistoryRange{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4618,7 @@ func (x *HistoryRange) String() string {
 func (*HistoryRange) ProtoMessage() {}
 
 func (x *HistoryRange) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4631,7 @@ func (x *HistoryRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRange.ProtoReflect.Descriptor instead.
 func (*HistoryRange) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryRange) GetFromLsn() uint64 {
@@ -4483,7 +4670,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +4682,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +4695,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListFilesRequest) GetPrefix() string {
@@ -4563,7 +4750,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4575,7 +4762,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4588,7 +4775,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListFilesResponse) GetStatus() Status {
@@ -4655,7 +4842,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4667,7 +4854,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4680,7 +4867,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadFileRequest) GetFile() string {
@@ -4724,7 +4911,7 @@ type FollowFileRequest struct {
 
 func (x *FollowFileRequest) Reset() {
 	*x = FollowFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4923,7 @@ func (x *FollowFileRequest) String() string {
 func (*FollowFileRequest) ProtoMessage() {}
 
 func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4936,7 @@ func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowFileRequest.ProtoReflect.Descriptor instead.
 func (*FollowFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FollowFileRequest) GetFile() string {
@@ -4799,7 +4986,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4811,7 +4998,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4824,7 +5011,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadFileResponse) GetStatus() Status {
@@ -4927,7 +5114,7 @@ type BlameFileRequest struct {
 
 func (x *BlameFileRequest) Reset() {
 	*x = BlameFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4939,7 +5126,7 @@ func (x *BlameFileRequest) String() string {
 func (*BlameFileRequest) ProtoMessage() {}
 
 func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4952,7 +5139,7 @@ func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileRequest.ProtoReflect.Descriptor instead.
 func (*BlameFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BlameFileRequest) GetFile() string {
@@ -5009,7 +5196,7 @@ type BlameFileResponse struct {
 
 func (x *BlameFileResponse) Reset() {
 	*x = BlameFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5021,7 +5208,7 @@ func (x *BlameFileResponse) String() string {
 func (*BlameFileResponse) ProtoMessage() {}
 
 func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5034,7 +5221,7 @@ func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileResponse.ProtoReflect.Descriptor instead.
 func (*BlameFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BlameFileResponse) GetStatus() Status {
@@ -5119,7 +5306,7 @@ type BlamedPiece struct {
 
 func (x *BlamedPiece) Reset() {
 	*x = BlamedPiece{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5131,7 +5318,7 @@ func (x *BlamedPiece) String() string {
 func (*BlamedPiece) ProtoMessage() {}
 
 func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5144,7 +5331,7 @@ func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlamedPiece.ProtoReflect.Descriptor instead.
 func (*BlamedPiece) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BlamedPiece) GetOffset() int64 {
@@ -5244,7 +5431,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5256,7 +5443,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5269,7 +5456,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Event) GetLsn() uint64 {
@@ -5441,7 +5628,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5453,7 +5640,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5466,7 +5653,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchRequest) GetTarget() isWatchRequest_Target {
@@ -5551,7 +5738,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5563,7 +5750,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5576,7 +5763,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchResponse) GetStatus() Status {
@@ -5650,7 +5837,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5662,7 +5849,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5675,7 +5862,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Reset) GetPart() uint32 {
@@ -5730,7 +5917,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5742,7 +5929,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5755,7 +5942,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Loss) GetLock() string {
@@ -5842,14 +6029,16 @@ type Settings struct {
 	Agent string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Of the server: it takes no connection now and closes this one, behind these settings. Connect to it again after
 	// this time, and a random one of the same length.
-	RetryAfterMs  int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterMs int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// Of the client: its credential, if it has one.
+	Credential    string `protobuf:"bytes,7,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5861,7 +6050,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5874,7 +6063,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Settings) GetVersion() uint32 {
@@ -5919,6 +6108,13 @@ func (x *Settings) GetRetryAfterMs() int64 {
 	return 0
 }
 
+func (x *Settings) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
 // Call is a call of a method of LockService that is no stream.
 type Call struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5936,7 +6132,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5948,7 +6144,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5961,7 +6157,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Call) GetCorrelation() uint64 {
@@ -6008,7 +6204,7 @@ type Return struct {
 
 func (x *Return) Reset() {
 	*x = Return{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6020,7 +6216,7 @@ func (x *Return) String() string {
 func (*Return) ProtoMessage() {}
 
 func (x *Return) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6033,7 +6229,7 @@ func (x *Return) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Return.ProtoReflect.Descriptor instead.
 func (*Return) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Return) GetCorrelation() uint64 {
@@ -6078,15 +6274,17 @@ type SessionRequest struct {
 	KeepAlives []*KeepAliveRequest    `protobuf:"bytes,3,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
 	Watches    []*SessionWatch        `protobuf:"bytes,4,rep,name=watches,proto3" json:"watches,omitempty"`
 	// Watches to end.
-	Unwatch       []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
-	Calls         []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	Unwatch []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
+	Calls   []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Takes the place of the credential of the connection, before that expires. It is of the same identity.
+	Credential    string `protobuf:"bytes,8,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6098,7 +6296,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6111,7 +6309,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -6156,6 +6354,13 @@ func (x *SessionRequest) GetCalls() []*Call {
 	return nil
 }
 
+func (x *SessionRequest) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
 type SessionHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For everything in this session; "" = the server makes one, without repeat protection.
@@ -6172,7 +6377,7 @@ type SessionHello struct {
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6184,7 +6389,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6197,7 +6402,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -6258,7 +6463,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6270,7 +6475,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6283,7 +6488,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -6525,7 +6730,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6537,7 +6742,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6550,7 +6755,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -6592,7 +6797,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6604,7 +6809,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6617,7 +6822,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -6713,7 +6918,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6725,7 +6930,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6738,7 +6943,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -6793,7 +6998,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6805,7 +7010,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6818,7 +7023,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -6845,7 +7050,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6857,7 +7062,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6870,7 +7075,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -6903,7 +7108,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6915,7 +7120,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6928,7 +7133,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -7040,7 +7245,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7052,7 +7257,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7065,7 +7270,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Server) GetId() uint32 {
@@ -7209,7 +7414,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7221,7 +7426,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7234,7 +7439,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -7313,7 +7518,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7325,7 +7530,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7338,7 +7543,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7392,7 +7597,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7404,7 +7609,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7417,7 +7622,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -7478,7 +7683,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7490,7 +7695,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7503,7 +7708,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -7759,7 +7964,23 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bgrace_ms\x18\b \x01(\x03R\agraceMs\"9\n" +
 	"\x0fHandoverRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb3\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"K\n" +
+	"\rWhoAmIRequest\x12\x12\n" +
+	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
+	"\x04lock\x18\x02 \x01(\tR\x04lock\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\"\xa3\x02\n" +
+	"\x0eWhoAmIResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
+	"\bidentity\x18\x03 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06groups\x18\x04 \x03(\tR\x06groups\x12\x10\n" +
+	"\x03via\x18\x05 \x01(\tR\x03via\x12&\n" +
+	"\x0fexpires_unix_ms\x18\x06 \x01(\x03R\rexpiresUnixMs\x12\x1a\n" +
+	"\boperator\x18\a \x01(\bR\boperator\x12\x14\n" +
+	"\x05rules\x18\b \x01(\x04R\x05rules\x12\x18\n" +
+	"\aallowed\x18\t \x01(\bR\aallowed\x12\x10\n" +
+	"\x03why\x18\n" +
+	" \x01(\tR\x03why\"\xb3\x02\n" +
 	"\x04Lock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x05grant\x18\x02 \x01(\v2\x12.holdfast.v1.GrantR\x05grant\x12!\n" +
@@ -8041,7 +8262,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"\xb8\x01\n" +
+	" \x01(\x04R\trequestId\"\xd8\x01\n" +
 	"\bSettings\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x1b\n" +
@@ -8049,7 +8270,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05agent\x18\x05 \x01(\tR\x05agent\x12$\n" +
-	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\"y\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\x12\x1e\n" +
+	"\n" +
+	"credential\x18\a \x01(\tR\n" +
+	"credential\"y\n" +
 	"\x04Call\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
@@ -8061,7 +8285,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\fR\bresponse\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\x06detail\x18\x05 \x01(\v2\x18.holdfast.v1.ErrorDetailR\x06detail\"\xb1\x02\n" +
+	"\x06detail\x18\x05 \x01(\v2\x18.holdfast.v1.ErrorDetailR\x06detail\"\xd1\x02\n" +
 	"\x0eSessionRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.holdfast.v1.SessionHelloR\x05hello\x126\n" +
 	"\n" +
@@ -8071,7 +8295,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"keepAlives\x123\n" +
 	"\awatches\x18\x04 \x03(\v2\x19.holdfast.v1.SessionWatchR\awatches\x12\x18\n" +
 	"\aunwatch\x18\x05 \x03(\x04R\aunwatch\x12'\n" +
-	"\x05calls\x18\x06 \x03(\v2\x11.holdfast.v1.CallR\x05calls\"\xa1\x01\n" +
+	"\x05calls\x18\x06 \x03(\v2\x11.holdfast.v1.CallR\x05calls\x12\x1e\n" +
+	"\n" +
+	"credential\x18\b \x01(\tR\n" +
+	"credential\"\xa1\x01\n" +
 	"\fSessionHello\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12+\n" +
 	"\x06holder\x18\x02 \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12(\n" +
@@ -8190,7 +8417,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vquarantined\x18\x06 \x01(\x04R\vquarantined\x12\x18\n" +
 	"\aunheard\x18\a \x01(\x04R\aunheard\"2\n" +
 	"\x13ForgetClientRequest\x12\x1b\n" +
-	"\tclient_id\x18\x01 \x01(\tR\bclientId*\xea\x03\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId*\x86\x04\n" +
 	"\x06Status\x12\x0f\n" +
 	"\vSTATUS_NONE\x10\x00\x12\r\n" +
 	"\tSTATUS_OK\x10\x01\x12\x10\n" +
@@ -8212,7 +8439,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x17STATUS_FILE_QUARANTINED\x10\x10\x12\x12\n" +
 	"\x0eSTATUS_UNKNOWN\x10\x11\x12\x1a\n" +
 	"\x16STATUS_OFFSET_MISMATCH\x10\x12\x12\x16\n" +
-	"\x12STATUS_FILE_SEALED\x10\x13*f\n" +
+	"\x12STATUS_FILE_SEALED\x10\x13\x12\x1a\n" +
+	"\x16STATUS_UNAUTHENTICATED\x10\x14*f\n" +
 	"\x04Role\x12\x10\n" +
 	"\fROLE_REPLICA\x10\x00\x12\x12\n" +
 	"\x0eROLE_CANDIDATE\x10\x01\x12\x10\n" +
@@ -8268,7 +8496,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\xf1\x0e\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\xb4\x0f\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
@@ -8302,7 +8530,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\vSetMetadata\x12\x1f.holdfast.v1.SetMetadataRequest\x1a\x13.holdfast.v1.Answer\x12?\n" +
 	"\tBreakLock\x12\x1d.holdfast.v1.BreakLockRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\x06Status\x12\x1a.holdfast.v1.StatusRequest\x1a\x1b.holdfast.v1.StatusResponse\x12=\n" +
-	"\bHandover\x12\x1c.holdfast.v1.HandoverRequest\x1a\x13.holdfast.v1.Answer\x12E\n" +
+	"\bHandover\x12\x1c.holdfast.v1.HandoverRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
+	"\x06WhoAmI\x12\x1a.holdfast.v1.WhoAmIRequest\x1a\x1b.holdfast.v1.WhoAmIResponse\x12E\n" +
 	"\fForgetClient\x12 .holdfast.v1.ForgetClientRequest\x1a\x13.holdfast.v1.AnswerB2Z0github.com/holdfast-lock/holdfast/shared/wire/pbb\x06proto3"
 
 var (
@@ -8318,7 +8547,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -8355,48 +8584,50 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*OutcomeResponse)(nil),     // 32: holdfast.v1.OutcomeResponse
 	(*BreakLockRequest)(nil),    // 33: holdfast.v1.BreakLockRequest
 	(*HandoverRequest)(nil),     // 34: holdfast.v1.HandoverRequest
-	(*Lock)(nil),                // 35: holdfast.v1.Lock
-	(*Grant)(nil),               // 36: holdfast.v1.Grant
-	(*Waiter)(nil),              // 37: holdfast.v1.Waiter
-	(*File)(nil),                // 38: holdfast.v1.File
-	(*GetLockRequest)(nil),      // 39: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),     // 40: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),    // 41: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),   // 42: holdfast.v1.ListLocksResponse
-	(*PastGrant)(nil),           // 43: holdfast.v1.PastGrant
-	(*HistoryRequest)(nil),      // 44: holdfast.v1.HistoryRequest
-	(*HistoryResponse)(nil),     // 45: holdfast.v1.HistoryResponse
-	(*HistoryRange)(nil),        // 46: holdfast.v1.HistoryRange
-	(*ListFilesRequest)(nil),    // 47: holdfast.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),   // 48: holdfast.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),     // 49: holdfast.v1.ReadFileRequest
-	(*FollowFileRequest)(nil),   // 50: holdfast.v1.FollowFileRequest
-	(*ReadFileResponse)(nil),    // 51: holdfast.v1.ReadFileResponse
-	(*BlameFileRequest)(nil),    // 52: holdfast.v1.BlameFileRequest
-	(*BlameFileResponse)(nil),   // 53: holdfast.v1.BlameFileResponse
-	(*BlamedPiece)(nil),         // 54: holdfast.v1.BlamedPiece
-	(*Event)(nil),               // 55: holdfast.v1.Event
-	(*WatchRequest)(nil),        // 56: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),       // 57: holdfast.v1.WatchResponse
-	(*Reset)(nil),               // 58: holdfast.v1.Reset
-	(*Loss)(nil),                // 59: holdfast.v1.Loss
-	(*Settings)(nil),            // 60: holdfast.v1.Settings
-	(*Call)(nil),                // 61: holdfast.v1.Call
-	(*Return)(nil),              // 62: holdfast.v1.Return
-	(*SessionRequest)(nil),      // 63: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),        // 64: holdfast.v1.SessionHello
-	(*Operation)(nil),           // 65: holdfast.v1.Operation
-	(*SessionWatch)(nil),        // 66: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),     // 67: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),      // 68: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),       // 69: holdfast.v1.SessionEvents
-	(*StatusRequest)(nil),       // 70: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 71: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 72: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 73: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 74: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 75: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 76: holdfast.v1.ForgetClientRequest
+	(*WhoAmIRequest)(nil),       // 35: holdfast.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),      // 36: holdfast.v1.WhoAmIResponse
+	(*Lock)(nil),                // 37: holdfast.v1.Lock
+	(*Grant)(nil),               // 38: holdfast.v1.Grant
+	(*Waiter)(nil),              // 39: holdfast.v1.Waiter
+	(*File)(nil),                // 40: holdfast.v1.File
+	(*GetLockRequest)(nil),      // 41: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),     // 42: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),    // 43: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),   // 44: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),           // 45: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),      // 46: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),     // 47: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),        // 48: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),    // 49: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),   // 50: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),     // 51: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),   // 52: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),    // 53: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),    // 54: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),   // 55: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),         // 56: holdfast.v1.BlamedPiece
+	(*Event)(nil),               // 57: holdfast.v1.Event
+	(*WatchRequest)(nil),        // 58: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),       // 59: holdfast.v1.WatchResponse
+	(*Reset)(nil),               // 60: holdfast.v1.Reset
+	(*Loss)(nil),                // 61: holdfast.v1.Loss
+	(*Settings)(nil),            // 62: holdfast.v1.Settings
+	(*Call)(nil),                // 63: holdfast.v1.Call
+	(*Return)(nil),              // 64: holdfast.v1.Return
+	(*SessionRequest)(nil),      // 65: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 66: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 67: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 68: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 69: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 70: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 71: holdfast.v1.SessionEvents
+	(*StatusRequest)(nil),       // 72: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 73: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 74: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 75: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 76: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 77: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 78: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -8418,147 +8649,150 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	3,   // 16: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
 	11,  // 17: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
 	9,   // 18: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
-	36,  // 19: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
-	37,  // 20: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
-	38,  // 21: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
-	36,  // 22: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
-	2,   // 23: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
-	7,   // 24: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
-	12,  // 25: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
-	2,   // 26: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
-	7,   // 27: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
-	0,   // 28: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
-	35,  // 29: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
-	0,   // 30: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
-	35,  // 31: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
-	4,   // 32: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
-	7,   // 33: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
-	10,  // 34: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
-	2,   // 35: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
-	0,   // 36: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
-	43,  // 37: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
-	46,  // 38: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
-	46,  // 39: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
-	0,   // 40: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
-	38,  // 41: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
-	0,   // 42: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
-	9,   // 43: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
-	0,   // 44: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
-	54,  // 45: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
-	5,   // 46: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
-	2,   // 47: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
-	7,   // 48: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
-	5,   // 49: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
-	0,   // 50: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
-	55,  // 51: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
-	58,  // 52: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
-	9,   // 53: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
-	35,  // 54: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
-	6,   // 55: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
-	10,  // 56: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	13,  // 57: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
-	64,  // 58: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	65,  // 59: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	22,  // 60: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
-	66,  // 61: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
-	61,  // 62: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
-	7,   // 63: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
-	15,  // 64: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	19,  // 65: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	20,  // 66: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	25,  // 67: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	26,  // 68: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	27,  // 69: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	28,  // 70: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	30,  // 71: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	31,  // 72: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	33,  // 73: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	18,  // 74: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
-	16,  // 75: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
-	29,  // 76: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
-	17,  // 77: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
-	56,  // 78: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	68,  // 79: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	11,  // 80: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	32,  // 81: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	23,  // 82: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
-	36,  // 83: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	59,  // 84: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	69,  // 85: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	13,  // 86: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 87: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	62,  // 88: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
-	13,  // 89: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
-	57,  // 90: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 91: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 92: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 93: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	72,  // 94: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	75,  // 95: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 96: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	73,  // 97: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	74,  // 98: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 99: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 100: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 101: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 102: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 103: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 104: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	25,  // 105: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	26,  // 106: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	27,  // 107: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	28,  // 108: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	29,  // 109: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	30,  // 110: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	31,  // 111: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	39,  // 112: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	47,  // 113: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	49,  // 114: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	50,  // 115: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	52,  // 116: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	41,  // 117: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	44,  // 118: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	56,  // 119: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 120: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 121: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 122: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	33,  // 123: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	70,  // 124: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	34,  // 125: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	76,  // 126: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 127: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 128: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 129: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 132: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 133: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 134: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 135: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 136: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 137: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 138: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	32,  // 139: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	40,  // 140: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	48,  // 141: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	51,  // 142: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	51,  // 143: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	53,  // 144: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	42,  // 145: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	45,  // 146: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	57,  // 147: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 148: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 149: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 150: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 151: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	71,  // 152: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 153: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	11,  // 154: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	127, // [127:155] is the sub-list for method output_type
-	99,  // [99:127] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	0,   // 19: holdfast.v1.WhoAmIResponse.status:type_name -> holdfast.v1.Status
+	38,  // 20: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
+	39,  // 21: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
+	40,  // 22: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
+	38,  // 23: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
+	2,   // 24: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
+	7,   // 25: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
+	12,  // 26: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
+	2,   // 27: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
+	7,   // 28: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
+	0,   // 29: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
+	37,  // 30: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
+	0,   // 31: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
+	37,  // 32: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
+	4,   // 33: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
+	7,   // 34: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
+	10,  // 35: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
+	2,   // 36: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
+	0,   // 37: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
+	45,  // 38: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
+	48,  // 39: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
+	48,  // 40: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
+	0,   // 41: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
+	40,  // 42: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
+	0,   // 43: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
+	9,   // 44: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 45: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
+	56,  // 46: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
+	5,   // 47: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
+	2,   // 48: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
+	7,   // 49: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
+	5,   // 50: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
+	0,   // 51: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
+	57,  // 52: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
+	60,  // 53: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
+	9,   // 54: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
+	37,  // 55: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
+	6,   // 56: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
+	10,  // 57: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
+	13,  // 58: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
+	66,  // 59: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	67,  // 60: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	22,  // 61: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	68,  // 62: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	63,  // 63: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
+	7,   // 64: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
+	15,  // 65: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	19,  // 66: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	20,  // 67: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	25,  // 68: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	26,  // 69: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	27,  // 70: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	28,  // 71: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	30,  // 72: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	31,  // 73: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	33,  // 74: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	18,  // 75: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	16,  // 76: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
+	29,  // 77: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	17,  // 78: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
+	58,  // 79: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	70,  // 80: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 81: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	32,  // 82: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	23,  // 83: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	38,  // 84: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	61,  // 85: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	71,  // 86: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	13,  // 87: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 88: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	64,  // 89: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
+	13,  // 90: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
+	59,  // 91: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 92: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 93: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 94: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	74,  // 95: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	77,  // 96: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 97: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	75,  // 98: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	76,  // 99: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 100: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 101: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 102: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 103: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 104: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 105: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	25,  // 106: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	26,  // 107: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	27,  // 108: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	28,  // 109: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	29,  // 110: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	30,  // 111: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	31,  // 112: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	41,  // 113: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	49,  // 114: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	51,  // 115: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	52,  // 116: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	54,  // 117: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	43,  // 118: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	46,  // 119: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	58,  // 120: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 121: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 122: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 123: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	33,  // 124: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	72,  // 125: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	34,  // 126: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	35,  // 127: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
+	78,  // 128: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 129: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 130: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 131: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 132: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 133: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 134: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 135: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 136: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 137: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 138: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 139: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 140: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	32,  // 141: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	42,  // 142: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	50,  // 143: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	53,  // 144: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	53,  // 145: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	55,  // 146: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	44,  // 147: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	47,  // 148: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	59,  // 149: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 150: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 151: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 152: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 153: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	73,  // 154: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 155: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	36,  // 156: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
+	11,  // 157: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	129, // [129:158] is the sub-list for method output_type
+	100, // [100:129] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -8570,16 +8804,16 @@ func file_shared_wire_holdfast_proto_init() {
 	file_shared_wire_holdfast_proto_msgTypes[8].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[15].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[18].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[37].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[39].OneofWrappers = []any{
 		(*HistoryRequest_Lock)(nil),
 		(*HistoryRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[43].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[49].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[45].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[51].OneofWrappers = []any{
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[58].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[60].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -8601,7 +8835,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   70,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

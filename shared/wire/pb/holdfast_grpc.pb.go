@@ -62,6 +62,7 @@ const (
 	LockService_BreakLock_FullMethodName    = "/holdfast.v1.LockService/BreakLock"
 	LockService_Status_FullMethodName       = "/holdfast.v1.LockService/Status"
 	LockService_Handover_FullMethodName     = "/holdfast.v1.LockService/Handover"
+	LockService_WhoAmI_FullMethodName       = "/holdfast.v1.LockService/WhoAmI"
 	LockService_ForgetClient_FullMethodName = "/holdfast.v1.LockService/ForgetClient"
 )
 
@@ -122,6 +123,8 @@ type LockServiceClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Handover moves the primary role on purpose.
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*Answer, error)
+	// WhoAmI says whom the server takes the caller for, and whether he may do something.
+	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
 	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error)
@@ -423,6 +426,16 @@ func (c *lockServiceClient) Handover(ctx context.Context, in *HandoverRequest, o
 	return out, nil
 }
 
+func (c *lockServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhoAmIResponse)
+	err := c.cc.Invoke(ctx, LockService_WhoAmI_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
@@ -490,6 +503,8 @@ type LockServiceServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Handover moves the primary role on purpose.
 	Handover(context.Context, *HandoverRequest) (*Answer, error)
+	// WhoAmI says whom the server takes the caller for, and whether he may do something.
+	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
 	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error)
@@ -583,6 +598,9 @@ func (UnimplementedLockServiceServer) Status(context.Context, *StatusRequest) (*
 }
 func (UnimplementedLockServiceServer) Handover(context.Context, *HandoverRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Handover not implemented")
+}
+func (UnimplementedLockServiceServer) WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
 }
 func (UnimplementedLockServiceServer) ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetClient not implemented")
@@ -1080,6 +1098,24 @@ func _LockService_Handover_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhoAmIRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).WhoAmI(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_WhoAmI_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).WhoAmI(ctx, req.(*WhoAmIRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_ForgetClient_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForgetClientRequest)
 	if err := dec(in); err != nil {
@@ -1204,6 +1240,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Handover",
 			Handler:    _LockService_Handover_Handler,
+		},
+		{
+			MethodName: "WhoAmI",
+			Handler:    _LockService_WhoAmI_Handler,
 		},
 		{
 			MethodName: "ForgetClient",

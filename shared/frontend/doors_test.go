@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frontend_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
+	"github.com/holdfast-lock/holdfast/shared/frontend/service"
+	"github.com/holdfast-lock/holdfast/shared/frontend/text"
+	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// guard takes the word before a colon for who it is.
+type guard struct {
+	callers map[string]*access.Caller
+	rules   atomic.Pointer[access.Rules]
+	passed  atomic.Int32
+}
+
+func (g *guard) Authenticate(credential string) (*access.Caller, error) {
+	if c := g.callers[credential]; c != nil {
+		return c, nil
+	}
+	return nil, errors.New("no such credential")
+}
+
+func (g *guard) PassOn(c *access.Caller) string {
+	g.passed.Add(1)
+	for credential, known := range g.callers {
+		if known == c {
+			return credential
+		}
+	}
+	return ""
+}
+
+func (g *guard) Rules() *access.Rules { return g.rules.Load() }
+
+// newGuard returns a guard whose callers are: alice, who may do all but administrate; bob, who may do that with other
+// names; late, who is alice with a ticket that expired; root, an operator; and fired, whose key is not among the keys.
+func newGuard(t *testing.T) *guard {
+	all := []access.Verb{access.Acquire, access.Read, access.Append, access.Break}
+	g := &guard{callers: map[string]*access.Caller{
+		"alice": {Identity: "user:alice", Via: "ticket"},
+		"bob":   {Identity: "user:bob", Via: "ticket"},
+		"late":  {Identity: "user:alice", Via: "ticket", Expires: time.Unix(1, 0)},
+		"root":  {Identity: "user:root", Operator: true},
+		"fired": {Identity: "service:fired", Via: "key", Key: "fired"},
+	}}
+	g.set(t, &access.File{
+		Admins: []access.AdminRule{{Who: []string{"user:admin"}}},
+		Rules: []access.Rule{
+			{Who: []string{"user:alice", "service:fired"}, May: all, Locks: []string{"l", "f"}},
+			{Who: []string{"user:bob"}, May: all, Locks: []string{"other"}},
+		},
+	})
+	return g
+}
+
+func (g *guard) set(t *testing.T, f *access.File) {
+	t.Helper()
+	r, err := access.Compile(f, g.Rules().Version()+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.rules.Store(r)
+}
+
+// expected returns what a caller is told who does an operation with the lock l and the file f: OK, UNAUTHENTICATED or
+// PERMISSION_DENIED; OK stands for everything else.
+func expected(who string, o *ops.Operation) cluster.Status {
+	list := o.Name == "locks" || o.Name == "files" // of what one may read
+	switch {
+	case o.Verb == access.Open, who == "root":
+		return cluster.StatusOK
+	case who == "", who == "fired", who == "late" && o.Verb != access.Keep:
+		return cluster.StatusUnauthenticated
+	case o.Verb == access.Admin:
+		return cluster.StatusPermissionDenied
+	case o.Verb == access.Keep, list, who != "bob":
+		return cluster.StatusOK
+	}
+	return cluster.StatusPermissionDenied
+}
+
+// expectedOfLine is expected for the line protocol, which has one word for both refusals. UNLOCK and RENEW look first under
+// which token the client holds the lock, and that is to read.
+func expectedOfLine(who string, o *ops.Operation) cluster.Status {
+	if o.Verb == access.Keep {
+		o = ops.Named("verify")
+	}
+	if expected(who, o) == cluster.StatusOK {
+		return cluster.StatusOK
+	}
+	return cluster.StatusPermissionDenied
+}
+
+// verdict returns what a status says about the door.
+func verdict(s cluster.Status) cluster.Status {
+	if s == cluster.StatusUnauthenticated || s == cluster.StatusPermissionDenied {
+		return s
+	}
+	return cluster.StatusOK
+}
+
+// asked returns a request of an operation, of a client that nobody else uses.
+func asked(o *ops.Operation, n int) proto.Message {
+	m := filled(o.New())
+	x := m.ProtoReflect()
+	for name, value := range map[protoreflect.Name]any{"client_id": fmt.Sprintf("c%d", n), "reason": "r", "actor": "a", "prefix": ""} {
+		if f := x.Descriptor().Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind && (name != "prefix" || f.ContainingOneof() == nil) {
+			x.Set(f, protoreflect.ValueOf(value))
+		}
+	}
+	return m
+}
+
+// fieldsOf returns the request of an operation as fields of JSON.
+func fieldsOf(o *ops.Operation, n int) map[string]any {
+	all := map[string]any{}
+	if o.Message == nil {
+		return all
+	}
+	x := asked(o, n).ProtoReflect()
+	x.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		all[string(f.Name())] = v.Interface()
+		return true
+	})
+	if _, ok := all["ttl_ms"]; ok {
+		delete(all, "ttl_ms")
+		all["ttl"] = "1s"
+	}
+	return all
+}
+
+// doors are the front ends of one server. Each returns what an operation of a caller was answered, and false where that
+// front end does not have it.
+type doors struct {
+	t    *testing.T
+	g    *guard
+	s    *service.Service
+	c    client
+	http *httptest.Server
+	text net.Listener
+	n    int // clients so far
+}
+
+func newDoors(t *testing.T) *doors {
+	d := &doors{t: t, g: newGuard(t)}
+	d.s = service.New(startPrimary(t), service.Options{Guard: d.g})
+	d.c = dialService(t, d.s)
+	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
+	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.Handle(ws.Path, httpapi.Authenticated(d.s, sockets))
+	d.http = httptest.NewServer(mux)
+	t.Cleanup(d.http.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.text = l
+	lines := text.New(h.Door())
+	go lines.Serve(l) //nolint:errcheck // it ends with Stop
+	t.Cleanup(func() { lines.Stop(context.Background()) })
+	return d
+}
+
+func (d *doors) gRPC(who string, o *ops.Operation) (cluster.Status, bool) {
+	if o.Method == "" || !o.Unary() {
+		return 0, false
+	}
+	ctx := d.t.Context()
+	if who != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+who)
+	}
+	out := reflect.ValueOf(d.c.LockServiceClient).MethodByName(o.Method).Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(asked(o, d.n))})
+	err, _ := out[1].Interface().(error)
+	return statusOf(out[0].Interface().(ops.Response).GetStatus(), err), true
+}
+
+// streams asks for the operations that are streams over gRPC.
+func (d *doors) streams(who string, o *ops.Operation) (cluster.Status, bool) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 10*time.Second)
+	defer cancel()
+	if who != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+who)
+	}
+	switch o.Name {
+	case "watch":
+		s, err := d.c.Watch(ctx, &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		r, err := s.Recv()
+		return statusOf(r.GetStatus(), err), true
+	case "follow":
+		s, err := d.c.FollowFile(ctx, &pb.FollowFileRequest{File: "f"})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		r, err := s.Recv()
+		return statusOf(r.GetStatus(), err), true
+	}
+	return 0, false
+}
+
+// calls asks over a connection of the client library, as a call.
+func (d *doors) calls(who string, o *ops.Operation) (cluster.Status, bool) {
+	if o.Method == "" || !o.Unary() {
+		return 0, false
+	}
+	b, _ := proto.Marshal(asked(o, d.n)) // cannot fail
+	s := connectAs(d.t, d.c, who)
+	defer s.Close()
+	if err := s.Send(&pb.SessionRequest{Calls: []*pb.Call{{Correlation: 1, Method: o.Method, Request: b}}}); err != nil {
+		d.t.Fatal(err)
+	}
+	r := next(d.t, s, func(r *pb.SessionResponse) bool { return len(r.Returns) > 0 }).Returns[0]
+	if err := wire.ReturnError(r); err != nil {
+		return statusOf(0, err), true
+	}
+	out := answerMessage(o)
+	if err := proto.Unmarshal(r.Response, out); err != nil {
+		d.t.Fatal(err)
+	}
+	return wire.FromStatus(out.GetStatus()), true
+}
+
+// answerMessage returns an empty answer to an operation.
+func answerMessage(o *ops.Operation) ops.Response {
+	m, _ := reflect.TypeFor[pb.LockServiceClient]().MethodByName(o.Method)
+	return reflect.New(m.Type.Out(0).Elem()).Interface().(ops.Response)
+}
+
+// session asks within a session.
+func (d *doors) session(who string, o *ops.Operation) (cluster.Status, bool) {
+	op := &pb.Operation{Correlation: 7}
+	x, found := op.ProtoReflect(), false
+	fields := x.Descriptor().Oneofs().ByName("request").Fields()
+	for i := range fields.Len() {
+		if f := fields.Get(i); o.Message != nil && f.Message() == o.Message.ProtoReflect().Descriptor() {
+			x.Set(f, protoreflect.ValueOf(asked(o, d.n).ProtoReflect()))
+			found = true
+		}
+	}
+	m := &pb.SessionRequest{Hello: &pb.SessionHello{ClientId: fmt.Sprintf("c%d", d.n)}}
+	switch {
+	case found:
+		m.Operations = []*pb.Operation{op}
+	case o.Name == "watch":
+		m.Watches = []*pb.SessionWatch{{WatchId: 7, Request: &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}}}}
+	case o.Name == "keepalive":
+		m.KeepAlives = []*pb.KeepAliveRequest{{ClientId: fmt.Sprintf("c%d", d.n)}}
+	default:
+		return 0, false
+	}
+	s := connectAs(d.t, d.c, who)
+	defer s.Close()
+	if err := s.Send(m); err != nil {
+		d.t.Fatal(err)
+	}
+	for {
+		r, err := s.Recv()
+		switch {
+		case err != nil:
+			d.t.Fatal(err)
+		case r.GetRefused() != nil:
+			return wire.FromStatus(r.GetRefused().GetStatus()), true
+		case len(r.Answers) > 0:
+			return wire.FromStatus(r.Answers[0].GetStatus()), true
+		case len(r.Outcomes) > 0:
+			return wire.FromStatus(r.Outcomes[0].GetStatus()), true
+		case len(r.KeepAlives) > 0:
+			return wire.FromStatus(r.KeepAlives[0].GetStatus()), true
+		case len(r.Events) > 0:
+			return wire.FromStatus(r.Events[0].GetResponse().GetStatus()), true
+		}
+	}
+}
+
+func (d *doors) web(who string, o *ops.Operation) (cluster.Status, bool) {
+	if o.Route == "" {
+		return 0, false
+	}
+	method, path, _ := strings.Cut(o.Route, " ")
+	name := "l"
+	if o.Name == "file" || o.Name == "blame" {
+		name = "f"
+	}
+	path = strings.ReplaceAll(path, "{name...}", name)
+	body := ""
+	switch fields := fieldsOf(o, d.n); {
+	case o.Name == "watch" || o.Name == "history":
+		path += "?lock=l"
+	case o.Data:
+		delete(fields, "data")
+		path += "?"
+		for _, k := range slices.Sorted(maps.Keys(fields)) {
+			path += fmt.Sprintf("%s=%v&", k, fields[k])
+		}
+		path, body = strings.TrimSuffix(path, "&"), "x"
+	case method == http.MethodPost:
+		b, _ := json.Marshal(fields) // cannot fail
+		body = string(b)
+	}
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.http.URL+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if who != "" {
+		r.Header.Set("Authorization", "bearer "+who)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		return cluster.StatusUnauthenticated, true
+	case http.StatusForbidden:
+		return cluster.StatusPermissionDenied, true
+	}
+	return cluster.StatusOK, true
+}
+
+func (d *doors) socket(who string, o *ops.Operation) (cluster.Status, bool) {
+	if !o.Posted() || o.Data {
+		return 0, false
+	}
+	opt := &websocket.DialOptions{}
+	if who != "" { // as a page does
+		opt.Subprotocols = []string{ws.Protocol, "holdfast.bearer." + who}
+	}
+	c, refused, err := websocket.Dial(d.t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, opt)
+	if err != nil && refused.StatusCode == http.StatusUnauthorized {
+		return cluster.StatusUnauthenticated, true
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.CloseNow() //nolint:errcheck // it has ended
+	fields := fieldsOf(o, d.n)
+	fields["id"], fields["op"] = 1, o.Name
+	b, _ := json.Marshal(fields) // cannot fail
+	if err := c.Write(d.t.Context(), websocket.MessageText, b); err != nil {
+		d.t.Fatal(err)
+	}
+	_, b, err = c.Read(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var said struct{ Status string }
+	if err := json.Unmarshal(b, &said); err != nil {
+		d.t.Fatal(err)
+	}
+	s, _ := cluster.ParseStatus(said.Status)
+	return s, true
+}
+
+func (d *doors) line(who string, o *ops.Operation) (cluster.Status, bool) {
+	if o.Line.Verb == "" {
+		return 0, false
+	}
+	c, err := net.Dial("tcp", d.text.Addr().String())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	say := func(line string) string {
+		if _, err := fmt.Fprintf(c, "%s\n", line); err != nil {
+			d.t.Fatal(err)
+		}
+		answer, err := r.ReadString('\n')
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return strings.TrimSpace(answer)
+	}
+	if who != "" && (say("AUTH,"+who) == "SUCCESS") != (who != "fired") {
+		d.t.Fatalf("%s is let in, or not", who)
+	}
+	if say(fmt.Sprintf("%s,l,me%d", o.Line.Verb, d.n)) == "DENIED" {
+		return cluster.StatusPermissionDenied, true // one word for both
+	}
+	return cluster.StatusOK, true
+}
+
+// Every operation is refused, or not, by the same rules through every front end that has it. A new operation whose front
+// end forgets the caller fails here.
+func TestEveryDoorRefusesTheSame(t *testing.T) {
+	d := newDoors(t)
+	for name, ask := range map[string]func(string, *ops.Operation) (cluster.Status, bool){
+		"gRPC": d.gRPC, "streams": d.streams, "calls": d.calls, "session": d.session, "HTTP": d.web, "WebSocket": d.socket, "lines": d.line,
+	} {
+		seen := 0
+		for _, o := range ops.All() {
+			for _, who := range []string{"", "alice", "bob", "late", "fired", "root"} {
+				d.n++
+				if o.Name == "handover" && who == "root" {
+					continue // that would end the term, if there were another server
+				}
+				got, has := ask(who, o)
+				if !has {
+					continue
+				}
+				seen++
+				want := expected(who, o)
+				if name == "lines" {
+					want = expectedOfLine(who, o)
+				}
+				if verdict(got) != want {
+					t.Errorf("%s, %s by %q: %v, want %v", name, o.Name, who, got, want)
+				}
+			}
+		}
+		if seen < 6 {
+			t.Errorf("%s was asked %d times only", name, seen)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/wire"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Every method of a Service asks first whether its caller, who comes with the context, may do that. So no front end can
+// forget it, but for those that hand in requests without the service: they ask a Permission.
+
+// Permission is what the rules in force permit one caller. It belongs to one goroutine, and keeps what the rules said
+// until there are others.
+type Permission struct {
+	guard  access.Guard
+	caller *access.Caller
+	// asked is set once rules were asked; rights and revoked are their answer.
+	asked   bool
+	rules   *access.Rules
+	rights  *access.Rights
+	revoked bool
+}
+
+// Permission returns what a caller may do, nil for one without a credential.
+func (s *Service) Permission(c *access.Caller) Permission {
+	return Permission{guard: s.opt.Guard, caller: c}
+}
+
+// look asks the rules in force, and reports whether there are any.
+func (p *Permission) look() bool {
+	if p.guard == nil {
+		return false
+	}
+	if r := p.guard.Rules(); r != p.rules || !p.asked {
+		p.asked, p.rules = true, r
+		if r != nil {
+			p.rights, p.revoked = r.Rights(p.caller), r.Revoked(p.caller)
+		}
+	}
+	return p.rules != nil
+}
+
+// Check returns nil if the caller may do this with a lock and a file, "" for none, else why not: UNAUTHENTICATED where
+// another credential may help, PERMISSION_DENIED where the rules do not allow it.
+func (p *Permission) Check(v access.Verb, lock, file string) error {
+	return p.check(v, func() bool { return p.rights.May(v, lock, file) }, lock, file)
+}
+
+// CheckPrefix is Check for all names that begin with a prefix.
+func (p *Permission) CheckPrefix(v access.Verb, prefix string) error {
+	return p.check(v, func() bool { return p.rights.MayPrefix(v, prefix) }, prefix+"**", "")
+}
+
+func (p *Permission) check(v access.Verb, may func() bool, lock, file string) error {
+	if !p.look() || v == access.Open {
+		return nil
+	}
+	if err := p.Ended(); err != nil {
+		return err
+	}
+	if p.caller.Expired(time.Now()) && v != access.Keep {
+		return &wire.Error{Status: cluster.StatusUnauthenticated, Message: fmt.Sprintf("the %s of %s expired at %s: what is held may still be kept, renewed and released", p.caller.Via, p.caller.Identity, p.caller.Expires.UTC().Format(time.RFC3339))}
+	}
+	if may() {
+		return nil
+	}
+	e := &wire.Error{Status: cluster.StatusPermissionDenied, Message: p.rights.Denial(v, lock, file)}
+	if p.caller == nil {
+		e.Status = cluster.StatusUnauthenticated
+	}
+	return e
+}
+
+// Ended returns an error if the caller's credential was revoked.
+func (p *Permission) Ended() error {
+	if !p.look() || !p.revoked {
+		return nil
+	}
+	return &wire.Error{Status: cluster.StatusUnauthenticated, Message: fmt.Sprintf("the %s of %s was revoked", p.caller.Via, p.caller.Identity)}
+}
+
+// May is Check as an answer to who only asks.
+func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check(v, lock, file) == nil }
+
+// permission returns what the caller of a request may do.
+func (s *Service) permission(ctx context.Context) *Permission {
+	p := s.Permission(access.CallerOf(ctx))
+	return &p
+}
+
+// permit is Check for the caller of a request.
+func (s *Service) permit(ctx context.Context, v access.Verb, lock, file string) error {
+	return s.permission(ctx).Check(v, lock, file)
+}
+
+// refuses is permit for an answer with a status and a message: OK, or those of the refusal.
+func (s *Service) refuses(ctx context.Context, v access.Verb, lock, file string) (pb.Status, string) {
+	return answerTo(s.permit(ctx, v, lock, file))
+}
+
+// answerTo returns OK, or the status and message of a refusal.
+func answerTo(err error) (pb.Status, string) {
+	if err == nil {
+		return pb.Status_STATUS_OK, ""
+	}
+	a := Refusal(err)
+	return a.GetStatus(), a.GetMessage()
+}
+
+// VerbOf returns what a caller needs to be allowed for a request to the lock table.
+func VerbOf(op locktable.Op) access.Verb {
+	switch op {
+	case locktable.OpAcquire, locktable.OpMetadata, locktable.OpExtend:
+		return access.Acquire
+	case locktable.OpAppend, locktable.OpBind, locktable.OpSeal:
+		return access.Append
+	case locktable.OpBreak, locktable.OpUnbind, locktable.OpRotate:
+		return access.Break
+	case locktable.OpRelease, locktable.OpDowngrade, locktable.OpCancel, locktable.OpOpenClient, locktable.OpForget:
+		return access.Keep
+	}
+	return access.Admin // nobody has allowed what is not known here
+}
+
+// Authenticate returns the caller that a credential proves, nil for "". A refusal, also of one that was revoked, is a
+// *wire.Error.
+func (s *Service) Authenticate(credential string) (*access.Caller, error) {
+	if credential == "" || s.opt.Guard == nil {
+		return nil, nil
+	}
+	c, err := s.opt.Guard.Authenticate(credential)
+	if err != nil {
+		return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
+	}
+	p := s.Permission(c)
+	if err := p.Ended(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// PassOn returns a credential with which another server of the cluster executes a request for its caller, "" for one
+// who has none.
+func (s *Service) PassOn(ctx context.Context) string {
+	c := access.CallerOf(ctx)
+	if c == nil || s.opt.Guard == nil {
+		return ""
+	}
+	return s.opt.Guard.PassOn(c)
+}
+
+// attended are the connections and streams that end when their caller may not have them any more.
+type attended struct {
+	sync.Mutex
+	all map[*attendance]struct{}
+}
+
+type attendance struct {
+	check func() error
+	end   context.CancelCauseFunc
+}
+
+// Attend returns a context that ends, with the error of check as its cause, when check refuses under new rules. Check
+// is called by another goroutine. Leave must be called at the end.
+func (s *Service) Attend(ctx context.Context, check func() error) (attended context.Context, leave func()) {
+	if s.opt.Guard == nil {
+		return ctx, func() {}
+	}
+	x := &attendance{check: check}
+	ctx, x.end = context.WithCancelCause(ctx)
+	s.attended.Lock()
+	defer s.attended.Unlock()
+	if s.attended.all == nil {
+		s.attended.all = map[*attendance]struct{}{}
+	}
+	s.attended.all[x] = struct{}{}
+	if err := check(); err != nil { // the rules may have changed since the caller asked them
+		x.end(err)
+	}
+	return ctx, func() {
+		x.end(nil)
+		s.attended.Lock()
+		defer s.attended.Unlock()
+		delete(s.attended.all, x)
+	}
+}
+
+// RulesChanged ends what is not permitted any more. It is called when there are other rules.
+func (s *Service) RulesChanged() {
+	s.attended.Lock()
+	defer s.attended.Unlock()
+	for x := range s.attended.all {
+		if err := x.check(); err != nil {
+			x.end(err)
+		}
+	}
+}

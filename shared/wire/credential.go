@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"strings"
+
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
+)
+
+// Bearer begins the text of an Authorization header, over HTTP and gRPC, before the credential (RFC 6750).
+const Bearer = "Bearer "
+
+// BearerOf returns the credential of an Authorization header, "" if there is none.
+func BearerOf(header string) string {
+	if len(header) > len(Bearer) && strings.EqualFold(header[:len(Bearer)], Bearer) {
+		return strings.TrimSpace(header[len(Bearer):])
+	}
+	return ""
+}
+
+// WhoAmIBody is the answer to whoami in JSON.
+type WhoAmIBody struct {
+	Status   string   `json:"status"`
+	Message  string   `json:"message,omitempty"`
+	Identity string   `json:"identity"`
+	Groups   []string `json:"groups,omitempty"`
+	Via      string   `json:"via,omitempty"`
+	Expires  Moment   `json:"expires,omitempty"`
+	Operator bool     `json:"operator,omitempty"`
+	Rules    uint64   `json:"rules"`
+	// Allowed and Why answer a question, which has a verb.
+	Allowed bool   `json:"allowed"`
+	Why     string `json:"why,omitempty"`
+}
+
+// WhoAmIBodyOf converts the answer to whoami.
+func WhoAmIBodyOf(r *pb.WhoAmIResponse) WhoAmIBody {
+	return WhoAmIBody{
+		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Identity: r.GetIdentity(), Groups: r.GetGroups(), Via: r.GetVia(),
+		Expires: Moment(r.GetExpiresUnixMs()), Operator: r.GetOperator(), Rules: r.GetRules(), Allowed: r.GetAllowed(), Why: r.GetWhy(),
+	}
+}
