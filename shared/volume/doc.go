@@ -22,6 +22,7 @@
 //	                             witness.go, process.go and keys.go
 //	servers/tls-required         servers accept each other over TLS only: see keys.go
 //	ca.crt, secrets/ca.key       by which clients know the servers: see authority.go
+//	access/<version, 10 digits>.toml  the access rules, the highest number counts: see rules.go
 //
 // # Safety
 //
