@@ -28,26 +28,37 @@ func bit(v Verb) verbs {
 	return 0
 }
 
-// Compile checks a version of the rules and makes it ready to be asked. The error says which table is wrong, counted
-// from 1, and which word of it. Rules need no [[admin]]: who has the volume's secrets is one.
+// TableError says which table of a version of the rules is wrong.
+type TableError struct {
+	Table  string // such as rule
+	Number int    // of the tables with this name, from 1
+	Err    error
+}
+
+func (e *TableError) Error() string { return fmt.Sprintf("%s %d: %v", e.Table, e.Number, e.Err) }
+
+// Unwrap returns what is wrong with the table.
+func (e *TableError) Unwrap() error { return e.Err }
+
+// Compile checks a version of the rules and makes it ready to be asked. The error is a *TableError. Rules need no [[admin]]: who has the volume's secrets is one.
 func Compile(f *File, version uint64) (*Rules, error) {
 	r := &Rules{version: version, keys: map[[32]byte]Key{}, names: map[string]bool{}}
 	for i, x := range f.Admins {
 		if err := checkWho(x.Who, anonymous); err != nil {
-			return nil, fmt.Errorf("admin %d: %w", i+1, err)
+			return nil, &TableError{Table: "admin", Number: i + 1, Err: err}
 		}
 		r.admins = append(r.admins, AdminRule{Who: slices.Clone(x.Who)})
 	}
 	for i, x := range f.Rules {
 		c, err := compileRule(x)
 		if err != nil {
-			return nil, fmt.Errorf("rule %d: %w", i+1, err)
+			return nil, &TableError{Table: "rule", Number: i + 1, Err: err}
 		}
 		r.rules = append(r.rules, c)
 	}
 	for i, k := range f.Keys {
 		if err := r.addKey(k); err != nil {
-			return nil, fmt.Errorf("key %d: %w", i+1, err)
+			return nil, &TableError{Table: "key", Number: i + 1, Err: err}
 		}
 	}
 	for i, x := range f.Ended {
@@ -56,7 +67,7 @@ func Compile(f *File, version uint64) (*Rules, error) {
 			err = errors.New("before is missing: the time at which it was revoked")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("revoked %d: %w", i+1, err)
+			return nil, &TableError{Table: "revoked", Number: i + 1, Err: err}
 		}
 		r.ended = append(r.ended, Revocation{Who: slices.Clone(x.Who), Before: x.Before})
 	}

@@ -229,6 +229,14 @@ func strangers() []damage {
 		}, "error signing-damaged secrets"},
 		{"a forgotten secret", write("secrets/00.tmp", 0, "x"), "info leftover secrets/00.tmp"},
 		{"an unknown secret", write("secrets/mine", 0, "x"), "info unknown-name secrets/mine"},
+		{"rules that others may read", func(d *volumetest.Disk) error {
+			return errors.Join(publish(host(d, 7), 1, 0), d.Expose("access/0000000001.toml"))
+		}, "warning rules-exposed access/0000000001.toml"},
+		{"rules that are a directory", func(d *volumetest.Disk) error {
+			return errors.Join(publish(host(d, 7), 1, 0), host(d, 7).MkdirPrivate("access/0000000002.toml"))
+		}, "error rules-damaged access/0000000002.toml"},
+		{"forgotten rules", write("access/00.tmp", 0, "x"), "info leftover access/00.tmp"},
+		{"unknown rules", write("access/mine", 0, "x"), "info unknown-name access/mine"},
 		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},
 		{"an unfinished recovery", write("servers/recover-00.tmp/fence", 0, "x"), "info leftover servers/recover-00.tmp"},
 		{"a device", func(d *volumetest.Disk) error { return d.MakeSpecial("servers/null") }, "warning special-file servers/null"},

@@ -150,6 +150,7 @@ func (k *fsck) names() {
 		".": rootName, layout.EpochsDir: epochName, layout.ServersDir: k.serverName, layout.HistoryDir: anyName, layout.FilesDir: fileName,
 	}
 	k.checkAuthority()
+	k.checkRules()
 	for _, dir := range []string{".", layout.EpochsDir, layout.ServersDir, layout.HistoryDir, layout.FilesDir} {
 		k.nameTree(dir, known[dir], open)
 	}
@@ -216,6 +217,33 @@ func (k *fsck) nameSecrets(offer string) {
 	}
 }
 
+// checkRules looks at the versions of the access rules, but not into them. Who runs fsck may have no access to them.
+func (k *fsck) checkRules() {
+	all, err := volume.RulesVersions(k.fs)
+	for _, n := range all {
+		switch _, err := volume.ReadRules(k.fs, n); {
+		case errors.Is(err, volume.ErrExposed):
+			k.warn("rules-exposed", volume.RulesPath(n), "type: chmod -R go= DIR/"+layout.AccessDir+"   (and look at what is in it)", "%v", err)
+		case errors.Is(err, volume.ErrBadRules):
+			k.error("rules-damaged", volume.RulesPath(n), "publish good rules: holdfast access set FILE --volume DIR", "%v", err)
+		case err != nil && !errors.Is(err, fs.ErrPermission):
+			k.error("rules-unread", volume.RulesPath(n), "find out why it cannot be read", "%v", err)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		k.error("rules-unread", layout.AccessDir, "find out why it cannot be read", "%v", err)
+	}
+	entries, _ := k.fs.ReadDir(layout.AccessDir)
+	for _, x := range entries {
+		p := layout.AccessDir + "/" + x.Name
+		if strings.HasSuffix(x.Name, layout.TmpSuffix) {
+			k.info("leftover", p, "type: rm DIR/"+p, "left by a process that ended in the middle of something")
+		} else if _, ok := layout.ParseRules(x.Name); !ok {
+			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
+		}
+	}
+}
+
 func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open map[string]int) {
 	entries, err := k.fs.ReadDir(dir)
 	if err != nil {
@@ -258,7 +286,7 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{layout.StateName, layout.RequestsName} {

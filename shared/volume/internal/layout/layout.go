@@ -26,6 +26,7 @@ const (
 	IndexDir    = "index"
 	ServersDir  = "servers"
 	SecretsDir  = "secrets"
+	AccessDir   = "access"
 
 	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
 	AuthorityName    = "ca.crt"
@@ -117,3 +118,17 @@ func ParseCheckpoint(name string) (cluster.LSN, bool) {
 
 // ServerPrefix returns what the names of a server's files in servers/ begin with.
 func ServerPrefix(id cluster.ServerID) string { return strconv.Itoa(int(id)) + "." }
+
+const rulesSuffix = ".toml"
+
+// RulesName returns the name in access/ of a version of the access rules.
+func RulesName(version uint64) string { return fmt.Sprintf("%010d%s", version, rulesSuffix) }
+
+// ParseRules returns the version of the access rules that has this name in access/; false for any other name.
+func ParseRules(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(name, rulesSuffix), 10, 64)
+	if err != nil || n == 0 || RulesName(n) != name {
+		return 0, false
+	}
+	return n, true
+}
