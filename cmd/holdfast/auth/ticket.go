@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package auth knows the credentials of clients: it signs tickets and verifies them, and it finds the key that a client
+// shows in the rules.
+//
+// A key is a random text, hfk_..., of which the rules have the SHA-256. A ticket is the text hft_ before a JSON Web Token
+// that a server, or a process that can read secrets/ on the volume, signed with the volume's signing key. So every server
+// can verify it without asking another one.
+//
+// Time of day is compared between machines here, and nowhere else: with a wrong clock a server refuses tickets, or takes
+// one for too long. No lock depends on that.
+package auth
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+)
+
+const (
+	// KeyPrefix and TicketPrefix begin the texts of keys and tickets.
+	KeyPrefix    = "hfk_"
+	TicketPrefix = "hft_"
+	// MaxCredential bounds the text of a credential, in bytes.
+	MaxCredential = 8 << 10
+	// ticketType is the typ of a ticket: nothing else that the same key signed counts as one.
+	ticketType = "holdfast-ticket"
+	// maxSkew is how far in the future a ticket may have been issued, by the clock of who verifies it.
+	maxSkew = time.Minute
+	// afterExpiry is how long a ticket still tells who a client is after it has expired, so that what the client holds
+	// can be kept alive and released.
+	afterExpiry = 24 * time.Hour
+)
+
+// claims are what a ticket says.
+type claims struct {
+	jwt.RegisteredClaims
+	Groups   []string `json:"groups,omitempty"`
+	Via      string   `json:"via,omitempty"`
+	Key      string   `json:"key,omitempty"`
+	Operator bool     `json:"op,omitempty"`
+}
+
+// Sign returns a ticket of a caller, who needs an identity, and times of issue and expiry, which count in whole seconds.
+func Sign(k volume.SigningKey, id cluster.ID, c *access.Caller) (string, error) {
+	if c.Identity == "" || c.Issued.IsZero() || c.Expires.IsZero() {
+		return "", errors.New("a ticket needs an identity, and times of issue and expiry")
+	}
+	t := jwt.NewWithClaims(jwt.SigningMethodEdDSA, &claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer: id.String(), Subject: c.Identity, IssuedAt: jwt.NewNumericDate(c.Issued), ExpiresAt: jwt.NewNumericDate(c.Expires),
+		},
+		Groups: c.Groups, Via: c.Via, Key: c.Key, Operator: c.Operator,
+	})
+	t.Header["typ"], t.Header["kid"] = ticketType, k.ID
+	signed, err := t.SignedString(k.Private)
+	if err != nil {
+		return "", fmt.Errorf("sign a ticket: %w", err)
+	}
+	if n := len(TicketPrefix) + len(signed); n > MaxCredential {
+		return "", fmt.Errorf("sign a ticket of %s: with its %d groups it has %d bytes, at most %d are taken", c.Identity, len(c.Groups), n, MaxCredential)
+	}
+	return TicketPrefix + signed, nil
+}
+
+// The errors of tickets are for clients. They do not contain the ticket, or anything that it says before it is verified.
+var (
+	errForged  = errors.New("the ticket was not signed by this cluster")
+	errFuture  = errors.New("the ticket was issued in the future: compare the clock of this server with that of the host on which it was issued")
+	errExpired = errors.New("the ticket expired more than 24 h ago: get a new one")
+)
+
+// verifier verifies tickets of a cluster with these keys.
+type verifier struct {
+	id   cluster.ID
+	keys map[string]ed25519.PublicKey // by the ID of the key
+}
+
+func newVerifier(id cluster.ID, keys []volume.SigningKey) verifier {
+	v := verifier{id, map[string]ed25519.PublicKey{}}
+	for _, k := range keys {
+		v.keys[k.ID] = k.Public()
+	}
+	return v
+}
+
+// verify returns the caller that a ticket proves, which may have expired up to afterExpiry ago.
+func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
+	text, ok := strings.CutPrefix(ticket, TicketPrefix)
+	if !ok || len(ticket) > MaxCredential || strings.ContainsAny(ticket, "\r\n") { // which base64 ignores
+		return nil, errForged
+	}
+	m := &claims{}
+	parser := jwt.NewParser(
+		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithStrictDecoding(),
+		jwt.WithIssuer(v.id.String()), jwt.WithExpirationRequired(), jwt.WithLeeway(afterExpiry),
+		jwt.WithTimeFunc(func() time.Time { return now }),
+	)
+	_, err := parser.ParseWithClaims(text, m, func(t *jwt.Token) (any, error) {
+		kid, _ := t.Header["kid"].(string)
+		public, known := v.keys[kid]
+		if typ, _ := t.Header["typ"].(string); typ != ticketType || !known {
+			return nil, errForged
+		}
+		return public, nil
+	})
+	switch {
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return nil, errExpired
+	case err != nil, m.Subject == "", m.IssuedAt == nil:
+		return nil, errForged
+	case m.IssuedAt.After(now.Add(maxSkew)):
+		return nil, errFuture
+	}
+	return &access.Caller{
+		Identity: m.Subject, Groups: m.Groups, Via: m.Via, Key: m.Key,
+		Issued: m.IssuedAt.Time, Expires: m.ExpiresAt.Time, Operator: m.Operator,
+	}, nil
+}
