@@ -42,13 +42,18 @@ type fronts struct {
 	sockets  *ws.Server
 	text     Front
 	sessions Front
+	// services are those of the front ends.
+	services []*service.Service
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, opt *Options) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, doorkeeper *guard, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	secured.use(f.port)
-	grpcapi.Register(f.grpc, service.New(n, service.Options{}))
-	served := service.New(n, service.Options{})
+	for range 3 { // the limits of each are its own
+		f.services = append(f.services, service.New(n, service.Options{Guard: doorkeeper}))
+	}
+	grpcapi.Register(f.grpc, f.services[0])
+	served := f.services[1]
 	h := httpapi.New(served, httpapi.Options{Log: opt.Log, Dial: secured.dial})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
 	sockets := httpapi.Authenticated(served, f.sockets)
@@ -60,8 +65,15 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 			h.ServeHTTP(w, r)
 		}
 	})
-	f.text, f.sessions = text.New(h.Door()), session.New(service.New(n, service.Options{}), opt.Log)
+	f.text, f.sessions = text.New(h.Door()), session.New(f.services[2], opt.Log)
 	return f
+}
+
+// rulesChanged ends what the access rules do not permit any more.
+func (f *fronts) rulesChanged() {
+	for _, s := range f.services {
+		s.RulesChanged()
+	}
 }
 
 // serving returns a function for each goroutine that the front ends need, by name. It returns when its front end has

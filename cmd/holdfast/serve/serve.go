@@ -131,6 +131,10 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
+	doorkeeper, err := openGuard(ctx, &opt, fsys, c)
+	if err != nil {
+		return fmt.Errorf("volume %s: %w", opt.Volume, err)
+	}
 	peers := peergrpc.New(opt.Server, c, keys)
 	nodeOpt := node.Options{
 		Server: opt.Server, FS: fsys, Address: self.Client, DataDir: opt.DataDir, Timing: opt.Timing, Peers: peers, Log: opt.Log,
@@ -150,9 +154,11 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	}
 	go keys.Run(tuning)
 	go secured.run(tuning)
+	fronts := newFronts(n, c, keys, secured, doorkeeper, &opt)
+	go doorkeeper.run(tuning, fronts.rulesChanged)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, newFronts(n, c, keys, secured, &opt), ports, opt.Log)
+	err = run(ctx, n, fronts, ports, opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
 }
