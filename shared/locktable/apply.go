@@ -140,11 +140,14 @@ func (t *Table) mutate(r *Record) {
 	case KindForceClear:
 		t.forceClear()
 	case KindOpenClient:
-		t.addClient(&client{Presence: Presence{id: cluster.OpenedClientID(r.LSN, r.Mark)}, nonce: r.Nonce})
+		c := &client{Presence: Presence{id: cluster.OpenedClientID(r.LSN, r.Mark)}, nonce: r.Nonce}
+		c.setOwner(r.Identity)
+		t.addClient(c)
 	case KindForgetClient:
 		t.dropClient(t.clients.get(r.Client))
 	case KindHandedOver, KindTerm: // marks in the log
 	}
+	t.own(r)
 }
 
 // legal returns why r must not be applied in this state, nil if it may. It changes nothing.
@@ -360,7 +363,7 @@ func (t *Table) Clone() *Table {
 		// Receipts are values and what they point to never changes.
 		n := &client{
 			Presence: Presence{id: id}, nonce: old.nonce, lowWater: old.lowWater, dropped: old.dropped,
-			receipts: slices.Clone(old.receipts), params: old.params,
+			receipts: slices.Clone(old.receipts), params: old.params, identity: old.identity,
 		}
 		c.clients.put(n)
 		if n.nonce != 0 {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 )
@@ -28,6 +29,10 @@ type client struct {
 	receipts []receipt // by request ID
 
 	params *grantParams // the last ones seen: most grants of a client share them
+
+	// identity is what the client belongs to, with its grants, places and receipts; zero for none. It
+	// is no part of Hash, see the package documentation.
+	identity unique.Handle[string]
 }
 
 // receipt is the stored outcome of a processed request.

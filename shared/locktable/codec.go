@@ -16,7 +16,7 @@ import (
 // each at most once, zero values left out, varints as short as possible: one
 // record has one encoding. Numbers are for ever. A number below 64 changes what
 // the record does, so a binary that does not know it must refuse the record; a
-// number from 64 on is for people and may be skipped. Data is not a field: frames
+// number from 64 on may be skipped: the state hash and what is legal do not depend on it. Data is not a field: frames
 // carry it after the header.
 const (
 	fieldLSN           protowire.Number = 1  // varint
@@ -54,6 +54,7 @@ const (
 	// fieldSkippable is the first number that an older binary may skip.
 	fieldSkippable protowire.Number = 64
 	fieldTime      protowire.Number = 64 // varint, milliseconds since 1970
+	fieldIdentity  protowire.Number = 65 // string
 )
 
 // ErrUnknownField means that a newer binary wrote the record, with a field that
@@ -95,7 +96,8 @@ func (r *Record) AppendHeader(b []byte) []byte {
 	b = appendVarint(b, fieldHeartbeat, protowire.EncodeBool(r.Heartbeat))
 	b = appendFixed32(b, fieldMark, uint32(r.Mark))
 	b = appendVarint(b, fieldRemember, protowire.EncodeBool(r.Remember))
-	return appendVarint(b, fieldTime, uint64(r.Time))
+	b = appendVarint(b, fieldTime, uint64(r.Time))
+	return appendString(b, fieldIdentity, r.Identity)
 }
 
 func appendVarint(b []byte, num protowire.Number, v uint64) []byte {
@@ -179,7 +181,7 @@ func (d *Decoder) DecodeHeader(b []byte) (Record, error) {
 			return Record{}, fmt.Errorf("%w: field %d after field %d or with an overlong tag", ErrMalformed, num, last)
 		}
 		last, b = num, b[n:]
-		if num > fieldTime {
+		if num > fieldIdentity {
 			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
 				return Record{}, fmt.Errorf("%w: field %d: %w", ErrMalformed, num, protowire.ParseError(n))
 			}
@@ -207,7 +209,7 @@ type value struct {
 // fieldType is the wire type of a known field.
 func fieldType(num protowire.Number) protowire.Type {
 	switch num {
-	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata:
+	case fieldClient, fieldLock, fieldHolderHost, fieldHolderCommand, fieldFile, fieldActor, fieldReason, fieldMetadata, fieldIdentity:
 		return protowire.BytesType
 	case fieldHash, fieldNonce:
 		return protowire.Fixed64Type
@@ -328,6 +330,8 @@ func (r *Record) setFileField(num protowire.Number, v value) error {
 		r.Remember, limit = true, 1
 	case fieldTime:
 		r.Time, limit = int64(v.n), 1<<63-1
+	case fieldIdentity:
+		r.Identity = v.s
 	}
 	return checkLimit(num, v.n, limit)
 }

@@ -61,6 +61,8 @@ func samples() []record {
 		bare(locktable.KindBreak, func(r *record) { r.Lock, r.Token, r.Actor = "x", 1, "root" }),
 		of(locktable.KindDowngrade, func(r *record) { r.Token = 5 }),
 		of(locktable.KindExtend, func(r *record) { r.Token, r.TTL = 5, time.Hour }),
+		of(locktable.KindGrant, func(r *record) { r.TTL, r.Time, r.Identity = 30*time.Second, 1<<41, "cert:spiffe://é.org/a b" }),
+		bare(locktable.KindOpenClient, func(r *record) { r.Nonce, r.Identity = 1, "user:alice" }),
 	}
 }
 
@@ -145,7 +147,9 @@ func TestDecodeIsStrict(t *testing.T) {
 		"number of fixed size": {append(protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1), base[2:]...), locktable.ErrMalformed},
 		"overlong varint":      {append(bytes.Clone(base[:4]), 0x18, 0x8c, 0x00), locktable.ErrMalformed},
 		"overlong tag":         {append(bytes.Clone(base[:4]), 0x98, 0x00, 0x0c), locktable.ErrMalformed},
-		"truncated skippable":  {append(bytes.Clone(base), field(65, 300)[:3]...), locktable.ErrMalformed},
+		"truncated skippable":  {append(bytes.Clone(base), field(66, 300)[:3]...), locktable.ErrMalformed},
+		"identity as a number": {append(bytes.Clone(base), field(65, 300)...), locktable.ErrMalformed},
+		"bad identity":         {protowire.AppendString(protowire.AppendTag(bytes.Clone(base), 65, protowire.BytesType), "user:a\n"), locktable.ErrMalformed},
 		"negative time":        {append(bytes.Clone(base), field(64, 1<<63)...), locktable.ErrMalformed},
 		"half a heartbeat":     {append(bytes.Clone(base), field(28, 2)...), locktable.ErrMalformed},
 		"negative offset":      {append(bytes.Clone(base), field(19, 1<<63)...), locktable.ErrMalformed},
@@ -155,7 +159,7 @@ func TestDecodeIsStrict(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", why, err, tc.want)
 		}
 	}
-	skipped, err := locktable.DecodeHeader(append(bytes.Clone(base), field(65, 300)...))
+	skipped, err := locktable.DecodeHeader(append(bytes.Clone(base), field(66, 300)...))
 	if err != nil || skipped.Kind != locktable.KindForceClear {
 		t.Errorf("a skippable field: %v", err)
 	}

@@ -51,6 +51,10 @@ func (t *Table) Decide(q *Request, epoch cluster.Epoch, facts FileFacts, recs []
 }
 
 func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
+	// Before anything else: what a stranger asks neither shows nor changes anything of a client.
+	if why := t.DeniesClient(q.Client, q.Identity); why != "" {
+		return refuse(q, cluster.StatusPermissionDenied, why)
+	}
 	switch q.Op {
 	case OpOpenClient:
 		return t.decideOpenClient(q, d)
@@ -64,7 +68,7 @@ func (t *Table) decide(q *Request, d *draft, facts FileFacts) Decision {
 		return dec
 	}
 	// What the records of all operations have in common.
-	r := Record{Client: q.Client, Request: q.ID, LowWater: q.LowWater, Hash: hash, Lock: q.Lock}
+	r := Record{Client: q.Client, Request: q.ID, LowWater: q.LowWater, Hash: hash, Lock: q.Lock, Identity: q.Identity}
 	switch q.Op {
 	case OpAcquire:
 		return t.decideAcquire(q, d, r)
@@ -185,13 +189,15 @@ func (l *lock) heldBy() *LockHolder {
 	if g.token == 0 {
 		return nil
 	}
-	return &LockHolder{Client: g.client.id, Token: g.token, Holder: g.holder, Since: g.since, Mode: g.mode, Count: l.holders()}
+	return &LockHolder{Client: g.client.id, Token: g.token, Holder: g.holder, Since: g.since, Mode: g.mode, Count: l.holders(), Identity: g.client.owner()}
 }
 
-// mustHold refuses q unless its token is the live one of its lock.
+// mustHold refuses q unless its token is the live one of its lock, and of its identity.
 func (t *Table) mustHold(q *Request) (Decision, bool) {
-	l := t.locks.get(q.Lock)
+	l, denied := t.locks.get(q.Lock), t.DeniesToken(q.Lock, q.Token, q.Identity)
 	switch {
+	case denied != "":
+		return refuse(q, cluster.StatusPermissionDenied, denied), false
 	case l == nil || l.holders() == 0:
 		return refuse(q, cluster.StatusInvalidToken, fmt.Sprintf("token %d: nobody holds lock %q", q.Token, q.Lock)), false
 	case l.grantWithToken(q.Token) == nil:
@@ -243,9 +249,12 @@ func (t *Table) decideOpenClient(q *Request, d *draft) Decision {
 		return refuse(q, cluster.StatusInvalidArgument, "nonce is 0: choose a random one")
 	}
 	if c := t.nonces.get(q.Nonce); c != nil {
+		if why := t.DeniesClient(c.id, q.Identity); why != "" {
+			return refuse(q, cluster.StatusPermissionDenied, why)
+		}
 		return Decision{Outcome: Outcome{Status: cluster.StatusOK, Client: c.id, LSN: c.openedAt(), Repeat: true}}
 	}
-	r := Record{Kind: KindOpenClient, Nonce: q.Nonce}
+	r := Record{Kind: KindOpenClient, Nonce: q.Nonce, Identity: q.Identity}
 	if t.level2(q) {
 		r.Mark = q.Mark
 	}
@@ -268,7 +277,7 @@ func (t *Table) decideCancel(q *Request, d *draft) Decision {
 	if dec, answered := t.admit(q, q.Target, 0); answered {
 		return dec
 	}
-	r := Record{Kind: KindCancel, Client: q.Client, Request: q.Target, LowWater: q.LowWater}
+	r := Record{Kind: KindCancel, Client: q.Client, Request: q.Target, LowWater: q.LowWater, Identity: q.Identity}
 	if w := t.waiter(q.Client, q.Target); w != nil {
 		r.Lock = w.lock.name
 		dec := decided(d.add(r))
@@ -393,7 +402,7 @@ func (d *draft) grant(w *waiter) {
 	d.add(Record{
 		Kind: KindGrant, Client: w.client.id, Request: w.request, Hash: w.hash,
 		Lock: w.lock.name, TTL: w.ttl, Mode: w.mode, Holder: w.holder, Metadata: w.metadata,
-		MaxHold: w.maxHold, Heartbeat: w.heartbeat,
+		MaxHold: w.maxHold, Heartbeat: w.heartbeat, Identity: w.client.owner(),
 	})
 }
 

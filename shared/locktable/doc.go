@@ -90,6 +90,18 @@
 // nothing and leaves a receipt all the same (KindAlready): its late duplicate must do
 // nothing after an Unbind or a Rotate either.
 //
+// # Identities
+//
+// A client belongs to the identity of the first request that is executed for it under one
+// (Record.Identity), while the table has it: with its grants, its places in queues, its receipts
+// and its low-water mark. A request of another identity that names the client, and one of another
+// identity that uses a token of it, is refused; so is one without an identity. A refusal leaves
+// nothing. Breaks are not concerned. A client without an identity is open to all, as all were once.
+//
+// Only Decide and its callers compare identities. What Apply takes to be legal does not depend on
+// them, nor does the hash: older binaries skip the field, and must have the same table otherwise.
+// A checkpoint that such a binary wrote has none; the next request of a client brings its back.
+//
 // # Bindings that ended
 //
 // A server that was paused before its write to a protected file may do it an hour later, in

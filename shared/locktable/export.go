@@ -104,6 +104,7 @@ type ClientState struct {
 	Nonce    Hex               `json:"nonce"`
 	LowWater cluster.RequestID `json:"low_water"`
 	Dropped  cluster.RequestID `json:"dropped"`
+	Identity string            `json:"identity,omitempty"` // that the client, and what it holds, belongs to
 }
 
 // ReceiptState is the receipt of a processed request.
@@ -205,7 +206,7 @@ func (w *waiter) export() WaiterState {
 }
 
 func (c *client) export() *ClientState {
-	return &ClientState{ID: c.id, Nonce: Hex(c.nonce), LowWater: c.lowWater, Dropped: c.dropped}
+	return &ClientState{ID: c.id, Nonce: Hex(c.nonce), LowWater: c.lowWater, Dropped: c.dropped, Identity: c.owner()}
 }
 
 func (f *file) export() *FileEntity {
@@ -805,7 +806,12 @@ func (t *Table) importClient(s *ClientState) error {
 	if err := s.ID.Validate(); err != nil {
 		return err
 	}
-	t.addClient(&client{Presence: Presence{id: s.ID}, nonce: uint64(s.Nonce), lowWater: s.LowWater, dropped: s.Dropped})
+	if err := validIdentity(s.Identity); err != nil {
+		return fmt.Errorf("client %q: %w", s.ID, err)
+	}
+	c := &client{Presence: Presence{id: s.ID}, nonce: uint64(s.Nonce), lowWater: s.LowWater, dropped: s.Dropped}
+	c.setOwner(s.Identity)
+	t.addClient(c)
 	return nil
 }
 

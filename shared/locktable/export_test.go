@@ -2,7 +2,18 @@
 
 package locktable
 
-import "github.com/holdfast-lock/holdfast/shared/cluster"
+import (
+	"unsafe"
+
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+)
+
+// What a client, a grant and its parameters take: there are many.
+const (
+	ClientSize = unsafe.Sizeof(client{})
+	LockSize   = unsafe.Sizeof(lock{})
+	ParamsSize = unsafe.Sizeof(grantParams{})
+)
 
 // Damage is one way to break an invariant of a table in the state that busy makes.
 type Damage struct {

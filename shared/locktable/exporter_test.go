@@ -4,6 +4,7 @@ package locktable_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -16,10 +17,12 @@ type exporting struct {
 	hash uint64
 	lsn  cluster.LSN
 	got  []locktable.Entity
+
+	owners map[cluster.ClientID]string
 }
 
 func begin(t *locktable.Table) *exporting {
-	return &exporting{x: t.BeginExport(), hash: t.Hash(), lsn: t.LSN()}
+	return &exporting{x: t.BeginExport(), hash: t.Hash(), lsn: t.LSN(), owners: owners(t)}
 }
 
 // next asks for n more entities and, behind the last one, compares.
@@ -38,6 +41,9 @@ func (e *exporting) next(tb testing.TB, n int) (more bool) {
 	}
 	if restored.Hash() != e.hash || e.x.Hash() != e.hash {
 		tb.Fatalf("the export of LSN %d has another hash than the table had", e.lsn)
+	}
+	if got := owners(restored); !maps.Equal(got, e.owners) {
+		tb.Fatalf("the export of LSN %d has clients of %v, the table had %v", e.lsn, got, e.owners)
 	}
 	if got, more := e.x.Next(n, nil); more || len(got) > 0 {
 		tb.Fatalf("an export that has ended goes on with %d entities", len(got))

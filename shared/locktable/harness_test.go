@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"iter"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -169,7 +170,20 @@ func (h *harness) reload() {
 		if other.Hash() != h.table.Hash() || other.LSN() != h.table.LSN() {
 			h.tb.Fatalf("%s table: hash %#x at LSN %d, want %#x at %d", name, other.Hash(), other.LSN(), h.table.Hash(), h.table.LSN())
 		}
+		if got, want := owners(other), owners(h.table); !maps.Equal(got, want) {
+			h.tb.Fatalf("%s table: its clients are of %v, want %v", name, got, want)
+		}
 	}
+}
+
+// owners returns the identities of a table's clients, which the hash does not cover.
+func owners(t *locktable.Table) map[cluster.ClientID]string {
+	all := map[cluster.ClientID]string{}
+	for p := range t.Presences("") {
+		c, _ := t.Client(p.ID())
+		all[p.ID()] = c.Identity
+	}
+	return all
 }
 
 // recode sends the header through the codec and compares.

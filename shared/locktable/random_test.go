@@ -31,6 +31,7 @@ type world struct {
 	inode   uint64
 	counts  map[string]int       // of what happened, to prove that it did
 	foreign map[part]cluster.LSN // when it was quarantined last
+	owners  map[cluster.ClientID]string
 }
 
 // part is a generation of a file.
@@ -75,7 +76,7 @@ func TestRandomRequestsAgainstTheOracle(t *testing.T) {
 	for _, status := range []cluster.Status{
 		cluster.StatusOK, cluster.StatusHeld, cluster.StatusInvalidToken, cluster.StatusInvalidArgument, cluster.StatusLeaseExpired,
 		cluster.StatusWaitTimeout, cluster.StatusCancelled, cluster.StatusStaleRequest, cluster.StatusFileQuarantined,
-		cluster.StatusOffsetMismatch, cluster.StatusFileSealed,
+		cluster.StatusOffsetMismatch, cluster.StatusFileSealed, cluster.StatusPermissionDenied,
 	} {
 		if total[status.String()] == 0 {
 			t.Errorf("no answer %v in all runs", status)
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, seed uint64, counts map[string]int) *world {
 	w := &world{
 		harness: newHarness(t), rng: rand.New(rand.NewPCG(seed, 1)), twin: locktable.New(), oracle: newOracle(),
 		nextID: map[cluster.ClientID]cluster.RequestID{}, counts: counts,
-		foreign: map[part]cluster.LSN{},
+		foreign: map[part]cluster.LSN{}, owners: map[cluster.ClientID]string{},
 	}
 	for range 4 {
 		w.openOne()
@@ -108,7 +109,7 @@ func kinds() (all []locktable.Kind) {
 func (w *world) openOne() {
 	w.nonce++
 	mark := cluster.Mark(w.nonce % 3) // logs of old have none
-	w.ask(locktable.Request{Op: locktable.OpOpenClient, Nonce: w.nonce, Mark: mark}, locktable.FileFacts{})
+	w.ask(locktable.Request{Op: locktable.OpOpenClient, Nonce: w.nonce, Mark: mark, Identity: w.identity("")}, locktable.FileFacts{})
 	w.clients = append(w.clients, cluster.OpenedClientID(w.table.LSN(), mark))
 }
 
@@ -152,7 +153,7 @@ func (w *world) request() locktable.Request {
 		c = cluster.ClientID(fmt.Sprintf("~%d", w.table.LSN()/100))
 	}
 	w.nextID[c] += cluster.RequestID(1 + w.rng.IntN(20)/19*5)
-	q := locktable.Request{Client: c, ID: w.nextID[c], Op: locktable.Op(1 + w.rng.IntN(8)), Lock: w.lock()}
+	q := locktable.Request{Client: c, ID: w.nextID[c], Op: locktable.Op(1 + w.rng.IntN(8)), Lock: w.lock(), Identity: w.identity(c)}
 	switch w.rng.IntN(24) {
 	case 0, 1:
 		q.Op = locktable.OpMetadata
@@ -215,6 +216,70 @@ func (w *world) request() locktable.Request {
 	return q
 }
 
+// identity returns the one that a client belongs to, sometimes another.
+func (w *world) identity(c cluster.ClientID) string {
+	identities := []string{"", "user:alice", "user:bob"}
+	if w.rng.IntN(12) == 0 {
+		return identities[w.rng.IntN(3)]
+	}
+	if of := w.owners[c]; of != "" {
+		return of
+	}
+	return identities[w.nonce%2]
+}
+
+// stranger reports whether an identity may not use what belongs to another one.
+func stranger(identity, owner string) bool { return owner != "" && owner != identity }
+
+// mayDecide wants that a decision changes nothing that belongs to another identity.
+func (w *world) mayDecide(q *locktable.Request, recs []record, dec locktable.Decision) {
+	denied := dec.Outcome.Status == cluster.StatusPermissionDenied
+	if denied && len(recs) > 0 || !denied && stranger(q.Identity, w.owners[q.Client]) {
+		w.tb.Errorf("%+v, of a client of %q: %+v %+v", q, w.owners[q.Client], dec, recs)
+	}
+	if len(recs) == 0 || recs[0].Token == 0 || q.Op == locktable.OpBreak {
+		return
+	}
+	if g, live := w.table.Live(q.Lock, q.Token); live && stranger(q.Identity, w.owners[g.Client]) {
+		w.tb.Errorf("%+v, for a grant of %q: %+v %+v", q, w.owners[g.Client], dec, recs)
+	}
+}
+
+// noteOwner follows to which identity a client belongs.
+func (w *world) noteOwner(r *record) {
+	c := r.Client
+	if r.Kind == locktable.KindOpenClient {
+		c = cluster.OpenedClientID(r.LSN, r.Mark)
+	}
+	if w.owners[c] == "" {
+		w.owners[c] = r.Identity
+	}
+}
+
+// compareOwners is called after records were applied.
+func (w *world) compareOwners() {
+	got := owners(w.table)
+	for c := range w.owners {
+		if _, known := got[c]; !known {
+			delete(w.owners, c)
+		}
+	}
+	for _, t := range []*locktable.Table{w.table, w.twin} {
+		for c, of := range owners(t) {
+			if w.owners[c] != of {
+				w.tb.Fatalf("at LSN %d client %s is of %q, want %q", t.LSN(), c, of, w.owners[c])
+			}
+		}
+	}
+	for name := range w.table.Locks("", "") {
+		for g := range w.table.Grants(name.Name) {
+			if g.Identity != w.owners[g.Client] {
+				w.tb.Fatalf("the grant of lock %q is of %q, want %q", g.Lock, g.Identity, w.owners[g.Client])
+			}
+		}
+	}
+}
+
 func (w *world) lock() cluster.LockName {
 	return cluster.LockName(fmt.Sprintf("l%d", w.rng.IntN(5)))
 }
@@ -238,6 +303,7 @@ func (w *world) repeat() {
 	}
 	switch {
 	case is.Status == cluster.StatusStaleRequest:
+	case is.Status == cluster.StatusPermissionDenied && stranger(old.q.Identity, w.owners[old.q.Client]): // it had no identity before
 	case is.LSN != was.LSN || is.Token != was.Token || is.Offset != was.Offset || is.Generation != was.Generation:
 		w.tb.Errorf("repeat of %+v: %+v, was %+v", old.q, is, was)
 	case is.Status == cluster.StatusFileQuarantined && old.q.Op == locktable.OpAppend:
@@ -355,6 +421,7 @@ func (w *world) ask(q locktable.Request, facts locktable.FileFacts) ([]record, l
 	if err := w.oracle.given(recs, facts); err != nil {
 		w.tb.Fatalf("%+v: %v", q, err)
 	}
+	w.mayDecide(&q, recs, dec)
 	open := w.oracle.lock(q.Lock).open(q.Mode == locktable.ModeShared)
 	if q.Op == locktable.OpAcquire && len(recs) > 0 && (dec.Outcome.Status == cluster.StatusOK) != open {
 		w.tb.Fatalf("%+v: %+v, but the oracle has %+v", q, dec, w.oracle.lock(q.Lock))
@@ -385,6 +452,7 @@ func (w *world) commit(recs []record) {
 		if err := w.oracle.see(r); err != nil {
 			w.tb.Fatalf("record %d: %v", r.LSN, err)
 		}
+		w.noteOwner(r)
 		decoded := recode(w.tb, r)
 		if err := w.twin.Apply(&decoded); err != nil {
 			w.tb.Fatal(err)
@@ -394,6 +462,7 @@ func (w *world) commit(recs []record) {
 	if w.twin.Hash() != w.table.Hash() {
 		w.tb.Fatalf("at LSN %d the twin has another hash", w.table.LSN())
 	}
+	w.compareOwners()
 	// Whoever the oracle has as holders must hold, and nobody else.
 	for _, r := range recs {
 		v, _ := w.table.Lock(r.Lock)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -17,7 +18,8 @@ type Kind uint8
 
 // The record kinds and the fields each one carries. This list, with the field
 // numbers in codec.go, is the format of a record. Every record has LSN, Epoch
-// and Kind; "request" stands for Client, Request, LowWater and Hash.
+// and Kind; "request" stands for Client, Request, LowWater and Hash. Time and Identity,
+// which older binaries skip, may be in any.
 const (
 	// KindGrant gives Lock to Client: request, Lock, TTL, Mode, Holder, Metadata,
 	// MaxHold, Heartbeat. Token = LSN.
@@ -149,6 +151,9 @@ type Record struct {
 	// Time is when the primary decided the record, in milliseconds since 1970 by its
 	// clock. It is for people: nothing is decided by it.
 	Time int64
+	// Identity is the identity of the caller whose request made the record, "" for none; of a
+	// Grant from the queue, that of its client. A client without an identity gets it.
+	Identity string
 }
 
 // WaitForever as a Wait means no deadline.
@@ -353,6 +358,9 @@ func (r *Record) validateNames(set fieldSet) error {
 			return fmt.Errorf("text %.40q… has %d bytes or is not UTF-8: at most %d are allowed", s, len(s), cluster.MaxText)
 		}
 	}
+	if err := validIdentity(r.Identity); err != nil {
+		return err
+	}
 	return validMetadata(r.Metadata)
 }
 
@@ -389,6 +397,16 @@ func (r *Record) validateNumbers() error {
 }
 
 func validText(s string) bool { return len(s) <= cluster.MaxText && utf8.ValidString(s) }
+
+// validIdentity wants a text that can be shown, such as user:alice.
+func validIdentity(s string) error {
+	for _, c := range s {
+		if c == utf8.RuneError || unicode.IsControl(c) || len(s) > cluster.MaxText {
+			return fmt.Errorf("identity %.40q… has %d bytes or holds control characters, or is not UTF-8: at most %d bytes are allowed", s, len(s), cluster.MaxText)
+		}
+	}
+	return nil
+}
 
 func validMetadata(s string) error {
 	if len(s) > cluster.MaxMetadata || !utf8.ValidString(s) {

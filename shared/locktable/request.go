@@ -102,6 +102,11 @@ type Request struct {
 	Metadata  string // of OpAcquire and OpMetadata
 	MaxHold   time.Duration
 	Heartbeat bool
+
+	// Identity is that of the caller, such as user:alice, "" of one without a credential. Only the
+	// server sets it, from what the caller's credential proved. A repeat has to come from the same
+	// identity, over whichever connection.
+	Identity string
 }
 
 // Validate checks what can be checked without the table. It returns StatusOK, or
@@ -110,7 +115,10 @@ func (q *Request) Validate(t cluster.Timing) (cluster.Status, string) {
 	if q.Op == OpAppend && len(q.Data) > cluster.MaxAppend {
 		return cluster.StatusTooLarge, fmt.Sprintf("%d bytes of data: one append carries at most %d", len(q.Data), cluster.MaxAppend)
 	}
-	err := q.validateRequester()
+	err := validIdentity(q.Identity)
+	if err == nil {
+		err = q.validateRequester()
+	}
 	if err == nil {
 		err = q.validateContent(t)
 	}
@@ -225,7 +233,7 @@ func (q *Request) validateAcquire(t cluster.Timing) error {
 }
 
 // ContentHash returns a hash that distinguishes repeats from other requests under the same
-// ID. Client, ID, LowWater and Holder are no part of it.
+// ID. Client, ID, LowWater, Holder and Identity are no part of it.
 func (q *Request) ContentHash() uint64 {
 	var buf [256]byte // on the stack; longer requests spill
 	adopt := uint64(0)
@@ -287,6 +295,8 @@ type LockHolder struct {
 	Since  int64 // as in Grant
 	Mode   Mode
 	Count  int // number of holders
+
+	Identity string // of the client, "" for none
 }
 
 // OutcomeOf returns the outcome of r's request. Its Status is StatusNone if r answers no

@@ -190,6 +190,7 @@ func (s *story) request(client cluster.ClientID, id cluster.RequestID) {
 			s.tb.Fatalf("unknown command %q", s.words)
 		}
 	}
+	q.Identity = s.opts["as"]
 	dec, recs := s.do(q, locktable.FileFacts{Inode: s.number(s.opts["inode"]), Size: int64(s.number(s.opts["size"]))})
 	for i := range recs {
 		s.record(&recs[i])
@@ -224,7 +225,7 @@ func (s *story) record(r *record) {
 		{"lock", r.Lock != "", r.Lock}, {"token", r.Token != 0, r.Token}, {"ttl", r.TTL != 0, r.TTL}, {"mode", r.Mode != 0, "shared"}, {"wait", r.Wait != 0, r.Wait},
 		{"host", r.Holder.Host != "", r.Holder.Host}, {"file", r.File != "", r.File}, {"inode", r.Inode != 0, r.Inode},
 		{"generation", r.Generation != 0, r.Generation}, {"offset", r.File != "" && r.Length > 0, r.Offset}, {"length", r.Length != 0, r.Length},
-		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server},
+		{"actor", r.Actor != "", r.Actor}, {"reason", r.Reason != "", r.Reason}, {"server", r.Server != 0, r.Server}, {"identity", r.Identity != "", r.Identity},
 	} {
 		if f.used {
 			line += fmt.Sprintf(" %s=%v", f.name, f.val)

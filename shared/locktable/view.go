@@ -28,6 +28,8 @@ type Grant struct {
 
 	MaxHold   time.Duration // 0 = no end
 	Heartbeat bool          // only the use of the token renews the lease
+
+	Identity string // of Client: what the grant belongs to, "" for none
 }
 
 // Waiter is one request in a queue.
@@ -44,6 +46,7 @@ type Waiter struct {
 	Since   int64 // as in Grant
 
 	Metadata string
+	Identity string // as in Grant
 }
 
 // LockView is a lock without its waiters and files and, of several holders, with the oldest
@@ -65,6 +68,7 @@ type ClientView struct {
 	Receipts int               // number of them
 	Held     int               // number of grants
 	Waiting  int               // number of requests in queues
+	Identity string            // that the client belongs to, "" for none
 }
 
 func (l *lock) grantView() Grant {
@@ -74,7 +78,7 @@ func (l *lock) grantView() Grant {
 	g := Grant{
 		Lock: l.name, Token: l.token, Epoch: l.epoch, Client: l.client.id, Request: l.request,
 		TTL: l.ttl, Mode: l.mode, Holder: l.holder, Since: l.since,
-		MaxHold: l.maxHold, Heartbeat: l.heartbeat,
+		MaxHold: l.maxHold, Heartbeat: l.heartbeat, Identity: l.client.owner(),
 	}
 	if x := l.grant; x != nil {
 		g.Metadata, g.Ask = x.metadata, x.ask
@@ -94,13 +98,14 @@ func (w *waiter) view() Waiter {
 	return Waiter{
 		Lock: w.lock.name, Client: w.client.id, Request: w.request, LSN: w.lsn, Epoch: w.epoch,
 		TTL: w.ttl, Wait: w.wait, Mode: w.mode, Holder: w.holder, Since: w.since, Metadata: w.metadata,
+		Identity: w.client.owner(),
 	}
 }
 
 func (c *client) view() ClientView {
 	return ClientView{
 		ID: c.id, Nonce: c.nonce, LowWater: c.lowWater, Dropped: c.dropped,
-		Receipts: len(c.receipts), Held: c.held, Waiting: len(c.waits),
+		Receipts: len(c.receipts), Held: c.held, Waiting: len(c.waits), Identity: c.owner(),
 	}
 }
 

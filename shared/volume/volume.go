@@ -24,7 +24,8 @@ import (
 //
 // Level 2 adds client IDs with a mark of their cluster, receipts for requests that changed nothing,
 // records that remember which inode an ended binding used; level 3 adds records that extend a lease
-// (package locktable). Servers tell each other
+// (package locktable). The identities of clients need no level: older binaries skip them, and decide without them
+// as they always did. Servers tell each other
 // their level, and a primary decides at the lowest level of the servers that it reaches.
 const (
 	Format       = layout.Format
