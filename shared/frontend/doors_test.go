@@ -32,6 +32,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/frontend/text"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -67,7 +68,7 @@ func (g *guard) Rules() *access.Rules { return g.rules.Load() }
 func newGuard(t *testing.T) *guard {
 	all := []access.Verb{access.Acquire, access.Read, access.Append, access.Break}
 	g := &guard{callers: map[string]*access.Caller{
-		"alice": {Identity: "user:alice", Via: "ticket"},
+		"alice": {Identity: "user:alice", Via: "ticket", Issued: time.Now().Add(-time.Minute)},
 		"bob":   {Identity: "user:bob", Via: "ticket"},
 		"late":  {Identity: "user:alice", Via: "ticket", Expires: time.Unix(1, 0)},
 		"root":  {Identity: "user:root", Operator: true},
@@ -164,6 +165,7 @@ func fieldsOf(o *ops.Operation, n int) map[string]any {
 type doors struct {
 	t    *testing.T
 	g    *guard
+	b    *backend
 	s    *service.Service
 	c    client
 	http *httptest.Server
@@ -172,8 +174,8 @@ type doors struct {
 }
 
 func newDoors(t *testing.T) *doors {
-	d := &doors{t: t, g: newGuard(t)}
-	d.s = service.New(startPrimary(t), service.Options{Guard: d.g})
+	d := &doors{t: t, g: newGuard(t), b: startPrimary(t)}
+	d.s = service.New(d.b, service.Options{Guard: d.g})
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
 	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
@@ -446,5 +448,187 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 		if seen < 6 {
 			t.Errorf("%s was asked %d times only", name, seen)
 		}
+	}
+}
+
+// revoke ends the tickets of alice.
+func (d *doors) revoke() {
+	all := []access.Verb{access.Acquire, access.Read, access.Append}
+	d.g.set(d.t, &access.File{
+		Admins: []access.AdminRule{{Who: []string{"user:admin"}}},
+		Rules:  []access.Rule{{Who: []string{"user:alice", "user:bob"}, May: all, Locks: []string{"**"}}},
+		Ended:  []access.Revocation{{Who: []string{"user:alice"}, Before: time.Now()}},
+	})
+	d.s.RulesChanged()
+}
+
+// What is under way ends when its credential is revoked: a session, a watch, a wait, a WebSocket. Others' go on.
+func TestRevokedCredentialIsCut(t *testing.T) {
+	d := newDoors(t)
+	begin := func(who, lock string) *stream {
+		s := connectAs(t, d.c, who)
+		t.Cleanup(func() { s.Close() })
+		if err := s.Send(&pb.SessionRequest{
+			Hello:      &pb.SessionHello{ClientId: who},
+			Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: 1, Lock: lock, TtlMs: 60000}}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if a := next(t, s, func(r *pb.SessionResponse) bool { return len(r.Answers) > 0 }).Answers[0]; a.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(a)
+		}
+		return s
+	}
+	alice, bob := begin("alice", "l"), begin("bob", "other")
+	ended := make(chan string, 3)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer alice")
+	w, err := d.c.Watch(ctx, &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}})
+	if err == nil {
+		_, err = w.Recv() // the reset
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		r, err := w.Recv()
+		for err == nil && r.GetStatus() == pb.Status_STATUS_OK {
+			r, err = w.Recv()
+		}
+		if r.GetStatus() != pb.Status_STATUS_UNAUTHENTICATED {
+			t.Errorf("the watch ends with %v, %v", r, err)
+		}
+		ended <- "watch"
+	}()
+	go func() {
+		a, err := d.c.Acquire(ctx, &pb.AcquireRequest{ClientId: "waits", RequestId: 1, Lock: "l", TtlMs: 60000, WaitMs: proto.Int64(-1)})
+		if got := statusOf(a.GetStatus(), err); got != cluster.StatusUnauthenticated {
+			t.Errorf("whoever waits is told %v, %v", got, err)
+		}
+		ended <- "wait"
+	}()
+	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer.alice"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow() //nolint:errcheck // it has ended
+	go func() {
+		_, _, err := c.Read(context.Background())
+		if websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+			t.Errorf("the WebSocket ends with %v", err)
+		}
+		ended <- "WebSocket"
+	}()
+	eventually(t, "alice waits", func() bool { return d.b.lockAt(t, "l").QueueLength == 1 })
+	d.revoke()
+	for range 3 {
+		<-ended
+	}
+	if r := next(t, alice, func(r *pb.SessionResponse) bool { return r.GetEnd() != nil }); r.GetEnd().GetStatus() != pb.Status_STATUS_UNAUTHENTICATED {
+		t.Errorf("the session ends with %v", r.GetEnd())
+	}
+	if err := bob.Send(&pb.SessionRequest{KeepAlives: []*pb.KeepAliveRequest{{ClientId: "bob", Held: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := next(t, bob, func(r *pb.SessionResponse) bool { return len(r.KeepAlives) > 0 }).KeepAlives[0]; r.GetStatus() != pb.Status_STATUS_OK {
+		t.Errorf("another one's session: %v", r)
+	}
+	for who, want := range map[string]cluster.Status{"alice": cluster.StatusUnauthenticated, "bob": cluster.StatusOK} {
+		if got, _ := d.gRPC(who, ops.Named("lock")); got != want {
+			t.Errorf("%s is told %v afterwards", who, got)
+		}
+	}
+}
+
+// A watch ends when the rules do not permit it any more, and an operation is refused, though the credential is good.
+func TestNewRulesHoldForWhatIsUnderWay(t *testing.T) {
+	d := newDoors(t)
+	s := connectAs(t, d.c, "alice")
+	defer s.Close()
+	acquire := func(n uint64) *pb.Operation {
+		return &pb.Operation{Correlation: n, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: n, Lock: "l", TtlMs: 60000}}}
+	}
+	if err := s.Send(&pb.SessionRequest{
+		Hello: &pb.SessionHello{ClientId: "c"}, Operations: []*pb.Operation{acquire(1)},
+		Watches: []*pb.SessionWatch{{WatchId: 7, Request: &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	token := next(t, s, func(r *pb.SessionResponse) bool { return len(r.Answers) > 0 }).Answers[0].GetToken()
+	d.g.set(t, &access.File{
+		Admins: []access.AdminRule{{Who: []string{"user:admin"}}},
+		Rules:  []access.Rule{{Who: []string{"user:alice"}, May: []access.Verb{access.Acquire}, Locks: []string{"elsewhere"}}},
+	})
+	d.s.RulesChanged()
+	release := &pb.Operation{Correlation: 3, Request: &pb.Operation_Release{Release: &pb.ReleaseRequest{RequestId: 3, Lock: "l", Token: token}}}
+	if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{acquire(2), release}}); err != nil {
+		t.Fatal(err)
+	}
+	told, over := map[uint64]cluster.Status{}, false
+	for len(told) < 2 || !over {
+		r, err := s.Recv()
+		if err != nil {
+			t.Fatalf("%v, %v, %v", told, over, err)
+		}
+		for _, a := range r.Answers {
+			told[a.GetCorrelation()] = wire.FromStatus(a.GetStatus())
+		}
+		for _, e := range r.Events {
+			over = over || e.GetResponse().GetStatus() == pb.Status_STATUS_PERMISSION_DENIED
+		}
+	}
+	if told[2] != cluster.StatusPermissionDenied || told[3] != cluster.StatusOK {
+		t.Errorf("to acquire: %v; to release what one has: %v", told[2], told[3])
+	}
+}
+
+// A connection takes another credential of its identity, and none of another.
+func TestCredentialIsRenewedInTheSession(t *testing.T) {
+	d := newDoors(t)
+	for credential, good := range map[string]bool{"alice": true, "bob": false, "nobody": false, "fired": false} {
+		s := connectAs(t, d.c, "late")
+		if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "c"}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, s, func(r *pb.SessionResponse) bool { return r.GetWelcome() != nil })
+		if err := s.Send(&pb.SessionRequest{
+			Credential: credential, Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 60000}}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r := next(t, s, func(r *pb.SessionResponse) bool { return len(r.Answers) > 0 || r.GetEnd() != nil })
+		if (r.GetEnd() == nil) != good || good && r.Answers[0].GetStatus() != pb.Status_STATUS_OK {
+			t.Errorf("%s: %v", credential, r)
+		}
+		s.Close()
+	}
+}
+
+// A replica that forwards passes on whose request it is: the primary decides.
+func TestForwardKeepsItsCaller(t *testing.T) {
+	g := newGuard(t)
+	front := func(b serving.Backend) *site {
+		return serveFront(t, httpapi.New(service.New(b, service.Options{Guard: g}), httpapi.Options{Log: zerolog.Nop()}))
+	}
+	primary := front(startPrimary(t))
+	replica := front(follower(primary.addr))
+	for who, want := range map[string]int{"alice": 200, "bob": 403, "": 401} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, replica.url+"/v1/acquire", strings.NewReader(`{"lock":"l","ttl":"30s","client_id":"c1","request_id":5}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who != "" {
+			r.Header.Set("Authorization", "Bearer "+who)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%q is answered %d, want %d", who, resp.StatusCode, want)
+		}
+	}
+	if n := g.passed.Load(); n != 1 {
+		t.Errorf("%d requests were passed on, want alice's", n)
 	}
 }

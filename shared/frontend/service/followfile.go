@@ -42,14 +42,18 @@ func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send 
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			err = context.Cause(ctx)
+			continue
 		case <-x.w.Wake():
 		}
 		err = x.step(ctx)
 	}
 	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	case asked.Err() != nil:
+		return context.Cause(asked)
+	case ctx.Err() != nil: // it is not permitted any more
+		err = context.Cause(ctx)
+		fallthrough
 	case IsRefusal(err):
 		r := s.refusedRead(x.name, &x.end, err)
 		r.Offset = x.at

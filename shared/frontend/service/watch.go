@@ -89,6 +89,15 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 	}
 	ctx, leave := s.Attend(ctx, check)
 	defer leave()
+	err = s.watch(ctx, x, q, begun)
+	if e, ok := errors.AsType[*wire.Error](err); ok && ctx.Err() != nil {
+		return x.end(0, e.Status, e.Message) // it is not permitted any more
+	}
+	return err
+}
+
+// watch is Watch for one that is permitted.
+func (s *Service) watch(ctx context.Context, x *watching, q *pb.WatchRequest, begun func() error) error {
 	defer s.watchers.Add(-1)
 	if s.watchers.Add(1) > int64(s.opt.MaxWatches) {
 		return x.end(0, cluster.StatusSecondaryMode, fmt.Sprintf("this server serves %d watches already: watch at another one, or later", s.opt.MaxWatches))

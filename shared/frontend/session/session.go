@@ -302,6 +302,7 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 		x.send(n, service.Refusal(err))
 		return false
 	}
+	o.Request.Identity = x.caller.Name()
 	if q := &o.Request; q.Op == locktable.OpAcquire && q.Holder == (locktable.Holder{}) {
 		q.Holder = x.holder
 	}
