@@ -75,7 +75,8 @@ func (r *Rules) Version() uint64 {
 	return r.version
 }
 
-// KeyOf returns the key whose text has this SHA-256. It may have expired.
+// KeyOf returns the key whose text has this SHA-256. It may have expired. The credential of who shows it was issued when the
+// key was created.
 func (r *Rules) KeyOf(sum [32]byte) (Key, bool) {
 	if r == nil {
 		return Key{}, false
