@@ -79,7 +79,7 @@ func TestMay(t *testing.T) {
 		{user("alice"), "open", "x", "y", true},
 		{user("alice"), "acquire", "astro/x", "", false},
 		{user("alice", "group:astro"), "acquire", "astro/x", "", true},
-		{user("alice", "user:bob", "service:ci", "*"), "acquire", "home/bob/x", "", false},
+		{user("alice", "user:bob", "service:ci", "*"), "acquire", "astro/x", "", false},
 		{&access.Caller{Identity: "group:astro"}, "acquire", "astro/x", "", false},
 		{user("alice", "group:hpc-admins"), "admin", "", "", true},
 		{user("alice", "group:hpc-admins"), "break", "x", "y", true},
