@@ -58,7 +58,17 @@ var accessMutants = []Mutant{
 		Name: "removed-key-lives",
 		Rule: "who rests on a key that was removed is revoked (package access, Revoked)",
 		Edits: []Edit{
-			{accessPkg + "/rules.go", `	if c.Key != "" && !r.names[c.Key] {`, `	if false {`},
+			{accessPkg + "/rules.go", `		if !ok {
+			return true`, `		if !ok {
+			return false`},
+		},
+		By: unit(accessPkg, "^TestKeysAndRevocations$"), Dies: `is revoked: false`,
+	},
+	{
+		Name: "later-key-for-earlier",
+		Rule: "a new key with the name of an old one is another key (package access, Revoked)",
+		Edits: []Edit{
+			{accessPkg + "/rules.go", `!c.Issued.IsZero() && c.Issued.Unix() != created.Unix()`, `!ok && !created.IsZero()`},
 		},
 		By: unit(accessPkg, "^TestKeysAndRevocations$"), Dies: `is revoked: false`,
 	},

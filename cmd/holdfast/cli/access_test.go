@@ -197,7 +197,7 @@ func TestKeys(t *testing.T) {
 	x.refuses("", `there is no key "x"`, "key", "revoke", "x")
 
 	own := func() *access.Caller {
-		return &access.Caller{Identity: "service:ci", Key: "ci", Groups: []string{"group:robots"}, Issued: k.Created}
+		return &access.Caller{Identity: "service:ci", Key: "ci", Via: "key", Groups: []string{"group:robots"}, Issued: k.Created}
 	}
 	if x.now().Revoked(own()) {
 		t.Error("a key is revoked that was not")
