@@ -79,7 +79,7 @@ func TestMay(t *testing.T) {
 		{user("alice"), "open", "x", "y", true},
 		{user("alice"), "acquire", "astro/x", "", false},
 		{user("alice", "group:astro"), "acquire", "astro/x", "", true},
-		{user("alice", "user:bob", "service:ci", "*"), "acquire", "home/bob/x", "", false},
+		{user("alice", "user:bob", "service:ci", "*"), "acquire", "astro/x", "", false},
 		{&access.Caller{Identity: "group:astro"}, "acquire", "astro/x", "", false},
 		{user("alice", "group:hpc-admins"), "admin", "", "", true},
 		{user("alice", "group:hpc-admins"), "break", "x", "y", true},
@@ -215,10 +215,10 @@ func TestCompileRefuses(t *testing.T) {
 func TestKeysAndRevocations(t *testing.T) {
 	cut := time.Unix(1000, 0)
 	r := compile(t, &access.File{
-		Keys: []access.Key{{Name: "ci", SHA256: hash("text"), Groups: []string{"group:ci"}}},
+		Keys: []access.Key{{Name: "ci", SHA256: hash("text"), Groups: []string{"group:ci"}, Created: time.Unix(500, 0)}},
 		Ended: []access.Revocation{
 			{Who: []string{"user:alice", "group:astro"}, Before: cut},
-			{Who: []string{"cert:*"}, Before: cut},
+			{Who: []string{"cert:*", "service:ci"}, Before: cut},
 		},
 	})
 	if k, ok := r.KeyOf(sha256.Sum256([]byte("text"))); !ok || k.Name != "ci" || len(k.Groups) != 1 {
@@ -247,6 +247,10 @@ func TestKeysAndRevocations(t *testing.T) {
 		{issued(&access.Caller{Identity: "cert:x", Operator: true}, 999), false},
 		{&access.Caller{Identity: "service:ci", Key: "ci"}, false},
 		{&access.Caller{Identity: "service:cd", Key: "cd"}, true},
+		{issued(&access.Caller{Identity: "service:ci", Key: "ci", Via: "key"}, 500), false}, // [[revoked]] is about tickets
+		{issued(&access.Caller{Identity: "service:ci", Key: "ci", Via: "key"}, 400), true},  // an older key with that name
+		{issued(&access.Caller{Identity: "service:ci", Key: "ci", Via: "ticket"}, 999), true},
+		{issued(&access.Caller{Identity: "service:ci", Key: "ci", Via: "ticket"}, 1000), false},
 	} {
 		if got := r.Revoked(x.c); got != x.want {
 			t.Errorf("%d: %v is revoked: %v", i, x.c, got)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // verbs is a set of verbs of rules.
@@ -42,7 +43,7 @@ func (e *TableError) Unwrap() error { return e.Err }
 
 // Compile checks a version of the rules and makes it ready to be asked. The error is a *TableError. Rules need no [[admin]]: who has the volume's secrets is one.
 func Compile(f *File, version uint64) (*Rules, error) {
-	r := &Rules{version: version, keys: map[[32]byte]Key{}, names: map[string]bool{}}
+	r := &Rules{version: version, keys: map[[32]byte]Key{}, created: map[string]time.Time{}}
 	for i, x := range f.Admins {
 		if err := checkWho(x.Who, anonymous); err != nil {
 			return nil, &TableError{Table: "admin", Number: i + 1, Err: err}
@@ -176,13 +177,13 @@ func (r *Rules) addKey(k Key) error {
 	if err != nil || len(b) != 32 {
 		return fmt.Errorf("%q: sha256 has 64 hexadecimal digits", k.Name)
 	}
-	if r.names[k.Name] {
+	if _, ok := r.created[k.Name]; ok {
 		return fmt.Errorf("%q: there is another key with this name", k.Name)
 	}
 	if other, ok := r.keys[[32]byte(b)]; ok {
 		return fmt.Errorf("%q: key %q has the same sha256", k.Name, other.Name)
 	}
 	k.Groups = slices.Clone(k.Groups)
-	r.names[k.Name], r.keys[[32]byte(b)] = true, k
+	r.created[k.Name], r.keys[[32]byte(b)] = k.Created, k
 	return nil
 }

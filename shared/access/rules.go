@@ -56,7 +56,7 @@ type Rules struct {
 	admins  []AdminRule
 	rules   []rule
 	keys    map[[32]byte]Key
-	names   map[string]bool // of the keys
+	created map[string]time.Time // by the names of the keys
 	ended   []Revocation
 }
 
@@ -75,7 +75,8 @@ func (r *Rules) Version() uint64 {
 	return r.version
 }
 
-// KeyOf returns the key whose text has this SHA-256. It may have expired.
+// KeyOf returns the key whose text has this SHA-256. It may have expired. A caller who shows the text has the time at which
+// the key was created as Issued, by which Revoked tells the key from a later one with the same name.
 func (r *Rules) KeyOf(sum [32]byte) (Key, bool) {
 	if r == nil {
 		return Key{}, false
@@ -84,15 +85,25 @@ func (r *Rules) KeyOf(sum [32]byte) (Key, bool) {
 	return k, ok
 }
 
-// Revoked reports whether the caller's credential has ended before its time: its key is not among the keys any more, or
-// a [[revoked]] table names the caller, and its credential was issued before the time there. A credential without a time
-// of issue is no ticket, and no such table ends it. Who has the volume's secrets can make new ones, and is not revoked.
+// viaKey is Via of a caller who showed a key.
+const viaKey = "key"
+
+// Revoked reports whether the caller's credential has ended before its time: the key that it rests on is not among the keys
+// any more, or a [[revoked]] table names the caller, and its credential was issued before the time there. Such a table
+// ends no keys, and no credential without a time of issue. Who has the volume's secrets can make new ones, and is not
+// revoked.
 func (r *Rules) Revoked(c *Caller) bool {
 	if r == nil || !c.known() || c.Operator {
 		return false
 	}
-	if c.Key != "" && !r.names[c.Key] {
-		return true
+	if c.Key != "" {
+		created, ok := r.created[c.Key]
+		if !ok {
+			return true
+		}
+		if c.Via == viaKey {
+			return !c.Issued.IsZero() && c.Issued.Unix() != created.Unix()
+		}
 	}
 	return slices.ContainsFunc(r.ended, func(x Revocation) bool {
 		return !c.Issued.IsZero() && c.Issued.Before(x.Before) && c.isOneOf(x.Who)

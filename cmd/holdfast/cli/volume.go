@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/doctor"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -36,7 +37,7 @@ const (
 )
 
 func (a *app) initCommand() *cobra.Command {
-	var dir string
+	var dir, policy string
 	var servers []string
 	c := &cobra.Command{
 		Use:   "init --volume DIR --server 1=HOST --server 2=HOST --server 3=HOST",
@@ -47,6 +48,8 @@ A server is ID=HOST for the ports 7601 (clients) and 7801 (other servers),
 ID=HOST:PORT for PORT and PORT+200, or ID=CLIENT,PEER with two addresses. The directory is made if its parent is there: a parent that is
 missing may mean that the share is not mounted.
 
+With --policy team or strict, the volume has access rules from the beginning; see holdfast access.
+
 Then init measures how fast the share is, for at most some seconds. If the default timing
 of servers is too tight for it, the printed commands have the flags that servers need.`,
 		Args: cobra.NoArgs,
@@ -55,12 +58,18 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if err != nil {
 				return err
 			}
+			if _, err := rules.Policy(policy); err != nil {
+				return usagef("--policy: %v", err)
+			}
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}
 			info, err := makeVolume(c.Context(), dir, members)
 			if err == nil {
 				err = offerOn(dir, info.ID)
+			}
+			if err == nil {
+				err = rulesOn(dir, policy)
 			}
 			if err != nil {
 				return err
@@ -74,6 +83,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
+	c.Flags().StringVar(&policy, "policy", rules.Open, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
 	required(c, "volume", "server")
 	return c
 }
@@ -250,16 +260,21 @@ func memberAt(host string, base int) cluster.Member {
 
 // onVolume returns a command that works on the files of a volume.
 func onVolume(use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS) error) *cobra.Command {
+	return onVolumeWith(cobra.NoArgs, use, short, long, func(ctx context.Context, dir string, f *osfs.FS, _ []string) error { return run(ctx, dir, f) })
+}
+
+// onVolumeWith is onVolume for a command with arguments.
+func onVolumeWith(args cobra.PositionalArgs, use, short, long string, run func(ctx context.Context, dir string, f *osfs.FS, args []string) error) *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: args,
+		RunE: func(c *cobra.Command, args []string) error {
 			f, err := osfs.Open(dir)
 			if err != nil {
 				return err
 			}
-			return errors.Join(run(c.Context(), dir, f), f.Close())
+			return errors.Join(run(c.Context(), dir, f, args), f.Close())
 		},
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
