@@ -5842,7 +5842,9 @@ type Settings struct {
 	Agent string `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Of the server: it takes no connection now and closes this one, behind these settings. Connect to it again after
 	// this time, and a random one of the same length.
-	RetryAfterMs  int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	RetryAfterMs int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	// Of the client: a key or a ticket that proves who it is, "" for none. It is sent over TLS, or to this host, only.
+	Credential    string `protobuf:"bytes,7,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5917,6 +5919,13 @@ func (x *Settings) GetRetryAfterMs() int64 {
 		return x.RetryAfterMs
 	}
 	return 0
+}
+
+func (x *Settings) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
 }
 
 // Call is a call of a method of LockService that is no stream.
@@ -6078,8 +6087,10 @@ type SessionRequest struct {
 	KeepAlives []*KeepAliveRequest    `protobuf:"bytes,3,rep,name=keep_alives,json=keepAlives,proto3" json:"keep_alives,omitempty"`
 	Watches    []*SessionWatch        `protobuf:"bytes,4,rep,name=watches,proto3" json:"watches,omitempty"`
 	// Watches to end.
-	Unwatch       []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
-	Calls         []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	Unwatch []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
+	Calls   []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
+	// Replaces the credential of the connection, before that expires. It has to prove the same identity.
+	Credential    string `protobuf:"bytes,8,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6154,6 +6165,13 @@ func (x *SessionRequest) GetCalls() []*Call {
 		return x.Calls
 	}
 	return nil
+}
+
+func (x *SessionRequest) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
 }
 
 type SessionHello struct {
@@ -8041,7 +8059,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\n" +
-	" \x01(\x04R\trequestId\"\xb8\x01\n" +
+	" \x01(\x04R\trequestId\"\xd8\x01\n" +
 	"\bSettings\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1a\n" +
 	"\bfeatures\x18\x02 \x03(\tR\bfeatures\x12\x1b\n" +
@@ -8049,7 +8067,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x14\n" +
 	"\x05agent\x18\x05 \x01(\tR\x05agent\x12$\n" +
-	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\"y\n" +
+	"\x0eretry_after_ms\x18\x06 \x01(\x03R\fretryAfterMs\x12\x1e\n" +
+	"\n" +
+	"credential\x18\a \x01(\tR\n" +
+	"credential\"y\n" +
 	"\x04Call\x12 \n" +
 	"\vcorrelation\x18\x01 \x01(\x04R\vcorrelation\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12\x18\n" +
@@ -8061,7 +8082,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\fR\bresponse\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x120\n" +
-	"\x06detail\x18\x05 \x01(\v2\x18.holdfast.v1.ErrorDetailR\x06detail\"\xb1\x02\n" +
+	"\x06detail\x18\x05 \x01(\v2\x18.holdfast.v1.ErrorDetailR\x06detail\"\xd1\x02\n" +
 	"\x0eSessionRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.holdfast.v1.SessionHelloR\x05hello\x126\n" +
 	"\n" +
@@ -8071,7 +8092,10 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"keepAlives\x123\n" +
 	"\awatches\x18\x04 \x03(\v2\x19.holdfast.v1.SessionWatchR\awatches\x12\x18\n" +
 	"\aunwatch\x18\x05 \x03(\x04R\aunwatch\x12'\n" +
-	"\x05calls\x18\x06 \x03(\v2\x11.holdfast.v1.CallR\x05calls\"\xa1\x01\n" +
+	"\x05calls\x18\x06 \x03(\v2\x11.holdfast.v1.CallR\x05calls\x12\x1e\n" +
+	"\n" +
+	"credential\x18\b \x01(\tR\n" +
+	"credential\"\xa1\x01\n" +
 	"\fSessionHello\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12+\n" +
 	"\x06holder\x18\x02 \x01(\v2\x13.holdfast.v1.HolderR\x06holder\x12(\n" +
