@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
@@ -59,6 +60,8 @@ type conduit interface {
 type framed struct {
 	net.Conn
 	r *frames.Reader
+	// shown is the credential in the settings.
+	shown string
 }
 
 func (f *framed) Send(b []byte) error {
@@ -87,18 +90,13 @@ func dialNetwork(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // framed connects to a server and sends the settings.
-func (d dialer) framed(ctx context.Context, addr string) (conduit, error) {
-	// A server that knows gRPC only reads 24 bytes before it closes the connection.
-	settings, err := proto.Marshal(&pb.Settings{Version: frames.Version, Agent: "holdfast client library"})
-	if err != nil {
-		return nil, err
-	}
-	c, err := d(ctx, addr)
+func (s *servers) framed(ctx context.Context, addr string) (conduit, error) {
+	c, err := s.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	over := context.AfterFunc(ctx, func() { c.Close() }) //nolint:errcheck // writing returns why it failed
-	_, err = c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings))
+	text, err := s.introduce(ctx, c)
 	if !over() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -106,7 +104,21 @@ func (d dialer) framed(ctx context.Context, addr string) (conduit, error) {
 		c.Close() //nolint:errcheck // nothing was said
 		return nil, err
 	}
-	return &framed{c, frames.NewReader(c, maxAnswer)}, nil
+	return &framed{c, frames.NewReader(c, maxAnswer), text}, nil
+}
+
+// introduce sends the settings, and returns the credential in them.
+func (s *servers) introduce(ctx context.Context, c net.Conn) (text string, err error) {
+	if text, err = credential.Source(s.c.opt.Credential).For(ctx, c); err != nil {
+		return "", err
+	}
+	// A server that knows gRPC only reads 24 bytes before it closes the connection.
+	settings, err := proto.Marshal(&pb.Settings{Version: frames.Version, Agent: "holdfast client library", Credential: text})
+	if err != nil {
+		return "", err
+	}
+	_, err = c.Write(frames.Append([]byte(frames.Preface), frames.Settings, settings))
+	return text, err
 }
 
 // opening is a connection that is being made.
@@ -200,6 +212,9 @@ func (c *Client) open(to *server, o *opening) {
 	stop := context.AfterFunc(s.ctx, func() { conn.Close() }) //nolint:errcheck // it ends reading, whatever it returns
 	defer stop()
 	defer context.AfterFunc(c.life, s.endCalls)()
+	if f, ok := conn.(*framed); ok && f.shown != "" {
+		c.links.Go(func() { s.renewCredential(f) })
+	}
 	o.s = s
 	to.link.Store(s)
 	c.opened(to, o)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -86,8 +87,23 @@ type Options struct {
 	// Dialer connects to an endpoint, as it is spelled in Endpoints or as a server names another one.
 	// nil = TCP to host:port, a socket of the filesystem for unix:PATH.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+	// Credential returns what this client shows to prove who it is, a key or a ticket; nil, or "", = nothing. It is called
+	// for each connection, again before a ticket expires, and by several goroutines. cluster is the ID of the cluster
+	// that the server has proved to be of, "" if it has proved none. A credential is sent over TLS, or to an address of
+	// this host, only: else calls fail. FromEnvironment is one.
+	Credential func(ctx context.Context, cluster string) (string, error)
 
 	trust *join.Trust // in the servers at Endpoints, which complete has made addresses; nil = plain text
+}
+
+// FromEnvironment is an Options.Credential. It returns the first of these that is there, or "":
+//
+//	HOLDFAST_KEY                            the credential
+//	HOLDFAST_KEY_FILE                       the name of a file with it
+//	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
+//	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
+func FromEnvironment(ctx context.Context, cluster string) (string, error) {
+	return credential.FromEnvironment(os.Getenv, nil)(ctx, cluster)
 }
 
 // AcquireOptions say how to acquire a lock. The zero value tries once, for a lock alone.

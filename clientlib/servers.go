@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
@@ -63,15 +64,16 @@ type server struct {
 // servers has the servers of the cluster, and which one is believed to be the primary. A wrong
 // belief costs time, nothing else.
 type servers struct {
-	c      *Client
-	dial   dialer
-	grpc   []grpc.DialOption
-	clock  Clock
-	known  wire.KnownCluster
-	lost   func(error) // is called when every server belongs to another cluster
-	listed int         // the first so many of mu.all are the user's endpoints
-	rounds sync.WaitGroup
-	belief atomic.Pointer[belief] // never nil
+	c        *Client
+	dial     dialer
+	grpc     []grpc.DialOption
+	dialGRPC join.Dialer
+	clock    Clock
+	known    wire.KnownCluster
+	lost     func(error) // is called when every server belongs to another cluster
+	listed   int         // the first so many of mu.all are the user's endpoints
+	rounds   sync.WaitGroup
+	belief   atomic.Pointer[belief] // never nil
 
 	mu struct {
 		sync.Mutex
@@ -107,9 +109,8 @@ func newServers(c *Client, lost func(error)) (*servers, error) {
 	if dial == nil {
 		dial = dialNetwork
 	}
-	s := &servers{c: c, dial: o.trust.Dialer(frames.Protocol, dial), clock: o.Clock, lost: lost}
+	s := &servers{c: c, dial: o.trust.Dialer(frames.Protocol, dial), dialGRPC: o.trust.Dialer(join.GRPC, dial), clock: o.Clock, lost: lost}
 	s.grpc = []grpc.DialOption{
-		grpc.WithContextDialer(o.trust.Dialer(join.GRPC, dial)),
 		grpc.WithPerRPCCredentials(&s.known),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the dialer makes connections that are secure
 		// A proxy for the web is not the way to a lock service.
@@ -154,7 +155,7 @@ func (s *servers) add(addr string) (*server, error) {
 	if len(s.mu.all) >= maxServers {
 		return nil, fmt.Errorf("server %s: %d servers are known already", addr, len(s.mu.all))
 	}
-	v := &server{addr: addr, dial: s.dial.framed, known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
+	v := &server{addr: addr, dial: s.framed, known: &s.known, liveness: livenessTimer{asking: make(chan struct{}, 1)}}
 	v.grpc = sync.OnceValues(func() (*grpc.ClientConn, error) { return s.connectGRPC(addr) })
 	v.stub = pb.NewLockServiceClient(route{s.c, v})
 	s.mu.all = append(s.mu.all, v)
@@ -179,7 +180,9 @@ func (s *servers) connectGRPC(addr string) (*grpc.ClientConn, error) {
 	if s.mu.closed {
 		return nil, status.Error(codes.Canceled, ErrClosed.Error())
 	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, s.grpc...)
+	b := credential.Source(s.c.opt.Credential).Bearer()
+	options := append(slices.Clip(s.grpc), grpc.WithContextDialer(b.Dialer(s.dialGRPC)), grpc.WithPerRPCCredentials(b))
+	conn, err := grpc.NewClient("passthrough:///"+addr, options...)
 	if err == nil {
 		s.mu.conns = append(s.mu.conns, conn)
 	}

@@ -93,7 +93,12 @@ func isPort(s string) bool {
 // Whole reports whether a text is one endpoint that stands for all servers, so that the commas in it separate nothing:
 // a path, or a join string.
 func Whole(text string) bool {
-	return strings.HasPrefix(text, scheme) || strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
+	return strings.HasPrefix(text, scheme) || IsPath(text)
+}
+
+// IsPath reports whether a text is an endpoint that is the path of a volume.
+func IsPath(text string) bool {
+	return strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
 }
 
 // Resolve returns the addresses of servers, and by what a client recognizes them; nil = by nothing, in plain text.

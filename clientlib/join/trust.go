@@ -156,7 +156,22 @@ func clusterName(leaf *x509.Certificate) string {
 			return name
 		}
 	}
-	return ServerName("no-cluster")
+	return ServerName(noCluster)
+}
+
+const noCluster = "no-cluster"
+
+// ClusterOf returns the ID of the cluster that a server has proved to be of over a connection that a Trust made, "" if
+// that is not known.
+func ClusterOf(cs tls.ConnectionState) string {
+	if len(cs.PeerCertificates) == 0 {
+		return ""
+	}
+	id, _ := strings.CutSuffix(clusterName(cs.PeerCertificates[0]), nameSuffix)
+	if id == noCluster {
+		return ""
+	}
+	return id
 }
 
 // explain says what a failed handshake means. It hides that the other side closed the connection: that means less after

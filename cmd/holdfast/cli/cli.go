@@ -151,7 +151,7 @@ func (a *app) root() *cobra.Command {
 		a.listCommand(), a.showCommand(), a.whyCommand(), a.historyCommand(), a.watchCommand(), a.verifyCommand(), a.outcomeCommand(),
 		a.cancelCommand(), a.breakCommand(), a.fileCommand(),
 		a.catCommand(), a.tailCommand(), a.blameCommand(),
-		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.versionCommand(),
+		a.statusCommand(), a.handoverCommand(), a.fsckCommand(), a.recoverCommand(), a.doctorCommand(), a.secureCommand(), a.joinCommand(), a.accessCommand(), a.keyCommand(), a.versionCommand(), a.loginCommand(), a.logoutCommand(),
 		a.guardCommand(), a.holderCommand(),
 	)
 	a.mark(root)
@@ -223,12 +223,15 @@ func endpointsOf(list string) []string {
 	return all
 }
 
-// checkServers refuses texts that cannot be addresses: a caller would try them until its time
+// checkServers refuses texts that cannot be addresses, or no credential: a caller would try them until its time
 // is over.
 func (a *app) checkServers() error {
 	all := a.servers()
 	if len(all) == 0 {
 		return usagef("--endpoints, or HOLDFAST_ENDPOINTS: name at least one server, HOST:PORT of its gRPC front end")
+	}
+	if _, err := a.credential()(context.Background(), ""); err != nil {
+		return usagef("%v", err)
 	}
 	if join.Whole(all[0]) {
 		if _, _, err := join.Resolve(all); err != nil {

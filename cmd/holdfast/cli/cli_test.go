@@ -28,14 +28,19 @@ func run(stdin, endpoints string, args ...string) result {
 	var out, errs bytes.Buffer
 	code := cli.Main(args, cli.Env{
 		Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
-		Getenv: func(name string) string {
-			if name == "HOLDFAST_ENDPOINTS" {
-				return endpoints
-			}
-			return ""
-		},
+		Getenv: endpointsAt(endpoints),
 	})
 	return result{code, out.String(), errs.String()}
+}
+
+// endpointsAt is an environment that has endpoints only.
+func endpointsAt(endpoints string) func(string) string {
+	return func(name string) string {
+		if name == "HOLDFAST_ENDPOINTS" {
+			return endpoints
+		}
+		return ""
+	}
 }
 
 // TestTranscript runs the commands of testdata/transcript.txt against a service
@@ -133,7 +138,7 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 	} {
 		var errs bytes.Buffer
 		code := cli.Main(words(line), cli.Env{
-			Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs, Getenv: func(string) string { return addr },
+			Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs, Getenv: endpointsAt(addr),
 		})
 		if code != 5 || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: code %d, %s", line, code, &errs)

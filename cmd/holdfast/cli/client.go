@@ -30,7 +30,7 @@ func (a *app) withCaller(ctx context.Context, f func(context.Context, *remote.Ca
 	if err := a.checkServers(); err != nil {
 		return err
 	}
-	c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: a.budget})
+	c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: a.budget, Credential: a.credential()})
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (a *app) every(ctx context.Context, interval time.Duration, f func(context.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: interval})
+		c, err := remote.New(remote.Options{Endpoints: a.servers(), Budget: interval, Credential: a.credential()})
 		if err != nil {
 			return // the main call reports the error
 		}

@@ -124,7 +124,7 @@ func TestWatchInAPipe(t *testing.T) {
 		var errs bytes.Buffer
 		ended := make(chan int, 1)
 		go func() {
-			ended <- cli.Main(args, cli.Env{Stdin: strings.NewReader(""), Stdout: w, Stderr: &errs, Getenv: func(string) string { return addr }})
+			ended <- cli.Main(args, cli.Env{Stdin: strings.NewReader(""), Stdout: w, Stderr: &errs, Getenv: endpointsAt(addr)})
 		}()
 		if len(args) == 2 {
 			lines := bufio.NewReader(r)
@@ -155,7 +155,7 @@ func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 func TestWatchWithoutOutput(t *testing.T) {
 	addr := startFake(t)
 	var errs bytes.Buffer
-	code := cli.Main([]string{"watch"}, cli.Env{Stdin: strings.NewReader(""), Stdout: failing{}, Stderr: &errs, Getenv: func(string) string { return addr }})
+	code := cli.Main([]string{"watch"}, cli.Env{Stdin: strings.NewReader(""), Stdout: failing{}, Stderr: &errs, Getenv: endpointsAt(addr)})
 	if code != 5 || !strings.Contains(errs.String(), "short write") {
 		t.Errorf("code %d, %s", code, errs.String())
 	}

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -57,6 +58,8 @@ type Options struct {
 	Budget time.Duration
 	// Dial connects to an endpoint; nil = over TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Credential returns what proves who the caller is; nil = nothing.
+	Credential credential.Source
 
 	trust *join.Trust // in the servers at Endpoints; nil = plain text
 }
@@ -91,7 +94,7 @@ func New(opt Options) (*Caller, error) {
 
 // Other returns a Caller of one server, which has to belong to the same cluster as those of c. It makes one attempt.
 func (c *Caller) Other(addr string) (*Caller, error) {
-	return New(Options{Endpoints: []string{addr}, Budget: time.Millisecond, Dial: c.opt.Dial, trust: c.opt.trust})
+	return New(Options{Endpoints: []string{addr}, Budget: time.Millisecond, Dial: c.opt.Dial, Credential: c.opt.Credential, trust: c.opt.trust})
 }
 
 // Close ends the connections.
@@ -109,7 +112,9 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 	conn := c.conns[addr]
 	if conn == nil {
 		var err error
+		b := c.opt.Credential.Bearer()
 		options := []grpc.DialOption{
+			grpc.WithContextDialer(b.Dialer(c.dialer())), grpc.WithPerRPCCredentials(b),
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 			grpc.WithPerRPCCredentials(&c.cluster.known), grpc.WithChainUnaryInterceptor(c.cluster.check, markUnsent),
 			grpc.WithConnectParams(grpc.ConnectParams{
@@ -117,9 +122,6 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 				MinConnectTimeout: time.Second,
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		}
-		if dial := c.dialer(); dial != nil {
-			options = append(options, grpc.WithContextDialer(dial))
 		}
 		conn, err = grpc.NewClient(addr, options...)
 		if err != nil {
@@ -130,19 +132,23 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 	return pb.NewLockServiceClient(conn), nil
 }
 
-// dialer returns what connects; nil = gRPC itself, which knows more schemes.
+// dialer returns what connects.
 func (c *Caller) dialer() join.Dialer {
 	dial := c.opt.Dial
-	if c.opt.trust == nil {
-		return dial
-	}
 	if dial == nil {
-		dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		}
+		dial = dialNetwork
 	}
 	return c.opt.trust.Dialer(join.GRPC, dial)
+}
+
+// dialNetwork connects to an address as gRPC resolved it: those of sockets of the filesystem begin with unix://, and of
+// abstract ones with a zero.
+func dialNetwork(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	if path, ok := strings.CutPrefix(addr, "unix://"); ok || strings.HasPrefix(addr, "\x00") {
+		return d.DialContext(ctx, "unix", path)
+	}
+	return d.DialContext(ctx, "tcp", addr)
 }
 
 // next makes the named server the target or, with "", the one after the present target.

@@ -6030,7 +6030,7 @@ type Settings struct {
 	// Of the server: it takes no connection now and closes this one, behind these settings. Connect to it again after
 	// this time, and a random one of the same length.
 	RetryAfterMs int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
-	// Of the client: its credential, if it has one.
+	// Of the client: a key or a ticket that proves who it is, "" for none. It is sent over TLS, or to this host, only.
 	Credential    string `protobuf:"bytes,7,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6276,7 +6276,7 @@ type SessionRequest struct {
 	// Watches to end.
 	Unwatch []uint64 `protobuf:"varint,5,rep,packed,name=unwatch,proto3" json:"unwatch,omitempty"`
 	Calls   []*Call  `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
-	// Takes the place of the credential of the connection, before that expires. It is of the same identity.
+	// Replaces the credential of the connection, before that expires. It has to prove the same identity.
 	Credential    string `protobuf:"bytes,8,opt,name=credential,proto3" json:"credential,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package credential is where a client has its credential from, and to whom it shows it: a key (hfk_...) or a ticket
+// (hft_...). Whoever has the text of one is taken for its owner. So it is sent over TLS or to this host only, and no
+// error contains it.
+package credential
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+)
+
+const (
+	keyPrefix    = "hfk_"
+	ticketPrefix = "hft_"
+	// maxText bounds the text of a credential, in bytes.
+	maxText = 8 << 10
+	// inDirectory is the name of a credential in the directory that a service manager makes.
+	inDirectory = "holdfast.key"
+)
+
+// ErrPlainText means that a credential was not sent, since others could have read it on its way.
+var ErrPlainText = errors.New("a credential is sent over TLS, or to this host, only: use the path of the volume, or what holdfast join prints, as the endpoint")
+
+// Source returns the credential for a connection, "" for none. cluster is the ID of the cluster that the server has
+// proved to be of, "" if it has proved none: then a ticket, which is one cluster's, is not for it. A Source is called
+// for each connection, again before a ticket expires, and by several goroutines.
+type Source func(ctx context.Context, cluster string) (string, error)
+
+// FromEnvironment returns the Source that asks environment variables, and the first of these that is there:
+//
+//	HOLDFAST_KEY                            the credential
+//	HOLDFAST_KEY_FILE                       the name of a file with it
+//	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
+//	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
+//
+// before, if not nil, is asked before the last one.
+func FromEnvironment(getenv func(string) string, before Source) Source {
+	return func(ctx context.Context, cluster string) (string, error) {
+		if text := getenv("HOLDFAST_KEY"); text != "" {
+			return checked(text, "HOLDFAST_KEY")
+		}
+		if name := getenv("HOLDFAST_KEY_FILE"); name != "" {
+			return fromFile(name)
+		}
+		if dir := getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+			text, err := fromFile(filepath.Join(dir, inDirectory))
+			if !errors.Is(err, fs.ErrNotExist) {
+				return text, err
+			}
+		}
+		if before != nil {
+			if text, err := before(ctx, cluster); text != "" || err != nil {
+				return text, err
+			}
+		}
+		return fromTicketFile(getenv, cluster)
+	}
+}
+
+// TicketFile returns the name of the file with a user's ticket of a cluster; "" if the user has no directory for it.
+func TicketFile(getenv func(string) string, cluster string) string {
+	dir := getenv("XDG_CONFIG_HOME")
+	if home := getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
+		dir = filepath.Join(home, ".config")
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
+	}
+	return filepath.Join(dir, "holdfast", cluster+".ticket")
+}
+
+func fromTicketFile(getenv func(string) string, cluster string) (string, error) {
+	name := TicketFile(getenv, cluster)
+	if name == "" || cluster == "" {
+		return "", nil
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read the ticket: %w", err)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", fmt.Errorf("ticket %s: others may read it: type: rm %s   and holdfast login", name, name)
+	}
+	return fromFile(name)
+}
+
+func fromFile(name string) (text string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", fmt.Errorf("read the credential: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was read only
+	b, err := io.ReadAll(io.LimitReader(f, maxText+2))
+	if err != nil {
+		return "", fmt.Errorf("read the credential: %w", err)
+	}
+	return checked(string(b), name)
+}
+
+// checked returns a credential without space around it. The error names where it is from, and not the text.
+func checked(text, from string) (string, error) {
+	text = strings.TrimSpace(text)
+	odd := strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+	if odd || len(text) > maxText || !strings.HasPrefix(text, keyPrefix) && !strings.HasPrefix(text, ticketPrefix) {
+		return "", fmt.Errorf("%s has no credential: it is one word that begins with %s or %s", from, keyPrefix, ticketPrefix)
+	}
+	return text, nil
+}
+
+// For returns the credential that is sent on a connection, "" for none. It returns ErrPlainText if there is one, and
+// others could read it on its way.
+func (s Source) For(ctx context.Context, c net.Conn) (string, error) {
+	if s == nil {
+		return "", nil
+	}
+	secured, isTLS := c.(*tls.Conn)
+	cluster := ""
+	if isTLS {
+		cluster = join.ClusterOf(secured.ConnectionState())
+	}
+	text, err := s(ctx, cluster)
+	if err == nil && text != "" {
+		text, err = checked(text, "what Credential returned")
+	}
+	if err == nil && text != "" && !isTLS && !ownHost(c.RemoteAddr()) {
+		return "", fmt.Errorf("%v: %w", c.RemoteAddr(), ErrPlainText)
+	}
+	return text, err
+}
+
+// ownHost reports whether an address is on this host.
+func ownHost(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
+
+// Bearer shows a credential with each call over the connections that it made: it implements grpc's
+// credentials.PerRPCCredentials. It is for one address.
+type Bearer struct {
+	source Source
+	mu     sync.Mutex
+	conn   net.Conn // the newest
+}
+
+// Bearer returns one of the Source.
+func (s Source) Bearer() *Bearer { return &Bearer{source: s} }
+
+// Dialer returns a Dialer that refuses a connection on which the credential must not be sent.
+func (b *Bearer) Dialer(next join.Dialer) join.Dialer {
+	if b.source == nil {
+		return next
+	}
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := next(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := b.source.For(ctx, c); err != nil {
+			c.Close() //nolint:errcheck // nothing was said
+			return nil, err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.conn = c
+		return c, nil
+	}
+}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b *Bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	b.mu.Lock()
+	c := b.conn
+	b.mu.Unlock()
+	if c == nil {
+		return nil, nil
+	}
+	text, err := b.source.For(ctx, c)
+	if text == "" || err != nil {
+		return nil, err
+	}
+	return map[string]string{"authorization": "Bearer " + text}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: gRPC does not know what the Dialer did.
+func (b *Bearer) RequireTransportSecurity() bool { return false }
+
+// Expiry returns when a ticket expires, by what it says; zero for any other credential.
+func Expiry(text string) time.Time {
+	ticket, ok := strings.CutPrefix(text, ticketPrefix)
+	parts := strings.Split(ticket, ".")
+	if !ok || len(parts) != 3 {
+		return time.Time{}
+	}
+	var claims struct {
+		Expires float64 `json:"exp"`
+	}
+	b, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(b, &claims) != nil || claims.Expires <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Expires), 0)
+}

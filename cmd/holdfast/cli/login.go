@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-lock/holdfast/clientlib/credential"
+	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
+	"github.com/holdfast-lock/holdfast/shared/cluster"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+)
+
+// credential returns where this command has its credential from: the environment, a ticket that it signs itself where
+// the endpoint is a volume's path and its user can read the volume's secrets, or the ticket of a login.
+func (a *app) credential() credential.Source {
+	dir := a.servers()[0]
+	if !join.IsPath(dir) {
+		return credential.FromEnvironment(a.Getenv, nil)
+	}
+	own := &ownTicket{dir: dir}
+	return credential.FromEnvironment(a.Getenv, own.get)
+}
+
+// ownTicket is the ticket that a command signs itself. It is signed again after half of its time.
+type ownTicket struct {
+	dir string
+	mu  sync.Mutex
+	auth.Ticket
+}
+
+// get returns the ticket for a server that has proved to be of the volume's cluster; "" where there is none: then
+// holdfast login says why.
+func (o *ownTicket) get(ctx context.Context, cluster string) (string, error) {
+	if cluster == "" {
+		return "", nil
+	}
+	got := make(chan string, 1)
+	go func() { // a share that hangs ends no command: its time does
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		now := time.Now()
+		if o.Caller == nil || now.After(o.Caller.Issued.Add(auth.OperatorTime/2)) {
+			o.Ticket, _ = auth.OperatorTicket(o.dir, now, auth.OperatorTime)
+		}
+		if o.Cluster.String() != cluster {
+			got <- ""
+			return
+		}
+		got <- o.Text
+	}()
+	select {
+	case text := <-got:
+		return text, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// loginResult is the answer of login and logout. It never contains the ticket.
+type loginResult struct {
+	Status   string     `json:"status"`
+	Identity string     `json:"identity,omitempty"`
+	Operator bool       `json:"operator,omitempty"`
+	Cluster  string     `json:"cluster"`
+	File     string     `json:"file"`
+	Expires  *time.Time `json:"expires,omitempty"`
+	// Removed is true if there was a ticket.
+	Removed *bool `json:"removed,omitempty"`
+}
+
+const maxLogin = 30 * 24 * time.Hour
+
+func (a *app) loginCommand() *cobra.Command {
+	var period time.Duration
+	var dir string
+	c := &cobra.Command{
+		Use: "login --volume DIR", Short: "Get a ticket, which proves to servers who you are", Args: cobra.NoArgs,
+		Long: `Sign a ticket with the signing key of the volume, and write it to
+~/.config/holdfast/CLUSTER.ticket, which only you may read. Commands and clients of this user
+show it to servers, over TLS or on the server's own host only.
+
+Only the user that the servers run as can read that key, so the ticket is an operator's: whoever
+has it may do everything until it expires. Commands whose endpoint is the path of the volume
+need no login: they sign a ticket of five minutes for themselves.`,
+		RunE: func(*cobra.Command, []string) error {
+			if period <= 0 || period > maxLogin {
+				return usagef("--for %v: use a duration like 12h, at most %v", period, maxLogin)
+			}
+			r, err := a.login(dir, period)
+			if err != nil {
+				return fmt.Errorf("volume %s: %w", dir, err)
+			}
+			return a.print(r, func(w io.Writer) {
+				fmt.Fprintf(w, "you are %s until %s, an operator of cluster %s; the ticket is in %s\n", r.Identity, r.Expires.Format(time.RFC3339), r.Cluster, r.File)
+			})
+		},
+	}
+	c.Flags().DurationVar(&period, "for", 12*time.Hour, "how long the ticket counts")
+	c.Flags().StringVar(&dir, "volume", "", "the directory")
+	required(c, "volume")
+	return c
+}
+
+func (a *app) login(dir string, period time.Duration) (*loginResult, error) {
+	t, err := auth.OperatorTicket(dir, time.Now(), period)
+	if err != nil {
+		return nil, err
+	}
+	name, err := a.ticketFile(t.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return nil, fmt.Errorf("write the ticket: %w", err)
+	}
+	// Others never see a part of it, and an older file with another mode does not stay.
+	if err := renameio.WriteFile(name, []byte(t.Text+"\n"), 0o600, renameio.IgnoreUmask()); err != nil {
+		return nil, fmt.Errorf("write the ticket: %w", err)
+	}
+	end := t.Caller.Expires.Truncate(time.Second)
+	return &loginResult{
+		Status: cluster.StatusOK.String(), Identity: t.Caller.Identity, Operator: t.Caller.Operator, Cluster: t.Cluster.String(), File: name, Expires: &end,
+	}, nil
+}
+
+func (a *app) ticketFile(id cluster.ID) (string, error) {
+	name := credential.TicketFile(a.Getenv, id.String())
+	if name == "" {
+		return "", errors.New("there is no directory for the ticket: set HOME, or XDG_CONFIG_HOME, to an absolute path")
+	}
+	return name, nil
+}
+
+func (a *app) logoutCommand() *cobra.Command {
+	return onVolume("logout --volume DIR", "Remove the ticket of holdfast login", `Remove ~/.config/holdfast/CLUSTER.ticket, if it is there. A copy of the ticket counts until it
+expires.`, func(_ context.Context, dir string, f *osfs.FS) error {
+		c, err := volume.ReadCluster(f)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		name, err := a.ticketFile(c.ID)
+		if err != nil {
+			return err
+		}
+		err = os.Remove(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the ticket: %w", err)
+		}
+		removed := err == nil
+		return a.print(&loginResult{Status: cluster.StatusOK.String(), Cluster: c.ID.String(), File: name, Removed: &removed}, func(w io.Writer) {
+			if removed {
+				fmt.Fprintf(w, "removed %s\n", name)
+			} else {
+				fmt.Fprintf(w, "there is no ticket: %s\n", name)
+			}
+		})
+	})
+}
