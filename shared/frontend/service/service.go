@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -86,8 +87,12 @@ func Identify(q *locktable.Request) bool {
 	return true
 }
 
-// Execute has the backend execute a request that has its IDs.
+// Execute has the backend execute a request that has its IDs. Where it has no identity it gets that
+// of the caller of ctx.
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
+	if q.Identity == "" {
+		q.Identity = access.CallerOf(ctx).Name()
+	}
 	out, err := s.b.Do(ctx, q)
 	if err != nil {
 		return nil, err
@@ -168,13 +173,13 @@ const abandonWait = 10 * time.Second
 func Abandon(ctx context.Context, q *locktable.Request, do func(context.Context, *locktable.Request) (*pb.Answer, error)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWait)
 	defer cancel()
-	a, err := do(ctx, &locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID})
+	a, err := do(ctx, &locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID, Identity: q.Identity})
 	if err != nil || a.GetStatus() != pb.Status_STATUS_OK || a.GetToken() == 0 {
 		return // what is left, if anything, ends with its lease
 	}
 	// The caller is gone, so no one is left to hear of an error.
 	_, _ = do(ctx, &locktable.Request{
-		Op: locktable.OpRelease, Client: q.Client, ID: q.ID + 1, Lock: q.Lock, Token: cluster.Token(a.GetToken()),
+		Op: locktable.OpRelease, Client: q.Client, ID: q.ID + 1, Lock: q.Lock, Token: cluster.Token(a.GetToken()), Identity: q.Identity,
 	})
 }
 
@@ -219,7 +224,7 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 		out.Status, out.Message, out.Client = cluster.StatusInvalidToken, "nobody holds the lock", ""
 		if g.Token != 0 {
 			out.Message = fmt.Sprintf("the lock is held under token %d", g.Token)
-			out.Holder = &locktable.LockHolder{Client: g.Client, Token: g.Token, Holder: g.Holder, Since: g.Since, Mode: g.Mode, Count: holders}
+			out.Holder = &locktable.LockHolder{Client: g.Client, Token: g.Token, Holder: g.Holder, Since: g.Since, Mode: g.Mode, Count: holders, Identity: g.Identity}
 		}
 	})
 	if err != nil {
