@@ -36,6 +36,9 @@ func (e *HeldError) Error() string {
 	fmt.Fprintf(&b, "lock %q is held", e.Lock)
 	if h := e.Holder; h != nil {
 		fmt.Fprintf(&b, " by client %s", h.Client)
+		if h.Identity != "" {
+			fmt.Fprintf(&b, " of %s", h.Identity)
+		}
 		if h.Host != "" {
 			fmt.Fprintf(&b, " on %s, process %d (%s)", h.Host, h.PID, h.Command)
 		}

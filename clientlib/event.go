@@ -69,6 +69,9 @@ type Event struct {
 	// Wait is how long a waiter waits at most, and with EventAsk the grace; Forever has no end.
 	Wait   time.Duration
 	Holder Holder
+	// Identity is that of the caller whose request it was, of a grant that of its client, such as
+	// user:alice; "" for none.
+	Identity string
 
 	// Offset and Length are the place of an append in this generation, in bytes.
 	File           FileName
@@ -124,8 +127,8 @@ func eventOf(e *pb.Event) Event {
 		Lock: LockName(e.GetLock()), Token: Token(e.GetToken()),
 		Client: ClientID(e.GetClientId()), Request: RequestID(e.GetRequestId()),
 		TTL: wire.Millis(e.GetTtlMs()), Wait: wait, Shared: e.GetMode() == pb.Mode_MODE_SHARED,
-		Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
-		File:   FileName(e.GetFile()), Generation: Generation(e.GetGeneration()),
+		Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()}, Identity: h.GetIdentity(),
+		File: FileName(e.GetFile()), Generation: Generation(e.GetGeneration()),
 		Offset: e.GetOffset(), Length: e.GetLength(), CRC32C: e.GetCrc32C(),
 		Actor: e.GetActor(), Reason: e.GetReason(), Metadata: e.GetMetadata(), Server: ServerID(e.GetServerId()),
 		Time: time.UnixMilli(e.GetUnixMs()), event: e,

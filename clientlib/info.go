@@ -115,6 +115,8 @@ type WaiterInfo struct {
 	Metadata string
 	// Shared reports whether it waits to share the lock.
 	Shared bool
+	// Identity is that of the client, such as user:alice; "" for none.
+	Identity string
 }
 
 // Ask is an operator's request to a holder that it release its lock.
@@ -194,6 +196,7 @@ func lockInfoOf(l *pb.Lock, epoch, lsn uint64, ageMs int64) LockInfo {
 			TTL: wire.Millis(w.TtlMs), Wait: wait,
 			Holder: Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
 			Since:  moment(w.SinceUnixMs), Metadata: w.Metadata, Shared: w.Mode == pb.Mode_MODE_SHARED,
+			Identity: h.GetIdentity(),
 		})
 	}
 	for _, f := range l.GetFiles() {

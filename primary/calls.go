@@ -127,20 +127,22 @@ func (p *Primary) Do(ctx context.Context, q *locktable.Request) (locktable.Outco
 	return p.await(ctx, &call{kind: callRequest, req: q})
 }
 
-// Renew extends the lease of the grant with this token, whoever presents it. The outcome has
-// what is left of the lease as its TTL; it is INVALID_TOKEN if the token is not live.
+// Renew extends the lease of the grant with this token, whichever client of the grant's identity
+// presents it: the caller is that of ctx. The outcome has what is left of the lease as its TTL; it
+// is INVALID_TOKEN if the token is not live, PERMISSION_DENIED for another identity.
 func (p *Primary) Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error) {
-	return p.await(ctx, &call{kind: callRenew, req: &locktable.Request{Lock: lock, Token: token}})
+	return p.await(ctx, &call{kind: callRenew, req: &locktable.Request{Lock: lock, Token: token, Identity: serving.CallerOf(ctx).Name()}})
 }
 
 // KeepAlive renews everything the client holds or waits for. If the client does not hold what
 // it believes, grants lists what it holds, and is not nil even if that is nothing; otherwise
 // it is nil. asks are to the holders among its grants. The outcome is STALE_REQUEST for an
-// opened client that was forgotten.
+// opened client that was forgotten, PERMISSION_DENIED for one that belongs to another identity than
+// the caller of ctx.
 func (p *Primary) KeepAlive(ctx context.Context, client cluster.ClientID, b serving.Belief) (
 	grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error,
 ) {
-	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client}, belief: b}
+	c := &call{kind: callKeepAlive, req: &locktable.Request{Client: client, Identity: serving.CallerOf(ctx).Name()}, belief: b}
 	out, err = p.await(ctx, c)
 	if err != nil || out.Status != cluster.StatusOK {
 		return nil, nil, out, err // the core loop may still be writing c

@@ -369,6 +369,10 @@ func (c *core) decide(x *call, facts locktable.FileFacts) {
 	q := x.req
 	q.Mark, q.Level = c.mark, c.p.level.Load()
 	recs, d := c.table.Decide(q, c.p.Epoch(), facts, c.recs[:0])
+	if len(recs) == 0 && c.table.DeniesClient(q.Client, q.Identity) != "" {
+		c.answer(x, d.Outcome) // the request of another identity is no sign of the client's life
+		return
+	}
 	if len(recs) > 0 && q.Token != 0 {
 		c.hearHolder(q.Lock, q.Token) // an accepted use of the token
 	}

@@ -96,6 +96,9 @@ func (c *core) needsFile(x *call) bool {
 	if g, live := c.table.Live(q.Lock, q.Token); !live || g.Mode != locktable.ModeExclusive {
 		return false
 	}
+	if c.table.DeniesToken(q.Lock, q.Token, q.Identity) != "" || c.table.DeniesClient(q.Client, q.Identity) != "" {
+		return false
+	}
 	state, bound := c.table.File(q.File)
 	if bound && state.Lock != q.Lock {
 		return false

@@ -305,6 +305,11 @@ func (c *core) leftOf(lock cluster.LockName, token cluster.Token) time.Duration 
 
 func (c *core) renew(x *call) {
 	out := locktable.Outcome{Status: cluster.StatusOK, Lock: x.req.Lock, Token: x.req.Token, Epoch: c.p.Epoch()}
+	if why := c.table.DeniesToken(x.req.Lock, x.req.Token, x.req.Identity); why != "" {
+		out.Status, out.Message = cluster.StatusPermissionDenied, why
+		c.answer(x, out)
+		return
+	}
 	l := c.hearHolder(x.req.Lock, x.req.Token)
 	if l != nil {
 		out.TTL, out.Client = max(0, c.deadline(l)-c.now), l.Client().ID()
@@ -326,6 +331,10 @@ func (c *core) keepAlive(x *call) {
 	if id.Opened() && c.table.Presence(id) == nil {
 		out := locktable.Outcome{Status: cluster.StatusStaleRequest, Client: id, Message: "the client was forgotten: open a new one"}
 		c.answer(x, c.estranged(id, out))
+		return
+	}
+	if why := c.table.DeniesClient(id, x.req.Identity); why != "" {
+		c.answer(x, locktable.Outcome{Status: cluster.StatusPermissionDenied, Client: id, Message: why})
 		return
 	}
 	if x.belief.PlacesOnly {

@@ -278,7 +278,7 @@ func sharerOf(e *clientlib.Event) *Sharer {
 	return &Sharer{
 		HolderInfo: clientlib.HolderInfo{
 			Client: e.Client, Token: e.Token, Host: e.Holder.Host, PID: int64(e.Holder.PID), Command: e.Holder.Command,
-			Since: clientlib.Moment(e.Time.UnixMilli()), Mode: modeOf(e.Shared),
+			Since: clientlib.Moment(e.Time.UnixMilli()), Mode: modeOf(e.Shared), Identity: e.Identity,
 		},
 		TTL: e.TTL, GrantEpoch: e.Epoch, Request: e.Request, Metadata: e.Metadata,
 	}

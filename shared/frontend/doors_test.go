@@ -134,8 +134,8 @@ func verdict(s cluster.Status) cluster.Status {
 func asked(o *ops.Operation, n int) proto.Message {
 	m := filled(o.New())
 	x := m.ProtoReflect()
-	for name, value := range map[protoreflect.Name]any{"client_id": fmt.Sprintf("c%d", n), "reason": "r", "actor": "a", "prefix": ""} {
-		if f := x.Descriptor().Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind && (name != "prefix" || f.ContainingOneof() == nil) {
+	for name, value := range map[protoreflect.Name]any{"client_id": fmt.Sprintf("c%d", n), "reason": "r", "actor": "a", "prefix": "", "nonce": uint64(n)} {
+		if f := x.Descriptor().Fields().ByName(name); f != nil && (name != "prefix" || f.ContainingOneof() == nil) {
 			x.Set(f, protoreflect.ValueOf(value))
 		}
 	}
@@ -171,6 +171,8 @@ type doors struct {
 	http *httptest.Server
 	text net.Listener
 	n    int // clients so far
+	// sockets counts the WebSockets of socketIsCut.
+	sockets atomic.Int32
 }
 
 func newDoors(t *testing.T) *doors {
@@ -462,6 +464,20 @@ func (d *doors) revoke() {
 	d.s.RulesChanged()
 }
 
+// socketIsCut waits until a WebSocket of a caller is closed because of who he is.
+func (d *doors) socketIsCut(who string) {
+	c, _, err := websocket.Dial(d.t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer." + who}})
+	if err != nil {
+		d.t.Error(err)
+		return
+	}
+	defer c.CloseNow() //nolint:errcheck // it has ended
+	d.sockets.Add(1)
+	if _, _, err := c.Read(context.Background()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+		d.t.Errorf("the WebSocket ends with %v", err)
+	}
+}
+
 // What is under way ends when its credential is revoked: a session, a watch, a wait, a WebSocket. Others' go on.
 func TestRevokedCredentialIsCut(t *testing.T) {
 	d := newDoors(t)
@@ -506,19 +522,11 @@ func TestRevokedCredentialIsCut(t *testing.T) {
 		}
 		ended <- "wait"
 	}()
-	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer.alice"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.CloseNow() //nolint:errcheck // it has ended
 	go func() {
-		_, _, err := c.Read(context.Background())
-		if websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
-			t.Errorf("the WebSocket ends with %v", err)
-		}
+		d.socketIsCut("alice")
 		ended <- "WebSocket"
 	}()
-	eventually(t, "alice waits", func() bool { return d.b.lockAt(t, "l").QueueLength == 1 })
+	eventually(t, "alice waits", func() bool { return d.b.lockAt(t, "l").QueueLength == 1 && d.sockets.Load() == 1 })
 	d.revoke()
 	for range 3 {
 		<-ended

@@ -74,6 +74,8 @@ type End struct {
 	// Mode is the last one: a grant that was downgraded was exclusive before.
 	Mode   locktable.Mode
 	Holder locktable.Holder
+	// Identity is that of the client, "" for none.
+	Identity string
 	// Metadata is the last one of the grant.
 	Metadata string
 
@@ -101,7 +103,7 @@ func (e *End) Compare(other *End) int {
 
 // Size returns about how much memory it takes, in bytes.
 func (e *End) Size() int {
-	return 256 + len(e.Metadata) + len(e.Actor) + len(e.Reason) + len(e.Holder.Command) + len(e.Append.File)
+	return 256 + len(e.Metadata) + len(e.Actor) + len(e.Reason) + len(e.Holder.Command) + len(e.Identity) + len(e.Append.File)
 }
 
 // Range is a range of LSNs, both ends included.

@@ -59,6 +59,10 @@ func TestLines(t *testing.T) {
 	if b := bare.AppendLine(nil); parsed(t, b).End != bare || !strings.Contains(string(b), `,"ttl_ms":1500`) {
 		t.Errorf("%s is %+v, want %+v", b, parsed(t, b).End, bare)
 	}
+	e = sample()
+	if e.Identity = "user:ü"; parsed(t, e.AppendLine(nil)).End != e {
+		t.Errorf("got %+v, want %+v", parsed(t, e.AppendLine(nil)).End, e)
+	}
 	head := history.Head{File: history.File{Epoch: 7, N: 2}, Cluster: id, After: 0, Time: 1_700_000_000_000}
 	if l := parsed(t, history.AppendHead(nil, head)); l.Kind != history.KindHead || l.Head != head {
 		t.Errorf("got %+v, want %+v", l.Head, head)

@@ -122,6 +122,7 @@ func (e *End) AppendLine(b []byte) []byte {
 	b = appendText(b, "host", e.Holder.Host)
 	b = appendNumber(b, "pid", uint64(e.Holder.PID))
 	b = appendText(b, "command", e.Holder.Command)
+	b = appendText(b, "identity", e.Identity)
 	b = appendText(b, "metadata", e.Metadata)
 	b = appendText(b, "actor", e.Actor)
 	b = appendText(b, "reason", e.Reason)
@@ -242,6 +243,7 @@ type wireLine struct {
 	Host      string `json:"host"`
 	PID       int    `json:"pid"`
 	Command   string `json:"command"`
+	Identity  string `json:"identity"`
 	Metadata  string `json:"metadata"`
 	Actor     string `json:"actor"`
 	Reason    string `json:"reason"`
@@ -318,6 +320,7 @@ func (x *wireLine) end() End {
 		Lock: cluster.LockName(x.Lock), Token: cluster.Token(x.Token), Granted: cluster.Epoch(x.Granted), Since: int64(x.Since),
 		Client: cluster.ClientID(x.Client), Request: cluster.RequestID(x.Request),
 		TTL: time.Duration(min(max(0, x.TTL), mostMilliseconds)) * time.Millisecond, Mode: mode, Holder: locktable.Holder{Host: x.Host, PID: x.PID, Command: x.Command},
+		Identity: x.Identity,
 		Metadata: x.Metadata, Why: parseWhy(x.Why), Actor: x.Actor, Reason: x.Reason,
 		Append:    Append{File: cluster.FileName(x.File), Offset: x.Offset, Length: x.Length, LSN: cluster.LSN(x.AppendLSN)},
 		Successor: cluster.Token(x.Successor),

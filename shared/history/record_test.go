@@ -46,7 +46,7 @@ func (s *scribe) apply(recs []locktable.Record) {
 func (s *scribe) do(q locktable.Request) locktable.Outcome {
 	s.t.Helper()
 	s.ids[q.Client]++
-	q.ID = s.ids[q.Client]
+	q.ID, q.Identity = s.ids[q.Client], "user:ops"
 	if q.Op == locktable.OpAcquire {
 		q.TTL, q.Holder = time.Minute, locktable.Holder{Host: "h", PID: 7, Command: "cmd"}
 	}
@@ -99,7 +99,7 @@ func TestObserve(t *testing.T) {
 	e := s.batch.Ends[0]
 	want := history.End{
 		LSN: 2, Epoch: 3, Time: 20_000, Why: history.WhyReleased, Lock: "own", Token: 1, Granted: 3, Since: 10_000, Client: "c1", Request: 1, TTL: time.Minute,
-		Holder: locktable.Holder{Host: "h", PID: 7, Command: "cmd"}, Metadata: "m-c1",
+		Holder: locktable.Holder{Host: "h", PID: 7, Command: "cmd"}, Identity: "user:ops", Metadata: "m-c1",
 	}
 	if e != want {
 		t.Errorf("got  %+v\nwant %+v", e, want)

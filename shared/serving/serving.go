@@ -27,15 +27,18 @@ import (
 type Backend interface {
 	// Do executes a request and takes it over: the caller must not change it any more, its
 	// data included. A repeat of a request, also of one that still waits, gets the same
-	// answer. When ctx ends first the request goes on; a cancel ends it.
+	// answer. When ctx ends first the request goes on; a cancel ends it. The caller is
+	// q.Identity, and not that of ctx.
 	Do(ctx context.Context, q *locktable.Request) (locktable.Outcome, error)
 	// Term returns the term of this server, nil if it is not primary.
 	Term() Term
-	// Renew extends the lease of a grant, whichever client asks.
+	// Renew extends the lease of a grant, whichever client asks: its identity has to be that of
+	// the caller of ctx, see CallerOf.
 	Renew(ctx context.Context, lock cluster.LockName, token cluster.Token) (locktable.Outcome, error)
 	// KeepAlive renews all that a client holds and waits for. Where the client does not hold
 	// what it believes, grants lists what it holds, and is not nil even if that is nothing.
-	// Asks are the release requests to holders among its grants.
+	// Asks are the release requests to holders among its grants. The client has to belong to the
+	// identity of the caller of ctx, or to none.
 	KeepAlive(ctx context.Context, client cluster.ClientID, b Belief) (
 		grants []locktable.Grant, asks []locktable.Ask, out locktable.Outcome, err error)
 	// Read calls f with a view of the table: the primary's, or a replica's own, which may be

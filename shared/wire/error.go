@@ -33,6 +33,8 @@ type Holder struct {
 	Since   Moment           `json:"since"`
 	Mode    string           `json:"mode"`
 	Holders uint32           `json:"holders"` // number of holders; this one has the oldest grant
+	// Identity is that of the client, such as user:alice; "" for none.
+	Identity string `json:"identity,omitempty"`
 }
 
 // Receipt is the place of an append in a protected file.
@@ -225,7 +227,7 @@ func (e *Error) Answer() *pb.Answer {
 		Protected: e.Client != "" && !e.Client.Anonymous(),
 	}
 	if h := e.Holder; h != nil {
-		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders}
+		a.Holder = &pb.LockHolder{ClientId: string(h.Client), Token: uint64(h.Token), Host: h.Host, Pid: h.PID, Command: h.Command, SinceUnixMs: int64(h.Since), Holders: h.Holders, Identity: h.Identity}
 		a.Holder.Mode, _ = ParseMode(h.Mode)
 	}
 	if r := e.Receipt; r != nil {
@@ -268,7 +270,7 @@ func HolderOf(h *pb.LockHolder) *Holder {
 	}
 	return &Holder{
 		Client: cluster.ClientID(h.ClientId), Token: cluster.Token(h.Token), Host: h.Host, PID: h.Pid, Command: h.Command,
-		Since: Moment(h.SinceUnixMs), Mode: ModeWord(h.Mode), Holders: h.Holders,
+		Since: Moment(h.SinceUnixMs), Mode: ModeWord(h.Mode), Holders: h.Holders, Identity: h.Identity,
 	}
 }
 

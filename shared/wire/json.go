@@ -186,6 +186,7 @@ type WaiterBody struct {
 	Since     Moment `json:"since"`
 	Metadata  string `json:"metadata"`
 	Mode      string `json:"mode"`
+	Identity  string `json:"identity,omitempty"`
 }
 
 // FileBody is one protected file.
@@ -255,6 +256,7 @@ func lockBody(l *pb.Lock, s pb.Status, message string, epoch, lsn uint64, ageMil
 			ClientID: w.GetClientId(), RequestID: w.GetRequestId(), LSN: w.GetLsn(), TTL: duration(w.GetTtlMs()), Wait: waitText(w.GetWaitMs()),
 			Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(),
 			Since: Moment(w.GetSinceUnixMs()), Metadata: w.GetMetadata(), Mode: ModeWord(w.GetMode()),
+			Identity: h.GetIdentity(),
 		}
 	}
 	for i, f := range l.GetFiles() {
@@ -269,7 +271,7 @@ func GrantHolder(g *pb.Grant, holders uint32) Holder {
 	return Holder{
 		Client: cluster.ClientID(g.GetClientId()), Token: cluster.Token(g.GetToken()),
 		Host: h.GetHost(), PID: h.GetPid(), Command: h.GetCommand(), Since: Moment(g.GetSinceUnixMs()),
-		Mode: ModeWord(g.GetMode()), Holders: holders,
+		Mode: ModeWord(g.GetMode()), Holders: holders, Identity: h.GetIdentity(),
 	}
 }
 

@@ -81,7 +81,7 @@ func fullError(s cluster.Status) *wire.Error {
 	return &wire.Error{
 		Status: s, Message: "because", Lock: "a/b", Token: 7, Client: "c1", Request: 3, Epoch: 5, LSN: 9,
 		Primary: &wire.Primary{ID: 2, Client: "h:1", OldHTTP: "h:2"}, RetryAfter: 30 * time.Millisecond,
-		Holder: &wire.Holder{Client: "c2", Token: 6, Host: "n1", PID: 12, Command: "make", Mode: "shared", Holders: 3}, QueueLength: 4,
+		Holder: &wire.Holder{Client: "c2", Token: 6, Host: "n1", PID: 12, Command: "make", Mode: "shared", Holders: 3, Identity: "user:alice"}, QueueLength: 4,
 		Committed: true,
 		Receipt:   &wire.Receipt{File: "f", Offset: 1, Length: 2, CRC32C: 3, LSN: 9, Token: 7, Epoch: 5, Generation: 8},
 	}

@@ -178,7 +178,7 @@ func TestAttacks(t *testing.T) {
 		"a line end":              good + "\n",
 		"padding":                 good + "=",
 		"without its prefix":      strings.TrimPrefix(good, TicketPrefix),
-		"as a key":                KeyPrefix + strings.TrimPrefix(good, TicketPrefix),
+		"as a key":                access.KeyPrefix + strings.TrimPrefix(good, TicketPrefix),
 		"its prefix":              TicketPrefix,
 		"nothing":                 "",
 	} {

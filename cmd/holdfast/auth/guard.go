@@ -81,7 +81,7 @@ func (g *Guard) Authenticate(credential string) (c *access.Caller, err error) {
 	switch now := time.Now(); {
 	case len(credential) > MaxCredential:
 		return nil, errNoCredential
-	case strings.HasPrefix(credential, KeyPrefix):
+	case strings.HasPrefix(credential, access.KeyPrefix):
 		c, err = g.byKey(credential, now)
 	case strings.HasPrefix(credential, TicketPrefix):
 		c, err = g.signer.Load().byTicket(credential, now)
@@ -102,7 +102,7 @@ func (g *Guard) byKey(text string, now time.Time) (*access.Caller, error) {
 	case !k.Expires.IsZero() && now.After(k.Expires.Add(afterExpiry)):
 		return nil, errExpiredKey
 	}
-	return &access.Caller{Identity: "service:" + k.Name, Groups: k.Groups, Via: "key", Key: k.Name, Expires: k.Expires}, nil
+	return &access.Caller{Identity: "service:" + k.Name, Groups: k.Groups, Via: "key", Key: k.Name, Issued: k.Created, Expires: k.Expires}, nil
 }
 
 func (s *signer) byTicket(ticket string, now time.Time) (*access.Caller, error) {

@@ -26,8 +26,7 @@ import (
 )
 
 const (
-	// KeyPrefix and TicketPrefix begin the texts of keys and tickets.
-	KeyPrefix    = "hfk_"
+	// TicketPrefix begins the texts of tickets, as access.KeyPrefix those of keys.
 	TicketPrefix = "hft_"
 	// MaxCredential bounds the text of a credential, in bytes.
 	MaxCredential = 8 << 10

@@ -168,7 +168,7 @@ func nobodyText(q *pb.HistoryRequest) string {
 
 // pastText describes who had a grant.
 func pastText(g *wire.PastBody) string {
-	s := person(g.ClientID, g.Host, g.PID, g.Command)
+	s := person(g.ClientID, g.Identity, g.Host, g.PID, g.Command)
 	if g.Mode == sharedWord {
 		s += ", shared"
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,7 +82,7 @@ func holderText(h *wire.Holder) string {
 	if h == nil {
 		return "-"
 	}
-	s := person(string(h.Client), h.Host, h.PID, h.Command)
+	s := person(string(h.Client), h.Identity, h.Host, h.PID, h.Command)
 	switch {
 	case h.Holders > 1:
 		s += fmt.Sprintf(" and %d more, shared", h.Holders-1)
@@ -91,13 +92,20 @@ func holderText(h *wire.Holder) string {
 	return s
 }
 
-func person(client, host string, pid int64, command string) string {
+func person(client, identity, host string, pid int64, command string) string {
 	s := client
 	if command != "" {
 		s += " " + oneLine(command)
 	}
+	var is []string
+	if identity != "" {
+		is = append(is, oneLine(identity))
+	}
 	if host != "" {
-		s += fmt.Sprintf(" (pid %d on %s)", pid, oneLine(host))
+		is = append(is, fmt.Sprintf("pid %d on %s", pid, oneLine(host)))
+	}
+	if len(is) > 0 {
+		s += " (" + strings.Join(is, ", ") + ")"
 	}
 	return s
 }
@@ -136,7 +144,7 @@ func restText(w io.Writer, l *wire.LockBody, since func(*wire.WaiterBody) string
 		if x.Mode == sharedWord {
 			shared = ", to share it"
 		}
-		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, person(x.ClientID, x.Host, x.PID, x.Command), since(x), shared)
+		fmt.Fprintf(w, "  waiting %d: %s, %s%s\n", i+1, person(x.ClientID, x.Identity, x.Host, x.PID, x.Command), since(x), shared)
 	}
 }
 
@@ -177,7 +185,7 @@ func sharersText(w io.Writer, l *wire.LockBody) {
 	for i := range l.SharedWith {
 		x := &l.SharedWith[i]
 		fmt.Fprintf(w, "  with %s\n    token %d, TTL %s, %s left%s\n",
-			person(string(x.Client), x.Host, x.PID, x.Command), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
+			person(string(x.Client), x.Identity, x.Host, x.PID, x.Command), x.Token, x.TTL, cmp.Or(x.Remaining, "unknown time"), heardText(x.Heard, x.Remaining))
 		if x.Metadata != "" {
 			fmt.Fprintf(w, "    says %q\n", x.Metadata)
 		}

@@ -219,7 +219,7 @@ func eventText(e *clientlib.Event) string {
 		add("token %d", e.Token)
 	}
 	if e.Client != "" {
-		add("%s", person(string(e.Client), e.Holder.Host, int64(e.Holder.PID), e.Holder.Command))
+		add("%s", person(string(e.Client), e.Identity, e.Holder.Host, int64(e.Holder.PID), e.Holder.Command))
 	}
 	if e.Shared {
 		add("shared")

@@ -29,15 +29,13 @@ type guard struct {
 }
 
 // openGuard reads rules and keys. A volume may have neither: then everybody may do everything.
-func openGuard(ctx context.Context, opt *Options, fsys vfs.FS, c volume.Cluster) (*guard, error) {
-	return atVolume(ctx, opt, func() (*guard, error) {
-		rules, err := access.OpenLive(fsys, opt.Log)
-		if err != nil {
-			return nil, err
-		}
-		g := &guard{Guard: auth.New(c.ID, rules.Rules), fs: fsys, rules: rules, log: opt.Log}
-		return g, g.readKeys()
-	})
+func openGuard(fsys vfs.FS, c volume.Cluster, log zerolog.Logger) (*guard, error) {
+	rules, err := access.OpenLive(fsys, log)
+	if err != nil {
+		return nil, err
+	}
+	g := &guard{Guard: auth.New(c.ID, rules.Rules), fs: fsys, rules: rules, log: log}
+	return g, g.readKeys()
 }
 
 // readKeys has the guard know the keys that are on the volume now.

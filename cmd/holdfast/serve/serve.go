@@ -127,11 +127,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	defer tuned()
 	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
-	keys, err := openTLS(ctx, &opt, c, secured)
-	if err != nil {
-		return fmt.Errorf("volume %s: %w", opt.Volume, err)
-	}
-	doorkeeper, err := openGuard(ctx, &opt, fsys, c)
+	keys, doorkeeper, err := openSecurity(ctx, &opt, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -163,14 +159,18 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	return errors.Join(err, peers.Close())
 }
 
-// openTLS reads what the volume says about TLS, with other servers and with clients.
-func openTLS(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (*peertls.Keys, error) {
-	return atVolume(ctx, opt, func() (*peertls.Keys, error) {
+// openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.
+func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, g *guard, err error) {
+	keys, err = atVolume(ctx, opt, func() (*peertls.Keys, error) {
 		if err := secured.keep(time.Now()); err != nil {
 			return nil, err
 		}
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
 	})
+	if err == nil {
+		g, err = atVolume(ctx, opt, func() (*guard, error) { return openGuard(secured.fs, c, opt.Log) })
+	}
+	return keys, g, err
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

@@ -24,6 +24,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -249,7 +250,7 @@ func (g *server) authenticate(ctx context.Context) (context.Context, error) {
 		_, err = wire.Unary(service.Refusal(err))
 		return ctx, err
 	}
-	return access.WithCaller(ctx, c), nil
+	return serving.WithCaller(ctx, c), nil
 }
 
 // authenticated is a stream whose context has its caller.

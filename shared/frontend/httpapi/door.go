@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -87,7 +88,7 @@ func (d *Door) Authenticate(credential string) (*access.Caller, error) {
 
 // Attend returns a context that ends when the credential of its caller is revoked, and a func that ends it.
 func (d *Door) Attend(ctx context.Context) (context.Context, func()) {
-	allowed := d.h.s.Permission(access.CallerOf(ctx))
+	allowed := d.h.s.Permission(serving.CallerOf(ctx))
 	return d.h.s.Attend(ctx, allowed.Ended)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/retry"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -115,7 +116,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Authenticated(h.s, h.mux).ServeHTTP(w, r)
 }
 
-// Authenticated returns next for requests whose context has their caller, see access.CallerOf. Requests with a
+// Authenticated returns next for requests whose context has their caller, see serving.CallerOf. Requests with a
 // credential that is none are refused, unless they need none. A page of a browser cannot set a header for a WebSocket: it offers
 // holdfast.bearer.CREDENTIAL as a second protocol.
 func Authenticated(s *service.Service, next http.Handler) http.Handler {
@@ -134,7 +135,7 @@ func Authenticated(s *service.Service, next http.Handler) http.Handler {
 			(&Handler{}).refuse(w, 0, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(access.WithCaller(r.Context(), c)))
+		next.ServeHTTP(w, r.WithContext(serving.WithCaller(r.Context(), c)))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -93,7 +94,7 @@ func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check
 
 // permission returns what the caller of a request may do.
 func (s *Service) permission(ctx context.Context) *Permission {
-	p := s.Permission(access.CallerOf(ctx))
+	p := s.Permission(serving.CallerOf(ctx))
 	return &p
 }
 
@@ -114,6 +115,17 @@ func answerTo(err error) (pb.Status, string) {
 	}
 	a := Refusal(err)
 	return a.GetStatus(), a.GetMessage()
+}
+
+// MayName reports whether the caller of ctx may use a client ID, as far as the table knows. It waits for the table, and is
+// false if that cannot be read; where there are no rules it is true at once.
+func (s *Service) MayName(ctx context.Context, client cluster.ClientID) bool {
+	if s.opt.Guard == nil || s.opt.Guard.Rules() == nil {
+		return true
+	}
+	denied := ""
+	reading, err := s.b.Read(ctx, func(v serving.View) { denied = v.Table.DeniesClient(client, serving.CallerOf(ctx).Name()) })
+	return err == nil && reading.Status == cluster.StatusOK && denied == ""
 }
 
 // VerbOf returns what a caller needs to be allowed for a request to the lock table.
@@ -151,7 +163,7 @@ func (s *Service) Authenticate(credential string) (*access.Caller, error) {
 // PassOn returns a credential with which another server of the cluster executes a request for its caller, "" for one
 // who has none.
 func (s *Service) PassOn(ctx context.Context) string {
-	c := access.CallerOf(ctx)
+	c := serving.CallerOf(ctx)
 	if c == nil || s.opt.Guard == nil {
 		return ""
 	}

@@ -119,7 +119,11 @@ func (s *Service) Outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.Outcom
 	}
 	var state locktable.RequestState
 	var out locktable.Outcome
+	denied := ""
 	reading, err := s.b.Read(ctx, func(v serving.View) {
+		if denied = v.Table.DeniesClient(client, serving.CallerOf(ctx).Name()); denied != "" {
+			return
+		}
 		if state, out = v.Table.Lookup(client, request); out.TTL == 0 {
 			return
 		}
@@ -131,7 +135,12 @@ func (s *Service) Outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.Outcom
 		return nil, err
 	}
 	r := &pb.OutcomeResponse{}
-	if r.Status, r.Message = checkFreshness(reading, false, 0); r.Status == pb.Status_STATUS_OK {
+	r.Status, r.Message = checkFreshness(reading, false, 0)
+	switch {
+	case r.Status != pb.Status_STATUS_OK:
+	case denied != "":
+		r.Status, r.Message = pb.Status_STATUS_PERMISSION_DENIED, denied
+	default:
 		r = convert.FromLookup(state, &out)
 		// What is decided stays so; anything else may have changed since at the primary, and
 		// the caller acts on the answer.

@@ -227,7 +227,7 @@ func (l *lockSnapshot) addHolder(e *pb.Event, local bool) {
 		Client: cluster.ClientID(e.GetClientId()), Request: cluster.RequestID(e.GetRequestId()), TTL: time.Duration(e.GetTtlMs()) * time.Millisecond,
 		Mode:   locktable.Mode(e.GetMode()),
 		Holder: locktable.Holder{Host: h.GetHost(), PID: int(h.GetPid()), Command: h.GetCommand()},
-		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(),
+		Since:  e.GetUnixMs(), Metadata: e.GetMetadata(), Identity: h.GetIdentity(),
 	}}
 	if !local {
 		x.remaining, x.heard = x.grant.TTL, true

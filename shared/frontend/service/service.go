@@ -90,7 +90,8 @@ func Identify(q *locktable.Request) bool {
 	return true
 }
 
-// Execute has the backend execute a request that has its IDs.
+// Execute has the backend execute a request that has its IDs. It gets the identity of
+// the caller of ctx.
 func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer, error) {
 	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {
 		return Refusal(err), nil
@@ -101,6 +102,7 @@ func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 		defer leave()
 		ctx = attended
 	}
+	q.Identity = serving.CallerOf(ctx).Name()
 	out, err := s.b.Do(ctx, q)
 	if refusal, ok := errors.AsType[*wire.Error](context.Cause(ctx)); ok && err != nil {
 		return refusal.Answer(), nil // the credential was revoked; whoever waits in the queue is not kept there
@@ -184,13 +186,13 @@ const abandonWait = 10 * time.Second
 func Abandon(ctx context.Context, q *locktable.Request, do func(context.Context, *locktable.Request) (*pb.Answer, error)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonWait)
 	defer cancel()
-	a, err := do(ctx, &locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID})
+	a, err := do(ctx, &locktable.Request{Op: locktable.OpCancel, Client: q.Client, Target: q.ID, Identity: q.Identity})
 	if err != nil || a.GetStatus() != pb.Status_STATUS_OK || a.GetToken() == 0 {
 		return // what is left, if anything, ends with its lease
 	}
 	// The caller is gone, so no one is left to hear of an error.
 	_, _ = do(ctx, &locktable.Request{
-		Op: locktable.OpRelease, Client: q.Client, ID: q.ID + 1, Lock: q.Lock, Token: cluster.Token(a.GetToken()),
+		Op: locktable.OpRelease, Client: q.Client, ID: q.ID + 1, Lock: q.Lock, Token: cluster.Token(a.GetToken()), Identity: q.Identity,
 	})
 }
 
@@ -241,7 +243,7 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 		out.Status, out.Message, out.Client = cluster.StatusInvalidToken, "nobody holds the lock", ""
 		if g.Token != 0 {
 			out.Message = fmt.Sprintf("the lock is held under token %d", g.Token)
-			out.Holder = &locktable.LockHolder{Client: g.Client, Token: g.Token, Holder: g.Holder, Since: g.Since, Mode: g.Mode, Count: holders}
+			out.Holder = &locktable.LockHolder{Client: g.Client, Token: g.Token, Holder: g.Holder, Since: g.Since, Mode: g.Mode, Count: holders, Identity: g.Identity}
 		}
 	})
 	if err != nil {

@@ -211,7 +211,7 @@ func portion(events []*pb.Event) (n int) {
 	for size := 0; n < len(events) && n < maxMessageItems && size < MaxMessageBytes; n++ {
 		e := events[n]
 		h := e.GetHolder()
-		size += eventNumbers + len(e.GetLock()) + len(e.GetClientId()) + len(h.GetHost()) + len(h.GetCommand()) +
+		size += eventNumbers + len(e.GetLock()) + len(e.GetClientId()) + len(h.GetHost()) + len(h.GetCommand()) + len(h.GetIdentity()) +
 			len(e.GetMetadata()) + len(e.GetFile()) + len(e.GetActor()) + len(e.GetReason())
 	}
 	return n

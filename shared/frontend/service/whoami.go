@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
@@ -17,7 +18,7 @@ func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIRe
 	if s.opt.Guard != nil {
 		r.Rules = s.opt.Guard.Rules().Version()
 	}
-	if c := access.CallerOf(ctx); c != nil {
+	if c := serving.CallerOf(ctx); c != nil {
 		r.Identity, r.Groups, r.Via, r.Operator = c.Identity, c.Groups, c.Via, c.Operator
 		if !c.Expires.IsZero() {
 			r.ExpiresUnixMs = c.Expires.UnixMilli()

@@ -166,7 +166,7 @@ func (x *conn) knock(credential string) {
 // setCaller makes what comes from now on the caller's.
 func (x *conn) setCaller(c *access.Caller) {
 	x.caller, x.allowed = c, x.v.s.Permission(c)
-	x.from = access.WithCaller(x.ctx, c)
+	x.from = serving.WithCaller(x.ctx, c)
 }
 
 // renewCredential takes another credential of the same identity for the connection.

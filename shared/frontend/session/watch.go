@@ -24,7 +24,7 @@ const (
 // subscribeLosses sends a client's losses from now on, and before that those after an LSN, unless
 // that is 0. It is called by the reading goroutine.
 func (x *conn) subscribeLosses(client cluster.ClientID, after cluster.LSN) {
-	if client == "" || client.Anonymous() || x.losses[client] != nil || len(x.losses) >= maxSubscribed {
+	if client == "" || client.Anonymous() || x.losses[client] != nil || len(x.losses) >= maxSubscribed || !x.v.s.MayName(x.from, client) {
 		return
 	}
 	x.losses[client] = x.v.s.Backend().Hub().Losses(client, after, func(all []watch.Loss) {

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -72,7 +73,7 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 		c.is = is
 		return success
 	}
-	ctx, left = access.WithCaller(ctx, c.is), access.WithCaller(left, c.is)
+	ctx, left = serving.WithCaller(ctx, c.is), serving.WithCaller(left, c.is)
 	return commands[l.command](c, ctx, left, l)
 }
 

@@ -27,7 +27,7 @@ func FromOutcome(out *locktable.Outcome) *pb.Answer {
 		a.Holder = &pb.LockHolder{
 			ClientId: string(h.Client), Token: uint64(h.Token),
 			Host: h.Holder.Host, Pid: int64(h.Holder.PID), Command: h.Holder.Command, SinceUnixMs: h.Since,
-			Mode: pb.Mode(h.Mode), Holders: uint32(h.Count),
+			Mode: pb.Mode(h.Mode), Holders: uint32(h.Count), Identity: h.Identity,
 		}
 	}
 	a.Ask, a.HoldLeftMs = FromAsk(out.Ask), wire.FloorMillis(out.HoldLeft)
@@ -60,12 +60,12 @@ func FromLookup(state locktable.RequestState, out *locktable.Outcome) *pb.Outcom
 	}
 }
 
-// FromHolder converts a holder, nil for the zero one.
-func FromHolder(h locktable.Holder) *pb.Holder {
-	if h == (locktable.Holder{}) {
+// FromHolder converts a holder and the identity of its client, nil for none of them.
+func FromHolder(h locktable.Holder, identity string) *pb.Holder {
+	if h == (locktable.Holder{}) && identity == "" {
 		return nil
 	}
-	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command}
+	return &pb.Holder{Host: h.Host, Pid: int64(h.PID), Command: h.Command, Identity: identity}
 }
 
 // RemainingUnknown means that only the primary knows what is left of a lease.
@@ -81,7 +81,7 @@ func FromGrant(g *locktable.Grant, remaining time.Duration, heard bool) *pb.Gran
 		Lock: string(g.Lock), Token: uint64(g.Token), Epoch: uint64(g.Epoch),
 		ClientId: string(g.Client), RequestId: uint64(g.Request),
 		TtlMs: wire.FloorMillis(g.TTL), RemainingMs: remainingMillis(remaining),
-		Mode: pb.Mode(g.Mode), Holder: FromHolder(g.Holder), Heard: heard,
+		Mode: pb.Mode(g.Mode), Holder: FromHolder(g.Holder, g.Identity), Heard: heard,
 		SinceUnixMs: g.Since, Metadata: g.Metadata, Ask: FromAsk(g.Ask),
 		MaxHoldMs: wire.FloorMillis(g.MaxHold), Heartbeat: g.Heartbeat,
 	}
@@ -117,7 +117,7 @@ func FromView(v *locktable.LockView, remaining time.Duration, heard bool) *pb.Lo
 func FromWaiter(w *locktable.Waiter) *pb.Waiter {
 	return &pb.Waiter{
 		ClientId: string(w.Client), RequestId: uint64(w.Request), Lsn: uint64(w.LSN), Epoch: uint64(w.Epoch),
-		TtlMs: wire.FloorMillis(w.TTL), WaitMs: waitMillis(w.Wait), Mode: pb.Mode(w.Mode), Holder: FromHolder(w.Holder),
+		TtlMs: wire.FloorMillis(w.TTL), WaitMs: waitMillis(w.Wait), Mode: pb.Mode(w.Mode), Holder: FromHolder(w.Holder, w.Identity),
 		SinceUnixMs: w.Since, Metadata: w.Metadata,
 	}
 }
@@ -145,7 +145,7 @@ func FromRecord(r *locktable.Record, at time.Time) *pb.Event {
 	e := &pb.Event{
 		Lsn: uint64(r.LSN), Epoch: uint64(r.Epoch), Kind: pb.EventKind(r.Kind),
 		Lock: string(r.Lock), Token: uint64(r.Token), ClientId: string(r.Client), RequestId: uint64(r.Request),
-		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder),
+		TtlMs: wire.FloorMillis(r.TTL), WaitMs: waitMillis(r.Wait), Mode: pb.Mode(r.Mode), Holder: FromHolder(r.Holder, r.Identity),
 		File: string(r.File), Generation: uint64(r.Generation), Offset: r.Offset, Length: r.Length, Crc32C: r.CRC,
 		Actor: r.Actor, Reason: r.Reason, ServerId: uint32(r.Server), UnixMs: r.Time, Metadata: r.Metadata,
 	}

@@ -96,11 +96,11 @@ func TestFromOutcome(t *testing.T) {
 		{
 			locktable.Outcome{
 				Status: cluster.StatusHeld, Client: "c", Request: 1, Lock: "l", QueueLength: 2,
-				Holder: &locktable.LockHolder{Client: "d", Token: 5, Holder: locktable.Holder{Host: "h", PID: 3, Command: "x"}},
+				Holder: &locktable.LockHolder{Client: "d", Token: 5, Holder: locktable.Holder{Host: "h", PID: 3, Command: "x"}, Identity: "user:d"},
 			},
 			&pb.Answer{
 				Status: pb.Status_STATUS_HELD, ClientId: "c", RequestId: 1, Protected: true, Lock: "l", QueueLength: 2,
-				Holder: &pb.LockHolder{ClientId: "d", Token: 5, Host: "h", Pid: 3, Command: "x"},
+				Holder: &pb.LockHolder{ClientId: "d", Token: 5, Host: "h", Pid: 3, Command: "x", Identity: "user:d"},
 			},
 		},
 		{

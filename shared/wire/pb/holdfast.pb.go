@@ -565,10 +565,13 @@ func (LossReason) EnumDescriptor() ([]byte, []int) {
 
 // Holder describes the process that asks, for people. At most 256 bytes of UTF-8 in each text.
 type Holder struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
-	Pid           int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
-	Command       string                 `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Host    string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	Pid     int64                  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	Command string                 `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
+	// That the client belongs to, such as user:alice; of an event, that of whose request it was. Set
+	// by the server and ignored in requests; absent = none.
+	Identity      string `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -624,6 +627,13 @@ func (x *Holder) GetCommand() string {
 	return ""
 }
 
+func (x *Holder) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
 // LockHolder is the holder of a lock, of several the one with the oldest grant.
 type LockHolder struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -636,7 +646,9 @@ type LockHolder struct {
 	SinceUnixMs int64 `protobuf:"varint,6,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	Mode        Mode  `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
 	// How many hold it.
-	Holders       uint32 `protobuf:"varint,8,opt,name=holders,proto3" json:"holders,omitempty"`
+	Holders uint32 `protobuf:"varint,8,opt,name=holders,proto3" json:"holders,omitempty"`
+	// As in Holder.
+	Identity      string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -725,6 +737,13 @@ func (x *LockHolder) GetHolders() uint32 {
 		return x.Holders
 	}
 	return 0
+}
+
+func (x *LockHolder) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Primary is the primary server, to which a client should turn.
@@ -7722,11 +7741,12 @@ var File_shared_wire_holdfast_proto protoreflect.FileDescriptor
 
 const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\n" +
-	"\x1ashared/wire/holdfast.proto\x12\vholdfast.v1\"H\n" +
+	"\x1ashared/wire/holdfast.proto\x12\vholdfast.v1\"d\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x03R\x03pid\x12\x18\n" +
-	"\acommand\x18\x03 \x01(\tR\acommand\"\xe4\x01\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x1a\n" +
+	"\bidentity\x18\x04 \x01(\tR\bidentity\"\x80\x02\n" +
 	"\n" +
 	"LockHolder\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x14\n" +
@@ -7736,7 +7756,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\acommand\x18\x05 \x01(\tR\acommand\x12\"\n" +
 	"\rsince_unix_ms\x18\x06 \x01(\x03R\vsinceUnixMs\x12%\n" +
 	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x18\n" +
-	"\aholders\x18\b \x01(\rR\aholders\"E\n" +
+	"\aholders\x18\b \x01(\rR\aholders\x12\x1a\n" +
+	"\bidentity\x18\t \x01(\tR\bidentity\"E\n" +
 	"\aPrimary\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package access
+package serving
 
-import "context"
+import (
+	"context"
+
+	"github.com/holdfast-lock/holdfast/shared/access"
+)
 
 type callerKey struct{}
 
 // WithCaller returns a context of a call by c. Only a server's own code that knows the caller of a connection calls it;
 // nil is a caller without a credential.
-func WithCaller(ctx context.Context, c *Caller) context.Context {
+func WithCaller(ctx context.Context, c *access.Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
 // CallerOf returns the caller that a call is from, nil if it has no credential.
-func CallerOf(ctx context.Context) *Caller {
-	c, _ := ctx.Value(callerKey{}).(*Caller)
+func CallerOf(ctx context.Context) *access.Caller {
+	c, _ := ctx.Value(callerKey{}).(*access.Caller)
 	return c
 }
