@@ -144,6 +144,6 @@ func List() []Mutant {
 		watchMutants, portMutants, clientTLSMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, peertlsMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants,
 	)
 }
