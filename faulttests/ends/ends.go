@@ -23,6 +23,7 @@ type Log struct {
 	last    *history.End // the one ended by the record before
 	want    map[endKey]*history.End
 	lsn     cluster.LSN
+	owners  map[cluster.ClientID]string // their identities
 }
 
 type heldGrant struct {
@@ -43,11 +44,25 @@ type endKey struct {
 
 // New returns a Log before the first record.
 func New() *Log {
-	return &Log{held: map[cluster.Token]*heldGrant{}, waiting: map[asker]bool{}, want: map[endKey]*history.End{}}
+	return &Log{held: map[cluster.Token]*heldGrant{}, waiting: map[asker]bool{}, want: map[endKey]*history.End{}, owners: map[cluster.ClientID]string{}}
 }
 
 // See takes the next record.
 func (x *Log) See(r *locktable.Record) {
+	x.see(r)
+	id := r.Client
+	switch r.Kind {
+	case locktable.KindOpenClient:
+		id = cluster.OpenedClientID(r.LSN, r.Mark)
+	case locktable.KindForgetClient:
+		delete(x.owners, id)
+	}
+	if r.Identity != "" && x.owners[id] == "" {
+		x.owners[id] = r.Identity
+	}
+}
+
+func (x *Log) see(r *locktable.Record) {
 	before := x.last
 	x.last, x.lsn = nil, r.LSN
 	who := asker{r.Client, r.Request}
@@ -97,6 +112,7 @@ func (x *Log) end(token cluster.Token, r *locktable.Record, why history.Why) *hi
 	e := &history.End{
 		LSN: r.LSN, Epoch: r.Epoch, Time: r.Time, Why: why, Lock: g.Lock, Token: cluster.Token(g.LSN), Granted: g.Epoch, Since: g.Time,
 		Client: g.Client, Request: g.Request, TTL: g.TTL, Mode: g.Mode, Holder: g.Holder, Metadata: h.said,
+		Identity: x.owners[g.Client],
 	}
 	switch why {
 	case history.WhyBroken:

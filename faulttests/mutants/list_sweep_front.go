@@ -293,7 +293,7 @@ var sweepFrontMutants = []Mutant{
 		Name: "text-client-called-none",
 		Rule: "no client is called like an answer (package text, validClient)",
 		Edits: []Edit{
-			{"shared/frontend/text/line.go", `	case success, fail, none, failed,`, `	case success, fail, failed,`},
+			{"shared/frontend/text/line.go", `	case success, fail, none, denied, failed,`, `	case success, fail, denied, failed,`},
 		},
 		By: unit("shared/frontend/text", "^TestParseRefuses$"), Dies: `LOCK,a,NONE`,
 	},

@@ -87,7 +87,7 @@ var textMutants = []Mutant{
 		Name: "line-called-like-an-answer",
 		Rule: "OWN's answer is a name or a word, and one can tell which (line.go)",
 		Edits: []Edit{
-			{textPkg + "/line.go", `	case success, fail, none, failed,`, `	case success, fail, failed,`},
+			{textPkg + "/line.go", `	case success, fail, none, denied, failed,`, `	case success, fail, denied, failed,`},
 		},
 		By: unit(textPkg, "TestParse"), Dies: `"LOCK,a,NONE": got .*, want INVALID_FORMAT`,
 	},

@@ -141,9 +141,9 @@ func List() []Mutant {
 	return slices.Concat(
 		takeoverMutants, adoptMutants, warmMutants, commitMutants, orderMutants, logMutants, fileMutants, contentMutants,
 		tableMutants, leaseMutants, askMutants, sharedMutants, sessionMutants, frameMutants, historyMutants, electionMutants,
-		watchMutants, portMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, peertlsMutants, credentialMutants,
+		watchMutants, portMutants, clientTLSMutants, accessMutants, wayMutants, textMutants, clientMutants, bindingMutants, offlineMutants, childMutants, nodeMutants, peertlsMutants, credentialMutants, doorMutants,
 		coreMutants, frontMutants, judgeMutants, leftoverMutants, harnessMutants, strangerMutants, glusterMutants,
 		sweepVolumeMutants, sweepPrimaryMutants, sweepElectionMutants, lateMutants, sweepFrontMutants, toldMutants, sweepRestMutants, delegationMutants,
-		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants,
+		madeMutants, smallMutants, nfsMutants, pendingMutants, timingMutants, identityMutants,
 	)
 }

@@ -202,6 +202,9 @@ func (w *worker) run(ctx context.Context, n int) {
 func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome, bool) {
 	w.next++
 	q.Client, q.ID, q.LowWater = w.id, w.next, w.next
+	if w.scenario.Strangers {
+		q.Identity = "user:" + string(w.id)
+	}
 	high := w.scenario.Ledger.High()
 	for ctx.Err() == nil {
 		p := w.scenario.pick(w.tries)
@@ -218,6 +221,9 @@ func (w *worker) do(ctx context.Context, q locktable.Request) (locktable.Outcome
 		case cluster.StatusOK:
 			w.scenario.Ledger.ack(Ack{Request: q, Outcome: out, Epoch: out.Epoch, After: high})
 			w.scenario.verifyWritten(&q, out)
+			if w.scenario.Strangers {
+				w.strangers(ctx, p, &q, out.Token)
+			}
 			return out, true
 		case cluster.StatusUnknown, cluster.StatusServerFencing, cluster.StatusSecondaryMode,
 			cluster.StatusNoQuorum, cluster.StatusStorageUnavailable:

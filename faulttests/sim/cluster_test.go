@@ -46,6 +46,12 @@ func newClusterOn(t *testing.T, profile volumetest.Profile, seed uint64, rounds 
 		t.Fatal(err)
 	}
 	s.Pace, s.Clocks = pace, seed
+	return startCluster(t, s, seed, rounds)
+}
+
+// startCluster starts the servers and the clients of a scenario on a volume.
+func startCluster(t *testing.T, s *Scenario, seed uint64, rounds int) *Cluster {
+	t.Helper()
 	c := NewCluster(s, rand.New(rand.NewPCG(seed, 3)))
 	for _, m := range Members() {
 		if err := c.Start(m.ID); err != nil {

@@ -52,6 +52,11 @@ type Scenario struct {
 	// Breaks is true if operators break grants without asking the holders.
 	Breaks bool
 
+	// Strangers has each client belong to an identity of its own, and others try all they can with its
+	// ID and its tokens, after each of its requests.
+	Strangers bool
+
+	denied   atomic.Int32 // requests of strangers
 	progress atomic.Int32 // rounds or steps that clients finished
 	workers  sync.WaitGroup
 	stop     context.CancelFunc

@@ -211,3 +211,15 @@ func TestIdentityTakesNoMemory(t *testing.T) {
 		t.Errorf("a client has %d bytes, a lock %d, its parameters %d", locktable.ClientSize, locktable.LockSize, locktable.ParamsSize)
 	}
 }
+
+// TestFirstIdentityOwns applies a record of another identity that names the client, as no primary
+// decides it that knows identities.
+func TestFirstIdentityOwns(t *testing.T) {
+	h := newHarness(t)
+	h.want(ok, by(alice, acquire("a", 1, "db", 0)))
+	h.apply([]record{{LSN: 2, Epoch: 1, Kind: locktable.KindRelease, Client: "a", Request: 2, Lock: "db", Token: 1, Identity: bob}})
+	if c, _ := h.table.Client("a"); c.Identity != alice {
+		t.Errorf("the client belongs to %q", c.Identity)
+	}
+	h.reload()
+}

@@ -127,7 +127,7 @@ func (x *conn) dispatch(ctx context.Context, m *message) error {
 	}
 	switch {
 	case m.op == "hello":
-		return x.hello(m)
+		return x.hello(ctx, m)
 	case m.op == "watch":
 		return x.watch(ctx, m)
 	case m.op == "unwatch":
@@ -190,7 +190,7 @@ func (x *conn) refuse(id json.RawMessage, err error) {
 }
 
 // hello sets the client of the connection, and subscribes to its losses.
-func (x *conn) hello(m *message) error {
+func (x *conn) hello(ctx context.Context, m *message) error {
 	g, err := m.greeting()
 	if err != nil {
 		return err
@@ -206,9 +206,13 @@ func (x *conn) hello(m *message) error {
 	if old == nil && len(x.losses) >= maxClients {
 		return &wire.Error{Status: cluster.StatusStorageUnavailable, Message: fmt.Sprintf("the connection listens for %d clients already", maxClients)}
 	}
+	stop := x.s.door.Losses(ctx, client, cluster.LSN(g.after), x.sendLosses)
+	if stop == nil {
+		return &wire.Error{Status: cluster.StatusPermissionDenied, Message: fmt.Sprintf("client %s belongs to another identity, or the table cannot be read now", g.client)}
+	}
 	x.client = g.client
+	x.losses[g.client] = stop
 	x.out.put(answer(m.id, encode(wire.BodyOf(&pb.Answer{Status: pb.Status_STATUS_OK, ClientId: g.client}))))
-	x.losses[g.client] = x.s.door.Losses(client, cluster.LSN(g.after), x.sendLosses)
 	if old != nil {
 		old() // only now, so that what is lost meanwhile is sent, if need be twice
 	}

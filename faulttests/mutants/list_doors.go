@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutants
+
+const (
+	permitFile  = "shared/frontend/service/permit.go"
+	serviceFile = "shared/frontend/service/service.go"
+)
+
+// doorMutants break the checks of callers in the front ends.
+var doorMutants = []Mutant{
+	{
+		Name: "door-executes-for-anybody",
+		Rule: "a request to the lock table asks the rules for its caller (package service)",
+		Edits: []Edit{{serviceFile, `	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {`,
+			`	if err := s.permit(ctx, "open", string(q.Lock), string(q.File)); err != nil {`}},
+		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `HTTP, acquire by "bob"`,
+	},
+	{
+		Name: "door-session-asks-nobody",
+		Rule: "sessions ask the rules for what they hand in themselves (package session)",
+		Edits: []Edit{{"shared/frontend/session/session.go", `x.allowed.Check(service.VerbOf(o.Request.Op), string`,
+			`x.allowed.Check("open"+service.VerbOf(o.Request.Op)[:0], string`}},
+		By: unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `session, acquire by "bob"`,
+	},
+	{
+		Name:  "door-handover-by-anybody",
+		Rule:  "only an administrator moves the primary role (package service)",
+		Edits: []Edit{{serviceFile, `s.permit(ctx, access.Admin, "", "")`, `s.permit(ctx, access.Keep, "", "")`}},
+		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `handover by "alice"`,
+	},
+	{
+		Name:  "door-expired-as-good",
+		Rule:  "an expired credential only keeps and releases what is held",
+		Edits: []Edit{{permitFile, `p.caller.Expired(time.Now()) && v != access.Keep`, `p.caller.Expired(time.Time{}) && v != access.Keep`}},
+		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `by "late"`,
+	},
+	{
+		Name:  "door-expiry-takes-locks",
+		Rule:  "an expired credential still keeps and releases what is held",
+		Edits: []Edit{{permitFile, `p.caller.Expired(time.Now()) && v != access.Keep`, `p.caller.Expired(time.Now()) && v != access.Open`}},
+		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `release by "late"`,
+	},
+	{
+		Name: "door-revoked-goes-on",
+		Rule: "sessions and streams end when their credential is revoked",
+		Edits: []Edit{{permitFile, `		if err := x.check(); err != nil {
+			x.end(err)
+		}
+	}
+}`, `		_ = x.check()
+	}
+}`}},
+		By: unit("shared/frontend", "TestNewRulesHoldForWhatIsUnderWay"), Dies: `PERMISSION_DENIED|timeout|deadline`,
+	},
+	{
+		Name:  "door-other-identity-takes-a-session",
+		Rule:  "a session takes a new credential of its own identity only",
+		Edits: []Edit{{"shared/frontend/session/conn.go", `err == nil && c.Name() != x.caller.Name()`, `err == nil && c == nil`}},
+		By:    unit("shared/frontend", "TestCredentialIsRenewedInTheSession"), Dies: `bob`,
+	},
+	{
+		Name:  "door-old-rules-are-kept",
+		Rule:  "a session asks the rules in force, not those of its beginning",
+		Edits: []Edit{{permitFile, `r != p.rules || !p.asked`, `!p.asked || r == nil`}},
+		By:    unit("shared/frontend", "TestNewRulesHoldForWhatIsUnderWay"), Dies: `to acquire`,
+	},
+	{
+		Name: "door-forward-without-caller",
+		Rule: "a server that forwards passes on whose request it is",
+		Edits: []Edit{{"shared/frontend/httpapi/forward.go", `	h.passOn(ctx, r)
+`, ``}},
+		By: unit("shared/frontend", "TestForwardKeepsItsCaller"), Dies: `"alice" is answered 401`,
+	},
+}
