@@ -98,6 +98,8 @@ func (g *guard) set(t *testing.T, f *access.File) {
 func expected(who string, o *ops.Operation) cluster.Status {
 	list := o.Name == "locks" || o.Name == "files" // of what one may read
 	switch {
+	case o.Name == "whoami" && who == "fired":
+		return cluster.StatusUnauthenticated
 	case o.Verb == access.Open, who == "root":
 		return cluster.StatusOK
 	case who == "", who == "fired", who == "late" && o.Verb != access.Keep:

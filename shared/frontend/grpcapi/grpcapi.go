@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -218,7 +217,7 @@ func handler(id string, o *ops.Operation) grpc.MethodHandler {
 			return nil, err
 		}
 		ctx, err := srv.(*server).authenticate(ctx)
-		if err != nil && o.Verb != access.Open {
+		if err != nil && !o.Open() {
 			return nil, err
 		}
 		m := o.New()

@@ -21,7 +21,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -130,7 +129,7 @@ func Authenticated(s *service.Service, next http.Handler) http.Handler {
 			}
 		}
 		c, err := s.Authenticate(credential)
-		needsNone := func(o *ops.Operation) bool { return o.Verb == access.Open && o.Path() == r.URL.Path }
+		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
 		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
 			(&Handler{}).refuse(w, 0, err)
 			return

@@ -187,6 +187,10 @@ func (o *Operation) Path() string {
 // Posted reports whether requests are posted over HTTP, and so may come over a WebSocket.
 func (o *Operation) Posted() bool { return strings.HasPrefix(o.Route, http.MethodPost) }
 
+// Open reports whether a request is answered also for a credential that is none: clients find the primary by such requests,
+// and monitors look after the server. Not so whoami, whose caller wants to know what is wrong with his credential.
+func (o *Operation) Open() bool { return o.Verb == access.Open && o.AnyCluster }
+
 // Waits reports whether a request may wait in a queue, for hours perhaps.
 func (o *Operation) Waits() bool { return o.Op == locktable.OpAcquire }
 

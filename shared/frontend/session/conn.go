@@ -316,7 +316,7 @@ func (x *conn) call(q *pb.Call) {
 		x.returns(q, nil, status.Errorf(codes.Unavailable, "this connection has %d calls under way", maxCalls))
 		return
 	}
-	if o := ops.OfMethod(q.GetMethod()); x.stranger != nil && (o == nil || o.Verb != access.Open) {
+	if o := ops.OfMethod(q.GetMethod()); x.stranger != nil && (o == nil || !o.Open()) {
 		x.pending.Add(-1)
 		_, err := wire.Unary(service.Refusal(x.stranger))
 		x.returns(q, nil, err)

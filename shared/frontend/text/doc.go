@@ -8,12 +8,14 @@
 //	RENEW,NAME,CLIENT[,TOKEN]       SUCCESS, FAIL
 //	TOKEN,NAME,CLIENT               the token, or NONE
 //	OWN,NAME[,CLIENT]               the holder of the lock, or NONE
+//	AUTH,CREDENTIAL                 SUCCESS, FAIL: the lines that follow are of the caller whose key or ticket it is
 //	QUIT                            SUCCESS, and the connection ends
 //
 // Besides, every line may be answered with INVALID_COMMAND (there is no such command),
 // INVALID_FORMAT (it is not written like this) or ERROR. ERROR means that nothing is known: the
 // service is not available, or the answer was lost. No answer, because the connection broke,
-// means the same. What to do then is below. Where TLS is required, plain text from another host is answered with
+// means the same. What to do then is below. DENIED means that the access rules do not allow it, or that the credential is
+// missing, expired or revoked. A credential goes over the wire as it is: use TLS, or a server on the same host. Where TLS is required, plain text from another host is answered with
 // DENIED, a colon and why, and the connection ends.
 //
 // LOCK, UNLOCK, RENEW and TOKEN are answered by the primary, whichever server was asked.
