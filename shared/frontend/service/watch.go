@@ -76,8 +76,9 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 	if x.o, err = watchOptions(q); err != nil {
 		return x.end(0, cluster.StatusInvalidArgument, err.Error())
 	}
+	asked := ctx // other goroutines call check, also while ctx is set below
 	check := func() error {
-		allowed := s.permission(ctx)
+		allowed := s.permission(asked)
 		if x.o.Lock != "" {
 			return allowed.Check(access.Read, string(x.o.Lock), "")
 		}
