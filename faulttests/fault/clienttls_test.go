@@ -17,7 +17,14 @@ import (
 // steady takes and releases one lock until the context ends. Not one call may fail.
 func steady(ctx context.Context, t *testing.T, endpoint string, turns *atomic.Int64) (stop func()) {
 	t.Helper()
-	c, err := clientlib.New(clientlib.Options{Endpoints: []string{endpoint}, Budget: cluster.Patience})
+	return steadyWith(ctx, t, clientlib.Options{Endpoints: []string{endpoint}, Budget: cluster.Patience}, turns)
+}
+
+// steadyWith is steady with a client of these options.
+func steadyWith(ctx context.Context, t *testing.T, o clientlib.Options, turns *atomic.Int64) (stop func()) {
+	t.Helper()
+	endpoint := o.Endpoints[0]
+	c, err := clientlib.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 )
 
@@ -30,7 +31,11 @@ func TestRulesComeIntoForce(t *testing.T) {
 		return strings.TrimSpace(strings.SplitN(out, "\n", 2)[0])
 	}
 	var turns atomic.Int64
-	defer steady(t.Context(), t, c.Dir(), &turns)()
+	operator, err := auth.OperatorTicket(c.Dir(), time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer steadyWith(t.Context(), t, with(c.Dir(), operator.Text), &turns)()
 	run("access", "set", "--policy", "strict")
 	key := run("key", "create", "ci")
 	plain, err := clientlib.New(clientlib.Options{Endpoints: c.Endpoints(), Budget: cluster.Patience})
@@ -39,7 +44,10 @@ func TestRulesComeIntoForce(t *testing.T) {
 	}
 	defer plain.Close() //nolint:errcheck // the end of the test
 	cluster.Await(t, cluster.Patience, "whoever has no credential to be refused", func() bool {
-		_, err := plain.Acquire(t.Context(), "service/ci/deploy", clientlib.AcquireOptions{TTL: time.Minute})
+		l, err := plain.Acquire(t.Context(), "service/ci/deploy", clientlib.AcquireOptions{TTL: time.Minute})
+		if err == nil {
+			err = l.Release(t.Context())
+		}
 		if err != nil && !errors.Is(err, clientlib.ErrUnauthenticated) {
 			t.Fatal(err)
 		}
@@ -73,14 +81,18 @@ func TestRulesComeIntoForce(t *testing.T) {
 	}
 }
 
+// with returns the options of a client that shows a credential.
+func with(endpoint, credential string) clientlib.Options {
+	return clientlib.Options{
+		Endpoints: []string{endpoint}, Budget: cluster.Patience,
+		Credential: func(context.Context, string) (string, error) { return credential, nil },
+	}
+}
+
 // serviceWith returns a client that shows a key.
 func serviceWith(t *testing.T, endpoint, key string) *clientlib.Client {
 	t.Helper()
-	o := clientlib.Options{
-		Endpoints: []string{endpoint}, Budget: cluster.Patience,
-		Credential: func(context.Context, string) (string, error) { return key, nil },
-	}
-	c, err := clientlib.New(o)
+	c, err := clientlib.New(with(endpoint, key))
 	if err != nil {
 		t.Fatal(err)
 	}

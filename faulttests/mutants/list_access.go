@@ -68,7 +68,7 @@ var accessMutants = []Mutant{
 		Name: "later-key-for-earlier",
 		Rule: "a new key with the name of an old one is another key (package access, Revoked)",
 		Edits: []Edit{
-			{accessPkg + "/rules.go", `!c.Issued.IsZero() && c.Issued.Unix() != created.Unix()`, `!ok && !created.IsZero()`},
+			{accessPkg + "/rules.go", `!c.Issued.IsZero() && !created.IsZero() && c.Issued.Unix() != created.Unix()`, `!ok && !created.IsZero()`},
 		},
 		By: unit(accessPkg, "^TestKeysAndRevocations$"), Dies: `is revoked: false`,
 	},

@@ -102,7 +102,7 @@ func (r *Rules) Revoked(c *Caller) bool {
 			return true
 		}
 		if c.Via == viaKey {
-			return !c.Issued.IsZero() && c.Issued.Unix() != created.Unix()
+			return !c.Issued.IsZero() && !created.IsZero() && c.Issued.Unix() != created.Unix()
 		}
 	}
 	return slices.ContainsFunc(r.ended, func(x Revocation) bool {
