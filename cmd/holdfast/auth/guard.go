@@ -76,7 +76,8 @@ func (g *Guard) SetKeys(keys []volume.SigningKey) {
 func (g *Guard) Rules() *access.Rules { return g.rules() }
 
 // Authenticate implements access.Guard. A credential that expired less than 24 h ago still proves its caller, whose
-// Expires is then in the past: expiry takes no lock. One that was revoked proves nothing.
+// Expires is then in the past: expiry takes no lock. One that was revoked proves nothing. The caller is nil for a ticket
+// where there are neither keys nor rules.
 func (g *Guard) Authenticate(credential string) (c *access.Caller, err error) {
 	switch now := time.Now(); {
 	case len(credential) > MaxCredential:
@@ -84,7 +85,12 @@ func (g *Guard) Authenticate(credential string) (c *access.Caller, err error) {
 	case strings.HasPrefix(credential, access.KeyPrefix):
 		c, err = g.byKey(credential, now)
 	case strings.HasPrefix(credential, TicketPrefix):
-		c, err = g.signer.Load().byTicket(credential, now)
+		s := g.signer.Load()
+		if s.newest == nil && g.rules() == nil {
+			// The volume has just got its key, and this server has not seen it. Nobody needs a credential here yet.
+			return nil, nil
+		}
+		c, err = s.byTicket(credential, now)
 	default:
 		return nil, errNoCredential
 	}
