@@ -45,7 +45,7 @@ var credentialMutants = []Mutant{
 		Name: "verified-for-ever",
 		Rule: "a ticket that was verified is remembered until it ends only (package auth, kept)",
 		Edits: []Edit{
-			{authPkg + "/guard.go", `if !ok || now.Before(e.until) {`, `if ok || now.Before(e.until) {`},
+			{authPkg + "/authenticator.go", `if !ok || now.Before(e.until) {`, `if ok || now.Before(e.until) {`},
 		},
 		By: unit(authPkg, "^TestExpiredTicketStillTellsWho$"), Dies: `after a day: `,
 	},
@@ -53,7 +53,7 @@ var credentialMutants = []Mutant{
 		Name: "passed-on-for-longer",
 		Rule: "what is passed on ends with the caller's own credential (package auth, PassOn)",
 		Edits: []Edit{
-			{authPkg + "/guard.go", `c.Expires.IsZero() || end.Before(c.Expires) {`, `true {`},
+			{authPkg + "/authenticator.go", `c.Expires.IsZero() || end.Before(c.Expires) {`, `true {`},
 		},
 		By: unit(authPkg, "^TestPassOn$"), Dies: `an expired one: from`,
 	},
@@ -61,7 +61,7 @@ var credentialMutants = []Mutant{
 		Name: "revoked-and-taken",
 		Rule: "a credential that was revoked proves nothing (package auth, Authenticate)",
 		Edits: []Edit{
-			{authPkg + "/guard.go", `if err == nil && g.rules().Revoked(c) {`, `if err == nil && g.rules().Revoked(nil) {`},
+			{authPkg + "/authenticator.go", `if err == nil && g.rules().Revoked(c) {`, `if err == nil && g.rules().Revoked(nil) {`},
 		},
 		By: unit(authPkg, "^TestRevoked$"), Dies: `user:alice`,
 	},

@@ -37,21 +37,21 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
-// guard takes the word before a colon for who it is.
-type guard struct {
+// credentials takes the word before a colon for who it is.
+type credentials struct {
 	callers map[string]*access.Caller
 	rules   atomic.Pointer[access.Rules]
 	passed  atomic.Int32
 }
 
-func (g *guard) Authenticate(credential string) (*access.Caller, error) {
+func (g *credentials) Authenticate(credential string) (*access.Caller, error) {
 	if c := g.callers[credential]; c != nil {
 		return c, nil
 	}
 	return nil, errors.New("no such credential")
 }
 
-func (g *guard) PassOn(c *access.Caller) string {
+func (g *credentials) PassOn(c *access.Caller) string {
 	g.passed.Add(1)
 	for credential, known := range g.callers {
 		if known == c {
@@ -61,13 +61,13 @@ func (g *guard) PassOn(c *access.Caller) string {
 	return ""
 }
 
-func (g *guard) Rules() *access.Rules { return g.rules.Load() }
+func (g *credentials) Rules() *access.Rules { return g.rules.Load() }
 
-// newGuard returns a guard whose callers are: alice, who may do all but administrate; bob, who may do that with other
+// newCredentials returns credentials whose callers are: alice, who may do all but administrate; bob, who may do that with other
 // names; late, who is alice with a ticket that expired; root, an operator; and fired, whose key is not among the keys.
-func newGuard(t *testing.T) *guard {
+func newCredentials(t *testing.T) *credentials {
 	all := []access.Verb{access.Acquire, access.Read, access.Append, access.Break}
-	g := &guard{callers: map[string]*access.Caller{
+	g := &credentials{callers: map[string]*access.Caller{
 		"alice": {Identity: "user:alice", Via: "ticket", Issued: time.Now().Add(-time.Minute)},
 		"bob":   {Identity: "user:bob", Via: "ticket"},
 		"late":  {Identity: "user:alice", Via: "ticket", Expires: time.Unix(1, 0)},
@@ -84,7 +84,7 @@ func newGuard(t *testing.T) *guard {
 	return g
 }
 
-func (g *guard) set(t *testing.T, f *access.File) {
+func (g *credentials) set(t *testing.T, f *access.File) {
 	t.Helper()
 	r, err := access.Compile(f, g.Rules().Version()+1)
 	if err != nil {
@@ -166,7 +166,7 @@ func fieldsOf(o *ops.Operation, n int) map[string]any {
 // front end does not have it.
 type doors struct {
 	t    *testing.T
-	g    *guard
+	g    *credentials
 	b    *backend
 	s    *service.Service
 	c    client
@@ -178,8 +178,8 @@ type doors struct {
 }
 
 func newDoors(t *testing.T) *doors {
-	d := &doors{t: t, g: newGuard(t), b: startPrimary(t)}
-	d.s = service.New(d.b, service.Options{Guard: d.g})
+	d := &doors{t: t, g: newCredentials(t), b: startPrimary(t)}
+	d.s = service.New(d.b, service.Options{Authenticator: d.g})
 	d.c = dialService(t, d.s)
 	h := httpapi.New(d.s, httpapi.Options{Log: zerolog.Nop()})
 	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
@@ -615,9 +615,9 @@ func TestCredentialIsRenewedInTheSession(t *testing.T) {
 
 // A replica that forwards passes on whose request it is: the primary decides.
 func TestForwardKeepsItsCaller(t *testing.T) {
-	g := newGuard(t)
+	g := newCredentials(t)
 	front := func(b serving.Backend) *site {
-		return serveFront(t, httpapi.New(service.New(b, service.Options{Guard: g}), httpapi.Options{Log: zerolog.Nop()}))
+		return serveFront(t, httpapi.New(service.New(b, service.Options{Authenticator: g}), httpapi.Options{Log: zerolog.Nop()}))
 	}
 	primary := front(startPrimary(t))
 	replica := front(follower(primary.addr))

@@ -15,8 +15,8 @@ import (
 
 // Rules that change while watches begin find each of them whole. (The race detector tells.)
 func TestReviewRulesChangeWhileWatchesBegin(t *testing.T) {
-	g := newGuard(t)
-	s := service.New(startPrimary(t), service.Options{Guard: g})
+	g := newCredentials(t)
+	s := service.New(startPrimary(t), service.Options{Authenticator: g})
 	ctx := serving.WithCaller(t.Context(), g.callers["alice"])
 	var all sync.WaitGroup
 	over := make(chan struct{})

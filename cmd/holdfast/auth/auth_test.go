@@ -32,8 +32,8 @@ func cell(n byte) (id cluster.ID) {
 	return id
 }
 
-// guarded returns the Guard of cluster 1 with signing key 1, under these rules.
-func guarded(t testing.TB, f *access.File) *Guard {
+// guarded returns the Authenticator of cluster 1 with signing key 1, under these rules.
+func guarded(t testing.TB, f *access.File) *Authenticator {
 	t.Helper()
 	r, err := access.Compile(f, 1)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestExpiredTicketStillTellsWho(t *testing.T) {
 		g := guarded(t, &access.File{})
 		ticket := sign(t, signing(1), cell(1), alice(time.Now()))
 		for _, over := range []bool{false, true} {
-			for _, server := range []*Guard{g, guarded(t, &access.File{})} { // one remembers it, and one sees it first
+			for _, server := range []*Authenticator{g, guarded(t, &access.File{})} { // one remembers it, and one sees it first
 				c, err := server.Authenticate(ticket)
 				if err != nil || c.Expired(time.Now()) != over {
 					t.Errorf("%v, %v", c, err)

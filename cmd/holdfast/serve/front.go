@@ -46,11 +46,11 @@ type fronts struct {
 	services []*service.Service
 }
 
-func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, doorkeeper *guard, opt *Options) *fronts {
+func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	secured.use(f.port)
 	for range 3 { // the limits of each are its own
-		f.services = append(f.services, service.New(n, service.Options{Guard: doorkeeper}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who}))
 	}
 	grpcapi.Register(f.grpc, f.services[0])
 	served := f.services[1]

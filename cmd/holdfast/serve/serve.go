@@ -127,7 +127,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	defer tuned()
 	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
-	keys, doorkeeper, err := openSecurity(ctx, &opt, c, secured)
+	keys, who, err := openSecurity(ctx, &opt, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -150,8 +150,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	}
 	go keys.Run(tuning)
 	go secured.run(tuning)
-	fronts := newFronts(n, c, keys, secured, doorkeeper, &opt)
-	go doorkeeper.run(tuning, fronts.rulesChanged)
+	fronts := newFronts(n, c, keys, secured, who, &opt)
+	go who.run(tuning, fronts.rulesChanged)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, ports, opt.Log)
@@ -160,7 +160,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 }
 
 // openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.
-func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, g *guard, err error) {
+func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, who *callers, err error) {
 	keys, err = atVolume(ctx, opt, func() (*peertls.Keys, error) {
 		if err := secured.keep(time.Now()); err != nil {
 			return nil, err
@@ -168,9 +168,9 @@ func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
 	})
 	if err == nil {
-		g, err = atVolume(ctx, opt, func() (*guard, error) { return openGuard(secured.fs, c, opt.Log) })
+		who, err = atVolume(ctx, opt, func() (*callers, error) { return openCallers(secured.fs, c, opt.Log) })
 	}
-	return keys, g, err
+	return keys, who, err
 }
 
 // moved reports whether a path leads to the volume of a cluster, and not to what is open.

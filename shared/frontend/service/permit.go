@@ -22,7 +22,7 @@ import (
 // Permission is what the rules in force permit one caller. It belongs to one goroutine, and keeps what the rules said
 // until there are others.
 type Permission struct {
-	guard  access.Guard
+	auth   access.Authenticator
 	caller *access.Caller
 	// asked is set once rules were asked; rights and revoked are their answer.
 	asked   bool
@@ -33,15 +33,15 @@ type Permission struct {
 
 // Permission returns what a caller may do, nil for one without a credential.
 func (s *Service) Permission(c *access.Caller) Permission {
-	return Permission{guard: s.opt.Guard, caller: c}
+	return Permission{auth: s.opt.Authenticator, caller: c}
 }
 
 // look asks the rules in force, and reports whether there are any.
 func (p *Permission) look() bool {
-	if p.guard == nil {
+	if p.auth == nil {
 		return false
 	}
-	if r := p.guard.Rules(); r != p.rules || !p.asked {
+	if r := p.auth.Rules(); r != p.rules || !p.asked {
 		p.asked, p.rules = true, r
 		if r != nil {
 			p.rights, p.revoked = r.Rights(p.caller), r.Revoked(p.caller)
@@ -120,7 +120,7 @@ func answerTo(err error) (pb.Status, string) {
 // MayName reports whether the caller of ctx may use a client ID, as far as the table knows. It waits for the table, and is
 // false if that cannot be read; where there are no rules it is true at once.
 func (s *Service) MayName(ctx context.Context, client cluster.ClientID) bool {
-	if s.opt.Guard == nil || s.opt.Guard.Rules() == nil {
+	if s.opt.Authenticator == nil || s.opt.Authenticator.Rules() == nil {
 		return true
 	}
 	denied := ""
@@ -146,10 +146,10 @@ func VerbOf(op locktable.Op) access.Verb {
 // Authenticate returns the caller that a credential proves, nil for "". A refusal, also of one that was revoked, is a
 // *wire.Error.
 func (s *Service) Authenticate(credential string) (*access.Caller, error) {
-	if credential == "" || s.opt.Guard == nil {
+	if credential == "" || s.opt.Authenticator == nil {
 		return nil, nil
 	}
-	c, err := s.opt.Guard.Authenticate(credential)
+	c, err := s.opt.Authenticator.Authenticate(credential)
 	if err != nil {
 		return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
 	}
@@ -164,10 +164,10 @@ func (s *Service) Authenticate(credential string) (*access.Caller, error) {
 // who has none.
 func (s *Service) PassOn(ctx context.Context) string {
 	c := serving.CallerOf(ctx)
-	if c == nil || s.opt.Guard == nil {
+	if c == nil || s.opt.Authenticator == nil {
 		return ""
 	}
-	return s.opt.Guard.PassOn(c)
+	return s.opt.Authenticator.PassOn(c)
 }
 
 // attended are the connections and streams that end when their caller may not have them any more.
@@ -184,7 +184,7 @@ type attendance struct {
 // Attend returns a context that ends, with the error of check as its cause, when check refuses under new rules. Check
 // is called by another goroutine. Leave must be called at the end.
 func (s *Service) Attend(ctx context.Context, check func() error) (attended context.Context, leave func()) {
-	if s.opt.Guard == nil {
+	if s.opt.Authenticator == nil {
 		return ctx, func() {}
 	}
 	x := &attendance{check: check}

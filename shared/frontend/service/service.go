@@ -52,8 +52,8 @@ type Options struct {
 	SearchWait time.Duration
 	// ResetWait is how long a client may leave a piece of a reset unread: 30 s by default.
 	ResetWait time.Duration
-	// Guard knows callers and rules. Without one everybody may do everything.
-	Guard access.Guard
+	// Authenticator knows callers and rules. Without one everybody may do everything.
+	Authenticator access.Authenticator
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

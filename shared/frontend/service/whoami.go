@@ -15,8 +15,8 @@ import (
 // neither the table nor the volume.
 func (s *Service) WhoAmI(ctx context.Context, q *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
 	r := &pb.WhoAmIResponse{Status: pb.Status_STATUS_OK}
-	if s.opt.Guard != nil {
-		r.Rules = s.opt.Guard.Rules().Version()
+	if s.opt.Authenticator != nil {
+		r.Rules = s.opt.Authenticator.Rules().Version()
 	}
 	if c := serving.CallerOf(ctx); c != nil {
 		r.Identity, r.Groups, r.Via, r.Operator = c.Identity, c.Groups, c.Via, c.Operator

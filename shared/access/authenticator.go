@@ -2,8 +2,8 @@
 
 package access
 
-// Guard is what front ends ask about callers. Its methods are safe for use by several goroutines.
-type Guard interface {
+// Authenticator is what front ends ask about callers. Its methods are safe for use by several goroutines.
+type Authenticator interface {
 	// Authenticate returns the caller that a credential proves. The error is for the client, and does not contain the credential.
 	Authenticate(credential string) (*Caller, error)
 	// PassOn returns a short-lived credential of this caller that the other servers of the cluster take, for a request that is passed on to them; "" of a caller without one.

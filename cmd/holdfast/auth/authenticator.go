@@ -30,16 +30,16 @@ var (
 	errNoTickets    = errors.New("this cluster takes no tickets: its volume has no signing key (holdfast secure offer makes one)")
 )
 
-// Guard implements access.Guard.
-type Guard struct {
+// Authenticator implements access.Authenticator.
+type Authenticator struct {
 	id     cluster.ID
 	rules  func() *access.Rules
 	signer atomic.Pointer[signer] // never nil
 }
 
-var _ access.Guard = (*Guard)(nil)
+var _ access.Authenticator = (*Authenticator)(nil)
 
-// signer is what a Guard does with one set of keys.
+// signer is what a Authenticator does with one set of keys.
 type signer struct {
 	verifier
 	newest *volume.SigningKey // nil if there is none
@@ -55,16 +55,16 @@ type passed struct {
 	operator                   bool
 }
 
-// New returns the Guard of a cluster. rules returns the rules in force, nil if there are none; it is asked for each key. The
-// Guard takes no tickets before SetKeys.
-func New(id cluster.ID, rules func() *access.Rules) *Guard {
-	g := &Guard{id: id, rules: rules}
+// New returns the Authenticator of a cluster. rules returns the rules in force, nil if there are none; it is asked for each key. The
+// Authenticator takes no tickets before SetKeys.
+func New(id cluster.ID, rules func() *access.Rules) *Authenticator {
+	g := &Authenticator{id: id, rules: rules}
 	g.SetKeys(nil)
 	return g
 }
 
 // SetKeys sets the signing keys, the newest first: tickets of other keys are refused from now on.
-func (g *Guard) SetKeys(keys []volume.SigningKey) {
+func (g *Authenticator) SetKeys(keys []volume.SigningKey) {
 	s := &signer{verifier: newVerifier(g.id, keys)}
 	if len(keys) > 0 {
 		s.newest = &keys[0]
@@ -72,13 +72,13 @@ func (g *Guard) SetKeys(keys []volume.SigningKey) {
 	g.signer.Store(s)
 }
 
-// Rules implements access.Guard.
-func (g *Guard) Rules() *access.Rules { return g.rules() }
+// Rules implements access.Authenticator.
+func (g *Authenticator) Rules() *access.Rules { return g.rules() }
 
-// Authenticate implements access.Guard. A credential that expired less than 24 h ago still proves its caller, whose
+// Authenticate implements access.Authenticator. A credential that expired less than 24 h ago still proves its caller, whose
 // Expires is then in the past: expiry takes no lock. One that was revoked proves nothing. The caller is nil for a ticket
 // where there are neither keys nor rules.
-func (g *Guard) Authenticate(credential string) (c *access.Caller, err error) {
+func (g *Authenticator) Authenticate(credential string) (c *access.Caller, err error) {
 	switch now := time.Now(); {
 	case len(credential) > MaxCredential:
 		return nil, errNoCredential
@@ -100,7 +100,7 @@ func (g *Guard) Authenticate(credential string) (c *access.Caller, err error) {
 	return c, err
 }
 
-func (g *Guard) byKey(text string, now time.Time) (*access.Caller, error) {
+func (g *Authenticator) byKey(text string, now time.Time) (*access.Caller, error) {
 	k, ok := g.rules().KeyOf(sha256.Sum256([]byte(text)))
 	switch {
 	case !ok:
@@ -127,9 +127,9 @@ func (s *signer) byTicket(ticket string, now time.Time) (*access.Caller, error) 
 	return c, nil
 }
 
-// PassOn implements access.Guard. The ticket says what the caller's own credential says, but ends within a minute, and
+// PassOn implements access.Authenticator. The ticket says what the caller's own credential says, but ends within a minute, and
 // not after that one. It is "" where the volume has no signing key, too.
-func (g *Guard) PassOn(c *access.Caller) string {
+func (g *Authenticator) PassOn(c *access.Caller) string {
 	s := g.signer.Load()
 	if c == nil || s.newest == nil {
 		return ""
