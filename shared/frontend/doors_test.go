@@ -185,7 +185,7 @@ func newDoors(t *testing.T) *doors {
 	sockets := ws.New(h.Door(), ws.Options{Log: zerolog.Nop()})
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
-	mux.Handle(ws.Path, httpapi.Authenticated(d.s, sockets))
+	mux.Handle(ws.Path, h.Authenticated(sockets))
 	d.http = httptest.NewServer(mux)
 	t.Cleanup(d.http.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -53,10 +53,9 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 		f.services = append(f.services, service.New(n, service.Options{Authenticator: who}))
 	}
 	grpcapi.Register(f.grpc, f.services[0])
-	served := f.services[1]
-	h := httpapi.New(served, httpapi.Options{Log: opt.Log, Dial: secured.dial})
+	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
-	sockets := httpapi.Authenticated(served, f.sockets)
+	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()
 	f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == ws.Path {

@@ -12,7 +12,6 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
-	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
@@ -89,10 +88,9 @@ func (d *Door) Authenticate(credential string) (*access.Caller, error) {
 	return d.h.s.Authenticate(credential)
 }
 
-// Attend returns a context that ends when the credential of its caller is revoked, and a func that ends it.
-func (d *Door) Attend(ctx context.Context) (context.Context, func()) {
-	allowed := d.h.s.Permission(serving.CallerOf(ctx))
-	return d.h.s.Attend(ctx, allowed.Ended)
+// OnRevoked calls ended when the credential of the caller of ctx is revoked, see service.Service.OnRevoked.
+func (d *Door) OnRevoked(ctx context.Context, ended func(*wire.Error)) (leave func()) {
+	return d.h.s.OnRevoked(ctx, ended)
 }
 
 func refused(err error) Reply {

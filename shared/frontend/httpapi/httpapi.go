@@ -56,6 +56,7 @@ type Handler struct {
 	mux *http.ServeMux
 	// guard refuses what a web page of another site has a browser send.
 	guard   *http.CrossOriginProtection
+	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
 }
 
@@ -69,6 +70,7 @@ func New(s *service.Service, opt Options) *Handler {
 		h.handle(route, f)
 	}
 	h.mux.HandleFunc("/", h.notFound)
+	h.inner = h.Authenticated(h.mux)
 	return h
 }
 
@@ -112,13 +114,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.meantForAnother(w, r) {
 		return
 	}
-	Authenticated(h.s, h.mux).ServeHTTP(w, r)
+	h.inner.ServeHTTP(w, r)
 }
 
 // Authenticated returns next for requests whose context has their caller, see serving.CallerOf. Requests with a
 // credential that is none are refused, unless they need none. A page of a browser cannot set a header for a WebSocket: it offers
 // holdfast.bearer.CREDENTIAL as a second protocol.
-func Authenticated(s *service.Service, next http.Handler) http.Handler {
+func (h *Handler) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		credential := wire.BearerOf(r.Header.Get("Authorization"))
 		for _, words := range r.Header["Sec-Websocket-Protocol"] {
@@ -128,10 +130,10 @@ func Authenticated(s *service.Service, next http.Handler) http.Handler {
 				}
 			}
 		}
-		c, err := s.Authenticate(credential)
+		c, err := h.s.Authenticate(credential)
 		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
 		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
-			(&Handler{}).refuse(w, 0, err)
+			h.refuse(w, 0, err)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(serving.WithCaller(r.Context(), c)))

@@ -35,7 +35,7 @@ type following struct {
 func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send func(*pb.ReadFileResponse) error) error {
 	x := &following{s: s, name: cluster.FileName(q.GetFile()), send: send}
 	asked := ctx
-	ctx, leave := s.Attend(ctx, func() error { return s.permit(asked, access.Read, "", q.GetFile()) })
+	ctx, leave := s.WhilePermitted(ctx, func() error { return s.permit(asked, access.Read, "", q.GetFile()) })
 	defer leave()
 	defer x.close()
 	err := x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)

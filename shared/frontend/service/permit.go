@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -170,47 +171,59 @@ func (s *Service) PassOn(ctx context.Context) string {
 	return s.opt.Authenticator.PassOn(c)
 }
 
-// attended are the connections and streams that end when their caller may not have them any more.
-type attended struct {
+// ongoing are the connections and streams that end when the rules do not permit them any more.
+type ongoing struct {
 	sync.Mutex
-	all map[*attendance]struct{}
+	all map[*permitted]struct{}
 }
 
-type attendance struct {
+type permitted struct {
 	check func() error
 	end   context.CancelCauseFunc
 }
 
-// Attend returns a context that ends, with the error of check as its cause, when check refuses under new rules. Check
-// is called by another goroutine. Leave must be called at the end.
-func (s *Service) Attend(ctx context.Context, check func() error) (attended context.Context, leave func()) {
+// WhilePermitted returns a context that ends, with the error of check as its cause, when check refuses under new rules.
+// Check is called by another goroutine. Leave must be called at the end.
+func (s *Service) WhilePermitted(ctx context.Context, check func() error) (_ context.Context, leave func()) {
 	if s.opt.Authenticator == nil {
 		return ctx, func() {}
 	}
-	x := &attendance{check: check}
+	x := &permitted{check: check}
 	ctx, x.end = context.WithCancelCause(ctx)
-	s.attended.Lock()
-	defer s.attended.Unlock()
-	if s.attended.all == nil {
-		s.attended.all = map[*attendance]struct{}{}
+	s.ongoing.Lock()
+	defer s.ongoing.Unlock()
+	if s.ongoing.all == nil {
+		s.ongoing.all = map[*permitted]struct{}{}
 	}
-	s.attended.all[x] = struct{}{}
+	s.ongoing.all[x] = struct{}{}
 	if err := check(); err != nil { // the rules may have changed since the caller asked them
 		x.end(err)
 	}
 	return ctx, func() {
 		x.end(nil)
-		s.attended.Lock()
-		defer s.attended.Unlock()
-		delete(s.attended.all, x)
+		s.ongoing.Lock()
+		defer s.ongoing.Unlock()
+		delete(s.ongoing.all, x)
 	}
+}
+
+// OnRevoked calls ended, in a goroutine of its own, when the credential of the caller of ctx is revoked, unless ctx ends
+// before. Leave must be called at the end; a call of ended may be under way then.
+func (s *Service) OnRevoked(ctx context.Context, ended func(*wire.Error)) (leave func()) {
+	valid, release := s.WhilePermitted(ctx, s.permission(ctx).Ended)
+	stop := context.AfterFunc(valid, func() {
+		if e, ok := errors.AsType[*wire.Error](context.Cause(valid)); ok {
+			ended(e)
+		}
+	})
+	return func() { stop(); release() }
 }
 
 // RulesChanged ends what is not permitted any more. It is called when there are other rules.
 func (s *Service) RulesChanged() {
-	s.attended.Lock()
-	defer s.attended.Unlock()
-	for x := range s.attended.all {
+	s.ongoing.Lock()
+	defer s.ongoing.Unlock()
+	for x := range s.ongoing.all {
 		if err := x.check(); err != nil {
 			x.end(err)
 		}

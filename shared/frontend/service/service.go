@@ -38,9 +38,9 @@ type Service struct {
 	// searches has room for those that search the history.
 	searches chan struct{}
 	// volume has room for those that read the volume, stuck ones included.
-	volume   chan struct{}
-	counted  lastCount
-	attended attended
+	volume  chan struct{}
+	counted lastCount
+	ongoing ongoing
 }
 
 // Options bound what a Service does for its clients. 0 means the default.
@@ -97,10 +97,9 @@ func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 		return Refusal(err), nil
 	}
 	if q.Op == locktable.OpAcquire && q.Wait != 0 {
-		p := s.permission(ctx)
-		attended, leave := s.Attend(ctx, p.Ended)
+		valid, leave := s.WhilePermitted(ctx, s.permission(ctx).Ended)
 		defer leave()
-		ctx = attended
+		ctx = valid
 	}
 	q.Identity = serving.CallerOf(ctx).Name()
 	out, err := s.b.Do(ctx, q)

@@ -88,7 +88,7 @@ func (s *Service) Watch(ctx context.Context, q *pb.WatchRequest, begun func() er
 		status, message := answerTo(err)
 		return x.end(0, wire.FromStatus(status), message)
 	}
-	ctx, leave := s.Attend(ctx, check)
+	ctx, leave := s.WhilePermitted(ctx, check)
 	defer leave()
 	err = s.watch(ctx, x, q, begun)
 	if e, ok := errors.AsType[*wire.Error](err); ok && ctx.Err() != nil {

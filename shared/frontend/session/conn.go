@@ -89,8 +89,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(v.ctx)
-	x.leave = func() {}
-	x.setCaller(nil)
+	x.from, x.allowed, x.leave = x.ctx, v.s.Permission(nil), func() {}
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -139,34 +138,30 @@ func (x *conn) begin() error {
 	}
 	x.start(x.out.putFrame(frames.Settings, ours))
 	x.settled.Store(true)
-	x.knock(theirs.GetCredential())
+	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
+	var caller *access.Caller
+	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential())
+	x.setCaller(caller)
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
 	}
 	return nil
 }
 
-// knock notes whose connection it is. It is called behind the settings, which are the first frame.
-func (x *conn) knock(credential string) {
-	caller, err := x.v.s.Authenticate(credential)
-	x.setCaller(caller)
-	if x.stranger = err; err != nil {
-		return // it may still ask where the primary is
-	}
-	ended := x.v.s.Permission(caller)
-	attended, leave := x.v.s.Attend(x.ctx, ended.Ended)
-	stop := context.AfterFunc(attended, func() {
-		if e, ok := errors.AsType[*wire.Error](context.Cause(attended)); ok {
-			x.end(e.Status, e.Message)
-		}
-	})
-	x.leave = func() { stop(); leave() }
-}
-
-// setCaller makes what comes from now on the caller's.
+// setCaller makes the connection, and what comes from now on, the caller's.
 func (x *conn) setCaller(c *access.Caller) {
 	x.caller, x.allowed = c, x.v.s.Permission(c)
 	x.from = serving.WithCaller(x.ctx, c)
+	x.leave()
+	x.leave = x.v.s.OnRevoked(x.from, func(e *wire.Error) { x.end(e.Status, e.Message) })
+}
+
+// refuses returns why the connection may have no session, nil if it may.
+func (x *conn) refuses() error {
+	if x.stranger != nil {
+		return x.stranger
+	}
+	return x.allowed.Check(access.Keep, "", "")
 }
 
 // renewCredential takes another credential of the same identity for the connection.
@@ -175,12 +170,10 @@ func (x *conn) renewCredential(credential string) error {
 	if err == nil && c.Name() != x.caller.Name() {
 		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), x.caller.Name())
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		x.setCaller(c)
 	}
-	x.leave()
-	x.knock(credential)
-	return nil
+	return err
 }
 
 // next handles one frame.

@@ -12,7 +12,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
@@ -101,15 +100,13 @@ func (x *conn) waitServing(of serving.Term) {
 // read reads the hello of a session within a term and returns OK, or the status and message of the
 // refusal.
 func (x *conn) read(t serving.Term, q *pb.SessionHello) (cluster.Status, string) {
+	barred := x.refuses()
 	switch meant := q.GetClusterId(); {
 	case meant != "" && meant != x.v.s.Cluster():
 		// The client knows from the settings whose server this is.
 		return cluster.StatusError, fmt.Sprintf("this server belongs to cluster %s, and the session is meant for cluster %s", x.v.s.Cluster(), meant)
-	case x.stranger != nil:
-		a := service.Refusal(x.stranger)
-		return wire.FromStatus(a.GetStatus()), a.GetMessage()
-	case x.allowed.Check(access.Keep, "", "") != nil:
-		a := service.Refusal(x.allowed.Check(access.Keep, "", ""))
+	case barred != nil:
+		a := service.Refusal(barred)
 		return wire.FromStatus(a.GetStatus()), a.GetMessage()
 	case t == nil, closed(t.Ended()):
 		return cluster.StatusSecondaryMode, "this server is not primary"

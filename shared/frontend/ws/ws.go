@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -28,7 +27,7 @@ import (
 const Path = "/v1/ws"
 
 // Protocol is the name of the protocol. A client may leave it out, unless it offers its credential as another one, see
-// httpapi.Authenticated.
+// httpapi.Handler.Authenticated.
 const Protocol = "holdfast.v1"
 
 const (
@@ -175,13 +174,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer cut()
 	x := newConn(s, c, cut)
-	attended, leave := s.door.Attend(ctx)
-	defer leave()
-	context.AfterFunc(attended, func() {
-		if e, ok := errors.AsType[*wire.Error](context.Cause(attended)); ok {
-			x.out.end(websocket.CloseError{Code: websocket.StatusPolicyViolation, Reason: e.Message})
-		}
-	})
+	defer s.door.OnRevoked(ctx, func(e *wire.Error) {
+		x.out.end(websocket.CloseError{Code: websocket.StatusPolicyViolation, Reason: e.Message})
+	})()
 	s.admit(x)
 	defer s.leave(x)
 	err = x.serve(ctx)
