@@ -22,16 +22,11 @@ import (
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
-const (
-	keyPrefix    = "hfk_"
-	ticketPrefix = "hft_"
-	// maxText bounds the text of a credential, in bytes.
-	maxText = 8 << 10
-	// inDirectory is the name of a credential in the directory that a service manager makes.
-	inDirectory = "holdfast.key"
-)
+// inDirectory is the name of a credential in the directory that a service manager makes.
+const inDirectory = "holdfast.key"
 
 // ErrPlainText means that a credential was not sent, since others could have read it on its way.
 var ErrPlainText = errors.New("a credential is sent over TLS, or to this host, only: use the path of the volume, or what holdfast join prints, as the endpoint")
@@ -107,7 +102,7 @@ func fromFile(name string) (text string, err error) {
 		return "", fmt.Errorf("read the credential: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was read only
-	b, err := io.ReadAll(io.LimitReader(f, maxText+2))
+	b, err := io.ReadAll(io.LimitReader(f, wire.MaxCredential+2))
 	if err != nil {
 		return "", fmt.Errorf("read the credential: %w", err)
 	}
@@ -118,8 +113,8 @@ func fromFile(name string) (text string, err error) {
 func checked(text, from string) (string, error) {
 	text = strings.TrimSpace(text)
 	odd := strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f })
-	if odd || len(text) > maxText || !strings.HasPrefix(text, keyPrefix) && !strings.HasPrefix(text, ticketPrefix) {
-		return "", fmt.Errorf("%s has no credential: it is one word that begins with %s or %s", from, keyPrefix, ticketPrefix)
+	if odd || len(text) > wire.MaxCredential || !strings.HasPrefix(text, wire.KeyPrefix) && !strings.HasPrefix(text, wire.TicketPrefix) {
+		return "", fmt.Errorf("%s has no credential: it is one word that begins with %s or %s", from, wire.KeyPrefix, wire.TicketPrefix)
 	}
 	return text, nil
 }
@@ -200,7 +195,7 @@ func (b *Bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	if text == "" || err != nil {
 		return nil, err
 	}
-	return map[string]string{"authorization": "Bearer " + text}, nil
+	return map[string]string{"authorization": wire.Bearer + text}, nil
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials: gRPC does not know what the Dialer did.
@@ -208,7 +203,7 @@ func (b *Bearer) RequireTransportSecurity() bool { return false }
 
 // Expiry returns when a ticket expires, by what it says; zero for any other credential.
 func Expiry(text string) time.Time {
-	ticket, ok := strings.CutPrefix(text, ticketPrefix)
+	ticket, ok := strings.CutPrefix(text, wire.TicketPrefix)
 	parts := strings.Split(ticket, ".")
 	if !ok || len(parts) != 3 {
 		return time.Time{}

@@ -72,4 +72,61 @@ var doorMutants = []Mutant{
 `, ``}},
 		By: unit("shared/frontend", "TestForwardKeepsItsCaller"), Dies: `"alice" is answered 401`,
 	},
+	{
+		Name:  "door-lists-everything",
+		Rule:  "a list of locks leaves out what the caller may not read (package service)",
+		Edits: []Edit{{"shared/frontend/service/read.go", `allowed.May(access.Read, string(locks[i].view.Name), "")`, `allowed.May(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `sees the locks`,
+	},
+	{
+		Name:  "door-lists-all-files",
+		Rule:  "a list of files leaves out what the caller may not read (package service)",
+		Edits: []Edit{{"shared/frontend/service/files.go", `allowed.May(access.Read, "", f.GetName())`, `allowed.May(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `sees the locks`,
+	},
+	{
+		Name:  "door-watches-any-prefix",
+		Rule:  "a watch needs its whole prefix (package service)",
+		Edits: []Edit{{"shared/frontend/service/watch.go", `allowed.CheckPrefix(access.Read, x.o.Prefix)`, `allowed.Check(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `watches all`,
+	},
+	{
+		Name:  "door-history-of-any-prefix",
+		Rule:  "the history of a prefix needs the whole prefix (package service)",
+		Edits: []Edit{{"shared/frontend/service/history.go", `allowed.CheckPrefix(access.Read, x.Prefix)`, `allowed.Check(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `history of all`,
+	},
+	{
+		Name:  "door-losses-to-strangers",
+		Rule:  "a session is told the losses of clients of its own identity only (package session)",
+		Edits: []Edit{{"shared/frontend/session/watch.go", ` || !x.v.s.MayName(x.from, client) {`, ` {`}},
+		By:    unit("shared/frontend", "TestLossesAreToldToTheOwnIdentity"), Dies: `another one is told`,
+	},
+	{
+		Name: "door-socket-losses-to-strangers",
+		Rule: "a WebSocket is told the losses of clients of its own identity only (package ws)",
+		Edits: []Edit{{"shared/frontend/httpapi/door.go", `	if !d.h.s.MayName(ctx, client) {`,
+			`	if !d.h.s.MayName(ctx, client) && ctx.Err() != nil {`}},
+		By: unit("shared/frontend", "TestLossesAreToldToTheOwnIdentity"), Dies: `a WebSocket of another one`,
+	},
+	{
+		Name:  "door-asks-a-stuck-table",
+		Rule:  "a session begins although the table cannot be read (package service)",
+		Edits: []Edit{{permitFile, `context.WithTimeout(ctx, nameWait)`, `context.WithTimeout(ctx, 3600*nameWait)`}},
+		By:    unit("shared/frontend", "TestSessionBeginsWhileTheTableIsStuck"), Dies: `EOF|timeout|deadline`,
+	},
+	{
+		Name: "door-socket-outlives-its-credential",
+		Rule: "a WebSocket ends when its credential is revoked (package ws)",
+		Edits: []Edit{{permitFile, `			ended(e)
+`, `			_ = e
+`}},
+		By: unit("shared/frontend", "TestRevokedCredentialIsCut"), Dies: `the WebSocket ends with|the session ends|deadline|timed out|timeout`,
+	},
+	{
+		Name:  "door-keys-verified-anew",
+		Rule:  "a server that reads the same keys again goes on with what it has verified (package auth)",
+		Edits: []Edit{{authPkg + "/authenticator.go", `return a.ID == b.ID })`, `return a.ID == "" && b.ID == "" })`}},
+		By:    unit(authPkg, "TestSameKeysChangeNothing"), Dies: `are forgotten`,
+	},
 }

@@ -13,8 +13,13 @@ import (
 // The text of a key is hfk_, 256 random bits and the first three bytes of their SHA-256, in base 32 with small letters. So
 // a search finds keys that stand where they should not, and a mistyped one is told from one that was revoked.
 
-// KeyPrefix begins the text of every key.
-const KeyPrefix = "hfk_"
+const (
+	// KeyPrefix and TicketPrefix begin the texts of all keys and tickets.
+	KeyPrefix    = "hfk_"
+	TicketPrefix = "hft_"
+	// MaxCredential bounds the text of a credential, in bytes.
+	MaxCredential = 8 << 10
+)
 
 const (
 	keyBits = 32 // bytes

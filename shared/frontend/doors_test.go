@@ -475,7 +475,9 @@ func (d *doors) socketIsCut(who string) {
 	}
 	defer c.CloseNow() //nolint:errcheck // it has ended
 	d.sockets.Add(1)
-	if _, _, err := c.Read(context.Background()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, _, err := c.Read(ctx); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
 		d.t.Errorf("the WebSocket ends with %v", err)
 	}
 }
@@ -640,5 +642,146 @@ func TestForwardKeepsItsCaller(t *testing.T) {
 	}
 	if n := g.passed.Load(); n != 1 {
 		t.Errorf("%d requests were passed on, want alice's", n)
+	}
+}
+
+// Lists leave out what the caller may not read, and a prefix has to be allowed as a whole.
+func TestReadersSeeTheirOwnOnly(t *testing.T) {
+	d := newDoors(t)
+	as := func(who string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+who)
+	}
+	for i, lock := range []string{"l", "other", "third"} {
+		q := &pb.AcquireRequest{ClientId: "root", RequestId: uint64(i + 1), Lock: lock, TtlMs: 60000}
+		if a, err := d.c.Acquire(as("root"), q); err != nil || a.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(a, err)
+		}
+		if a, err := d.c.BindFile(as("root"), &pb.BindFileRequest{ClientId: "root", RequestId: uint64(i + 11), Lock: lock, Token: uint64(d.b.lockAt(t, cluster.LockName(lock)).Grant.Token), File: lock}); err != nil || a.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(a, err)
+		}
+	}
+	for who, want := range map[string]string{"alice": "l", "bob": "other", "root": "l other third"} {
+		var locks, files []string
+		r, err := d.c.ListLocks(as(who), &pb.ListLocksRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range r.GetLocks() {
+			locks = append(locks, l.GetName())
+		}
+		f, err := d.c.ListFiles(as(who), &pb.ListFilesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range f.GetFiles() {
+			files = append(files, x.GetName())
+		}
+		if got := strings.Join(locks, " "); got != want || strings.Join(files, " ") != want {
+			t.Errorf("%s sees the locks %v and files %v, want %s", who, locks, files, want)
+		}
+		h, err := d.c.History(as(who), &pb.HistoryRequest{Target: &pb.HistoryRequest_Prefix{Prefix: ""}})
+		if got := statusOf(h.GetStatus(), err); (got == cluster.StatusOK) != (who == "root") {
+			t.Errorf("%s asks for the history of all: %v", who, got)
+		}
+		w, err := d.c.Watch(as(who), &pb.WatchRequest{Target: &pb.WatchRequest_Prefix{Prefix: ""}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := w.Recv()
+		if got := statusOf(e.GetStatus(), err); (got == cluster.StatusOK) != (who == "root") {
+			t.Errorf("%s watches all: %v", who, got)
+		}
+	}
+}
+
+// What a client loses is told to its own identity only, over sessions and WebSockets.
+func TestLossesAreToldToTheOwnIdentity(t *testing.T) {
+	d := newDoors(t)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer alice")
+	a, err := d.c.Acquire(ctx, &pb.AcquireRequest{ClientId: "hers", RequestId: 1, Lock: "l", TtlMs: 60000})
+	if err != nil || a.GetStatus() != pb.Status_STATUS_OK {
+		t.Fatal(a, err)
+	}
+	own, other := connectAs(t, d.c, "alice"), connectAs(t, d.c, "bob")
+	defer own.Close()
+	defer other.Close()
+	for _, s := range []*stream{own, other} {
+		if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "hers"}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, s, func(r *pb.SessionResponse) bool { return r.GetWelcome() != nil })
+		// Behind it the subscription is made, or not.
+		if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Outcome{Outcome: &pb.OutcomeRequest{ClientId: "hers", RequestId: 1}}}}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, s, func(r *pb.SessionResponse) bool { return len(r.Outcomes) > 0 })
+	}
+	if status, why := d.hello("bob", "hers"); status != cluster.StatusPermissionDenied {
+		t.Errorf("a WebSocket of another one: %v, %s", status, why)
+	}
+	if status, why := d.hello("alice", "hers"); status != cluster.StatusOK {
+		t.Errorf("a WebSocket of the own identity: %v, %s", status, why)
+	}
+	root := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer root")
+	if b, err := d.c.BreakLock(root, &pb.BreakLockRequest{ClientId: "root", RequestId: 1, Lock: "l", Token: a.GetToken(), Reason: "test", Actor: "root"}); err != nil || b.GetStatus() != pb.Status_STATUS_OK {
+		t.Fatal(b, err)
+	}
+	next(t, own, func(r *pb.SessionResponse) bool { return len(r.Losses) > 0 })
+	// What was to be told to the other one would have been put into his connection before.
+	if err := other.Send(&pb.SessionRequest{Calls: []*pb.Call{statusCall(9)}}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, other, func(r *pb.SessionResponse) bool {
+		if len(r.Losses) > 0 {
+			t.Errorf("another one is told %v", r.Losses)
+		}
+		return len(r.Returns) > 0
+	})
+}
+
+// hello says over a WebSocket which client it is, and returns the answer.
+func (d *doors) hello(who, client string) (cluster.Status, string) {
+	c, _, err := websocket.Dial(d.t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer." + who}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer c.CloseNow() //nolint:errcheck // it has ended
+	if err := c.Write(d.t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"id":1,"op":"hello","client_id":%q}`, client)); err != nil {
+		d.t.Fatal(err)
+	}
+	_, b, err := c.Read(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var said struct{ Status, Message string }
+	if err := json.Unmarshal(b, &said); err != nil {
+		d.t.Fatal(err)
+	}
+	s, _ := cluster.ParseStatus(said.Status)
+	return s, said.Message
+}
+
+// stalled is a backend whose table cannot be read: its volume hangs.
+type stalled struct{ *backend }
+
+func (stalled) Read(ctx context.Context, _ func(serving.View)) (serving.Reading, error) {
+	<-ctx.Done()
+	return serving.Reading{}, context.Cause(ctx)
+}
+
+// A session begins although the table cannot be asked whose its client ID is: it is told no losses, and its keep-alives
+// find them out.
+func TestSessionBeginsWhileTheTableIsStuck(t *testing.T) {
+	b := stalled{startPrimary(t)}
+	s := connectAs(t, dialService(t, service.New(b, service.Options{Authenticator: newCredentials(t)})), "alice")
+	defer s.Close()
+	if err := s.Send(&pb.SessionRequest{
+		Hello:      &pb.SessionHello{ClientId: "c"},
+		Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 60000}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if a := next(t, s, func(r *pb.SessionResponse) bool { return len(r.Answers) > 0 }).Answers[0]; a.GetStatus() != pb.Status_STATUS_OK {
+		t.Error(a)
 	}
 }

@@ -5,11 +5,19 @@ package wire
 import (
 	"strings"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // Bearer begins the text of an Authorization header, over HTTP and gRPC, before the credential (RFC 6750).
 const Bearer = "Bearer "
+
+// The beginnings of keys and tickets, and the most bytes that a credential has: those of package access, for clients.
+const (
+	KeyPrefix     = access.KeyPrefix
+	TicketPrefix  = access.TicketPrefix
+	MaxCredential = access.MaxCredential
+)
 
 // BearerOf returns the credential of an Authorization header, "" if there is none.
 func BearerOf(header string) string {

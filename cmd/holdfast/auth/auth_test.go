@@ -136,7 +136,7 @@ func forge(t testing.TB, method jwt.SigningMethod, key any, header map[string]an
 	if err != nil {
 		t.Fatal(err)
 	}
-	return TicketPrefix + s
+	return access.TicketPrefix + s
 }
 
 func TestAttacks(t *testing.T) {
@@ -173,13 +173,13 @@ func TestAttacks(t *testing.T) {
 		"no time of issue":        forge(t, ed, own, nil, says{"iat": nil}),
 		"not yet":                 forge(t, ed, own, nil, says{"nbf": in(afterExpiry + time.Hour)}),
 		"nobody":                  forge(t, ed, own, nil, says{"sub": nil}),
-		"overlong":                forge(t, ed, own, nil, says{"x": strings.Repeat("x", MaxCredential)}),
+		"overlong":                forge(t, ed, own, nil, says{"x": strings.Repeat("x", access.MaxCredential)}),
 		"a fourth part":           good + ".x",
 		"a line end":              good + "\n",
 		"padding":                 good + "=",
-		"without its prefix":      strings.TrimPrefix(good, TicketPrefix),
-		"as a key":                access.KeyPrefix + strings.TrimPrefix(good, TicketPrefix),
-		"its prefix":              TicketPrefix,
+		"without its prefix":      strings.TrimPrefix(good, access.TicketPrefix),
+		"as a key":                access.KeyPrefix + strings.TrimPrefix(good, access.TicketPrefix),
+		"its prefix":              access.TicketPrefix,
 		"nothing":                 "",
 	} {
 		c, err := g.Authenticate(ticket)
@@ -363,4 +363,20 @@ func FuzzAuthenticate(f *testing.F) {
 			t.Errorf("%v, %v", c, err)
 		}
 	})
+}
+
+// A server that reads the same keys again goes on with what it has verified.
+func TestSameKeysChangeNothing(t *testing.T) {
+	g := guarded(t, &access.File{})
+	before := g.signer.Load()
+	g.SetKeys([]volume.SigningKey{signing(1)})
+	if g.signer.Load() != before {
+		t.Error("the tickets that were verified are forgotten")
+	}
+	if g.SetKeys([]volume.SigningKey{signing(2), signing(1)}); g.signer.Load() == before {
+		t.Error("a new key is not taken")
+	}
+	if g.SetKeys(nil); g.signer.Load().newest != nil {
+		t.Error("a key that is gone is kept")
+	}
 }

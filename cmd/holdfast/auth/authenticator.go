@@ -5,6 +5,7 @@ package auth
 import (
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ var _ access.Authenticator = (*Authenticator)(nil)
 // signer is what a Authenticator does with one set of keys.
 type signer struct {
 	verifier
+	known  []volume.SigningKey
 	newest *volume.SigningKey // nil if there is none
 	// Both are bounded, and begin empty with other keys.
 	verified kept[[sha256.Size]byte, *access.Caller] // by the SHA-256 of the ticket
@@ -63,9 +65,13 @@ func New(id cluster.ID, rules func() *access.Rules) *Authenticator {
 	return g
 }
 
-// SetKeys sets the signing keys, the newest first: tickets of other keys are refused from now on.
+// SetKeys sets the signing keys, the newest first: tickets of other keys are refused from now on. The same keys again
+// change nothing. It is called by one goroutine at a time.
 func (g *Authenticator) SetKeys(keys []volume.SigningKey) {
-	s := &signer{verifier: newVerifier(g.id, keys)}
+	if s := g.signer.Load(); s != nil && slices.EqualFunc(s.known, keys, func(a, b volume.SigningKey) bool { return a.ID == b.ID }) {
+		return
+	}
+	s := &signer{verifier: newVerifier(g.id, keys), known: keys}
 	if len(keys) > 0 {
 		s.newest = &keys[0]
 	}
@@ -80,11 +86,11 @@ func (g *Authenticator) Rules() *access.Rules { return g.rules() }
 // where there are neither keys nor rules.
 func (g *Authenticator) Authenticate(credential string) (c *access.Caller, err error) {
 	switch now := time.Now(); {
-	case len(credential) > MaxCredential:
+	case len(credential) > access.MaxCredential:
 		return nil, errNoCredential
 	case strings.HasPrefix(credential, access.KeyPrefix):
 		c, err = g.byKey(credential, now)
-	case strings.HasPrefix(credential, TicketPrefix):
+	case strings.HasPrefix(credential, access.TicketPrefix):
 		s := g.signer.Load()
 		if s.newest == nil && g.rules() == nil {
 			// The volume has just got its key, and this server has not seen it. Nobody needs a credential here yet.

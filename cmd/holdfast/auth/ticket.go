@@ -26,10 +26,6 @@ import (
 )
 
 const (
-	// TicketPrefix begins the texts of tickets, as access.KeyPrefix those of keys.
-	TicketPrefix = "hft_"
-	// MaxCredential bounds the text of a credential, in bytes.
-	MaxCredential = 8 << 10
 	// ticketType is the typ of a ticket: nothing else that the same key signed counts as one.
 	ticketType = "holdfast-ticket"
 	// maxSkew is how far in the future a ticket may have been issued, by the clock of who verifies it.
@@ -64,10 +60,10 @@ func Sign(k volume.SigningKey, id cluster.ID, c *access.Caller) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("sign a ticket: %w", err)
 	}
-	if n := len(TicketPrefix) + len(signed); n > MaxCredential {
-		return "", fmt.Errorf("sign a ticket of %s: with its %d groups it has %d bytes, at most %d are taken", c.Identity, len(c.Groups), n, MaxCredential)
+	if n := len(access.TicketPrefix) + len(signed); n > access.MaxCredential {
+		return "", fmt.Errorf("sign a ticket of %s: with its %d groups it has %d bytes, at most %d are taken", c.Identity, len(c.Groups), n, access.MaxCredential)
 	}
-	return TicketPrefix + signed, nil
+	return access.TicketPrefix + signed, nil
 }
 
 // The errors of tickets are for clients. They do not contain the ticket, or anything that it says before it is verified.
@@ -93,8 +89,8 @@ func newVerifier(id cluster.ID, keys []volume.SigningKey) verifier {
 
 // verify returns the caller that a ticket proves, which may have expired up to afterExpiry ago.
 func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
-	text, ok := strings.CutPrefix(ticket, TicketPrefix)
-	if !ok || len(ticket) > MaxCredential || strings.ContainsAny(ticket, "\r\n") { // which base64 ignores
+	text, ok := strings.CutPrefix(ticket, access.TicketPrefix)
+	if !ok || len(ticket) > access.MaxCredential || strings.ContainsAny(ticket, "\r\n") { // which base64 ignores
 		return nil, errForged
 	}
 	m := &claims{}

@@ -25,7 +25,6 @@ type callers struct {
 	fs    vfs.FS
 	rules *access.Live
 	log   zerolog.Logger
-	said  string // the last error that was logged; of the goroutine of run
 }
 
 // openCallers reads rules and keys. A volume may have neither: then everybody may do everything.
@@ -55,8 +54,16 @@ func (c *callers) readKeys() error {
 // filesystem.
 func (c *callers) run(ctx context.Context, changed func()) {
 	go c.rules.Run(ctx, func(*rules.Rules) { changed() })
-	t := time.NewTicker(keysEvery)
+	repeat(ctx, keysEvery, c.readKeys, func(err error) {
+		c.log.Error().Err(err).Msg("tickets are verified by the keys that were read before")
+	})
+}
+
+// repeat calls f every so often until ctx ends, and failed with an error of it that is not the one before.
+func repeat(ctx context.Context, every time.Duration, f func() error, failed func(error)) {
+	t := time.NewTicker(every)
 	defer t.Stop()
+	last := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,12 +71,11 @@ func (c *callers) run(ctx context.Context, changed func()) {
 		case <-t.C:
 		}
 		why := ""
-		if err := c.readKeys(); err != nil {
-			why = err.Error()
+		if err := f(); err != nil {
+			if why = err.Error(); why != last {
+				failed(err)
+			}
 		}
-		if why != "" && why != c.said {
-			c.log.Error().Msg("tickets are verified by the keys that were read before: " + why)
-		}
-		c.said = why
+		last = why
 	}
 }

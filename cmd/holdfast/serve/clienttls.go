@@ -48,7 +48,6 @@ type clientTLS struct {
 	issuer *certs.Issuer
 	issued time.Time
 	leaf   tls.Certificate
-	said   string // the last error that was logged
 }
 
 // hostsOf returns the names and addresses by which clients may reach a server of a cluster.
@@ -142,23 +141,9 @@ func (c *clientTLS) certify(now time.Time) error {
 
 // run keeps the certificate until ctx ends. It may hang in the filesystem.
 func (c *clientTLS) run(ctx context.Context) {
-	t := time.NewTicker(lookEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		why := ""
-		if err := c.keep(time.Now()); err != nil {
-			why = err.Error()
-		}
-		if why != "" && why != c.said {
-			c.log.Error().Msg("clients cannot be served over TLS: " + why)
-		}
-		c.said = why
-	}
+	repeat(ctx, lookEvery, func() error { return c.keep(time.Now()) }, func(err error) {
+		c.log.Error().Msg("clients cannot be served over TLS: " + err.Error())
+	})
 }
 
 // dial connects to another server's port for clients, to forward what it has to execute: over TLS if that serves it,

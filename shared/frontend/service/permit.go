@@ -118,12 +118,17 @@ func answerTo(err error) (pb.Status, string) {
 	return a.GetStatus(), a.GetMessage()
 }
 
-// MayName reports whether the caller of ctx may use a client ID, as far as the table knows. It waits for the table, and is
-// false if that cannot be read; where there are no rules it is true at once.
+// nameWait bounds how long MayName waits for the table.
+const nameWait = time.Second
+
+// MayName reports whether the caller of ctx may use a client ID, as far as the table knows. It waits for the table, though
+// not for long, and is false if that cannot be read; where there are no rules it is true at once.
 func (s *Service) MayName(ctx context.Context, client cluster.ClientID) bool {
 	if s.opt.Authenticator == nil || s.opt.Authenticator.Rules() == nil {
 		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, nameWait)
+	defer cancel()
 	denied := ""
 	reading, err := s.b.Read(ctx, func(v serving.View) { denied = v.Table.DeniesClient(client, serving.CallerOf(ctx).Name()) })
 	return err == nil && reading.Status == cluster.StatusOK && denied == ""

@@ -83,12 +83,17 @@ type answer struct {
 	wire.Body
 }
 
+// isDenial reports whether a status says that the caller may not do this.
+func isDenial(s cluster.Status) bool {
+	return s == cluster.StatusPermissionDenied || s == cluster.StatusUnauthenticated
+}
+
 // refused returns the answer to a line whose call was not executed, or perhaps was.
 func (a *answer) refused() string {
-	switch a.status {
-	case cluster.StatusInvalidArgument:
+	switch {
+	case a.status == cluster.StatusInvalidArgument:
 		return invalidFormat // a TTL that the servers do not give
-	case cluster.StatusPermissionDenied, cluster.StatusUnauthenticated:
+	case isDenial(a.status):
 		return denied
 	}
 	return failed
@@ -231,7 +236,7 @@ func (c *caller) own(ctx, _ context.Context, l *line) string {
 		switch {
 		case err != nil:
 			return failed
-		case r.GetStatus() == pb.Status_STATUS_PERMISSION_DENIED, r.GetStatus() == pb.Status_STATUS_UNAUTHENTICATED:
+		case isDenial(wire.FromStatus(r.GetStatus())):
 			return denied
 		case r.GetStatus() != pb.Status_STATUS_OK:
 		case wire.Millis(r.GetAgeMs()) > maxAge:

@@ -15,8 +15,8 @@
 // INVALID_FORMAT (it is not written like this) or ERROR. ERROR means that nothing is known: the
 // service is not available, or the answer was lost. No answer, because the connection broke,
 // means the same. What to do then is below. DENIED means that the access rules do not allow it, or that the credential is
-// missing, expired or revoked. A credential goes over the wire as it is: use TLS, or a server on the same host. Where TLS is required, plain text from another host is answered with
-// DENIED, a colon and why, and the connection ends.
+// missing, expired or revoked. A credential goes over the wire as it is: use TLS, or a server on the same host. Where TLS is
+// required, plain text from another host is answered with DENIED, a colon and why, and the connection ends.
 //
 // LOCK, UNLOCK, RENEW and TOKEN are answered by the primary, whichever server was asked.
 // OWN is answered from this server's own table, which may be a moment behind: never behind
