@@ -53,9 +53,18 @@ var credentialMutants = []Mutant{
 		Name: "passed-on-for-longer",
 		Rule: "what is passed on ends with the caller's own credential (package auth, PassOn)",
 		Edits: []Edit{
-			{authPkg + "/authenticator.go", `c.Expires.IsZero() || end.Before(c.Expires) {`, `true {`},
+			{authPkg + "/ticket.go", `		c.Expires = m.Until.Time
+`, ``},
 		},
 		By: unit(authPkg, "^TestPassOn$"), Dies: `an expired one: from`,
+	},
+	{
+		Name: "passed-on-shown-later",
+		Rule: "what is passed on has to be shown soon (package auth, PassOn)",
+		Edits: []Edit{
+			{authPkg + "/ticket.go", `!now.Before(until) {`, `until.IsZero() {`},
+		},
+		By: unit(authPkg, "^TestPassOn$"), Dies: `shown later: `,
 	},
 	{
 		Name: "revoked-and-taken",

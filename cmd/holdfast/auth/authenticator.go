@@ -19,7 +19,7 @@ import (
 const (
 	// maxKept bounds how many verified tickets are remembered, and how many of passed on callers.
 	maxKept = 4096
-	// passOnTime is how long a ticket of PassOn counts. It is used again for half of it.
+	// passOnTime is how long a ticket of PassOn may be shown. It is used again for half of it.
 	passOnTime = time.Minute
 )
 
@@ -125,16 +125,16 @@ func (s *signer) byTicket(ticket string, now time.Time) (*access.Caller, error) 
 	if c, ok := s.verified.get(sum, now); ok {
 		return c, nil
 	}
-	c, err := s.verify(ticket, now)
+	c, until, err := s.verify(ticket, now)
 	if err != nil {
 		return nil, err
 	}
-	s.verified.put(sum, c, now, c.Expires.Add(afterExpiry))
+	s.verified.put(sum, c, now, until)
 	return c, nil
 }
 
-// PassOn implements access.Authenticator. The ticket says what the caller's own credential says, but ends within a minute, and
-// not after that one. It is "" where the volume has no signing key, too.
+// PassOn implements access.Authenticator. The ticket says what the caller's own credential says, and has to be shown within a
+// minute. It is "" where the volume has no signing key, too.
 func (g *Authenticator) PassOn(c *access.Caller) string {
 	s := g.signer.Load()
 	if c == nil || s.newest == nil {
@@ -145,14 +145,11 @@ func (g *Authenticator) PassOn(c *access.Caller) string {
 	if text, ok := s.passed.get(who, now); ok {
 		return text
 	}
-	short := *c
-	if short.Issued.IsZero() {
-		short.Issued = now
+	issued := *c
+	if issued.Issued.IsZero() {
+		issued.Issued = now
 	}
-	if end := now.Add(passOnTime); c.Expires.IsZero() || end.Before(c.Expires) {
-		short.Expires = end
-	}
-	text, err := Sign(*s.newest, g.id, &short)
+	text, err := signPassed(*s.newest, g.id, &issued, now.Add(passOnTime))
 	if err != nil {
 		return "" // only what proved the caller can be too long, and then it had been refused
 	}

@@ -28,7 +28,7 @@ import (
 const (
 	// ticketType is the typ of a ticket: nothing else that the same key signed counts as one.
 	ticketType = "holdfast-ticket"
-	// maxSkew is how far in the future a ticket may have been issued, by the clock of who verifies it.
+	// maxSkew is by how much the clocks of who signs and who verifies a ticket may differ.
 	maxSkew = time.Minute
 	// afterExpiry is how long a ticket still tells who a client is after it has expired, so that what the client holds
 	// can be kept alive and released.
@@ -42,6 +42,9 @@ type claims struct {
 	Via      string   `json:"via,omitempty"`
 	Key      string   `json:"key,omitempty"`
 	Operator bool     `json:"op,omitempty"`
+	// Passed is set in a ticket of PassOn. Its expiry is its own, and the caller's is Until, absent if there is none.
+	Passed bool             `json:"passed,omitempty"`
+	Until  *jwt.NumericDate `json:"until,omitempty"`
 }
 
 // Sign returns a ticket of a caller, who needs an identity, and times of issue and expiry, which count in whole seconds.
@@ -49,12 +52,30 @@ func Sign(k volume.SigningKey, id cluster.ID, c *access.Caller) (string, error) 
 	if c.Identity == "" || c.Issued.IsZero() || c.Expires.IsZero() {
 		return "", errors.New("a ticket needs an identity, and times of issue and expiry")
 	}
-	t := jwt.NewWithClaims(jwt.SigningMethodEdDSA, &claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: id.String(), Subject: c.Identity, IssuedAt: jwt.NewNumericDate(c.Issued), ExpiresAt: jwt.NewNumericDate(c.Expires),
-		},
-		Groups: c.Groups, Via: c.Via, Key: c.Key, Operator: c.Operator,
-	})
+	return signClaims(k, c, claimsOf(id, c))
+}
+
+// signPassed returns a ticket with which a server executes something for a caller until end, whenever the caller's own
+// credential expires.
+func signPassed(k volume.SigningKey, id cluster.ID, c *access.Caller, end time.Time) (string, error) {
+	m := claimsOf(id, c)
+	m.Passed, m.Until, m.ExpiresAt = true, m.ExpiresAt, jwt.NewNumericDate(end)
+	return signClaims(k, c, m)
+}
+
+func claimsOf(id cluster.ID, c *access.Caller) *claims {
+	m := &claims{
+		RegisteredClaims: jwt.RegisteredClaims{Issuer: id.String(), Subject: c.Identity, IssuedAt: jwt.NewNumericDate(c.Issued)},
+		Groups:           c.Groups, Via: c.Via, Key: c.Key, Operator: c.Operator,
+	}
+	if !c.Expires.IsZero() {
+		m.ExpiresAt = jwt.NewNumericDate(c.Expires)
+	}
+	return m
+}
+
+func signClaims(k volume.SigningKey, c *access.Caller, m *claims) (string, error) {
+	t := jwt.NewWithClaims(jwt.SigningMethodEdDSA, m)
 	t.Header["typ"], t.Header["kid"] = ticketType, k.ID
 	signed, err := t.SignedString(k.Private)
 	if err != nil {
@@ -71,6 +92,8 @@ var (
 	errForged  = errors.New("the ticket was not signed by this cluster")
 	errFuture  = errors.New("the ticket was issued in the future: compare the clock of this server with that of the host on which it was issued")
 	errExpired = errors.New("the ticket expired more than 24 h ago: get a new one")
+	// errPassedOn is seen by who captured such a ticket, and by servers whose clocks differ by minutes.
+	errPassedOn = errors.New("the ticket with which a server passed this on has expired: compare the clocks of the servers")
 )
 
 // verifier verifies tickets of a cluster with these keys.
@@ -87,11 +110,13 @@ func newVerifier(id cluster.ID, keys []volume.SigningKey) verifier {
 	return v
 }
 
-// verify returns the caller that a ticket proves, which may have expired up to afterExpiry ago.
-func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
+// verify returns the caller that a ticket proves, and until when it does. That is afterExpiry behind the caller's expiry;
+// one of PassOn proves nothing when it has itself expired, but for a difference of the clocks.
+func (v verifier) verify(ticket string, now time.Time) (c *access.Caller, until time.Time, err error) {
+	none := time.Time{}
 	text, ok := strings.CutPrefix(ticket, access.TicketPrefix)
 	if !ok || len(ticket) > access.MaxCredential || strings.ContainsAny(ticket, "\r\n") { // which base64 ignores
-		return nil, errForged
+		return nil, none, errForged
 	}
 	m := &claims{}
 	parser := jwt.NewParser(
@@ -99,7 +124,7 @@ func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
 		jwt.WithIssuer(v.id.String()), jwt.WithExpirationRequired(), jwt.WithLeeway(afterExpiry),
 		jwt.WithTimeFunc(func() time.Time { return now }),
 	)
-	_, err := parser.ParseWithClaims(text, m, func(t *jwt.Token) (any, error) {
+	_, err = parser.ParseWithClaims(text, m, func(t *jwt.Token) (any, error) {
 		kid, _ := t.Header["kid"].(string)
 		public, known := v.keys[kid]
 		if typ, _ := t.Header["typ"].(string); typ != ticketType || !known {
@@ -109,14 +134,22 @@ func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
 	})
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return nil, errExpired
+		return nil, none, errExpired
 	case err != nil, m.Subject == "", m.IssuedAt == nil:
-		return nil, errForged
+		return nil, none, errForged
 	case m.IssuedAt.After(now.Add(maxSkew)):
-		return nil, errFuture
+		return nil, none, errFuture
 	}
-	return &access.Caller{
-		Identity: m.Subject, Groups: m.Groups, Via: m.Via, Key: m.Key,
-		Issued: m.IssuedAt.Time, Expires: m.ExpiresAt.Time, Operator: m.Operator,
-	}, nil
+	c = &access.Caller{Identity: m.Subject, Groups: m.Groups, Via: m.Via, Key: m.Key, Issued: m.IssuedAt.Time, Operator: m.Operator}
+	if !m.Passed {
+		c.Expires = m.ExpiresAt.Time
+		return c, c.Expires.Add(afterExpiry), nil
+	}
+	if m.Until != nil {
+		c.Expires = m.Until.Time
+	}
+	if until = m.ExpiresAt.Add(maxSkew); !now.Before(until) {
+		return nil, none, errPassedOn
+	}
+	return c, until, nil
 }
