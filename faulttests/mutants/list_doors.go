@@ -98,22 +98,9 @@ var doorMutants = []Mutant{
 	},
 	{
 		Name:  "door-losses-to-strangers",
-		Rule:  "a session is told the losses of clients of its own identity only (package session)",
-		Edits: []Edit{{"shared/frontend/session/watch.go", ` || !x.v.s.MayName(x.from, client) {`, ` {`}},
+		Rule:  "losses are told to the identity that they belong to only (package service)",
+		Edits: []Edit{{permitFile, `l.Identity != "" && l.Identity != own }`, `l.Identity != "" && l.Identity == "" }`}},
 		By:    unit("shared/frontend", "TestLossesAreToldToTheOwnIdentity"), Dies: `another one is told`,
-	},
-	{
-		Name: "door-socket-losses-to-strangers",
-		Rule: "a WebSocket is told the losses of clients of its own identity only (package ws)",
-		Edits: []Edit{{"shared/frontend/httpapi/door.go", `	if !d.h.s.MayName(ctx, client) {`,
-			`	if !d.h.s.MayName(ctx, client) && ctx.Err() != nil {`}},
-		By: unit("shared/frontend", "TestLossesAreToldToTheOwnIdentity"), Dies: `a WebSocket of another one`,
-	},
-	{
-		Name:  "door-asks-a-stuck-table",
-		Rule:  "a session begins although the table cannot be read (package service)",
-		Edits: []Edit{{permitFile, `context.WithTimeout(ctx, nameWait)`, `context.WithTimeout(ctx, 3600*nameWait)`}},
-		By:    unit("shared/frontend", "TestSessionBeginsWhileTheTableIsStuck"), Dies: `EOF|timeout|deadline`,
 	},
 	{
 		Name: "door-socket-outlives-its-credential",

@@ -694,94 +694,63 @@ func TestReadersSeeTheirOwnOnly(t *testing.T) {
 	}
 }
 
-// What a client loses is told to its own identity only, over sessions and WebSockets.
+// Losses are told to the identity that they belong to, also where another one named the client before. A session and a
+// WebSocket of each listen.
 func TestLossesAreToldToTheOwnIdentity(t *testing.T) {
 	d := newDoors(t)
+	sockets := map[string]*websocket.Conn{}
+	sessions := map[string]*stream{}
+	for _, who := range []string{"bob", "alice"} {
+		c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer." + who}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseNow() //nolint:errcheck // it has ended
+		sockets[who], sessions[who] = c, connectAs(t, d.c, who)
+		defer sessions[who].Close()
+		if err := c.Write(t.Context(), websocket.MessageText, []byte(`{"id":1,"op":"hello","client_id":"hers"}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, b, err := c.Read(t.Context()); err != nil || !strings.Contains(string(b), `"OK"`) {
+			t.Fatalf("%s, %v", b, err)
+		}
+		if err := sessions[who].Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "hers"}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, sessions[who], func(r *pb.SessionResponse) bool { return r.GetWelcome() != nil })
+		// Its answer comes behind the subscription.
+		if err := sessions[who].Send(&pb.SessionRequest{Calls: []*pb.Call{statusCall(1)}}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, sessions[who], func(r *pb.SessionResponse) bool { return len(r.Returns) > 0 })
+	}
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer alice")
 	a, err := d.c.Acquire(ctx, &pb.AcquireRequest{ClientId: "hers", RequestId: 1, Lock: "l", TtlMs: 60000})
 	if err != nil || a.GetStatus() != pb.Status_STATUS_OK {
 		t.Fatal(a, err)
 	}
-	own, other := connectAs(t, d.c, "alice"), connectAs(t, d.c, "bob")
-	defer own.Close()
-	defer other.Close()
-	for _, s := range []*stream{own, other} {
-		if err := s.Send(&pb.SessionRequest{Hello: &pb.SessionHello{ClientId: "hers"}}); err != nil {
-			t.Fatal(err)
-		}
-		next(t, s, func(r *pb.SessionResponse) bool { return r.GetWelcome() != nil })
-		// Behind it the subscription is made, or not.
-		if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Outcome{Outcome: &pb.OutcomeRequest{ClientId: "hers", RequestId: 1}}}}}); err != nil {
-			t.Fatal(err)
-		}
-		next(t, s, func(r *pb.SessionResponse) bool { return len(r.Outcomes) > 0 })
-	}
-	if status, why := d.hello("bob", "hers"); status != cluster.StatusPermissionDenied {
-		t.Errorf("a WebSocket of another one: %v, %s", status, why)
-	}
-	if status, why := d.hello("alice", "hers"); status != cluster.StatusOK {
-		t.Errorf("a WebSocket of the own identity: %v, %s", status, why)
-	}
 	root := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer root")
 	if b, err := d.c.BreakLock(root, &pb.BreakLockRequest{ClientId: "root", RequestId: 1, Lock: "l", Token: a.GetToken(), Reason: "test", Actor: "root"}); err != nil || b.GetStatus() != pb.Status_STATUS_OK {
 		t.Fatal(b, err)
 	}
-	next(t, own, func(r *pb.SessionResponse) bool { return len(r.Losses) > 0 })
-	// What was to be told to the other one would have been put into his connection before.
-	if err := other.Send(&pb.SessionRequest{Calls: []*pb.Call{statusCall(9)}}); err != nil {
+	if _, b, err := sockets["alice"].Read(t.Context()); err != nil || !strings.Contains(string(b), `"loss"`) {
+		t.Errorf("the WebSocket of the own identity: %s, %v", b, err)
+	}
+	next(t, sessions["alice"], func(r *pb.SessionResponse) bool { return len(r.Losses) > 0 })
+	// What was to be told to the other one would have been put into his connections before.
+	if err := sockets["bob"].Write(t.Context(), websocket.MessageText, []byte(`{"id":2,"op":"hello","client_id":"his"}`)); err != nil {
 		t.Fatal(err)
 	}
-	next(t, other, func(r *pb.SessionResponse) bool {
+	if _, b, err := sockets["bob"].Read(t.Context()); err != nil || strings.Contains(string(b), `"loss"`) {
+		t.Errorf("a WebSocket of another one is told %s, %v", b, err)
+	}
+	if err := sessions["bob"].Send(&pb.SessionRequest{Calls: []*pb.Call{statusCall(9)}}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, sessions["bob"], func(r *pb.SessionResponse) bool {
 		if len(r.Losses) > 0 {
 			t.Errorf("another one is told %v", r.Losses)
 		}
 		return len(r.Returns) > 0
 	})
-}
-
-// hello says over a WebSocket which client it is, and returns the answer.
-func (d *doors) hello(who, client string) (cluster.Status, string) {
-	c, _, err := websocket.Dial(d.t.Context(), "ws"+strings.TrimPrefix(d.http.URL, "http")+ws.Path, &websocket.DialOptions{Subprotocols: []string{ws.Protocol, "holdfast.bearer." + who}})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer c.CloseNow() //nolint:errcheck // it has ended
-	if err := c.Write(d.t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"id":1,"op":"hello","client_id":%q}`, client)); err != nil {
-		d.t.Fatal(err)
-	}
-	_, b, err := c.Read(d.t.Context())
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	var said struct{ Status, Message string }
-	if err := json.Unmarshal(b, &said); err != nil {
-		d.t.Fatal(err)
-	}
-	s, _ := cluster.ParseStatus(said.Status)
-	return s, said.Message
-}
-
-// stalled is a backend whose table cannot be read: its volume hangs.
-type stalled struct{ *backend }
-
-func (stalled) Read(ctx context.Context, _ func(serving.View)) (serving.Reading, error) {
-	<-ctx.Done()
-	return serving.Reading{}, context.Cause(ctx)
-}
-
-// A session begins although the table cannot be asked whose its client ID is: it is told no losses, and its keep-alives
-// find them out.
-func TestSessionBeginsWhileTheTableIsStuck(t *testing.T) {
-	b := stalled{startPrimary(t)}
-	s := connectAs(t, dialService(t, service.New(b, service.Options{Authenticator: newCredentials(t)})), "alice")
-	defer s.Close()
-	if err := s.Send(&pb.SessionRequest{
-		Hello:      &pb.SessionHello{ClientId: "c"},
-		Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 60000}}}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if a := next(t, s, func(r *pb.SessionResponse) bool { return len(r.Answers) > 0 }).Answers[0]; a.GetStatus() != pb.Status_STATUS_OK {
-		t.Error(a)
-	}
 }

@@ -146,6 +146,8 @@ func (h *Hub) put(c *chunk) {
 type Loss struct {
 	// Client held the grant, or does; "" for a loss of all clients.
 	Client cluster.ClientID
+	// Identity is whom the grant belongs to, "" for nobody.
+	Identity string
 	// Ended is the message about a grant that ended, Ask about a release request: one of them
 	// is nil. They are not changed once they were delivered.
 	Ended *pb.Loss

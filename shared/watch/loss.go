@@ -14,7 +14,7 @@ import (
 // LossOf returns the loss of g's holder, whose grant a release by others, an expiry or a break ends
 // with r.
 func LossOf(g *locktable.Grant, r *locktable.Record) Loss {
-	return Loss{Client: g.Client, Ended: &pb.Loss{
+	return Loss{Client: g.Client, Identity: g.Identity, Ended: &pb.Loss{
 		Lock: string(g.Lock), Token: uint64(g.Token), RequestId: uint64(g.Request),
 		Reason: convert.LossReason(r.Kind), Lsn: uint64(r.LSN), Epoch: uint64(r.Epoch),
 		Actor: r.Actor, Message: r.Reason,
@@ -29,7 +29,7 @@ func ClearedOf(r *locktable.Record) Loss {
 
 // AskOf returns the release request to g's holder that r records.
 func AskOf(g *locktable.Grant, r *locktable.Record) Loss {
-	return Loss{Client: g.Client, Ask: convert.FromAsk(&locktable.Ask{
+	return Loss{Client: g.Client, Identity: g.Identity, Ask: convert.FromAsk(&locktable.Ask{
 		Lock: g.Lock, Token: g.Token, LSN: r.LSN, Actor: r.Actor, Reason: r.Reason, Grace: r.Wait, Remaining: r.Wait, Request: g.Request,
 	})}
 }

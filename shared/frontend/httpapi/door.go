@@ -69,12 +69,9 @@ func (d *Door) Watch(ctx context.Context, q *pb.WatchRequest, begun func() error
 }
 
 // Losses calls deliver with what is taken from a client's holders, until stop is called, see
-// watch.Hub.Losses. Every server that is fed does so. It returns nil if the caller of ctx may not use that client ID.
+// service.Service.Losses. Every server that is fed does so.
 func (d *Door) Losses(ctx context.Context, client cluster.ClientID, after cluster.LSN, deliver func([]watch.Loss)) (stop func()) {
-	if !d.h.s.MayName(ctx, client) {
-		return nil
-	}
-	return d.h.s.Backend().Hub().Losses(client, after, deliver)
+	return d.h.s.Losses(ctx, client, after, deliver)
 }
 
 // Lock reads the state of a lock from this server's own table, as gRPC's GetLock does. An error is

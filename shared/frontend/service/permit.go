@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/watch"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -118,20 +120,18 @@ func answerTo(err error) (pb.Status, string) {
 	return a.GetStatus(), a.GetMessage()
 }
 
-// nameWait bounds how long MayName waits for the table.
-const nameWait = time.Second
-
-// MayName reports whether the caller of ctx may use a client ID, as far as the table knows. It waits for the table, though
-// not for long, and is false if that cannot be read; where there are no rules it is true at once.
-func (s *Service) MayName(ctx context.Context, client cluster.ClientID) bool {
-	if s.opt.Authenticator == nil || s.opt.Authenticator.Rules() == nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, nameWait)
-	defer cancel()
-	denied := ""
-	reading, err := s.b.Read(ctx, func(v serving.View) { denied = v.Table.DeniesClient(client, serving.CallerOf(ctx).Name()) })
-	return err == nil && reading.Status == cluster.StatusOK && denied == ""
+// Losses calls deliver with the losses of a client as watch.Hub.Losses does, but for those that belong to another identity
+// than the caller of ctx: a client ID may be named before its owner uses it.
+func (s *Service) Losses(ctx context.Context, client cluster.ClientID, after cluster.LSN, deliver func([]watch.Loss)) (stop func()) {
+	own := serving.CallerOf(ctx).Name()
+	foreign := func(l watch.Loss) bool { return l.Identity != "" && l.Identity != own }
+	return s.b.Hub().Losses(client, after, func(all []watch.Loss) {
+		if !slices.ContainsFunc(all, foreign) {
+			deliver(all)
+		} else if left := slices.DeleteFunc(slices.Clone(all), foreign); len(left) > 0 { // an empty slice would say more
+			deliver(left)
+		}
+	})
 }
 
 // VerbOf returns what a caller needs to be allowed for a request to the lock table.

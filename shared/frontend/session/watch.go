@@ -24,10 +24,10 @@ const (
 // subscribeLosses sends a client's losses from now on, and before that those after an LSN, unless
 // that is 0. It is called by the reading goroutine.
 func (x *conn) subscribeLosses(client cluster.ClientID, after cluster.LSN) {
-	if client == "" || client.Anonymous() || x.losses[client] != nil || len(x.losses) >= maxSubscribed || !x.v.s.MayName(x.from, client) {
+	if client == "" || client.Anonymous() || x.losses[client] != nil || len(x.losses) >= maxSubscribed {
 		return
 	}
-	x.losses[client] = x.v.s.Backend().Hub().Losses(client, after, func(all []watch.Loss) {
+	x.losses[client] = x.v.s.Losses(x.from, client, after, func(all []watch.Loss) {
 		if len(all) == 0 {
 			return // its next keep-alive finds out
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // Rules that change while watches begin find each of them whole. (The race detector tells.)
-func TestReviewRulesChangeWhileWatchesBegin(t *testing.T) {
+func TestRulesChangeWhileWatchesBegin(t *testing.T) {
 	g := newCredentials(t)
 	s := service.New(startPrimary(t), service.Options{Authenticator: g})
 	ctx := serving.WithCaller(t.Context(), g.callers["alice"])
