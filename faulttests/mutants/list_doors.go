@@ -75,14 +75,22 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-lists-everything",
 		Rule:  "a list of locks leaves out what the caller may not read (package service)",
-		Edits: []Edit{{"shared/frontend/service/read.go", `allowed.May(access.Read, string(locks[i].view.Name), "")`, `allowed.May(access.Read, "", "")`}},
-		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `sees the locks`,
+		Edits: []Edit{{"shared/frontend/service/read.go", `allowed.May(access.Read, name, "")`, `allowed.May(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly|TestListsAreOfWhatOneMayRead"), Dies: `sees the locks|next is|want \[`,
 	},
 	{
 		Name:  "door-lists-all-files",
 		Rule:  "a list of files leaves out what the caller may not read (package service)",
-		Edits: []Edit{{"shared/frontend/service/files.go", `allowed.May(access.Read, "", f.GetName())`, `allowed.May(access.Read, "", "")`}},
-		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly"), Dies: `sees the locks`,
+		Edits: []Edit{{"shared/frontend/service/files.go", `allowed.May(access.Read, "", name)`, `allowed.May(access.Read, "", "")`}},
+		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly|TestListsAreOfWhatOneMayRead"), Dies: `sees the locks|next is|want \[`,
+	},
+	{
+		Name:  "door-list-ends-early",
+		Rule:  "a list goes on behind what the caller may not read (package service)",
+		Edits: []Edit{{"shared/frontend/service/read.go", `			more = len(got) > size
+`, `			more = false
+`}},
+		By: unit("shared/frontend", "TestListsAreOfWhatOneMayRead"), Dies: `by 1: `,
 	},
 	{
 		Name:  "door-watches-any-prefix",
@@ -99,7 +107,7 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-losses-to-strangers",
 		Rule:  "losses are told to the identity that they belong to only (package service)",
-		Edits: []Edit{{permitFile, `l.Identity != "" && l.Identity != own }`, `l.Identity != "" && l.Identity == "" }`}},
+		Edits: []Edit{{permitFile, `l.Identity != "" && l.Identity != own }`, `l.Identity != "" && own == "~" }`}},
 		By:    unit("shared/frontend", "TestLossesAreToldToTheOwnIdentity"), Dies: `another one is told`,
 	},
 	{

@@ -4,6 +4,7 @@ package access_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,17 @@ func agree(t *testing.T, pattern, name, own string) bool {
 	want := naive(pattern, name, own)
 	if got := x.May(access.Read, name, ""); got != want {
 		t.Errorf("pattern %q, name %q of %q: %v, want %v", pattern, name, own, got, want)
+	}
+	for i := range len(name) + 1 {
+		under := name[:i]
+		all := x.LockPrefixes(access.Read, under)
+		covers := func(p string) bool { return strings.HasPrefix(name, p) }
+		if want && !slices.ContainsFunc(all, covers) {
+			t.Errorf("pattern %q of %q: none of %q begins %q", pattern, own, all, name)
+		}
+		if slices.ContainsFunc(all, func(p string) bool { return !strings.HasPrefix(p, under) }) {
+			t.Errorf("pattern %q of %q: %q do not all begin with %q", pattern, own, all, under)
+		}
 	}
 	if x.MayPrefix(access.Read, name) {
 		for _, more := range []string{"", "a", "/", "/a", "*", "\xff/b/"} {

@@ -107,6 +107,46 @@ func (x *Rights) MayPrefix(v Verb, prefix string) bool {
 	})
 }
 
+// LockPrefixes returns texts, in order, none of them the beginning of another one: each lock whose name begins with under, and
+// with which the caller may do this, has a name that begins with one of them. So a list need not look at all others.
+func (x *Rights) LockPrefixes(v Verb, under string) []string {
+	return x.prefixes(v, under, func(r *rule) []glob { return r.locks })
+}
+
+// FilePrefixes is LockPrefixes for protected files.
+func (x *Rights) FilePrefixes(v Verb, under string) []string {
+	return x.prefixes(v, under, func(r *rule) []glob { return r.files })
+}
+
+func (x *Rights) prefixes(v Verb, under string, of func(*rule) []glob) (least []string) {
+	switch {
+	case v == Open, x != nil && (x.all || x.everywhere&bit(v) != 0):
+		return []string{under}
+	case x == nil:
+		return nil
+	}
+	var all []string
+	for i := range x.rules {
+		if x.rules[i].may&bit(v) == 0 {
+			continue
+		}
+		for _, g := range of(&x.rules[i]) {
+			if begins := g.texts[0]; strings.HasPrefix(begins, under) {
+				all = append(all, begins)
+			} else if strings.HasPrefix(under, begins) {
+				all = append(all, under)
+			}
+		}
+	}
+	slices.Sort(all)
+	for _, p := range all {
+		if len(least) == 0 || !strings.HasPrefix(p, least[len(least)-1]) {
+			least = append(least, p)
+		}
+	}
+	return least
+}
+
 func fitsOne(all []glob, name string) bool {
 	for i := range all {
 		if all[i].fits(name) {

@@ -694,6 +694,74 @@ func TestReadersSeeTheirOwnOnly(t *testing.T) {
 	}
 }
 
+// A list of what one may read is whole, page by page, and names nothing else: not as the next name either.
+func TestListsAreOfWhatOneMayRead(t *testing.T) {
+	d := newDoors(t)
+	d.g.set(t, &access.File{Rules: []access.Rule{{
+		Who: []string{"user:bob"}, May: []access.Verb{access.Read}, Locks: []string{"b/*/x", "a", "b/05/**"}, Files: []string{"b/*/x", "a", "b/05/**"},
+	}}})
+	root := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer root")
+	bob := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer bob")
+	var all, want []string
+	for i := range 20 {
+		all = append(all, fmt.Sprintf("b/%02d/secret", i), fmt.Sprintf("c/%02d/x", i))
+		want = append(want, fmt.Sprintf("b/%02d/x", i))
+	}
+	want = append(want, "a", "b/05/secret")
+	n := uint64(0)
+	names := slices.Concat(all, want)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		n += 2
+		a, err := d.c.Acquire(root, &pb.AcquireRequest{ClientId: "root", RequestId: n, Lock: name, TtlMs: 60000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := d.c.BindFile(root, &pb.BindFileRequest{ClientId: "root", RequestId: n + 1, Lock: name, Token: a.GetToken(), File: name}); err != nil || b.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(b, err)
+		}
+	}
+	slices.Sort(want)
+	for _, limit := range []uint32{1, 2, 7, 100} {
+		for what, list := range map[string]func(after string) (names []string, next string){
+			"locks": func(after string) (names []string, next string) {
+				r, err := d.c.ListLocks(bob, &pb.ListLocksRequest{Limit: limit, After: after})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range r.GetLocks() {
+					names = append(names, l.GetName())
+				}
+				return names, r.GetNext()
+			},
+			"files": func(after string) (names []string, next string) {
+				r, err := d.c.ListFiles(bob, &pb.ListFilesRequest{Limit: limit, After: after})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range r.GetFiles() {
+					names = append(names, f.GetName())
+				}
+				return names, r.GetNext()
+			},
+		} {
+			var got []string
+			for names, next := list(""); ; names, next = list(next) {
+				got = append(got, names...)
+				if next != "" && (len(names) != int(limit) || next != names[limit-1]) {
+					t.Errorf("%s by %d: next is %q behind %q", what, limit, next, names)
+				}
+				if next == "" {
+					break
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s by %d: %q, want %q", what, limit, got, want)
+			}
+		}
+	}
+}
+
 // Losses are told to the identity that they belong to, also where another one named the client before. A session and a
 // WebSocket of each listen.
 func TestLossesAreToldToTheOwnIdentity(t *testing.T) {

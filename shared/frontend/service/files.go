@@ -286,8 +286,24 @@ func (s *Service) ReadFile(ctx context.Context, q *pb.ReadFileRequest) (*pb.Read
 	return r, nil
 }
 
+// filePage reads size files after a name, and one more if there is one.
+func (s *Service) filePage(ctx context.Context, prefix string, after cluster.FileName, size int) ([]*pb.File, serving.Reading, error) {
+	var files []*pb.File
+	reading, err := s.b.Read(ctx, func(v serving.View) {
+		for name, f := range v.Table.FilesAfter(prefix, after) {
+			if files = append(files, convert.FromFile(name, &f)); len(files) > size {
+				return
+			}
+		}
+	})
+	if err != nil || reading.Status != cluster.StatusOK {
+		return nil, reading, err // the core loop may still be writing files
+	}
+	return files, reading, nil
+}
+
 // ListFiles describes a page of protected files, without those that the caller may not read. Next in the answer is where
-// the next page begins; a page may be empty before the last one.
+// the next page begins: the last name of this one.
 func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.ListFilesResponse, error) {
 	if len(q.GetPrefix()) > cluster.MaxFileName || len(q.GetAfter()) > cluster.MaxFileName {
 		return &pb.ListFilesResponse{
@@ -301,16 +317,11 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		return &pb.ListFilesResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
-	var files []*pb.File
-	reading, err := s.b.Read(ctx, func(v serving.View) {
-		for name, f := range v.Table.FilesAfter(q.GetPrefix(), cluster.FileName(q.GetAfter())) {
-			if files = append(files, convert.FromFile(name, &f)); len(files) > size {
-				return
-			}
-		}
-	})
+	files, reading, err := readable(size, allowed.filePrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string) ([]*pb.File, serving.Reading, error) {
+		return s.filePage(ctx, prefix, cluster.FileName(after), size)
+	}, func(f **pb.File) string { return (*f).GetName() }, func(name string) bool { return allowed.May(access.Read, "", name) })
 	if err != nil {
-		return nil, err // the core loop may still be writing files
+		return nil, err
 	}
 	r := &pb.ListFilesResponse{Epoch: uint64(reading.Epoch), Lsn: uint64(reading.LSN), AgeMs: wire.CeilMillis(reading.Age)}
 	if r.Status, r.Message = checkFreshness(reading, q.GetPrimaryOnly(), q.GetMinLsn()); r.Status != pb.Status_STATUS_OK {
@@ -320,10 +331,6 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		files = files[:size]
 		r.Next = files[size-1].GetName()
 	}
-	for _, f := range files {
-		if allowed.May(access.Read, "", f.GetName()) {
-			r.Files = append(r.Files, f)
-		}
-	}
+	r.Files = files
 	return r, nil
 }

@@ -95,6 +95,22 @@ func (p *Permission) Ended() error {
 // May is Check as an answer to who only asks.
 func (p *Permission) May(v access.Verb, lock, file string) bool { return p.Check(v, lock, file) == nil }
 
+// lockPrefixes returns where the locks are that the caller may read, see access.Rights.LockPrefixes.
+func (p *Permission) lockPrefixes(under string) []string {
+	if !p.look() {
+		return []string{under}
+	}
+	return p.rights.LockPrefixes(access.Read, under)
+}
+
+// filePrefixes is lockPrefixes for protected files.
+func (p *Permission) filePrefixes(under string) []string {
+	if !p.look() {
+		return []string{under}
+	}
+	return p.rights.FilePrefixes(access.Read, under)
+}
+
 // permission returns what the caller of a request may do.
 func (s *Service) permission(ctx context.Context) *Permission {
 	p := s.Permission(serving.CallerOf(ctx))

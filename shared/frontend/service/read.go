@@ -225,8 +225,35 @@ func (s *Service) page(ctx context.Context, prefix string, after cluster.LockNam
 	return locks, reading, nil
 }
 
+// readable reads pages under each of these prefixes, in order, until it has more than size items that the caller may
+// read, or all. The reading is the first one, which is the oldest.
+func readable[T any](size int, prefixes []string, after string, page func(prefix, after string) ([]T, serving.Reading, error), name func(*T) string, may func(name string) bool) (all []T, first serving.Reading, err error) {
+	began := false
+	for _, prefix := range prefixes {
+		for more := true; more && len(all) <= size; {
+			got, reading, err := page(prefix, after)
+			if !began || err != nil || reading.Status != cluster.StatusOK {
+				began, first = true, reading
+			}
+			if err != nil || reading.Status != cluster.StatusOK {
+				return nil, first, err
+			}
+			for i := range got {
+				if after = name(&got[i]); may(after) {
+					all = append(all, got[i])
+				}
+			}
+			more = len(got) > size
+		}
+	}
+	if !began {
+		_, first, err = page("", after) // what the caller may read cannot be listed, but how new that is
+	}
+	return all, first, err
+}
+
 // ListLocks describes a page of locks, without those that the caller may not read. Next in the answer is where the next
-// page begins; a page may be empty before the last one.
+// page begins: the last name of this one.
 func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.ListLocksResponse, error) {
 	if len(q.GetPrefix()) > cluster.MaxLockName || len(q.GetAfter()) > cluster.MaxLockName {
 		return &pb.ListLocksResponse{
@@ -240,7 +267,9 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		return &pb.ListLocksResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
-	locks, reading, err := s.page(ctx, q.GetPrefix(), cluster.LockName(q.GetAfter()), size)
+	locks, reading, err := readable(size, allowed.lockPrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string) ([]lockSnapshot, serving.Reading, error) {
+		return s.page(ctx, prefix, cluster.LockName(after), size)
+	}, func(x *lockSnapshot) string { return string(x.view.Name) }, func(name string) bool { return allowed.May(access.Read, name, "") })
 	if err != nil {
 		return nil, err
 	}
@@ -253,9 +282,7 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		r.Next = string(locks[size-1].view.Name)
 	}
 	for i := range locks {
-		if allowed.May(access.Read, string(locks[i].view.Name), "") {
-			r.Locks = append(r.Locks, locks[i].proto())
-		}
+		r.Locks = append(r.Locks, locks[i].proto())
 	}
 	return r, nil
 }
