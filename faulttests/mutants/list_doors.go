@@ -85,12 +85,31 @@ var doorMutants = []Mutant{
 		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly|TestListsAreOfWhatOneMayRead"), Dies: `sees the locks|next is|want \[`,
 	},
 	{
-		Name:  "door-list-ends-early",
-		Rule:  "a list goes on behind what the caller may not read (package service)",
+		Name: "door-list-ends-early",
+		Rule: "a list goes on behind what the caller may not read (package service)",
 		Edits: []Edit{{"shared/frontend/service/read.go", `			more = len(got) > size
 `, `			more = false
 `}},
 		By: unit("shared/frontend", "TestListsAreOfWhatOneMayRead"), Dies: `by 1: `,
+	},
+	{
+		Name: "door-status-tells-strangers",
+		Rule: "who is permitted nothing learns by status where the servers are, and no more (package service)",
+		Edits: []Edit{{"shared/frontend/service/status.go", `		forStrangers(r)
+`, ``}},
+		By: unit("shared/frontend", "TestStatusForStrangers"), Dies: `server id:`,
+	},
+	{
+		Name:  "door-verify-tells-strangers",
+		Rule:  "who may neither read nor acquire a lock learns by verify about grants of its own only (package service)",
+		Edits: []Edit{{"shared/frontend/service/service.go", `barred != nil && !isOwn {`, `barred != nil && !isOwn && owner == "" {`}},
+		By:    unit("shared/frontend", "TestLinesKeepWhatIsHeld"), Dies: `, want DENIED`,
+	},
+	{
+		Name:  "door-line-takes-at-expiry",
+		Rule:  "expiry of a credential takes no lock, over lines neither (package service)",
+		Edits: []Edit{{"shared/frontend/service/service.go", `barred != nil && !isOwn {`, `barred != nil && (!isOwn || barred != nil) {`}},
+		By:    unit("shared/frontend", "TestLinesKeepWhatIsHeld"), Dies: `RENEW,l,me: DENIED, want SUCCESS`,
 	},
 	{
 		Name:  "door-watches-any-prefix",

@@ -113,7 +113,7 @@ func expected(who string, o *ops.Operation) cluster.Status {
 }
 
 // expectedOfLine is expected for the line protocol, which has one word for both refusals. UNLOCK and RENEW look first under
-// which token the client holds the lock, and that is to read.
+// which token the client holds the lock, and it holds none here: then that is to read.
 func expectedOfLine(who string, o *ops.Operation) cluster.Status {
 	if o.Verb == access.Keep {
 		o = ops.Named("verify")
@@ -436,8 +436,8 @@ func TestEveryDoorRefusesTheSame(t *testing.T) {
 					continue // that would end the term, if there were another server
 				}
 				got, has := ask(who, o)
-				if !has {
-					continue
+				if asksVerify := o.Name == "verify" || name == "lines" && o.Verb == access.Keep; !has || who == "late" && asksVerify {
+					continue // late is told about alice's grant, if there is one: see TestLinesKeepWhatIsHeld
 				}
 				seen++
 				want := expected(who, o)
@@ -757,6 +757,70 @@ func TestListsAreOfWhatOneMayRead(t *testing.T) {
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s by %d: %q, want %q", what, limit, got, want)
+			}
+		}
+	}
+}
+
+// lines returns a function that sends a line over one connection and returns the answer.
+func (d *doors) lines() func(format string, args ...any) string {
+	c, err := net.Dial("tcp", d.text.Addr().String())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { c.Close() })
+	r := bufio.NewReader(c)
+	return func(format string, args ...any) string {
+		if _, err := fmt.Fprintf(c, format+"\n", args...); err != nil {
+			d.t.Fatal(err)
+		}
+		a, err := r.ReadString('\n')
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		return strings.TrimSpace(a)
+	}
+}
+
+// What one holds one may renew and release over the line protocol, too: with a credential that has expired, and without the
+// right to read. Others are told nothing about it.
+func TestLinesKeepWhatIsHeld(t *testing.T) {
+	d := newDoors(t)
+	d.g.set(t, &access.File{Rules: []access.Rule{
+		{Who: []string{"user:alice"}, May: []access.Verb{access.Acquire}, Locks: []string{"l"}},
+		{Who: []string{"user:bob"}, May: []access.Verb{access.Acquire, access.Read}, Locks: []string{"other"}},
+	}})
+	say := d.lines()
+	for _, x := range []struct{ line, want string }{
+		{"AUTH,alice", "SUCCESS"}, {"LOCK,l,me,60", "SUCCESS"}, {"RENEW,l,me", "SUCCESS"},
+		{"AUTH,late", "SUCCESS"}, {"RENEW,l,me", "SUCCESS"},
+		{"AUTH,bob", "SUCCESS"}, {"RENEW,l,me", "DENIED"}, {"TOKEN,l,me", "DENIED"}, {"UNLOCK,l,me", "DENIED"},
+		{"AUTH,late", "SUCCESS"}, {"LOCK,l,me,60", "DENIED"}, {"UNLOCK,l,me", "SUCCESS"}, {"UNLOCK,l,me", "DENIED"},
+		{"AUTH,alice", "SUCCESS"}, {"UNLOCK,l,me", "FAIL"}, {"LOCK,l,me,60", "SUCCESS"}, {"UNLOCK,l,me", "SUCCESS"},
+	} {
+		if got := say("%s", x.line); got != x.want {
+			t.Errorf("%s: %s, want %s", x.line, got, x.want)
+		}
+	}
+}
+
+// Whom the rules permit nothing learns by status where the servers are and whether they live, and no more.
+func TestStatusForStrangers(t *testing.T) {
+	d := newDoors(t)
+	for who, known := range map[string]bool{"": false, "fired": false, "alice": true, "late": true, "root": true} {
+		ctx := serving.WithCaller(t.Context(), d.g.callers[who])
+		for _, local := range []bool{false, true} {
+			r, err := d.s.Status(ctx, &pb.StatusRequest{Local: local})
+			if err != nil || r.GetPrimary().GetId() != 1 || len(r.GetServers()) == 0 {
+				t.Fatal(who, r, err)
+			}
+			if (r.GetTable() != nil) != (known && !local) || (r.GetLsn() != 0) != (known && !local) {
+				t.Errorf("%q, local %v: %v", who, local, r)
+			}
+			for _, x := range r.GetServers() {
+				if tells := x.GetVolume() != nil || x.GetPid() != 0 || x.GetVersion() != "" || x.GetPeer() != ""; tells != known || x.GetClient() == "" {
+					t.Errorf("%q, local %v: server %v", who, local, x)
+				}
 			}
 		}
 	}

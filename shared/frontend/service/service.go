@@ -215,15 +215,22 @@ func (s *Service) Renew(ctx context.Context, q *pb.RenewLeaseRequest) (*pb.Answe
 
 // Verify answers whether a token is live, alone or with others that share its lock, and in which
 // mode. The status is OK, INVALID_TOKEN with the holder if there is one, or SECONDARY_MODE: a
-// replica does not know what ended since.
+// replica does not know what ended since. Who may neither read nor acquire the lock is told about grants of its own identity
+// only.
 func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, error) {
 	lock, token, err := convert.ToLease(q)
 	if err != nil {
 		return Refusal(err), nil
 	}
-	if err := s.permit(ctx, access.Read, string(lock), ""); err != nil {
-		return Refusal(err), nil
+	allowed := s.permission(ctx)
+	barred := allowed.Check(access.Read, string(lock), "")
+	if allowed.May(access.Acquire, string(lock), "") {
+		barred = nil // a refused acquire would tell it, too
 	}
+	if barred != nil && !allowed.May(access.Keep, "", "") {
+		return Refusal(barred), nil
+	}
+	owner := ""
 	out := locktable.Outcome{Lock: lock, Token: token}
 	var mode *pb.Mode
 	reading, err := s.b.Read(ctx, func(v serving.View) {
@@ -233,6 +240,7 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 			l, _ := v.Table.Lock(lock)
 			g, holders = l.Grant, l.Holders
 		}
+		owner = g.Identity
 		out.Status, out.Epoch, out.Client = cluster.StatusOK, g.Epoch, g.Client
 		if live && v.Remaining != nil {
 			out.TTL, out.Request = v.Remaining(lock, token), g.Request
@@ -251,6 +259,9 @@ func (s *Service) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, 
 	if status, message := checkFreshness(reading, true, 0); status != pb.Status_STATUS_OK {
 		out = locktable.Outcome{Status: cluster.Status(status), Message: message, Lock: lock, Token: token}
 		mode = nil
+	}
+	if isOwn := owner != "" && owner == serving.CallerOf(ctx).Name(); barred != nil && !isOwn {
+		return Refusal(barred), nil
 	}
 	out.LSN = reading.LSN
 	a := s.Answer(&out)

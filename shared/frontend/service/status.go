@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -20,7 +21,8 @@ import (
 const countWait = 250 * time.Millisecond
 
 // Status describes all servers as this one sees them, and counts what is in the table unless
-// the request is for this server alone.
+// the request is for this server alone. A caller whom the rules permit nothing is told which servers there are and whether
+// they live, so that it finds the primary, and monitors need no credential.
 func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusResponse, error) {
 	c := s.b.Status()
 	r := &pb.StatusResponse{
@@ -38,6 +40,10 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 		}
 		r.Servers = append(r.Servers, x)
 	}
+	if allowed := s.permission(ctx); !allowed.May(access.Keep, "", "") {
+		forStrangers(r)
+		return r, nil
+	}
 	if q.GetLocal() { // a search for the primary waits for no table
 		return r, nil
 	}
@@ -45,6 +51,17 @@ func (s *Service) Status(ctx context.Context, q *pb.StatusRequest) (*pb.StatusRe
 	defer cancel()
 	s.count(ctx, r)
 	return r, nil
+}
+
+// forStrangers takes out of a status what tells more than where the servers are, and whether they live.
+func forStrangers(r *pb.StatusResponse) {
+	r.Lsn, r.Message = 0, "more is told to who shows a credential"
+	for i, x := range r.Servers {
+		r.Servers[i] = &pb.Server{
+			Id: x.Id, Role: x.Role, Epoch: x.Epoch, Client: x.Client, Http: x.Http,
+			Able: x.Able, Reachable: x.Reachable, HeardAgoMs: x.HeardAgoMs, Conflict: x.Conflict, Unwaited: x.Unwaited,
+		}
+	}
 }
 
 func serverProto(x *serving.ServerStatus, self cluster.ServerID) *pb.Server {
@@ -106,7 +123,11 @@ func (s *Service) count(ctx context.Context, r *pb.StatusResponse) {
 	n := s.counted.of(countedFor{r.Role, r.Epoch}, func() counts { return s.countLocks(ctx) })
 	t.Held, t.Waiting, t.Unheard = n.held, n.waiting, n.unheard
 	if !n.all || files == maxPage {
-		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count the locks up to %q, files at most %d", n.last, maxPage)
+		upto := "the first locks"
+		if allowed := s.permission(ctx); allowed.May(access.Read, string(n.last), "") {
+			upto = fmt.Sprintf("the locks up to %q", n.last)
+		}
+		r.Message = fmt.Sprintf("a large table: held, waiting and unheard count %s, files at most %d", upto, maxPage)
 	}
 }
 
