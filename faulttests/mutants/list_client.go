@@ -419,8 +419,8 @@ func (d hostDisk) rename(`},
 		Rule: "losses from before a session are told to every registration that is kept alive there (package session)",
 		Edits: []Edit{
 			{"shared/frontend/session/session.go", `cluster.LSN(q.GetLossesAfterLsn()))
-		from :=`, `0)
-		from :=`},
+		x.runHelper`, `0)
+		x.runHelper`},
 		},
 		By:   unit("shared/frontend", "TestSessionTellsLossesOfEveryRegistration"),
 		Dies: "told \\[\\]",

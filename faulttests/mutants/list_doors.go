@@ -56,7 +56,7 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-other-identity-takes-a-session",
 		Rule:  "a session takes a new credential of its own identity only",
-		Edits: []Edit{{"shared/frontend/session/conn.go", `err == nil && c.Name() != x.caller.Name()`, `err == nil && c == nil`}},
+		Edits: []Edit{{"shared/frontend/session/conn.go", `err == nil && c.Name() != was {`, `err == nil && was == "" {`}},
 		By:    unit("shared/frontend", "TestCredentialIsRenewedInTheSession"), Dies: `bob`,
 	},
 	{
@@ -110,6 +110,29 @@ var doorMutants = []Mutant{
 		Rule:  "expiry of a credential takes no lock, over lines neither (package service)",
 		Edits: []Edit{{"shared/frontend/service/service.go", `barred != nil && !isOwn {`, `barred != nil && (!isOwn || barred != nil) {`}},
 		By:    unit("shared/frontend", "TestLinesKeepWhatIsHeld"), Dies: `RENEW,l,me: DENIED, want SUCCESS`,
+	},
+	{
+		Name:  "door-download-goes-on",
+		Rule:  "a download breaks off when its credential is revoked (package httpapi)",
+		Edits: []Edit{{"shared/frontend/httpapi/files.go", `ctx: ctx, w:`, `ctx: r.Context(), w:`}},
+		By:    unit("shared/frontend", "TestDownloadEndsWithItsCredential"), Dies: `alice is sent 3145728 bytes`,
+	},
+	{
+		Name: "door-watch-keeps-its-first-credential",
+		Rule: "what is under way on a connection is its caller's with the credential that he showed last (package session)",
+		Edits: []Edit{{"shared/frontend/session/watch.go", `x.watches.begin(x.from, id)`,
+			`x.watches.begin(serving.WithCaller(x.from, x.caller.Load()), id)`}, {"shared/frontend/session/watch.go",
+			`	"github.com/holdfast-lock/holdfast/shared/watch"
+`, `	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/watch"
+`}},
+		By: unit("shared/frontend", "TestRenewedCredentialKeepsItsWatches"), Dies: `the watch ends with`,
+	},
+	{
+		Name:  "door-wait-that-may-be-granted",
+		Rule:  "whoever waits while the credential is revoked is not told that nothing happened (package service)",
+		Edits: []Edit{{"shared/frontend/service/service.go", `Status: cluster.StatusUnknown, Message: refusal.Message`, `Status: refusal.Status, Message: refusal.Message`}},
+		By:    unit("shared/frontend", "TestRevokedCredentialIsCut"), Dies: `whoever waits is told UNAUTHENTICATED`,
 	},
 	{
 		Name:  "door-watches-any-prefix",

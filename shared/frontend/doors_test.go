@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -463,7 +464,7 @@ func (d *doors) revoke() {
 		Rules:  []access.Rule{{Who: []string{"user:alice", "user:bob"}, May: all, Locks: []string{"**"}}},
 		Ended:  []access.Revocation{{Who: []string{"user:alice"}, Before: time.Now()}},
 	})
-	d.s.RulesChanged()
+	d.s.EndForbidden()
 }
 
 // socketIsCut waits until a WebSocket of a caller is closed because of who he is.
@@ -521,7 +522,7 @@ func TestRevokedCredentialIsCut(t *testing.T) {
 	}()
 	go func() {
 		a, err := d.c.Acquire(ctx, &pb.AcquireRequest{ClientId: "waits", RequestId: 1, Lock: "l", TtlMs: 60000, WaitMs: proto.Int64(-1)})
-		if got := statusOf(a.GetStatus(), err); got != cluster.StatusUnauthenticated {
+		if got := statusOf(a.GetStatus(), err); got != cluster.StatusUnknown { // he may have got it at that moment
 			t.Errorf("whoever waits is told %v, %v", got, err)
 		}
 		ended <- "wait"
@@ -551,6 +552,130 @@ func TestRevokedCredentialIsCut(t *testing.T) {
 	}
 }
 
+// revokesAtFirst revokes alice's tickets when the first bytes of an answer are written.
+type revokesAtFirst struct {
+	*httptest.ResponseRecorder
+	d *doors
+}
+
+func (w revokesAtFirst) Write(b []byte) (int, error) {
+	if w.Body.Len() == 0 {
+		w.d.revoke()
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// A download breaks off when its credential is revoked.
+func TestDownloadEndsWithItsCredential(t *testing.T) {
+	d := newDoors(t)
+	root := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer root")
+	a, err := d.c.Acquire(root, &pb.AcquireRequest{ClientId: "root", RequestId: 1, Lock: "l", TtlMs: 60000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, cluster.MaxAppend)
+	for i := range 3 {
+		r, err := d.c.FileAppend(root, &pb.FileAppendRequest{ClientId: "root", RequestId: uint64(i + 2), Lock: "l", Token: a.GetToken(), File: "f", Data: data})
+		if err != nil || r.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(r, err)
+		}
+	}
+	for _, who := range []string{"alice", "root"} {
+		whole := who == "root"
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/files/f", nil)
+		r.Header.Set("Authorization", "Bearer "+who)
+		w := revokesAtFirst{httptest.NewRecorder(), d}
+		broken := func() (v any) {
+			defer func() { v = recover() }()
+			d.http.Config.Handler.ServeHTTP(w, r)
+			return nil
+		}()
+		if n := w.Body.Len(); (broken == nil) != whole || (n == 3*len(data)) != whole || n == 0 {
+			t.Errorf("%s is sent %d bytes of %d; panic %v", who, n, 3*len(data), broken)
+		}
+	}
+}
+
+// A watch ends when the credential of its caller has expired, unless he has shown a newer one.
+func TestWatchEndsWithItsCredential(t *testing.T) {
+	for _, renews := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newCredentials(t)
+			s := service.New(startPrimary(t), service.Options{Authenticator: g})
+			var caller atomic.Pointer[access.Caller]
+			caller.Store(&access.Caller{Identity: "user:alice", Expires: time.Now().Add(time.Hour)})
+			ctx, cancel := context.WithCancel(serving.WithCallers(t.Context(), caller.Load))
+			defer cancel()
+			last := make(chan pb.Status, 1)
+			go func() {
+				told := pb.Status_STATUS_NONE
+				s.Watch(ctx, &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}}, nil, func(r *pb.WatchResponse) error { //nolint:errcheck // its end is what counts
+					told = r.GetStatus()
+					return nil
+				})
+				last <- told
+			}()
+			time.Sleep(59 * time.Minute)
+			s.EndForbidden()
+			if renews {
+				caller.Store(&access.Caller{Identity: "user:alice"})
+			}
+			time.Sleep(2 * time.Minute)
+			s.EndForbidden()
+			synctest.Wait()
+			select {
+			case got := <-last:
+				if renews || got != pb.Status_STATUS_UNAUTHENTICATED {
+					t.Errorf("renewed %v: it ends with %v", renews, got)
+				}
+			default:
+				if !renews {
+					t.Error("it goes on")
+				}
+			}
+		})
+	}
+}
+
+// What is under way on a connection is its caller's with the credential that he showed last.
+func TestRenewedCredentialKeepsItsWatches(t *testing.T) {
+	d := newDoors(t)
+	d.g.callers["anew"] = &access.Caller{Identity: "user:alice", Via: "ticket", Issued: time.Now().Add(time.Hour)}
+	s := connectAs(t, d.c, "alice")
+	defer s.Close()
+	if err := s.Send(&pb.SessionRequest{
+		Hello:   &pb.SessionHello{ClientId: "c"},
+		Watches: []*pb.SessionWatch{{WatchId: 7, Request: &pb.WatchRequest{Target: &pb.WatchRequest_Lock{Lock: "l"}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, s, func(r *pb.SessionResponse) bool { return len(r.Events) > 0 })
+	if err := s.Send(&pb.SessionRequest{Credential: "anew", Calls: []*pb.Call{statusCall(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, s, func(r *pb.SessionResponse) bool { return len(r.Returns) > 0 })
+	if err := s.Send(&pb.SessionRequest{Calls: []*pb.Call{statusCall(2)}}); err != nil { // behind the new credential
+		t.Fatal(err)
+	}
+	next(t, s, func(r *pb.SessionResponse) bool { return len(r.Returns) > 0 })
+	d.revoke() // tickets that were issued until now
+	if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{{Correlation: 1, Request: &pb.Operation_Acquire{Acquire: &pb.AcquireRequest{RequestId: 1, Lock: "l", TtlMs: 60000}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for seen := false; !seen; {
+		r, err := s.Recv()
+		if err != nil || r.GetEnd() != nil {
+			t.Fatal(r, err)
+		}
+		for _, e := range r.Events {
+			if got := e.GetResponse().GetStatus(); got != pb.Status_STATUS_OK {
+				t.Fatalf("the watch ends with %v", got)
+			}
+			seen = seen || len(e.GetResponse().GetEvents()) > 0
+		}
+	}
+}
+
 // A watch ends when the rules do not permit it any more, and an operation is refused, though the credential is good.
 func TestNewRulesHoldForWhatIsUnderWay(t *testing.T) {
 	d := newDoors(t)
@@ -570,7 +695,7 @@ func TestNewRulesHoldForWhatIsUnderWay(t *testing.T) {
 		Admins: []access.AdminRule{{Who: []string{"user:admin"}}},
 		Rules:  []access.Rule{{Who: []string{"user:alice"}, May: []access.Verb{access.Acquire}, Locks: []string{"elsewhere"}}},
 	})
-	d.s.RulesChanged()
+	d.s.EndForbidden()
 	release := &pb.Operation{Correlation: 3, Request: &pb.Operation_Release{Release: &pb.ReleaseRequest{RequestId: 3, Lock: "l", Token: token}}}
 	if err := s.Send(&pb.SessionRequest{Operations: []*pb.Operation{acquire(2), release}}); err != nil {
 		t.Fatal(err)

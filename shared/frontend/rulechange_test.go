@@ -28,7 +28,7 @@ func TestRulesChangeWhileWatchesBegin(t *testing.T) {
 			case <-over:
 				return
 			default:
-				s.RulesChanged()
+				s.EndForbidden()
 			}
 		}
 	}()

@@ -16,8 +16,12 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
-// keysEvery is how often a server looks for keys to sign with.
-const keysEvery = 10 * time.Second
+const (
+	// keysEvery is how often a server looks for keys to sign with.
+	keysEvery = 10 * time.Second
+	// expiredEvery is how often it looks whose credential has expired under way.
+	expiredEvery = 30 * time.Second
+)
 
 // callers is what this server knows of its callers: by the keys with which the volume's servers sign, and by the access rules.
 type callers struct {
@@ -50,10 +54,11 @@ func (c *callers) readKeys() error {
 	return nil
 }
 
-// run keeps rules and keys up to date until ctx ends, and calls changed after each change of the rules. It may hang in the
-// filesystem.
-func (c *callers) run(ctx context.Context, changed func()) {
-	go c.rules.Run(ctx, func(*rules.Rules) { changed() })
+// run keeps rules and keys up to date until ctx ends, and calls endForbidden after each change of the rules, and now and
+// then. It may hang in the filesystem.
+func (c *callers) run(ctx context.Context, endForbidden func()) {
+	go c.rules.Run(ctx, func(*rules.Rules) { endForbidden() })
+	go repeat(ctx, expiredEvery, func() error { endForbidden(); return nil }, nil)
 	repeat(ctx, keysEvery, c.readKeys, func(err error) {
 		c.log.Error().Err(err).Msg("tickets are verified by the keys that were read before")
 	})

@@ -68,10 +68,10 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	return f
 }
 
-// rulesChanged ends what the access rules do not permit any more.
-func (f *fronts) rulesChanged() {
+// endForbidden ends what the access rules do not permit any more.
+func (f *fronts) endForbidden() {
 	for _, s := range f.services {
-		s.RulesChanged()
+		s.EndForbidden()
 	}
 }
 

@@ -151,7 +151,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	go keys.Run(tuning)
 	go secured.run(tuning)
 	fronts := newFronts(n, c, keys, secured, who, &opt)
-	go who.run(tuning, fronts.rulesChanged)
+	go who.run(tuning, fronts.endForbidden)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
 	err = run(ctx, n, fronts, ports, opt.Log)

@@ -93,7 +93,9 @@ func (h *Handler) readFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from := max(q.offset, 0)
-	f, err := h.s.OpenFile(r.Context(), name, cluster.Generation(q.generation), from)
+	ctx, leave := h.s.WhileReadable(r.Context(), name)
+	defer leave()
+	f, err := h.s.OpenFile(ctx, name, cluster.Generation(q.generation), from)
 	if err != nil {
 		h.refuseRead(w, r, err)
 		return
@@ -107,7 +109,7 @@ func (h *Handler) readFile(w http.ResponseWriter, r *http.Request) {
 	contentHeaders(w.Header(), f.Response(from))
 	w.Header().Set("Etag", fmt.Sprintf(`"%s-%d-%d-%d"`, name, state.Generation, state.Inode, state.Since))
 	r.Header.Del("If-None-Match") // the generation is the same, and may have grown
-	content := &fileContent{ctx: r.Context(), w: http.NewResponseController(w), f: f, from: from, size: n}
+	content := &fileContent{ctx: ctx, w: http.NewResponseController(w), f: f, from: from, size: n}
 	http.ServeContent(w, r, "", time.Time{}, content)
 	if content.err != nil {
 		h.opt.Log.Warn().Err(content.err).Str("file", string(name)).Msg("read of a protected file broke off")

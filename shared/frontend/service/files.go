@@ -217,6 +217,11 @@ func (x *openFile) piece(ctx context.Context, state *locktable.FileState, off, l
 	return b, nil
 }
 
+// WhileReadable returns a context that ends when the caller of ctx may not read the file any more, see WhilePermitted.
+func (s *Service) WhileReadable(ctx context.Context, name cluster.FileName) (_ context.Context, leave func()) {
+	return s.WhilePermitted(ctx, func() error { return s.permit(ctx, access.Read, "", string(name)) })
+}
+
 // File is a generation of a protected file, open for reads up to its end at the time that
 // it was opened. It is for one goroutine.
 type File struct {
@@ -252,6 +257,9 @@ func (f *File) Response(offset int64) *pb.ReadFileResponse {
 // Piece reads at most limit bytes at offset, less where the file ends or one answer carries no
 // more. Its errors are like those of OpenFile.
 func (f *File) Piece(ctx context.Context, offset, limit int64) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	return f.file.piece(ctx, &f.end.state, offset, limit)
 }
 

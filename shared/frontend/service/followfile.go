@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 	"github.com/holdfast-lock/holdfast/shared/watch"
@@ -35,7 +34,7 @@ type following struct {
 func (s *Service) FollowFile(ctx context.Context, q *pb.FollowFileRequest, send func(*pb.ReadFileResponse) error) error {
 	x := &following{s: s, name: cluster.FileName(q.GetFile()), send: send}
 	asked := ctx
-	ctx, leave := s.WhilePermitted(ctx, func() error { return s.permit(asked, access.Read, "", q.GetFile()) })
+	ctx, leave := s.WhileReadable(ctx, x.name)
 	defer leave()
 	defer x.close()
 	err := x.begin(ctx, cluster.Generation(q.GetGeneration()), q.Offset)

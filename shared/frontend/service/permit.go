@@ -203,7 +203,8 @@ type permitted struct {
 	end   context.CancelCauseFunc
 }
 
-// WhilePermitted returns a context that ends, with the error of check as its cause, when check refuses under new rules.
+// WhilePermitted returns a context that ends, with the error of check as its cause, when check refuses: under new rules, or
+// when a credential has expired.
 // Check is called by another goroutine. Leave must be called at the end.
 func (s *Service) WhilePermitted(ctx context.Context, check func() error) (_ context.Context, leave func()) {
 	if s.opt.Authenticator == nil {
@@ -231,7 +232,7 @@ func (s *Service) WhilePermitted(ctx context.Context, check func() error) (_ con
 // OnRevoked calls ended, in a goroutine of its own, when the credential of the caller of ctx is revoked, unless ctx ends
 // before. Leave must be called at the end; a call of ended may be under way then.
 func (s *Service) OnRevoked(ctx context.Context, ended func(*wire.Error)) (leave func()) {
-	valid, release := s.WhilePermitted(ctx, s.permission(ctx).Ended)
+	valid, release := s.WhilePermitted(ctx, func() error { return s.permission(ctx).Ended() })
 	stop := context.AfterFunc(valid, func() {
 		if e, ok := errors.AsType[*wire.Error](context.Cause(valid)); ok {
 			ended(e)
@@ -240,8 +241,9 @@ func (s *Service) OnRevoked(ctx context.Context, ended func(*wire.Error)) (leave
 	return func() { stop(); release() }
 }
 
-// RulesChanged ends what is not permitted any more. It is called when there are other rules.
-func (s *Service) RulesChanged() {
+// EndForbidden ends what is not permitted any more. It is called when there are other rules, and now and then, for
+// credentials expire.
+func (s *Service) EndForbidden() {
 	s.ongoing.Lock()
 	defer s.ongoing.Unlock()
 	for x := range s.ongoing.all {

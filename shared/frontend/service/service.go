@@ -96,15 +96,18 @@ func (s *Service) Execute(ctx context.Context, q *locktable.Request) (*pb.Answer
 	if err := s.permit(ctx, VerbOf(q.Op), string(q.Lock), string(q.File)); err != nil {
 		return Refusal(err), nil
 	}
+	asked := ctx
 	if q.Op == locktable.OpAcquire && q.Wait != 0 {
-		valid, leave := s.WhilePermitted(ctx, s.permission(ctx).Ended)
+		valid, leave := s.WhilePermitted(ctx, func() error { return s.permission(asked).Ended() })
 		defer leave()
 		ctx = valid
 	}
 	q.Identity = serving.CallerOf(ctx).Name()
 	out, err := s.b.Do(ctx, q)
 	if refusal, ok := errors.AsType[*wire.Error](context.Cause(ctx)); ok && err != nil {
-		return refusal.Answer(), nil // the credential was revoked; whoever waits in the queue is not kept there
+		// The credential was revoked. Whoever waits in the queue is not kept there, but may have got the lock at this moment.
+		out = locktable.Outcome{Status: cluster.StatusUnknown, Message: refusal.Message + " while it waited"}
+		err = nil
 	}
 	if err != nil {
 		return nil, err

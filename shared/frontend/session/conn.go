@@ -60,15 +60,17 @@ type conn struct {
 	term serving.Term
 	session
 
-	// caller is whose connection it is, and allowed what the rules permit it; from is ctx with the caller. stranger says
+	// allowed is what the rules permit the caller; from is ctx with the caller, as it is from now on. stranger says
 	// why its credential is none. leave ends the attention to whether the credential was revoked.
-	caller   *access.Caller
 	allowed  service.Permission
 	from     context.Context
 	stranger error
 	leave    func()
 
 	// Shared from here on.
+
+	// caller is whose connection it is, with the credential that it showed last. The reading goroutine sets it.
+	caller atomic.Pointer[access.Caller]
 
 	// heard is the number of the look (Server.looks) at which the client was heard last, and asked
 	// that at which it sent a message; pinged is set until it is heard. paused is set while the
@@ -89,7 +91,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(v.ctx)
-	x.from, x.allowed, x.leave = x.ctx, v.s.Permission(nil), func() {}
+	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -148,10 +150,10 @@ func (x *conn) begin() error {
 	return nil
 }
 
-// setCaller makes the connection, and what comes from now on, the caller's.
+// setCaller makes the connection, and what is under way on it, the caller's.
 func (x *conn) setCaller(c *access.Caller) {
-	x.caller, x.allowed = c, x.v.s.Permission(c)
-	x.from = serving.WithCaller(x.ctx, c)
+	x.caller.Store(c)
+	x.allowed = x.v.s.Permission(c)
 	x.leave()
 	x.leave = x.v.s.OnRevoked(x.from, func(e *wire.Error) { x.end(e.Status, e.Message) })
 }
@@ -167,8 +169,8 @@ func (x *conn) refuses() error {
 // renewCredential takes another credential of the same identity for the connection.
 func (x *conn) renewCredential(credential string) error {
 	c, err := x.v.s.Authenticate(credential)
-	if err == nil && c.Name() != x.caller.Name() {
-		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), x.caller.Name())
+	if was := x.caller.Load().Name(); err == nil && c.Name() != was {
+		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), was)
 	}
 	if err == nil {
 		x.setCaller(c)
@@ -315,9 +317,8 @@ func (x *conn) call(q *pb.Call) {
 		x.returns(q, nil, err)
 		return
 	}
-	from := x.from
 	x.helpers.Go(func() {
-		b, err := grpcapi.Call(from, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
+		b, err := grpcapi.Call(x.from, x.v.s, q.GetMethod(), q.GetClusterId(), q.GetRequest())
 		x.pending.Add(-1) // before the client hears that it may send another one
 		x.returns(q, b, err)
 	})

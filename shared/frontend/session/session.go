@@ -4,7 +4,6 @@ package session
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -253,8 +252,7 @@ func (x *conn) take(m *pb.SessionRequest) error {
 	x.term.Submit(in.requests)
 	for _, q := range m.GetKeepAlives() {
 		x.subscribeLosses(cluster.ClientID(q.GetClientId()), cluster.LSN(q.GetLossesAfterLsn()))
-		from := x.from
-		x.runHelper(func() { x.keepAlive(from, q) })
+		x.runHelper(func() { x.keepAlive(q) })
 	}
 	for _, id := range m.GetUnwatch() { // first: another watch may take its number
 		x.watches.end(id)
@@ -285,8 +283,7 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 	} else if asked, m, unknown := ops.InSession(op); unknown != nil {
 		err = unknown
 	} else if asked.Op == 0 {
-		from := x.from
-		x.runHelper(func() { x.ask(from, n, asked, m) })
+		x.runHelper(func() { x.ask(n, asked, m) })
 		return false
 	} else {
 		err = asked.Into(&o.Request, m, x.client)
@@ -299,14 +296,14 @@ func (x *conn) operation(o *serving.AsyncRequest, plain *wire.OperationFrame, op
 		x.send(n, service.Refusal(err))
 		return false
 	}
-	o.Request.Identity = x.caller.Name()
+	o.Request.Identity = x.caller.Load().Name()
 	if q := &o.Request; q.Op == locktable.OpAcquire && q.Holder == (locktable.Holder{}) {
 		q.Holder = x.holder
 	}
 	if convert.Anonymous(&o.Request) {
 		// The service abandons those when their caller is gone.
-		q, from := o.Request, x.from
-		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(from, &q)) })
+		q := o.Request
+		x.helpers.Go(func() { x.answer(n)(x.v.s.ExecuteOrAbandon(x.from, &q)) })
 		return false
 	}
 	if waits(o) {
@@ -357,8 +354,8 @@ func (x *conn) answer(correlation uint64) func(*pb.Answer, error) {
 }
 
 // ask answers an operation that is no request to the lock table.
-func (x *conn) ask(from context.Context, correlation uint64, o *ops.Operation, m proto.Message) {
-	r, err := o.Serve(from, x.v.s, m)
+func (x *conn) ask(correlation uint64, o *ops.Operation, m proto.Message) {
+	r, err := o.Serve(x.from, x.v.s, m)
 	switch r := r.(type) {
 	case *pb.OutcomeResponse:
 		r.Correlation = correlation
@@ -379,11 +376,11 @@ func (x *conn) drain(n int64) {
 	x.drained.Notify()
 }
 
-func (x *conn) keepAlive(from context.Context, q *pb.KeepAliveRequest) {
+func (x *conn) keepAlive(q *pb.KeepAliveRequest) {
 	if q.GetClientId() == "" {
 		q.ClientId = string(x.client)
 	}
-	if r, err := x.v.s.KeepAlive(from, q); err == nil {
+	if r, err := x.v.s.KeepAlive(x.from, q); err == nil {
 		x.put(&pb.SessionResponse{KeepAlives: []*pb.KeepAliveResponse{r}}, false)
 	}
 }
