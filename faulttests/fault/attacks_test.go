@@ -197,6 +197,10 @@ func TestStolenTokens(t *testing.T) {
 	if code, said := b.ask(b.url, b.ci, "GET", "/v1/files/service/ci/a", ""); code != http.StatusOK || said != "mine\n" {
 		t.Errorf("the file: %d %q", code, said)
 	}
+	cluster.Await(t, cluster.Patience, "blame to say whose it is", func() bool {
+		_, said := b.ask(b.url, b.ci, "GET", "/v1/blame/service/ci/a", "")
+		return strings.Contains(said, `"identity":"service:ci"`)
+	})
 }
 
 // TestRevokedUnderWay revokes a key while its owner holds a lock, waits for one, watches and follows a file: each of
@@ -221,39 +225,11 @@ func TestRevokedUnderWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := map[string]chan error{"wait": make(chan error, 1), "watch": make(chan error, 1), "follow": make(chan error, 1)}
-	watching, following := make(chan struct{}, 100), make(chan struct{}, 100)
-	go func() {
-		_, err := waiting.Acquire(t.Context(), "service/ci/taken", clientlib.AcquireOptions{TTL: ttl, Wait: clientlib.Forever})
-		over["wait"] <- err
-	}()
-	go func() {
-		for _, err := range ci.Watch(t.Context(), clientlib.WatchOptions{Prefix: "service/ci/"}) {
-			if err != nil {
-				over["watch"] <- err
-				return
-			}
-			watching <- struct{}{}
-		}
-	}()
-	go func() {
-		f := ci.Follow(t.Context(), "service/ci/log", clientlib.FollowOptions{})
-		defer f.Close() //nolint:errcheck // it has ended
-		buf := make([]byte, 100)
-		for {
-			if _, err := f.Read(buf); err != nil {
-				over["follow"] <- err
-				return
-			}
-			following <- struct{}{}
-		}
-	}()
+	over := underWay(t, ci, waiting, ttl)
 	cluster.Await(t, cluster.Patience, "the wait", func() bool {
 		l, err := root.Get(t.Context(), "service/ci/taken")
 		return err == nil && l.QueueLength == 1
 	})
-	<-watching
-	<-following
 	b.run("key", "revoke", "ci")
 	for what, ended := range over {
 		if err := <-ended; !errors.Is(err, clientlib.ErrUnauthenticated) {
@@ -277,4 +253,39 @@ func TestRevokedUnderWay(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// underWay begins a watch and a follow of one client, and a wait of another one, and returns how each of them ends. The
+// watch and the follow have begun.
+func underWay(t *testing.T, c, waiting *clientlib.Client, ttl time.Duration) map[string]chan error {
+	over := map[string]chan error{"wait": make(chan error, 1), "watch": make(chan error, 1), "follow": make(chan error, 1)}
+	watching, following := make(chan struct{}, 100), make(chan struct{}, 100)
+	go func() {
+		_, err := waiting.Acquire(t.Context(), "service/ci/taken", clientlib.AcquireOptions{TTL: ttl, Wait: clientlib.Forever})
+		over["wait"] <- err
+	}()
+	go func() {
+		for _, err := range c.Watch(t.Context(), clientlib.WatchOptions{Prefix: "service/ci/"}) {
+			if err != nil {
+				over["watch"] <- err
+				return
+			}
+			watching <- struct{}{}
+		}
+	}()
+	go func() {
+		f := c.Follow(t.Context(), "service/ci/log", clientlib.FollowOptions{})
+		defer f.Close() //nolint:errcheck // it has ended
+		buf := make([]byte, 100)
+		for {
+			if _, err := f.Read(buf); err != nil {
+				over["follow"] <- err
+				return
+			}
+			following <- struct{}{}
+		}
+	}()
+	<-watching
+	<-following
+	return over
 }

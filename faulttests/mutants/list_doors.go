@@ -112,6 +112,12 @@ var doorMutants = []Mutant{
 		By:    unit("shared/frontend", "TestLinesKeepWhatIsHeld"), Dies: `RENEW,l,me: DENIED, want SUCCESS`,
 	},
 	{
+		Name:  "door-anybody-asks-of-others",
+		Rule:  "only an administrator may ask what others may do (package service)",
+		Edits: []Edit{{"shared/frontend/service/whoami.go", `p.Check(access.Admin, "", "")`, `p.Check(access.Open, "", "")`}},
+		By:    unit("shared/frontend", "TestAdministratorsAskOfOthers"), Dies: `who:alice`,
+	},
+	{
 		Name:  "door-download-goes-on",
 		Rule:  "a download breaks off when its credential is revoked (package httpapi)",
 		Edits: []Edit{{"shared/frontend/httpapi/files.go", `ctx: ctx, w:`, `ctx: r.Context(), w:`}},

@@ -85,6 +85,21 @@ func (r *Rules) KeyOf(sum [32]byte) (Key, bool) {
 	return k, ok
 }
 
+// Named returns a caller with this identity, and with these groups and those of its key, if it has one: what it may do is
+// asked by others.
+func (r *Rules) Named(identity string, groups []string) *Caller {
+	c := &Caller{Identity: identity, Groups: slices.Clone(groups)}
+	if r == nil {
+		return c
+	}
+	for _, k := range r.keys {
+		if "service:"+k.Name == identity {
+			c.Groups = append(c.Groups, k.Groups...)
+		}
+	}
+	return c
+}
+
 // viaKey is Via of a caller who showed a key.
 const viaKey = "key"
 

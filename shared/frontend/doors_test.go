@@ -929,6 +929,40 @@ func TestLinesKeepWhatIsHeld(t *testing.T) {
 	}
 }
 
+// An administrator may ask what others may do, and nobody else.
+func TestAdministratorsAskOfOthers(t *testing.T) {
+	d := newDoors(t)
+	d.g.set(t, &access.File{
+		Rules: []access.Rule{
+			{Who: []string{"user:alice"}, May: []access.Verb{access.Acquire}, Locks: []string{"l"}},
+			{Who: []string{"group:robots"}, May: []access.Verb{access.Read}, Locks: []string{"r"}},
+		},
+		Keys: []access.Key{{Name: "ci", Groups: []string{"group:robots"}, SHA256: strings.Repeat("0f", 32)}},
+	})
+	for _, x := range []struct {
+		who, verb, lock, as string
+		groups              []string
+		want                pb.Status
+		allowed             bool
+	}{
+		{"root", "acquire", "l", "user:alice", nil, pb.Status_STATUS_OK, true},
+		{"root", "acquire", "r", "user:alice", nil, pb.Status_STATUS_OK, false},
+		{"root", "read", "r", "user:alice", []string{"group:robots"}, pb.Status_STATUS_OK, true},
+		{"root", "read", "r", "service:ci", nil, pb.Status_STATUS_OK, true},
+		{"root", "admin", "", "service:ci", nil, pb.Status_STATUS_OK, false},
+		{"root", "read", "r", "service:*", nil, pb.Status_STATUS_INVALID_ARGUMENT, false},
+		{"root", "read", "r", "ci", nil, pb.Status_STATUS_INVALID_ARGUMENT, false},
+		{"alice", "acquire", "l", "user:alice", nil, pb.Status_STATUS_PERMISSION_DENIED, false},
+		{"alice", "acquire", "l", "", nil, pb.Status_STATUS_OK, true},
+	} {
+		ctx := serving.WithCaller(t.Context(), d.g.callers[x.who])
+		r, err := d.s.WhoAmI(ctx, &pb.WhoAmIRequest{Verb: x.verb, Lock: x.lock, As: x.as, AsGroups: x.groups})
+		if err != nil || r.GetStatus() != x.want || r.GetAllowed() != x.allowed {
+			t.Errorf("%+v: %v, %v", x, r, err)
+		}
+	}
+}
+
 // Whom the rules permit nothing learns by status where the servers are and whether they live, and no more.
 func TestStatusForStrangers(t *testing.T) {
 	d := newDoors(t)

@@ -60,6 +60,7 @@ type BlamedPiece struct {
 	Epoch     uint64 `json:"epoch"`
 	ClientID  string `json:"client_id"`
 	RequestID uint64 `json:"request_id"`
+	Identity  string `json:"identity"`
 	Time      Moment `json:"time"` // by the primary's clock
 }
 
@@ -73,7 +74,7 @@ func BlameBodyOf(r *pb.BlameFileResponse) BlameBody {
 	for i, p := range r.GetPieces() {
 		b.Pieces[i] = BlamedPiece{
 			Offset: p.GetOffset(), Length: p.GetLength(), Indexed: p.GetLsn() != 0, CRC32C: p.GetCrc32C(), LSN: p.GetLsn(),
-			Token: p.GetToken(), Epoch: p.GetEpoch(), ClientID: p.GetClientId(), RequestID: p.GetRequestId(), Time: Moment(p.GetUnixMs()),
+			Token: p.GetToken(), Epoch: p.GetEpoch(), ClientID: p.GetClientId(), RequestID: p.GetRequestId(), Identity: p.GetIdentity(), Time: Moment(p.GetUnixMs()),
 		}
 	}
 	return b

@@ -164,7 +164,7 @@ func (x *blaming) fromVolume(ctx context.Context) (err error) {
 	for _, e := range b.Pieces(x.file, q.From, q.To) {
 		r.Pieces = append(r.Pieces, &pb.BlamedPiece{
 			Offset: e.Offset, Length: e.Length, Crc32C: e.CRC, Lsn: uint64(e.LSN), Token: uint64(e.Token), Epoch: uint64(e.Epoch),
-			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time,
+			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time, Identity: e.Identity,
 		})
 	}
 	all := wire.BlameBodyOf(r)
@@ -208,13 +208,13 @@ func (x *blaming) print(b *wire.BlameBody) error {
 	return x.app.print(b, func(w io.Writer) {
 		fmt.Fprintf(w, "%s, generation %d\n", x.file, b.Generation)
 		table(w, func(row func(...any)) {
-			row("OFFSET", "LENGTH", "TIME", "CLIENT", "REQUEST", "TOKEN", "EPOCH", "LSN")
+			row("OFFSET", "LENGTH", "TIME", "WHO", "CLIENT", "REQUEST", "TOKEN", "EPOCH", "LSN")
 			for _, p := range b.Pieces {
 				if !p.Indexed {
-					row(p.Offset, p.Length, "not indexed", "-", "-", "-", "-", "-")
+					row(p.Offset, p.Length, "not indexed", "-", "-", "-", "-", "-", "-")
 					continue
 				}
-				row(p.Offset, p.Length, p.Time, p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
+				row(p.Offset, p.Length, p.Time, cmp.Or(p.Identity, "-"), p.ClientID, p.RequestID, p.Token, p.Epoch, p.LSN)
 			}
 		})
 		if b.Message != "" {

@@ -163,7 +163,7 @@ func (fake) BlameFile(_ context.Context, q *pb.BlameFileRequest) (*pb.BlameFileR
 		}
 	}
 	for _, p := range []*pb.BlamedPiece{
-		{Offset: 0, Length: 8, Crc32C: 5, Lsn: 40, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 4, UnixMs: 1_700_000_000_000},
+		{Offset: 0, Length: 8, Crc32C: 5, Lsn: 40, Token: 17, Epoch: 3, ClientId: "@9", RequestId: 4, Identity: "user:carol", UnixMs: 1_700_000_000_000},
 		{Offset: 8, Length: 5},
 		{Offset: 13, Length: 4, Crc32C: 6, Lsn: 42, Token: 17, Epoch: 3, ClientId: "c1", RequestId: 7, UnixMs: 1_700_000_001_000},
 	} {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -35,11 +36,12 @@ func (a *app) canCommand() *cobra.Command {
 	q := &pb.WhoAmIRequest{}
 	c := &cobra.Command{
 		Use:   "can VERB [LOCK]",
-		Short: "Ask whether the access rules let you do something",
+		Short: "Ask whether the access rules let you, or somebody, do something",
 		Long: `Ask whether the access rules let you do something with a lock, and a protected file. VERB is
 acquire, read, append, break or admin. If not, it says why, and exits with 1.
 
-  holdfast can append reports/daily --file reports/daily.log`,
+  holdfast can append reports/daily --file reports/daily.log
+  holdfast can acquire reports/daily --as service:ci --group group:robots`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if q.Verb = args[0]; len(args) > 1 {
@@ -49,11 +51,14 @@ acquire, read, append, break or admin. If not, it says why, and exits with 1.
 				if !r.GetAllowed() {
 					return &wire.Error{Status: cluster.StatusPermissionDenied, Message: r.GetWhy()}
 				}
-				return a.print(wire.WhoAmIBodyOf(r), func(w io.Writer) { fmt.Fprintf(w, "yes, as %s\n", nameOf(r)) })
+				return a.print(wire.WhoAmIBodyOf(r), func(w io.Writer) { fmt.Fprintf(w, "yes, as %s\n", cmp.Or(q.As, nameOf(r))) })
 			})
 		},
 	}
-	c.Flags().StringVar(&q.File, "file", "", "and with this protected file")
+	fl := c.Flags()
+	fl.StringVar(&q.File, "file", "", "and with this protected file")
+	fl.StringVar(&q.As, "as", "", "ask it of this identity, such as service:ci; for administrators")
+	fl.StringArrayVar(&q.AsGroups, "group", nil, "with --as: a group of that identity, such as group:robots (repeatable)")
 	return c
 }
 

@@ -133,7 +133,7 @@ func (h *Handler) sendRead(w http.ResponseWriter, x interface{ GetStatus() pb.St
 
 func (h *Handler) whoAmI(w http.ResponseWriter, r *http.Request) {
 	q := &pb.WhoAmIRequest{}
-	if err := parameters(r, map[string]func(string) error{"verb": text(&q.Verb), "lock": text(&q.Lock), "file": text(&q.File)}); err != nil {
+	if err := parameters(r, map[string]func(string) error{"verb": text(&q.Verb), "lock": text(&q.Lock), "file": text(&q.File), "as": text(&q.As)}); err != nil {
 		h.refuse(w, 0, err)
 		return
 	}

@@ -72,7 +72,7 @@ func (s *Service) BlameFile(ctx context.Context, q *pb.BlameFileRequest) (*pb.Bl
 	for _, e := range b.Pieces(name, ask.From, ask.To) {
 		r.Pieces = append(r.Pieces, &pb.BlamedPiece{
 			Offset: e.Offset, Length: e.Length, Crc32C: e.CRC, Lsn: uint64(e.LSN), Token: uint64(e.Token), Epoch: uint64(e.Epoch),
-			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time,
+			ClientId: string(e.Client), RequestId: uint64(e.Request), UnixMs: e.Time, Identity: e.Identity,
 		})
 		if b.More {
 			r.Next = e.End()

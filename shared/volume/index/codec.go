@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/locktable"
 )
 
-// An index file is a sequence of blocks, each written at once: the word "hfx1", the
+// An index file is a sequence of blocks, each written at once: the word "hfx1" or "hfx2", the
 // length of the payload and its CRC-32C as little-endian 32-bit numbers, the payload. It ends
 // at the first block that is not whole. A payload is a sequence of entries:
 //
@@ -23,12 +24,14 @@ import (
 //	length      uvarint
 //	crc         32 bits
 //	token       zigzag varint, from the file's entry before
-//	client      as file
+//	client      as file; in an "hfx2" block, a new one is followed by the length and the bytes of
+//	            its identity, and the same client with another identity is another one
 //	request     zigzag varint, from the client's entry before
 //	lsn, epoch, time
 //	            zigzag varints, from the entry before
 //
-// What is not there before counts as 0. An append takes some 20 bytes.
+// What is not there before counts as 0. An append takes some 20 bytes. Servers from before there were identities read
+// an index up to its first "hfx2" block; so there is none where nobody shows a credential.
 
 // Entry is one append as the index tells it: where its bytes are, and whose they are.
 type Entry struct {
@@ -42,6 +45,8 @@ type Entry struct {
 	Epoch      cluster.Epoch      `json:"epoch"`
 	Client     cluster.ClientID   `json:"client_id"`
 	Request    cluster.RequestID  `json:"request_id"`
+	// Identity is whom the client belonged to, "" for nobody.
+	Identity string `json:"identity,omitempty"`
 	// Time is when it was decided, in milliseconds since 1970; 0 where that is not known.
 	Time int64 `json:"unix_ms"`
 }
@@ -50,7 +55,7 @@ type Entry struct {
 func EntryOf(r *locktable.Record) Entry {
 	return Entry{
 		File: r.File, Generation: r.Generation, Offset: r.Offset, Length: r.Length, CRC: r.CRC,
-		LSN: r.LSN, Token: r.Token, Epoch: r.Epoch, Client: r.Client, Request: r.Request, Time: r.Time,
+		LSN: r.LSN, Token: r.Token, Epoch: r.Epoch, Client: r.Client, Request: r.Request, Identity: r.Identity, Time: r.Time,
 	}
 }
 
@@ -58,7 +63,8 @@ func EntryOf(r *locktable.Record) Entry {
 func (e *Entry) End() int64 { return e.Offset + e.Length }
 
 const (
-	indexMagic  = "hfx1"
+	plainMagic  = "hfx1"
+	ownedMagic  = "hfx2" // clients have identities
 	indexHeader = 12
 	// maxIndexBlock bounds the payload of a block that is read, in bytes.
 	maxIndexBlock = 16 << 20
@@ -72,23 +78,33 @@ var errIndexEnd = errors.New("no whole block of an index")
 
 // indexState is what entries of one block are told from.
 type state struct {
+	owned   bool // it is an "hfx2" block
 	files   map[cluster.FileName]int
-	clients map[cluster.ClientID]int
+	clients map[owned]int
 	ofFile  []Entry // the last of each
 	request []cluster.RequestID
-	names   []cluster.ClientID
+	names   []owned
 	last    Entry
 }
 
+// owned is a client with its identity.
+type owned struct {
+	client   cluster.ClientID
+	identity string
+}
+
 func newState() *state {
-	return &state{files: map[cluster.FileName]int{}, clients: map[cluster.ClientID]int{}}
+	return &state{files: map[cluster.FileName]int{}, clients: map[owned]int{}}
 }
 
 // appendIndexBlock appends a block of these entries.
 func appendBlock(b []byte, entries []Entry) []byte {
 	start := len(b)
-	b = append(b, indexMagic+"12345678"...)
-	s := newState()
+	s, magic := newState(), plainMagic
+	if s.owned = slices.ContainsFunc(entries, func(e Entry) bool { return e.Identity != "" }); s.owned {
+		magic = ownedMagic
+	}
+	b = append(b, magic+"12345678"...)
 	for i := range entries {
 		b = s.append(b, &entries[i])
 	}
@@ -114,11 +130,15 @@ func (s *state) append(b []byte, e *Entry) []byte {
 	b = binary.LittleEndian.AppendUint32(b, e.CRC)
 	b = binary.AppendVarint(b, int64(e.Token-p.Token))
 	*p = *e
-	c, known := s.clients[e.Client]
+	who := owned{e.Client, e.Identity}
+	c, known := s.clients[who]
 	if !known {
 		c = len(s.request)
-		s.clients[e.Client], s.request = c, append(s.request, 0)
+		s.clients[who], s.request = c, append(s.request, 0)
 		b = appendName(b, string(e.Client))
+		if s.owned {
+			b = append(binary.AppendUvarint(b, uint64(len(e.Identity))), e.Identity...)
+		}
 	} else {
 		b = binary.AppendUvarint(b, uint64(c)+1)
 	}
@@ -139,7 +159,11 @@ func appendName(b []byte, name string) []byte {
 // Decode decodes the first block of b and returns its entries and what follows it. Returns an error if b
 // does not begin with a whole block.
 func Decode(b []byte) (entries []Entry, rest []byte, err error) {
-	if len(b) < indexHeader || string(b[:4]) != indexMagic {
+	if len(b) < indexHeader {
+		return nil, nil, errIndexEnd
+	}
+	s, magic := newState(), string(b[:4])
+	if s.owned = magic == ownedMagic; !s.owned && magic != plainMagic {
 		return nil, nil, errIndexEnd
 	}
 	n := int(binary.LittleEndian.Uint32(b[4:]))
@@ -150,7 +174,7 @@ func Decode(b []byte) (entries []Entry, rest []byte, err error) {
 	if crc32.Checksum(payload, crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(b[8:]) {
 		return nil, nil, errIndexEnd
 	}
-	d, s := &decoder{b: payload}, newState()
+	d := &decoder{b: payload}
 	for len(d.b) > 0 {
 		e := s.decode(d)
 		if d.bad || e.File.Validate() != nil || e.Length <= 0 || e.Length > cluster.MaxAppend || e.Offset < 0 || e.End() < 0 || e.Generation == 0 || e.LSN == 0 {
@@ -178,12 +202,16 @@ func (s *state) decode(d *decoder) (e Entry) {
 	e.Token = p.Token + cluster.Token(d.varint())
 	c, name, fresh := d.name(len(s.request))
 	if fresh {
-		s.request, s.names = append(s.request, 0), append(s.names, cluster.ClientID(name))
+		who := owned{client: cluster.ClientID(name)}
+		if s.owned {
+			who.identity = d.text()
+		}
+		s.request, s.names = append(s.request, 0), append(s.names, who)
 	}
 	if d.bad {
 		return e
 	}
-	e.Client = s.names[c]
+	e.Client, e.Identity = s.names[c].client, s.names[c].identity
 	e.Request = s.request[c] + cluster.RequestID(d.varint())
 	e.LSN = s.last.LSN + cluster.LSN(d.varint())
 	e.Epoch = s.last.Epoch + cluster.Epoch(d.varint())
@@ -238,12 +266,18 @@ func (d *decoder) name(known int) (number int, name string, fresh bool) {
 		}
 		return int(ref - 1), "", false
 	}
+	name = d.text()
+	return known, name, !d.bad
+}
+
+// text takes a text behind its length.
+func (d *decoder) text() string {
 	n := d.uvarint()
 	if d.bad || n > uint64(len(d.b)) {
 		d.b, d.bad = nil, true
-		return 0, "", false
+		return ""
 	}
-	name = string(d.b[:n])
+	text := string(d.b[:n])
 	d.b = d.b[n:]
-	return known, name, true
+	return text
 }

@@ -20,7 +20,9 @@ func FixSum(b []byte) []byte {
 		return b
 	}
 	b = bytes.Clone(b)
-	copy(b, indexMagic)
+	if string(b[:4]) != ownedMagic {
+		copy(b, plainMagic)
+	}
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)-indexHeader))
 	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[indexHeader:], crc32.MakeTable(crc32.Castagnoli)))
 	return b

@@ -35,9 +35,27 @@ func entries() []index.Entry {
 	return all
 }
 
-func TestIndexBlocks(t *testing.T) {
+// owned returns the entries of clients that belong to identities; one of them got its identity on the way.
+func owned() []index.Entry {
 	all := entries()
+	for i := range all {
+		if all[i].Client != "curl" && i != 1 {
+			all[i].Identity = "user:alice"
+		}
+	}
+	return all
+}
+
+func TestIndexBlocks(t *testing.T) {
+	t.Run("without identities", func(t *testing.T) { testBlocks(t, "hfx1", entries()) })
+	t.Run("with identities", func(t *testing.T) { testBlocks(t, "hfx2", owned()) })
+}
+
+func testBlocks(t *testing.T, magic string, all []index.Entry) {
 	block := index.AppendBlock([]byte("before"), all)[len("before"):]
+	if string(block[:4]) != magic {
+		t.Errorf("a block begins with %q", block[:4])
+	}
 	got, rest, err := index.Decode(append(bytes.Clone(block), "rest"...))
 	if err != nil || !reflect.DeepEqual(got, all) || string(rest) != "rest" {
 		t.Fatalf("%d entries, rest %q, %v", len(got), rest, err)
@@ -81,6 +99,7 @@ func TestManyEntriesAreRead(t *testing.T) {
 
 func FuzzIndexBlock(f *testing.F) {
 	f.Add(index.AppendBlock(nil, entries()[:4]))
+	f.Add(index.AppendBlock(nil, owned()[:4]))
 	f.Add(index.AppendBlock(nil, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = index.FixSum(b)

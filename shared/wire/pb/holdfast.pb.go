@@ -3097,9 +3097,13 @@ func (x *HandoverRequest) GetReason() string {
 type WhoAmIRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A verb of the rules, such as acquire: whether the caller may do that; "" = nothing is asked.
-	Verb          string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
-	Lock          string `protobuf:"bytes,2,opt,name=lock,proto3" json:"lock,omitempty"`
-	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
+	Lock string `protobuf:"bytes,2,opt,name=lock,proto3" json:"lock,omitempty"`
+	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	// Of whom it is asked, such as user:alice, and further groups of it; "" = the caller. Of others only
+	// administrators may ask.
+	As            string   `protobuf:"bytes,4,opt,name=as,proto3" json:"as,omitempty"`
+	AsGroups      []string `protobuf:"bytes,5,rep,name=as_groups,json=asGroups,proto3" json:"as_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3153,6 +3157,20 @@ func (x *WhoAmIRequest) GetFile() string {
 		return x.File
 	}
 	return ""
+}
+
+func (x *WhoAmIRequest) GetAs() string {
+	if x != nil {
+		return x.As
+	}
+	return ""
+}
+
+func (x *WhoAmIRequest) GetAsGroups() []string {
+	if x != nil {
+		return x.AsGroups
+	}
+	return nil
 }
 
 type WhoAmIResponse struct {
@@ -5318,7 +5336,9 @@ type BlamedPiece struct {
 	ClientId  string                 `protobuf:"bytes,7,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	RequestId uint64                 `protobuf:"varint,8,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// As in Event.
-	UnixMs        int64 `protobuf:"varint,9,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	UnixMs int64 `protobuf:"varint,9,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	// Whom the client belonged to, such as user:alice; "" = nobody.
+	Identity      string `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5414,6 +5434,13 @@ func (x *BlamedPiece) GetUnixMs() int64 {
 		return x.UnixMs
 	}
 	return 0
+}
+
+func (x *BlamedPiece) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Event is one record of the log, without append data. Fields that the kind
@@ -7985,11 +8012,13 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\bgrace_ms\x18\b \x01(\x03R\agraceMs\"9\n" +
 	"\x0fHandoverRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"K\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"x\n" +
 	"\rWhoAmIRequest\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x12\n" +
 	"\x04lock\x18\x02 \x01(\tR\x04lock\x12\x12\n" +
-	"\x04file\x18\x03 \x01(\tR\x04file\"\xa3\x02\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x0e\n" +
+	"\x02as\x18\x04 \x01(\tR\x02as\x12\x1b\n" +
+	"\tas_groups\x18\x05 \x03(\tR\basGroups\"\xa3\x02\n" +
 	"\x0eWhoAmIResponse\x12+\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -8208,7 +8237,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"generation\x18\a \x01(\x04R\n" +
 	"generation\x120\n" +
 	"\x06pieces\x18\b \x03(\v2\x18.holdfast.v1.BlamedPieceR\x06pieces\x12\x12\n" +
-	"\x04next\x18\t \x01(\x03R\x04next\"\xe8\x01\n" +
+	"\x04next\x18\t \x01(\x03R\x04next\"\x84\x02\n" +
 	"\vBlamedPiece\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x16\n" +
@@ -8219,7 +8248,9 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\tclient_id\x18\a \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\b \x01(\x04R\trequestId\x12\x17\n" +
-	"\aunix_ms\x18\t \x01(\x03R\x06unixMs\"\xc1\x04\n" +
+	"\aunix_ms\x18\t \x01(\x03R\x06unixMs\x12\x1a\n" +
+	"\bidentity\x18\n" +
+	" \x01(\tR\bidentity\"\xc1\x04\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03lsn\x18\x01 \x01(\x04R\x03lsn\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12*\n" +
