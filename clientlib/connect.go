@@ -351,7 +351,7 @@ type route struct {
 func quickMethod(name string) bool {
 	switch name {
 	case pb.LockService_Status_FullMethodName, pb.LockService_OpenClient_FullMethodName, pb.LockService_ForgetClient_FullMethodName,
-		pb.LockService_Verify_FullMethodName, pb.LockService_GetLock_FullMethodName, pb.LockService_Outcome_FullMethodName:
+		pb.LockService_Verify_FullMethodName, pb.LockService_Prove_FullMethodName, pb.LockService_GetLock_FullMethodName, pb.LockService_Outcome_FullMethodName:
 		return true
 	}
 	return false

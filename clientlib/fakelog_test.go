@@ -179,3 +179,18 @@ func (x *fakeWatch) next() (*pb.WatchResponse, <-chan struct{}) {
 	x.said = len(r.Events) == 0
 	return r, nil
 }
+
+func (d direct) Prove(ctx context.Context, r *pb.ProveRequest, _ ...grpc.CallOption) (*pb.ProveResponse, error) {
+	if err := d.s.enter(ctx, "prove"); err != nil {
+		return nil, err
+	}
+	d.s.f.mu.Lock()
+	defer d.s.f.mu.Unlock()
+	switch l := d.s.f.lock(r.Lock); {
+	case r.Lock == "unsigned":
+		return &pb.ProveResponse{Status: pb.Status_STATUS_ERROR, Message: "there is no key"}, nil
+	case l.token != r.Token:
+		return &pb.ProveResponse{Status: pb.Status_STATUS_INVALID_TOKEN}, nil
+	}
+	return &pb.ProveResponse{Status: pb.Status_STATUS_OK, Proof: "signed", TtlMs: 1000}, nil
+}

@@ -12,13 +12,22 @@
 //	err = g.Do("accounts", token, func() error { return store.Write(…) })
 //	if errors.Is(err, fencing.ErrStale) { … } // its holder was replaced
 //
+// A token is a number that anybody can make up, and a huge one would lock out every holder. Where
+// that matters, holders bring a proof instead, which a server has signed (clientlib.Lock.Proof,
+// holdfast proof); the guard believes nothing else:
+//
+//	keys, err := fencing.OpenKeys("/etc/store/keys.json", clusterID)
+//	err = g.DoProof(keys, "accounts", proof, func(p fencing.Proof) error { return store.Write(…) })
+//	if errors.Is(err, fencing.ErrForged) { … } // or ErrExpired, ErrOtherLock, ErrShared, ErrStale
+//
 // The guard belongs where the resource is, one guard for each, not with the writers. Where
 // several processes serve one resource they must share its guard's decision: one of them
 // keeps it. The files of Holdfast itself need none of this: the service writes them.
 //
 // A guard does not know how a token holds its lock. Of a lock that is shared there are several
 // live ones at a time, and the highest may be a reader's: what only a holder alone may change
-// accepts tokens of exclusive grants only. Client.Verify reports which they are.
+// accepts tokens of exclusive grants only. Client.Verify reports which they are, and DoProof
+// accepts no others.
 //
 // # What is written
 //

@@ -92,17 +92,10 @@ func ReadCertificate(fsys vfs.FS) ([]byte, error) {
 // calls at the same time, both return the same authority. After an error, or a crash, a repeated call completes what the
 // first began.
 func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a Authority, err error) {
-	if err := fsys.MkdirPrivate(layout.SecretsDir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return a, fmt.Errorf("make %s: %w", layout.SecretsDir, err)
-	}
-	if err := fsys.SyncDir("."); err != nil {
+	tmp, err := makeSecrets(fsys, random)
+	if err != nil {
 		return a, err
 	}
-	nonce := make([]byte, 16)
-	if _, err := io.ReadFull(random, nonce); err != nil {
-		return a, err
-	}
-	tmp := layout.SecretsDir + "/" + hex.EncodeToString(nonce) + layout.TmpSuffix
 	if a, err = ReadAuthority(fsys); errors.Is(err, ErrNoAuthority) {
 		if a, err = draw(); err != nil {
 			return a, err
@@ -126,6 +119,19 @@ func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a 
 	}
 	removeUnfinishedSecrets(fsys)
 	return a, nil
+}
+
+// makeSecrets makes the directory for secrets, durable, and returns a name in it for a file under way.
+func makeSecrets(fsys vfs.FS, random io.Reader) (tmp string, err error) {
+	if err := fsys.MkdirPrivate(layout.SecretsDir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("make %s: %w", layout.SecretsDir, err)
+	}
+	if err := fsys.SyncDir("."); err != nil {
+		return "", err
+	}
+	nonce := make([]byte, 16)
+	_, err = io.ReadFull(random, nonce)
+	return layout.SecretsDir + "/" + hex.EncodeToString(nonce) + layout.TmpSuffix, err
 }
 
 // publish makes the file that everybody may read of a secret, durable, unless it is there. It returns ErrDamaged if

@@ -133,6 +133,16 @@ func readSigningKey(fsys vfs.FS, name string, number uint64) (k SigningKey, err 
 	return k, nil
 }
 
+// OfferSigning gives the volume a signing key and keys.json, unless it has them, and no certificate authority: servers sign
+// tickets and proofs within seconds.
+func OfferSigning(fsys vfs.FS, random io.Reader) error {
+	tmp, err := makeSecrets(fsys, random)
+	if err != nil {
+		return err
+	}
+	return offerSigning(fsys, tmp, random)
+}
+
 // offerSigning gives the volume a signing key, unless it has one, and the file with its public half.
 func offerSigning(fsys vfs.FS, tmp string, random io.Reader) error {
 	if _, err := ReadSigningKeys(fsys); errors.Is(err, ErrNoSigningKey) {
@@ -172,6 +182,7 @@ func PublicKeys(keys []SigningKey) []byte {
 	var set struct {
 		Keys []webKey `json:"keys"`
 	}
+	set.Keys = []webKey{} // not null
 	for _, k := range keys {
 		set.Keys = append(set.Keys, webKey{"OKP", "Ed25519", "sig", "EdDSA", k.ID, base64.RawURLEncoding.EncodeToString(k.Public())})
 	}

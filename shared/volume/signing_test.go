@@ -132,3 +132,29 @@ func TestOfferCompletesASigningKey(t *testing.T) {
 		}
 	}
 }
+
+// A volume can have a signing key without an authority, and gets the authority later, beside the same key.
+func TestOfferSigningOnly(t *testing.T) {
+	d := newDisk(t)
+	for seed := range byte(2) {
+		if err := volume.OfferSigning(host(d, 1), bytes.NewReader(bytes.Repeat([]byte{seed + 1}, 48))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := volume.ReadSigningKeys(host(d, 1))
+	if err != nil || len(first) != 1 {
+		t.Fatal(first, err)
+	}
+	if b, err := volume.ReadPublicKeys(host(d, 1)); err != nil || !bytes.Equal(b, volume.PublicKeys(first)) {
+		t.Errorf("%s, %v", b, err)
+	}
+	if _, err := volume.ReadCertificate(host(d, 1)); !errors.Is(err, volume.ErrNoAuthority) {
+		t.Errorf("an authority: %v", err)
+	}
+	if _, err := offer(host(d, 1), 3); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := volume.ReadSigningKeys(host(d, 1)); err != nil || len(keys) != 1 || keys[0].ID != first[0].ID {
+		t.Errorf("%v, %v", keys, err)
+	}
+}

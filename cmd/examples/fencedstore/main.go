@@ -2,15 +2,18 @@
 
 // Command fencedstore is an example of a resource that Holdfast's locks protect
 // although Holdfast does not know it: a small store of values over HTTP, which
-// accepts a value only under the highest token that it has seen for the lock.
+// accepts a value only under the highest token that it has seen for the lock,
+// and a token only if a server of the cluster has signed that it was granted.
 //
-//	fencedstore --dir /var/lib/fencedstore --listen 127.0.0.1:8090
+//	fencedstore --dir /var/lib/fencedstore --keys http://127.0.0.1:7601/v1/keys
 //	TOKEN=$(holdfast acquire config/web --ttl 1m)
-//	curl -X PUT "localhost:8090/config/web?token=$TOKEN" -d 'workers=8'
+//	PROOF=$(holdfast proof config/web --token $TOKEN)
+//	curl -X PUT localhost:8090/config/web -H "Holdfast-Proof: $PROOF" -d 'workers=8'
 //	curl localhost:8090/config/web
 //
 // A writer whose lease ran out while it slept has a lower token than one
-// that was seen, and gets 412. Package fencing implements this.
+// that was seen, and gets 412. Who makes a token up gets 403, and keeps nobody
+// out. Package fencing implements this.
 package main
 
 import (
@@ -24,25 +27,33 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/clientlib/fencing"
 )
 
 func main() {
 	dir := flag.String("dir", "", "where to keep values and tokens")
 	listen := flag.String("listen", "127.0.0.1:8090", "where to serve")
+	keys := flag.String("keys", "", "the keys of the cluster: keys.json, the directory of the volume, or a URL such as https://h1:7601/v1/keys")
+	cluster := flag.String("cluster", "", "the ID of the cluster (default: any that signs with these keys)")
 	flag.Parse()
-	if err := run(*dir, *listen); err != nil {
+	if err := run(*dir, *listen, *keys, *cluster); err != nil {
 		fmt.Fprintf(os.Stderr, "fencedstore: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, listen string) error {
-	if dir == "" {
-		return errors.New("name a directory with --dir")
+func run(dir, listen, source, cluster string) error {
+	if dir == "" || source == "" {
+		return errors.New("name a directory with --dir, and the keys of the cluster with --keys")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	s, err := newStore(dir)
+	keys, err := fencing.OpenKeys(source, cluster)
+	if err != nil {
+		return err
+	}
+	s, err := newStore(dir, keys)
 	if err != nil {
 		return err
 	}

@@ -27,12 +27,13 @@ const maxValue = 1 << 20
 type store struct {
 	dir   string
 	guard *fencing.Guard
+	keys  *fencing.Keys
 	// sync makes the names in a directory durable.
 	sync func(dir string) error
 }
 
-func newStore(dir string) (*store, error) {
-	s := &store{dir: filepath.Join(dir, "values"), sync: syncDir}
+func newStore(dir string, keys *fencing.Keys) (*store, error) {
+	s := &store{dir: filepath.Join(dir, "values"), keys: keys, sync: syncDir}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -51,7 +52,10 @@ func syncDir(dir string) error {
 
 func (s *store) close() error { return s.guard.Close() }
 
-// ServeHTTP answers GET /KEY and PUT /KEY?token=N.
+// proofHeader has the proof with which a value comes.
+const proofHeader = "Holdfast-Proof"
+
+// ServeHTTP answers GET /KEY and PUT /KEY; the lock of a key has its name.
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := r.URL.Path[1:]
 	switch {
@@ -86,8 +90,8 @@ func (s *store) get(w http.ResponseWriter, key string) {
 
 // write replaces the value of a key, durably: after it returned, a power loss does not bring
 // the previous value back.
-func (s *store) write(key string, token uint64, value []byte) error {
-	b := append(strconv.AppendUint(nil, token, 10), '\n')
+func (s *store) write(key string, token fencing.Token, value []byte) error {
+	b := append(strconv.AppendUint(nil, uint64(token), 10), '\n')
 	if err := renameio.WriteFile(s.path(key), append(b, value...), 0o600); err != nil {
 		return err
 	}
@@ -97,9 +101,9 @@ func (s *store) write(key string, token uint64, value []byte) error {
 // put answers a PUT. It writes under the guard: no write of an older holder is in progress at
 // that time, and none is admitted later.
 func (s *store) put(w http.ResponseWriter, r *http.Request, key string) {
-	token, err := strconv.ParseUint(r.URL.Query().Get("token"), 10, 64)
-	if err != nil || token == 0 {
-		http.Error(w, "bring the token of the lock: PUT /KEY?token=N", http.StatusBadRequest)
+	proof := r.Header.Get(proofHeader)
+	if proof == "" {
+		http.Error(w, "bring a proof that you hold the lock, in the header "+proofHeader+": see holdfast proof", http.StatusUnauthorized)
 		return
 	}
 	// The whole value is read first, so that the guard is never held while a client is slow.
@@ -108,13 +112,19 @@ func (s *store) put(w http.ResponseWriter, r *http.Request, key string) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	err = s.guard.Do(key, fencing.Token(token), func() error { return s.write(key, token, value) })
+	var p fencing.Proof
+	err = s.guard.DoProof(s.keys, key, proof, func(said fencing.Proof) error {
+		p = said
+		return s.write(key, p.Token, value)
+	})
 	switch {
 	case errors.Is(err, fencing.ErrStale):
 		http.Error(w, err.Error(), http.StatusPreconditionFailed)
+	case errors.Is(err, fencing.ErrForged), errors.Is(err, fencing.ErrExpired), errors.Is(err, fencing.ErrOtherLock), errors.Is(err, fencing.ErrShared):
+		http.Error(w, err.Error(), http.StatusForbidden)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	default:
-		fmt.Fprintf(w, "%d bytes written under token %d\n", len(value), token)
+		fmt.Fprintf(w, "%d bytes written under token %d\n", len(value), p.Token)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package auth knows the credentials of clients: it signs tickets and verifies them, and it finds the key that a client
-// shows in the rules.
+// shows in the rules. It also signs proofs, which clients show to resources outside Holdfast.
 //
 // A key is a random text, hfk_..., of which the rules have the SHA-256. A ticket is the text hft_ before a JSON Web Token
 // that a server, or a process that can read secrets/ on the volume, signed with the volume's signing key. So every server

@@ -131,7 +131,9 @@ func devVolume(ctx context.Context, dir string, servers cluster.Members) (string
 	err = errors.Join(err, f.Close())
 	switch {
 	case errors.Is(err, volume.ErrNoCluster):
-		c, err = makeVolume(ctx, dir, servers)
+		if c, err = makeVolume(ctx, dir, servers); err == nil {
+			err = signingOn(dir)
+		}
 	case err == nil && !slices.EqualFunc(c.Servers, servers, func(a, b cluster.Member) bool { a.OldHTTP = ""; return a == b }):
 		err = fmt.Errorf("%s is a volume of other servers: server 1 is at %s for clients; use that --base-port, or another --dir", dir, c.Servers[0].Client)
 	}

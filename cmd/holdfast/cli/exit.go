@@ -116,6 +116,9 @@ func (a *app) advice(err error) string {
 		if a.command == "break" {
 			return "see who holds it, and under which token, with holdfast show LOCK"
 		}
+		if _, ok := errors.AsType[*proofError](err); ok {
+			return "the holder gets a new one with holdfast proof LOCK --token N"
+		}
 		return "see who holds it, and under which token, with holdfast show LOCK; if the token was yours, the lock was lost: acquire it again and begin anew"
 	case cluster.StatusSecondaryMode, cluster.StatusServerFencing, cluster.StatusNoQuorum:
 		return "no server takes requests now: see holdfast status, and try again"

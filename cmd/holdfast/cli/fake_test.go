@@ -227,6 +227,19 @@ func (f fake) Verify(ctx context.Context, q *pb.VerifyRequest) (*pb.Answer, erro
 	return a, nil
 }
 
+// fakeProof is what Prove answers.
+const fakeProof = "e30.e30.c2lnbmVk"
+
+func (fake) Prove(_ context.Context, q *pb.ProveRequest) (*pb.ProveResponse, error) {
+	switch {
+	case q.GetLock() == "unsigned":
+		return &pb.ProveResponse{Status: pb.Status_STATUS_ERROR, Message: "the volume has no signing key: type holdfast secure offer"}, nil
+	case q.GetToken() != 17:
+		return &pb.ProveResponse{Status: pb.Status_STATUS_INVALID_TOKEN, Message: "no grant of the lock has this token"}, nil
+	}
+	return &pb.ProveResponse{Status: pb.Status_STATUS_OK, Proof: fakeProof, Lock: q.GetLock(), Token: 17, TtlMs: 12_500, Epoch: 3, Lsn: 50}, nil
+}
+
 func (fake) Cancel(_ context.Context, q *pb.CancelRequest) (*pb.Answer, error) {
 	return refused(pb.Status_STATUS_CANCELLED, "", ""), nil
 }

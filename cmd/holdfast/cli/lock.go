@@ -23,6 +23,7 @@ func (a *app) answer(r *pb.Answer, text func(io.Writer)) error { return a.print(
 func (a *app) acquireCommand() *cobra.Command {
 	var l lease
 	var id identity
+	var withProof bool
 	c := &cobra.Command{
 		Use:   "acquire LOCK",
 		Short: "Acquire a lock and print its token",
@@ -51,7 +52,7 @@ under a lock, use holdfast run.
 				if err != nil {
 					return err
 				}
-				err = a.answer(r, func(w io.Writer) { fmt.Fprintln(w, r.GetToken()) })
+				err = a.answerAcquire(ctx, c, r, withProof)
 				if err == nil || id.named() { // a repeat prints it
 					return err
 				}
@@ -65,6 +66,7 @@ under a lock, use holdfast run.
 	l.flags(c.Flags(), "0")
 	l.sharedFlag(c.Flags())
 	id.flags(c.Flags())
+	c.Flags().BoolVar(&withProof, "proof", false, "print a proof, too, on a second line: see holdfast proof")
 	return c
 }
 

@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/wire"
@@ -78,6 +80,20 @@ func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// writePrivate puts a file that only this user may read in the place of the one with this name, whatever the mode of that was.
+// Nobody ever sees a part of it.
+func writePrivate(name, text string) error {
+	f, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o600), renameio.IgnoreUmask())
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup() //nolint:errcheck // it was replaced, or the error is told
+	if _, err := f.WriteString(text); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 // table writes rows in columns.

@@ -33,14 +33,11 @@ type running struct {
 	lease lease
 	lost  lossFlags
 	hung  hungFlags
+	// proof is the file that has a proof of the lock, "" for none.
+	proof string
 }
 
-func (a *app) runCommand() *cobra.Command {
-	r := &running{app: a}
-	c := &cobra.Command{
-		Use:   "run LOCK [flags] -- COMMAND [ARGUMENTS]",
-		Short: "Run a command under a lock",
-		Long: `Run a command under a lock, and pass on its exit code. The command finds
+const runHelp = `Run a command under a lock, and pass on its exit code. The command finds
 HOLDFAST_LOCK, HOLDFAST_TOKEN, HOLDFAST_EPOCH and HOLDFAST_ENDPOINTS in its environment.
 append, renew, release, metadata, downgrade, verify and file take the token from there for
 this lock, unless other servers are named. A run or elect of the same lock inside the
@@ -67,6 +64,9 @@ while the command makes progress, and --max-hold bounds the time in any case. Wh
 operator asks for the lock (holdfast break --grace), run prints a line, and --warn or
 --on-ask sends the command a signal.
 
+With --proof-file, the file has a proof of the lock (see holdfast proof) from before the
+command starts until it has ended, always a fresh one. HOLDFAST_PROOF_FILE names it.
+
 When the command ends, processes that it left running are ended too, daemons as well, and
 the lock is released.
 
@@ -87,8 +87,15 @@ Ctrl-Z on a terminal is undone: the command would hold the lock and do nothing.
 Exit codes: 1 the lock was not acquired (-E changes it), 2 usage, 3 lost while the
 command ran, 4 no service, 126 and 127 as in a shell, 128+n for signal n, else the
 command's. With -o json the last line on the standard error has the result, and of a loss
-its reason, actor, the successor's token and the last append that was accepted.`,
-		Args: cobra.MinimumNArgs(1),
+its reason, actor, the successor's token and the last append that was accepted.`
+
+func (a *app) runCommand() *cobra.Command {
+	r := &running{app: a}
+	c := &cobra.Command{
+		Use:   "run LOCK [flags] -- COMMAND [ARGUMENTS]",
+		Short: "Run a command under a lock",
+		Long:  runHelp,
+		Args:  cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			a.outputTaken = true
 			if err := r.parse(c.ArgsLenAtDash(), args); err != nil {
@@ -101,6 +108,7 @@ its reason, actor, the successor's token and the last append that was accepted.`
 	r.lease.sharedFlag(c.Flags())
 	r.lost.flags(c.Flags())
 	r.hung.flags(c.Flags())
+	c.Flags().StringVar(&r.proof, "proof-file", "", "keep a fresh proof of the lock in this file, for resources outside Holdfast")
 	return c
 }
 
@@ -113,6 +121,13 @@ func (r *running) parse(dash int, args []string) error {
 	}
 	if err := firstError(r.lost.check(r.lease.ttl, r.margin()), r.hung.check(r.lease.ttl)); err != nil {
 		return err
+	}
+	if r.proof != "" {
+		path, err := filepath.Abs(r.proof) // the command may change its directory
+		if err != nil {
+			return err
+		}
+		r.proof = path
 	}
 	r.lock, r.args = cluster.LockName(args[0]), args[1:]
 	if err := r.lock.Validate(); err != nil {
@@ -221,8 +236,11 @@ func (r *running) environment(lock *clientlib.Lock) []string {
 		envEndpoints + "=" + servers,
 		envTokenEndpoints + "=" + servers,
 	}
+	if r.proof != "" {
+		own = append(own, envProofFile+"="+r.proof)
+	}
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
-		return slices.ContainsFunc(own, func(o string) bool {
+		return strings.HasPrefix(e, envProofFile+"=") || slices.ContainsFunc(own, func(o string) bool {
 			name, _, _ := strings.Cut(o, "=")
 			return strings.HasPrefix(e, name+"=")
 		})
@@ -353,6 +371,13 @@ func (r *running) command(ctx context.Context, lock *clientlib.Lock, path string
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		go renewAsItGetsOn(ctx, lock, r.hung.progress)
+	}
+	if r.proof != "" {
+		end, err := (&proofFile{lock, r.proof, r.say}).begin(ctx)
+		if err != nil {
+			return child.Result{}, err
+		}
+		defer end()
 	}
 	return child.Run(held{lock}, child.Options{
 		Path: path, Args: r.args, Env: r.environment(lock), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

@@ -79,6 +79,15 @@ func offerOn(dir string, id cluster.ID) error {
 	return nil
 }
 
+// signingOn gives a new volume its signing key only, so that its servers sign proofs and go on in plain text.
+func signingOn(dir string) error {
+	f, err := osfs.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(volume.OfferSigning(f, rand.Reader), f.Close())
+}
+
 func (a *app) joinCommand() *cobra.Command {
 	return onVolume("join --volume DIR", "Print the join string: what clients elsewhere need to connect over TLS", `Print the join string of a volume: the addresses of its servers, and a pin by which
 clients recognize them. It is no secret. Give it to clients that do not have the volume

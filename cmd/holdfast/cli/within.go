@@ -24,6 +24,7 @@ const (
 	envToken     = "HOLDFAST_TOKEN"
 	envEpoch     = "HOLDFAST_EPOCH"
 	envEndpoints = "HOLDFAST_ENDPOINTS"
+	envProofFile = "HOLDFAST_PROOF_FILE"
 	// envTokenEndpoints are the servers that gave out the token in envToken. The user may name
 	// others, with --endpoints or envEndpoints: there the token is unknown, or another client's.
 	envTokenEndpoints = "HOLDFAST_TOKEN_ENDPOINTS"

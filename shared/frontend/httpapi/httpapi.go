@@ -162,7 +162,7 @@ func (h *Handler) routes() map[string]http.HandlerFunc {
 func (h *Handler) own() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"append": h.append, "locks": h.listLocks, "lock": h.getLock, "watch": h.events, "history": h.history, "files": h.listFiles,
-		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "healthz": h.healthz, "readyz": h.readyz,
+		"file": h.readFile, "blame": h.blameFile, "status": h.status, "whoami": h.whoAmI, "keys": h.keys, "healthz": h.healthz, "readyz": h.readyz,
 	}
 }
 

@@ -100,6 +100,8 @@ func replyOf(r ops.Response) reply {
 		return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r))
 	case *pb.OutcomeResponse:
 		return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r))
+	case *pb.ProveResponse:
+		return newReply(r.GetStatus(), 0, wire.ProofBodyOf(r))
 	}
 	a, _ := r.(*pb.Answer) // all others
 	return answerReply(a, 0)

@@ -141,6 +141,15 @@ func (h *Handler) whoAmI(w http.ResponseWriter, r *http.Request) {
 	h.sendRead(w, x, err, func() any { return wire.WhoAmIBodyOf(x) })
 }
 
+// keys answers with the public keys of the cluster, as JSON Web Key Sets are. Programs that know nothing of Holdfast read them.
+func (h *Handler) keys(w http.ResponseWriter, r *http.Request) {
+	if err := parameters(r, nil); err != nil {
+		h.refuse(w, 0, err)
+		return
+	}
+	h.send(w, reply{status: cluster.StatusOK, code: http.StatusOK, body: h.s.PublicKeys()})
+}
+
 // healthz answers that the process lives, without looking at anything.
 func (h *Handler) healthz(w http.ResponseWriter, _ *http.Request) {
 	h.send(w, answerReply(&pb.Answer{Status: pb.Status_STATUS_OK, Message: "alive"}, 0))

@@ -82,6 +82,10 @@ var table = [...]Operation{
 		Name: "verify", Method: "Verify", Message: (*pb.VerifyRequest)(nil), Route: "POST /v1/verify", Line: Line{"TOKEN", 2, 2},
 		Serve: serve((*service.Service).Verify), Server: Primary, Verb: access.Read, Repeat: Harmless, Forwarded: true,
 	},
+	{
+		Name: "prove", Method: "Prove", Message: (*pb.ProveRequest)(nil), Route: "POST /v1/prove",
+		Serve: serve((*service.Service).Prove), Server: Primary, Verb: access.Keep, Repeat: Harmless, Forwarded: true,
+	},
 	{ // a replica answers what cannot change any more
 		Name: "outcome", Method: "Outcome", Message: (*pb.OutcomeRequest)(nil), Route: "POST /v1/outcome",
 		Serve: serve((*service.Service).Outcome), Server: Any, Verb: access.Keep, Repeat: Harmless, Forwarded: true,
@@ -132,6 +136,7 @@ var table = [...]Operation{
 		Name: "whoami", Method: "WhoAmI", Message: (*pb.WhoAmIRequest)(nil), Route: "GET /v1/whoami",
 		Serve: serve((*service.Service).WhoAmI), Server: Any, Verb: access.Open, Repeat: Harmless,
 	},
+	{Name: "keys", Route: "GET /v1/keys", Server: Any, Verb: access.Open, Repeat: Harmless},
 	{Name: "healthz", Route: "GET /healthz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 }

@@ -54,6 +54,8 @@ type Options struct {
 	ResetWait time.Duration
 	// Authenticator knows callers and rules. Without one everybody may do everything.
 	Authenticator access.Authenticator
+	// Prover signs proofs. Without one nothing is proved.
+	Prover Prover
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

@@ -1945,6 +1945,187 @@ func (x *VerifyRequest) GetToken() uint64 {
 	return 0
 }
 
+type ProveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lock          string                 `protobuf:"bytes,1,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveRequest) Reset() {
+	*x = ProveRequest{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveRequest) ProtoMessage() {}
+
+func (x *ProveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
+func (*ProveRequest) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ProveRequest) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *ProveRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+type ProveResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Status  Status                 `protobuf:"varint,1,opt,name=status,proto3,enum=holdfast.v1.Status" json:"status,omitempty"`
+	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// A JSON Web Token: see wire.ProofClaims.
+	Proof string `protobuf:"bytes,3,opt,name=proof,proto3" json:"proof,omitempty"`
+	Lock  string `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Token uint64 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	// What is left of the lease, and so of the proof. A client counts it from when it sent the
+	// request.
+	TtlMs int64 `protobuf:"varint,6,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Mode  Mode  `protobuf:"varint,7,opt,name=mode,proto3,enum=holdfast.v1.Mode" json:"mode,omitempty"`
+	// Of the answering term, and the LSN of the table that was read.
+	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Lsn   uint64 `protobuf:"varint,9,opt,name=lsn,proto3" json:"lsn,omitempty"`
+	// With SECONDARY_MODE, where known.
+	Primary       *Primary `protobuf:"bytes,10,opt,name=primary,proto3" json:"primary,omitempty"`
+	RetryAfterMs  int64    `protobuf:"varint,11,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveResponse) Reset() {
+	*x = ProveResponse{}
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveResponse) ProtoMessage() {}
+
+func (x *ProveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveResponse.ProtoReflect.Descriptor instead.
+func (*ProveResponse) Descriptor() ([]byte, []int) {
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ProveResponse) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_NONE
+}
+
+func (x *ProveResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ProveResponse) GetProof() string {
+	if x != nil {
+		return x.Proof
+	}
+	return ""
+}
+
+func (x *ProveResponse) GetLock() string {
+	if x != nil {
+		return x.Lock
+	}
+	return ""
+}
+
+func (x *ProveResponse) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *ProveResponse) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *ProveResponse) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_EXCLUSIVE
+}
+
+func (x *ProveResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ProveResponse) GetLsn() uint64 {
+	if x != nil {
+		return x.Lsn
+	}
+	return 0
+}
+
+func (x *ProveResponse) GetPrimary() *Primary {
+	if x != nil {
+		return x.Primary
+	}
+	return nil
+}
+
+func (x *ProveResponse) GetRetryAfterMs() int64 {
+	if x != nil {
+		return x.RetryAfterMs
+	}
+	return 0
+}
+
 type KeepAliveRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ClientId string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
@@ -1967,7 +2148,7 @@ type KeepAliveRequest struct {
 
 func (x *KeepAliveRequest) Reset() {
 	*x = KeepAliveRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2160,7 @@ func (x *KeepAliveRequest) String() string {
 func (*KeepAliveRequest) ProtoMessage() {}
 
 func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[15]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2173,7 @@ func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{15}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KeepAliveRequest) GetClientId() string {
@@ -2063,7 +2244,7 @@ type KeepAliveResponse struct {
 
 func (x *KeepAliveResponse) Reset() {
 	*x = KeepAliveResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2256,7 @@ func (x *KeepAliveResponse) String() string {
 func (*KeepAliveResponse) ProtoMessage() {}
 
 func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[16]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2269,7 @@ func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{16}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KeepAliveResponse) GetStatus() Status {
@@ -2194,7 +2375,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2387,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[17]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2400,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{17}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HeldLock) GetLock() string {
@@ -2265,7 +2446,7 @@ type FileAppendRequest struct {
 
 func (x *FileAppendRequest) Reset() {
 	*x = FileAppendRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2458,7 @@ func (x *FileAppendRequest) String() string {
 func (*FileAppendRequest) ProtoMessage() {}
 
 func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[18]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2471,7 @@ func (x *FileAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileAppendRequest.ProtoReflect.Descriptor instead.
 func (*FileAppendRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{18}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileAppendRequest) GetClientId() string {
@@ -2378,7 +2559,7 @@ type BindFileRequest struct {
 
 func (x *BindFileRequest) Reset() {
 	*x = BindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2390,7 +2571,7 @@ func (x *BindFileRequest) String() string {
 func (*BindFileRequest) ProtoMessage() {}
 
 func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[19]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2403,7 +2584,7 @@ func (x *BindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindFileRequest.ProtoReflect.Descriptor instead.
 func (*BindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{19}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BindFileRequest) GetClientId() string {
@@ -2469,7 +2650,7 @@ type UnbindFileRequest struct {
 
 func (x *UnbindFileRequest) Reset() {
 	*x = UnbindFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2662,7 @@ func (x *UnbindFileRequest) String() string {
 func (*UnbindFileRequest) ProtoMessage() {}
 
 func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[20]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2675,7 @@ func (x *UnbindFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbindFileRequest.ProtoReflect.Descriptor instead.
 func (*UnbindFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{20}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UnbindFileRequest) GetClientId() string {
@@ -2553,7 +2734,7 @@ type RotateFileRequest struct {
 
 func (x *RotateFileRequest) Reset() {
 	*x = RotateFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2746,7 @@ func (x *RotateFileRequest) String() string {
 func (*RotateFileRequest) ProtoMessage() {}
 
 func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[21]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2759,7 @@ func (x *RotateFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateFileRequest.ProtoReflect.Descriptor instead.
 func (*RotateFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{21}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RotateFileRequest) GetClientId() string {
@@ -2637,7 +2818,7 @@ type SealFileRequest struct {
 
 func (x *SealFileRequest) Reset() {
 	*x = SealFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2830,7 @@ func (x *SealFileRequest) String() string {
 func (*SealFileRequest) ProtoMessage() {}
 
 func (x *SealFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[22]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2843,7 @@ func (x *SealFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealFileRequest.ProtoReflect.Descriptor instead.
 func (*SealFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{22}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SealFileRequest) GetClientId() string {
@@ -2719,7 +2900,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2912,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[23]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2925,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{23}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelRequest) GetClientId() string {
@@ -2778,7 +2959,7 @@ type OutcomeRequest struct {
 
 func (x *OutcomeRequest) Reset() {
 	*x = OutcomeRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2971,7 @@ func (x *OutcomeRequest) String() string {
 func (*OutcomeRequest) ProtoMessage() {}
 
 func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[24]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2984,7 @@ func (x *OutcomeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRequest.ProtoReflect.Descriptor instead.
 func (*OutcomeRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{24}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OutcomeRequest) GetClientId() string {
@@ -2841,7 +3022,7 @@ type OutcomeResponse struct {
 
 func (x *OutcomeResponse) Reset() {
 	*x = OutcomeResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2853,7 +3034,7 @@ func (x *OutcomeResponse) String() string {
 func (*OutcomeResponse) ProtoMessage() {}
 
 func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[25]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2866,7 +3047,7 @@ func (x *OutcomeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeResponse.ProtoReflect.Descriptor instead.
 func (*OutcomeResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{25}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OutcomeResponse) GetStatus() Status {
@@ -2957,7 +3138,7 @@ type BreakLockRequest struct {
 
 func (x *BreakLockRequest) Reset() {
 	*x = BreakLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2969,7 +3150,7 @@ func (x *BreakLockRequest) String() string {
 func (*BreakLockRequest) ProtoMessage() {}
 
 func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[26]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2982,7 +3163,7 @@ func (x *BreakLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakLockRequest.ProtoReflect.Descriptor instead.
 func (*BreakLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{26}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BreakLockRequest) GetClientId() string {
@@ -3052,7 +3233,7 @@ type HandoverRequest struct {
 
 func (x *HandoverRequest) Reset() {
 	*x = HandoverRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3245,7 @@ func (x *HandoverRequest) String() string {
 func (*HandoverRequest) ProtoMessage() {}
 
 func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[27]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3258,7 @@ func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverRequest.ProtoReflect.Descriptor instead.
 func (*HandoverRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{27}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HandoverRequest) GetTo() uint32 {
@@ -3110,7 +3291,7 @@ type WhoAmIRequest struct {
 
 func (x *WhoAmIRequest) Reset() {
 	*x = WhoAmIRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3303,7 @@ func (x *WhoAmIRequest) String() string {
 func (*WhoAmIRequest) ProtoMessage() {}
 
 func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[28]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3316,7 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{28}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WhoAmIRequest) GetVerb() string {
@@ -3197,7 +3378,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3390,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[29]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3403,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{29}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WhoAmIResponse) GetStatus() Status {
@@ -3317,7 +3498,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3510,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[30]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3523,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{30}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Lock) GetName() string {
@@ -3430,7 +3611,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3623,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[31]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3636,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{31}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Grant) GetLock() string {
@@ -3584,7 +3765,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3777,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[32]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3790,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{32}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -3707,7 +3888,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3900,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[33]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3913,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{33}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *File) GetName() string {
@@ -3841,7 +4022,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +4034,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[34]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +4047,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{34}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetLockRequest) GetLock() string {
@@ -3912,7 +4093,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4105,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[35]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4118,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{35}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetLockResponse) GetStatus() Status {
@@ -3997,7 +4178,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4009,7 +4190,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[36]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4022,7 +4203,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{36}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -4077,7 +4258,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4270,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[37]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4283,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{37}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListLocksResponse) GetStatus() Status {
@@ -4190,7 +4371,7 @@ type PastGrant struct {
 
 func (x *PastGrant) Reset() {
 	*x = PastGrant{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4383,7 @@ func (x *PastGrant) String() string {
 func (*PastGrant) ProtoMessage() {}
 
 func (x *PastGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[38]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4396,7 @@ func (x *PastGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastGrant.ProtoReflect.Descriptor instead.
 func (*PastGrant) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{38}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PastGrant) GetLock() string {
@@ -4372,7 +4553,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4565,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[39]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4578,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{39}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HistoryRequest) GetTarget() isHistoryRequest_Target {
@@ -4518,7 +4699,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4711,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[40]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4724,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{40}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HistoryResponse) GetStatus() Status {
@@ -4643,7 +4824,7 @@ type HistoryRange struct {
 
 func (x *HistoryRange) Reset() {
 	*x = HistoryRange{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4655,7 +4836,7 @@ func (x *HistoryRange) String() string {
 func (*HistoryRange) ProtoMessage() {}
 
 func (x *HistoryRange) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[41]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4668,7 +4849,7 @@ func (x *HistoryRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRange.ProtoReflect.Descriptor instead.
 func (*HistoryRange) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{41}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HistoryRange) GetFromLsn() uint64 {
@@ -4707,7 +4888,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4719,7 +4900,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[42]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4732,7 +4913,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{42}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListFilesRequest) GetPrefix() string {
@@ -4787,7 +4968,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4799,7 +4980,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[43]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4812,7 +4993,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{43}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListFilesResponse) GetStatus() Status {
@@ -4879,7 +5060,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +5072,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[44]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +5085,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{44}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReadFileRequest) GetFile() string {
@@ -4948,7 +5129,7 @@ type FollowFileRequest struct {
 
 func (x *FollowFileRequest) Reset() {
 	*x = FollowFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4960,7 +5141,7 @@ func (x *FollowFileRequest) String() string {
 func (*FollowFileRequest) ProtoMessage() {}
 
 func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[45]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4973,7 +5154,7 @@ func (x *FollowFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowFileRequest.ProtoReflect.Descriptor instead.
 func (*FollowFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{45}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FollowFileRequest) GetFile() string {
@@ -5023,7 +5204,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5216,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[46]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5229,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{46}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReadFileResponse) GetStatus() Status {
@@ -5151,7 +5332,7 @@ type BlameFileRequest struct {
 
 func (x *BlameFileRequest) Reset() {
 	*x = BlameFileRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5163,7 +5344,7 @@ func (x *BlameFileRequest) String() string {
 func (*BlameFileRequest) ProtoMessage() {}
 
 func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[47]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5176,7 +5357,7 @@ func (x *BlameFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileRequest.ProtoReflect.Descriptor instead.
 func (*BlameFileRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{47}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BlameFileRequest) GetFile() string {
@@ -5233,7 +5414,7 @@ type BlameFileResponse struct {
 
 func (x *BlameFileResponse) Reset() {
 	*x = BlameFileResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5245,7 +5426,7 @@ func (x *BlameFileResponse) String() string {
 func (*BlameFileResponse) ProtoMessage() {}
 
 func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[48]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5258,7 +5439,7 @@ func (x *BlameFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlameFileResponse.ProtoReflect.Descriptor instead.
 func (*BlameFileResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{48}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BlameFileResponse) GetStatus() Status {
@@ -5345,7 +5526,7 @@ type BlamedPiece struct {
 
 func (x *BlamedPiece) Reset() {
 	*x = BlamedPiece{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5357,7 +5538,7 @@ func (x *BlamedPiece) String() string {
 func (*BlamedPiece) ProtoMessage() {}
 
 func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[49]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5370,7 +5551,7 @@ func (x *BlamedPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlamedPiece.ProtoReflect.Descriptor instead.
 func (*BlamedPiece) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{49}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BlamedPiece) GetOffset() int64 {
@@ -5477,7 +5658,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5489,7 +5670,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[50]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5502,7 +5683,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{50}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Event) GetLsn() uint64 {
@@ -5674,7 +5855,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5686,7 +5867,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[51]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5699,7 +5880,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{51}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchRequest) GetTarget() isWatchRequest_Target {
@@ -5784,7 +5965,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5796,7 +5977,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[52]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5809,7 +5990,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{52}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchResponse) GetStatus() Status {
@@ -5883,7 +6064,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5895,7 +6076,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[53]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5908,7 +6089,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{53}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Reset) GetPart() uint32 {
@@ -5963,7 +6144,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5975,7 +6156,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[54]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5988,7 +6169,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{54}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Loss) GetLock() string {
@@ -6084,7 +6265,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6096,7 +6277,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[55]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6109,7 +6290,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{55}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Settings) GetVersion() uint32 {
@@ -6178,7 +6359,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6190,7 +6371,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[56]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6203,7 +6384,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{56}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Call) GetCorrelation() uint64 {
@@ -6250,7 +6431,7 @@ type Return struct {
 
 func (x *Return) Reset() {
 	*x = Return{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6262,7 +6443,7 @@ func (x *Return) String() string {
 func (*Return) ProtoMessage() {}
 
 func (x *Return) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[57]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6275,7 +6456,7 @@ func (x *Return) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Return.ProtoReflect.Descriptor instead.
 func (*Return) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{57}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Return) GetCorrelation() uint64 {
@@ -6330,7 +6511,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6523,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[58]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6536,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{58}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SessionRequest) GetHello() *SessionHello {
@@ -6423,7 +6604,7 @@ type SessionHello struct {
 
 func (x *SessionHello) Reset() {
 	*x = SessionHello{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6435,7 +6616,7 @@ func (x *SessionHello) String() string {
 func (*SessionHello) ProtoMessage() {}
 
 func (x *SessionHello) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[59]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6448,7 +6629,7 @@ func (x *SessionHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionHello.ProtoReflect.Descriptor instead.
 func (*SessionHello) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{59}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SessionHello) GetClientId() string {
@@ -6509,7 +6690,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6521,7 +6702,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[60]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6534,7 +6715,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{60}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Operation) GetCorrelation() uint64 {
@@ -6776,7 +6957,7 @@ type SessionWatch struct {
 
 func (x *SessionWatch) Reset() {
 	*x = SessionWatch{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6788,7 +6969,7 @@ func (x *SessionWatch) String() string {
 func (*SessionWatch) ProtoMessage() {}
 
 func (x *SessionWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[61]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6801,7 +6982,7 @@ func (x *SessionWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWatch.ProtoReflect.Descriptor instead.
 func (*SessionWatch) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{61}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SessionWatch) GetWatchId() uint64 {
@@ -6843,7 +7024,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6855,7 +7036,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[62]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6868,7 +7049,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{62}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SessionResponse) GetWelcome() *SessionWelcome {
@@ -6964,7 +7145,7 @@ type SessionWelcome struct {
 
 func (x *SessionWelcome) Reset() {
 	*x = SessionWelcome{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6976,7 +7157,7 @@ func (x *SessionWelcome) String() string {
 func (*SessionWelcome) ProtoMessage() {}
 
 func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[63]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6989,7 +7170,7 @@ func (x *SessionWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionWelcome.ProtoReflect.Descriptor instead.
 func (*SessionWelcome) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{63}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SessionWelcome) GetClientId() string {
@@ -7044,7 +7225,7 @@ type SessionEvents struct {
 
 func (x *SessionEvents) Reset() {
 	*x = SessionEvents{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7237,7 @@ func (x *SessionEvents) String() string {
 func (*SessionEvents) ProtoMessage() {}
 
 func (x *SessionEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[64]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7250,7 @@ func (x *SessionEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEvents.ProtoReflect.Descriptor instead.
 func (*SessionEvents) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{64}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SessionEvents) GetWatchId() uint64 {
@@ -7096,7 +7277,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7108,7 +7289,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[65]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7121,7 +7302,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{65}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StatusRequest) GetLocal() bool {
@@ -7154,7 +7335,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7166,7 +7347,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[66]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7179,7 +7360,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{66}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StatusResponse) GetStatus() Status {
@@ -7291,7 +7472,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7303,7 +7484,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[67]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7316,7 +7497,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{67}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Server) GetId() uint32 {
@@ -7460,7 +7641,7 @@ type VolumeStatus struct {
 
 func (x *VolumeStatus) Reset() {
 	*x = VolumeStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7472,7 +7653,7 @@ func (x *VolumeStatus) String() string {
 func (*VolumeStatus) ProtoMessage() {}
 
 func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[68]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7485,7 +7666,7 @@ func (x *VolumeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatus.ProtoReflect.Descriptor instead.
 func (*VolumeStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{68}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *VolumeStatus) GetFilesystem() string {
@@ -7564,7 +7745,7 @@ type CanaryStatus struct {
 
 func (x *CanaryStatus) Reset() {
 	*x = CanaryStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7576,7 +7757,7 @@ func (x *CanaryStatus) String() string {
 func (*CanaryStatus) ProtoMessage() {}
 
 func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[69]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7589,7 +7770,7 @@ func (x *CanaryStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanaryStatus.ProtoReflect.Descriptor instead.
 func (*CanaryStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{69}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CanaryStatus) GetLooks() uint64 {
@@ -7643,7 +7824,7 @@ type TableStatus struct {
 
 func (x *TableStatus) Reset() {
 	*x = TableStatus{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7655,7 +7836,7 @@ func (x *TableStatus) String() string {
 func (*TableStatus) ProtoMessage() {}
 
 func (x *TableStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[70]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7668,7 +7849,7 @@ func (x *TableStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableStatus.ProtoReflect.Descriptor instead.
 func (*TableStatus) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{70}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TableStatus) GetLocks() uint64 {
@@ -7729,7 +7910,7 @@ type ForgetClientRequest struct {
 
 func (x *ForgetClientRequest) Reset() {
 	*x = ForgetClientRequest{}
-	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7741,7 +7922,7 @@ func (x *ForgetClientRequest) String() string {
 func (*ForgetClientRequest) ProtoMessage() {}
 
 func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shared_wire_holdfast_proto_msgTypes[71]
+	mi := &file_shared_wire_holdfast_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7754,7 +7935,7 @@ func (x *ForgetClientRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClientRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClientRequest) Descriptor() ([]byte, []int) {
-	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{71}
+	return file_shared_wire_holdfast_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ForgetClientRequest) GetClientId() string {
@@ -7900,7 +8081,23 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\"9\n" +
 	"\rVerifyRequest\x12\x12\n" +
 	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"\xd8\x01\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"8\n" +
+	"\fProveRequest\x12\x12\n" +
+	"\x04lock\x18\x01 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\xd2\x02\n" +
+	"\rProveResponse\x12+\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x13.holdfast.v1.StatusR\x06status\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05proof\x18\x03 \x01(\tR\x05proof\x12\x12\n" +
+	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x15\n" +
+	"\x06ttl_ms\x18\x06 \x01(\x03R\x05ttlMs\x12%\n" +
+	"\x04mode\x18\a \x01(\x0e2\x11.holdfast.v1.ModeR\x04mode\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x10\n" +
+	"\x03lsn\x18\t \x01(\x04R\x03lsn\x12.\n" +
+	"\aprimary\x18\n" +
+	" \x01(\v2\x14.holdfast.v1.PrimaryR\aprimary\x12$\n" +
+	"\x0eretry_after_ms\x18\v \x01(\x03R\fretryAfterMs\"\xd8\x01\n" +
 	"\x10KeepAliveRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\rR\x04held\x12 \n" +
@@ -8548,7 +8745,7 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\x13LOSS_REASON_EXPIRED\x10\x01\x12\x16\n" +
 	"\x12LOSS_REASON_BROKEN\x10\x02\x12\x1d\n" +
 	"\x19LOSS_REASON_FORCE_CLEARED\x10\x03\x12\x18\n" +
-	"\x14LOSS_REASON_RELEASED\x10\x042\xb4\x0f\n" +
+	"\x14LOSS_REASON_RELEASED\x10\x042\xf4\x0f\n" +
 	"\vLockService\x12A\n" +
 	"\n" +
 	"OpenClient\x12\x1e.holdfast.v1.OpenClientRequest\x1a\x13.holdfast.v1.Answer\x12;\n" +
@@ -8556,7 +8753,8 @@ const file_shared_wire_holdfast_proto_rawDesc = "" +
 	"\aRelease\x12\x1b.holdfast.v1.ReleaseRequest\x1a\x13.holdfast.v1.Answer\x12A\n" +
 	"\n" +
 	"RenewLease\x12\x1e.holdfast.v1.RenewLeaseRequest\x1a\x13.holdfast.v1.Answer\x129\n" +
-	"\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x13.holdfast.v1.Answer\x12J\n" +
+	"\x06Verify\x12\x1a.holdfast.v1.VerifyRequest\x1a\x13.holdfast.v1.Answer\x12>\n" +
+	"\x05Prove\x12\x19.holdfast.v1.ProveRequest\x1a\x1a.holdfast.v1.ProveResponse\x12J\n" +
 	"\tKeepAlive\x12\x1d.holdfast.v1.KeepAliveRequest\x1a\x1e.holdfast.v1.KeepAliveResponse\x12A\n" +
 	"\n" +
 	"FileAppend\x12\x1e.holdfast.v1.FileAppendRequest\x1a\x13.holdfast.v1.Answer\x12=\n" +
@@ -8599,7 +8797,7 @@ func file_shared_wire_holdfast_proto_rawDescGZIP() []byte {
 }
 
 var file_shared_wire_holdfast_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_shared_wire_holdfast_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_shared_wire_holdfast_proto_goTypes = []any{
 	(Status)(0),                 // 0: holdfast.v1.Status
 	(Role)(0),                   // 1: holdfast.v1.Role
@@ -8623,63 +8821,65 @@ var file_shared_wire_holdfast_proto_goTypes = []any{
 	(*ReleaseRequest)(nil),      // 19: holdfast.v1.ReleaseRequest
 	(*RenewLeaseRequest)(nil),   // 20: holdfast.v1.RenewLeaseRequest
 	(*VerifyRequest)(nil),       // 21: holdfast.v1.VerifyRequest
-	(*KeepAliveRequest)(nil),    // 22: holdfast.v1.KeepAliveRequest
-	(*KeepAliveResponse)(nil),   // 23: holdfast.v1.KeepAliveResponse
-	(*HeldLock)(nil),            // 24: holdfast.v1.HeldLock
-	(*FileAppendRequest)(nil),   // 25: holdfast.v1.FileAppendRequest
-	(*BindFileRequest)(nil),     // 26: holdfast.v1.BindFileRequest
-	(*UnbindFileRequest)(nil),   // 27: holdfast.v1.UnbindFileRequest
-	(*RotateFileRequest)(nil),   // 28: holdfast.v1.RotateFileRequest
-	(*SealFileRequest)(nil),     // 29: holdfast.v1.SealFileRequest
-	(*CancelRequest)(nil),       // 30: holdfast.v1.CancelRequest
-	(*OutcomeRequest)(nil),      // 31: holdfast.v1.OutcomeRequest
-	(*OutcomeResponse)(nil),     // 32: holdfast.v1.OutcomeResponse
-	(*BreakLockRequest)(nil),    // 33: holdfast.v1.BreakLockRequest
-	(*HandoverRequest)(nil),     // 34: holdfast.v1.HandoverRequest
-	(*WhoAmIRequest)(nil),       // 35: holdfast.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),      // 36: holdfast.v1.WhoAmIResponse
-	(*Lock)(nil),                // 37: holdfast.v1.Lock
-	(*Grant)(nil),               // 38: holdfast.v1.Grant
-	(*Waiter)(nil),              // 39: holdfast.v1.Waiter
-	(*File)(nil),                // 40: holdfast.v1.File
-	(*GetLockRequest)(nil),      // 41: holdfast.v1.GetLockRequest
-	(*GetLockResponse)(nil),     // 42: holdfast.v1.GetLockResponse
-	(*ListLocksRequest)(nil),    // 43: holdfast.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),   // 44: holdfast.v1.ListLocksResponse
-	(*PastGrant)(nil),           // 45: holdfast.v1.PastGrant
-	(*HistoryRequest)(nil),      // 46: holdfast.v1.HistoryRequest
-	(*HistoryResponse)(nil),     // 47: holdfast.v1.HistoryResponse
-	(*HistoryRange)(nil),        // 48: holdfast.v1.HistoryRange
-	(*ListFilesRequest)(nil),    // 49: holdfast.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),   // 50: holdfast.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),     // 51: holdfast.v1.ReadFileRequest
-	(*FollowFileRequest)(nil),   // 52: holdfast.v1.FollowFileRequest
-	(*ReadFileResponse)(nil),    // 53: holdfast.v1.ReadFileResponse
-	(*BlameFileRequest)(nil),    // 54: holdfast.v1.BlameFileRequest
-	(*BlameFileResponse)(nil),   // 55: holdfast.v1.BlameFileResponse
-	(*BlamedPiece)(nil),         // 56: holdfast.v1.BlamedPiece
-	(*Event)(nil),               // 57: holdfast.v1.Event
-	(*WatchRequest)(nil),        // 58: holdfast.v1.WatchRequest
-	(*WatchResponse)(nil),       // 59: holdfast.v1.WatchResponse
-	(*Reset)(nil),               // 60: holdfast.v1.Reset
-	(*Loss)(nil),                // 61: holdfast.v1.Loss
-	(*Settings)(nil),            // 62: holdfast.v1.Settings
-	(*Call)(nil),                // 63: holdfast.v1.Call
-	(*Return)(nil),              // 64: holdfast.v1.Return
-	(*SessionRequest)(nil),      // 65: holdfast.v1.SessionRequest
-	(*SessionHello)(nil),        // 66: holdfast.v1.SessionHello
-	(*Operation)(nil),           // 67: holdfast.v1.Operation
-	(*SessionWatch)(nil),        // 68: holdfast.v1.SessionWatch
-	(*SessionResponse)(nil),     // 69: holdfast.v1.SessionResponse
-	(*SessionWelcome)(nil),      // 70: holdfast.v1.SessionWelcome
-	(*SessionEvents)(nil),       // 71: holdfast.v1.SessionEvents
-	(*StatusRequest)(nil),       // 72: holdfast.v1.StatusRequest
-	(*StatusResponse)(nil),      // 73: holdfast.v1.StatusResponse
-	(*Server)(nil),              // 74: holdfast.v1.Server
-	(*VolumeStatus)(nil),        // 75: holdfast.v1.VolumeStatus
-	(*CanaryStatus)(nil),        // 76: holdfast.v1.CanaryStatus
-	(*TableStatus)(nil),         // 77: holdfast.v1.TableStatus
-	(*ForgetClientRequest)(nil), // 78: holdfast.v1.ForgetClientRequest
+	(*ProveRequest)(nil),        // 22: holdfast.v1.ProveRequest
+	(*ProveResponse)(nil),       // 23: holdfast.v1.ProveResponse
+	(*KeepAliveRequest)(nil),    // 24: holdfast.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),   // 25: holdfast.v1.KeepAliveResponse
+	(*HeldLock)(nil),            // 26: holdfast.v1.HeldLock
+	(*FileAppendRequest)(nil),   // 27: holdfast.v1.FileAppendRequest
+	(*BindFileRequest)(nil),     // 28: holdfast.v1.BindFileRequest
+	(*UnbindFileRequest)(nil),   // 29: holdfast.v1.UnbindFileRequest
+	(*RotateFileRequest)(nil),   // 30: holdfast.v1.RotateFileRequest
+	(*SealFileRequest)(nil),     // 31: holdfast.v1.SealFileRequest
+	(*CancelRequest)(nil),       // 32: holdfast.v1.CancelRequest
+	(*OutcomeRequest)(nil),      // 33: holdfast.v1.OutcomeRequest
+	(*OutcomeResponse)(nil),     // 34: holdfast.v1.OutcomeResponse
+	(*BreakLockRequest)(nil),    // 35: holdfast.v1.BreakLockRequest
+	(*HandoverRequest)(nil),     // 36: holdfast.v1.HandoverRequest
+	(*WhoAmIRequest)(nil),       // 37: holdfast.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),      // 38: holdfast.v1.WhoAmIResponse
+	(*Lock)(nil),                // 39: holdfast.v1.Lock
+	(*Grant)(nil),               // 40: holdfast.v1.Grant
+	(*Waiter)(nil),              // 41: holdfast.v1.Waiter
+	(*File)(nil),                // 42: holdfast.v1.File
+	(*GetLockRequest)(nil),      // 43: holdfast.v1.GetLockRequest
+	(*GetLockResponse)(nil),     // 44: holdfast.v1.GetLockResponse
+	(*ListLocksRequest)(nil),    // 45: holdfast.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),   // 46: holdfast.v1.ListLocksResponse
+	(*PastGrant)(nil),           // 47: holdfast.v1.PastGrant
+	(*HistoryRequest)(nil),      // 48: holdfast.v1.HistoryRequest
+	(*HistoryResponse)(nil),     // 49: holdfast.v1.HistoryResponse
+	(*HistoryRange)(nil),        // 50: holdfast.v1.HistoryRange
+	(*ListFilesRequest)(nil),    // 51: holdfast.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),   // 52: holdfast.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),     // 53: holdfast.v1.ReadFileRequest
+	(*FollowFileRequest)(nil),   // 54: holdfast.v1.FollowFileRequest
+	(*ReadFileResponse)(nil),    // 55: holdfast.v1.ReadFileResponse
+	(*BlameFileRequest)(nil),    // 56: holdfast.v1.BlameFileRequest
+	(*BlameFileResponse)(nil),   // 57: holdfast.v1.BlameFileResponse
+	(*BlamedPiece)(nil),         // 58: holdfast.v1.BlamedPiece
+	(*Event)(nil),               // 59: holdfast.v1.Event
+	(*WatchRequest)(nil),        // 60: holdfast.v1.WatchRequest
+	(*WatchResponse)(nil),       // 61: holdfast.v1.WatchResponse
+	(*Reset)(nil),               // 62: holdfast.v1.Reset
+	(*Loss)(nil),                // 63: holdfast.v1.Loss
+	(*Settings)(nil),            // 64: holdfast.v1.Settings
+	(*Call)(nil),                // 65: holdfast.v1.Call
+	(*Return)(nil),              // 66: holdfast.v1.Return
+	(*SessionRequest)(nil),      // 67: holdfast.v1.SessionRequest
+	(*SessionHello)(nil),        // 68: holdfast.v1.SessionHello
+	(*Operation)(nil),           // 69: holdfast.v1.Operation
+	(*SessionWatch)(nil),        // 70: holdfast.v1.SessionWatch
+	(*SessionResponse)(nil),     // 71: holdfast.v1.SessionResponse
+	(*SessionWelcome)(nil),      // 72: holdfast.v1.SessionWelcome
+	(*SessionEvents)(nil),       // 73: holdfast.v1.SessionEvents
+	(*StatusRequest)(nil),       // 74: holdfast.v1.StatusRequest
+	(*StatusResponse)(nil),      // 75: holdfast.v1.StatusResponse
+	(*Server)(nil),              // 76: holdfast.v1.Server
+	(*VolumeStatus)(nil),        // 77: holdfast.v1.VolumeStatus
+	(*CanaryStatus)(nil),        // 78: holdfast.v1.CanaryStatus
+	(*TableStatus)(nil),         // 79: holdfast.v1.TableStatus
+	(*ForgetClientRequest)(nil), // 80: holdfast.v1.ForgetClientRequest
 }
 var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	2,   // 0: holdfast.v1.LockHolder.mode:type_name -> holdfast.v1.Mode
@@ -8693,158 +8893,163 @@ var file_shared_wire_holdfast_proto_depIdxs = []int32{
 	9,   // 8: holdfast.v1.ErrorDetail.primary:type_name -> holdfast.v1.Primary
 	2,   // 9: holdfast.v1.AcquireRequest.mode:type_name -> holdfast.v1.Mode
 	7,   // 10: holdfast.v1.AcquireRequest.holder:type_name -> holdfast.v1.Holder
-	0,   // 11: holdfast.v1.KeepAliveResponse.status:type_name -> holdfast.v1.Status
-	24,  // 12: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
-	9,   // 13: holdfast.v1.KeepAliveResponse.primary:type_name -> holdfast.v1.Primary
-	12,  // 14: holdfast.v1.KeepAliveResponse.asks:type_name -> holdfast.v1.AskToRelease
-	0,   // 15: holdfast.v1.OutcomeResponse.status:type_name -> holdfast.v1.Status
-	3,   // 16: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
-	11,  // 17: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
-	9,   // 18: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
-	0,   // 19: holdfast.v1.WhoAmIResponse.status:type_name -> holdfast.v1.Status
-	38,  // 20: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
-	39,  // 21: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
-	40,  // 22: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
-	38,  // 23: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
-	2,   // 24: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
-	7,   // 25: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
-	12,  // 26: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
-	2,   // 27: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
-	7,   // 28: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
-	0,   // 29: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
-	37,  // 30: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
-	0,   // 31: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
-	37,  // 32: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
-	4,   // 33: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
-	7,   // 34: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
-	10,  // 35: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
-	2,   // 36: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
-	0,   // 37: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
-	45,  // 38: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
-	48,  // 39: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
-	48,  // 40: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
-	0,   // 41: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
-	40,  // 42: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
-	0,   // 43: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
-	9,   // 44: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
-	0,   // 45: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
-	56,  // 46: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
-	5,   // 47: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
-	2,   // 48: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
-	7,   // 49: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
-	5,   // 50: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
-	0,   // 51: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
-	57,  // 52: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
-	60,  // 53: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
-	9,   // 54: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
-	37,  // 55: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
-	6,   // 56: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
-	10,  // 57: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
-	13,  // 58: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
-	66,  // 59: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
-	67,  // 60: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
-	22,  // 61: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
-	68,  // 62: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
-	63,  // 63: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
-	7,   // 64: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
-	15,  // 65: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
-	19,  // 66: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
-	20,  // 67: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
-	25,  // 68: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
-	26,  // 69: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
-	27,  // 70: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
-	28,  // 71: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
-	30,  // 72: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
-	31,  // 73: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
-	33,  // 74: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
-	18,  // 75: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
-	16,  // 76: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
-	29,  // 77: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
-	17,  // 78: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
-	58,  // 79: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
-	70,  // 80: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
-	11,  // 81: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
-	32,  // 82: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
-	23,  // 83: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
-	38,  // 84: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
-	61,  // 85: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
-	71,  // 86: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
-	13,  // 87: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
-	12,  // 88: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
-	64,  // 89: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
-	13,  // 90: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
-	59,  // 91: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
-	0,   // 92: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
-	1,   // 93: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
-	9,   // 94: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
-	74,  // 95: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
-	77,  // 96: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
-	1,   // 97: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
-	75,  // 98: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
-	76,  // 99: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
-	14,  // 100: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
-	15,  // 101: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
-	19,  // 102: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
-	20,  // 103: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
-	21,  // 104: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
-	22,  // 105: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
-	25,  // 106: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
-	26,  // 107: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
-	27,  // 108: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
-	28,  // 109: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
-	29,  // 110: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
-	30,  // 111: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
-	31,  // 112: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
-	41,  // 113: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
-	49,  // 114: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
-	51,  // 115: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
-	52,  // 116: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
-	54,  // 117: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
-	43,  // 118: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
-	46,  // 119: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
-	58,  // 120: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
-	16,  // 121: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
-	17,  // 122: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
-	18,  // 123: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
-	33,  // 124: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
-	72,  // 125: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
-	34,  // 126: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
-	35,  // 127: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
-	78,  // 128: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
-	11,  // 129: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
-	11,  // 130: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
-	11,  // 131: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
-	11,  // 132: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
-	11,  // 133: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
-	23,  // 134: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
-	11,  // 135: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
-	11,  // 136: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
-	11,  // 137: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
-	11,  // 138: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
-	11,  // 139: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
-	11,  // 140: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
-	32,  // 141: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
-	42,  // 142: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
-	50,  // 143: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
-	53,  // 144: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
-	53,  // 145: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
-	55,  // 146: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
-	44,  // 147: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
-	47,  // 148: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
-	59,  // 149: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
-	11,  // 150: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
-	11,  // 151: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
-	11,  // 152: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
-	11,  // 153: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
-	73,  // 154: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
-	11,  // 155: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
-	36,  // 156: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
-	11,  // 157: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
-	129, // [129:158] is the sub-list for method output_type
-	100, // [100:129] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	0,   // 11: holdfast.v1.ProveResponse.status:type_name -> holdfast.v1.Status
+	2,   // 12: holdfast.v1.ProveResponse.mode:type_name -> holdfast.v1.Mode
+	9,   // 13: holdfast.v1.ProveResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 14: holdfast.v1.KeepAliveResponse.status:type_name -> holdfast.v1.Status
+	26,  // 15: holdfast.v1.KeepAliveResponse.grants:type_name -> holdfast.v1.HeldLock
+	9,   // 16: holdfast.v1.KeepAliveResponse.primary:type_name -> holdfast.v1.Primary
+	12,  // 17: holdfast.v1.KeepAliveResponse.asks:type_name -> holdfast.v1.AskToRelease
+	0,   // 18: holdfast.v1.OutcomeResponse.status:type_name -> holdfast.v1.Status
+	3,   // 19: holdfast.v1.OutcomeResponse.state:type_name -> holdfast.v1.RequestState
+	11,  // 20: holdfast.v1.OutcomeResponse.outcome:type_name -> holdfast.v1.Answer
+	9,   // 21: holdfast.v1.OutcomeResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 22: holdfast.v1.WhoAmIResponse.status:type_name -> holdfast.v1.Status
+	40,  // 23: holdfast.v1.Lock.grant:type_name -> holdfast.v1.Grant
+	41,  // 24: holdfast.v1.Lock.waiters:type_name -> holdfast.v1.Waiter
+	42,  // 25: holdfast.v1.Lock.files:type_name -> holdfast.v1.File
+	40,  // 26: holdfast.v1.Lock.shared_holders:type_name -> holdfast.v1.Grant
+	2,   // 27: holdfast.v1.Grant.mode:type_name -> holdfast.v1.Mode
+	7,   // 28: holdfast.v1.Grant.holder:type_name -> holdfast.v1.Holder
+	12,  // 29: holdfast.v1.Grant.ask:type_name -> holdfast.v1.AskToRelease
+	2,   // 30: holdfast.v1.Waiter.mode:type_name -> holdfast.v1.Mode
+	7,   // 31: holdfast.v1.Waiter.holder:type_name -> holdfast.v1.Holder
+	0,   // 32: holdfast.v1.GetLockResponse.status:type_name -> holdfast.v1.Status
+	39,  // 33: holdfast.v1.GetLockResponse.lock:type_name -> holdfast.v1.Lock
+	0,   // 34: holdfast.v1.ListLocksResponse.status:type_name -> holdfast.v1.Status
+	39,  // 35: holdfast.v1.ListLocksResponse.locks:type_name -> holdfast.v1.Lock
+	4,   // 36: holdfast.v1.PastGrant.why:type_name -> holdfast.v1.HistoryWhy
+	7,   // 37: holdfast.v1.PastGrant.holder:type_name -> holdfast.v1.Holder
+	10,  // 38: holdfast.v1.PastGrant.last_append:type_name -> holdfast.v1.Receipt
+	2,   // 39: holdfast.v1.PastGrant.mode:type_name -> holdfast.v1.Mode
+	0,   // 40: holdfast.v1.HistoryResponse.status:type_name -> holdfast.v1.Status
+	47,  // 41: holdfast.v1.HistoryResponse.grants:type_name -> holdfast.v1.PastGrant
+	50,  // 42: holdfast.v1.HistoryResponse.skipped:type_name -> holdfast.v1.HistoryRange
+	50,  // 43: holdfast.v1.HistoryResponse.gaps:type_name -> holdfast.v1.HistoryRange
+	0,   // 44: holdfast.v1.ListFilesResponse.status:type_name -> holdfast.v1.Status
+	42,  // 45: holdfast.v1.ListFilesResponse.files:type_name -> holdfast.v1.File
+	0,   // 46: holdfast.v1.ReadFileResponse.status:type_name -> holdfast.v1.Status
+	9,   // 47: holdfast.v1.ReadFileResponse.primary:type_name -> holdfast.v1.Primary
+	0,   // 48: holdfast.v1.BlameFileResponse.status:type_name -> holdfast.v1.Status
+	58,  // 49: holdfast.v1.BlameFileResponse.pieces:type_name -> holdfast.v1.BlamedPiece
+	5,   // 50: holdfast.v1.Event.kind:type_name -> holdfast.v1.EventKind
+	2,   // 51: holdfast.v1.Event.mode:type_name -> holdfast.v1.Mode
+	7,   // 52: holdfast.v1.Event.holder:type_name -> holdfast.v1.Holder
+	5,   // 53: holdfast.v1.WatchRequest.kinds:type_name -> holdfast.v1.EventKind
+	0,   // 54: holdfast.v1.WatchResponse.status:type_name -> holdfast.v1.Status
+	59,  // 55: holdfast.v1.WatchResponse.events:type_name -> holdfast.v1.Event
+	62,  // 56: holdfast.v1.WatchResponse.reset:type_name -> holdfast.v1.Reset
+	9,   // 57: holdfast.v1.WatchResponse.primary:type_name -> holdfast.v1.Primary
+	39,  // 58: holdfast.v1.Reset.locks:type_name -> holdfast.v1.Lock
+	6,   // 59: holdfast.v1.Loss.reason:type_name -> holdfast.v1.LossReason
+	10,  // 60: holdfast.v1.Loss.last_append:type_name -> holdfast.v1.Receipt
+	13,  // 61: holdfast.v1.Return.detail:type_name -> holdfast.v1.ErrorDetail
+	68,  // 62: holdfast.v1.SessionRequest.hello:type_name -> holdfast.v1.SessionHello
+	69,  // 63: holdfast.v1.SessionRequest.operations:type_name -> holdfast.v1.Operation
+	24,  // 64: holdfast.v1.SessionRequest.keep_alives:type_name -> holdfast.v1.KeepAliveRequest
+	70,  // 65: holdfast.v1.SessionRequest.watches:type_name -> holdfast.v1.SessionWatch
+	65,  // 66: holdfast.v1.SessionRequest.calls:type_name -> holdfast.v1.Call
+	7,   // 67: holdfast.v1.SessionHello.holder:type_name -> holdfast.v1.Holder
+	15,  // 68: holdfast.v1.Operation.acquire:type_name -> holdfast.v1.AcquireRequest
+	19,  // 69: holdfast.v1.Operation.release:type_name -> holdfast.v1.ReleaseRequest
+	20,  // 70: holdfast.v1.Operation.renew:type_name -> holdfast.v1.RenewLeaseRequest
+	27,  // 71: holdfast.v1.Operation.append:type_name -> holdfast.v1.FileAppendRequest
+	28,  // 72: holdfast.v1.Operation.bind:type_name -> holdfast.v1.BindFileRequest
+	29,  // 73: holdfast.v1.Operation.unbind:type_name -> holdfast.v1.UnbindFileRequest
+	30,  // 74: holdfast.v1.Operation.rotate:type_name -> holdfast.v1.RotateFileRequest
+	32,  // 75: holdfast.v1.Operation.cancel:type_name -> holdfast.v1.CancelRequest
+	33,  // 76: holdfast.v1.Operation.outcome:type_name -> holdfast.v1.OutcomeRequest
+	35,  // 77: holdfast.v1.Operation.break:type_name -> holdfast.v1.BreakLockRequest
+	18,  // 78: holdfast.v1.Operation.set_metadata:type_name -> holdfast.v1.SetMetadataRequest
+	16,  // 79: holdfast.v1.Operation.downgrade:type_name -> holdfast.v1.DowngradeRequest
+	31,  // 80: holdfast.v1.Operation.seal:type_name -> holdfast.v1.SealFileRequest
+	17,  // 81: holdfast.v1.Operation.extend:type_name -> holdfast.v1.ExtendRequest
+	60,  // 82: holdfast.v1.SessionWatch.request:type_name -> holdfast.v1.WatchRequest
+	72,  // 83: holdfast.v1.SessionResponse.welcome:type_name -> holdfast.v1.SessionWelcome
+	11,  // 84: holdfast.v1.SessionResponse.answers:type_name -> holdfast.v1.Answer
+	34,  // 85: holdfast.v1.SessionResponse.outcomes:type_name -> holdfast.v1.OutcomeResponse
+	25,  // 86: holdfast.v1.SessionResponse.keep_alives:type_name -> holdfast.v1.KeepAliveResponse
+	40,  // 87: holdfast.v1.SessionResponse.grants:type_name -> holdfast.v1.Grant
+	63,  // 88: holdfast.v1.SessionResponse.losses:type_name -> holdfast.v1.Loss
+	73,  // 89: holdfast.v1.SessionResponse.events:type_name -> holdfast.v1.SessionEvents
+	13,  // 90: holdfast.v1.SessionResponse.end:type_name -> holdfast.v1.ErrorDetail
+	12,  // 91: holdfast.v1.SessionResponse.asks:type_name -> holdfast.v1.AskToRelease
+	66,  // 92: holdfast.v1.SessionResponse.returns:type_name -> holdfast.v1.Return
+	13,  // 93: holdfast.v1.SessionResponse.refused:type_name -> holdfast.v1.ErrorDetail
+	61,  // 94: holdfast.v1.SessionEvents.response:type_name -> holdfast.v1.WatchResponse
+	0,   // 95: holdfast.v1.StatusResponse.status:type_name -> holdfast.v1.Status
+	1,   // 96: holdfast.v1.StatusResponse.role:type_name -> holdfast.v1.Role
+	9,   // 97: holdfast.v1.StatusResponse.primary:type_name -> holdfast.v1.Primary
+	76,  // 98: holdfast.v1.StatusResponse.servers:type_name -> holdfast.v1.Server
+	79,  // 99: holdfast.v1.StatusResponse.table:type_name -> holdfast.v1.TableStatus
+	1,   // 100: holdfast.v1.Server.role:type_name -> holdfast.v1.Role
+	77,  // 101: holdfast.v1.Server.volume:type_name -> holdfast.v1.VolumeStatus
+	78,  // 102: holdfast.v1.VolumeStatus.canary:type_name -> holdfast.v1.CanaryStatus
+	14,  // 103: holdfast.v1.LockService.OpenClient:input_type -> holdfast.v1.OpenClientRequest
+	15,  // 104: holdfast.v1.LockService.Acquire:input_type -> holdfast.v1.AcquireRequest
+	19,  // 105: holdfast.v1.LockService.Release:input_type -> holdfast.v1.ReleaseRequest
+	20,  // 106: holdfast.v1.LockService.RenewLease:input_type -> holdfast.v1.RenewLeaseRequest
+	21,  // 107: holdfast.v1.LockService.Verify:input_type -> holdfast.v1.VerifyRequest
+	22,  // 108: holdfast.v1.LockService.Prove:input_type -> holdfast.v1.ProveRequest
+	24,  // 109: holdfast.v1.LockService.KeepAlive:input_type -> holdfast.v1.KeepAliveRequest
+	27,  // 110: holdfast.v1.LockService.FileAppend:input_type -> holdfast.v1.FileAppendRequest
+	28,  // 111: holdfast.v1.LockService.BindFile:input_type -> holdfast.v1.BindFileRequest
+	29,  // 112: holdfast.v1.LockService.UnbindFile:input_type -> holdfast.v1.UnbindFileRequest
+	30,  // 113: holdfast.v1.LockService.RotateFile:input_type -> holdfast.v1.RotateFileRequest
+	31,  // 114: holdfast.v1.LockService.SealFile:input_type -> holdfast.v1.SealFileRequest
+	32,  // 115: holdfast.v1.LockService.Cancel:input_type -> holdfast.v1.CancelRequest
+	33,  // 116: holdfast.v1.LockService.Outcome:input_type -> holdfast.v1.OutcomeRequest
+	43,  // 117: holdfast.v1.LockService.GetLock:input_type -> holdfast.v1.GetLockRequest
+	51,  // 118: holdfast.v1.LockService.ListFiles:input_type -> holdfast.v1.ListFilesRequest
+	53,  // 119: holdfast.v1.LockService.ReadFile:input_type -> holdfast.v1.ReadFileRequest
+	54,  // 120: holdfast.v1.LockService.FollowFile:input_type -> holdfast.v1.FollowFileRequest
+	56,  // 121: holdfast.v1.LockService.BlameFile:input_type -> holdfast.v1.BlameFileRequest
+	45,  // 122: holdfast.v1.LockService.ListLocks:input_type -> holdfast.v1.ListLocksRequest
+	48,  // 123: holdfast.v1.LockService.History:input_type -> holdfast.v1.HistoryRequest
+	60,  // 124: holdfast.v1.LockService.Watch:input_type -> holdfast.v1.WatchRequest
+	16,  // 125: holdfast.v1.LockService.Downgrade:input_type -> holdfast.v1.DowngradeRequest
+	17,  // 126: holdfast.v1.LockService.Extend:input_type -> holdfast.v1.ExtendRequest
+	18,  // 127: holdfast.v1.LockService.SetMetadata:input_type -> holdfast.v1.SetMetadataRequest
+	35,  // 128: holdfast.v1.LockService.BreakLock:input_type -> holdfast.v1.BreakLockRequest
+	74,  // 129: holdfast.v1.LockService.Status:input_type -> holdfast.v1.StatusRequest
+	36,  // 130: holdfast.v1.LockService.Handover:input_type -> holdfast.v1.HandoverRequest
+	37,  // 131: holdfast.v1.LockService.WhoAmI:input_type -> holdfast.v1.WhoAmIRequest
+	80,  // 132: holdfast.v1.LockService.ForgetClient:input_type -> holdfast.v1.ForgetClientRequest
+	11,  // 133: holdfast.v1.LockService.OpenClient:output_type -> holdfast.v1.Answer
+	11,  // 134: holdfast.v1.LockService.Acquire:output_type -> holdfast.v1.Answer
+	11,  // 135: holdfast.v1.LockService.Release:output_type -> holdfast.v1.Answer
+	11,  // 136: holdfast.v1.LockService.RenewLease:output_type -> holdfast.v1.Answer
+	11,  // 137: holdfast.v1.LockService.Verify:output_type -> holdfast.v1.Answer
+	23,  // 138: holdfast.v1.LockService.Prove:output_type -> holdfast.v1.ProveResponse
+	25,  // 139: holdfast.v1.LockService.KeepAlive:output_type -> holdfast.v1.KeepAliveResponse
+	11,  // 140: holdfast.v1.LockService.FileAppend:output_type -> holdfast.v1.Answer
+	11,  // 141: holdfast.v1.LockService.BindFile:output_type -> holdfast.v1.Answer
+	11,  // 142: holdfast.v1.LockService.UnbindFile:output_type -> holdfast.v1.Answer
+	11,  // 143: holdfast.v1.LockService.RotateFile:output_type -> holdfast.v1.Answer
+	11,  // 144: holdfast.v1.LockService.SealFile:output_type -> holdfast.v1.Answer
+	11,  // 145: holdfast.v1.LockService.Cancel:output_type -> holdfast.v1.Answer
+	34,  // 146: holdfast.v1.LockService.Outcome:output_type -> holdfast.v1.OutcomeResponse
+	44,  // 147: holdfast.v1.LockService.GetLock:output_type -> holdfast.v1.GetLockResponse
+	52,  // 148: holdfast.v1.LockService.ListFiles:output_type -> holdfast.v1.ListFilesResponse
+	55,  // 149: holdfast.v1.LockService.ReadFile:output_type -> holdfast.v1.ReadFileResponse
+	55,  // 150: holdfast.v1.LockService.FollowFile:output_type -> holdfast.v1.ReadFileResponse
+	57,  // 151: holdfast.v1.LockService.BlameFile:output_type -> holdfast.v1.BlameFileResponse
+	46,  // 152: holdfast.v1.LockService.ListLocks:output_type -> holdfast.v1.ListLocksResponse
+	49,  // 153: holdfast.v1.LockService.History:output_type -> holdfast.v1.HistoryResponse
+	61,  // 154: holdfast.v1.LockService.Watch:output_type -> holdfast.v1.WatchResponse
+	11,  // 155: holdfast.v1.LockService.Downgrade:output_type -> holdfast.v1.Answer
+	11,  // 156: holdfast.v1.LockService.Extend:output_type -> holdfast.v1.Answer
+	11,  // 157: holdfast.v1.LockService.SetMetadata:output_type -> holdfast.v1.Answer
+	11,  // 158: holdfast.v1.LockService.BreakLock:output_type -> holdfast.v1.Answer
+	75,  // 159: holdfast.v1.LockService.Status:output_type -> holdfast.v1.StatusResponse
+	11,  // 160: holdfast.v1.LockService.Handover:output_type -> holdfast.v1.Answer
+	38,  // 161: holdfast.v1.LockService.WhoAmI:output_type -> holdfast.v1.WhoAmIResponse
+	11,  // 162: holdfast.v1.LockService.ForgetClient:output_type -> holdfast.v1.Answer
+	133, // [133:163] is the sub-list for method output_type
+	103, // [103:133] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_shared_wire_holdfast_proto_init() }
@@ -8854,18 +9059,18 @@ func file_shared_wire_holdfast_proto_init() {
 	}
 	file_shared_wire_holdfast_proto_msgTypes[4].OneofWrappers = []any{}
 	file_shared_wire_holdfast_proto_msgTypes[8].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[15].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[18].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[39].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[17].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[20].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[41].OneofWrappers = []any{
 		(*HistoryRequest_Lock)(nil),
 		(*HistoryRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[45].OneofWrappers = []any{}
-	file_shared_wire_holdfast_proto_msgTypes[51].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[47].OneofWrappers = []any{}
+	file_shared_wire_holdfast_proto_msgTypes[53].OneofWrappers = []any{
 		(*WatchRequest_Lock)(nil),
 		(*WatchRequest_Prefix)(nil),
 	}
-	file_shared_wire_holdfast_proto_msgTypes[60].OneofWrappers = []any{
+	file_shared_wire_holdfast_proto_msgTypes[62].OneofWrappers = []any{
 		(*Operation_Acquire)(nil),
 		(*Operation_Release)(nil),
 		(*Operation_Renew)(nil),
@@ -8887,7 +9092,7 @@ func file_shared_wire_holdfast_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shared_wire_holdfast_proto_rawDesc), len(file_shared_wire_holdfast_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	LockService_Release_FullMethodName      = "/holdfast.v1.LockService/Release"
 	LockService_RenewLease_FullMethodName   = "/holdfast.v1.LockService/RenewLease"
 	LockService_Verify_FullMethodName       = "/holdfast.v1.LockService/Verify"
+	LockService_Prove_FullMethodName        = "/holdfast.v1.LockService/Prove"
 	LockService_KeepAlive_FullMethodName    = "/holdfast.v1.LockService/KeepAlive"
 	LockService_FileAppend_FullMethodName   = "/holdfast.v1.LockService/FileAppend"
 	LockService_BindFile_FullMethodName     = "/holdfast.v1.LockService/BindFile"
@@ -79,6 +80,9 @@ type LockServiceClient interface {
 	// Verify checks whether a token is the live one of its lock, for a resource that its
 	// holder wants to use. It renews nothing.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*Answer, error)
+	// Prove returns a signed statement of a live grant, for a resource outside Holdfast: it has
+	// to belong to the caller's identity, or to none. It renews nothing.
+	Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveResponse, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(ctx context.Context, in *KeepAliveRequest, opts ...grpc.CallOption) (*KeepAliveResponse, error)
 	FileAppend(ctx context.Context, in *FileAppendRequest, opts ...grpc.CallOption) (*Answer, error)
@@ -182,6 +186,16 @@ func (c *lockServiceClient) Verify(ctx context.Context, in *VerifyRequest, opts 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
 	err := c.cc.Invoke(ctx, LockService_Verify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *lockServiceClient) Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProveResponse)
+	err := c.cc.Invoke(ctx, LockService_Prove_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -459,6 +473,9 @@ type LockServiceServer interface {
 	// Verify checks whether a token is the live one of its lock, for a resource that its
 	// holder wants to use. It renews nothing.
 	Verify(context.Context, *VerifyRequest) (*Answer, error)
+	// Prove returns a signed statement of a live grant, for a resource outside Holdfast: it has
+	// to belong to the caller's identity, or to none. It renews nothing.
+	Prove(context.Context, *ProveRequest) (*ProveResponse, error)
 	// KeepAlive renews everything that a client holds or waits for.
 	KeepAlive(context.Context, *KeepAliveRequest) (*KeepAliveResponse, error)
 	FileAppend(context.Context, *FileAppendRequest) (*Answer, error)
@@ -532,6 +549,9 @@ func (UnimplementedLockServiceServer) RenewLease(context.Context, *RenewLeaseReq
 }
 func (UnimplementedLockServiceServer) Verify(context.Context, *VerifyRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedLockServiceServer) Prove(context.Context, *ProveRequest) (*ProveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Prove not implemented")
 }
 func (UnimplementedLockServiceServer) KeepAlive(context.Context, *KeepAliveRequest) (*KeepAliveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KeepAlive not implemented")
@@ -712,6 +732,24 @@ func _LockService_Verify_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LockServiceServer).Verify(ctx, req.(*VerifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LockService_Prove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Prove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Prove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Prove(ctx, req.(*ProveRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1160,6 +1198,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Verify",
 			Handler:    _LockService_Verify_Handler,
+		},
+		{
+			MethodName: "Prove",
+			Handler:    _LockService_Prove_Handler,
 		},
 		{
 			MethodName: "KeepAlive",
