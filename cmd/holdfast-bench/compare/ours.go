@@ -36,7 +36,7 @@ func startOurs(ctx context.Context, o *options, dir string) (_ service, version 
 	if s.servers, err = servers.Start(ctx, binary, dir, servers.Options{}); err != nil {
 		return nil, "", err
 	}
-	if s.asker, err = clientlib.New(clientlib.Options{Endpoints: s.servers.Endpoints()}); err != nil {
+	if s.asker, err = clientlib.New(clientlib.Options{Endpoints: s.servers.Endpoints(), Credential: clientlib.FromEnvironment}); err != nil {
 		return nil, "", err
 	}
 	if s.Holdfast, err = work.NewHoldfast(s.servers.Endpoints(), 1, nil); err != nil {

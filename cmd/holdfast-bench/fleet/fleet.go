@@ -28,7 +28,7 @@ type Fleet struct {
 func New(n int, endpoints func(i int) []string) (*Fleet, error) {
 	f := &Fleet{}
 	for i := range n {
-		c, err := clientlib.New(clientlib.Options{Endpoints: endpoints(i)})
+		c, err := clientlib.New(clientlib.Options{Endpoints: endpoints(i), Credential: clientlib.FromEnvironment})
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}

@@ -102,7 +102,7 @@ func Start(ctx context.Context, binary, parent string, opt Options) (_ *Cluster,
 			return nil, err
 		}
 	}
-	if c.client, err = clientlib.New(clientlib.Options{Endpoints: c.Endpoints()}); err != nil {
+	if c.client, err = clientlib.New(clientlib.Options{Endpoints: c.Endpoints(), Credential: clientlib.FromEnvironment}); err != nil {
 		return nil, err
 	}
 	_, err = c.AwaitHealthy(ctx)

@@ -242,7 +242,7 @@ func (w *churner) renew() (err error) {
 		})
 	}
 	w.opened.Add(1)
-	w.client, err = clientlib.New(clientlib.Options{Endpoints: w.Endpoints})
+	w.client, err = clientlib.New(clientlib.Options{Endpoints: w.Endpoints, Credential: clientlib.FromEnvironment})
 	return err
 }
 

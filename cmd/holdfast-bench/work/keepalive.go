@@ -119,7 +119,7 @@ func watchLeases(ctx context.Context, all []holding, d time.Duration, say func(a
 
 // hold makes a client that takes a lock.
 func (e *Env) hold(ctx context.Context, h *holding, key string) (err error) {
-	if h.client, err = clientlib.New(clientlib.Options{Endpoints: e.Endpoints}); err != nil {
+	if h.client, err = clientlib.New(clientlib.Options{Endpoints: e.Endpoints, Credential: clientlib.FromEnvironment}); err != nil {
 		return err
 	}
 	h.lock, err = h.client.Acquire(ctx, clientlib.LockName(key), clientlib.AcquireOptions{TTL: keepaliveTTL})
