@@ -32,13 +32,13 @@ var doorMutants = []Mutant{
 	{
 		Name:  "door-expired-as-good",
 		Rule:  "an expired credential only keeps and releases what is held",
-		Edits: []Edit{{permitFile, `p.caller.Expired(time.Now()) && v != access.Keep`, `p.caller.Expired(time.Time{}) && v != access.Keep`}},
+		Edits: []Edit{{permitFile, `p.caller.Expired(time.Now()) {`, `p.caller.Expired(time.Time{}) {`}},
 		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `by "late"`,
 	},
 	{
 		Name:  "door-expiry-takes-locks",
 		Rule:  "an expired credential still keeps and releases what is held",
-		Edits: []Edit{{permitFile, `p.caller.Expired(time.Now()) && v != access.Keep`, `p.caller.Expired(time.Now()) && v != access.Open`}},
+		Edits: []Edit{{permitFile, `v != access.Keep && p.caller.Expiring()`, `v != access.Open && p.caller.Expiring()`}},
 		By:    unit("shared/frontend", "TestEveryDoorRefusesTheSame"), Dies: `release by "late"`,
 	},
 	{

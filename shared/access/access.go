@@ -39,9 +39,12 @@ func (c *Caller) Name() string {
 	return c.Identity
 }
 
+// Expiring reports whether the credential of a caller has an end.
+func (c *Caller) Expiring() bool { return c != nil && !c.Expires.IsZero() }
+
 // Expired reports whether the credential of a caller has expired.
 func (c *Caller) Expired(now time.Time) bool {
-	return c != nil && !c.Expires.IsZero() && !now.Before(c.Expires)
+	return c.Expiring() && !now.Before(c.Expires)
 }
 
 // known reports whether the caller has an identity.

@@ -71,7 +71,7 @@ func (p *Permission) check(v access.Verb, may func() bool, lock, file string) er
 	if err := p.Ended(); err != nil {
 		return err
 	}
-	if p.caller.Expired(time.Now()) && v != access.Keep {
+	if v != access.Keep && p.caller.Expiring() && p.caller.Expired(time.Now()) { // to ask the time costs more than all else here
 		return &wire.Error{Status: cluster.StatusUnauthenticated, Message: fmt.Sprintf("the %s of %s expired at %s: what is held may still be kept, renewed and released", p.caller.Via, p.caller.Identity, p.caller.Expires.UTC().Format(time.RFC3339))}
 	}
 	if may() {
