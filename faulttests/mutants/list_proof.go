@@ -5,6 +5,8 @@ package mutants
 const (
 	fencingPkg = "clientlib/fencing"
 	proveFile  = "shared/frontend/service/prove.go"
+
+	signingFile = "shared/volume/signing.go"
 )
 
 // proofMutants break what is signed of a grant, and what a resource believes of it.
@@ -134,5 +136,40 @@ var proofMutants = []Mutant{
 			{"cmd/holdfast/cli/output.go", `renameio.WithPermissions(0o600)`, `renameio.WithPermissions(0o644)`},
 		},
 		By: unit("cmd/holdfast/cli", "^TestRunKeepsAProof$"), Dies: `644`,
+	},
+	{
+		Name: "signs-with-a-key-that-nobody-knows",
+		Rule: "servers sign with a new key after it was published for a while (package volume, KeysAt)",
+		Edits: []Edit{
+			{signingFile, `return !now.Before(k.From) })`, `return !now.Before(k.From) || true })`},
+		},
+		By: unit("shared/volume", "^TestRotateSigning$"), Dies: `the keys are`,
+	},
+	{
+		Name: "old-key-ends-at-once",
+		Rule: "what was signed before a rotation counts for 30 days more (package volume, KeysAt)",
+		Edits: []Edit{
+			{signingFile, `!now.Before(newer.From.Add(SigningKept))`, `!now.Before(newer.From)`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestServerFollowsARotation$"), Dies: `a ticket of the first key`,
+	},
+	{
+		Name: "old-key-never-ends",
+		Rule: "a key ends 30 days after a newer one (package volume, KeysAt)",
+		Edits: []Edit{
+			{signingFile, `!now.Before(newer.From.Add(SigningKept))`, `!now.Before(newer.From.Add(12 * SigningKept))`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestServerFollowsARotation$"), Dies: `a ticket of the first key: <nil>`,
+	},
+	{
+		Name: "new-key-not-published",
+		Rule: "a rotation puts the new key into keys.json (package volume, RotateSigning)",
+		Edits: []Edit{
+			{signingFile, `	if err := fsys.SyncDir(layout.SecretsDir); err != nil {
+		return k, err
+	}
+	return k, publishKeys(fsys)`, `	return k, fsys.SyncDir(layout.SecretsDir)`},
+		},
+		By: unit("shared/volume", "^TestRotateSigning$"), Dies: `keys.json has`,
 	},
 }

@@ -8,8 +8,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
@@ -156,5 +158,121 @@ func TestOfferSigningOnly(t *testing.T) {
 	}
 	if keys, err := volume.ReadSigningKeys(host(d, 1)); err != nil || len(keys) != 1 || keys[0].ID != first[0].ID {
 		t.Errorf("%v, %v", keys, err)
+	}
+}
+
+// rotate makes another key, of this seed.
+func rotate(t *testing.T, d *volumetest.Disk, seed byte, now, from time.Time) volume.SigningKey {
+	t.Helper()
+	k, err := volume.RotateSigning(host(d, 1), bytes.NewReader(bytes.Repeat([]byte{seed}, 48)), now, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// wantKeys compares the keys that count at a time, and what keys.json has.
+func wantKeys(t *testing.T, d *volumetest.Disk, now time.Time, ids ...string) {
+	t.Helper()
+	keys, err := volume.ReadSigningKeys(host(d, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range volume.KeysAt(keys, now) {
+		got = append(got, k.ID)
+	}
+	if !slices.Equal(got, ids) {
+		t.Errorf("at %v the keys are %v, want %v", now, got, ids)
+	}
+	if b, err := volume.ReadPublicKeys(host(d, 1)); err != nil || !bytes.Equal(b, volume.PublicKeys(keys)) {
+		t.Errorf("keys.json has %s, %v", b, err)
+	}
+}
+
+// A new key is published for an hour before servers sign with it. What the one before it signed counts for 30 days more; a later
+// rotation removes it.
+func TestRotateSigning(t *testing.T) {
+	d, first := signed(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	wantKeys(t, d, now, first.ID)
+	second := rotate(t, d, 2, now, now.Add(volume.SigningDelay))
+	if !strings.HasPrefix(second.ID, "2-") || !second.From.Equal(now.Add(time.Hour)) {
+		t.Errorf("the second key is %s, from %v", second.ID, second.From)
+	}
+	if again := rotate(t, d, 3, now.Add(time.Minute), now.Add(time.Minute+volume.SigningDelay)); again.ID != second.ID {
+		t.Errorf("a second call makes %s", again.ID)
+	}
+	wantKeys(t, d, now.Add(time.Hour-time.Second), first.ID, second.ID)
+	wantKeys(t, d, now.Add(time.Hour), second.ID, first.ID)
+	over := now.Add(time.Hour + volume.SigningKept)
+	wantKeys(t, d, over.Add(-time.Second), second.ID, first.ID)
+	wantKeys(t, d, over, second.ID)
+	third := rotate(t, d, 4, over, over) // at once
+	wantKeys(t, d, over, third.ID, second.ID)
+	if keys, err := volume.ReadSigningKeys(host(d, 1)); err != nil || len(keys) != 2 {
+		t.Errorf("there are %d keys, %v", len(keys), err)
+	}
+	if _, err := offer(host(d, 1), 9); err != nil { // there is a key, though the first is gone
+		t.Fatal(err)
+	}
+	wantKeys(t, d, over, third.ID, second.ID)
+	pending := rotate(t, d, 5, over, over.Add(volume.SigningDelay))
+	soon := rotate(t, d, 6, over, over) // at once, although another one is about to sign
+	wantKeys(t, d, over, soon.ID, pending.ID, third.ID, second.ID)
+	wantKeys(t, d, over.Add(2*time.Hour), soon.ID, pending.ID, third.ID, second.ID)
+	var err error
+	for seed := byte(10); err == nil && seed < 100; seed++ {
+		_, err = volume.RotateSigning(host(d, 1), bytes.NewReader(bytes.Repeat([]byte{seed}, 48)), over, over)
+	}
+	if err == nil || !strings.Contains(err.Error(), "signing keys already") {
+		t.Errorf("as many as one likes: %v", err)
+	}
+	if _, err := volume.ReadSigningKeys(host(d, 1)); err != nil {
+		t.Error(err)
+	}
+	if _, err := volume.RotateSigning(host(newDisk(t), 1), bytes.NewReader(make([]byte, 48)), now, now); !errors.Is(err, volume.ErrNoSigningKey) {
+		t.Errorf("a volume without a key: %v", err)
+	}
+}
+
+// Wherever a rotation ends, the volume has keys, and a repeated one completes it.
+func TestInterruptedRotation(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for call := 1; ; call++ {
+		d, first := signed(t)
+		h := host(d, 1)
+		h.SetHook(volumetest.At(call, volumetest.Crash()))
+		_, err := volume.RotateSigning(h, bytes.NewReader(bytes.Repeat([]byte{2}, 48)), now, now.Add(time.Hour))
+		if err == nil {
+			if call < 8 {
+				t.Errorf("%d calls only", call)
+			}
+			return
+		}
+		for _, after := range []*volumetest.Disk{d, d.DurableClone(nil)} {
+			k := rotate(t, after, 3, now, now.Add(time.Hour))
+			wantKeys(t, after, now, first.ID, k.ID)
+		}
+		if t.Failed() {
+			t.Fatalf("killed at call %d", call)
+		}
+	}
+}
+
+func TestTimeOfASigningKey(t *testing.T) {
+	d, _ := signed(t)
+	k := rotate(t, d, 2, time.Now(), time.Now())
+	name := "secrets/signing-" + k.ID + ".key"
+	b, err := vfs.ReadFile(host(d, 1), name, vfs.FlagRead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := bytes.Replace(b, []byte("Sign-From: 2"), []byte("Sign-From: x"), 1)
+	if err := d.Write(name, 0, bad); err != nil || bytes.Equal(bad, b) {
+		t.Fatal(err)
+	}
+	if _, err := volume.ReadSigningKeys(host(d, 1)); !errors.Is(err, volume.ErrDamaged) {
+		t.Errorf("a time that is none: %v", err)
 	}
 }

@@ -65,7 +65,7 @@ func New(id cluster.ID, rules func() *access.Rules) *Authenticator {
 	return g
 }
 
-// SetKeys sets the signing keys, the newest first: tickets of other keys are refused from now on. The same keys again
+// SetKeys sets the signing keys that count, first the one to sign with, see volume.KeysAt: tickets of other keys are refused from now on. The same keys again
 // change nothing. It is called by one goroutine at a time.
 func (g *Authenticator) SetKeys(keys []volume.SigningKey) {
 	if s := g.signer.Load(); s != nil && slices.EqualFunc(s.known, keys, func(a, b volume.SigningKey) bool { return a.ID == b.ID }) {

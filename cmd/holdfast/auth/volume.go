@@ -51,7 +51,7 @@ func OperatorTicket(dir string, now time.Time, period time.Duration) (t Ticket, 
 	}
 	t.Cluster = about.ID
 	t.Caller = &access.Caller{Identity: "user:" + userName(), Via: "volume", Issued: now, Expires: now.Add(period), Operator: true}
-	t.Text, err = Sign(keys[0], t.Cluster, t.Caller)
+	t.Text, err = Sign(volume.KeysAt(keys, now)[0], t.Cluster, t.Caller)
 	return t, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/credential"
@@ -127,8 +126,7 @@ func (a *app) login(dir string, period time.Duration) (*loginResult, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, fmt.Errorf("write the ticket: %w", err)
 	}
-	// Others never see a part of it, and an older file with another mode does not stay.
-	if err := renameio.WriteFile(name, []byte(t.Text+"\n"), 0o600, renameio.IgnoreUmask()); err != nil {
+	if err := writePrivate(name, t.Text+"\n"); err != nil {
 		return nil, fmt.Errorf("write the ticket: %w", err)
 	}
 	end := t.Caller.Expires.Truncate(time.Second)

@@ -46,6 +46,12 @@ func TestLogin(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &said); err != nil || r.code != 0 {
 		t.Fatalf("%+v: %v", r, err)
 	}
+	if err := os.Chmod(said.File, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := atHome(env, "login", "--volume", x.dir); r.code != 0 { // a file that others may read does not stay one
+		t.Errorf("got %+v", r)
+	}
 	info, err := os.Stat(said.File)
 	if err != nil || info.Mode().Perm() != 0o600 || said.File != filepath.Join(home, ".config", "holdfast", said.Cluster+".ticket") || !said.Operator || !strings.HasPrefix(said.Identity, "user:") {
 		t.Errorf("%+v, %v", said, err)

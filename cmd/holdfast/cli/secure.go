@@ -13,6 +13,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,8 +45,47 @@ secrets/. The volumes that init makes have one, others get one by holdfast secur
 speaks TLS to other servers.`, nil),
 		a.secureOfferCommand(),
 		a.secureRequireCommand(),
+		a.secureRotateCommand(),
 	)
 	return c
+}
+
+func (a *app) secureRotateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rotate", Short: "Make new keys", Args: unknownCommand,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	atOnce := false
+	signing := onVolume("signing --volume DIR", "Have servers sign tickets and proofs with a new key", `Make a new key to sign with, and put its public half into keys.json. Servers show it at
+GET /v1/keys within seconds, and begin to sign with it after an hour, so that resources with a
+copy of keys.json can get a new one first. What the keys before it signed counts for 30 days
+more: tickets and proofs go on. A second call in that hour makes no further key.
+
+If a key has leaked, this is not enough: see docs/security.md.`, func(_ context.Context, dir string, f *osfs.FS) error {
+		now := time.Now()
+		from := now.Add(volume.SigningDelay)
+		if atOnce {
+			from = now.Add(volume.SigningLeast)
+		}
+		k, err := volume.RotateSigning(f, rand.Reader, now, from)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		out := rotateResult{cluster.StatusOK.String(), dir, k.ID, k.From.UTC()}
+		return a.print(out, func(w io.Writer) {
+			fmt.Fprintf(w, "the key %s is in keys.json; servers sign with it from %s on\n", k.ID, out.SignsFrom.Format(time.RFC3339))
+		})
+	})
+	signing.Flags().BoolVar(&atOnce, "now", false, "sign with it in half a minute, when all servers have seen it: until they have the new keys.json, resources with a copy refuse proofs")
+	c.AddCommand(signing)
+	return c
+}
+
+type rotateResult struct {
+	Status    string    `json:"status"`
+	Volume    string    `json:"volume"`
+	Key       string    `json:"key"`
+	SignsFrom time.Time `json:"signs_from"`
 }
 
 func (a *app) secureOfferCommand() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -132,5 +133,46 @@ func TestSecureRequireOfWhatCannotBeRead(t *testing.T) {
 	}
 	if r := run("", "", "secure", "status", "--volume", x.dir); !strings.Contains(r.out, "server 2   WHAT RAN LAST CANNOT BE READ") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestRotateSigning: the new key is in keys.json, fsck finds nothing to say, and a second call makes no other one.
+func TestRotateSigning(t *testing.T) {
+	x := newOlder(t)
+	rotate := func(more ...string) result {
+		return run("", "", append([]string{"secure", "rotate", "signing", "--volume", x.dir}, more...)...)
+	}
+	if r := rotate(); r.code != 5 || !strings.Contains(r.errs, "holdfast secure offer") {
+		t.Errorf("a volume without a key: %+v", r)
+	}
+	if r := run("", "", "secure", "offer", "--volume", x.dir); r.code != 0 {
+		t.Fatal(r)
+	}
+	var ids []string
+	for _, more := range [][]string{{"-o", "json"}, {"-o", "json"}, {"-o", "json", "--now"}} {
+		var said struct {
+			Key       string
+			SignsFrom time.Time `json:"signs_from"`
+		}
+		r := rotate(more...)
+		if err := json.Unmarshal([]byte(r.out), &said); err != nil || r.code != 0 {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		if now := len(more) > 2; said.SignsFrom.After(time.Now().Add(time.Minute)) == now {
+			t.Errorf("%v: it signs from %v", more, said.SignsFrom)
+		}
+		if b, err := os.ReadFile(filepath.Join(x.dir, "keys.json")); err != nil || !strings.Contains(string(b), said.Key) {
+			t.Errorf("keys.json has %s, %v; want %s", b, err, said.Key)
+		}
+		ids = append(ids, said.Key)
+	}
+	if ids[0] != ids[1] || ids[1] == ids[2] {
+		t.Errorf("the keys are %v", ids)
+	}
+	if r := rotate("--now"); r.code != 0 || !strings.Contains(r.out, "servers sign with it from ") {
+		t.Errorf("got %+v", r)
+	}
+	if r := run("", "", "fsck", "--volume", x.dir); strings.Contains(r.out, "sign") || strings.Contains(r.out, "keys.json") {
+		t.Errorf("fsck: %+v", r)
 	}
 }

@@ -50,7 +50,7 @@ func (c *callers) readKeys() error {
 	case err != nil:
 		return err
 	}
-	c.SetKeys(keys)
+	c.SetKeys(volume.KeysAt(keys, time.Now())) // they change with time, too
 	return nil
 }
 
