@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -60,23 +58,6 @@ same port, and go on taking plain text. Type it as the user that the servers run
 		s.ClientTLS = err == nil
 		return err
 	})
-}
-
-func offerTLS(fsys *osfs.FS, id cluster.ID) error {
-	_, err := volume.OfferTLS(fsys, rand.Reader, func() (volume.Authority, error) { return certs.Draw(id) })
-	return err
-}
-
-// offerOn gives a new volume its certificate authority.
-func offerOn(dir string, id cluster.ID) error {
-	f, err := osfs.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(offerTLS(f, id), f.Close()); err != nil {
-		return fmt.Errorf("%s is a volume now, but has no certificate authority for clients: %w; when that is mended, type holdfast secure offer --volume %s", dir, err, dir)
-	}
-	return nil
 }
 
 func (a *app) joinCommand() *cobra.Command {
