@@ -39,7 +39,7 @@ func TestStatusSaysWhyThereIsNoPrimary(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	base := freeBase(t)
 	w := &world{t: t, dir: filepath.Join(dir, "volume"), endpoints: fmt.Sprintf("127.0.0.1:%d", base), logs: &logs{}}
-	w.do("", "init", "--volume", w.dir, "--server", "1="+w.endpoints)
+	w.do("", "init", "--plain", "--volume", w.dir, "--server", "1="+w.endpoints)
 	serves := func() bool { return w.try("", "status", "--timeout", "1s").code == 0 }
 	copyTo := func(from, to string) {
 		if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {

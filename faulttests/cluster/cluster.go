@@ -85,7 +85,7 @@ func Start(t testing.TB, opt Options) *Cluster {
 // init runs holdfast init and reads which addresses it gave to whom.
 func (c *Cluster) init() (hf.Members, error) {
 	addresses := c.addresses()
-	args := []string{"init", "--volume", c.dir}
+	args := []string{"init", "--plain", "--volume", c.dir} // faults do not ask who a client is, and some tests look at what it says
 	for i, address := range addresses {
 		args = append(args, "--server", fmt.Sprintf("%d=%s", i+1, address))
 	}

@@ -259,7 +259,7 @@ func TestReplacedVolume(t *testing.T) {
 	if err := os.Rename(c.Dir(), away); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"init", "--volume", c.Dir()}
+	args := []string{"init", "--plain", "--volume", c.Dir()}
 	for _, s := range c.Servers() {
 		args = append(args, "--server", fmt.Sprintf("%d=%s", s.Member.ID, s.Member.Client))
 	}

@@ -138,4 +138,55 @@ var accessMutants = []Mutant{
 		},
 		By: unit(accessTextPkg, "^TestUpdate$"), Dies: `version 2: <nil>`,
 	},
+	{
+		Name: "init-equips-late",
+		Rule: "a new volume has its rules, and requires TLS, before it has a CLUSTER (package volume, InitWith)",
+		Edits: []Edit{
+			{"shared/volume/init.go", `	if err := equip(begun); err != nil {
+		return c, fmt.Errorf("init: %w", err)
+	}
+	if err := linkCluster(fsys, begun); err != nil {
+		return c, fmt.Errorf("init: CLUSTER: %w", err)
+	}`, `	if err := linkCluster(fsys, begun); err != nil {
+		return c, fmt.Errorf("init: CLUSTER: %w", err)
+	}
+	if err := equip(begun); err != nil {
+		return c, fmt.Errorf("init: %w", err)
+	}`},
+		},
+		By: unit("shared/volume", "^TestInitEquipsBeforeAnybodyMayServe$"), Dies: `there is a CLUSTER, and not all that is to be there before`,
+	},
+	{
+		Name: "init-open-by-default",
+		Rule: "a new volume has access rules unless somebody says otherwise (package cli, init)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/volume.go", `"policy", rules.Team, "who may use it`, `"policy", rules.Open, "who may use it`},
+		},
+		By: unit("cmd/holdfast/cli", "^TestInitIsSecure$"), Dies: `everybody may do everything`,
+	},
+	{
+		Name: "init-plain-by-default",
+		Rule: "a new volume requires TLS of clients on other hosts unless somebody says otherwise (package cli, requireTLS)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/equip.go", `		return volume.RequireClientTLS(f)
+	}
+	required`, `		return nil
+	}
+	required`},
+		},
+		By: unit("cmd/holdfast/cli", "^TestInitIsSecure$"), Dies: `"client_tls_required":false`,
+	},
+	{
+		Name: "unfinished-init-loses-its-rules",
+		Rule: "an init does not complete an unfinished one that had other rules (package cli, publish)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/equip.go", `	case !bytes.Equal(text, want):
+		return errOtherInit
+`, ``},
+			{"cmd/holdfast/cli/equip.go", `	there, text, err := rules.Newest(f)`, `	there, _, err := rules.Newest(f)`},
+			{"cmd/holdfast/cli/equip.go", `	"bytes"
+`, ``},
+		},
+		By: unit("cmd/holdfast/cli", "^TestInitIsSecure$"), Dies: `another init began here`,
+	},
 }

@@ -57,7 +57,7 @@ func newSite(t *testing.T) *site {
 // holdfast runs a command and returns its output and exit code.
 func (s *site) holdfast(args ...string) (string, int) {
 	cmd := exec.Command(filepath.Join(s.bin, "holdfast"), args...)
-	cmd.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+strings.Join(s.hosts, ","))
+	cmd.Env = append(os.Environ(), "HOLDFAST_ENDPOINTS="+s.volume)
 	out, _ := cmd.Output() // the code says it
 	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
 }
@@ -196,7 +196,7 @@ func (s *site) token(lock string) uint64 {
 }
 
 func (s *site) append(lock, file, text string) int {
-	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo %s | %s/holdfast append %s %s --endpoints %s --ttl 2s --wait 5s", text, s.bin, lock, file, strings.Join(s.hosts, ",")))
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo %s | %s/holdfast append %s %s --endpoints %s --ttl 2s --wait 5s", text, s.bin, lock, file, s.volume))
 	out, _ := cmd.CombinedOutput() // the code says it
 	s.t.Logf("append: %s", out)
 	return cmd.ProcessState.ExitCode()

@@ -73,7 +73,7 @@ build() {
 # Builds, makes the volume and starts all three.
 cluster() {
 	build
-	holdfast init --volume "$volume" \
+	holdfast init --plain --volume "$volume" \
 		--server "1=127.0.0.1:$base" --server "2=127.0.0.1:$((base + 1))" --server "3=127.0.0.1:$((base + 2))" >"$work/init.txt"
 	start 1
 	start 2

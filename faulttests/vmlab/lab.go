@@ -147,7 +147,7 @@ func (l *Lab) Boot(ctx context.Context) error {
 
 // Init makes a volume on the share.
 func (l *Lab) Init(ctx context.Context) error {
-	init := "holdfast init --volume " + volume
+	init := "holdfast init --plain --volume " + volume
 	for id := range 3 {
 		init += fmt.Sprintf(" --server %d=%s", id+1, l.endpoint(id+1))
 	}

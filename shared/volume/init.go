@@ -28,6 +28,13 @@ var ErrExists = errors.New("this directory is a Holdfast volume already")
 // repeated, and of two Inits at the same time either both return the same volume or one fails. It returns
 // ErrExists if the directory is a volume already.
 func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Reader) (Cluster, error) {
+	return InitWith(fsys, servers, random, func(Cluster) error { return nil })
+}
+
+// InitWith is Init for a volume that is to have a certificate authority, access rules or a requirement of TLS from the
+// beginning. It calls equip before CLUSTER is there, so that no server ever begins without what that makes. When Init is
+// repeated, equip is called again with the same cluster ID.
+func InitWith(fsys vfs.FS, servers cluster.Members, random io.Reader, equip func(Cluster) error) (Cluster, error) {
 	c := Cluster{Format: Format, FeatureLevel: FeatureLevel, Servers: servers}
 	if err := servers.Validate(); err != nil {
 		return c, err
@@ -56,6 +63,9 @@ func Init(_ context.Context, fsys vfs.FS, servers cluster.Members, random io.Rea
 	if err := RequireTLS(fsys); err != nil {
 		return c, fmt.Errorf("init: %w", err)
 	}
+	if err := equip(begun); err != nil {
+		return c, fmt.Errorf("init: %w", err)
+	}
 	if err := linkCluster(fsys, begun); err != nil {
 		return c, fmt.Errorf("init: CLUSTER: %w", err)
 	}
@@ -77,8 +87,8 @@ func refuseUsed(fsys vfs.FS) error {
 	}
 	for _, x := range entries {
 		switch x.Name {
-		case layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.ServersDir:
-		case "lost+found":
+		case layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.ServersDir, layout.AccessDir:
+		case "lost+found", layout.SecretsDir, layout.AuthorityName, layout.SigningPublicName:
 			continue
 		case layout.ClusterName: // linked meanwhile
 			return ErrExists
@@ -90,23 +100,24 @@ func refuseUsed(fsys vfs.FS) error {
 			return fmt.Errorf("init: %w", err)
 		}
 		for _, y := range inside {
-			if x.Name == layout.EpochsDir && x.Name+"/"+y.Name == layout.EpochDir(0) || x.Name == layout.ServersDir && ofInit(fsys, y.Name) {
+			path := x.Name + "/" + y.Name
+			if path == layout.EpochDir(0) || path == RulesPath(1) || x.Name == layout.AccessDir && strings.HasSuffix(y.Name, layout.TmpSuffix) || x.Name == layout.ServersDir && ofInit(fsys, y.Name) {
 				continue
 			}
-			return fmt.Errorf("init: %w: no CLUSTER, but %s/%s is there: this was a volume; restore CLUSTER from a backup", ErrDamaged, x.Name, y.Name)
+			return fmt.Errorf("init: %w: no CLUSTER, but %s is there: this was a volume; restore CLUSTER from a backup", ErrDamaged, path)
 		}
 	}
 	return nil
 }
 
 // ofInit reports whether an Init made the file in servers/ with this name: one that it builds, a canary that
-// no primary has written, or the one that requires TLS.
+// no primary has written, or one that requires TLS.
 func ofInit(fsys vfs.FS, name string) bool {
 	if strings.HasSuffix(name, "."+layout.CanarySuffix) {
 		b, err := vfs.ReadBlockFile(fsys, layout.ServersDir+"/"+name, vfs.FlagDirect)
 		return err == nil && vfs.AllZero(b)
 	}
-	return strings.HasPrefix(name, layout.InitPrefix) || name == layout.TLSRequiredName
+	return strings.HasPrefix(name, layout.InitPrefix) || name == layout.TLSRequiredName || name == layout.ClientTLSRequiredName
 }
 
 // beginEpochZero creates epoch 0 unless it exists, and returns the content of its claim.json.

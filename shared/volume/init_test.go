@@ -52,6 +52,7 @@ func TestInitRefusesWhatIsNotEmpty(t *testing.T) {
 		{"a protected file without CLUSTER", "files/audit.log", false},
 		{"history without CLUSTER", "history/1-1.jsonl", false},
 		{"a server's file without CLUSTER", "servers/1.lock", false},
+		{"changed access rules without CLUSTER", "access/0000000002.toml", false},
 		{"a fresh filesystem", "lost+found/x", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -123,6 +124,55 @@ func TestInterruptedInitIsFinishedByTheNext(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestInitEquipsBeforeAnybodyMayServe interrupts an init of a volume with access rules, TLS and an authority at each of
+// its calls. While there is a CLUSTER, there is all of that, and a repeated init completes it.
+func TestInitEquipsBeforeAnybodyMayServe(t *testing.T) {
+	draw := func() (volume.Authority, error) {
+		return volume.Authority{Key: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), Certificate: []byte("a certificate")}, nil
+	}
+	initialise := func(h *volumetest.Host) error {
+		_, err := volume.InitWith(h, members(), rand.Reader, func(volume.Cluster) error {
+			_, err := volume.OfferTLS(h, rand.Reader, draw)
+			all, listErr := volume.RulesVersions(h)
+			if err = errors.Join(err, listErr, volume.RequireClientTLS(h)); err == nil && len(all) == 0 {
+				err = volume.PublishRules(h, rand.Reader, 0, []byte("rules"))
+			}
+			return err
+		})
+		return err
+	}
+	for name, action := range interruptions() {
+		bubble(t, name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				d := volumetest.New(1)
+				h := host(d, 9)
+				h.SetHook(volumetest.At(n, action))
+				first := initialise(h)
+				if h.Calls() < n {
+					break
+				}
+				h.Kill()
+				d.Crash(mathrand.New(mathrand.NewPCG(uint64(n), 5)))
+				equipped := func() bool {
+					r := host(d, 7)
+					required, err := volume.ClientTLSRequired(r)
+					text, rulesErr := volume.ReadRules(r, 1)
+					_, caErr := volume.ReadAuthority(r)
+					return required && string(text) == "rules" && errors.Join(err, rulesErr, caErr) == nil
+				}
+				if _, err := volume.ReadCluster(host(d, 7)); err == nil && !equipped() {
+					t.Errorf("call %d (%v): there is a CLUSTER, and not all that is to be there before", n, first)
+				}
+				if err := initialise(host(d, 8)); err != nil && !errors.Is(err, volume.ErrExists) {
+					t.Errorf("call %d (%v): the second init failed: %v", n, first, err)
+				} else if !equipped() {
+					t.Errorf("call %d (%v): the second init did not complete the first", n, first)
+				}
+			}
+		})
 	}
 }
 

@@ -88,7 +88,7 @@ func Start(ctx context.Context, binary, parent string, opt Options) (_ *Cluster,
 	if err != nil {
 		return nil, err
 	}
-	args := []string{binary, "init", "--volume", c.Volume()}
+	args := []string{binary, "init", "--plain", "--volume", c.Volume()} // as the systems that it is compared with
 	for i := range count {
 		m := clientlib.Member{ID: clientlib.ServerID(i + 1), Client: addrs[2*i], Peer: addrs[2*i+1]}
 		c.servers = append(c.servers, &server{Member: m})

@@ -86,25 +86,6 @@ func publishText(f *osfs.FS, after uint64, text []byte) error {
 	return volume.PublishRules(f, rand.Reader, after, text)
 }
 
-// rulesOn gives a new volume the rules of a policy. Open ones are none.
-func rulesOn(dir, policy string) error {
-	if policy == rules.Open {
-		return nil
-	}
-	text, err := rules.Policy(policy)
-	if err != nil {
-		return err
-	}
-	f, err := osfs.Open(dir)
-	if err == nil {
-		err = errors.Join(publishText(f, 0, text), f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("%s is a volume now, but has no access rules, and so is open: %w; when that is mended, type holdfast access set --policy %s --volume %s", dir, err, policy, dir)
-	}
-	return nil
-}
-
 // readText reads a file, or the standard input for "-".
 func (a *app) readText(name string) ([]byte, error) {
 	if name != "-" {

@@ -88,6 +88,50 @@ func TestInitPolicy(t *testing.T) {
 	}
 }
 
+// TestInitIsSecure: a new volume has rules, and requires TLS of clients, unless one says otherwise.
+func TestInitIsSecure(t *testing.T) {
+	alice, nobody := &access.Caller{Identity: "user:alice"}, (*access.Caller)(nil)
+	for flags, want := range map[string]struct {
+		ruled, tls bool
+		others     []string // of an init that does not complete this one
+	}{
+		"":                      {true, true, []string{"--policy strict", "--policy open", "--plain"}},
+		"--policy strict":       {true, true, []string{"", "--plain"}},
+		"--policy open":         {false, true, []string{"--plain"}},
+		"--plain":               {false, false, nil},
+		"--plain --policy team": {true, false, []string{"--plain", "--policy strict"}},
+	} {
+		x := &ruled{t, filepath.Join(t.TempDir(), "v")}
+		args := append([]string{"init", "--server", "1=h"}, words(flags)...)
+		x.run("", args...)
+		wants := func() {
+			t.Helper()
+			if out := x.run("", "secure", "status", "-o", "json"); !strings.Contains(out, `"tls_required":true,"client_tls":true`) || strings.Contains(out, `"client_tls_required":true`) != want.tls {
+				t.Errorf("init %s: %s", flags, out)
+			}
+			if out := x.run("", "access", "show"); strings.Contains(out, "everybody may do everything") == want.ruled {
+				t.Errorf("init %s: %s", flags, out)
+			}
+			if out := x.run("", "fsck"); !strings.Contains(out, "0 errors") || strings.Contains(out, "access") || strings.Contains(out, "tls") {
+				t.Errorf("init %s: %s", flags, out)
+			}
+		}
+		wants()
+		if err := os.Remove(filepath.Join(x.dir, "CLUSTER")); err != nil { // as if it had been interrupted
+			t.Fatal(err)
+		}
+		for _, other := range want.others {
+			x.refuses("", "another init began here with other flags", append([]string{"init", "--server", "1=h"}, words(other)...)...)
+		}
+		x.run("", args...)
+		wants()
+	}
+	team := newRuled(t, "team")
+	if r := team.now(); !r.Rights(alice).May(access.Acquire, "l", "") || r.Rights(nobody).May(access.Acquire, "l", "") || r.Rights(nobody).May(access.Read, "l", "") {
+		t.Error("the policy team is for everybody with a credential, and for nobody else")
+	}
+}
+
 func TestAccessVersions(t *testing.T) {
 	x := newRuled(t, "team")
 	x.refuses("[[rule]]\nwho = [\"bob\"]\n", `line 1: rule 1: who "bob"`, "access", "set", "-")

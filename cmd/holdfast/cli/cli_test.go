@@ -261,12 +261,19 @@ func TestInitInsideAVolume(t *testing.T) {
 func TestInitSaysTheWholeCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	r := run("", "", "init", "--volume", "v", "--server", "1=h1", "--server", "2=h2")
-	for _, want := range []string{
-		"holdfast server --id 2 --volume " + filepath.Join(dir, "v") + " --data-dir /", "-2   (clients h2:7601", "export HOLDFAST_ENDPOINTS=h1:7601,h2:7601\n",
+	for name, x := range map[string]struct{ flags, want, not string }{
+		"secure": {"", "export HOLDFAST_ENDPOINTS=" + dir + "/secure\n", "h1:7601,h2:7601"},
+		"closed": {"--policy strict", "holdfast key create ci --volume " + dir + "/closed\n", "ANYBODY"},
+		"open":   {"--policy open", "holdfast access set --policy team --volume " + dir + "/open\n", "key create"},
+		"plain":  {"--plain", "export HOLDFAST_ENDPOINTS=h1:7601,h2:7601\n", "key create"},
 	} {
-		if r.code != 0 || !strings.Contains(r.out, want) {
-			t.Errorf("no %q in %+v", want, r)
+		r := run("", "", append([]string{"init", "--volume", name, "--server", "1=h1", "--server", "2=h2"}, words(x.flags)...)...)
+		for _, want := range []string{
+			"holdfast server --id 2 --volume " + filepath.Join(dir, name) + " --data-dir /", "-2   (clients h2:7601", x.want,
+		} {
+			if r.code != 0 || !strings.Contains(r.out, want) || strings.Contains(r.out, x.not) {
+				t.Errorf("%s: no %q, or %q, in %+v", name, want, x.not, r)
+			}
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	rules "github.com/holdfast-lock/holdfast/cmd/holdfast/access"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/dev"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/serve"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
@@ -29,14 +30,18 @@ const devServers = 3
 func (a *app) devCommand() *cobra.Command {
 	var dir string
 	var base int
+	secure := false
 	f := &serverFlags{}
 	c := &cobra.Command{
-		Use:   "dev [--dir DIR] [--base-port 7601]",
+		Use:   "dev [--dir DIR] [--base-port 7601] [--secure]",
 		Short: "Run three servers on this machine, to try Holdfast",
 		Long: `Run three server processes on this machine over one directory: for clients of all
 kinds on base-port and the next two ports, for each other on base-port+200. A directory
 that is no volume yet becomes one.
 Kill a server and see what happens: dev prints how to start it again. Ctrl-C ends them all.
+
+They speak plain text, on loopback, and everybody who reaches them may do everything. With --secure,
+the volume is one as holdfast init makes it: TLS, access rules of the policy team, and credentials.
 
 The servers' logs go to the standard error; with -o json the standard output has
 one object with addresses and process IDs.`,
@@ -45,12 +50,13 @@ one object with addresses and process IDs.`,
 			if last := 65536 - (defaultPeerPort - defaultClientPort) - devServers; base < 1 || base > last {
 				return usagef("--base-port %d: use 1 to %d", base, last)
 			}
-			return a.dev(c.Context(), dir, base, a.passOn(c.Flags(), f))
+			return a.dev(c.Context(), devSite{dir, base, secure}, a.passOn(c.Flags(), f))
 		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&dir, "dir", "", "the directory (default: a fresh one under ./.holdfast)")
 	fl.IntVar(&base, "base-port", defaultClientPort, "the first port for clients")
+	fl.BoolVar(&secure, "secure", false, "with TLS, access rules and credentials")
 	originFlag(fl, f)
 	unsafeFlag(fl, f)
 	logFlags(fl, f)
@@ -67,7 +73,7 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	args := []string{"server", "--log-format", format, "--data-dir", serve.NoDataDir}
 	fl.Visit(func(x *pflag.Flag) {
 		switch x.Name {
-		case "dir", "base-port", "log-format", "output", "endpoints", "timeout":
+		case "dir", "base-port", "secure", "log-format", "output", "endpoints", "timeout":
 		default:
 			values := []string{x.Value.String()}
 			if list, ok := x.Value.(pflag.SliceValue); ok {
@@ -81,19 +87,26 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	return args
 }
 
-func (a *app) dev(ctx context.Context, dir string, base int, args []string) error {
+// devSite is what dev runs.
+type devSite struct {
+	dir    string
+	base   int
+	secure bool
+}
+
+func (a *app) dev(ctx context.Context, site devSite, args []string) error {
 	const host = "127.0.0.1"
 	var servers cluster.Members
 	var addrs []string
 	for i := range devServers {
-		m := memberAt(host, base+i)
+		m := memberAt(host, site.base+i)
 		m.ID = cluster.ServerID(i + 1)
 		servers, addrs = append(servers, m), append(addrs, m.Client, m.Peer)
 	}
 	if err := dev.CheckPorts(addrs); err != nil {
 		return err
 	}
-	dir, servers, err := devVolume(ctx, dir, servers)
+	b, err := devVolume(site, servers)
 	if err != nil {
 		return err
 	}
@@ -105,45 +118,64 @@ func (a *app) dev(ctx context.Context, dir string, base int, args []string) erro
 	defer stop()
 	newLogQueue(a.Stderr, "dev      | %d lines of logs were dropped: their reader was too slow").attach(a)
 	return dev.Run(ctx, dev.Options{
-		Command: append([]string{self}, args...), Volume: dir, Servers: servers, Output: a.Stderr,
-		Started: func(pids map[cluster.ServerID]int) { a.banner(dir, servers, pids) },
+		Command: append([]string{self}, args...), Volume: b.Volume, Servers: servers, Output: a.Stderr,
+		Started: func(pids map[cluster.ServerID]int) { a.banner(b, pids) },
 	})
 }
 
-// devVolume returns the directory of the volume, which it makes if it is not there, and its servers. Those of an older
-// volume have one address more.
-func devVolume(ctx context.Context, dir string, servers cluster.Members) (string, cluster.Members, error) {
+// devVolume returns what there is to say of the volume, which it makes if it is not there. The servers of an older volume
+// have one address more.
+func devVolume(site devSite, servers cluster.Members) (*devBanner, error) {
+	dir := site.dir
 	if dir == "" {
 		dir = filepath.Join(".holdfast", time.Now().Format("20060102-150405"))
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	f, err := osfs.Open(dir)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
+	defer f.Close() //nolint:errcheck // descriptors of directories
 	c, err := volume.ReadCluster(f)
-	err = errors.Join(err, f.Close())
 	switch {
+	case errors.Is(err, volume.ErrNoCluster) && site.secure:
+		c, err = makeVolume(dir, servers, &equipment{Policy: rules.Team})
 	case errors.Is(err, volume.ErrNoCluster):
-		if c, err = makeVolume(ctx, dir, servers); err == nil {
-			err = signingOn(dir)
-		}
+		c, err = makeVolume(dir, servers, nil)
 	case err == nil && !slices.EqualFunc(c.Servers, servers, func(a, b cluster.Member) bool { a.OldHTTP = ""; return a == b }):
 		err = fmt.Errorf("%s is a volume of other servers: server 1 is at %s for clients; use that --base-port, or another --dir", dir, c.Servers[0].Client)
 	}
-	return dir, c.Servers, err
+	if err != nil {
+		return nil, err
+	}
+	b := &devBanner{Volume: dir}
+	for _, m := range c.Servers {
+		b.Servers = append(b.Servers, devServer{Member: m})
+	}
+	ruled, err := newestVersion(f)
+	if err != nil {
+		return nil, err
+	}
+	if ruled > 0 {
+		b.Join, err = joinString(f)
+	} else if site.secure {
+		err = fmt.Errorf("%s is an open volume: use another --dir, or give it access rules (holdfast access set --policy team --volume %s) and an authority (holdfast secure offer --volume %s)", dir, dir, dir)
+	}
+	return b, err
 }
 
 type devBanner struct {
-	Volume    string      `json:"volume"`
-	Endpoints string      `json:"endpoints"`
-	Servers   []devServer `json:"servers"`
+	Volume    string `json:"volume"`
+	Endpoints string `json:"endpoints"`
+	// Join is the join string of a volume with access rules, "" for an open one.
+	Join    string      `json:"join,omitempty"`
+	Servers []devServer `json:"servers"`
 }
 
 type devServer struct {
@@ -151,34 +183,55 @@ type devServer struct {
 	PID int `json:"pid"`
 }
 
-func (a *app) banner(dir string, servers cluster.Members, pids map[cluster.ServerID]int) {
-	b := devBanner{Volume: dir}
+func (a *app) banner(b *devBanner, pids map[cluster.ServerID]int) {
 	var endpoints []string
-	for _, m := range servers {
-		endpoints = append(endpoints, m.Client)
-		b.Servers = append(b.Servers, devServer{m, pids[m.ID]})
+	for i := range b.Servers {
+		s := &b.Servers[i]
+		s.PID = pids[s.ID]
+		endpoints = append(endpoints, s.Client)
 	}
 	b.Endpoints = strings.Join(endpoints, ",")
-	a.print(b, func(w io.Writer) { bannerText(w, &b) }) //nolint:errcheck // the servers run all the same
+	if b.Join != "" {
+		b.Endpoints = b.Volume
+	}
+	a.print(b, func(w io.Writer) { bannerText(w, b) }) //nolint:errcheck // the servers run all the same
 }
 
 func bannerText(w io.Writer, b *devBanner) {
-	fmt.Fprintf(w, "Three Holdfast servers over %s\nEach has one port for gRPC, HTTP, WebSocket and lines of text:\n\n", b.Volume)
+	scheme, said := "http", "They speak plain text, and everybody who reaches them may do everything (with TLS, access rules and credentials: --secure)"
+	if b.Join != "" {
+		scheme, said = "https", "They speak TLS, and go by access rules: callers need a credential"
+	}
+	fmt.Fprintf(w, "Three Holdfast servers over %s\nEach has one port for gRPC, HTTP, WebSocket and lines of text. %s:\n\n", b.Volume, said)
 	for _, s := range b.Servers {
-		fmt.Fprintf(w, "  server %d   http://%s   pid %d\n", s.ID, s.Client, s.PID)
+		fmt.Fprintf(w, "  server %d   %s://%s   pid %d\n", s.ID, scheme, s.Client, s.PID)
 	}
 	flag := ""
 	if b.Endpoints != defaultEndpoints {
 		flag = fmt.Sprintf("  export HOLDFAST_ENDPOINTS=%s\n", b.Endpoints)
 	}
+	last := b.Servers[len(b.Servers)-1].Client
 	fmt.Fprintf(w, `
 Try in another terminal:
 %s  holdfast status
   holdfast run demo -- sh -c 'echo I hold token $HOLDFAST_TOKEN; sleep 5'
   echo hello | holdfast append demo greetings.log; cat %s/files/greetings.log
-  curl -d '{"lock":"demo","ttl":"30s"}' http://%s/v1/acquire
-  kill -9 %d; holdfast status
+`, flag, b.Volume)
+	if b.Join == "" {
+		fmt.Fprintf(w, `  curl -d '{"lock":"demo","ttl":"30s"}' http://%s/v1/acquire
+`, last)
+	} else {
+		fmt.Fprintf(w, `  holdfast whoami
+You own the volume's secrets, so you may do everything. As a service with a key, from any host:
+  export HOLDFAST_KEY=$(holdfast key create ci --volume %s)
+  export HOLDFAST_ENDPOINTS='%s'
+  holdfast whoami
+  holdfast can break demo
+  curl --cacert %s/ca.crt -H "Authorization: Bearer $HOLDFAST_KEY" -d '{"lock":"demo","ttl":"30s"}' https://%s/v1/acquire
+`, b.Volume, b.Join, b.Volume, last)
+	}
+	fmt.Fprintf(w, `  kill -9 %d; holdfast status
 Ctrl-C ends all three.
 
-`, flag, b.Volume, b.Servers[len(b.Servers)-1].Client, b.Servers[0].PID)
+`, b.Servers[0].PID)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
-	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -100,32 +99,6 @@ same port, and go on taking plain text. Type it as the user that the servers run
 		s.ClientTLS = err == nil
 		return err
 	})
-}
-
-func offerTLS(fsys *osfs.FS, id cluster.ID) error {
-	_, err := volume.OfferTLS(fsys, rand.Reader, func() (volume.Authority, error) { return certs.Draw(id) })
-	return err
-}
-
-// offerOn gives a new volume its certificate authority.
-func offerOn(dir string, id cluster.ID) error {
-	f, err := osfs.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err = errors.Join(offerTLS(f, id), f.Close()); err != nil {
-		return fmt.Errorf("%s is a volume now, but has no certificate authority for clients: %w; when that is mended, type holdfast secure offer --volume %s", dir, err, dir)
-	}
-	return nil
-}
-
-// signingOn gives a new volume its signing key only, so that its servers sign proofs and go on in plain text.
-func signingOn(dir string) error {
-	f, err := osfs.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(volume.OfferSigning(f, rand.Reader), f.Close())
 }
 
 func (a *app) joinCommand() *cobra.Command {

@@ -37,18 +37,25 @@ const (
 )
 
 func (a *app) initCommand() *cobra.Command {
-	var dir, policy string
+	var dir string
 	var servers []string
+	e := &equipment{}
 	c := &cobra.Command{
 		Use:   "init --volume DIR --server 1=HOST --server 2=HOST --server 3=HOST",
 		Short: "Make an empty directory on the share a volume",
-		Long: `Make an empty directory on the share a volume. Once, from any host.
+		Long: `Make an empty directory on the share a volume. Once, from any host, as the user that the servers
+run as: that user owns the volume's secrets.
 
 A server is ID=HOST for the ports 7601 (clients) and 7801 (other servers),
 ID=HOST:PORT for PORT and PORT+200, or ID=CLIENT,PEER with two addresses. The directory is made if its parent is there: a parent that is
 missing may mean that the share is not mounted.
 
-With --policy team or strict, the volume has access rules from the beginning; see holdfast access.
+Clients of other hosts are served over TLS only, and callers need a credential: those of the servers'
+user make it themselves, others get one by holdfast key create. With --policy strict, each has a part of
+the locks; with --policy open, nobody needs a credential. With --plain, clients of other hosts may speak
+plain text beside TLS, and the policy is open unless --policy says otherwise: whoever reaches a server
+may do everything then, so let a firewall decide who does. All of that can be changed later, see
+holdfast access and holdfast secure.
 
 Then init measures how fast the share is, for at most some seconds. If the default timing
 of servers is too tight for it, the printed commands have the flags that servers need.`,
@@ -58,23 +65,20 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if err != nil {
 				return err
 			}
-			if _, err := rules.Policy(policy); err != nil {
+			if e.Plain && !c.Flags().Changed("policy") {
+				e.Policy = rules.Open
+			}
+			if _, err := rules.Policy(e.Policy); err != nil {
 				return usagef("--policy: %v", err)
 			}
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}
-			info, err := makeVolume(c.Context(), dir, members)
-			if err == nil {
-				err = offerOn(dir, info.ID)
-			}
-			if err == nil {
-				err = rulesOn(dir, policy)
-			}
+			info, err := makeVolume(dir, members, e)
 			if err != nil {
 				return err
 			}
-			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info, Timing: a.measure(dir)}
+			out := initResult{Status: cluster.StatusOK.String(), Volume: dir, Cluster: info, equipment: *e, Timing: a.measure(dir)}
 			return a.print(out, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is the volume of cluster %s\n", dir, info.ID)
 				initText(w, &out)
@@ -83,7 +87,8 @@ of servers is too tight for it, the printed commands have the flags that servers
 	}
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
-	c.Flags().StringVar(&policy, "policy", rules.Open, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
+	c.Flags().StringVar(&e.Policy, "policy", rules.Team, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
+	c.Flags().BoolVar(&e.Plain, "plain", false, "serve clients of other hosts in plain text, too; without --policy, everybody may do everything")
 	required(c, "volume", "server")
 	return c
 }
@@ -92,6 +97,7 @@ type initResult struct {
 	Status string `json:"status"`
 	Volume string `json:"volume"`
 	volume.Cluster
+	equipment
 	// Timing is how fast the share is, and the flags that all servers need for it; nil if it could
 	// not be measured.
 	Timing *doctor.Timing `json:"timing"`
@@ -128,8 +134,24 @@ func initText(w io.Writer, r *initResult) {
 		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (clients %s, peers %s)\n", m.ID, r.Volume, data, flags, m.Client, m.Peer)
 		endpoints = append(endpoints, m.Client)
 	}
-	fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
-	fmt.Fprintf(w, "or, over TLS:       export HOLDFAST_ENDPOINTS=%s   (where it is not mounted: what holdfast join prints)\n", r.Volume)
+	if r.Plain {
+		fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
+		fmt.Fprintf(w, "or, over TLS:       export HOLDFAST_ENDPOINTS=%s   (where it is not mounted: what holdfast join prints)\n", r.Volume)
+	} else {
+		fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", r.Volume)
+		fmt.Fprintf(w, "                    export HOLDFAST_ENDPOINTS=\"$(holdfast join --volume %s)\"   (what that prints, where the volume is not mounted)\n", r.Volume)
+	}
+	switch r.Policy {
+	case rules.Open:
+		fmt.Fprintf(w, "ANYBODY who reaches a server may do everything; to change that: holdfast access set --policy team --volume %s\n", r.Volume)
+	default:
+		fmt.Fprintf(w, `this user may do everything, with that directory as the endpoint. For everybody else, make a key:
+                    holdfast key create ci --volume %s
+its owner types:    export HOLDFAST_KEY=hfk_...
+                    holdfast whoami
+who may do what:    holdfast access edit --volume %s
+`, r.Volume, r.Volume)
+	}
 }
 
 // notInside refuses a directory within another volume: the files of the two would be mixed.
@@ -158,8 +180,8 @@ func required(c *cobra.Command, names ...string) {
 	}
 }
 
-// makeVolume makes the directory, if its parent is there, and initializes it as a volume.
-func makeVolume(ctx context.Context, dir string, members cluster.Members) (volume.Cluster, error) {
+// makeVolume makes the directory, if its parent is there, and initializes it as a volume with this equipment.
+func makeVolume(dir string, members cluster.Members, e *equipment) (volume.Cluster, error) {
 	if err := notInside(dir); err != nil {
 		return volume.Cluster{}, err
 	}
@@ -174,7 +196,7 @@ func makeVolume(ctx context.Context, dir string, members cluster.Members) (volum
 	if err != nil {
 		return volume.Cluster{}, err
 	}
-	c, err := volume.Init(ctx, f, members, rand.Reader)
+	c, err := volume.InitWith(f, members, rand.Reader, func(c volume.Cluster) error { return e.add(f, c) })
 	if errors.Is(err, volume.ErrExists) {
 		err = fmt.Errorf("%s: %w: start servers on it, or give another directory", dir, err)
 	}
