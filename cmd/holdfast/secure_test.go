@@ -34,6 +34,18 @@ func TestDevSecure(t *testing.T) {
 	}
 	t.Setenv("HOLDFAST_KEY", key)
 	await(t, "the key to be known", func() bool { return w.try("", "acquire", "theirs").code == 0 })
+	addresses := fmt.Sprintf("%s,%s", w.servers[0].Client, w.servers[1].Client)
+	w.do("", "--endpoints", addresses, "--ca", w.dir+"/ca.crt", "show", "theirs")
+	if r := w.try("", "--ca", w.dir+"/ca.crt", "show", "theirs"); r.code != 2 || !strings.Contains(r.errs, "leave one of them out") {
+		t.Errorf("--ca with a join string: %+v", r)
+	}
+	foreign := t.TempDir() + "/v"
+	w.do("", "init", "--volume", foreign, "--server", "1=h")
+	t.Setenv("HOLDFAST_CA", foreign+"/ca.crt")
+	if r := w.try("", "--endpoints", addresses, "--timeout", "1s", "show", "theirs"); r.code == 0 || !strings.Contains(r.errs, "not a server of this cluster") {
+		t.Errorf("another authority: %+v", r)
+	}
+	w.do("", "show", "theirs") // the join string says more than the environment
 	if r := w.try("", "break", "mine", "--reason", "no"); r.code == 0 {
 		t.Error("a service breaks a lock, by the policy team")
 	}

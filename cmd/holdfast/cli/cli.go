@@ -42,6 +42,7 @@ func Process() Env {
 type app struct {
 	Env
 	endpoints string
+	ca        string // a file with the certificate of the servers' authority
 	format    string
 	budget    time.Duration
 	// command is the name of the command that runs, and request the IDs of its request, if any.
@@ -132,13 +133,14 @@ func (a *app) root() *cobra.Command {
 			if a.budget <= 0 {
 				return usagef("--timeout %v: use a duration like 15s", a.budget)
 			}
-			return nil
+			return a.byAuthority()
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, or what holdfast join prints (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
+	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA)")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -207,6 +209,31 @@ func (a *app) servers() []string {
 		list = defaultEndpoints
 	}
 	return endpointsOf(list)
+}
+
+// byAuthority makes the addresses of the servers a join string, if there is a certificate of their authority.
+func (a *app) byAuthority() error {
+	file := cmp.Or(a.ca, a.Getenv("HOLDFAST_CA"))
+	all := a.servers()
+	if file == "" || a.ca == "" && len(all) > 0 && join.Whole(all[0]) { // a path or a join string says more
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return usagef("--ca, or HOLDFAST_CA: %v", err)
+	}
+	ca, err := join.ParseCertificate(text)
+	if err != nil {
+		return usagef("--ca, or HOLDFAST_CA: %s: %v", file, err)
+	}
+	if len(all) > 0 && join.Whole(all[0]) {
+		return usagef("--ca: the endpoint %s says itself by what the servers are recognized: leave one of them out", all[0])
+	}
+	a.endpoints = join.Text(all, join.Pin(ca))
+	if _, _, err := join.Parse(a.endpoints); err != nil {
+		return usagef("--endpoints, or HOLDFAST_ENDPOINTS, with --ca: use HOST:PORT, with commas between: %v", err)
+	}
+	return nil
 }
 
 // endpointsOf takes a list of endpoints apart.

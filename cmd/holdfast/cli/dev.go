@@ -73,7 +73,7 @@ func (a *app) passOn(fl *pflag.FlagSet, f *serverFlags) []string {
 	args := []string{"server", "--log-format", format, "--data-dir", serve.NoDataDir}
 	fl.Visit(func(x *pflag.Flag) {
 		switch x.Name {
-		case "dir", "base-port", "secure", "log-format", "output", "endpoints", "timeout":
+		case "dir", "base-port", "secure", "log-format", "output", "endpoints", "ca", "timeout":
 		default:
 			values := []string{x.Value.String()}
 			if list, ok := x.Value.(pflag.SliceValue); ok {

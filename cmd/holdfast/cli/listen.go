@@ -26,6 +26,7 @@ func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
 			panic(err) // it was added just now
 		}
 	}
+	fl.StringVar(&f.tlsMin, "tls-min", tls13, "the oldest version of TLS that clients may speak: 1.3, or 1.2 for those that know no other")
 	fl.StringSliceVar(&f.names, "names", nil, "further names and addresses by which clients reach this server, for its certificate, such as that of a load balancer")
 	originFlag(fl, f)
 }

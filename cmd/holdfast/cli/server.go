@@ -43,6 +43,7 @@ type serverFlags struct {
 	also      []string // addresses, by oldListenFlags
 	wsOrigins []string
 	names     []string
+	tlsMin    string
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -178,6 +179,12 @@ func readConfig(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
+// The values of --tls-min.
+const (
+	tls12 = "1.2"
+	tls13 = "1.3"
+)
+
 // serve runs the server until a signal comes.
 func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if f.id == 0 || f.volume == "" {
@@ -194,6 +201,9 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if err := checkHistory(f.history); err != nil {
 		return err
 	}
+	if f.tlsMin != tls12 && f.tlsMin != tls13 {
+		return usagef("--tls-min %q: use %s or %s", f.tlsMin, tls13, tls12)
+	}
 	also, warnings, err := f.listening()
 	if err != nil {
 		return err
@@ -204,7 +214,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Origins: f.wsOrigins, Names: f.names, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Origins: f.wsOrigins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

@@ -48,6 +48,9 @@ type fronts struct {
 
 func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clientTLS, who *callers, opt *Options) *fronts {
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
+	if opt.TLS12 {
+		f.port.TakeTLS12()
+	}
 	secured.use(f.port)
 	for range 3 { // the limits of each are its own
 		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who}))

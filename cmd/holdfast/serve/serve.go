@@ -44,7 +44,9 @@ type Options struct {
 	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
 	Origins []string
 	// Names are further names and addresses by which clients reach this server, for its certificate.
-	Names   []string
+	Names []string
+	// TLS12 has clients served over TLS 1.2, too.
+	TLS12   bool
 	Timing  cluster.Timing
 	Version string
 	// UnsafeFilesystem starts on a filesystem that the doctor refuses.

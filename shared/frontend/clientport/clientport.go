@@ -112,6 +112,7 @@ type Port struct {
 	secure    atomic.Pointer[tls.Config]
 	computing chan struct{}
 	required  atomic.Bool // plain text is refused
+	oldTLS    atomic.Bool // TLS 1.2 is taken, too
 	// telling counts the goroutines of connections that no front end has.
 	telling sync.WaitGroup
 

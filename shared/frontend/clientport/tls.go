@@ -24,14 +24,21 @@ const (
 // ServeTLS has the port serve TLS with this certificate from now on, beside plain text, instead of the one before.
 // Connections that are open keep theirs.
 func (p *Port) ServeTLS(c tls.Certificate) {
+	least := uint16(tls.VersionTLS13)
+	if p.oldTLS.Load() {
+		least = tls.VersionTLS12
+	}
 	p.secure.Store(&tls.Config{
-		Certificates: []tls.Certificate{c}, MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{c}, MinVersion: least,
 		// In order of preference: a browser offers both of HTTP, and WebSocket needs the first.
 		NextProtos:                  []string{frames.Protocol, protocolHTTP, protocolGRPC},
 		SessionTicketsDisabled:      true, // connections are few and long
 		DynamicRecordSizingDisabled: true,
 	})
 }
+
+// TakeTLS12 has the port take TLS 1.2, too, with the next certificate.
+func (p *Port) TakeTLS12() { p.oldTLS.Store(true) }
 
 var (
 	errNoTLS     = errors.New("this volume has no certificate authority: type holdfast secure offer, or let clients connect without TLS")

@@ -141,6 +141,28 @@ func TestTLSThatIsRefused(t *testing.T) {
 	})
 }
 
+// TLS 1.2 is for clients that know no other, where somebody has asked for that.
+func TestTLS12(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := secure(t)
+		s.Port.TakeTLS12()
+		s.Port.ServeTLS(certificate(t))
+		for version, config := range map[uint16]*tls.Config{tls.VersionTLS12: offering(), tls.VersionTLS13: offering()} {
+			config.MaxVersion = version
+			c := tls.Client(s.dial(), config)
+			if err := c.Handshake(); err != nil || c.ConnectionState().Version != version {
+				t.Errorf("%s: %v", tls.VersionName(version), err)
+			}
+		}
+		s.Port.RequireTLS()
+		config := offering()
+		config.MaxVersion, config.MinVersion = tls.VersionTLS11, tls.VersionTLS10
+		if err := tls.Client(s.dial(), config).Handshake(); err == nil {
+			t.Error("TLS 1.1 is taken")
+		}
+	})
+}
+
 // A handshake has its time, and so has what follows it.
 func TestHandshakesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
