@@ -4,11 +4,15 @@ package serving
 
 import (
 	"context"
+	"net"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
 )
 
-type callerKey struct{}
+type (
+	callerKey struct{}
+	remoteKey struct{}
+)
 
 // WithCaller returns a context of a call by c. Only a server's own code that knows the caller of a connection calls it;
 // nil is a caller without a credential.
@@ -20,4 +24,15 @@ func WithCaller(ctx context.Context, c *access.Caller) context.Context {
 func CallerOf(ctx context.Context) *access.Caller {
 	c, _ := ctx.Value(callerKey{}).(*access.Caller)
 	return c
+}
+
+// WithRemote returns a context of a call over a connection from this address. Front ends call it for each connection.
+func WithRemote(ctx context.Context, a net.Addr) context.Context {
+	return context.WithValue(ctx, remoteKey{}, a)
+}
+
+// RemoteOf returns where a call is from, nil if that is not known.
+func RemoteOf(ctx context.Context) net.Addr {
+	a, _ := ctx.Value(remoteKey{}).(net.Addr)
+	return a
 }

@@ -87,6 +87,18 @@ func newVerifier(id cluster.ID, keys []volume.SigningKey) verifier {
 	return v
 }
 
+// keyOf returns what finds the key of a token, which has to be of this type.
+func (v verifier) keyOf(typ string) jwt.Keyfunc {
+	return func(t *jwt.Token) (any, error) {
+		kid, _ := t.Header["kid"].(string)
+		public, known := v.keys[kid]
+		if is, _ := t.Header["typ"].(string); is != typ || !known {
+			return nil, errForged
+		}
+		return public, nil
+	}
+}
+
 // verify returns the caller that a ticket proves, which may have expired up to afterExpiry ago.
 func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
 	text, ok := strings.CutPrefix(ticket, access.TicketPrefix)
@@ -99,14 +111,7 @@ func (v verifier) verify(ticket string, now time.Time) (*access.Caller, error) {
 		jwt.WithIssuer(v.id.String()), jwt.WithExpirationRequired(), jwt.WithLeeway(afterExpiry),
 		jwt.WithTimeFunc(func() time.Time { return now }),
 	)
-	_, err := parser.ParseWithClaims(text, m, func(t *jwt.Token) (any, error) {
-		kid, _ := t.Header["kid"].(string)
-		public, known := v.keys[kid]
-		if typ, _ := t.Header["typ"].(string); typ != ticketType || !known {
-			return nil, errForged
-		}
-		return public, nil
-	})
+	_, err := parser.ParseWithClaims(text, m, v.keyOf(ticketType))
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return nil, errExpired

@@ -39,6 +39,7 @@ const (
 func (a *app) initCommand() *cobra.Command {
 	var dir, policy string
 	var servers []string
+	logins := false
 	c := &cobra.Command{
 		Use:   "init --volume DIR --server 1=HOST --server 2=HOST --server 3=HOST",
 		Short: "Make an empty directory on the share a volume",
@@ -49,6 +50,7 @@ ID=HOST:PORT for PORT and PORT+200, or ID=CLIENT,PEER with two addresses. The di
 missing may mean that the share is not mounted.
 
 With --policy team or strict, the volume has access rules from the beginning; see holdfast access.
+With --logins, users of hosts that have the volume mounted log in without a key; see holdfast login.
 
 Then init measures how fast the share is, for at most some seconds. If the default timing
 of servers is too tight for it, the printed commands have the flags that servers need.`,
@@ -71,6 +73,9 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if err == nil {
 				err = rulesOn(dir, policy)
 			}
+			if err == nil && logins {
+				err = loginsOn(dir)
+			}
 			if err != nil {
 				return err
 			}
@@ -84,6 +89,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 	c.Flags().StringVar(&dir, "volume", "", "the directory")
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
 	c.Flags().StringVar(&policy, "policy", rules.Open, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
+	c.Flags().BoolVar(&logins, "logins", false, "let users log in by a directory that they make on the volume")
 	required(c, "volume", "server")
 	return c
 }

@@ -50,7 +50,7 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	f := &fronts{peer: peergrpc.NewServer(c.ID.String(), n, keys), port: clientport.New(opt.Log, n.Late), grpc: grpc.NewServer(grpcapi.Options()...)}
 	secured.use(f.port)
 	for range 3 { // the limits of each are its own
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Logins: who.logins}))
 	}
 	grpcapi.Register(f.grpc, f.services[0])
 	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial})

@@ -127,7 +127,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	defer tuned()
 	go tuneGC(tuning)
 	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
-	keys, who, err := openSecurity(ctx, &opt, c, secured)
+	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -160,7 +160,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 }
 
 // openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.
-func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, who *callers, err error) {
+func openSecurity(ctx context.Context, opt *Options, fsys *osfs.FS, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, who *callers, err error) {
 	keys, err = atVolume(ctx, opt, func() (*peertls.Keys, error) {
 		if err := secured.keep(time.Now()); err != nil {
 			return nil, err
@@ -168,7 +168,7 @@ func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
 	})
 	if err == nil {
-		who, err = atVolume(ctx, opt, func() (*callers, error) { return openCallers(secured.fs, c, opt.Log) })
+		who, err = atVolume(ctx, opt, func() (*callers, error) { return openCallers(fsys, c, opt.Log) })
 	}
 	return keys, who, err
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -248,6 +249,9 @@ func (g *server) authenticate(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		_, err = wire.Unary(service.Refusal(err))
 		return ctx, err
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		ctx = serving.WithRemote(ctx, p.Addr)
 	}
 	return serving.WithCaller(ctx, c), nil
 }

@@ -81,6 +81,9 @@ func (h *Handler) Server() *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler: h, Protocols: protocols,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return serving.WithRemote(ctx, c.RemoteAddr())
+		},
 		ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHTTPHeader,
 		ErrorLog: log.New(h.opt.Log.With().Str("front_end", "http").Logger(), "", 0),
 	}

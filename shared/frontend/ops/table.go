@@ -132,6 +132,10 @@ var table = [...]Operation{
 		Name: "whoami", Method: "WhoAmI", Message: (*pb.WhoAmIRequest)(nil), Route: "GET /v1/whoami",
 		Serve: serve((*service.Service).WhoAmI), Server: Any, Verb: access.Open, Repeat: Harmless,
 	},
+	{
+		Name: "login", Method: "Login", Message: (*pb.LoginRequest)(nil), Route: "POST /v1/login",
+		Serve: serve((*service.Service).Login), Server: Any, Verb: access.Open, Repeat: Again, Forwarded: true,
+	},
 	{Name: "healthz", Route: "GET /healthz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 }

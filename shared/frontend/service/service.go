@@ -54,6 +54,8 @@ type Options struct {
 	ResetWait time.Duration
 	// Authenticator knows callers and rules. Without one everybody may do everything.
 	Authenticator access.Authenticator
+	// Logins issues tickets; nil = nobody logs in at this server.
+	Logins Logins
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

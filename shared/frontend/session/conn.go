@@ -88,7 +88,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.r = frames.NewReader(hearing{x}, cluster.MaxAppend+maxOverhead)
 	x.out.spare = &v.spare
 	x.write = x.writeOut
-	x.ctx, x.cancel = context.WithCancel(v.ctx)
+	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
 	x.from, x.allowed, x.leave = x.ctx, v.s.Permission(nil), func() {}
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
