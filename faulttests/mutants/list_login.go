@@ -148,6 +148,22 @@ var loginMutants = []Mutant{
 		By: unit(clientLogins, "^TestProved$"), Dies: `plain text: `,
 	},
 	{
+		Name: "connection-before-credential",
+		Rule: "a credential that is shown counts before what the connection says (package service, Authenticate)",
+		Edits: []Edit{
+			{"shared/frontend/service/permit.go", `if credential != "" {`, `if credential != "" && c == nil {`},
+		},
+		By: unit("shared/frontend", "^TestCredentialBeforeConnection$"), Dies: `is user:alice, want user:bob`,
+	},
+	{
+		Name: "socket-of-anybody",
+		Rule: "who cannot be found out has no identity by the socket (package serve, identify)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/socket.go", `uid, groups); err == nil {`, `uid, groups); a.Identity != "" {`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestSocketOfNobody$"), Dies: `user:me`,
+	},
+	{
 		Name: "login-by-what-is-there",
 		Rule: "a client takes no directory that is there already (package login, makeDirectory)",
 		Edits: []Edit{

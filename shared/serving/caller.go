@@ -36,3 +36,26 @@ func RemoteOf(ctx context.Context) net.Addr {
 	a, _ := ctx.Value(remoteKey{}).(net.Addr)
 	return a
 }
+
+// KnownAddr is the address of the other side of a connection that itself says whose it is: by the kernel's word of a socket, or a
+// certificate. Listeners and ports give such addresses to connections.
+type KnownAddr struct {
+	net.Addr
+	Caller *access.Caller
+}
+
+// CallerAt returns whose connection it is, nil if it does not say.
+func CallerAt(a net.Addr) *access.Caller {
+	if known, ok := a.(*KnownAddr); ok {
+		return known.Caller
+	}
+	return nil
+}
+
+// PlainAddr returns an address as package net has it.
+func PlainAddr(a net.Addr) net.Addr {
+	if known, ok := a.(*KnownAddr); ok {
+		return known.Addr
+	}
+	return a
+}

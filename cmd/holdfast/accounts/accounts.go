@@ -45,7 +45,7 @@ type Names struct {
 	ask func(ctx context.Context, name string, args ...string) (answer []byte, code int, err error)
 
 	mu   sync.Mutex
-	kept map[uint32]keptAccount
+	kept map[string]keptAccount
 }
 
 type keptAccount struct {
@@ -54,25 +54,38 @@ type keptAccount struct {
 }
 
 // New returns Names that ask this host.
-func New() *Names { return &Names{ask: run, kept: map[uint32]keptAccount{}} }
+func New() *Names { return &Names{ask: run, kept: map[string]keptAccount{}} }
 
 // errNobody is returned for a number that stands for users that are not known here.
 var errNobody = errors.New("that is nobody: the user is not known on the file server, or on this host")
 
 // Of returns the account of a user. It returns an error if that is nobody, or cannot be found out now.
-func (n *Names) Of(ctx context.Context, uid uint32) (Account, error) {
+func (n *Names) Of(ctx context.Context, uid uint32) (Account, error) { return n.of(ctx, uid, nil) }
+
+// OfProcess is Of for a process that has these groups, which may be other ones than the user's.
+func (n *Names) OfProcess(ctx context.Context, uid uint32, groups []uint32) (Account, error) {
+	numbers := []string{}
+	for _, g := range groups {
+		numbers = append(numbers, strconv.FormatUint(uint64(g), 10))
+	}
+	return n.of(ctx, uid, numbers)
+}
+
+// of is Of with these numbers of groups; nil = those of the user.
+func (n *Names) of(ctx context.Context, uid uint32, groups []string) (Account, error) {
 	if isNobody(uid) {
 		return Account{}, errNobody
 	}
+	key := fmt.Sprintln(uid, groups == nil, groups)
 	n.mu.Lock()
-	k, ok := n.kept[uid]
+	k, ok := n.kept[key]
 	n.mu.Unlock()
 	if ok && time.Now().Before(k.until) {
 		return k.Account, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	a, err := n.find(ctx, uid)
+	a, err := n.find(ctx, uid, groups)
 	if err != nil {
 		return a, err
 	}
@@ -81,7 +94,7 @@ func (n *Names) Of(ctx context.Context, uid uint32) (Account, error) {
 	if len(n.kept) >= maxKept {
 		clear(n.kept)
 	}
-	n.kept[uid] = keptAccount{a, time.Now().Add(keptTime)}
+	n.kept[key] = keptAccount{a, time.Now().Add(keptTime)}
 	return a, nil
 }
 
@@ -95,7 +108,7 @@ func isNobody(uid uint32) bool {
 	return err == nil && strings.TrimSpace(string(b)) == strconv.FormatUint(uint64(uid), 10)
 }
 
-func (n *Names) find(ctx context.Context, uid uint32) (Account, error) {
+func (n *Names) find(ctx context.Context, uid uint32, numbers []string) (Account, error) {
 	number := strconv.FormatUint(uint64(uid), 10)
 	nameless := Account{Identity: "uid:" + number}
 	out, code, err := n.ask(ctx, "getent", "passwd", number)
@@ -118,11 +131,13 @@ func (n *Names) find(ctx context.Context, uid uint32) (Account, error) {
 		return Account{}, errNobody
 	}
 	a := Account{Identity: "user:" + name}
-	out, code, err = n.ask(ctx, "id", "-G", "--", name)
-	if err != nil || code != 0 {
-		return Account{}, errors.Join(fmt.Errorf("id -G %s: exit code %d", name, code), err)
+	if numbers == nil {
+		out, code, err = n.ask(ctx, "id", "-G", "--", name)
+		if err != nil || code != 0 {
+			return Account{}, errors.Join(fmt.Errorf("id -G %s: exit code %d", name, code), err)
+		}
+		numbers = slices.DeleteFunc(strings.Fields(string(out)), func(g string) bool { _, err := strconv.ParseUint(g, 10, 32); return err != nil })
 	}
-	numbers := slices.DeleteFunc(strings.Fields(string(out)), func(g string) bool { _, err := strconv.ParseUint(g, 10, 32); return err != nil })
 	if len(numbers) == 0 {
 		return a, nil // without any, getent would list all groups there are
 	}

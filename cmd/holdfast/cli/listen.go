@@ -18,6 +18,7 @@ func oldListenFlags() []string { return []string{"ws-listen", "text-listen"} }
 // listenFlags adds the flags that say where a server listens for clients, and which web pages it admits.
 func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
 	fl.StringVar(&f.listen, "listen", "", "listen for clients on this HOST:PORT instead of their address in CLUSTER, which other servers and clients go on using")
+	fl.StringVar(&f.socket, "unix", "", "also listen on a Unix socket at this path, such as /run/holdfast/holdfast.sock: users of this host are known by it")
 	names := oldListenFlags()
 	f.also = make([]string, len(names))
 	for i, name := range names {

@@ -43,6 +43,7 @@ type serverFlags struct {
 	also      []string // addresses, by oldListenFlags
 	wsOrigins []string
 	names     []string
+	socket    string
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -204,7 +205,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Origins: f.wsOrigins, Names: f.names, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, Origins: f.wsOrigins, Names: f.names, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

@@ -32,6 +32,7 @@ type callers struct {
 	rules *access.Live
 	// logins are by the filesystem.
 	logins *fslogin.Logins
+	names  *accounts.Names
 	log    zerolog.Logger
 }
 
@@ -41,8 +42,8 @@ func openCallers(fsys *osfs.FS, about volume.Cluster, log zerolog.Logger) (*call
 	if err != nil {
 		return nil, err
 	}
-	c := &callers{Authenticator: auth.New(about.ID, rules.Rules), fs: fsys, rules: rules, log: log}
-	c.logins = fslogin.New(fsys, c.Authenticator, auth.ClockSlack, accounts.New().Of)
+	c := &callers{Authenticator: auth.New(about.ID, rules.Rules), fs: fsys, rules: rules, log: log, names: accounts.New()}
+	c.logins = fslogin.New(fsys, c.Authenticator, auth.ClockSlack, c.names.Of)
 	_ = c.logins.Look() // run looks again
 	return c, c.readKeys()
 }

@@ -77,7 +77,7 @@ func (f *fronts) rulesChanged() {
 
 // serving returns a function for each goroutine that the front ends need, by name. It returns when its front end has
 // ended.
-func (f *fronts) serving(p *ports, log zerolog.Logger) map[string]func() error {
+func (f *fronts) serving(p *ports, who *callers, log zerolog.Logger) map[string]func() error {
 	all := map[string]func() error{
 		"peer":     func() error { return f.peer.Serve(p.peer) },
 		"gRPC":     func() error { return f.grpc.Serve(f.port.Listener(clientport.GRPC)) },
@@ -86,6 +86,11 @@ func (f *fronts) serving(p *ports, log zerolog.Logger) map[string]func() error {
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
 	clients := newRoom(log)
+	if p.socket != nil {
+		all["socket"] = func() error {
+			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, log)))
+		}
+	}
 	for _, l := range p.clients {
 		all["client port "+l.Addr().String()] = func() error { return f.port.Serve(clients.listener(l)) }
 	}

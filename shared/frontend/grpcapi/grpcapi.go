@@ -245,13 +245,13 @@ func (g *server) authenticate(ctx context.Context) (context.Context, error) {
 	for _, v := range metadata.ValueFromIncomingContext(ctx, "authorization") {
 		credential = wire.BearerOf(v)
 	}
-	c, err := g.s.Authenticate(credential)
+	if p, ok := peer.FromContext(ctx); ok {
+		ctx = serving.WithRemote(ctx, p.Addr)
+	}
+	c, err := g.s.Authenticate(credential, serving.RemoteOf(ctx))
 	if err != nil {
 		_, err = wire.Unary(service.Refusal(err))
 		return ctx, err
-	}
-	if p, ok := peer.FromContext(ctx); ok {
-		ctx = serving.WithRemote(ctx, p.Addr)
 	}
 	return serving.WithCaller(ctx, c), nil
 }

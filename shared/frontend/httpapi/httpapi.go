@@ -133,7 +133,7 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 				}
 			}
 		}
-		c, err := h.s.Authenticate(credential)
+		c, err := h.s.Authenticate(credential, serving.RemoteOf(r.Context()))
 		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
 		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
 			h.refuse(w, 0, err)

@@ -140,7 +140,7 @@ func (x *conn) begin() error {
 	x.settled.Store(true)
 	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
 	var caller *access.Caller
-	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential())
+	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
 	x.setCaller(caller)
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
@@ -166,7 +166,7 @@ func (x *conn) refuses() error {
 
 // renewCredential takes another credential of the same identity for the connection.
 func (x *conn) renewCredential(credential string) error {
-	c, err := x.v.s.Authenticate(credential)
+	c, err := x.v.s.Authenticate(credential, x.c.RemoteAddr())
 	if err == nil && c.Name() != x.caller.Name() {
 		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), x.caller.Name())
 	}
