@@ -164,6 +164,42 @@ var loginMutants = []Mutant{
 		By: unit("cmd/holdfast/serve", "^TestSocketOfNobody$"), Dies: `user:me`,
 	},
 	{
+		Name: "any-certificate",
+		Rule: "a client's certificate has to be of an authority of --client-ca (package clientport, ServeTLS)",
+		Edits: []Edit{
+			{"shared/frontend/clientport/tls.go", `wants = tls.VerifyClientCertIfGiven`, `wants = tls.RequestClientCert`},
+			{"shared/frontend/clientport/tls.go", `if verified := s.ConnectionState().VerifiedChains; len(verified) > 0 {`, `if verified := [][]*x509.Certificate{s.ConnectionState().PeerCertificates}; len(verified[0]) > 0 {`},
+		},
+		By: unit("shared/frontend/clientport", "^TestClientCertificateThatIsRefused$"), Dies: `foreign: `,
+	},
+	{
+		Name: "certificate-for-ever",
+		Rule: "who is known by a certificate is so until it expires (package clientport, CallerOf)",
+		Edits: []Edit{
+			{"shared/frontend/clientport/tls.go", `Issued: c.NotBefore, Expires: c.NotAfter}`, `Issued: c.NotBefore}`},
+		},
+		By: unit("shared/frontend/clientport", "^TestClientCertificate$"), Dies: `want cert:db`,
+	},
+	{
+		Name: "certificate-from-outside-for-the-library",
+		Rule: "clients that name no server get the volume's own certificate (package clientport, certificate)",
+		Edits: []Edit{
+			{"shared/frontend/clientport/tls.go", `case hello.ServerName == "" || hello.Supports`, `case hello.Supports`},
+		},
+		By: unit("shared/frontend/clientport", "^TestWhichCertificate$"), Dies: `"" gets the other one`,
+	},
+	{
+		Name: "outside-forgets",
+		Rule: "where new certificates from outside are no good, the old ones stay (package serve, read)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/outside.go", `	leaf, clients := o.leaf, o.clients
+`, `	leaf, clients := o.leaf, o.clients
+	o.leaf = nil
+`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestOutside$"), Dies: `half of the next: `,
+	},
+	{
 		Name: "login-by-what-is-there",
 		Rule: "a client takes no directory that is there already (package login, makeDirectory)",
 		Edits: []Edit{

@@ -45,6 +45,9 @@ type Options struct {
 	Also []string
 	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
 	Origins []string
+	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
+	// certificates; "" = none.
+	TLSCert, TLSKey, ClientCA string
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names   []string
 	Timing  cluster.Timing
@@ -128,7 +131,7 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
+	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log, outside: newOutside(&opt)}
 	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)

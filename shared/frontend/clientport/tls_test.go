@@ -47,7 +47,7 @@ func offering(protocols ...string) *tls.Config {
 // secure opens a port that serves TLS.
 func secure(t *testing.T) *site {
 	s := open(t)
-	s.ServeTLS(certificate(t))
+	s.ServeTLS(TLS{Own: new(certificate(t))})
 	return s
 }
 
@@ -210,7 +210,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		var seen []string
 		for range 2 {
 			c := certificate(t)
-			s.ServeTLS(c)
+			s.ServeTLS(TLS{Own: &c})
 			conn := tls.Client(s.dial(), offering(frames.Protocol))
 			if err := conn.Handshake(); err != nil {
 				t.Fatal(err)
@@ -235,7 +235,7 @@ func TestGRPCOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := New(zerolog.Nop(), nil)
-	p.ServeTLS(certificate(t))
+	p.ServeTLS(TLS{Own: new(certificate(t))})
 	server := grpc.NewServer()
 	go p.Serve(l)                     //nolint:errcheck // the end of the test
 	go server.Serve(p.Listener(GRPC)) //nolint:errcheck // the end of the test
