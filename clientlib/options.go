@@ -173,7 +173,7 @@ func (o Options) complete() (Options, error) {
 		return o, err
 	}
 	if o.Credential != nil && len(named) == 1 && join.IsPath(named[0]) {
-		o.Credential = credential.Source(o.Credential).At(named[0], false)
+		o.Credential = credential.Source(o.Credential).At(named[0], nil)
 	}
 	if len(o.Endpoints) == 0 {
 		return o, errors.New("no endpoints: name at least one server, host:port")

@@ -69,7 +69,7 @@ func FromEnvironment(getenv func(string) string, before Source) Source {
 		if err != nil || cluster == "" || text != "" && (Expiry(text).IsZero() || time.Until(Expiry(text)) > nearEnd) {
 			return text, err
 		}
-		fresh, err := ofVolume(ctx).get(ctx, getenv, cluster)
+		fresh, err := ofVolume(ctx).get(ctx, cluster)
 		return cmp.Or(fresh, text), err
 	}
 }

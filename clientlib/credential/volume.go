@@ -4,13 +4,8 @@ package credential
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/holdfast-lock/holdfast/clientlib/login"
 )
@@ -32,9 +27,9 @@ func ofVolume(ctx context.Context) *logins {
 	return l
 }
 
-// At returns the Source of a client whose endpoint is the path of a volume: by that, FromEnvironment can log in. With keep, the
-// ticket is written to the file of a ticket, for later commands; else only this process has it.
-func (s Source) At(volume string, keep bool) Source {
+// At returns the Source of a client whose endpoint is the path of a volume: by that, FromEnvironment can log in. keep, unless it is
+// nil, is called with each ticket; only this process has it otherwise.
+func (s Source) At(volume string, keep func(*login.Ticket)) Source {
 	l := &logins{dir: volume, keep: keep, ask: login.Get}
 	return func(ctx context.Context, cluster string) (string, error) {
 		return s(context.WithValue(ctx, volumeKey{}, l), cluster)
@@ -44,7 +39,7 @@ func (s Source) At(volume string, keep bool) Source {
 // logins logs in to one volume, once at a time.
 type logins struct {
 	dir  string
-	keep bool
+	keep func(*login.Ticket) // or nil
 	ask  func(ctx context.Context, dir string, period time.Duration) (*login.Ticket, error)
 
 	mu      sync.Mutex
@@ -55,7 +50,7 @@ type logins struct {
 
 // get returns a ticket for a server of this cluster, "" where there is none: then holdfast login says why. It logs in if need
 // be, which goes on when ctx ends.
-func (l *logins) get(ctx context.Context, getenv func(string) string, cluster string) (string, error) {
+func (l *logins) get(ctx context.Context, cluster string) (string, error) {
 	if l == nil {
 		return "", nil
 	}
@@ -71,7 +66,7 @@ func (l *logins) get(ctx context.Context, getenv func(string) string, cluster st
 		}
 		if l.pending == nil {
 			l.pending = make(chan struct{})
-			go l.login(getenv)
+			go l.login()
 		}
 		done := l.pending
 		l.mu.Unlock()
@@ -85,14 +80,12 @@ func (l *logins) get(ctx context.Context, getenv func(string) string, cluster st
 }
 
 // login logs in, and ends what is pending.
-func (l *logins) login(getenv func(string) string) {
+func (l *logins) login() {
 	ctx, cancel := context.WithTimeout(context.Background(), loginTime)
 	defer cancel()
 	t, err := l.ask(ctx, l.dir, 0)
-	if err == nil && l.keep {
-		if name := TicketFile(getenv, t.Cluster); name != "" {
-			_ = WriteTicket(name, t.Text) // the next command logs in itself
-		}
+	if err == nil && l.keep != nil {
+		l.keep(t)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,17 +96,4 @@ func (l *logins) login(getenv func(string) string) {
 	}
 	close(l.pending)
 	l.pending = nil
-}
-
-// WriteTicket writes a ticket to a file that only its owner may read. Others never see a part of it, and an older file with
-// another mode does not stay.
-func WriteTicket(name, text string) error {
-	err := os.MkdirAll(filepath.Dir(name), 0o700)
-	if err == nil {
-		err = renameio.WriteFile(name, []byte(text+"\n"), 0o600, renameio.IgnoreUmask())
-	}
-	if err != nil {
-		return fmt.Errorf("write the ticket: %w", err)
-	}
-	return nil
 }

@@ -30,10 +30,9 @@ func TestLogins(t *testing.T) {
 			made++
 			return &login.Ticket{Text: fmt.Sprint("hft_", made), Cluster: "c", Expires: time.Now().Add(time.Hour)}, fails
 		}}
-		env := func(string) string { return "" }
 		wants := func(ctx context.Context, cluster, want string) {
 			t.Helper()
-			if text, err := l.get(ctx, env, cluster); text != want || (err != nil) != (ctx.Err() != nil) {
+			if text, err := l.get(ctx, cluster); text != want || (err != nil) != (ctx.Err() != nil) {
 				t.Errorf("got %q, %v; want %q", text, err, want)
 			}
 		}
@@ -41,7 +40,7 @@ func TestLogins(t *testing.T) {
 		defer cancel()
 		wants(short, "c", "") // and it goes on
 		for range 3 {
-			go l.get(t.Context(), env, "c") //nolint:errcheck // they wait for the same
+			go l.get(t.Context(), "c") //nolint:errcheck // they wait for the same
 		}
 		wants(t.Context(), "c", "hft_1")
 		wants(t.Context(), "c", "hft_1")
@@ -58,23 +57,29 @@ func TestLogins(t *testing.T) {
 		}
 		time.Sleep(againAfter)
 		fails = nil
-		if text, err := l.get(t.Context(), env, "c"); text == "" || err != nil {
+		if text, err := l.get(t.Context(), "c"); text == "" || err != nil {
 			t.Errorf("%q, %v", text, err)
 		}
 	})
-	if text, err := (*logins)(nil).get(t.Context(), nil, "c"); text != "" || err != nil {
+	if text, err := (*logins)(nil).get(t.Context(), "c"); text != "" || err != nil {
 		t.Error(text, err)
 	}
 }
 
-// A ticket in the file counts until its end is near; then a login gets a new one, and the file keeps it.
+// A ticket in the file counts until its end is near; then a login gets a new one, which is to be kept.
 func TestFileBeforeLogin(t *testing.T) {
 	home := t.TempDir()
 	env := func(name string) string { return map[string]string{"HOME": home}[name] }
 	name := TicketFile(env, "c")
 	fresh, over := ticketUntil(time.Now().Add(time.Hour)), ticketUntil(time.Now().Add(-time.Hour))
 	var fails error
-	l := &logins{keep: true, ask: func(context.Context, string, time.Duration) (*login.Ticket, error) {
+	write := func(text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := ""
+	l := &logins{keep: func(t *login.Ticket) { kept = t.Text }, ask: func(context.Context, string, time.Duration) (*login.Ticket, error) {
 		return &login.Ticket{Text: fresh, Cluster: "c", Expires: time.Now().Add(time.Hour)}, fails
 	}}
 	s := FromEnvironment(env, nil)
@@ -88,17 +93,15 @@ func TestFileBeforeLogin(t *testing.T) {
 		}
 	}
 	wants(at, "", "")
-	if err := WriteTicket(name, over); err != nil {
-		t.Fatal(err)
-	}
+	write(over)
 	wants(s, "c", over)
 	fails = errors.New("off")
 	wants(at, "c", over) // it still proves whose a lock is
 	fails, l.failed = nil, time.Time{}
 	wants(at, "c", fresh)
-	l.ticket = nil
-	wants(s, "c", fresh) // from the file
-	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 || filepath.Dir(name) != home+"/.config/holdfast" {
-		t.Errorf("%v, %v", info, err)
+	if kept != fresh {
+		t.Errorf("%q is to be kept", kept)
 	}
+	write(fresh)
+	wants(s, "c", fresh)
 }

@@ -3,8 +3,10 @@
 // Package login is how a client logs in by the filesystem: it makes the directory that a server names, in login/ on the
 // volume as this host has it mounted, and gets a ticket for the user that it runs as.
 //
-// A server could name a directory for somebody else, and so log in as this user elsewhere. So a client asks only servers
-// that have proved over TLS to be of the volume's cluster, and the name can lead nowhere but into login/.
+// A server could name a directory for somebody else, and so log in as this user elsewhere: at another cluster, into whose
+// login/ a path leads by a symbolic link, now or after a moment. So a client opens the volume's directory once. It reads there by what to
+// recognize servers, asks only one that has proved over TLS to be of that cluster, and makes the directory there: the name
+// can lead nowhere but into login/ of the volume of that server.
 package login
 
 import (
@@ -15,9 +17,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -79,17 +79,23 @@ func get(ctx context.Context, dir string, period time.Duration) (*Ticket, error)
 	if os.Geteuid() == 0 {
 		return nil, ErrRoot
 	}
-	if info, err := os.Lstat(filepath.Join(dir, directory)); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // a directory's descriptor
+	if info, err := root.Lstat(directory); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return nil, ErrOff
 	}
-	addresses, trust, err := join.Resolve([]string{dir})
+	id, addresses, trust, err := join.InRoot(root)
 	if err != nil {
 		return nil, err
 	}
 	var failures []error
 	for _, a := range addresses {
-		t, err := at(ctx, a, trust, dir, period)
+		t, err := at(ctx, a, trust, root, period)
 		if err == nil {
+			t.Cluster = id
 			return t, nil
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", a, err))
@@ -101,14 +107,14 @@ func get(ctx context.Context, dir string, period time.Duration) (*Ticket, error)
 }
 
 // at logs in at one server.
-func at(ctx context.Context, address string, trust *join.Trust, dir string, period time.Duration) (t *Ticket, err error) {
+func at(ctx context.Context, address string, trust *join.Trust, root *os.Root, period time.Duration) (t *Ticket, err error) {
 	ctx, cancel := context.WithTimeout(ctx, serverTime)
 	defer cancel()
-	d := &proved{next: trust.Dialer(join.GRPC, func(ctx context.Context, a string) (net.Conn, error) {
+	dial := proved(trust.Dialer(join.GRPC, func(ctx context.Context, a string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", a)
-	})}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(d.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
 		return nil, err
@@ -122,7 +128,7 @@ func at(ctx context.Context, address string, trust *join.Trust, dir string, peri
 	if err != nil {
 		return nil, wire.FromGRPC(err)
 	}
-	remove, err := makeDirectory(dir, first.GetNonce())
+	remove, err := makeDirectory(root, first.GetNonce())
 	if err != nil {
 		return nil, err
 	}
@@ -134,56 +140,30 @@ func at(ctx context.Context, address string, trust *join.Trust, dir string, peri
 	if err != nil {
 		return nil, wire.FromGRPC(err)
 	}
-	return &Ticket{Text: r.GetTicket(), Cluster: d.known(), Identity: r.GetIdentity(), Groups: r.GetGroups(), Expires: time.UnixMilli(r.GetExpiresUnixMs())}, nil
+	return &Ticket{Text: r.GetTicket(), Identity: r.GetIdentity(), Groups: r.GetGroups(), Expires: time.UnixMilli(r.GetExpiresUnixMs())}, nil
 }
 
 // makeDirectory makes the directory that a server named. The name must be free: what is there proves somebody else. Remove
 // removes it, where the server has not.
-func makeDirectory(dir, nonce string) (remove func(), err error) {
+func makeDirectory(root *os.Root, nonce string) (remove func(), err error) {
 	if len(nonce) != nonceLength || strings.Trim(nonce, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("the server named %.50q, which is no name for a directory of a login", nonce)
 	}
-	name := filepath.Join(dir, directory, nonce)
-	if err := os.Mkdir(name, 0o700); err != nil {
-		return nil, err
-	}
-	remove = func() { _ = os.Remove(name) }       // what stays is removed by the servers
-	if err := os.Chmod(name, 0o700); err != nil { // whatever the umask is
-		remove()
-		return nil, err
-	}
-	return remove, nil
+	return mkdir(root, nonce)
 }
 
-// proved refuses connections to servers that have not proved to be of the volume's cluster.
-type proved struct {
-	next    join.Dialer
-	mu      sync.Mutex
-	cluster string
-}
-
-func (p *proved) dial(ctx context.Context, address string) (net.Conn, error) {
-	c, err := p.next(ctx, address)
-	if err != nil {
-		return nil, err
+// proved returns a Dialer that refuses connections to servers that have not proved to be of the volume's cluster.
+func proved(next join.Dialer) join.Dialer {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := next(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		s, ok := c.(*tls.Conn)
+		if !ok || join.ClusterOf(s.ConnectionState()) == "" {
+			c.Close() //nolint:errcheck // nothing was said
+			return nil, errors.New("the server has not proved over TLS that it is of this cluster")
+		}
+		return c, nil
 	}
-	s, ok := c.(*tls.Conn)
-	if id := ""; ok {
-		id = join.ClusterOf(s.ConnectionState())
-		p.mu.Lock()
-		p.cluster = id
-		p.mu.Unlock()
-		ok = id != ""
-	}
-	if !ok {
-		c.Close() //nolint:errcheck // nothing was said
-		return nil, errors.New("the server has not proved over TLS that it is of this cluster: to log in, the volume needs a certificate authority (holdfast secure offer)")
-	}
-	return c, nil
-}
-
-func (p *proved) known() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cluster
 }

@@ -25,10 +25,38 @@ func site(t testing.TB) string {
 	return dir
 }
 
+func open(t testing.TB, dir string) *os.Root {
+	t.Helper()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() }) //nolint:errcheck // a test's
+	return r
+}
+
+// A login/ that is led to another volume's, at any time, gets no directory there.
+func TestOtherVolume(t *testing.T) {
+	evil, good := site(t), site(t)
+	root := open(t, evil)
+	if err := errors.Join(os.Remove(filepath.Join(evil, directory)), os.Symlink(filepath.Join(good, directory), filepath.Join(evil, directory))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeDirectory(root, nonce); err == nil || !missing(filepath.Join(good, directory, nonce)) {
+		t.Errorf("by a link: %v", err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(evil, directory)), os.Rename(evil, evil+".moved"), os.Symlink(good, evil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeDirectory(root, nonce); err == nil || !missing(filepath.Join(good, directory, nonce)) {
+		t.Errorf("by the path: %v", err)
+	}
+}
+
 // The directory is for its owner only, and is there until it is removed.
 func TestMakeDirectory(t *testing.T) {
 	dir := site(t)
-	remove, err := makeDirectory(dir, nonce)
+	remove, err := makeDirectory(open(t, dir), nonce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +64,7 @@ func TestMakeDirectory(t *testing.T) {
 	if info, err := os.Lstat(name); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if _, err := makeDirectory(dir, nonce); !errors.Is(err, fs.ErrExist) {
+	if _, err := makeDirectory(open(t, dir), nonce); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("what is there is taken: %v", err)
 	}
 	if remove(); !missing(name) {
@@ -55,8 +83,9 @@ func FuzzMakeDirectory(f *testing.F) {
 		f.Add(s)
 	}
 	dir := site(f)
+	root := open(f, dir)
 	f.Fuzz(func(t *testing.T, s string) {
-		remove, err := makeDirectory(dir, s)
+		remove, err := makeDirectory(root, s)
 		if err != nil {
 			return
 		}
@@ -75,8 +104,8 @@ func TestProved(t *testing.T) {
 		"TLS without a proof": func(c net.Conn) net.Conn { return tls.Client(c, &tls.Config{ServerName: "x"}) },
 	} {
 		here, there := net.Pipe()
-		p := &proved{next: func(context.Context, string) (net.Conn, error) { return wrap(here), nil }}
-		if c, err := p.dial(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "has not proved") {
+		dial := proved(func(context.Context, string) (net.Conn, error) { return wrap(here), nil })
+		if c, err := dial(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "has not proved") {
 			t.Errorf("%s: %v, %v", name, c, err)
 		}
 		there.Close() //nolint:errcheck // a pipe

@@ -141,9 +141,7 @@ var loginMutants = []Mutant{
 		Name: "login-at-any-server",
 		Rule: "a client makes directories only for servers that have proved to be of the volume's cluster (package login, proved)",
 		Edits: []Edit{
-			{clientLogins + "/login.go", `	if !ok {
-		c.Close()`, `	if !ok && address == "" {
-		c.Close()`},
+			{clientLogins + "/login.go", `if !ok || join.ClusterOf(s.ConnectionState()) == "" {`, `if !ok && s != nil {`},
 		},
 		By: unit(clientLogins, "^TestProved$"), Dies: `plain text: `,
 	},
@@ -162,6 +160,14 @@ var loginMutants = []Mutant{
 			{"cmd/holdfast/serve/socket.go", `uid, groups); err == nil {`, `uid, groups); a.Identity != "" {`},
 		},
 		By: unit("cmd/holdfast/serve", "^TestSocketOfNobody$"), Dies: `user:me`,
+	},
+	{
+		Name: "login-at-another-volume",
+		Rule: "a client makes the directory in the volume that it opened, wherever its path leads by now (package login, makeDirectory)",
+		Edits: []Edit{
+			{clientLogins + "/mkdir_linux.go", `int(volume.Fd()), directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC`, `unix.AT_FDCWD, root.Name()+"/"+directory, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC`},
+		},
+		By: unit(clientLogins, "^TestOtherVolume$"), Dies: `by a link: `,
 	},
 	{
 		Name: "any-certificate",
@@ -203,7 +209,7 @@ var loginMutants = []Mutant{
 		Name: "login-by-what-is-there",
 		Rule: "a client takes no directory that is there already (package login, makeDirectory)",
 		Edits: []Edit{
-			{clientLogins + "/login.go", `if err := os.Mkdir(name, 0o700); err != nil {`, `if err := os.MkdirAll(name, 0o700); err != nil {`},
+			{clientLogins + "/mkdir_linux.go", `if err := unix.Mkdirat(login, nonce, 0o700); err != nil {`, `if err := unix.Mkdirat(login, nonce, 0o700); err != nil && err != unix.EEXIST {`},
 		},
 		By: unit(clientLogins, "^TestMakeDirectory$"), Dies: `what is there is taken`,
 	},

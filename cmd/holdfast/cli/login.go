@@ -9,10 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/credential"
@@ -32,7 +34,11 @@ func (a *app) credential() credential.Source {
 		return credential.FromEnvironment(a.Getenv, nil)
 	}
 	own := &ownTicket{dir: dir}
-	return credential.FromEnvironment(a.Getenv, own.get).At(dir, true)
+	return credential.FromEnvironment(a.Getenv, own.get).At(dir, func(t *login.Ticket) {
+		if name, err := a.ticketFile(t.Cluster); err == nil {
+			_ = writeTicket(name, t.Text) // else the next command logs in itself
+		}
+	})
 }
 
 // ownTicket is the ticket that a command signs itself. It is signed again after half of its time.
@@ -132,7 +138,20 @@ func (a *app) login(ctx context.Context, dir string, period time.Duration) (*log
 		return nil, err
 	}
 	r.Status = cluster.StatusOK.String()
-	return r, credential.WriteTicket(r.File, text)
+	return r, writeTicket(r.File, text)
+}
+
+// writeTicket writes a ticket to a file that only its owner may read. Others never see a part of it, and an older file with
+// another mode does not stay.
+func writeTicket(name, text string) error {
+	err := os.MkdirAll(filepath.Dir(name), 0o700)
+	if err == nil {
+		err = renameio.WriteFile(name, []byte(text+"\n"), 0o600, renameio.IgnoreUmask())
+	}
+	if err != nil {
+		return fmt.Errorf("write the ticket: %w", err)
+	}
+	return nil
 }
 
 func loggedIn(ctx context.Context, dir string, period time.Duration) (*loginResult, string, error) {
