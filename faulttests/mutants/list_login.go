@@ -154,6 +154,14 @@ var loginMutants = []Mutant{
 		By: unit("shared/frontend", "^TestCredentialBeforeConnection$"), Dies: `is user:alice, want user:bob`,
 	},
 	{
+		Name: "login-overheard",
+		Rule: "a ticket is not issued over plain text to another host (package service, Login)",
+		Edits: []Edit{
+			{"shared/serving/caller.go", `return ok && !tcp.IP.IsLoopback()`, `return ok && tcp.IP == nil`},
+		},
+		By: unit("shared/frontend", "^TestLoginInPlainText$"), Dies: `plain text: `,
+	},
+	{
 		Name: "socket-of-anybody",
 		Rule: "who cannot be found out has no identity by the socket (package serve, identify)",
 		Edits: []Edit{

@@ -4,9 +4,11 @@ package frontend_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-lock/holdfast/shared/serving"
+	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
 
 // What a client shows counts before what its connection says; what was revoked counts neither way.
@@ -30,6 +32,28 @@ func TestCredentialBeforeConnection(t *testing.T) {
 		}
 		if got != x.want {
 			t.Errorf("%q over a connection of %v is %s, want %s", x.credential, serving.CallerAt(x.from).Name(), got, x.want)
+		}
+	}
+}
+
+// A ticket is not issued where others could read it on its way.
+func TestLoginInPlainText(t *testing.T) {
+	d := newDoors(t)
+	other, own := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	for name, x := range map[string]struct {
+		from      net.Addr
+		overheard bool
+	}{
+		"plain text": {other, true}, "plain text, with a caller": {&serving.KnownAddr{Addr: other}, true}, "TLS": {&serving.KnownAddr{Addr: other, TLS: true}, false},
+		"this host": {own, false}, "a socket": {&serving.KnownAddr{Addr: &net.UnixAddr{}}, false}, "nothing known": {nil, false},
+	} {
+		ctx := t.Context()
+		if x.from != nil {
+			ctx = serving.WithRemote(ctx, x.from)
+		}
+		r, err := d.s.Login(ctx, &pb.LoginRequest{})
+		if err != nil || r.GetStatus() != pb.Status_STATUS_INVALID_ARGUMENT || strings.Contains(r.GetMessage(), "over TLS") != x.overheard {
+			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}
 }

@@ -37,11 +37,24 @@ func RemoteOf(ctx context.Context) net.Addr {
 	return a
 }
 
-// KnownAddr is the address of the other side of a connection that itself says whose it is: by the kernel's word of a socket, or a
-// certificate. Listeners and ports give such addresses to connections.
+// KnownAddr is the address of the other side of a connection of which more is known. Listeners and ports give such addresses to
+// connections.
 type KnownAddr struct {
 	net.Addr
+	// Caller is whose connection it is, by the kernel's word of a socket, or a certificate; nil if it does not say.
 	Caller *access.Caller
+	// TLS is set for a connection over TLS.
+	TLS bool
+}
+
+// Overheard reports whether others could read what is said on a connection from this address: it is plain text from another
+// host.
+func Overheard(a net.Addr) bool {
+	if known, ok := a.(*KnownAddr); ok && known.TLS {
+		return false
+	}
+	tcp, ok := PlainAddr(a).(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
 }
 
 // CallerAt returns whose connection it is, nil if it does not say.

@@ -100,6 +100,9 @@ func TestClientCertificate(t *testing.T) {
 			go c.Write([]byte("QUIT\n")) //nolint:errcheck // the reader would miss it
 			got := s.next()
 			is := serving.CallerAt(got.conn.RemoteAddr())
+			if known, ok := got.conn.RemoteAddr().(*serving.KnownAddr); !ok || !known.TLS {
+				t.Errorf("%s: nobody knows that it is TLS", name)
+			}
 			if is.Name() != x.want || is != nil && (is.Via != "certificate" || !is.Expires.Equal(x.cert.NotAfter) || !is.Issued.Equal(x.cert.NotBefore) || is.Groups != nil || is.Operator) {
 				t.Errorf("%s: it is %+v, want %s", name, is, x.want)
 			}
@@ -125,7 +128,7 @@ func TestClientCertificateThatIsRefused(t *testing.T) {
 				config := offering()
 				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 				c := tls.Client(s.dial(), config)
-				go c.Write([]byte("QUIT\n")) //nolint:errcheck // the reader would miss it
+				go c.Write([]byte("QUIT\n"))                       //nolint:errcheck // the reader would miss it
 				_ = c.SetReadDeadline(time.Now().Add(time.Second)) // a pipe's
 				_, err := c.Read(make([]byte, 1))
 				return err

@@ -90,8 +90,9 @@ func (p *Port) inside(c net.Conn, over time.Time) (_ net.Conn, first []byte, _ C
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	_ = c.SetReadDeadline(over)
+	w.known = &serving.KnownAddr{Addr: c.RemoteAddr(), TLS: true}
 	if verified := s.ConnectionState().VerifiedChains; len(verified) > 0 {
-		w.known = &serving.KnownAddr{Addr: c.RemoteAddr(), Caller: CallerOf(verified[0][0])}
+		w.known.Caller = CallerOf(verified[0][0])
 	}
 	first, class, err := readFirst(s)
 	if class == overTLS {

@@ -27,6 +27,8 @@ func (s *Service) Login(ctx context.Context, q *pb.LoginRequest) (r *pb.LoginRes
 	r = &pb.LoginResponse{Status: pb.Status_STATUS_OK}
 	var c *access.Caller
 	switch {
+	case serving.Overheard(serving.RemoteOf(ctx)):
+		err = wire.Invalid("log in over TLS: others could read the ticket on its way")
 	case s.opt.Logins == nil:
 		err = wire.Invalid("nobody logs in at this server")
 	case q.GetChallenge() == "":
