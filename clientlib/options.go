@@ -102,6 +102,8 @@ type Options struct {
 //	HOLDFAST_KEY_FILE                       the name of a file with it
 //	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
 //	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
+//
+// Where none is there, and the endpoint is the path of a volume that takes logins by its filesystem, the client logs in.
 func FromEnvironment(ctx context.Context, cluster string) (string, error) {
 	return credential.FromEnvironment(os.Getenv, nil)(ctx, cluster)
 }
@@ -166,8 +168,12 @@ func appendOptionsOf(opts []AppendOption) appendOptions {
 // complete fills in the defaults and checks the rest.
 func (o Options) complete() (Options, error) {
 	var err error
+	named := o.Endpoints
 	if o.Endpoints, o.trust, err = join.Resolve(o.Endpoints); err != nil {
 		return o, err
+	}
+	if o.Credential != nil && len(named) == 1 && join.IsPath(named[0]) {
+		o.Credential = credential.Source(o.Credential).At(named[0], nil)
 	}
 	if len(o.Endpoints) == 0 {
 		return o, errors.New("no endpoints: name at least one server, host:port")

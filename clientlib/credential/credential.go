@@ -6,6 +6,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -43,7 +44,8 @@ type Source func(ctx context.Context, cluster string) (string, error)
 //	$CREDENTIALS_DIRECTORY/holdfast.key     which a service manager makes, such as systemd
 //	~/.config/holdfast/CLUSTER.ticket       which holdfast login writes; others must not be able to read it
 //
-// before, if not nil, is asked before the last one.
+// before, if not nil, is asked before the last one. Where there is no ticket, or only one that has expired, and the Source is
+// that of a volume (see At), it logs in by the volume's filesystem, if that takes logins.
 func FromEnvironment(getenv func(string) string, before Source) Source {
 	return func(ctx context.Context, cluster string) (string, error) {
 		if text := getenv("HOLDFAST_KEY"); text != "" {
@@ -63,7 +65,12 @@ func FromEnvironment(getenv func(string) string, before Source) Source {
 				return text, err
 			}
 		}
-		return fromTicketFile(getenv, cluster)
+		text, err := fromTicketFile(getenv, cluster)
+		if err != nil || cluster == "" || text != "" && (Expiry(text).IsZero() || time.Until(Expiry(text)) > nearEnd) {
+			return text, err
+		}
+		fresh, err := ofVolume(ctx).get(ctx, cluster)
+		return cmp.Or(fresh, text), err
 	}
 }
 

@@ -130,21 +130,50 @@ func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("endpoint %s: no volume is there: %w: is the share mounted?", dir, err)
 	}
+	id, addresses, err := parseCluster(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
+	}
+	t = &Trust{path: filepath.Join(dir, certificateFile), name: ServerName(id)}
+	return addresses, t, t.load()
+}
+
+// parseCluster returns a cluster's ID and the addresses of its servers for clients.
+func parseCluster(b []byte) (id string, addresses []string, err error) {
 	var c struct {
 		ID      cluster.ID      `json:"cluster_id"`
 		Servers cluster.Members `json:"servers"`
 	}
 	if err := json.Unmarshal(b, &c); err != nil {
-		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
+		return "", nil, err
 	}
 	if err := c.Servers.Validate(); err != nil {
-		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
+		return "", nil, err
 	}
 	for _, m := range c.Servers {
 		addresses = append(addresses, m.Client)
 	}
-	t = &Trust{path: filepath.Join(dir, certificateFile), name: ServerName(c.ID.String())}
-	return addresses, t, t.load()
+	return c.ID.String(), addresses, nil
+}
+
+// InRoot returns the cluster whose volume an open directory is, its servers, and by what a client recognizes them, whatever the path
+// of the directory leads to by now. It returns an error if the volume has no authority.
+func InRoot(r *os.Root) (id string, addresses []string, t *Trust, err error) {
+	b, err := r.ReadFile(clusterFile)
+	if err == nil {
+		id, addresses, err = parseCluster(b)
+	}
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("%s: %w", clusterFile, err)
+	}
+	if b, err = r.ReadFile(certificateFile); err != nil {
+		return "", nil, nil, fmt.Errorf("the certificate of the cluster's authority (holdfast secure offer makes one): %w", err)
+	}
+	ca, err := ParseCertificate(b)
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("%s: %w", certificateFile, err)
+	}
+	return id, addresses, WithCertificate(ca, id), nil
 }
 
 // ParseCertificate reads the certificate of an authority, in PEM.

@@ -25,7 +25,7 @@ import (
 const binaryEnv = "HOLDFAST_TEST_BINARY"
 
 func TestMain(m *testing.M) {
-	if !electedMain() {
+	if !electedMain() && !libraryMain() {
 		os.Exit(build(m))
 	}
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // alone is one server on a volume of its own.
-func (w *world) alone(data string) (stop func()) {
+func (w *world) alone(data string, flags ...string) (stop func()) {
 	w.t.Helper()
-	cmd := exec.Command(os.Getenv(binaryEnv), "server", "--id", "1", "--volume", w.dir, "--log-format", "json")
+	cmd := exec.Command(os.Getenv(binaryEnv), append([]string{"server", "--id", "1", "--volume", w.dir, "--log-format", "json"}, flags...)...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+data) // where a data directory is by default
 	cmd.Stderr = w.logs
 	if err := cmd.Start(); err != nil {

@@ -13,7 +13,7 @@ var credentialMutants = []Mutant{
 		Name: "any-signed-text-is-a-ticket",
 		Rule: "what the same key signed for another purpose is no ticket (package auth, verify)",
 		Edits: []Edit{
-			{authPkg + "/ticket.go", `typ != ticketType || !known {`, `typ == "" || !known {`},
+			{authPkg + "/ticket.go", `is != typ || !known {`, `is == "" || !known {`},
 		},
 		By: unit(authPkg, "^TestAttacks$"), Dies: `a proof: is `,
 	},

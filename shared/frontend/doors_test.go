@@ -99,7 +99,7 @@ func (g *credentials) set(t *testing.T, f *access.File) {
 func expected(who string, o *ops.Operation) cluster.Status {
 	list := o.Name == "locks" || o.Name == "files" // of what one may read
 	switch {
-	case (o.Name == "whoami" || o.Name == "keys") && who == "fired":
+	case (o.Name == "whoami" || o.Name == "keys" || o.Name == "login") && who == "fired":
 		return cluster.StatusUnauthenticated
 	case o.Verb == access.Open, who == "root":
 		return cluster.StatusOK

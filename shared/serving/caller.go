@@ -4,11 +4,15 @@ package serving
 
 import (
 	"context"
+	"net"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
 )
 
-type callerKey struct{}
+type (
+	callerKey struct{}
+	remoteKey struct{}
+)
 
 // WithCaller returns a context of a call by c. Only a server's own code that knows the caller of a connection calls it;
 // nil is a caller without a credential.
@@ -31,4 +35,51 @@ func CallerOf(ctx context.Context) *access.Caller {
 		return c()
 	}
 	return nil
+}
+
+// WithRemote returns a context of a call over a connection from this address. Front ends call it for each connection.
+func WithRemote(ctx context.Context, a net.Addr) context.Context {
+	return context.WithValue(ctx, remoteKey{}, a)
+}
+
+// RemoteOf returns where a call is from, nil if that is not known.
+func RemoteOf(ctx context.Context) net.Addr {
+	a, _ := ctx.Value(remoteKey{}).(net.Addr)
+	return a
+}
+
+// KnownAddr is the address of the other side of a connection of which more is known. Listeners and ports give such addresses to
+// connections.
+type KnownAddr struct {
+	net.Addr
+	// Caller is whose connection it is, by the kernel's word of a socket, or a certificate; nil if it does not say.
+	Caller *access.Caller
+	// TLS is set for a connection over TLS.
+	TLS bool
+}
+
+// Overheard reports whether others could read what is said on a connection from this address: it is plain text from another
+// host.
+func Overheard(a net.Addr) bool {
+	if known, ok := a.(*KnownAddr); ok && known.TLS {
+		return false
+	}
+	tcp, ok := PlainAddr(a).(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
+}
+
+// CallerAt returns whose connection it is, nil if it does not say.
+func CallerAt(a net.Addr) *access.Caller {
+	if known, ok := a.(*KnownAddr); ok {
+		return known.Caller
+	}
+	return nil
+}
+
+// PlainAddr returns an address as package net has it.
+func PlainAddr(a net.Addr) net.Addr {
+	if known, ok := a.(*KnownAddr); ok {
+		return known.Addr
+	}
+	return a
 }

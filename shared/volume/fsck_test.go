@@ -235,6 +235,7 @@ func strangers() []damage {
 		{"rules that are a directory", func(d *volumetest.Disk) error {
 			return errors.Join(publish(host(d, 7), 1, 0), host(d, 7).MkdirPrivate("access/0000000002.toml"))
 		}, "error rules-damaged access/0000000002.toml"},
+		{"a login/ that others may list", func(d *volumetest.Disk) error { return host(d, 7).Mkdir("login") }, "warning login-mode login"},
 		{"forgotten rules", write("access/00.tmp", 0, "x"), "info leftover access/00.tmp"},
 		{"unknown rules", write("access/mine", 0, "x"), "info unknown-name access/mine"},
 		{"a claim of a stranger", write("servers/7.00ff.claim/claim.json", 0, "{}"), "info unknown-name servers/7.00ff.claim"},

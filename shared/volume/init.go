@@ -88,7 +88,7 @@ func refuseUsed(fsys vfs.FS) error {
 	for _, x := range entries {
 		switch x.Name {
 		case layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.ServersDir, layout.AccessDir:
-		case "lost+found", layout.SecretsDir, layout.AuthorityName, layout.SigningPublicName:
+		case "lost+found", layout.SecretsDir, layout.AuthorityName, layout.SigningPublicName, layout.LoginDir:
 			continue
 		case layout.ClusterName: // linked meanwhile
 			return ErrExists

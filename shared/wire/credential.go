@@ -27,6 +27,26 @@ func BearerOf(header string) string {
 	return ""
 }
 
+// LoginBody is the answer to login in JSON: the nonce and the challenge of the first call, or the ticket of the second.
+type LoginBody struct {
+	Status    string   `json:"status"`
+	Message   string   `json:"message,omitempty"`
+	Nonce     string   `json:"nonce,omitempty"`
+	Challenge string   `json:"challenge,omitempty"`
+	Ticket    string   `json:"ticket,omitempty"`
+	Identity  string   `json:"identity,omitempty"`
+	Groups    []string `json:"groups,omitempty"`
+	Expires   Moment   `json:"expires,omitempty"`
+}
+
+// LoginBodyOf converts the answer to login.
+func LoginBodyOf(r *pb.LoginResponse) LoginBody {
+	return LoginBody{
+		Status: FromStatus(r.GetStatus()).String(), Message: r.GetMessage(), Nonce: r.GetNonce(), Challenge: r.GetChallenge(),
+		Ticket: r.GetTicket(), Identity: r.GetIdentity(), Groups: r.GetGroups(), Expires: Moment(r.GetExpiresUnixMs()),
+	}
+}
+
 // WhoAmIBody is the answer to whoami in JSON.
 type WhoAmIBody struct {
 	Status   string   `json:"status"`

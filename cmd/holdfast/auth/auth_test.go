@@ -387,3 +387,20 @@ func TestSameKeysChangeNothing(t *testing.T) {
 		t.Error("a key that is gone is kept")
 	}
 }
+
+// Only what this cluster signed as a challenge is one.
+func FuzzOpenChallenge(f *testing.F) {
+	g := guarded(f, &access.File{})
+	now := time.Unix(1_800_000_000, 0) // the same in all processes of the fuzzer
+	good := g.Challenge("n", now)
+	head, rest, _ := strings.Cut(good, ".")
+	for _, s := range []string{good, "", "..", head + "." + rest[1:], head + ".e30." + rest, "e30.e30.e30", strings.TrimPrefix(sign(f, signing(1), cell(1), alice(now)), access.TicketPrefix)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		nonce, _, err := g.OpenChallenge(s, now)
+		if (err == nil) != (s == good) || (err == nil) != (nonce == "n") {
+			t.Errorf("%q: %q, %v", s, nonce, err)
+		}
+	})
+}

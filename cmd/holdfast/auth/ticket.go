@@ -110,6 +110,18 @@ func newVerifier(id cluster.ID, keys []volume.SigningKey) verifier {
 	return v
 }
 
+// keyOf returns what finds the key of a token, which has to be of this type.
+func (v verifier) keyOf(typ string) jwt.Keyfunc {
+	return func(t *jwt.Token) (any, error) {
+		kid, _ := t.Header["kid"].(string)
+		public, known := v.keys[kid]
+		if is, _ := t.Header["typ"].(string); is != typ || !known {
+			return nil, errForged
+		}
+		return public, nil
+	}
+}
+
 // verify returns the caller that a ticket proves, and until when it does. That is afterExpiry behind the caller's expiry;
 // one of PassOn proves nothing when it has itself expired, but for a difference of the clocks.
 func (v verifier) verify(ticket string, now time.Time) (c *access.Caller, until time.Time, err error) {
@@ -124,14 +136,7 @@ func (v verifier) verify(ticket string, now time.Time) (c *access.Caller, until 
 		jwt.WithIssuer(v.id.String()), jwt.WithExpirationRequired(), jwt.WithLeeway(afterExpiry),
 		jwt.WithTimeFunc(func() time.Time { return now }),
 	)
-	_, err = parser.ParseWithClaims(text, m, func(t *jwt.Token) (any, error) {
-		kid, _ := t.Header["kid"].(string)
-		public, known := v.keys[kid]
-		if typ, _ := t.Header["typ"].(string); typ != ticketType || !known {
-			return nil, errForged
-		}
-		return public, nil
-	})
+	_, err = parser.ParseWithClaims(text, m, v.keyOf(ticketType))
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired):
 		return nil, none, errExpired

@@ -37,7 +37,7 @@ These commands read and write the volume itself. Type them as the user that the 
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.accessShowCommand(), a.accessEditCommand(), a.accessSetCommand(), a.accessCheckCommand(),
-		a.accessHistoryCommand(), a.accessDiffCommand(), a.accessRevokeCommand())
+		a.accessHistoryCommand(), a.accessDiffCommand(), a.accessRevokeCommand(), a.accessLoginsCommand())
 	return c
 }
 
@@ -152,6 +152,30 @@ func (a *app) accessCheckCommand() *cobra.Command {
 			return a.print(map[string]string{"status": cluster.StatusOK.String()}, func(w io.Writer) { fmt.Fprintln(w, "no mistakes") })
 		},
 	}
+}
+
+func (a *app) accessLoginsCommand() *cobra.Command {
+	off := false
+	c := onVolume("logins --volume DIR", "Let users log in by the filesystem", `Let users of hosts that have the volume mounted log in without a key: holdfast login makes a
+directory in login/ on the volume, and the servers believe whose that is. Do this only where the
+file server knows its users: it is as strong as the ownership of files there. Servers that run
+follow within seconds.
+
+With --off, nobody logs in any more; tickets count until they expire.`, func(_ context.Context, dir string, f *osfs.FS) (err error) {
+		text := "users log in by holdfast login --volume " + dir
+		if off {
+			text = "nobody logs in any more by the filesystem; tickets count until they expire"
+			err = os.RemoveAll(filepath.Join(dir, volume.LoginDir))
+		} else if _, err = volume.ReadPublicKeys(f); err == nil { // servers could not sign tickets
+			err = f.MkdirLogin(volume.LoginDir)
+		}
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		return a.print(map[string]any{"status": cluster.StatusOK.String(), "logins": !off}, func(w io.Writer) { fmt.Fprintln(w, text) })
+	})
+	c.Flags().BoolVar(&off, "off", false, "take no logins any more")
+	return c
 }
 
 func (a *app) accessEditCommand() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // equipment is what a new volume has from its first moment, so that no server of it ever serves without. Nil is the key
@@ -22,6 +23,8 @@ type equipment struct {
 	Policy string `json:"policy"`
 	// Plain is true if clients of other hosts may speak plain text beside TLS.
 	Plain bool `json:"plain"`
+	// Logins is true if users log in by directories that they make on the volume.
+	Logins bool `json:"logins"`
 }
 
 // errOtherInit means that an unfinished init is not what is to be repeated now.
@@ -38,6 +41,9 @@ func (e *equipment) add(f *osfs.FS, c volume.Cluster) error {
 	if err := e.requireTLS(f); err != nil {
 		return err
 	}
+	if err := e.takeLogins(f); err != nil {
+		return err
+	}
 	return offerTLS(f, c.ID)
 }
 
@@ -50,6 +56,17 @@ func (e *equipment) requireTLS(f *osfs.FS) error {
 		err = errOtherInit
 	}
 	return err
+}
+
+func (e *equipment) takeLogins(f *osfs.FS) error {
+	if e.Logins {
+		return f.MkdirLogin(volume.LoginDir)
+	}
+	_, err := f.Lstat(volume.LoginDir)
+	if err == nil {
+		return errOtherInit
+	}
+	return vfs.IgnoreMissing(err)
 }
 
 func (e *equipment) publish(f *osfs.FS) error {

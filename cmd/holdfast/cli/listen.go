@@ -18,6 +18,10 @@ func oldListenFlags() []string { return []string{"ws-listen", "text-listen"} }
 // listenFlags adds the flags that say where a server listens for clients, and which web pages it admits.
 func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
 	fl.StringVar(&f.listen, "listen", "", "listen for clients on this HOST:PORT instead of their address in CLUSTER, which other servers and clients go on using")
+	fl.StringVar(&f.socket, "unix", "", "also listen on a Unix socket at this path, such as /run/holdfast/holdfast.sock: users of this host are known by it")
+	fl.StringVar(&f.tlsCert, "tls-cert", "", "a PEM file with a certificate for clients, and those of its authorities, beside the one that the volume's own authority signs; it is read again every 10 s")
+	fl.StringVar(&f.tlsKey, "tls-key", "", "a PEM file with the key of --tls-cert")
+	fl.StringVar(&f.clientCA, "client-ca", "", "a PEM file with authorities: a client that shows a certificate of one is cert:NAME, its first URI, else DNS name, else common name")
 	names := oldListenFlags()
 	f.also = make([]string, len(names))
 	for i, name := range names {
@@ -43,6 +47,9 @@ func (f *serverFlags) listening() (also, warnings []string, err error) {
 		if err := ws.CheckOrigin(o); err != nil {
 			return nil, nil, usagef("--ws-origin: %v", err)
 		}
+	}
+	if (f.tlsCert == "") != (f.tlsKey == "") {
+		return nil, nil, usagef("--tls-cert and --tls-key: give both, or none")
 	}
 	if err := checkListen("listen", f.listen); err != nil {
 		return nil, nil, err

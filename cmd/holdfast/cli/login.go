@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/clientlib/credential"
 	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/clientlib/login"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
@@ -31,7 +33,11 @@ func (a *app) credential() credential.Source {
 		return credential.FromEnvironment(a.Getenv, nil)
 	}
 	own := &ownTicket{dir: dir}
-	return credential.FromEnvironment(a.Getenv, own.get)
+	return credential.FromEnvironment(a.Getenv, own.get).At(dir, func(t *login.Ticket) {
+		if name, err := a.ticketFile(t.Cluster); err == nil {
+			_ = writeTicket(name, t.Text) // else the next command logs in itself
+		}
+	})
 }
 
 // ownTicket is the ticket that a command signs itself. It is signed again after half of its time.
@@ -73,6 +79,7 @@ func (o *ownTicket) get(ctx context.Context, cluster string) (string, error) {
 type loginResult struct {
 	Status   string     `json:"status"`
 	Identity string     `json:"identity,omitempty"`
+	Groups   []string   `json:"groups,omitempty"`
 	Operator bool       `json:"operator,omitempty"`
 	Cluster  string     `json:"cluster"`
 	File     string     `json:"file"`
@@ -88,23 +95,29 @@ func (a *app) loginCommand() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use: "login --volume DIR", Short: "Get a ticket, which proves to servers who you are", Args: cobra.NoArgs,
-		Long: `Sign a ticket with the signing key of the volume, and write it to
-~/.config/holdfast/CLUSTER.ticket, which only you may read. Commands and clients of this user
-show it to servers, over TLS or on the server's own host only.
+		Long: `Get a ticket, and write it to ~/.config/holdfast/CLUSTER.ticket, which only you may read.
+Commands and clients of this user show it to servers, over TLS or on the server's own host only.
 
-Only the user that the servers run as can read that key, so the ticket is an operator's: whoever
-has it may do everything until it expires. Commands whose endpoint is the path of the volume
-need no login: they sign a ticket of five minutes for themselves.`,
-		RunE: func(*cobra.Command, []string) error {
+You show who you are by a directory that you make on the volume: whose it is, a server sees
+there. So no key is needed, but the volume has to take such logins (holdfast access logins).
+Commands whose endpoint is the path of the volume need no login: they log in themselves.
+
+The user that the servers run as can read the signing key of the volume, and signs a ticket
+with it. That is an operator's: whoever has it may do everything until it expires.`,
+		RunE: func(c *cobra.Command, _ []string) error {
 			if period <= 0 || period > maxLogin {
 				return usagef("--for %v: use a duration like 12h, at most %v", period, maxLogin)
 			}
-			r, err := a.login(dir, period)
+			r, err := a.login(c.Context(), dir, period)
 			if err != nil {
 				return fmt.Errorf("volume %s: %w", dir, err)
 			}
 			return a.print(r, func(w io.Writer) {
-				fmt.Fprintf(w, "you are %s until %s, an operator of cluster %s; the ticket is in %s\n", r.Identity, r.Expires.Format(time.RFC3339), r.Cluster, r.File)
+				what := "of"
+				if r.Operator {
+					what = "an operator of"
+				}
+				fmt.Fprintf(w, "you are %s until %s, %s cluster %s; the ticket is in %s\n", strings.Join(append([]string{r.Identity}, r.Groups...), ", "), r.Expires.Format(time.RFC3339), what, r.Cluster, r.File)
 			})
 		},
 	}
@@ -114,29 +127,54 @@ need no login: they sign a ticket of five minutes for themselves.`,
 	return c
 }
 
-func (a *app) login(dir string, period time.Duration) (*loginResult, error) {
-	t, err := auth.OperatorTicket(dir, time.Now(), period)
+// login gets a ticket, as an operator if this user can be one, and writes it.
+func (a *app) login(ctx context.Context, dir string, period time.Duration) (*loginResult, error) {
+	r, text, err := loggedIn(ctx, dir, period)
 	if err != nil {
 		return nil, err
 	}
-	name, err := a.ticketFile(t.Cluster)
-	if err != nil {
+	if r.File, err = a.ticketFile(r.Cluster); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return nil, fmt.Errorf("write the ticket: %w", err)
-	}
-	if err := writePrivate(name, t.Text+"\n"); err != nil {
-		return nil, fmt.Errorf("write the ticket: %w", err)
-	}
-	end := t.Caller.Expires.Truncate(time.Second)
-	return &loginResult{
-		Status: cluster.StatusOK.String(), Identity: t.Caller.Identity, Operator: t.Caller.Operator, Cluster: t.Cluster.String(), File: name, Expires: &end,
-	}, nil
+	r.Status = cluster.StatusOK.String()
+	return r, writeTicket(r.File, text)
 }
 
-func (a *app) ticketFile(id cluster.ID) (string, error) {
-	name := credential.TicketFile(a.Getenv, id.String())
+// writeTicket writes a ticket to a file that only its owner may read. Others never see a part of it, and an older file with
+// another mode does not stay.
+func writeTicket(name, text string) error {
+	err := os.MkdirAll(filepath.Dir(name), 0o700)
+	if err == nil {
+		err = writePrivate(name, text+"\n")
+	}
+	if err != nil {
+		return fmt.Errorf("write the ticket: %w", err)
+	}
+	return nil
+}
+
+func loggedIn(ctx context.Context, dir string, period time.Duration) (*loginResult, string, error) {
+	t, err := auth.OperatorTicket(dir, time.Now(), period)
+	if err == nil {
+		end := t.Caller.Expires.Truncate(time.Second)
+		return &loginResult{Identity: t.Caller.Identity, Operator: t.Caller.Operator, Cluster: t.Cluster.String(), Expires: &end}, t.Text, nil
+	}
+	if !errors.Is(err, auth.ErrNotOperator) {
+		return nil, "", err
+	}
+	got, loginErr := login.Get(ctx, dir, period)
+	switch {
+	case errors.Is(loginErr, login.ErrOff), errors.Is(loginErr, login.ErrRoot):
+		return nil, "", errors.Join(err, loginErr)
+	case loginErr != nil:
+		return nil, "", loginErr
+	}
+	end := got.Expires.Truncate(time.Second)
+	return &loginResult{Identity: got.Identity, Groups: got.Groups, Cluster: got.Cluster, Expires: &end}, got.Text, nil
+}
+
+func (a *app) ticketFile(id string) (string, error) {
+	name := credential.TicketFile(a.Getenv, id)
 	if name == "" {
 		return "", errors.New("there is no directory for the ticket: set HOME, or XDG_CONFIG_HOME, to an absolute path")
 	}
@@ -150,7 +188,7 @@ expires.`, func(_ context.Context, dir string, f *osfs.FS) error {
 		if err != nil {
 			return fmt.Errorf("volume %s: %w", dir, err)
 		}
-		name, err := a.ticketFile(c.ID)
+		name, err := a.ticketFile(c.ID.String())
 		if err != nil {
 			return err
 		}

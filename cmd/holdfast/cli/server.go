@@ -44,6 +44,10 @@ type serverFlags struct {
 	wsOrigins []string
 	names     []string
 	tlsMin    string
+	socket    string
+	tlsCert   string
+	tlsKey    string
+	clientCA  string
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -214,7 +218,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Origins: f.wsOrigins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.wsOrigins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

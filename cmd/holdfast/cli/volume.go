@@ -56,6 +56,7 @@ the locks; with --policy open, nobody needs a credential. With --plain, clients 
 plain text beside TLS, and the policy is open unless --policy says otherwise: whoever reaches a server
 may do everything then, so let a firewall decide who does. All of that can be changed later, see
 holdfast access and holdfast secure.
+With --logins, users of hosts that have the volume mounted log in without a key; see holdfast login.
 
 Then init measures how fast the share is, for at most some seconds. If the default timing
 of servers is too tight for it, the printed commands have the flags that servers need.`,
@@ -89,6 +90,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 	c.Flags().StringArrayVar(&servers, "server", nil, "a server, see above; once for each")
 	c.Flags().StringVar(&e.Policy, "policy", rules.Team, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
 	c.Flags().BoolVar(&e.Plain, "plain", false, "serve clients of other hosts in plain text, too; without --policy, everybody may do everything")
+	c.Flags().BoolVar(&e.Logins, "logins", false, "let users log in by a directory that they make on the volume")
 	required(c, "volume", "server")
 	return c
 }

@@ -75,6 +75,36 @@ func TestVolumeIsSeen(t *testing.T) {
 	}
 }
 
+// A login/ that servers do not use is found, and a good one is named.
+func TestLogins(t *testing.T) {
+	dir := t.TempDir()
+	f, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // descriptors of directories
+	members := cluster.Members{{ID: 1, Client: "h:1", Peer: "h:2"}}
+	if _, err := volume.Init(t.Context(), f, members, rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	look := func(want ...Verdict) {
+		t.Helper()
+		r := &Report{}
+		if r.cluster(dir, 1); !slices.Equal(verdicts(r, "logins"), want) {
+			t.Errorf("%+v, want %v", r.Findings, want)
+		}
+	}
+	look()
+	if err := f.MkdirLogin(volume.LoginDir); err != nil {
+		t.Fatal(err)
+	}
+	look(OK)
+	if err := os.Chmod(filepath.Join(dir, volume.LoginDir), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	look(Warn)
+}
+
 func TestWritableByOthers(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
 // cluster reads CLUSTER, if there is one, and returns on how many hosts its servers run.
@@ -35,10 +36,27 @@ func (r *Report) cluster(dir string, hosts int) int {
 	}
 	r.ClusterID = c.ID.String()
 	r.add("CLUSTER", OK, fmt.Sprintf("cluster %s, servers %v", c.ID, c.Servers.IDs()))
+	r.logins(dir, f)
 	if hosts == 0 {
 		hosts = distinctHosts(c.Servers)
 	}
 	return hosts
+}
+
+// logins looks at login/, if it is there: servers take no logins where others could move what users make in it.
+func (r *Report) logins(dir string, f *osfs.FS) {
+	const check = "logins"
+	o, err := f.Owner(volume.LoginDir)
+	if err != nil {
+		return // switched off, or not to be seen
+	}
+	secrets, err := f.Owner(volume.SecretsDir)
+	if o.Type != vfs.TypeDir || o.Mode != osfs.LoginMode || err == nil && o.UID != secrets.UID {
+		r.add(check, Warn, fmt.Sprintf("%s/ has mode %o and the owner %d: servers take logins only if it is a directory of mode %o that belongs to the owner of %s/", volume.LoginDir, o.Mode, o.UID, osfs.LoginMode, volume.SecretsDir),
+			"holdfast access logins --volume "+dir)
+		return
+	}
+	r.add(check, OK, "users log in by directories that they make here: that is as strong as the ownership of files on this filesystem, and with sec=sys any host's root can be any user")
 }
 
 func distinctHosts(servers cluster.Members) int {

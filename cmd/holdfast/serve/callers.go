@@ -10,9 +10,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/access"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/accounts"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/fslogin"
 	rules "github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
 	"github.com/holdfast-lock/holdfast/shared/volume/vfs"
 )
 
@@ -23,21 +26,29 @@ const (
 	expiredEvery = 30 * time.Second
 )
 
+// loginsEvery is how often it looks whether users may log in by the filesystem.
+const loginsEvery = 5 * time.Second
+
 // callers is what this server knows of its callers: by the keys with which the volume's servers sign, and by the access rules.
 type callers struct {
 	*auth.Authenticator
 	fs    vfs.FS
 	rules *access.Live
-	log   zerolog.Logger
+	// logins are by the filesystem.
+	logins *fslogin.Logins
+	names  *accounts.Names
+	log    zerolog.Logger
 }
 
 // openCallers reads rules and keys. A volume may have neither: then everybody may do everything.
-func openCallers(fsys vfs.FS, about volume.Cluster, log zerolog.Logger) (*callers, error) {
+func openCallers(fsys *osfs.FS, about volume.Cluster, log zerolog.Logger) (*callers, error) {
 	rules, err := access.OpenLive(fsys, log)
 	if err != nil {
 		return nil, err
 	}
-	c := &callers{Authenticator: auth.New(about.ID, rules.Rules), fs: fsys, rules: rules, log: log}
+	c := &callers{Authenticator: auth.New(about.ID, rules.Rules), fs: fsys, rules: rules, log: log, names: accounts.New()}
+	c.logins = fslogin.New(fsys, c.Authenticator, auth.ClockSlack, c.names.Of)
+	_ = c.logins.Look() // run looks again
 	return c, c.readKeys()
 }
 
@@ -59,6 +70,9 @@ func (c *callers) readKeys() error {
 func (c *callers) run(ctx context.Context, endForbidden func()) {
 	go c.rules.Run(ctx, func(*rules.Rules) { endForbidden() })
 	go repeat(ctx, expiredEvery, func() error { endForbidden(); return nil }, nil)
+	go repeat(ctx, loginsEvery, c.logins.Look, func(err error) {
+		c.log.Error().Err(err).Msg("whether users log in by the filesystem cannot be seen")
+	})
 	repeat(ctx, keysEvery, c.readKeys, func(err error) {
 		c.log.Error().Err(err).Msg("tickets are verified by the keys that were read before")
 	})

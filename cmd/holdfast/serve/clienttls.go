@@ -44,10 +44,11 @@ type clientTLS struct {
 	required atomic.Bool                // TLS is, of clients; never false again
 
 	// Of the goroutine that calls keep.
-	port   *clientport.Port // nil before use
-	issuer *certs.Issuer
-	issued time.Time
-	leaf   tls.Certificate
+	port    *clientport.Port // nil before use
+	outside outside
+	issuer  *certs.Issuer
+	issued  time.Time
+	leaf    tls.Certificate
 }
 
 // hostsOf returns the names and addresses by which clients may reach a server of a cluster.
@@ -85,8 +86,13 @@ func (c *clientTLS) tellPort() {
 	if c.port == nil {
 		return
 	}
+	t := clientport.TLS{Outside: c.outside.leaf, Clients: c.outside.clients}
 	if !c.issued.IsZero() {
-		c.port.ServeTLS(c.leaf)
+		leaf := c.leaf // which is replaced
+		t.Own = &leaf
+	}
+	if t.Own != nil || t.Outside != nil {
+		c.port.ServeTLS(t)
 	}
 	if c.required.Load() {
 		c.port.RequireTLS()
@@ -95,6 +101,11 @@ func (c *clientTLS) tellPort() {
 
 // keep does once what run does every lookEvery.
 func (c *clientTLS) keep(now time.Time) error {
+	if changed, err := c.outside.look(now); err != nil {
+		return err
+	} else if changed {
+		c.tellPort()
+	}
 	if !c.required.Load() {
 		required, err := volume.ClientTLSRequired(c.fs)
 		if err != nil {

@@ -53,7 +53,7 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 	}
 	secured.use(f.port)
 	for range 3 { // the limits of each are its own
-		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who}))
+		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins}))
 	}
 	grpcapi.Register(f.grpc, f.services[0])
 	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial})
@@ -80,7 +80,7 @@ func (f *fronts) endForbidden() {
 
 // serving returns a function for each goroutine that the front ends need, by name. It returns when its front end has
 // ended.
-func (f *fronts) serving(p *ports, log zerolog.Logger) map[string]func() error {
+func (f *fronts) serving(p *ports, who *callers, log zerolog.Logger) map[string]func() error {
 	all := map[string]func() error{
 		"peer":     func() error { return f.peer.Serve(p.peer) },
 		"gRPC":     func() error { return f.grpc.Serve(f.port.Listener(clientport.GRPC)) },
@@ -89,6 +89,11 @@ func (f *fronts) serving(p *ports, log zerolog.Logger) map[string]func() error {
 		"sessions": func() error { return f.sessions.Serve(f.port.Listener(clientport.Sessions)) },
 	}
 	clients := newRoom(log)
+	if p.socket != nil {
+		all["socket"] = func() error {
+			return f.port.Serve(clients.listener(newSocketListener(p.socket, who.names.OfProcess, log)))
+		}
+	}
 	for _, l := range p.clients {
 		all["client port "+l.Addr().String()] = func() error { return f.port.Serve(clients.listener(l)) }
 	}

@@ -39,10 +39,15 @@ type Options struct {
 	DataDir string // a directory of this server's own; "" = the default one, NoDataDir = none
 	Bind    string // the host to listen on; "" = the one in CLUSTER
 	Listen  string // the host and port to listen on for clients; "" = those in CLUSTER, or Bind
+	// Socket is the path of a Unix socket for clients, who are known by it; "" = none.
+	Socket string
 	// Also are further addresses for clients.
 	Also []string
 	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
 	Origins []string
+	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
+	// certificates; "" = none.
+	TLSCert, TLSKey, ClientCA string
 	// Names are further names and addresses by which clients reach this server, for its certificate.
 	Names []string
 	// TLS12 has clients served over TLS 1.2, too.
@@ -128,8 +133,8 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	tuning, tuned := context.WithCancel(ctx)
 	defer tuned()
 	go tuneGC(tuning)
-	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log}
-	keys, who, err := openSecurity(ctx, &opt, c, secured)
+	secured := &clientTLS{fs: fsys, id: c.ID, hosts: hostsOf(c.Servers, &opt), log: opt.Log, outside: newOutside(&opt)}
+	keys, who, err := openSecurity(ctx, &opt, fsys, c, secured)
 	if err != nil {
 		return fmt.Errorf("volume %s: %w", opt.Volume, err)
 	}
@@ -156,13 +161,13 @@ func serveOnce(ctx context.Context, opt Options, p *process) (err error) {
 	go who.run(tuning, fronts.endForbidden)
 	opt.Log.Info().Uint32("server", uint32(opt.Server)).Str("volume", opt.Volume).Stringer("cluster", c.ID).Bool("peers_tls_only", keys.Required()).Str("version", opt.Version).
 		Str("filesystem", fsys.Kind().Name).Strs("clients", ports.addresses()).Str("peer", self.Peer).Int("pid", os.Getpid()).Msg("server starts")
-	err = run(ctx, n, fronts, ports, opt.Log)
+	err = run(ctx, n, fronts, fronts.serving(ports, who, opt.Log), opt.Log)
 	p.known = n.Known()
 	return errors.Join(err, peers.Close())
 }
 
 // openSecurity reads what the volume says about TLS, with other servers and with clients, and about callers.
-func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, who *callers, err error) {
+func openSecurity(ctx context.Context, opt *Options, fsys *osfs.FS, c volume.Cluster, secured *clientTLS) (keys *peertls.Keys, who *callers, err error) {
 	keys, err = atVolume(ctx, opt, func() (*peertls.Keys, error) {
 		if err := secured.keep(time.Now()); err != nil {
 			return nil, err
@@ -170,7 +175,7 @@ func openSecurity(ctx context.Context, opt *Options, c volume.Cluster, secured *
 		return peertls.New(peertls.Options{Self: opt.Server, Members: c.Servers, FS: secured.fs, Log: opt.Log})
 	})
 	if err == nil {
-		who, err = atVolume(ctx, opt, func() (*callers, error) { return openCallers(secured.fs, c, opt.Log) })
+		who, err = atVolume(ctx, opt, func() (*callers, error) { return openCallers(fsys, c, opt.Log) })
 	}
 	return keys, who, err
 }
@@ -187,10 +192,9 @@ func moved(fsys *osfs.FS, path string, id cluster.ID) bool {
 }
 
 // run runs the front ends and the node. If one ends, it ends the other.
-func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.Logger) error {
+func run(parent context.Context, n *node.Node, f *fronts, serving map[string]func() error, log zerolog.Logger) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
-	serving := f.serving(p, log)
 	ended := make(chan struct{}, len(serving))
 	for name, serve := range serving {
 		go func() {
@@ -226,6 +230,7 @@ func run(parent context.Context, n *node.Node, f *fronts, p *ports, log zerolog.
 type ports struct {
 	peer    net.Listener
 	clients []net.Listener
+	socket  *net.UnixListener // or nil
 }
 
 // listen opens all ports before anything else is done: a server that cannot be reached must
@@ -250,6 +255,12 @@ func listen(m cluster.Member, opt *Options) (*ports, error) {
 			return nil, err
 		}
 		p.clients = append(p.clients, l)
+	}
+	if opt.Socket != "" {
+		if p.socket, err = listenSocket(opt.Socket); err != nil {
+			p.close()
+			return nil, err
+		}
 	}
 	return p, nil
 }
@@ -304,12 +315,18 @@ func (p *ports) close() {
 	for _, l := range append([]net.Listener{p.peer}, p.clients...) {
 		l.Close() //nolint:errcheck // its server has closed it, or never used it
 	}
+	if p.socket != nil {
+		p.socket.Close() //nolint:errcheck // as above
+	}
 }
 
 // addresses returns where the clients' listeners listen.
 func (p *ports) addresses() (all []string) {
 	for _, l := range p.clients {
 		all = append(all, l.Addr().String())
+	}
+	if p.socket != nil {
+		all = append(all, p.socket.Addr().String())
 	}
 	return all
 }

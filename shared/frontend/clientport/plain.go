@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 	"github.com/holdfast-lock/holdfast/shared/wire/pb"
 )
@@ -38,7 +39,7 @@ func (p *Port) refusesPlain(c net.Conn) bool {
 	if !p.required.Load() {
 		return false
 	}
-	switch a := c.RemoteAddr().(type) {
+	switch a := serving.PlainAddr(c.RemoteAddr()).(type) {
 	case *net.TCPAddr:
 		return !a.IP.IsLoopback()
 	case *net.UnixAddr:

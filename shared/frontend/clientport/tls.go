@@ -4,11 +4,17 @@ package clientport
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
 
@@ -21,15 +27,41 @@ const (
 	protocolGRPC = "h2"
 )
 
-// ServeTLS has the port serve TLS with this certificate from now on, beside plain text, instead of the one before.
-// Connections that are open keep theirs.
-func (p *Port) ServeTLS(c tls.Certificate) {
+// TLS says how a port serves TLS. One of the certificates is not nil.
+type TLS struct {
+	// Own is the certificate by which the client library knows servers. A client that names no server gets it.
+	Own *tls.Certificate
+	// Outside is one that others know, for the names that it has, and for those that neither has.
+	Outside *tls.Certificate
+	// Clients are the authorities of certificates that a client may show; nil = none is asked for.
+	Clients *x509.CertPool
+}
+
+// certificate returns the certificate for a client.
+func (t *TLS) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	switch {
+	case t.Outside == nil:
+		return t.Own, nil
+	case t.Own == nil:
+		return t.Outside, nil
+	case hello.ServerName == "" || hello.SupportsCertificate(t.Outside) != nil && hello.SupportsCertificate(t.Own) == nil:
+		return t.Own, nil
+	}
+	return t.Outside, nil
+}
+
+// ServeTLS has the port serve TLS like this from now on, beside plain text. Connections that are open keep what they have.
+func (p *Port) ServeTLS(t TLS) {
 	least := uint16(tls.VersionTLS13)
 	if p.oldTLS.Load() {
 		least = tls.VersionTLS12
 	}
+	wants := tls.NoClientCert
+	if t.Clients != nil {
+		wants = tls.VerifyClientCertIfGiven
+	}
 	p.secure.Store(&tls.Config{
-		Certificates: []tls.Certificate{c}, MinVersion: least,
+		GetCertificate: t.certificate, ClientAuth: wants, ClientCAs: t.Clients, MinVersion: least,
 		// In order of preference: a browser offers both of HTTP, and WebSocket needs the first.
 		NextProtos:                  []string{frames.Protocol, protocolHTTP, protocolGRPC},
 		SessionTicketsDisabled:      true, // connections are few and long
@@ -65,6 +97,10 @@ func (p *Port) inside(c net.Conn, over time.Time) (_ net.Conn, first []byte, _ C
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	_ = c.SetReadDeadline(over)
+	w.known = &serving.KnownAddr{Addr: c.RemoteAddr(), TLS: true}
+	if verified := s.ConnectionState().VerifiedChains; len(verified) > 0 {
+		w.known.Caller = CallerOf(verified[0][0])
+	}
 	first, class, err := readFirst(s)
 	if class == overTLS {
 		err = errTLSWithin
@@ -86,7 +122,11 @@ func (p *Port) refuseTLS(c net.Conn, why error) error {
 		return why // the client has gone, or another one has its place
 	}
 	if n := p.overTLS.Count(saidEvery); n > 0 {
-		p.log.Warn().Err(why).Int("refused", n).Stringer("from", c.RemoteAddr()).Msg("no TLS with a client")
+		said := "no TLS with a client"
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](why); ok {
+			said = "a client's certificate is not of an authority of --client-ca, or has expired: it is refused"
+		}
+		p.log.Warn().Err(why).Int("refused", n).Stringer("from", c.RemoteAddr()).Msg(said)
 	}
 	return why
 }
@@ -96,7 +136,34 @@ func (p *Port) refuseTLS(c net.Conn, why error) error {
 type working struct {
 	net.Conn
 	places chan struct{}
-	over   bool // set before other goroutines have the connection
+	over   bool // set before other goroutines have the connection, as known is
+	known  *serving.KnownAddr
+}
+
+// RemoteAddr implements net.Conn.
+func (c *working) RemoteAddr() net.Addr {
+	if c.known != nil {
+		return c.known
+	}
+	return c.Conn.RemoteAddr()
+}
+
+// maxSubject bounds the name of a certificate, in bytes.
+const maxSubject = 512
+
+// CallerOf returns the client whose certificate this is: cert: and its first URI, else its first DNS name, else its common
+// name. It returns nil where that is none that people can read.
+func CallerOf(c *x509.Certificate) *access.Caller {
+	name := c.Subject.CommonName
+	if len(c.URIs) > 0 {
+		name = c.URIs[0].String()
+	} else if len(c.DNSNames) > 0 {
+		name = c.DNSNames[0]
+	}
+	if name == "" || len(name) > maxSubject || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return nil
+	}
+	return &access.Caller{Identity: "cert:" + name, Via: "certificate", Issued: c.NotBefore, Expires: c.NotAfter}
 }
 
 func (c *working) begin() { c.places <- struct{}{} }

@@ -47,7 +47,7 @@ func offering(protocols ...string) *tls.Config {
 // secure opens a port that serves TLS.
 func secure(t *testing.T) *site {
 	s := open(t)
-	s.ServeTLS(certificate(t))
+	s.ServeTLS(TLS{Own: new(certificate(t))})
 	return s
 }
 
@@ -146,7 +146,8 @@ func TestTLS12(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := secure(t)
 		s.Port.TakeTLS12()
-		s.Port.ServeTLS(certificate(t))
+		c := certificate(t)
+		s.Port.ServeTLS(TLS{Own: &c})
 		for version, config := range map[uint16]*tls.Config{tls.VersionTLS12: offering(), tls.VersionTLS13: offering()} {
 			config.MaxVersion = version
 			c := tls.Client(s.dial(), config)
@@ -232,7 +233,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		var seen []string
 		for range 2 {
 			c := certificate(t)
-			s.ServeTLS(c)
+			s.ServeTLS(TLS{Own: &c})
 			conn := tls.Client(s.dial(), offering(frames.Protocol))
 			if err := conn.Handshake(); err != nil {
 				t.Fatal(err)
@@ -257,7 +258,7 @@ func TestGRPCOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := New(zerolog.Nop(), nil)
-	p.ServeTLS(certificate(t))
+	p.ServeTLS(TLS{Own: new(certificate(t))})
 	server := grpc.NewServer()
 	go p.Serve(l)                     //nolint:errcheck // the end of the test
 	go server.Serve(p.Listener(GRPC)) //nolint:errcheck // the end of the test

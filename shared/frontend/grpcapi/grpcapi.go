@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -244,7 +245,10 @@ func (g *server) authenticate(ctx context.Context) (context.Context, error) {
 	for _, v := range metadata.ValueFromIncomingContext(ctx, "authorization") {
 		credential = wire.BearerOf(v)
 	}
-	c, err := g.s.Authenticate(credential)
+	if p, ok := peer.FromContext(ctx); ok {
+		ctx = serving.WithRemote(ctx, p.Addr)
+	}
+	c, err := g.s.Authenticate(credential, serving.RemoteOf(ctx))
 	if err != nil {
 		_, err = wire.Unary(service.Refusal(err))
 		return ctx, err

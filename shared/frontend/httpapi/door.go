@@ -5,6 +5,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
@@ -80,9 +81,9 @@ func (d *Door) Lock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockRespo
 	return d.h.s.GetLock(ctx, q)
 }
 
-// Authenticate returns the caller that a credential proves, see service.Service.Authenticate.
-func (d *Door) Authenticate(credential string) (*access.Caller, error) {
-	return d.h.s.Authenticate(credential)
+// Authenticate returns the caller that a credential proves, or whose connection it is, see service.Service.Authenticate.
+func (d *Door) Authenticate(credential string, from net.Addr) (*access.Caller, error) {
+	return d.h.s.Authenticate(credential, from)
 }
 
 // OnRevoked calls ended when the credential of the caller of ctx is revoked, see service.Service.OnRevoked.

@@ -81,6 +81,9 @@ func (h *Handler) Server() *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler: h, Protocols: protocols,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return serving.WithRemote(ctx, c.RemoteAddr())
+		},
 		ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: maxHTTPHeader,
 		ErrorLog: log.New(h.opt.Log.With().Str("front_end", "http").Logger(), "", 0),
 	}
@@ -130,7 +133,7 @@ func (h *Handler) Authenticated(next http.Handler) http.Handler {
 				}
 			}
 		}
-		c, err := h.s.Authenticate(credential)
+		c, err := h.s.Authenticate(credential, serving.RemoteOf(r.Context()))
 		needsNone := func(o *ops.Operation) bool { return o.Open() && o.Path() == r.URL.Path }
 		if err != nil && !slices.ContainsFunc(ops.All(), needsNone) {
 			h.refuse(w, 0, err)

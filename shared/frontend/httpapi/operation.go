@@ -98,6 +98,8 @@ func replyOf(r ops.Response) reply {
 	switch r := r.(type) {
 	case *pb.KeepAliveResponse:
 		return newReply(r.GetStatus(), 0, wire.KeepAliveBody(r))
+	case *pb.LoginResponse:
+		return newReply(r.GetStatus(), 0, wire.LoginBodyOf(r))
 	case *pb.OutcomeResponse:
 		return newReply(r.GetStatus(), 0, wire.OutcomeBodyOf(r))
 	case *pb.ProveResponse:

@@ -137,6 +137,10 @@ var table = [...]Operation{
 		Serve: serve((*service.Service).WhoAmI), Server: Any, Verb: access.Open, Repeat: Harmless,
 	},
 	{Name: "keys", Route: "GET /v1/keys", Server: Any, Verb: access.Open, Repeat: Harmless},
+	{
+		Name: "login", Method: "Login", Message: (*pb.LoginRequest)(nil), Route: "POST /v1/login",
+		Serve: serve((*service.Service).Login), Server: Any, Verb: access.Open, Repeat: Again, Forwarded: true,
+	},
 	{Name: "healthz", Route: "GET /healthz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 	{Name: "readyz", Route: "GET /readyz", Server: Any, Verb: access.Open, Repeat: Harmless, AnyCluster: true},
 }

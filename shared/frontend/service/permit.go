@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -165,15 +166,18 @@ func VerbOf(op locktable.Op) access.Verb {
 	return access.Admin // nobody has allowed what is not known here
 }
 
-// Authenticate returns the caller that a credential proves, nil for "". A refusal, also of one that was revoked, is a
-// *wire.Error.
-func (s *Service) Authenticate(credential string) (*access.Caller, error) {
-	if credential == "" || s.opt.Authenticator == nil {
+// Authenticate returns the caller that a credential proves; for "", the one that the connection from this address is known
+// to be of, nil if it is not. A refusal, also of one that was revoked, is a *wire.Error.
+func (s *Service) Authenticate(credential string, from net.Addr) (*access.Caller, error) {
+	if s.opt.Authenticator == nil {
 		return nil, nil
 	}
-	c, err := s.opt.Authenticator.Authenticate(credential)
-	if err != nil {
-		return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
+	c := serving.CallerAt(from)
+	if credential != "" {
+		var err error
+		if c, err = s.opt.Authenticator.Authenticate(credential); err != nil {
+			return nil, &wire.Error{Status: cluster.StatusUnauthenticated, Message: err.Error()}
+		}
 	}
 	p := s.Permission(c)
 	if err := p.Ended(); err != nil {

@@ -56,6 +56,8 @@ type Options struct {
 	Authenticator access.Authenticator
 	// Prover signs proofs. Without one nothing is proved.
 	Prover Prover
+	// Logins issues tickets; nil = nobody logs in at this server.
+	Logins Logins
 }
 
 // New returns a service over b. Its limits count for all front ends that share it.

@@ -90,7 +90,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.r = frames.NewReader(hearing{x}, cluster.MaxAppend+maxOverhead)
 	x.out.spare = &v.spare
 	x.write = x.writeOut
-	x.ctx, x.cancel = context.WithCancel(v.ctx)
+	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
 	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
@@ -142,7 +142,7 @@ func (x *conn) begin() error {
 	x.settled.Store(true)
 	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
 	var caller *access.Caller
-	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential())
+	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
 	x.setCaller(caller)
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
@@ -168,7 +168,7 @@ func (x *conn) refuses() error {
 
 // renewCredential takes another credential of the same identity for the connection.
 func (x *conn) renewCredential(credential string) error {
-	c, err := x.v.s.Authenticate(credential)
+	c, err := x.v.s.Authenticate(credential, x.c.RemoteAddr())
 	if was := x.caller.Load().Name(); err == nil && c.Name() != was {
 		err = fmt.Errorf("the credential is of %s, and the connection of %s", c.Name(), was)
 	}

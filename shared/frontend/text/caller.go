@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
@@ -25,8 +26,8 @@ type Service interface {
 	Call(ctx context.Context, name string, body []byte) httpapi.Reply
 	// Lock reads this server's own table. An error is a context that ended.
 	Lock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error)
-	// Authenticate returns the caller that a credential proves.
-	Authenticate(credential string) (*access.Caller, error)
+	// Authenticate returns the caller that a credential proves; for "", whose connection it is by its address.
+	Authenticate(credential string, from net.Addr) (*access.Caller, error)
 }
 
 const (
@@ -66,7 +67,7 @@ func (c *caller) execute(ctx, left context.Context, l *line) string {
 		return success // the reader ends the connection
 	}
 	if l.command == auth {
-		is, err := c.s.Authenticate(l.credential)
+		is, err := c.s.Authenticate(l.credential, nil)
 		if err != nil {
 			return fail
 		}

@@ -76,6 +76,7 @@ func newConn(nc net.Conn, s Service) *conn {
 	if host, _, err := net.SplitHostPort(nc.RemoteAddr().String()); err == nil {
 		c.caller.from = host
 	}
+	c.caller.is, _ = s.Authenticate("", nc.RemoteAddr()) // who is refused may still say AUTH
 	c.mu.since = time.Now()
 	if x, ok := nc.(interface {
 		SetKeepAliveConfig(net.KeepAliveConfig) error

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -224,7 +225,7 @@ func (s *fakeService) renew(lock cluster.LockName, token cluster.Token) locktabl
 }
 
 // Authenticate implements Service: whoever says so is alice.
-func (s *fakeService) Authenticate(credential string) (*access.Caller, error) {
+func (s *fakeService) Authenticate(credential string, _ net.Addr) (*access.Caller, error) {
 	if credential != "alice" {
 		return nil, errors.New("the credential is wrong")
 	}

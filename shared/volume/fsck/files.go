@@ -151,6 +151,7 @@ func (k *fsck) names() {
 	}
 	k.checkAuthority()
 	k.checkRules()
+	k.checkLogin()
 	for _, dir := range []string{".", layout.EpochsDir, layout.ServersDir, layout.HistoryDir, layout.FilesDir} {
 		k.nameTree(dir, known[dir], open)
 	}
@@ -244,6 +245,18 @@ func (k *fsck) checkRules() {
 	}
 }
 
+// loginMode is the mode of login/: nobody but the owner sees or moves what others made in it.
+const loginMode = 0o1733
+
+// checkLogin looks at login/, and not into it: what is in it is removed by servers.
+func (k *fsck) checkLogin() {
+	info, err := k.fs.Lstat(layout.LoginDir)
+	if err != nil || info.Type == vfs.TypeDir && info.Mode == loginMode {
+		return
+	}
+	k.warn("login-mode", layout.LoginDir, "type: holdfast access logins --volume DIR", "it has mode %o, and not %o as a directory: servers take no logins", info.Mode, loginMode)
+}
+
 func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open map[string]int) {
 	entries, err := k.fs.ReadDir(dir)
 	if err != nil {
@@ -258,7 +271,7 @@ func (k *fsck) nameTree(dir string, judge func(string, vfs.Entry) string, open m
 		if err != nil {
 			continue // it was removed meanwhile
 		}
-		if info.Mode&0o022 != 0 && info.Type != vfs.TypeOther {
+		if info.Mode&0o022 != 0 && info.Type != vfs.TypeOther && p != layout.LoginDir {
 			top, _, _ := strings.Cut(p, "/")
 			open[top]++
 		}
@@ -286,7 +299,7 @@ func fileName(string, vfs.Entry) string { return "" }
 
 func rootName(_ string, x vfs.Entry) string {
 	switch x.Name {
-	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
+	case layout.ClusterName, layout.EpochsDir, layout.FilesDir, layout.HistoryDir, layout.IndexDir, layout.ServersDir, layout.SecretsDir, layout.AccessDir, layout.LoginDir, layout.AuthorityName, layout.SigningPublicName, layout.StateName, layout.RequestsName, "lost+found":
 		return ""
 	}
 	for _, view := range []string{layout.StateName, layout.RequestsName} {

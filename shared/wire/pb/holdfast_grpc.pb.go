@@ -64,6 +64,7 @@ const (
 	LockService_Status_FullMethodName       = "/holdfast.v1.LockService/Status"
 	LockService_Handover_FullMethodName     = "/holdfast.v1.LockService/Handover"
 	LockService_WhoAmI_FullMethodName       = "/holdfast.v1.LockService/WhoAmI"
+	LockService_Login_FullMethodName        = "/holdfast.v1.LockService/Login"
 	LockService_ForgetClient_FullMethodName = "/holdfast.v1.LockService/ForgetClient"
 )
 
@@ -129,6 +130,8 @@ type LockServiceClient interface {
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*Answer, error)
 	// WhoAmI says whom the server takes the caller for, and whether he may do something.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
+	// Login issues a ticket to who makes the directory on the volume that the server names. It is called twice.
+	Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
 	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error)
@@ -450,6 +453,16 @@ func (c *lockServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opts 
 	return out, nil
 }
 
+func (c *lockServiceClient) Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoginResponse)
+	err := c.cc.Invoke(ctx, LockService_Login_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *lockServiceClient) ForgetClient(ctx context.Context, in *ForgetClientRequest, opts ...grpc.CallOption) (*Answer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Answer)
@@ -522,6 +535,8 @@ type LockServiceServer interface {
 	Handover(context.Context, *HandoverRequest) (*Answer, error)
 	// WhoAmI says whom the server takes the caller for, and whether he may do something.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
+	// Login issues a ticket to who makes the directory on the volume that the server names. It is called twice.
+	Login(context.Context, *LoginRequest) (*LoginResponse, error)
 	// ForgetClient drops what is remembered of a client that holds nothing, waits for nothing
 	// and has no request under way: for a client that will send no more requests.
 	ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error)
@@ -621,6 +636,9 @@ func (UnimplementedLockServiceServer) Handover(context.Context, *HandoverRequest
 }
 func (UnimplementedLockServiceServer) WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
+}
+func (UnimplementedLockServiceServer) Login(context.Context, *LoginRequest) (*LoginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Login not implemented")
 }
 func (UnimplementedLockServiceServer) ForgetClient(context.Context, *ForgetClientRequest) (*Answer, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetClient not implemented")
@@ -1154,6 +1172,24 @@ func _LockService_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LockService_Login_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LockServiceServer).Login(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LockService_Login_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LockServiceServer).Login(ctx, req.(*LoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LockService_ForgetClient_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForgetClientRequest)
 	if err := dec(in); err != nil {
@@ -1286,6 +1322,10 @@ var LockService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "WhoAmI",
 			Handler:    _LockService_WhoAmI_Handler,
+		},
+		{
+			MethodName: "Login",
+			Handler:    _LockService_Login_Handler,
 		},
 		{
 			MethodName: "ForgetClient",

@@ -27,6 +27,7 @@ const (
 	ServersDir  = "servers"
 	SecretsDir  = "secrets"
 	AccessDir   = "access"
+	LoginDir    = "login"
 
 	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
 	AuthorityName    = "ca.crt"
