@@ -4,6 +4,7 @@ package serve
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,20 +20,30 @@ const (
 	// other servers and forwards: a server that cannot open its own files is deposed.
 	leastReserve = 48
 	mostReserve  = 4096
+	// mostConnections bounds the connections of clients in all, and mostOfAddress those of one address: a client keeps a few.
+	mostConnections = 10_000
+	mostOfAddress   = 2_000
 	// refusedEvery is how often it is logged that connections are refused.
 	refusedEvery = time.Minute
 )
 
-// room bounds how many connections of clients there are at once, on all listeners together.
+// room bounds how many connections of clients there are at once, on all listeners together, in all and of each address.
 type room struct {
 	free    atomic.Int64
 	log     zerolog.Logger
 	refused conns.Refusals
+	each    int // how many an address may have
+
+	mu struct {
+		sync.Mutex
+		of map[netip.Addr]int // the connections of each address that has any
+	}
 }
 
 // newRoom returns a room that leaves a part of the process's descriptors to everything else.
 func newRoom(log zerolog.Logger) *room {
-	r := &room{log: log}
+	r := &room{log: log, each: mostOfAddress}
+	r.mu.of = map[netip.Addr]int{}
 	most := uint64(1 << 20)
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
@@ -45,7 +56,7 @@ func newRoom(log zerolog.Logger) *room {
 // connections returns how many of so many descriptors clients may use.
 func connections(descriptors int64) int64 {
 	reserve := min(max(leastReserve, descriptors/4), mostReserve)
-	return max(1, descriptors-reserve)
+	return min(max(1, descriptors-reserve), mostConnections)
 }
 
 // listener returns a listener that accepts connections while there is room, and closes others at
@@ -63,27 +74,67 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		from := bounding(c.RemoteAddr())
+		if !b.room.enter(from) {
+			b.room.refuse(c, "too many connections of one address: new ones of it are refused")
+			continue
+		}
 		if b.room.free.Add(-1) >= 0 {
-			return b.room.count(c), nil
+			return b.room.count(c, from), nil
 		}
 		b.room.free.Add(1)
-		b.room.refuse(c)
+		b.room.leave(from)
+		b.room.refuse(c, "too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
 	}
 }
 
-// refuse closes a connection, and logs that now and then.
-func (r *room) refuse(c net.Conn) {
+// bounding returns the address whose connections are bounded, or the zero value: what comes from this host, such as
+// from a proxy, is bounded with all others only.
+func bounding(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap()
+}
+
+// enter counts a connection of an address, and reports whether it may have one more.
+func (r *room) enter(from netip.Addr) bool {
+	if !from.IsValid() {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.of[from] >= r.each {
+		return false
+	}
+	r.mu.of[from]++
+	return true
+}
+
+// leave ends what enter has counted. An address without connections is forgotten.
+func (r *room) leave(from netip.Addr) {
+	if !from.IsValid() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.of[from]--; r.mu.of[from] == 0 {
+		delete(r.mu.of, from)
+	}
+}
+
+// refuse closes a connection, and logs why now and then.
+func (r *room) refuse(c net.Conn, why string) {
 	defer c.Close() //nolint:errcheck // nothing was said on it
 	if n := r.refused.Count(refusedEvery); n > 0 {
-		r.log.Warn().Int("refused", n).Str("from", c.RemoteAddr().String()).
-			Msg("too many connections: new ones are refused, what is left of the descriptors is for the volume (ulimit -n)")
+		r.log.Warn().Int("refused", n).Str("from", c.RemoteAddr().String()).Msg(why)
 	}
 }
 
 // count returns a connection that frees its room when it is closed.
-func (r *room) count(c net.Conn) net.Conn {
-	var once sync.Once
-	end := func() { once.Do(func() { r.free.Add(1) }) }
+func (r *room) count(c net.Conn, from netip.Addr) net.Conn {
+	end := sync.OnceFunc(func() { r.free.Add(1); r.leave(from) })
 	if tcp, ok := c.(*net.TCPConn); ok {
 		return &countedTCP{tcp, end}
 	}

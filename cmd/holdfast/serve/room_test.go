@@ -5,6 +5,7 @@ package serve
 import (
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func (s saying) Write(b []byte) (int, error) {
 }
 
 func TestConnectionsLeaveDescriptors(t *testing.T) {
-	for descriptors, want := range map[int64]int64{1: 1, 64: 16, 256: 192, 1024: 768, 1 << 20: 1<<20 - 4096} {
+	for descriptors, want := range map[int64]int64{1: 1, 64: 16, 256: 192, 1024: 768, 4096: 3072, 1 << 20: 10_000} {
 		if got := connections(descriptors); got != want {
 			t.Errorf("of %d descriptors %d for clients, want %d", descriptors, got, want)
 		}
@@ -89,4 +90,70 @@ func TestConnectionsAreBounded(t *testing.T) {
 	defer (<-accepted).Close()
 	refused(0)
 	second.Close() //nolint:errcheck // it is closed
+}
+
+// come is a listener whose connections come from these addresses, one after the other.
+type come struct {
+	net.Listener
+	from []net.Addr
+}
+
+func (l *come) Accept() (net.Conn, error) {
+	if len(l.from) == 0 {
+		return nil, net.ErrClosed
+	}
+	c, _ := net.Pipe()
+	x := &cameFrom{Conn: c, from: l.from[0]}
+	l.from = l.from[1:]
+	return x, nil
+}
+
+type cameFrom struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c *cameFrom) RemoteAddr() net.Addr { return c.from }
+
+// One address has so many connections and no more, by whichever form of it, and others are not kept out by that. Connections of this host
+// are bounded by the room only. What has ended, or was refused for want of room, does not count.
+func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
+	r := newRoom(zerolog.Nop())
+	r.each = 2
+	a, b := &net.TCPAddr{IP: net.IP{192, 0, 2, 1}}, &net.TCPAddr{IP: net.ParseIP("2001:db8::1")}
+	mapped := &net.TCPAddr{IP: net.ParseIP("::ffff:192.0.2.1"), Port: 9}
+	local, unix := &net.TCPAddr{IP: net.IPv6loopback}, &net.UnixAddr{Name: "@"}
+	accept := func(from ...net.Addr) (all []net.Conn) {
+		l := r.listener(&come{from: from})
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return all
+			}
+			all = append(all, c)
+		}
+	}
+	first := accept(a, mapped, a, mapped)
+	if len(first) != 2 {
+		t.Fatalf("%d connections of one address", len(first))
+	}
+	if n := len(accept(b, b, b, local, local, local, unix, unix, unix)); n != 8 {
+		t.Errorf("%d connections of others, want 8", n)
+	}
+	first[0].Close() //nolint:errcheck // twice is once
+	first[0].Close() //nolint:errcheck // twice is once
+	more := accept(a, a)
+	if len(more) != 1 {
+		t.Errorf("%d connections in the place of one", len(more))
+	}
+	for _, c := range append(more, first[1]) {
+		c.Close() //nolint:errcheck // a pipe
+	}
+	r.free.Store(0)
+	if n := len(accept(a, a, a)); n != 0 {
+		t.Errorf("%d connections where there is no room", n)
+	}
+	if n, ok := r.mu.of[netip.MustParseAddr("192.0.2.1")]; ok {
+		t.Errorf("an address without connections has %d", n)
+	}
 }
