@@ -83,6 +83,12 @@ func publishText(f *osfs.FS, after uint64, text []byte) error {
 	if _, err := rules.Parse(text, after+1); err != nil {
 		return err
 	}
+	if _, err := volume.ReadPublicKeys(f); errors.Is(err, volume.ErrNoSigningKey) {
+		// Its servers could not tell each other for whom they ask.
+		if err := volume.OfferSigning(f, rand.Reader); err != nil {
+			return err
+		}
+	}
 	return volume.PublishRules(f, rand.Reader, after, text)
 }
 

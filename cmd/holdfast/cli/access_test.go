@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/auth"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/cli"
 	"github.com/holdfast-lock/holdfast/shared/access"
 
@@ -129,6 +130,20 @@ func TestInitIsSecure(t *testing.T) {
 	team := newRuled(t, "team")
 	if r := team.now(); !r.Rights(alice).May(access.Acquire, "l", "") || r.Rights(nobody).May(access.Acquire, "l", "") || r.Rights(nobody).May(access.Read, "l", "") {
 		t.Error("the policy team is for everybody with a credential, and for nobody else")
+	}
+}
+
+// A volume of an older version has no key to sign with. With rules it gets one, or servers could not pass on whose a request is.
+func TestRulesBringASigningKey(t *testing.T) {
+	x := newRuled(t, "open")
+	for _, name := range []string{"secrets", "keys.json", "ca.crt"} {
+		if err := os.RemoveAll(filepath.Join(x.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.run("", "access", "set", "--policy", "team")
+	if _, err := auth.OperatorTicket(x.dir, time.Now(), time.Minute); err != nil {
+		t.Error(err)
 	}
 }
 

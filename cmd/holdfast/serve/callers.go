@@ -38,6 +38,8 @@ type callers struct {
 	logins *fslogin.Logins
 	names  *accounts.Names
 	log    zerolog.Logger
+	// keyless is set while there are no keys to sign with. It belongs to readKeys, which one goroutine calls.
+	keyless bool
 }
 
 // openCallers reads rules and keys. A volume may have neither: then everybody may do everything.
@@ -52,15 +54,21 @@ func openCallers(fsys *osfs.FS, about volume.Cluster, log zerolog.Logger) (*call
 	return c, c.readKeys()
 }
 
-// readKeys has the server know the keys that are on the volume now.
+// readKeys has the server know the keys that are on the volume now. Where there are none any more, it forgets those that it
+// knows at the second look: one may be made just now instead of one that has leaked.
 func (c *callers) readKeys() error {
 	keys, err := volume.ReadSigningKeys(c.fs)
-	switch {
-	case errors.Is(err, volume.ErrNoSigningKey):
+	if errors.Is(err, volume.ErrNoSigningKey) {
+		if c.keyless {
+			c.SetKeys(nil) // the same again changes nothing
+		}
+		c.keyless = true
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
+	c.keyless = false
 	c.SetKeys(volume.KeysAt(keys, time.Now())) // they change with time, too
 	return nil
 }
