@@ -473,10 +473,19 @@ var frontMutants = []Mutant{
 		Name: "clients-take-all-descriptors", Also: "",
 		Rule: "clients' connections leave descriptors for the volume (serve, connections)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/room.go", `return max(1, descriptors-reserve)`, `return max(1, descriptors+0*reserve)`},
+			{"cmd/holdfast/serve/room.go", `max(1, descriptors-reserve)`, `max(1, descriptors+0*reserve)`},
 		},
 		By:   unit("cmd/holdfast/serve", "^TestConnectionsLeaveDescriptors$"),
 		Dies: `for clients`,
+	},
+	{
+		Name: "address-takes-all-connections", Also: "",
+		Rule: "one address has a part of the connections only (serve, enter)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/room.go", `if r.mu.of[from] >= r.each {`, `if r.mu.of[from] < 0 {`},
+		},
+		By:   unit("cmd/holdfast/serve", "^TestConnectionsOfAnAddressAreBounded$"),
+		Dies: `connections of one address`,
 	},
 	{
 		Name: "connections-unbounded", Also: "",
@@ -491,7 +500,7 @@ var frontMutants = []Mutant{
 		Name: "closed-twice-is-two", Also: "",
 		Rule: "a connection makes room once (serve, count)",
 		Edits: []Edit{
-			{"cmd/holdfast/serve/room.go", `once.Do(func() { r.free.Add(1) })`, `once.Do(func() {}); r.free.Add(1)`},
+			{"cmd/holdfast/serve/room.go", `sync.OnceFunc(func() { r.free.Add(1); r.leave(from) })`, `func() { r.free.Add(1); sync.OnceFunc(func() { r.leave(from) })() }`},
 		},
 		By:   unit("cmd/holdfast/serve", "^TestConnectionsAreBounded$"),
 		Dies: `a connection too many: `,
