@@ -134,7 +134,7 @@ func fromVolume(dir string) (addresses []string, t *Trust, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("endpoint %s: %s: %w", dir, clusterFile, err)
 	}
-	t = &Trust{path: filepath.Join(dir, certificateFile), name: ServerName(id)}
+	t = &Trust{path: filepath.Join(dir, certificateFile), file: true, name: ServerName(id)}
 	return addresses, t, t.load()
 }
 

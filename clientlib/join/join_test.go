@@ -166,6 +166,93 @@ func authorityAsServer(t *testing.T, s *site) tls.Certificate {
 	return c
 }
 
+// Clients that know an earlier authority recognize the servers of later ones, for a year, and not after a leak.
+func TestAuthoritySucceeds(t *testing.T) {
+	s := newSite(t, 1)
+	s.file("ca.crt", string(s.a.Certificate))
+	_, byPath := resolve(t, s.dir)
+	_, byPin := resolve(t, s.joinText())
+	first := x509.NewCertPool()
+	first.AppendCertsFromPEM(s.a.Certificate)
+	long := time.Now().Add(-certs.Vouched)
+	grow := func(when time.Time) {
+		t.Helper()
+		next, err := certs.Succeed(s.id, s.a, when)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.issuer, err = certs.NewIssuer(s.id, next); err != nil {
+			t.Fatal(err)
+		}
+		s.a = next
+	}
+	for range 2 {
+		grow(time.Now())
+		_, newPin := resolve(t, s.joinText())
+		for name, trust := range map[string]*join.Trust{"path": byPath, "pin": byPin, "new pin": newPin} {
+			if said, err := asked(t, trust, server(t, s.leaf(time.Now()), frames.Protocol)); said != "holdfast/1hello" || err != nil {
+				t.Errorf("by %s: %q, %v", name, said, err)
+			}
+		}
+		here, _ := server(t, s.leaf(time.Now()))(t.Context(), "")
+		other := tls.Client(here, &tls.Config{RootCAs: first, ServerName: "other.name"})
+		if err := other.HandshakeContext(t.Context()); err != nil {
+			t.Errorf("another program with the old ca.crt: %v", err)
+		}
+		here.Close() //nolint:errcheck // a pipe
+	}
+	s.a.Vouchers = nil // what a leak leads to
+	var err error
+	if s.issuer, err = certs.NewIssuer(s.id, s.a); err != nil {
+		t.Fatal(err)
+	}
+	for name, trust := range map[string]*join.Trust{"path": byPath, "pin": byPin} {
+		if _, err := asked(t, trust, server(t, s.leaf(time.Now()), frames.Protocol)); !errors.Is(err, join.ErrUntrusted) {
+			t.Errorf("by %s, after a leak: %v", name, err)
+		}
+	}
+	_, before := resolve(t, s.joinText())
+	grow(long)
+	if _, err := asked(t, before, server(t, s.leaf(time.Now()), frames.Protocol)); !errors.Is(err, join.ErrUntrusted) || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("after a year: %v", err)
+	}
+	for range 20 {
+		if s.a, err = certs.Succeed(s.id, s.a, time.Now()); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, certs.ErrCannotVouch) {
+		t.Errorf("rotated without end: %v", err)
+	}
+	if replaced, err := certs.Replace(s.id, s.a); err != nil || replaced.Vouchers != nil {
+		t.Errorf("%+v, %v", replaced, err)
+	}
+}
+
+// A client by path finds the authority that replaced a leaked one with its next connection.
+func TestVolumeGetsAnotherAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 1)
+		s.file("ca.crt", string(s.a.Certificate))
+		_, trust := resolve(t, s.dir)
+		next, err := certs.Replace(s.id, s.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.issuer, err = certs.NewIssuer(s.id, next); err != nil {
+			t.Fatal(err)
+		}
+		s.file("ca.crt", string(next.Certificate))
+		if _, err := asked(t, trust, server(t, s.leaf(time.Now()), frames.Protocol)); !errors.Is(err, join.ErrUntrusted) {
+			t.Errorf("by the old authority: %v", err)
+		}
+		synctest.Wait()
+		if said, err := asked(t, trust, server(t, s.leaf(time.Now()), frames.Protocol)); said != "holdfast/1hello" || err != nil {
+			t.Errorf("%q, %v", said, err)
+		}
+	})
+}
+
 // A server that serves no TLS is told by what it does, and no error looks like the end of a connection.
 func TestNoTLSThere(t *testing.T) {
 	s := newSite(t, 1)

@@ -35,7 +35,8 @@ var ErrUntrusted = errors.New("not a server of this cluster")
 // Trust recognizes the servers of a cluster. It is safe for use by several goroutines.
 type Trust struct {
 	pin  string // or
-	path string // of the authority's certificate
+	path string // of the authority's certificate, as messages name it
+	file bool   // path can be read again
 	name string // that servers have; "" = that of any cluster of the authority
 
 	ca      atomic.Pointer[x509.Certificate] // nil with a pin, and while there is no file
@@ -75,13 +76,18 @@ func (t *Trust) Plain() bool {
 	if t.pin != "" || t.ca.Load() != nil {
 		return false
 	}
-	if t.looking.CompareAndSwap(false, true) {
+	t.look()
+	return true
+}
+
+// look begins to read the authority's certificate again.
+func (t *Trust) look() {
+	if t.file && t.looking.CompareAndSwap(false, true) {
 		go func() { // a share that hangs delays nobody
 			defer t.looking.Store(false)
 			_ = t.load() // what cannot be read is tried again with the next connection
 		}()
 	}
-	return true
 }
 
 // Dialer connects to an address.
@@ -133,10 +139,14 @@ func (t *Trust) verify(cs tls.ConnectionState) error {
 		}
 		name = clusterName(leaf)
 	}
-	roots := x509.NewCertPool()
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AddCert(ca)
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	for _, c := range cs.PeerCertificates[1:] { // by which that authority vouches for a later one
+		between.AddCert(c)
+	}
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	if _, foreign := errors.AsType[x509.UnknownAuthorityError](err); foreign && t.path != "" {
+		t.look() // there may be another one by now: the next connection knows
 		return fmt.Errorf("%w: its certificate is not signed by the authority in %s, so this address is of another cluster, or somebody else answers", ErrUntrusted, t.path)
 	}
 	if err == nil {

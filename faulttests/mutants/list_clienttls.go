@@ -103,6 +103,30 @@ var clientTLSMutants = []Mutant{
 		By: unit("shared/volume", "^TestInterruptedOfferIsFinishedByTheNext$"), Dies: `ca.crt is not what belongs to secrets/ca.key`,
 	},
 	{
+		Name: "leaked-authority-vouches",
+		Rule: "an authority that replaces a leaked one rests on nothing of it (package volume, RotateAuthority)",
+		Edits: []Edit{
+			{"shared/volume/authority.go", `		if leaked && !bytes.Equal(a.Key, drawn.Key) {`, `		if leaked && a.Key == nil {`},
+		},
+		By: unit("shared/volume", "^TestTwoRotationsAgree$"), Dies: `the leaked authority vouches for the new one`,
+	},
+	{
+		Name: "rotated-twice",
+		Rule: "a rotation that was interrupted is completed, not begun again (package volume, RotateAuthority)",
+		Edits: []Edit{
+			{"shared/volume/authority.go", `		if !leaked && !bytes.Equal(public, old.Certificate) {`, `		if !leaked && public == nil {`},
+		},
+		By: unit("cmd/holdfast/cli", "^TestSecureRotateCA$"), Dies: `a repeated call makes another authority`,
+	},
+	{
+		Name: "server-goes-back-to-an-authority",
+		Rule: "a server never goes back to an earlier authority (package serve, lookForAuthority)",
+		Edits: []Edit{
+			{"cmd/holdfast/serve/clienttls.go", `	case n <= c.number:`, `	case n == c.number:`},
+		},
+		By: unit("cmd/holdfast/serve", "^TestCertificateIsMadeDaily$"), Dies: `before a day has passed: .*no certificate authority`,
+	},
+	{
 		Name: "forwards-fall-back",
 		Rule: "where TLS is required, servers forward over TLS only (package serve, dial)",
 		Edits: []Edit{

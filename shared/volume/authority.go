@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/holdfast-lock/holdfast/shared/volume/internal/layout"
@@ -17,13 +19,20 @@ import (
 )
 
 // Clients know the servers of a volume by its certificate authority: secrets/ca.key has the authority's key and,
-// behind it, its certificate; ca.crt is the certificate once more, for everybody. The first name decides: it is linked
-// once, complete, and never replaced. ca.crt is made from it, and so can be made again.
+// behind it, its certificate. A later authority is secrets/ca-<number>.key, from 2; the one with the highest number
+// counts. ca.crt is its certificate once more, for everybody. A secret's name is linked once, complete, and never
+// replaced. ca.crt is made from the secret, and so can be made again.
 
-// Authority is the certificate authority of a volume, as two texts in PEM.
+// Authority is the certificate authority of a volume, as texts in PEM.
 type Authority struct {
 	Key         []byte // PKCS #8
 	Certificate []byte
+	// Vouchers are certificates by which clients that know an earlier authority recognize this one, nil = no earlier one
+	// vouches for it: this authority's certificate, signed by the one before it, and that one's own, then the same of the
+	// one before that.
+	Vouchers []byte
+	// Number is the authority's on its volume, from 1. It is not used when an authority is made.
+	Number uint64
 }
 
 var (
@@ -39,23 +48,84 @@ const (
 	maxSecret = 64 << 10
 )
 
+// ParseAuthorityName returns the number of the authority whose file in secrets/ has this name; false for any other name.
+func ParseAuthorityName(name string) (number uint64, ok bool) {
+	if name == layout.AuthorityKeyName {
+		return 1, true
+	}
+	rest, hasPrefix := strings.CutPrefix(name, layout.AuthorityPrefix)
+	digits, hasSuffix := strings.CutSuffix(rest, layout.AuthoritySuffix)
+	number, err := strconv.ParseUint(digits, 10, 64)
+	return number, hasPrefix && hasSuffix && err == nil && number > 1 && strconv.FormatUint(number, 10) == digits
+}
+
+// authorityPath returns the name of the file that has the authority of a number.
+func authorityPath(number uint64) string {
+	if number == 1 {
+		return authorityKeyPath
+	}
+	return layout.SecretsDir + "/" + layout.AuthorityPrefix + strconv.FormatUint(number, 10) + layout.AuthoritySuffix
+}
+
+// authorities returns the numbers of the authorities that are there, the highest first.
+func authorities(fsys vfs.FS) (numbers []uint64, err error) {
+	entries, err := fsys.ReadDir(layout.SecretsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the certificate authorities: %w", err)
+	}
+	for _, x := range entries {
+		if n, ok := ParseAuthorityName(x.Name); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	slices.Reverse(numbers)
+	return numbers, nil
+}
+
+// AuthorityNumber returns the number of the certificate authority, 0 = there is none.
+func AuthorityNumber(fsys vfs.FS) (uint64, error) {
+	numbers, err := authorities(fsys)
+	if err != nil || len(numbers) == 0 {
+		return 0, err
+	}
+	return numbers[0], nil
+}
+
 // ReadAuthority reads the certificate authority. It returns an error that wraps ErrNoAuthority if there is none, and
 // ErrExposed, with the command that mends it, if others than the owner may read its key.
 func ReadAuthority(fsys vfs.FS) (a Authority, err error) {
-	b, err := readSecret(fsys, authorityKeyPath, layout.AuthorityName, ErrNoAuthority)
+	n, err := AuthorityNumber(fsys)
 	if err != nil {
 		return a, err
 	}
+	if n == 0 {
+		return a, ErrNoAuthority
+	}
+	path := authorityPath(n)
+	b, err := readSecret(fsys, path, "holdfast secure rotate ca --now --volume DIR", fs.ErrNotExist)
+	if err != nil {
+		return a, fmt.Errorf("the certificate authority, %s: %w", path, err)
+	}
+	damaged := fmt.Errorf("%w: %s has not a key and a certificate", ErrDamaged, path)
 	key, rest := pem.Decode(b)
 	if key == nil || len(rest) == 0 {
-		return a, fmt.Errorf("%w: %s has not a key and a certificate", ErrDamaged, authorityKeyPath)
+		return a, damaged
 	}
-	return Authority{Key: b[:len(b)-len(rest)], Certificate: rest}, nil
+	own, vouchers := pem.Decode(rest)
+	if own == nil {
+		return a, damaged
+	}
+	a = Authority{Key: b[:len(b)-len(rest)], Certificate: rest[:len(rest)-len(vouchers)], Number: n}
+	if len(vouchers) > 0 {
+		a.Vouchers = vouchers
+	}
+	return a, nil
 }
 
 // readSecret reads a file in secrets/. It returns none if it is not there, and an error that wraps ErrExposed, with the
-// command that mends it, if others than the owner may read it. public is the name of what everybody knows of the secret.
-func readSecret(fsys vfs.FS, secret, public string, none error) ([]byte, error) {
+// command that mends it, if others than the owner may read it. leaked is what to do if somebody has read it.
+func readSecret(fsys vfs.FS, secret, leaked string, none error) ([]byte, error) {
 	for _, name := range []string{layout.SecretsDir, secret} {
 		info, err := fsys.Lstat(name)
 		switch {
@@ -64,8 +134,8 @@ func readSecret(fsys vfs.FS, secret, public string, none error) ([]byte, error) 
 		case err != nil:
 			return nil, fmt.Errorf("read a secret: %w", err)
 		case info.Mode&0o077 != 0:
-			return nil, fmt.Errorf("%w: %s has mode %o; type: chmod -R go= DIR/%s   (and if somebody may have read it: remove DIR/%s and DIR/%s, restart all servers, type holdfast secure offer)",
-				ErrExposed, name, info.Mode&0o777, layout.SecretsDir, secret, public)
+			return nil, fmt.Errorf("%w: %s has mode %o; type: chmod -R go= DIR/%s   (and if somebody may have read it: %s)",
+				ErrExposed, name, info.Mode&0o777, layout.SecretsDir, leaked)
 		case info.Size > maxSecret && info.Type == vfs.TypeFile:
 			return nil, fmt.Errorf("%s: %d bytes are no key", name, info.Size)
 		}
@@ -100,7 +170,7 @@ func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a 
 		if a, err = draw(); err != nil {
 			return a, err
 		}
-		if err := linkOnce(fsys, tmp, authorityKeyPath, append(bytes.Clone(a.Key), a.Certificate...), vfs.FlagPrivate); err != nil {
+		if err := linkOnce(fsys, tmp, authorityKeyPath, a.text(), vfs.FlagPrivate); err != nil {
 			return a, err
 		}
 		a, err = ReadAuthority(fsys) // another call may have been first
@@ -111,7 +181,7 @@ func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a 
 	if err := fsys.SyncDir(layout.SecretsDir); err != nil {
 		return a, err
 	}
-	if err := publish(fsys, tmp, layout.AuthorityName, authorityKeyPath, a.Certificate); err != nil {
+	if err := publish(fsys, tmp, layout.AuthorityName, authorityPath(a.Number), a.Certificate); err != nil {
 		return a, err
 	}
 	if err := offerSigning(fsys, tmp, random); err != nil {
@@ -119,6 +189,93 @@ func OfferTLS(fsys vfs.FS, random io.Reader, draw func() (Authority, error)) (a 
 	}
 	removeUnfinishedSecrets(fsys)
 	return a, nil
+}
+
+// text returns what the file of an authority has.
+func (a Authority) text() []byte { return slices.Concat(a.Key, a.Certificate, a.Vouchers) }
+
+// RotateAuthority gives the volume a new certificate authority, which draw returns: that of old with certificates by which
+// clients of old recognize it, or, with leaked, one that has nothing to do with old, which counts no more from then on. Servers that
+// run use it within seconds. ca.crt is not changed: see PublishAuthority. Without leaked, an authority that is not in ca.crt yet is
+// returned as it is: a repeated call completes what another one began. It returns an error that wraps ErrNoAuthority if there is none.
+func RotateAuthority(fsys vfs.FS, random io.Reader, leaked bool, draw func(old Authority) (Authority, error)) (a Authority, err error) {
+	tmp, err := makeSecrets(fsys, random)
+	if err != nil {
+		return a, err
+	}
+	for {
+		public, err := ReadCertificate(fsys) // first, so that an authority that differs is the later one
+		if err != nil && !errors.Is(err, ErrNoAuthority) {
+			return a, err
+		}
+		old, err := ReadAuthority(fsys)
+		if err != nil {
+			return a, err
+		}
+		if !leaked && !bytes.Equal(public, old.Certificate) {
+			return old, fsys.SyncDir(layout.SecretsDir)
+		}
+		drawn, err := draw(old)
+		if err != nil {
+			return a, err
+		}
+		if err := linkOnce(fsys, tmp, authorityPath(old.Number+1), drawn.text(), vfs.FlagPrivate); err != nil {
+			return a, err
+		}
+		if a, err = ReadAuthority(fsys); err != nil {
+			return a, err
+		}
+		if leaked && !bytes.Equal(a.Key, drawn.Key) { // another call was first, and its authority may rest on the leaked one
+			continue
+		}
+		if err := fsys.SyncDir(layout.SecretsDir); err != nil {
+			return a, err
+		}
+		return a, removeAuthorities(fsys, a, leaked)
+	}
+}
+
+// removeAuthorities removes the authorities before a, but for the last one, which a server may be about to read; with all, that one, too.
+func removeAuthorities(fsys vfs.FS, a Authority, all bool) error {
+	numbers, err := authorities(fsys)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if n+1 < a.Number || all && n < a.Number {
+			if err := fsys.Remove(authorityPath(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return fsys.SyncDir(layout.SecretsDir)
+}
+
+// PublishAuthority makes ca.crt the certificate of the authority that the volume has. Of two calls, the last one to write it has seen
+// what both have made.
+func PublishAuthority(fsys vfs.FS) error {
+	return publishUntilSame(fsys, layout.AuthorityName, func() ([]byte, error) {
+		a, err := ReadAuthority(fsys)
+		return a.Certificate, err
+	})
+}
+
+// publishUntilSame writes a file, until it has what content returns after it was written.
+func publishUntilSame(fsys vfs.FS, name string, content func() ([]byte, error)) error {
+	var written []byte
+	for {
+		b, err := content()
+		if err != nil {
+			return err // what was listed may just have been removed: a repeated call finds that out
+		}
+		if bytes.Equal(b, written) {
+			return nil
+		}
+		if err := fsys.Replace(name, func(w io.Writer) error { _, err := w.Write(b); return err }); err != nil {
+			return err
+		}
+		written = b
+	}
 }
 
 // makeSecrets makes the directory for secrets, durable, and returns a name in it for a file under way.

@@ -21,7 +21,7 @@
 //	                             its canary and its process's sign of life, its newest keys: see canary.go,
 //	                             witness.go, process.go and keys.go
 //	servers/tls-required         servers accept each other over TLS only: see keys.go
-//	ca.crt, secrets/ca.key       by which clients know the servers: see authority.go
+//	ca.crt, secrets/ca*.key      by which clients know the servers: see authority.go
 //	keys.json, secrets/signing*  by which servers know what they signed: see signing.go
 //	login/<nonce>                what users make who prove who they are, if logins are switched on: see login.go
 //	access/<version, 10 digits>.toml  the access rules, the highest number counts: see rules.go

@@ -131,7 +131,7 @@ func TestInterruptedInitIsFinishedByTheNext(t *testing.T) {
 // its calls. While there is a CLUSTER, there is all of that, and a repeated init completes it.
 func TestInitEquipsBeforeAnybodyMayServe(t *testing.T) {
 	draw := func() (volume.Authority, error) {
-		return volume.Authority{Key: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), Certificate: []byte("a certificate")}, nil
+		return volume.Authority{Key: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), Certificate: pemOf("CERTIFICATE", 1)}, nil
 	}
 	initialise := func(h *volumetest.Host) error {
 		_, err := volume.InitWith(h, members(), rand.Reader, func(volume.Cluster) error {

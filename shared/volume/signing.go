@@ -151,7 +151,7 @@ func ReadSigningKeys(fsys vfs.FS) ([]SigningKey, error) {
 // readSigningKey reads the key with this number.
 func readSigningKey(fsys vfs.FS, name string, number uint64) (k SigningKey, err error) {
 	path := layout.SecretsDir + "/" + name
-	b, err := readSecret(fsys, path, layout.SigningPublicName, ErrNoSigningKey)
+	b, err := readSecret(fsys, path, "remove DIR/"+path+" and DIR/"+layout.SigningPublicName+", type holdfast secure offer", ErrNoSigningKey)
 	if err != nil {
 		return k, err
 	}
@@ -280,24 +280,12 @@ func signingPath(k SigningKey) string {
 	return layout.SecretsDir + "/" + layout.SigningPrefix + k.ID + layout.SigningSuffix
 }
 
-// publishKeys writes keys.json again, until it has the keys that are there when it is written: of two calls, the last one to
-// write it has seen what both have made.
+// publishKeys writes keys.json again: of two calls, the last one to write it has seen what both have made.
 func publishKeys(fsys vfs.FS) error {
-	var written []byte
-	for {
+	return publishUntilSame(fsys, layout.SigningPublicName, func() ([]byte, error) {
 		keys, err := ReadSigningKeys(fsys)
-		if err != nil {
-			return err // a key that was listed may just have been removed: a repeated call finds that out
-		}
-		content := PublicKeys(keys)
-		if bytes.Equal(content, written) {
-			return nil
-		}
-		written = content
-		if err := fsys.Replace(layout.SigningPublicName, func(w io.Writer) error { _, err := w.Write(content); return err }); err != nil {
-			return err
-		}
-	}
+		return PublicKeys(keys), err
+	})
 }
 
 // PublicKeys returns the public halves of signing keys as a JSON Web Key Set: what keys.json has.

@@ -33,7 +33,7 @@ func TestOperatorTicket(t *testing.T) {
 		t.Errorf("a volume without a signing key: %v", err)
 	}
 	if _, err := volume.OfferTLS(fsys, rand.Reader, func() (volume.Authority, error) {
-		return volume.Authority{Key: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), Certificate: []byte("x")}, nil
+		return volume.Authority{Key: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"), Certificate: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
@@ -31,10 +32,20 @@ const (
 	// a clock is months off.
 	before = 90 * 24 * time.Hour
 	after  = 365 * 24 * time.Hour
+
+	// Vouched is how long an authority vouches for the next one.
+	Vouched = 365 * 24 * time.Hour
+	// mostVouchers bounds the certificates that servers show beside their own and the authority's.
+	mostVouchers = 16
 )
 
-// Draw makes the certificate authority of a cluster: a key on P-256, since browsers take no Ed25519.
-func Draw(id cluster.ID) (a volume.Authority, err error) {
+// ErrCannotVouch means that clients who know the authority that there is cannot recognize a new one.
+var ErrCannotVouch = errors.New("the authority cannot vouch for a new one")
+
+// Draw makes the first certificate authority of a cluster: a key on P-256, since browsers take no Ed25519.
+func Draw(id cluster.ID) (a volume.Authority, err error) { return draw(id, 1) }
+
+func draw(id cluster.ID, number uint64) (a volume.Authority, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return a, fmt.Errorf("draw a key: %w", err)
@@ -45,17 +56,66 @@ func Draw(id cluster.ID) (a volume.Authority, err error) {
 	}
 	ca := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Holdfast cluster " + id.String()},
-		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
-		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		NotBefore: always(), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	if number > 1 { // so that people, and programs that look for an issuer by its name, can tell them apart
+		ca.Subject.CommonName += " authority " + strconv.FormatUint(number, 10)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, private.Public(), private)
 	if err != nil {
 		return a, fmt.Errorf("make the certificate of the authority: %w", err)
 	}
 	return volume.Authority{
-		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), Certificate: certificatePEM(der), Number: number,
 	}, nil
+}
+
+func certificatePEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// Replace makes the authority that comes after old, without anything that vouches for it.
+func Replace(id cluster.ID, old volume.Authority) (volume.Authority, error) {
+	return draw(id, old.Number+1)
+}
+
+// Succeed makes the authority that comes after old. For Vouched from now on, who knows old, or one that old was vouched for by, recognizes
+// its servers, too. It returns an error that wraps ErrCannotVouch if old cannot do that.
+func Succeed(id cluster.ID, old volume.Authority, now time.Time) (a volume.Authority, err error) {
+	before, err := NewIssuer(id, old)
+	if err != nil {
+		return a, err
+	}
+	if before.ca.MaxPathLenZero {
+		return a, fmt.Errorf("%w: a version of Holdfast made it that did not know of later ones", ErrCannotVouch)
+	}
+	if a, err = draw(id, old.Number+1); err != nil {
+		return a, err
+	}
+	own, err := join.ParseCertificate(a.Certificate)
+	if err != nil {
+		return a, err
+	}
+	cross := &x509.Certificate{
+		SerialNumber: new(big.Int).SetUint64(a.Number), Subject: own.Subject, SubjectKeyId: own.SubjectKeyId,
+		NotBefore: always(), NotAfter: now.Add(Vouched),
+		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cross, before.ca, own.PublicKey, before.key)
+	if err != nil {
+		return a, fmt.Errorf("make the certificate by which the old authority vouches for the new one: %w", err)
+	}
+	a.Vouchers = slices.Concat(certificatePEM(der), certificatePEM(before.ca.Raw))
+	for i, c := range before.vouchers {
+		if pair := i - i%2; before.vouchers[pair].NotAfter.After(now) {
+			a.Vouchers = append(a.Vouchers, certificatePEM(c.Raw)...)
+		}
+	}
+	if len(before.vouchers) >= mostVouchers {
+		return a, fmt.Errorf("%w: %d authorities before it are vouched for already, each for a year", ErrCannotVouch, len(before.vouchers)/2)
+	}
+	return a, nil
 }
 
 // Issuer signs certificates of servers. It is safe for use by several goroutines.
@@ -63,6 +123,8 @@ type Issuer struct {
 	id  cluster.ID
 	ca  *x509.Certificate
 	key crypto.Signer
+	// vouchers are those of volume.Authority: pairs.
+	vouchers []*x509.Certificate
 }
 
 // NewIssuer returns the issuer of a cluster's authority. It returns an error if key and certificate do not match.
@@ -86,14 +148,40 @@ func NewIssuer(id cluster.ID, a volume.Authority) (*Issuer, error) {
 	if public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(ca.PublicKey) {
 		return nil, errors.New("the key of the certificate authority is not that of its certificate")
 	}
-	return &Issuer{id, ca, signer}, nil
+	i := &Issuer{id: id, ca: ca, key: signer}
+	for text := a.Vouchers; len(text) > 0; {
+		var c *pem.Block
+		if c, text = pem.Decode(text); c == nil {
+			return nil, errors.New("what vouches for the certificate authority is no PEM")
+		}
+		v, err := x509.ParseCertificate(c.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("what vouches for the certificate authority: %w", err)
+		}
+		i.vouchers = append(i.vouchers, v)
+	}
+	if len(i.vouchers)%2 != 0 {
+		return nil, errors.New("what vouches for the certificate authority is incomplete")
+	}
+	return i, nil
 }
+
+// always is before any clock.
+func always() time.Time { return time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // Certificate returns the authority's.
 func (i *Issuer) Certificate() *x509.Certificate { return i.ca }
 
+// VouchedUntil returns until when the authority before this one vouches for it, zero = it does not.
+func (i *Issuer) VouchedUntil() time.Time {
+	if len(i.vouchers) == 0 {
+		return time.Time{}
+	}
+	return i.vouchers[0].NotAfter
+}
+
 // Issue returns a new key with a certificate for a server that is reached by these hosts, names or addresses. Behind it
-// comes the authority's: who has only its pin needs it. now is this machine's time of day.
+// come the authority's and those that vouch for it: who has only a pin needs them. now is this machine's time of day.
 func (i *Issuer) Issue(hosts []string, now time.Time) (c tls.Certificate, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,5 +210,9 @@ func (i *Issuer) Issue(hosts []string, now time.Time) (c tls.Certificate, err er
 	if err != nil {
 		return c, fmt.Errorf("make a certificate: %w", err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der, i.ca.Raw}, PrivateKey: private}, nil
+	c = tls.Certificate{Certificate: [][]byte{der, i.ca.Raw}, PrivateKey: private}
+	for _, v := range i.vouchers {
+		c.Certificate = append(c.Certificate, v.Raw)
+	}
+	return c, nil
 }

@@ -74,3 +74,50 @@ func TestInitOffersTLS(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestSecureRotateCA: no server runs, so none has to follow.
+func TestSecureRotateCA(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "v")
+	if r := run("", "", "init", "--volume", dir, "--server", "1=127.0.0.1:1"); r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	joined := func() string {
+		t.Helper()
+		r := run("", "", "join", "--volume", dir)
+		if r.code != 0 {
+			t.Fatalf("got %+v", r)
+		}
+		return strings.TrimSpace(r.out)
+	}
+	before := joined()
+	for _, flag := range []string{"", "--now"} {
+		args := []string{"secure", "rotate", "ca", "--volume", dir}
+		if flag != "" {
+			args = append(args, flag)
+		}
+		r := run("", "", args...)
+		after := joined()
+		if r.code != 0 || after == before || !strings.Contains(r.out, after) || strings.Contains(r.out, "recognizes the servers until") != (flag == "") {
+			t.Errorf("%s: %+v, the join string is %s", flag, r, after)
+		}
+		before = after
+		if r := run("", "", "fsck", "--volume", dir); strings.Contains(r.out, "ca.crt") || strings.Contains(r.out, "secrets") {
+			t.Errorf("fsck says %s", r.out)
+		}
+	}
+	// A rotation that ended before ca.crt was written.
+	old, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if r := run("", "", "secure", "rotate", "ca", "--volume", dir); err != nil || r.code != 0 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	before = joined()
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), old, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := run("", "", "fsck", "--volume", dir); !strings.Contains(r.out, "holdfast secure rotate ca") {
+		t.Errorf("fsck says %s", r.out)
+	}
+	if r := run("", "", "secure", "rotate", "ca", "--volume", dir, "-o", "json"); r.code != 0 || !strings.Contains(r.out, before) {
+		t.Errorf("a repeated call makes another authority: %+v, want %s", r, before)
+	}
+}

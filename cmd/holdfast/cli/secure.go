@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/volume"
 	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
@@ -76,8 +77,119 @@ If a key has leaked, this is not enough: see docs/security.md.`, func(_ context.
 		})
 	})
 	signing.Flags().BoolVar(&atOnce, "now", false, "sign with it in half a minute, when all servers have seen it: until they have the new keys.json, resources with a copy refuse proofs")
-	c.AddCommand(signing)
+	c.AddCommand(signing, a.secureRotateAuthorityCommand())
 	return c
+}
+
+func (a *app) secureRotateAuthorityCommand() *cobra.Command {
+	leaked := false
+	c := onVolume("ca --volume DIR", "Have clients know the servers by a new certificate authority", `Make a new certificate authority, wait until all servers that run use it, and put its certificate into
+ca.crt. Clients that know the one before, by a join string, a copy of ca.crt or a path, recognize the
+servers for a year more: the old authority vouches for the new one. Connections that are open go on.
+
+With --now, after a leak of secrets/ca.key, the old authority counts no more at once. Clients need a new
+join string or a new copy of ca.crt; those that have the volume's path as their endpoint find it themselves.
+
+After an error, type it again: it goes on where it ended.`, func(ctx context.Context, dir string, f *osfs.FS) error {
+		out, err := a.rotateAuthority(ctx, f, leaked)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", dir, err)
+		}
+		out.Status, out.Volume = cluster.StatusOK.String(), dir
+		return a.print(out, func(w io.Writer) {
+			fmt.Fprintf(w, "ca.crt has the new authority; the new join string is\n%s\n", out.Join)
+			if out.Until != nil {
+				fmt.Fprintf(w, "who knows the old one recognizes the servers until %s\n", out.Until.Format(time.RFC3339))
+			}
+		})
+	})
+	c.Flags().BoolVar(&leaked, "now", false, "the old authority counts no more: its join strings, and copies of its certificate, are of no use from now on")
+	return c
+}
+
+type rotateAuthorityResult struct {
+	Status string `json:"status"`
+	Volume string `json:"volume"`
+	Join   string `json:"join"`
+	// Until is when clients that know the authority before this one do not recognize the servers any more, nil = now.
+	Until *time.Time `json:"old_until,omitempty"`
+}
+
+func (a *app) rotateAuthority(ctx context.Context, f *osfs.FS, leaked bool) (out rotateAuthorityResult, err error) {
+	c, err := volume.ReadCluster(f)
+	if err != nil {
+		return out, err
+	}
+	made, err := volume.RotateAuthority(f, rand.Reader, leaked, func(old volume.Authority) (volume.Authority, error) {
+		if leaked {
+			return certs.Replace(c.ID, old)
+		}
+		return certs.Succeed(c.ID, old, time.Now())
+	})
+	if errors.Is(err, certs.ErrCannotVouch) {
+		err = fmt.Errorf("%w; with --now, the old one ends without that", err)
+	}
+	if err != nil {
+		return out, err
+	}
+	issuer, err := certs.NewIssuer(c.ID, made)
+	if err != nil {
+		return out, err
+	}
+	if until := issuer.VouchedUntil(); !until.IsZero() {
+		out.Until = &until
+		if err := a.awaitAuthority(ctx, c, issuer.Certificate()); err != nil {
+			return out, err
+		}
+	}
+	if err := volume.PublishAuthority(f); err != nil {
+		return out, err
+	}
+	out.Join, err = joinString(f)
+	return out, err
+}
+
+// rotationTime bounds how long servers that run may take to use a new authority: they look every two seconds.
+const rotationTime = 30 * time.Second
+
+// awaitAuthority returns when no server shows a certificate of another authority than this one. A server that does not answer is left out:
+// it finds the authority when it starts.
+func (a *app) awaitAuthority(ctx context.Context, c volume.Cluster, ca *x509.Certificate) error {
+	limited, cancel := context.WithTimeout(ctx, rotationTime)
+	defer cancel()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for _, m := range c.Servers {
+		for told := false; ; told = true {
+			err := tryTLS(limited, c, ca, m.Client)
+			if !errors.Is(err, join.ErrUntrusted) {
+				break
+			}
+			if !told {
+				fmt.Fprintf(a.Stderr, "waiting for server %d to use the new authority\n", m.ID)
+			}
+			select {
+			case <-limited.Done():
+				return fmt.Errorf("server %d does not use the new authority yet (its log says why): mend or stop it, and type the command again: %w", m.ID, err)
+			case <-again.C:
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// tryTLS connects to a server, as a client that knows the authority does.
+func tryTLS(ctx context.Context, c volume.Cluster, ca *x509.Certificate, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, askEachTime)
+	defer cancel()
+	conn, err := join.WithCertificate(ca, c.ID.String()).Dialer(frames.Protocol, func(ctx context.Context, addr string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", addr)
+	})(ctx, address)
+	if err == nil {
+		conn.Close() //nolint:errcheck // it was to be made
+	}
+	return err
 }
 
 type rotateResult struct {
@@ -185,19 +297,9 @@ func requireOfClients(ctx context.Context, fsys *osfs.FS, s *secureStatus, force
 	if err != nil {
 		return err
 	}
-	dial := join.WithCertificate(ca, c.ID.String()).Dialer(frames.Protocol, func(ctx context.Context, addr string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", addr)
-	})
 	for _, m := range c.Servers {
-		dialing, cancel := context.WithTimeout(ctx, askEachTime)
-		conn, err := dial(dialing, m.Client)
-		cancel()
-		if err != nil && !force {
+		if err := tryTLS(ctx, c, ca, m.Client); err != nil && !force {
 			return fmt.Errorf("server %d does not answer clients over TLS: %w; start it, or use --force", m.ID, err)
-		}
-		if err == nil {
-			conn.Close() //nolint:errcheck // it was to be made
 		}
 	}
 	if err := volume.RequireClientTLS(fsys); err != nil {

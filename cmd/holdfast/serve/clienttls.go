@@ -46,7 +46,8 @@ type clientTLS struct {
 	// Of the goroutine that calls keep.
 	port    *clientport.Port // nil before use
 	outside outside
-	issuer  *certs.Issuer
+	issuer  *certs.Issuer // of the authority with this number
+	number  uint64
 	issued  time.Time
 	leaf    tls.Certificate
 }
@@ -99,55 +100,67 @@ func (c *clientTLS) tellPort() {
 	}
 }
 
-// keep does once what run does every lookEvery.
+// keep does once what run does every lookEvery. Each part goes on where another one fails.
 func (c *clientTLS) keep(now time.Time) error {
-	if changed, err := c.outside.look(now); err != nil {
-		return err
-	} else if changed {
+	changed, outsideErr := c.outside.look(now)
+	if changed {
 		c.tellPort()
 	}
-	if !c.required.Load() {
-		required, err := volume.ClientTLSRequired(c.fs)
-		if err != nil {
-			return err
-		}
-		if required {
-			c.required.Store(true)
-			c.tellPort()
-			c.log.Info().Msg("TLS is required of clients on other hosts from now on")
-		}
-	}
-	return c.certify(now)
+	return errors.Join(outsideErr, c.lookForRequired(), c.certify(now))
 }
 
-// certify has the port show a certificate that is not too old, if the volume has an authority.
-func (c *clientTLS) certify(now time.Time) error {
-	if c.issuer == nil {
-		a, err := volume.ReadAuthority(c.fs)
-		if errors.Is(err, volume.ErrNoAuthority) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if c.issuer, err = certs.NewIssuer(c.id, a); err != nil {
-			return err
-		}
-	}
-	if !c.issued.IsZero() && now.Sub(c.issued) < issueEvery {
+// lookForRequired finds out whether TLS is required of clients.
+func (c *clientTLS) lookForRequired() error {
+	if c.required.Load() {
 		return nil
 	}
-	leaf, err := c.issuer.Issue(c.hosts, now)
-	if err != nil {
+	required, err := volume.ClientTLSRequired(c.fs)
+	if required && err == nil {
+		c.required.Store(true)
+		c.tellPort()
+		c.log.Info().Msg("TLS is required of clients on other hosts from now on")
+	}
+	return err
+}
+
+// certify has the port show a certificate of the volume's authority that is not too old, if the volume has one. Where a look for a new
+// authority fails, the one that is known goes on.
+func (c *clientTLS) certify(now time.Time) error {
+	changed, err := c.lookForAuthority()
+	if c.issuer == nil || !changed && !c.issued.IsZero() && now.Sub(c.issued) < issueEvery {
 		return err
 	}
-	if c.issued.IsZero() {
+	leaf, issueErr := c.issuer.Issue(c.hosts, now)
+	if issueErr != nil {
+		return errors.Join(err, issueErr)
+	}
+	if changed {
 		c.trust.Store(join.WithCertificate(c.issuer.Certificate(), c.id.String()))
 		c.log.Info().Str("pin", join.Pin(c.issuer.Certificate())).Msg("clients are served over TLS, too")
 	}
 	c.leaf, c.issued = leaf, now
 	c.tellPort()
-	return nil
+	return err
+}
+
+// lookForAuthority finds the volume's authority, or a later one. It never goes back to an earlier one.
+func (c *clientTLS) lookForAuthority() (changed bool, err error) {
+	switch n, err := volume.AuthorityNumber(c.fs); {
+	case err != nil:
+		return false, err
+	case n <= c.number:
+		return false, nil
+	}
+	a, err := volume.ReadAuthority(c.fs)
+	if err != nil {
+		return false, err
+	}
+	issuer, err := certs.NewIssuer(c.id, a)
+	if err != nil {
+		return false, err
+	}
+	c.issuer, c.number = issuer, a.Number
+	return true, nil
 }
 
 // run keeps the certificate until ctx ends. It may hang in the filesystem.

@@ -51,6 +51,22 @@ func offer(t *testing.T, f vfs.FS, id cluster.ID) *x509.CertPool {
 	return roots
 }
 
+// rotate gives a volume a new authority, and returns what a program without our libraries trusts then.
+func rotate(t *testing.T, f vfs.FS, id cluster.ID) *x509.CertPool {
+	t.Helper()
+	a, err := volume.RotateAuthority(f, rand.Reader, false, func(old volume.Authority) (volume.Authority, error) {
+		return certs.Succeed(id, old, time.Now())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(a.Certificate) {
+		t.Fatal("no certificate")
+	}
+	return roots
+}
+
 // TestOfferTLSToARunningServer: it serves TLS soon, for every kind of client, beside plain text.
 func TestOfferTLSToARunningServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")
@@ -87,6 +103,19 @@ func TestOfferTLSToARunningServer(t *testing.T) {
 	}
 	everythingOverTLS(t, limited, m.Client, config)
 	everything(t, limited, m.Client)
+	rotated := &tls.Config{RootCAs: rotate(t, f, c.ID)}
+	for {
+		conn, err := (&tls.Dialer{Config: rotated}).DialContext(limited, "tcp", m.Client)
+		if err == nil {
+			conn.Close() //nolint:errcheck // it was to be made
+			break
+		}
+		if limited.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	everythingOverTLS(t, limited, m.Client, rotated)
+	everythingOverTLS(t, limited, m.Client, config)
 	stop(errors.New("a signal"))
 	if err := <-ended; err != nil {
 		t.Errorf("the end: %v", err)
@@ -212,8 +241,18 @@ func TestCertificateIsMadeDaily(t *testing.T) {
 	if err := d.keep(now); err == nil {
 		t.Error("a volume that cannot be read requires nothing")
 	}
+	if err := d.keep(now.Add(issueEvery)); err == nil || d.shown().Equal(first) {
+		t.Errorf("after a day, and the volume cannot be read: %v", err)
+	}
+	first = d.shown()
+	now = now.Add(issueEvery)
 	d.fs.(*volumetest.Host).SetHook(nil)
-	if err := d.fs.Remove("secrets/ca.key"); err != nil {
+	rotate(t, d.fs, d.id)
+	if err := d.keep(now); err != nil || d.shown().CheckSignatureFrom(d.issuer.Certificate()) != nil || d.number != 2 {
+		t.Errorf("authority %d after a rotation: %v", d.number, err)
+	}
+	first = d.shown()
+	if err := errors.Join(d.fs.Remove("secrets/ca.key"), d.fs.Remove("secrets/ca-2.key")); err != nil { // it never goes back
 		t.Fatal(err)
 	}
 	if err := d.keep(now.Add(issueEvery - time.Minute)); err != nil || !d.shown().Equal(first) {

@@ -178,6 +178,8 @@ func (k *fsck) checkAuthority() {
 		k.error("authority-damaged", layout.SecretsDir, "restore it from a backup", "%v", err)
 	case errors.Is(publicErr, fs.ErrNotExist):
 		k.warn("authority-unfinished", layout.AuthorityName, offer, "it is not there, and its key is: a holdfast secure offer was interrupted")
+	case publicErr == nil && bytes.Contains(a.Vouchers, public):
+		k.warn("authority-unfinished", layout.AuthorityName, "type: holdfast secure rotate ca --volume DIR", "it is the certificate of an earlier authority: a rotation is under way, or was interrupted")
 	case publicErr != nil || !bytes.Equal(public, a.Certificate):
 		k.error("authority-differs", layout.AuthorityName, "remove it and "+offer, "it is not the certificate of the volume's authority: clients refuse the servers")
 	}
@@ -212,7 +214,10 @@ func (k *fsck) nameSecrets(offer string) {
 		p := layout.SecretsDir + "/" + x.Name
 		if strings.HasSuffix(x.Name, layout.TmpSuffix) {
 			k.info("leftover", p, offer, "left by a process that ended in the middle of something")
-		} else if _, signing := volume.ParseSigningName(x.Name); !signing && x.Name != layout.AuthorityKeyName {
+			continue
+		}
+		_, signing := volume.ParseSigningName(x.Name)
+		if _, authority := volume.ParseAuthorityName(x.Name); !signing && !authority {
 			k.info("unknown-name", p, "nothing reads it; move it away if it is not yours", "not a name of Holdfast's")
 		}
 	}

@@ -29,9 +29,12 @@ const (
 	AccessDir   = "access"
 	LoginDir    = "login"
 
-	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key.
+	// AuthorityName is the certificate by which clients know the servers, AuthorityKeyName, in secrets/, its key. Names of
+	// later keys have their number between AuthorityPrefix and AuthoritySuffix.
 	AuthorityName    = "ca.crt"
 	AuthorityKeyName = "ca.key"
+	AuthorityPrefix  = "ca-"
+	AuthoritySuffix  = ".key"
 	// SigningPublicName has the public halves of the signing keys. SigningKeyName, in secrets/, is the first of these;
 	// names of later ones have the key's ID between SigningPrefix and SigningSuffix.
 	SigningPublicName = "keys.json"
