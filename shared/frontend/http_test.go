@@ -360,6 +360,20 @@ func TestOtherSitesCannotUseABrowser(t *testing.T) {
 	if w.Code != 403 || !bytes.Contains(w.Body.Bytes(), []byte("PERMISSION_DENIED")) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+	// Unless their origin is permitted: the browser asks first, and lets the page read what was answered.
+	h = httpapi.New(service.New(startPrimary(t), service.Options{}), httpapi.Options{Origins: []string{"https://elsewhere.example"}})
+	for method, code := range map[string]int{"OPTIONS": 204, "POST": 200} {
+		r := httptest.NewRequest(method, "/v1/acquire", strings.NewReader(`{"lock":"l","ttl":"30s"}`))
+		r.Header.Set("Origin", "https://elsewhere.example")
+		if method == "OPTIONS" {
+			r.Header.Set("Access-Control-Request-Method", "POST")
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != code || w.Header().Get("Access-Control-Allow-Origin") != "https://elsewhere.example" {
+			t.Errorf("%s: %d %s %v", method, w.Code, w.Body, w.Header())
+		}
+	}
 }
 
 func TestHealthAndReadiness(t *testing.T) {

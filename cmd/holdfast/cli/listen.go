@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/holdfast-lock/holdfast/shared/frontend/ws"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 )
 
 // oldListenFlags are flags with which a server had a port for WebSocket, and one for lines of text. They go with the
@@ -35,17 +35,22 @@ func listenFlags(fl *pflag.FlagSet, f *serverFlags) {
 	originFlag(fl, f)
 }
 
-// originFlag adds --ws-origin, which server and dev have.
+// originFlag adds --web-origins, which server and dev have.
 func originFlag(fl *pflag.FlagSet, f *serverFlags) {
-	fl.StringArrayVar(&f.wsOrigins, "ws-origin", nil, "let pages of this origin connect over WebSocket, such as https://*.example.com (may be repeated)")
+	fl.StringSliceVar(&f.origins, "web-origins", nil, "let web pages of these origins use this server, such as https://*.example.com (may be repeated)")
+	fl.StringArrayVar(&f.wsOrigins, "ws-origin", nil, "the older name of --web-origins")
+	if err := fl.MarkHidden("ws-origin"); err != nil {
+		panic(err) // it was added just now
+	}
 }
 
 // listening checks where the server is to listen for clients. It returns the addresses beside the first, and warnings
 // for the log.
 func (f *serverFlags) listening() (also, warnings []string, err error) {
-	for _, o := range f.wsOrigins {
-		if err := ws.CheckOrigin(o); err != nil {
-			return nil, nil, usagef("--ws-origin: %v", err)
+	f.origins = append(f.origins, f.wsOrigins...)
+	for _, o := range f.origins {
+		if err := origins.Check(o); err != nil {
+			return nil, nil, usagef("--web-origins: %v", err)
 		}
 	}
 	if (f.tlsCert == "") != (f.tlsKey == "") {

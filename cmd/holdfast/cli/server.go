@@ -41,7 +41,8 @@ type serverFlags struct {
 	history   primary.HistoryOptions
 	listen    string
 	also      []string // addresses, by oldListenFlags
-	wsOrigins []string
+	origins   []string
+	wsOrigins []string // further ones, by the older name
 	names     []string
 	tlsMin    string
 	socket    string
@@ -218,7 +219,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	err = serve.Run(ctx, serve.Options{
-		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.wsOrigins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
+		Server: cluster.ServerID(f.id), Volume: f.volume, DataDir: f.data, Bind: f.bind, Listen: f.listen, Also: also, Socket: f.socket, TLSCert: f.tlsCert, TLSKey: f.tlsKey, ClientCA: f.clientCA, Origins: f.origins, Names: f.names, TLS12: f.tlsMin == tls12, Timing: f.timing,
 		Version: readVersion().Version, UnsafeFilesystem: f.unsafe, History: f.history, Log: log,
 		Stuck: func(err error) {
 			log.Error().Err(err).Msg("ending the process: nothing else can end a call that hangs in the filesystem")

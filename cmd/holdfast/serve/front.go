@@ -56,7 +56,7 @@ func newFronts(n *node.Node, c volume.Cluster, keys *peertls.Keys, secured *clie
 		f.services = append(f.services, service.New(n, service.Options{Authenticator: who, Prover: who, Logins: who.logins}))
 	}
 	grpcapi.Register(f.grpc, f.services[0])
-	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial})
+	h := httpapi.New(f.services[1], httpapi.Options{Log: opt.Log, Dial: secured.dial, Origins: opt.Origins})
 	f.sockets = ws.New(h.Door(), ws.Options{Log: opt.Log, Origins: opt.Origins})
 	sockets := h.Authenticated(f.sockets)
 	f.http = h.Server()

@@ -43,7 +43,7 @@ type Options struct {
 	Socket string
 	// Also are further addresses for clients.
 	Also []string
-	// Origins are patterns of origins whose pages may connect over WebSocket, see ws.CheckOrigin.
+	// Origins are patterns of origins whose pages may use this server, see origins.Check.
 	Origins []string
 	// TLSCert and TLSKey are files of a certificate from outside and its key, in PEM, ClientCA one of authorities of clients'
 	// certificates; "" = none.

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-lock/holdfast/shared/access"
+	"github.com/holdfast-lock/holdfast/shared/conns"
 	"github.com/holdfast-lock/holdfast/shared/serving"
 	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
@@ -87,12 +88,10 @@ func (p *Port) inside(c net.Conn, over time.Time) (_ net.Conn, first []byte, _ C
 	if t := time.Now().Add(handshakeWait); t.Before(over) {
 		_ = c.SetDeadline(t)
 	}
-	w := &working{Conn: c, places: p.computing}
+	w := &working{Computing: conns.Compute(c, p.computing)}
 	s := tls.Server(w, config)
-	w.begin()
 	err := s.Handshake()
-	w.end()
-	if w.over = true; err != nil {
+	if w.Done(); err != nil {
 		return nil, nil, undecided, p.refuseTLS(c, err)
 	}
 	_ = c.SetWriteDeadline(time.Time{})
@@ -131,13 +130,10 @@ func (p *Port) refuseTLS(c net.Conn, why error) error {
 	return why
 }
 
-// working is a connection whose handshake has a place while this side computes, and none while it waits for the
-// client. After the handshake it is the connection beneath.
+// working is a connection whose handshake has a place while this side computes. After the handshake it is the connection beneath.
 type working struct {
-	net.Conn
-	places chan struct{}
-	over   bool // set before other goroutines have the connection, as known is
-	known  *serving.KnownAddr
+	*conns.Computing
+	known *serving.KnownAddr // set before other goroutines have the connection
 }
 
 // RemoteAddr implements net.Conn.
@@ -164,23 +160,4 @@ func CallerOf(c *x509.Certificate) *access.Caller {
 		return nil
 	}
 	return &access.Caller{Identity: "cert:" + name, Via: "certificate", Issued: c.NotBefore, Expires: c.NotAfter}
-}
-
-func (c *working) begin() { c.places <- struct{}{} }
-func (c *working) end()   { <-c.places }
-
-func (c *working) Read(b []byte) (int, error) {
-	if !c.over {
-		c.end()
-		defer c.begin()
-	}
-	return c.Conn.Read(b)
-}
-
-func (c *working) Write(b []byte) (int, error) {
-	if !c.over {
-		c.end()
-		defer c.begin()
-	}
-	return c.Conn.Write(b)
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/ops"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 	"github.com/holdfast-lock/holdfast/shared/frontend/service"
 	"github.com/holdfast-lock/holdfast/shared/retry"
 	"github.com/holdfast-lock/holdfast/shared/serving"
@@ -47,15 +48,16 @@ type Options struct {
 	// Dial connects to another server's address for clients, for that transport. Its errors are *net.OpError with Op
 	// "dial", which says that nothing was sent. nil = over TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Origins are patterns of origins whose pages are admitted, see origins.Check.
+	Origins []string
 }
 
 // Handler is the HTTP front end, as an http.Handler.
 type Handler struct {
-	s   *service.Service
-	opt Options
-	mux *http.ServeMux
-	// guard refuses what a web page of another site has a browser send.
-	guard   *http.CrossOriginProtection
+	s       *service.Service
+	opt     Options
+	mux     *http.ServeMux
+	pages   *origins.Policy
 	inner   http.Handler // mux, for requests with their caller
 	encoded encodedEvents
 }
@@ -65,7 +67,7 @@ func New(s *service.Service, opt Options) *Handler {
 	if opt.Transport == nil {
 		opt.Transport = newTransport(opt.Dial)
 	}
-	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), guard: http.NewCrossOriginProtection()}
+	h := &Handler{s: s, opt: opt, mux: http.NewServeMux(), pages: origins.New(opt.Origins)}
 	for route, f := range h.routes() {
 		h.handle(route, f)
 	}
@@ -110,8 +112,11 @@ func (h *Handler) meantForAnother(w http.ResponseWriter, r *http.Request) bool {
 // ServeHTTP answers one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(clusterHeader, h.s.Cluster())
-	if err := h.guard.Check(r); err != nil {
+	answered, err := h.pages.HTTP(w, r)
+	if err != nil {
 		h.refuse(w, http.StatusForbidden, &wire.Error{Status: cluster.StatusPermissionDenied, Message: err.Error()})
+	}
+	if answered || err != nil {
 		return
 	}
 	if h.meantForAnother(w, r) {

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 
 	"github.com/holdfast-lock/holdfast/shared/cluster"
 	"github.com/holdfast-lock/holdfast/shared/frontend/httpapi"
+	"github.com/holdfast-lock/holdfast/shared/frontend/origins"
 	"github.com/holdfast-lock/holdfast/shared/wire"
 )
 
@@ -67,7 +66,7 @@ func (l Limits) orDefault() Limits {
 // Options are what a Server needs besides its door.
 type Options struct {
 	Log zerolog.Logger
-	// Origins are patterns of origins whose pages are admitted, see CheckOrigin.
+	// Origins are patterns of origins whose pages are admitted, see origins.Check.
 	Origins []string
 	Limits  Limits
 }
@@ -76,7 +75,7 @@ type Options struct {
 type Server struct {
 	door  *httpapi.Door
 	opt   Options
-	guard *http.CrossOriginProtection
+	pages *origins.Policy
 
 	mu struct {
 		sync.Mutex
@@ -90,7 +89,7 @@ type Server struct {
 // New returns a front end over door.
 func New(door *httpapi.Door, opt Options) *Server {
 	opt.Limits = opt.Limits.orDefault()
-	s := &Server{door: door, opt: opt, guard: http.NewCrossOriginProtection()}
+	s := &Server{door: door, opt: opt, pages: origins.New(opt.Origins)}
 	s.mu.conns = map[*conn]struct{}{}
 	return s
 }
@@ -150,7 +149,7 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // ServeHTTP makes a connection, and serves it until it ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := s.checkOrigin(r); err != nil {
+	if err := s.pages.Handshake(r); err != nil {
 		refuse(w, http.StatusForbidden, cluster.StatusPermissionDenied, err.Error())
 		return
 	}
@@ -161,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.serving.Done()
 	h := &hijacked{ResponseWriter: w}
-	c, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{Protocol}}) // checkOrigin did it
+	c, err := websocket.Accept(h, r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{Protocol}}) // pages did it
 	if err != nil {
 		s.admit(nil)
 		return // Accept has answered
@@ -251,33 +250,4 @@ func encode(v any) []byte {
 		panic(fmt.Sprintf("encode %T: %v", v, err))
 	}
 	return b
-}
-
-// CheckOrigin returns an error unless pattern is a pattern of origins: a scheme and a host, with the
-// port where it is not the scheme's, in which * matches any text without a slash, such as
-// https://app.example.com, https://*.example.com or http://localhost:3000.
-func CheckOrigin(pattern string) error {
-	scheme, host, ok := strings.Cut(pattern, "://")
-	if _, err := path.Match(pattern, ""); err != nil || !ok || scheme == "" || host == "" || strings.Contains(host, "/") {
-		return fmt.Errorf("%q is no origin: use SCHEME://HOST[:PORT], such as https://app.example.com or https://*.example.com", pattern)
-	}
-	return nil
-}
-
-// checkOrigin returns an error for a handshake of a page of another site. A handshake is a GET that
-// changes things, so the rules of HTTP for a POST apply.
-func (s *Server) checkOrigin(r *http.Request) error {
-	post := *r
-	post.Method = http.MethodPost
-	err := s.guard.Check(&post)
-	if err == nil {
-		return nil
-	}
-	origin := strings.ToLower(r.Header.Get("Origin"))
-	for _, pattern := range s.opt.Origins {
-		if ok, _ := path.Match(strings.ToLower(pattern), origin); ok {
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: pages of %q are admitted with --ws-origin", err, origin)
 }

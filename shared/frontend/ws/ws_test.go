@@ -356,16 +356,8 @@ func TestOrigins(t *testing.T) {
 			continue
 		}
 		var body said
-		if json.NewDecoder(r.Body).Decode(&body) != nil || r.StatusCode != 403 || body.Status != "PERMISSION_DENIED" || !strings.Contains(body.Message, "--ws-origin") {
+		if json.NewDecoder(r.Body).Decode(&body) != nil || r.StatusCode != 403 || body.Status != "PERMISSION_DENIED" || !strings.Contains(body.Message, "--web-origins") {
 			t.Errorf("%+v: %d %+v", x, r.StatusCode, body)
-		}
-	}
-	for pattern, ok := range map[string]bool{
-		"https://a.example.com": true, "https://*.example.com:8443": true, "http://[::1]:80": true,
-		"": false, "*": false, "a.example.com": false, "https://": false, "://a": false, "https://a/": false, "https://a[": false,
-	} {
-		if err := CheckOrigin(pattern); (err == nil) != ok {
-			t.Errorf("%q: %v", pattern, err)
 		}
 	}
 }
