@@ -8,11 +8,10 @@ const joinPkg = "clientlib/join"
 var clientTLSMutants = []Mutant{
 	{
 		Name: "handshake-holds-its-place",
-		Rule: "a handshake that waits for its client keeps no other from computing (package clientport, working)",
+		Rule: "a handshake that waits for its client keeps no other from computing (package conns, Computing)",
 		Edits: []Edit{
-			{portPkg + "/tls.go", `func (c *working) Read(b []byte) (int, error) {
-	if !c.over {`, `func (c *working) Read(b []byte) (int, error) {
-	if false {`},
+			{"shared/conns/computing.go", `	c.Without(func() { n, err = c.Conn.Read(b) })
+	return n, err`, `	return c.Conn.Read(b)`},
 		},
 		By: unit(portPkg, "^TestSlowHandshakesKeepNobodyOut$"), Dies: `it was taken after`,
 	},

@@ -26,11 +26,28 @@ var peertlsMutants = []Mutant{
 		By: unit(peertlsPkg, "^TestServersKnowEachOther$"), Dies: `server 3 was taken for server 2`,
 	},
 	{
-		Name: "any-key-is-accepted",
-		Rule: "who accepts a server wants its key to be on the volume (PROTOCOL 20.1)",
-		Edits: []Edit{{peertlsPkg + "/handshake.go", `			from, err = id, k.check(id, key, k.accepts)`, `			from = id
-			_ = key`}},
-		By: unit(peertlsPkg, "^TestStrangersAreToldApart$"), Dies: `a stranger was accepted`,
+		Name:  "any-key-is-accepted",
+		Rule:  "who accepts a server wants its key to be on the volume (PROTOCOL 20.1)",
+		Edits: []Edit{{peertlsPkg + "/handshake.go", `from, err = id, k.check(id, key, k.accepts)`, `from, _ = id, key`}},
+		By:    unit(peertlsPkg, "^TestStrangersAreToldApart$"), Dies: `a stranger was accepted`,
+	},
+	{
+		Name:  "unproven-unbounded",
+		Rule:  "connections that have not proved who they are, are few (package peertls, unproven)",
+		Edits: []Edit{{peertlsPkg + "/unproven.go", `	if len(u.all) > maxUnproven {`, `	if len(u.all) > 100*maxUnproven {`}},
+		By:    unit(peertlsPkg, "^TestSilentConnectionsAreFew$"), Dies: `\d+ connections are open`,
+	},
+	{
+		Name:  "look-up-holds-a-place",
+		Rule:  "a handshake that waits for the volume keeps no other from computing (package peertls, ServerHandshake)",
+		Edits: []Edit{{peertlsPkg + "/handshake.go", `computing.Without(func() { from, err = id, k.check(id, key, k.accepts) })`, `from, err = id, k.check(id, key, k.accepts)`}},
+		By:    unit(peertlsPkg, "^TestVolumeHangs$"), Dies: `while others are looked for: .* after [1-9]`,
+	},
+	{
+		Name:  "many-of-one-address-push-others-out",
+		Rule:  "of connections that have not proved who they are, one of the address that has the most goes (package peertls, most)",
+		Edits: []Edit{{peertlsPkg + "/unproven.go", `if oldest == nil || of[x.from] > of[oldest.from] {`, `if oldest == nil {`}},
+		By:    unit(peertlsPkg, "^TestSilentConnectionsAreFew$"), Dies: `the only one of its address was closed`,
 	},
 	{
 		Name:  "stranger-is-a-server",

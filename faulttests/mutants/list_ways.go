@@ -6,33 +6,52 @@ package mutants
 var wayMutants = []Mutant{
 	{
 		Name: "ws-any-origin", Also: "",
-		Rule: "a page of another site is refused unless its origin was let in (package ws, Origins)",
+		Rule: "a page of another site is refused unless its origin is permitted (package origins)",
 		Edits: []Edit{
-			{"shared/frontend/ws/ws.go", `	if err == nil {
+			{"shared/frontend/origins/origins.go", `	if err == nil {
 		return nil
 	}`, `	if err == nil || r.Header.Get("Origin") != "null" {
 		return nil
 	}`},
 		},
-		By: unit("shared/frontend/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
+		By: unit("shared/frontend/origins", "^TestPages$"), Dies: `handshake of \{origin:https://\S*evil\.org`,
 	},
 	{
 		Name: "ws-handshake-is-a-get", Also: "",
-		Rule: "a handshake is held to what HTTP holds a POST to, though it is a GET (package ws, Origins)",
+		Rule: "a handshake is held to what HTTP holds a POST to, though it is a GET (package origins, Handshake)",
 		Edits: []Edit{
-			{"shared/frontend/ws/ws.go", `	post.Method = http.MethodPost
+			{"shared/frontend/origins/origins.go", `	post.Method = http.MethodPost
 `, ``},
+		},
+		By: unit("shared/frontend/origins", "^TestPages$"), Dies: `handshake of \{origin:https://\S*evil\.org`,
+	},
+	{
+		Name: "ws-origins-not-asked", Also: "",
+		Rule: "a handshake of WebSocket is refused to pages that are not permitted (package ws, ServeHTTP)",
+		Edits: []Edit{
+			{"shared/frontend/ws/ws.go", `s.pages.Handshake(r); err != nil {`, `s.pages.Handshake(r); err != nil && r.Header.Get("Origin") == "null" {`},
 		},
 		By: unit("shared/frontend/ws", "^TestOrigins$"), Dies: `origin:https://\S*evil\.org\S* site:cross-site ok:false\}: <nil>`,
 	},
 	{
 		Name: "ws-origin-by-prefix", Also: "",
-		Rule: "a pattern stands for the whole origin (package ws, CheckOrigin)",
+		Rule: "a pattern stands for the whole origin (package origins, permits)",
 		Edits: []Edit{
-			{"shared/frontend/ws/ws.go", `path.Match(strings.ToLower(pattern), origin)`, `path.Match(strings.ToLower(pattern)+"*", origin)`},
+			{"shared/frontend/origins/origins.go", `path.Match(pattern, origin)`, `path.Match(pattern+"*", origin)`},
 		},
-		By:   unit("shared/frontend/ws", "^TestOrigins$"),
-		Dies: `origin:https://app\.example\.com\.evil\.org site:cross-site ok:false\}: <nil>`,
+		By:   unit("shared/frontend/origins", "^TestPages$"),
+		Dies: `POST, \{origin:https://app\.example\.com\.evil\.org`,
+	},
+	{
+		Name: "any-page-reads", Also: "",
+		Rule: "an answer may be read by pages that are permitted, and no others (package origins, HTTP)",
+		Edits: []Edit{
+			{"shared/frontend/origins/origins.go", `	if !p.permits(r) {
+		return`, `	h.Set("Access-Control-Allow-Origin", "*")
+	if !p.permits(r) {
+		return`},
+		},
+		By: unit("shared/frontend/origins", "^TestPages$"), Dies: `"\*" may read`,
 	},
 	{
 		Name: "ws-unread-unbounded", Also: "",

@@ -53,3 +53,42 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 }
+
+// TestComputing: who waits for the other side has no place, and so keeps nobody from one.
+func TestComputing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := make(chan struct{}, 2)
+		here, there := net.Pipe()
+		c := conns.Compute(there, places)
+		read := make(chan byte)
+		go func() {
+			b := make([]byte, 1)
+			_, _ = c.Read(b)
+			read <- b[0]
+		}()
+		synctest.Wait()
+		other := conns.Compute(here, places)
+		if len(places) != 1 {
+			t.Errorf("%d places are taken", len(places))
+		}
+		if _, err := other.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		other.Done()
+		if got := <-read; got != 'x' {
+			t.Errorf("read %q", got)
+		}
+		c.Without(func() {
+			if len(places) != 0 {
+				t.Errorf("%d places are taken meanwhile", len(places))
+			}
+		})
+		c.Done()
+		go io.WriteString(here, "y") //nolint:errcheck // the reader would miss it
+		if b := make([]byte, 1); len(places) != 0 {
+			t.Errorf("%d places are taken in the end", len(places))
+		} else if _, err := c.Read(b); b[0] != 'y' || err != nil {
+			t.Errorf("read %q, %v", b, err)
+		}
+	})
+}

@@ -162,6 +162,7 @@ const tlsHandshake = 0x16
 // ServerHandshake finds out who the other side is. It hands a stranger's connection to Strangers.
 func (s server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	k := s.keys
+	defer k.unproven.enter(raw)()
 	var first [1]byte
 	if _, err := io.ReadFull(raw, first[:]); err != nil {
 		return nil, nil, err
@@ -180,19 +181,20 @@ func (s server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, e
 	}
 	var from cluster.ServerID
 	stranger := false
-	config := k.config()
+	config, computing := k.config(), conns.Compute(conn, k.computing)
 	config.VerifyConnection = func(cs tls.ConnectionState) error {
 		id, key, err := keyOf(cs)
 		if err == nil {
-			from, err = id, k.check(id, key, k.accepts)
+			computing.Without(func() { from, err = id, k.check(id, key, k.accepts) })
 		}
 		if errors.Is(err, errUnknown) && k.strangers.enter() {
 			stranger, err = true, nil
 		}
 		return err
 	}
-	secured := tls.Server(conn, config)
+	secured := tls.Server(computing, config)
 	err := secured.Handshake()
+	computing.Done()
 	switch {
 	case stranger && err == nil:
 		k.strangers.take(secured)

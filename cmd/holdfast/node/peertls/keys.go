@@ -22,7 +22,8 @@
 // volume: they know the keys of the volume's servers from before the copy was made, learn from these that they are strangers, and then
 // neither vote nor claim (Disowned). In whose name a key may speak, an attacker cannot
 // influence. It can make a server do handshakes and look-ups: of these at most maxLooks run at a time for
-// those who connect and as many for those who are dialed, so neither delays the other.
+// those who connect and as many for those who are dialed, so neither delays the other. Half of the processors compute handshakes
+// at a time, and at most maxUnproven connections are not proven.
 //
 // # The volume
 //
@@ -61,6 +62,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -108,6 +110,8 @@ type Keys struct {
 	published      atomic.Bool // the key's file is durable
 	required       atomic.Bool // TLS is; never false again
 	accepts, dials chan struct{}
+	unproven       unproven
+	computing      chan struct{} // places of handshakes that are accepted
 	strangers      *strangers
 	refused        conns.Refusals
 	publishRefused string // owned by Keep: why the key could not be written, as logged last
@@ -145,6 +149,7 @@ func New(opt Options) (*Keys, error) {
 		opt: opt, own: sha256.Sum256(der), text: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		cert:    tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private},
 		accepts: make(chan struct{}, maxLooks), dials: make(chan struct{}, maxLooks), strangers: newStrangers(),
+		computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	if k.required.Store(required); !required {
 		opt.Log.Warn().Msg("servers of this volume take plain text from each other: when all are upgraded, type holdfast secure require")

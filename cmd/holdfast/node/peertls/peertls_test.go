@@ -301,6 +301,61 @@ func TestStrangersAreFew(t *testing.T) {
 }
 
 // TestSilentStrangerLeaves: it says nothing after its handshake, and its place is another one's after a while.
+// from is a connection from another address.
+type from struct {
+	net.Conn
+	host byte
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, f.host), Port: 7} }
+
+// TestSilentConnectionsAreFew: the oldest of the address that has the most goes, and servers connect all the time.
+func TestSilentConnectionsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShare(t, true)
+		one, two := s.server(1), s.server(2)
+		var ends []net.Conn
+		var open []<-chan end
+		silent := func(host byte) {
+			a, b := pipe()
+			ends = append(ends, a)
+			open = append(open, accept(one, from{b, host}))
+			synctest.Wait()
+		}
+		left := func() (n int) {
+			for _, e := range open {
+				if len(e) == 0 {
+					n++
+				}
+			}
+			return n
+		}
+		silent(1) // slow, and alone
+		for range 200 {
+			silent(2)
+			if client, server := dialed(t, two, one, 1); client.err != nil || server.err != nil {
+				t.Fatalf("a server among them: %v, %v", client.err, server.err)
+			}
+		}
+		if n := left(); n != 63 && n != 64 { // a server's came for a moment when all had places
+			t.Errorf("%d connections are open", n)
+		}
+		if len(open[0]) > 0 {
+			t.Error("the only one of its address was closed")
+		}
+		if len(open[1]) == 0 || len(open[200]) > 0 {
+			t.Error("it was not the oldest that went")
+		}
+		for _, c := range ends {
+			c.Close()
+		}
+		synctest.Wait()
+		if n := left(); n != 0 {
+			t.Errorf("%d wait for connections that have ended", n)
+		}
+	})
+}
+
 func TestSilentStrangerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, other := newShare(t, true), newShare(t, true)
@@ -467,6 +522,10 @@ func TestVolumeHangs(t *testing.T) {
 					t.Error("dialed without the volume")
 				}
 			})
+		}
+		synctest.Wait()
+		if c, a := dialed(t, two, one, 1); c.err != nil || a.err != nil || time.Since(began) > 0 {
+			t.Errorf("processes that know each other, while others are looked for: %v, %v, after %v", c.err, a.err, time.Since(began))
 		}
 		all.Wait()
 		if took := time.Since(began); took > 3*time.Second {
