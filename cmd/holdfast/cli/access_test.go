@@ -291,3 +291,28 @@ func TestAccessRevoke(t *testing.T) {
 		t.Error("the wrong ones are revoked")
 	}
 }
+
+// TestInitPrivate: nobody else may look into the volume, also where its directory was there before.
+func TestInitPrivate(t *testing.T) {
+	for name, flags := range map[string][]string{"private": {"--private"}, "not private": nil} {
+		for _, there := range []bool{false, true} {
+			dir := filepath.Join(t.TempDir(), "v")
+			if there {
+				if err := os.Mkdir(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := run("", "", append([]string{"init", "--volume", dir, "--server", "1=h"}, flags...)...); r.code != 0 {
+				t.Fatalf("got %+v", r)
+			}
+			info, err := os.Stat(dir)
+			if err != nil || (info.Mode().Perm()&0o077 == 0) != (flags != nil) {
+				t.Errorf("%s, there before is %v: %v, %v", name, there, info.Mode(), err)
+			}
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "v")
+	if r := run("", "", "init", "--volume", dir, "--server", "1=h", "--private", "--logins"); r.code != 2 || !strings.Contains(r.errs, "leave one of them out") {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -25,6 +25,8 @@ type equipment struct {
 	Plain bool `json:"plain"`
 	// Logins is true if users log in by directories that they make on the volume.
 	Logins bool `json:"logins"`
+	// Private is true if nobody but its owner may look into the volume.
+	Private bool `json:"private"`
 }
 
 // errOtherInit means that an unfinished init is not what is to be repeated now.

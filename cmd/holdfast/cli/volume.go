@@ -72,6 +72,9 @@ of servers is too tight for it, the printed commands have the flags that servers
 			if _, err := rules.Policy(e.Policy); err != nil {
 				return usagef("--policy: %v", err)
 			}
+			if e.Private && e.Logins {
+				return usagef("--private and --logins: users log in by what they make on the volume, so they must be able to reach it; leave one of them out")
+			}
 			if dir, err = filepath.Abs(dir); err != nil {
 				return err
 			}
@@ -91,6 +94,7 @@ of servers is too tight for it, the printed commands have the flags that servers
 	c.Flags().StringVar(&e.Policy, "policy", rules.Team, "who may use it: team (everybody with a credential), strict (each a part of their own), open (everybody)")
 	c.Flags().BoolVar(&e.Plain, "plain", false, "serve clients of other hosts in plain text, too; without --policy, everybody may do everything")
 	c.Flags().BoolVar(&e.Logins, "logins", false, "let users log in by a directory that they make on the volume")
+	c.Flags().BoolVar(&e.Private, "private", false, "let nobody but the servers' user look into the volume (mode 0700): other users can read protected files only through the servers, as the rules say")
 	required(c, "volume", "server")
 	return c
 }
@@ -193,6 +197,11 @@ func makeVolume(dir string, members cluster.Members, e *equipment) (volume.Clust
 		return volume.Cluster{}, fmt.Errorf("make %s: %s is not there: is the share mounted? Make the parent yourself if it should be new", dir, filepath.Dir(filepath.Clean(dir)))
 	case err != nil && !errors.Is(err, fs.ErrExist):
 		return volume.Cluster{}, err
+	}
+	if e != nil && e.Private {
+		if err := os.Chmod(dir, 0o700); err != nil { // before anything is in it
+			return volume.Cluster{}, fmt.Errorf("--private: %w", err)
+		}
 	}
 	f, err := osfs.Open(dir)
 	if err != nil {
