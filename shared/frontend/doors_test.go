@@ -819,6 +819,40 @@ func TestReadersSeeTheirOwnOnly(t *testing.T) {
 	}
 }
 
+// A lock names only those of its files that the caller may read.
+func TestLockHidesFilesThatOneMayNotRead(t *testing.T) {
+	d := newDoors(t)
+	d.g.set(t, &access.File{Rules: []access.Rule{{
+		Who: []string{"user:bob"}, May: []access.Verb{access.Read}, Locks: []string{"l"}, Files: []string{"open"},
+	}}})
+	as := func(who string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+who)
+	}
+	a, err := d.c.Acquire(as("root"), &pb.AcquireRequest{ClientId: "root", RequestId: 1, Lock: "l", TtlMs: 60000})
+	if err != nil || a.GetStatus() != pb.Status_STATUS_OK {
+		t.Fatal(a, err)
+	}
+	for i, file := range []string{"open", "secret"} {
+		q := &pb.BindFileRequest{ClientId: "root", RequestId: uint64(i + 2), Lock: "l", Token: a.GetToken(), File: file}
+		if b, err := d.c.BindFile(as("root"), q); err != nil || b.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(b, err)
+		}
+	}
+	for who, want := range map[string]string{"bob": "open", "root": "open secret"} {
+		r, err := d.c.GetLock(as(who), &pb.GetLockRequest{Lock: "l"})
+		if err != nil || r.GetStatus() != pb.Status_STATUS_OK {
+			t.Fatal(r, err)
+		}
+		var names []string
+		for _, f := range r.GetLock().GetFiles() {
+			names = append(names, f.GetName())
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s sees the files %q of the lock, want %q", who, got, want)
+		}
+	}
+}
+
 // A list of what one may read is whole, page by page, and names nothing else: not as the next name either.
 func TestListsAreOfWhatOneMayRead(t *testing.T) {
 	d := newDoors(t)

@@ -153,13 +153,15 @@ func (s *Service) Outcome(ctx context.Context, q *pb.OutcomeRequest) (*pb.Outcom
 	return r, nil
 }
 
-// GetLock describes one lock, with its waiters and files. A lock that was never used is free.
+// GetLock describes one lock, with its waiters, and with those of its files that the caller may read. A lock that was never
+// used is free.
 func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLockResponse, error) {
 	name := cluster.LockName(q.GetLock())
 	if err := name.Validate(); err != nil {
 		return &pb.GetLockResponse{Status: pb.Status_STATUS_INVALID_ARGUMENT, Message: err.Error()}, nil
 	}
-	if status, message := s.refuses(ctx, access.Read, q.GetLock(), ""); status != pb.Status_STATUS_OK {
+	allowed := s.permission(ctx)
+	if status, message := answerTo(allowed.Check(access.Read, q.GetLock(), "")); status != pb.Status_STATUS_OK {
 		return &pb.GetLockResponse{Status: status, Message: message}, nil
 	}
 	lock := lockSnapshot{view: locktable.LockView{Name: name}}
@@ -200,6 +202,9 @@ func (s *Service) GetLock(ctx context.Context, q *pb.GetLockRequest) (*pb.GetLoc
 		r.Lock.Waiters = append(r.Lock.Waiters, convert.FromWaiter(&waiters[i]))
 	}
 	for i := range files {
+		if !allowed.May(access.Read, "", string(files[i].name)) { // a rule may be about locks only
+			continue
+		}
 		r.Lock.Files = append(r.Lock.Files, convert.FromFile(files[i].name, &files[i].state))
 	}
 	return r, nil
