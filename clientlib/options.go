@@ -52,7 +52,8 @@ type Options struct {
 	// Name all of them: the primary is found through any that answers. Servers at such addresses are asked in plain
 	// text. Alone, an endpoint may also be the path of the volume as this machine has it, which begins with "/", "./" or
 	// "../", or a join string, holdfast://..., as holdfast join prints it. Then servers are asked over TLS, and
-	// have to prove that they are of this cluster; see package join.
+	// have to prove that they are of this cluster; see package join. An address that begins with https:// is that of a server
+	// with a certificate that this machine trusts.
 	Endpoints []string
 	// ClientID is a name that the program chooses. Leave it empty unless the name must outlive
 	// the process: then the service makes one, which no other client gets, and whose requests are

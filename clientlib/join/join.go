@@ -6,13 +6,15 @@
 //	/mnt/share/holdfast                        the volume as this machine has it: addresses are in its CLUSTER, and
 //	                                           the certificate of its authority is ca.crt. No ca.crt: plain text
 //	holdfast://h1:7601,h2:7601/?pin=PIN        a join string, as holdfast join prints it: TLS
+//	https://h1:7601,h2:7601                    addresses of servers that have certificates from outside: TLS
 //	h1:7601                                    an address: plain text
 //
 // A path begins with "/", "./" or "../". A pin is the SHA-256 of the authority's public key (its
 // SubjectPublicKeyInfo in DER), in base64url without padding: 43 characters. It is no secret.
 //
 // A client believes a server whose certificate is signed by that authority and has the name CLUSTERID.holdfast. So it
-// does not matter by which name or address a server is reached.
+// does not matter by which name or address a server is reached. With https://, it believes one with a certificate for the name
+// that it dials, of an authority that this machine trusts, as browsers do; such a server has not proved of which cluster it is.
 package join
 
 import (
@@ -34,6 +36,9 @@ import (
 )
 
 const (
+	// outside begins addresses of servers with certificates from outside.
+	outside = "https://"
+
 	scheme = "holdfast://"
 	query  = "/?pin="
 	// nameSuffix ends the name that all servers of a cluster have in their certificates.
@@ -78,12 +83,36 @@ func Parse(text string) (addresses []string, pin string, err error) {
 		return bad("it has too many servers")
 	}
 	for _, a := range addresses {
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || !isPort(port) || strings.ContainsAny(host, "/?@# \t\r\n%") {
+		if !isAddress(a) {
 			return bad(fmt.Sprintf("%q is no HOST:PORT", a))
 		}
 	}
 	return addresses, pin, nil
 }
+
+func isAddress(a string) bool {
+	host, port, err := net.SplitHostPort(a)
+	return err == nil && host != "" && isPort(port) && !strings.ContainsAny(host, "/?@# \t\r\n%")
+}
+
+// parseOutside reads addresses of servers with certificates from outside: each endpoint is such a list.
+func parseOutside(endpoints []string) (addresses []string, err error) {
+	for _, e := range endpoints {
+		for a := range strings.SplitSeq(e, ",") {
+			a = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(a), outside), "/")
+			if !isAddress(a) {
+				return nil, fmt.Errorf("endpoint %.100q: %q is no HOST:PORT: use %sh1:7601,h2:7601", e, a, outside)
+			}
+			addresses = append(addresses, a)
+		}
+	}
+	if len(addresses) > maxServers {
+		return nil, fmt.Errorf("%d endpoints: use %d at most", len(addresses), maxServers)
+	}
+	return addresses, nil
+}
+
+func isOutside(text string) bool { return strings.HasPrefix(text, outside) }
 
 func isPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
@@ -91,9 +120,9 @@ func isPort(s string) bool {
 }
 
 // Whole reports whether a text is one endpoint that stands for all servers, so that the commas in it separate nothing:
-// a path, or a join string.
+// a path, a join string, or addresses that begin with https://.
 func Whole(text string) bool {
-	return strings.HasPrefix(text, scheme) || IsPath(text)
+	return strings.HasPrefix(text, scheme) || isOutside(text) || IsPath(text)
 }
 
 // IsPath reports whether a text is an endpoint that is the path of a volume.
@@ -108,8 +137,11 @@ func Resolve(endpoints []string) (addresses []string, t *Trust, err error) {
 	}
 	e := endpoints[0]
 	switch {
+	case !slices.ContainsFunc(endpoints, func(e string) bool { return !isOutside(e) }):
+		addresses, err := parseOutside(endpoints)
+		return addresses, &Trust{outside: true}, err
 	case len(endpoints) > 1:
-		return nil, nil, fmt.Errorf("endpoints %q: a path or a join string stands for all servers, so give it alone", endpoints)
+		return nil, nil, fmt.Errorf("endpoints %q: a path or a join string stands for all servers, so give it alone, and %s with every address or with none", endpoints, outside)
 	case strings.HasPrefix(e, scheme):
 		addresses, pin, err := Parse(e)
 		return addresses, &Trust{pin: pin}, err

@@ -34,6 +34,10 @@ var ErrUntrusted = errors.New("not a server of this cluster")
 
 // Trust recognizes the servers of a cluster. It is safe for use by several goroutines.
 type Trust struct {
+	// outside is true if servers have certificates of authorities that this machine trusts, for the names that are dialed, and nothing
+	// else is known of them.
+	outside bool
+
 	pin  string // or
 	path string // of the authority's certificate, as messages name it
 	file bool   // path can be read again
@@ -73,7 +77,7 @@ func (t *Trust) Plain() bool {
 	if t == nil {
 		return true
 	}
-	if t.pin != "" || t.ca.Load() != nil {
+	if t.outside || t.pin != "" || t.ca.Load() != nil {
 		return false
 	}
 	t.look()
@@ -104,7 +108,15 @@ func (t *Trust) Dialer(protocol string, next Dialer) Dialer {
 		if err != nil || plain {
 			return c, err
 		}
-		secured := tls.Client(c, t.Config(protocol))
+		config := t.Config(protocol)
+		if t.outside {
+			if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
+				c.Close() //nolint:errcheck // nothing was said
+				return nil, err
+			}
+			config.InsecureSkipVerify = false
+		}
+		secured := tls.Client(c, config)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			c.Close() //nolint:errcheck // nothing was said
 			return nil, explain(address, err)
@@ -128,6 +140,12 @@ func (t *Trust) verify(cs tls.ConnectionState) error {
 		return fmt.Errorf("%w: it has no certificate", ErrUntrusted)
 	}
 	leaf, ca, name := cs.PeerCertificates[0], t.ca.Load(), t.name
+	if t.outside { // the rest is verified; but nobody outside may say of which cluster a server is, see ClusterOf
+		if clusterName(leaf) != ServerName(noCluster) {
+			return fmt.Errorf("%w: it shows the certificate of a volume's own authority, not one from outside: use what holdfast join prints, or --ca", ErrUntrusted)
+		}
+		return nil
+	}
 	if t.pin != "" {
 		for _, c := range cs.PeerCertificates[1:] {
 			if Pin(c) == t.pin && c.IsCA {
@@ -188,7 +206,10 @@ func ClusterOf(cs tls.ConnectionState) string {
 // a handshake has begun than before.
 func explain(address string, err error) error {
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
+	case unverified:
+		return fmt.Errorf("TLS with %s: %w: %v (the file that SSL_CERT_FILE names has the authorities that are trusted)", address, ErrUntrusted, err)
 	case errors.Is(err, ErrUntrusted):
 		return fmt.Errorf("TLS with %s: %w", address, err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), noTLS:

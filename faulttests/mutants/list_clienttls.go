@@ -126,6 +126,22 @@ var clientTLSMutants = []Mutant{
 		By: unit("cmd/holdfast/serve", "^TestCertificateIsMadeDaily$"), Dies: `before a day has passed: .*no certificate authority`,
 	},
 	{
+		Name: "outside-says-its-cluster",
+		Rule: "a server with a certificate from outside proves nothing about its cluster (package join, verify)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `		if clusterName(leaf) != ServerName(noCluster) {`, `		if leaf == nil {`},
+		},
+		By: unit(joinPkg, "^TestOutside$"), Dies: `they say: of cluster`,
+	},
+	{
+		Name: "outside-without-a-name",
+		Rule: "a certificate from outside is for the name that is dialed (package join, Dialer)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `			config.InsecureSkipVerify = false`, ``},
+		},
+		By: unit(joinPkg, "^TestOutside$"), Dies: `another name: <nil>`,
+	},
+	{
 		Name: "forwards-fall-back",
 		Rule: "where TLS is required, servers forward over TLS only (package serve, dial)",
 		Edits: []Edit{

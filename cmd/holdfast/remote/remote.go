@@ -123,7 +123,11 @@ func (c *Caller) stubOf(addr string) (pb.LockServiceClient, error) {
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		}
-		conn, err = grpc.NewClient(addr, options...)
+		target := addr
+		if c.opt.trust != nil { // whose dialer wants the name, not what gRPC resolves it to
+			target = "passthrough:///" + addr
+		}
+		conn, err = grpc.NewClient(target, options...)
 		if err != nil {
 			return nil, fmt.Errorf("endpoint %q: %w", addr, err)
 		}
