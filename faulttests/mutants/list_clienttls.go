@@ -78,7 +78,7 @@ var clientTLSMutants = []Mutant{
 		Name: "back-to-plain-text",
 		Rule: "a client that knows the authority never speaks plain text (package join, Plain)",
 		Edits: []Edit{
-			{joinPkg + "/trust.go", `	if t.pin != "" || t.ca.Load() != nil {`, `	if t.pin != "" {`},
+			{joinPkg + "/trust.go", `	if t.outside || t.pin != "" || t.ca.Load() != nil {`, `	if t.outside || t.pin != "" {`},
 		},
 		By: unit(joinPkg, "^TestVolumeGetsAnAuthority$"), Dies: `plain text, and there was an authority`,
 	},
@@ -131,7 +131,7 @@ var clientTLSMutants = []Mutant{
 		Edits: []Edit{
 			{joinPkg + "/trust.go", `		if clusterName(leaf) != ServerName(noCluster) {`, `		if leaf == nil {`},
 		},
-		By: unit(joinPkg, "^TestOutside$"), Dies: `they say: of cluster`,
+		By: unit(joinPkg, "^TestOutside$"), Dies: `they say: <nil>`,
 	},
 	{
 		Name: "outside-without-a-name",

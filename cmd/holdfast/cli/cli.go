@@ -139,7 +139,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, or what holdfast join prints (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
+	flags.StringVar(&a.endpoints, "endpoints", "", "addresses of the servers for clients, with commas between; or, for TLS, the path of the volume, what holdfast join prints, or https:// before addresses of servers with certificates that this machine trusts (default $HOLDFAST_ENDPOINTS or "+defaultEndpoints+")")
 	flags.StringVar(&a.ca, "ca", "", "a file with the certificate of the servers' authority, such as a copy of the volume's ca.crt: TLS to the addresses of --endpoints (default $HOLDFAST_CA)")
 	flags.DurationVar(&a.budget, "timeout", remote.DefaultBudget, "how long to look for a server that answers")
 	flags.StringVarP(&a.format, "output", "o", formatText, "text or json")
