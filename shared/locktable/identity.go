@@ -41,13 +41,13 @@ func (c *client) admits(identity string) bool {
 }
 
 // DeniesClient returns why a caller of this identity, "" for none, may not name the client in a
-// request. It is "" where the caller may.
+// request. It is "" where the caller may. It does not name the owner: who may see that, is told by reading the lock.
 func (t *Table) DeniesClient(id cluster.ClientID, identity string) string {
 	c := t.clients.get(id)
 	if c == nil || c.admits(identity) {
 		return ""
 	}
-	return fmt.Sprintf("client %s belongs to %s, and you %s: use a client ID of your own", id, c.owner(), areYou(identity))
+	return fmt.Sprintf("client %s belongs to another identity, and you %s: use a client ID of your own", id, areYou(identity))
 }
 
 // DeniesToken returns why a caller of this identity, "" for none, may not use the token. It is ""
@@ -57,7 +57,7 @@ func (t *Table) DeniesToken(lock cluster.LockName, token cluster.Token, identity
 	if g == nil || g.client.admits(identity) {
 		return ""
 	}
-	return fmt.Sprintf("the lock %q is held by %s under this token, and you %s", lock, g.client.owner(), areYou(identity))
+	return fmt.Sprintf("the lock %q is held by another identity under this token, and you %s", lock, areYou(identity))
 }
 
 func areYou(identity string) string {

@@ -59,7 +59,7 @@ func TestTokenOfAnotherIdentity(t *testing.T) {
 			dec, recs := h.do(by(stranger, q), facts)
 			if out := dec.Outcome; out.Status != permissionDenied || len(recs) > 0 {
 				t.Errorf("%v by %q: %v %s, %d records", q.Op, stranger, out.Status, out.Message, len(recs))
-			} else if !strings.Contains(out.Message, `the lock "db" is held by user:alice under this token, and you `) {
+			} else if !strings.Contains(out.Message, `the lock "db" is held by another identity under this token, and you `) {
 				t.Errorf("%v by %q: %s", q.Op, stranger, out.Message)
 			}
 		}
