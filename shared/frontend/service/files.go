@@ -325,7 +325,7 @@ func (s *Service) ListFiles(ctx context.Context, q *pb.ListFilesRequest) (*pb.Li
 		return &pb.ListFilesResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
-	files, reading, err := readable(size, allowed.filePrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string) ([]*pb.File, serving.Reading, error) {
+	files, reading, err := readable(size, allowed.filePrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string, size int) ([]*pb.File, serving.Reading, error) {
 		return s.filePage(ctx, prefix, cluster.FileName(after), size)
 	}, func(f **pb.File) string { return (*f).GetName() }, func(name string) bool { return allowed.May(access.Read, "", name) })
 	if err != nil {

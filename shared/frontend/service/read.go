@@ -231,28 +231,32 @@ func (s *Service) page(ctx context.Context, prefix string, after cluster.LockNam
 }
 
 // readable reads pages under each of these prefixes, in order, until it has more than size items that the caller may
-// read, or all. The reading is the first one, which is the oldest.
-func readable[T any](size int, prefixes []string, after string, page func(prefix, after string) ([]T, serving.Reading, error), name func(*T) string, may func(name string) bool) (all []T, first serving.Reading, err error) {
-	began := false
+// read, or all. The reading is the first one, which is the oldest. Pages grow where there is nothing that the caller may read: else
+// one call with a small page could be as many reads as there are names.
+func readable[T any](size int, prefixes []string, after string, page func(prefix, after string, size int) ([]T, serving.Reading, error), name func(*T) string, may func(name string) bool) (all []T, first serving.Reading, err error) {
+	began, wide := false, size
 	for _, prefix := range prefixes {
 		for more := true; more && len(all) <= size; {
-			got, reading, err := page(prefix, after)
+			got, reading, err := page(prefix, after, wide)
 			if !began || err != nil || reading.Status != cluster.StatusOK {
 				began, first = true, reading
 			}
 			if err != nil || reading.Status != cluster.StatusOK {
 				return nil, first, err
 			}
+			before := len(all)
 			for i := range got {
 				if after = name(&got[i]); may(after) {
 					all = append(all, got[i])
 				}
 			}
-			more = len(got) > size
+			if more = len(got) > wide; len(all) == before {
+				wide = min(2*wide, maxPage)
+			}
 		}
 	}
 	if !began {
-		_, first, err = page("", after) // what the caller may read cannot be listed, but how new that is
+		_, first, err = page("", after, size) // what the caller may read cannot be listed, but how new that is
 	}
 	return all, first, err
 }
@@ -272,7 +276,7 @@ func (s *Service) ListLocks(ctx context.Context, q *pb.ListLocksRequest) (*pb.Li
 		return &pb.ListLocksResponse{Status: status, Message: message}, nil
 	}
 	size := pageSize(q.GetLimit())
-	locks, reading, err := readable(size, allowed.lockPrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string) ([]lockSnapshot, serving.Reading, error) {
+	locks, reading, err := readable(size, allowed.lockPrefixes(q.GetPrefix()), q.GetAfter(), func(prefix, after string, size int) ([]lockSnapshot, serving.Reading, error) {
 		return s.page(ctx, prefix, cluster.LockName(after), size)
 	}, func(x *lockSnapshot) string { return string(x.view.Name) }, func(name string) bool { return allowed.May(access.Read, name, "") })
 	if err != nil {
