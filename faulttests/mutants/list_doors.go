@@ -87,8 +87,8 @@ var doorMutants = []Mutant{
 	{
 		Name: "door-list-ends-early",
 		Rule: "a list goes on behind what the caller may not read (package service)",
-		Edits: []Edit{{"shared/frontend/service/read.go", `			more = len(got) > size
-`, `			more = false
+		Edits: []Edit{{"shared/frontend/service/read.go", `			if more = len(got) > wide; len(all) == before {
+`, `			if more = false; len(all) == before {
 `}},
 		By: unit("shared/frontend", "TestListsAreOfWhatOneMayRead"), Dies: `by 1: `,
 	},
