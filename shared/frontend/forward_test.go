@@ -78,6 +78,32 @@ func TestReplicaForwardsWrites(t *testing.T) {
 	}
 }
 
+// TestForwardForAPage: the server that the page asks decides, and says once that the page may read the answer.
+func TestForwardForAPage(t *testing.T) {
+	const origin = "https://elsewhere.example"
+	_, primary, _, replica := pair(t)
+	h := serveHTTPWith(t, replica, httpapi.Options{Log: zerolog.New(t.Output()), Origins: []string{origin}})
+	token := primary.ok("/v1/acquire", `{"lock":"l","ttl":"30s"}`).Token
+	primary.ok(fmt.Sprintf("/v1/append?lock=l&token=%d&file=f", token), "data")
+	for route, body := range map[string]string{"POST /v1/renew": fmt.Sprintf(`{"lock":"l","token":%d}`, token), "GET /v1/files/f": ""} {
+		method, path, _ := strings.Cut(route, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, h.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Origin", origin)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close() //nolint:errcheck // it is not read
+		if may := answer.Header.Values("Access-Control-Allow-Origin"); answer.StatusCode != http.StatusOK || len(may) != 1 || may[0] != origin {
+			t.Errorf("%s: %d, read by %q", route, answer.StatusCode, may)
+		}
+	}
+}
+
 func TestForwardMakesOneHop(t *testing.T) {
 	// Two replicas, each of which takes the other for the primary.
 	first := follower("127.0.0.1:1")

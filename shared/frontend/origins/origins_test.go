@@ -49,6 +49,9 @@ func TestPages(t *testing.T) {
 			if got := w.Header().Get("Access-Control-Allow-Origin"); (got != "") != x.read || x.read && got != x.origin {
 				t.Errorf("%s, %+v: %q may read", method, x, got)
 			}
+			if got := w.Header().Get("Access-Control-Expose-Headers"); (got == "*") != x.read {
+				t.Errorf("%s, %+v: headers %q may be read", method, x, got)
+			}
 			if asked := method == "OPTIONS" && x.read; answered != asked || asked && !strings.Contains(w.Header().Get("Access-Control-Allow-Headers"), "Authorization") {
 				t.Errorf("%s, %+v: answered is %v, %v", method, x, answered, w.Header())
 			}
