@@ -302,16 +302,28 @@ func TestInitPrivate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if r := run("", "", append([]string{"init", "--volume", dir, "--server", "1=h"}, flags...)...); r.code != 0 {
+			r := run("", "", append([]string{"init", "--volume", dir, "--server", "1=h"}, flags...)...)
+			if r.code != 0 {
 				t.Fatalf("got %+v", r)
 			}
 			info, err := os.Stat(dir)
+			if strings.Contains(r.out, "for other users") != (flags != nil) {
+				t.Errorf("%s: what to type: %s", name, r.out)
+			}
 			if err != nil || (info.Mode().Perm()&0o077 == 0) != (flags != nil) {
 				t.Errorf("%s, there before is %v: %v, %v", name, there, info.Mode(), err)
 			}
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "v")
+	if r := run("", "", "init", "--volume", dir, "--server", "1=h"); r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	r := run("", "", "init", "--volume", dir, "--server", "1=h", "--private")
+	if info, err := os.Stat(dir); r.code == 0 || err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("a volume that is there: %+v, %v, %v", r, info.Mode(), err)
+	}
+	dir = filepath.Join(t.TempDir(), "v")
 	if r := run("", "", "init", "--volume", dir, "--server", "1=h", "--private", "--logins"); r.code != 2 || !strings.Contains(r.errs, "leave one of them out") {
 		t.Errorf("got %+v", r)
 	}

@@ -140,12 +140,16 @@ func initText(w io.Writer, r *initResult) {
 		fmt.Fprintf(w, "start on its host:  holdfast server --id %d --volume %s%s%s   (clients %s, peers %s)\n", m.ID, r.Volume, data, flags, m.Client, m.Peer)
 		endpoints = append(endpoints, m.Client)
 	}
+	who, others := "clients:  ", "where the volume is not mounted"
+	if r.Private {
+		who, others = "this user:", "for other users, and "+others
+	}
 	if r.Plain {
 		fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
-		fmt.Fprintf(w, "or, over TLS:       export HOLDFAST_ENDPOINTS=%s   (where it is not mounted: what holdfast join prints)\n", r.Volume)
+		fmt.Fprintf(w, "or, over TLS:       export HOLDFAST_ENDPOINTS=%s   (%s: what holdfast join prints)\n", r.Volume, others)
 	} else {
-		fmt.Fprintf(w, "and for clients:    export HOLDFAST_ENDPOINTS=%s\n", r.Volume)
-		fmt.Fprintf(w, "                    export HOLDFAST_ENDPOINTS=\"$(holdfast join --volume %s)\"   (what that prints, where the volume is not mounted)\n", r.Volume)
+		fmt.Fprintf(w, "and for %s  export HOLDFAST_ENDPOINTS=%s\n", who, r.Volume)
+		fmt.Fprintf(w, "                    export HOLDFAST_ENDPOINTS=\"$(holdfast join --volume %s)\"   (what that prints, %s)\n", r.Volume, others)
 	}
 	switch r.Policy {
 	case rules.Open:
@@ -198,16 +202,18 @@ func makeVolume(dir string, members cluster.Members, e *equipment) (volume.Clust
 	case err != nil && !errors.Is(err, fs.ErrExist):
 		return volume.Cluster{}, err
 	}
-	if e != nil && e.Private {
-		if err := os.Chmod(dir, 0o700); err != nil { // before anything is in it
-			return volume.Cluster{}, fmt.Errorf("--private: %w", err)
-		}
-	}
 	f, err := osfs.Open(dir)
 	if err != nil {
 		return volume.Cluster{}, err
 	}
-	c, err := volume.InitWith(f, members, rand.Reader, func(c volume.Cluster) error { return e.add(f, c) })
+	c, err := volume.InitWith(f, members, rand.Reader, func(c volume.Cluster) error {
+		if e != nil && e.Private { // only now: this is no volume of somebody's
+			if err := os.Chmod(dir, 0o700); err != nil {
+				return fmt.Errorf("--private: %w", err)
+			}
+		}
+		return e.add(f, c)
+	})
 	if errors.Is(err, volume.ErrExists) {
 		err = fmt.Errorf("%s: %w: start servers on it, or give another directory", dir, err)
 	}
