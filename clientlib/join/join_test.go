@@ -216,13 +216,19 @@ func TestAuthoritySucceeds(t *testing.T) {
 	if _, err := asked(t, before, server(t, s.leaf(time.Now()), frames.Protocol)); !errors.Is(err, join.ErrUntrusted) || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("after a year: %v", err)
 	}
+	last := s.a
 	for range 20 {
-		if s.a, err = certs.Succeed(s.id, s.a, time.Now()); err != nil {
+		var next volume.Authority
+		if next, err = certs.Succeed(s.id, last, time.Now()); err != nil {
 			break
 		}
+		last = next
 	}
 	if !errors.Is(err, certs.ErrCannotVouch) {
 		t.Errorf("rotated without end: %v", err)
+	}
+	if _, err := certs.Succeed(s.id, last, time.Now().Add(certs.Vouched+time.Hour)); err != nil {
+		t.Errorf("rotated as often, and then not for a year: %v", err)
 	}
 	if replaced, err := certs.Replace(s.id, s.a); err != nil || replaced.Vouchers != nil {
 		t.Errorf("%+v, %v", replaced, err)

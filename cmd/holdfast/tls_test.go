@@ -116,6 +116,12 @@ func TestClientsOverTLS(t *testing.T) {
 		r.wants(t, "a command", 2, handshake)
 	}
 	overLibrary(t, before) // it goes on
+	w.do("", "secure", "rotate", "ca", "--volume", w.dir)
+	overLibrary(t, before)
+	for _, endpoints := range []string{w.dir, text, strings.TrimSpace(w.do("", "join", "--volume", w.dir))} { // at once: the servers have the new authority
+		w.endpoints = endpoints
+		w.do("", "show", "by-path")
+	}
 	w.do("", "secure", "require", "--clients", "--volume", w.dir)
 	if r := w.do("", "secure", "status", "--volume", w.dir); !strings.Contains(r, "clients of other hosts are served over TLS only") {
 		t.Error(r)

@@ -206,6 +206,10 @@ func strangers() []damage {
 			_, err := offer(host(d, 7), 1)
 			return errors.Join(err, d.Write("ca.crt", 0, []byte("x")))
 		}, "error authority-differs ca.crt"},
+		{"an empty ca.crt", func(d *volumetest.Disk) error {
+			_, err := offer(host(d, 7), 1)
+			return errors.Join(err, d.Remove("ca.crt"), d.Write("ca.crt", 0, nil))
+		}, "error authority-differs ca.crt"},
 		{"a damaged key of the authority", func(d *volumetest.Disk) error {
 			_, err := offer(host(d, 7), 1)
 			return errors.Join(err, d.Write("secrets/ca.key", 0, []byte("x")))

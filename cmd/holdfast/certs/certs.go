@@ -90,6 +90,10 @@ func Succeed(id cluster.ID, old volume.Authority, now time.Time) (a volume.Autho
 	if before.ca.MaxPathLenZero {
 		return a, fmt.Errorf("%w: a version of Holdfast made it that did not know of later ones", ErrCannotVouch)
 	}
+	kept := before.vouchersAt(now)
+	if len(kept) >= mostVouchers {
+		return a, fmt.Errorf("%w: clients of %d authorities before it are vouched for already, each for a year", ErrCannotVouch, len(kept)/2)
+	}
 	if a, err = draw(id, old.Number+1); err != nil {
 		return a, err
 	}
@@ -107,13 +111,8 @@ func Succeed(id cluster.ID, old volume.Authority, now time.Time) (a volume.Autho
 		return a, fmt.Errorf("make the certificate by which the old authority vouches for the new one: %w", err)
 	}
 	a.Vouchers = slices.Concat(certificatePEM(der), certificatePEM(before.ca.Raw))
-	for i, c := range before.vouchers {
-		if pair := i - i%2; before.vouchers[pair].NotAfter.After(now) {
-			a.Vouchers = append(a.Vouchers, certificatePEM(c.Raw)...)
-		}
-	}
-	if len(before.vouchers) >= mostVouchers {
-		return a, fmt.Errorf("%w: %d authorities before it are vouched for already, each for a year", ErrCannotVouch, len(before.vouchers)/2)
+	for _, c := range kept {
+		a.Vouchers = append(a.Vouchers, certificatePEM(c.Raw)...)
 	}
 	return a, nil
 }
@@ -171,6 +170,16 @@ func always() time.Time { return time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // Certificate returns the authority's.
 func (i *Issuer) Certificate() *x509.Certificate { return i.ca }
+
+// vouchersAt returns the vouchers that are good at a time: the newest come first, and each is good for as long as the others were.
+func (i *Issuer) vouchersAt(now time.Time) []*x509.Certificate {
+	for n := 0; n < len(i.vouchers); n += 2 {
+		if !i.vouchers[n].NotAfter.After(now) {
+			return i.vouchers[:n]
+		}
+	}
+	return i.vouchers
+}
 
 // VouchedUntil returns until when the authority before this one vouches for it, zero = it does not.
 func (i *Issuer) VouchedUntil() time.Time {

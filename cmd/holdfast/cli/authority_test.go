@@ -3,14 +3,23 @@
 package cli_test
 
 import (
+	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/clientlib/join"
+	"github.com/holdfast-lock/holdfast/cmd/holdfast/certs"
+	"github.com/holdfast-lock/holdfast/shared/volume"
+	"github.com/holdfast-lock/holdfast/shared/volume/osfs"
+	"github.com/holdfast-lock/holdfast/shared/wire/frames"
 )
 
 // TestSecureOffer: a volume without an authority gets one, once, and a join string.
@@ -119,5 +128,70 @@ func TestSecureRotateCA(t *testing.T) {
 	}
 	if r := run("", "", "secure", "rotate", "ca", "--volume", dir, "-o", "json"); r.code != 0 || !strings.Contains(r.out, before) {
 		t.Errorf("a repeated call makes another authority: %+v, want %s", r, before)
+	}
+}
+
+// TestRotationWaitsForServers: ca.crt is written when the server that runs shows the new authority.
+func TestRotationWaitsForServers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it was served
+	dir := filepath.Join(t.TempDir(), "v")
+	if r := run("", "", "init", "--volume", dir, "--server", "1="+l.Addr().String()+",127.0.0.1:1"); r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	f, err := osfs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // descriptors of directories
+	c, clusterErr := volume.ReadCluster(f)
+	old, err := volume.ReadAuthority(f)
+	if err = errors.Join(clusterErr, err); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	served := make(chan struct{})
+	server := tls.NewListener(l, &tls.Config{NextProtos: []string{frames.Protocol}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		asked++
+		if public, err := volume.ReadCertificate(f); err != nil || !bytes.Equal(public, old.Certificate) {
+			t.Errorf("asked %d times, and ca.crt is written: %v", asked, err)
+		}
+		a, err := old, error(nil)
+		if asked > 1 {
+			if a, err = volume.ReadAuthority(f); err != nil {
+				return nil, err
+			}
+		}
+		issuer, err := certs.NewIssuer(c.ID, a)
+		if err != nil {
+			return nil, err
+		}
+		leaf, err := issuer.Issue(nil, time.Now())
+		return &leaf, err
+	}})
+	go func() {
+		defer close(served)
+		for {
+			c, err := server.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*tls.Conn).Handshake() // the command has the error
+			c.Close()                     //nolint:errcheck // it was to be made
+		}
+	}()
+	r := run("", "", "secure", "rotate", "ca", "--volume", dir)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	<-served
+	if r.code != 0 || asked != 2 || !strings.Contains(r.errs, "waiting for server 1") {
+		t.Errorf("the server was asked %d times: %+v", asked, r)
+	}
+	if public, err := volume.ReadCertificate(f); err != nil || bytes.Equal(public, old.Certificate) {
+		t.Errorf("ca.crt is the old one: %v", err)
 	}
 }

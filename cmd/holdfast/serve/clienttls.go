@@ -48,8 +48,9 @@ type clientTLS struct {
 	outside outside
 	issuer  *certs.Issuer // of the authority with this number
 	number  uint64
+	leaf    tls.Certificate // of the authority with this number, 0 = none yet
+	leafOf  uint64
 	issued  time.Time
-	leaf    tls.Certificate
 }
 
 // hostsOf returns the names and addresses by which clients may reach a server of a cluster.
@@ -88,7 +89,7 @@ func (c *clientTLS) tellPort() {
 		return
 	}
 	t := clientport.TLS{Outside: c.outside.leaf, Clients: c.outside.clients}
-	if !c.issued.IsZero() {
+	if c.leafOf != 0 {
 		leaf := c.leaf // which is replaced
 		t.Own = &leaf
 	}
@@ -126,41 +127,41 @@ func (c *clientTLS) lookForRequired() error {
 // certify has the port show a certificate of the volume's authority that is not too old, if the volume has one. Where a look for a new
 // authority fails, the one that is known goes on.
 func (c *clientTLS) certify(now time.Time) error {
-	changed, err := c.lookForAuthority()
-	if c.issuer == nil || !changed && !c.issued.IsZero() && now.Sub(c.issued) < issueEvery {
+	err := c.lookForAuthority()
+	if c.leafOf == c.number && (c.number == 0 || now.Sub(c.issued) < issueEvery) {
 		return err
 	}
 	leaf, issueErr := c.issuer.Issue(c.hosts, now)
 	if issueErr != nil {
 		return errors.Join(err, issueErr)
 	}
-	if changed {
+	if c.leafOf != c.number {
 		c.trust.Store(join.WithCertificate(c.issuer.Certificate(), c.id.String()))
 		c.log.Info().Str("pin", join.Pin(c.issuer.Certificate())).Msg("clients are served over TLS, too")
 	}
-	c.leaf, c.issued = leaf, now
+	c.leaf, c.leafOf, c.issued = leaf, c.number, now
 	c.tellPort()
 	return err
 }
 
 // lookForAuthority finds the volume's authority, or a later one. It never goes back to an earlier one.
-func (c *clientTLS) lookForAuthority() (changed bool, err error) {
+func (c *clientTLS) lookForAuthority() error {
 	switch n, err := volume.AuthorityNumber(c.fs); {
 	case err != nil:
-		return false, err
+		return err
 	case n <= c.number:
-		return false, nil
+		return nil
 	}
 	a, err := volume.ReadAuthority(c.fs)
 	if err != nil {
-		return false, err
+		return err
 	}
 	issuer, err := certs.NewIssuer(c.id, a)
 	if err != nil {
-		return false, err
+		return err
 	}
 	c.issuer, c.number = issuer, a.Number
-	return true, nil
+	return nil
 }
 
 // run keeps the certificate until ctx ends. It may hang in the filesystem.

@@ -178,7 +178,7 @@ func (k *fsck) checkAuthority() {
 		k.error("authority-damaged", layout.SecretsDir, "restore it from a backup", "%v", err)
 	case errors.Is(publicErr, fs.ErrNotExist):
 		k.warn("authority-unfinished", layout.AuthorityName, offer, "it is not there, and its key is: a holdfast secure offer was interrupted")
-	case publicErr == nil && bytes.Contains(a.Vouchers, public):
+	case publicErr == nil && len(public) > 0 && bytes.Contains(a.Vouchers, public):
 		k.warn("authority-unfinished", layout.AuthorityName, "type: holdfast secure rotate ca --volume DIR", "it is the certificate of an earlier authority: a rotation is under way, or was interrupted")
 	case publicErr != nil || !bytes.Equal(public, a.Certificate):
 		k.error("authority-differs", layout.AuthorityName, "remove it and "+offer, "it is not the certificate of the volume's authority: clients refuse the servers")
