@@ -137,7 +137,7 @@ func Resolve(endpoints []string) (addresses []string, t *Trust, err error) {
 	}
 	e := endpoints[0]
 	switch {
-	case !slices.ContainsFunc(endpoints, func(e string) bool { return !isOutside(e) }):
+	case !slices.ContainsFunc(endpoints, func(e string) bool { return !isOutside(e) }): // all of them
 		addresses, err := parseOutside(endpoints)
 		return addresses, &Trust{outside: true}, err
 	case len(endpoints) > 1:

@@ -108,15 +108,7 @@ func (t *Trust) Dialer(protocol string, next Dialer) Dialer {
 		if err != nil || plain {
 			return c, err
 		}
-		config := t.Config(protocol)
-		if t.outside {
-			if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
-				c.Close() //nolint:errcheck // nothing was said
-				return nil, err
-			}
-			config.InsecureSkipVerify = false
-		}
-		secured := tls.Client(c, config)
+		secured := tls.Client(c, t.config(address, protocol))
 		if err := secured.HandshakeContext(ctx); err != nil {
 			c.Close() //nolint:errcheck // nothing was said
 			return nil, explain(address, err)
@@ -125,13 +117,18 @@ func (t *Trust) Dialer(protocol string, next Dialer) Dialer {
 	}
 }
 
-// Config returns the configuration of a client that names these protocols.
-func (t *Trust) Config(protocols ...string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: protocols, DynamicRecordSizingDisabled: true,
-		InsecureSkipVerify: true, // by the name that was dialed: verify asks for that of the cluster
-		VerifyConnection:   t.verify,
+// config returns the configuration of a client that names this protocol to the server at an address.
+func (t *Trust) config(address, protocol string) *tls.Config {
+	c := &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, DynamicRecordSizingDisabled: true,
+		VerifyConnection: t.verify,
 	}
+	if t.outside {
+		c.ServerName, _, _ = net.SplitHostPort(address) // without one, the handshake fails
+	} else {
+		c.InsecureSkipVerify = true // by the name that was dialed: verify asks for that of the cluster
+	}
+	return c
 }
 
 // verify returns an error that wraps ErrUntrusted unless the other side has a certificate of this cluster's authority.

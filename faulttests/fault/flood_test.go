@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,17 +16,17 @@ import (
 	"github.com/holdfast-lock/holdfast/faulttests/cluster"
 )
 
-// The first bytes of connections that never say the rest.
-func unfinished() map[string]string {
-	return map[string]string{
-		"nothing":    "",
-		"TLS":        "\x16\x03\x01\x02\x00\x01\x00",
-		"HTTP":       "POST /v1/acquire HTTP/1.1\r\nHost: h\r\nX-Slow: ",
-		"body":       "POST /v1/acquire HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{",
-		"HTTP/2":     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"line":       "LOCK,a",
-		"WebSocket":  "GET /v1/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n",
-		"no session": "\x00\x00\x00",
+// unfinished returns the first bytes of connections that never say the rest.
+func unfinished() []string {
+	return []string{
+		"",
+		"\x16\x03\x01\x02\x00\x01\x00", // TLS
+		"POST /v1/acquire HTTP/1.1\r\nHost: h\r\nX-Slow: ",
+		"POST /v1/acquire HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{",
+		"GET /v1/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"LOCK,a",       // a line
+		"\x00\x00\x00", // nothing that is known
 	}
 }
 
@@ -33,34 +34,20 @@ func unfinished() map[string]string {
 // another one where a server ends one, until stop is called. It counts those that it made.
 func flood(addresses []string, each int) (stop func() (made int)) {
 	over := make(chan struct{})
-	var mu sync.Mutex
-	made := 0
+	var made atomic.Int64
 	var all sync.WaitGroup
-	words := []string{}
-	for _, w := range unfinished() {
-		words = append(words, w)
-	}
+	words := unfinished()
 	for _, a := range addresses {
 		for i := range each {
 			all.Go(func() {
-				for again := time.NewTicker(20 * time.Millisecond); ; {
-					if c, err := net.Dial("tcp", a); err == nil {
-						mu.Lock()
-						made++
-						mu.Unlock()
-						ended := make(chan struct{})
-						go func() { io.Copy(io.Discard, c); close(ended) }() //nolint:errcheck // until it ends
-						io.WriteString(c, words[i%len(words)])               //nolint:errcheck // it may have ended
-						select {
-						case <-ended:
-						case <-over:
-						}
-						c.Close() //nolint:errcheck // it was only to be there
-						<-ended
+				again := time.NewTicker(20 * time.Millisecond)
+				defer again.Stop()
+				for {
+					if keepOpen(a, words[i%len(words)], over) {
+						made.Add(1)
 					}
 					select {
 					case <-over:
-						again.Stop()
 						return
 					case <-again.C:
 					}
@@ -71,8 +58,26 @@ func flood(addresses []string, each int) (stop func() (made int)) {
 	return func() int {
 		close(over)
 		all.Wait()
-		return made
+		return int(made.Load())
 	}
+}
+
+// keepOpen makes a connection, says something on it, and keeps it until the server ends it or over is closed. It reports whether it was made.
+func keepOpen(address, say string, over <-chan struct{}) bool {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return false
+	}
+	ended := make(chan struct{})
+	go func() { io.Copy(io.Discard, c); close(ended) }() //nolint:errcheck // until it ends
+	io.WriteString(c, say)                               //nolint:errcheck // it may have ended
+	select {
+	case <-ended:
+	case <-over:
+	}
+	c.Close() //nolint:errcheck // it was only to be there
+	<-ended
+	return true
 }
 
 // TestFlooded has many connections that never say anything whole, to every port of every server, while the primary is killed and started

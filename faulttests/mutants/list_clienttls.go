@@ -118,6 +118,38 @@ var clientTLSMutants = []Mutant{
 		By: unit("cmd/holdfast/cli", "^TestSecureRotateCA$"), Dies: `a repeated call makes another authority`,
 	},
 	{
+		Name: "published-before-servers-follow",
+		Rule: "ca.crt is written when all servers that run use the new authority (package cli, rotateAuthority)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/secure.go", `if err := a.awaitAuthority(ctx, c, issuer.Certificate()); err != nil {`, `if err := ctx.Err(); err != nil {`},
+		},
+		By: unit("cmd/holdfast/cli", "^TestRotationWaitsForServers$"), Dies: `the server was asked 0 times`,
+	},
+	{
+		Name: "vouches-for-ever",
+		Rule: "an authority vouches for the next one for a year (package certs, Succeed)",
+		Edits: []Edit{
+			{"cmd/holdfast/certs/certs.go", `NotAfter: now.Add(Vouched)`, `NotAfter: now.Add(10 * Vouched)`},
+		},
+		By: unit(joinPkg, "^TestAuthoritySucceeds$"), Dies: `after a year: <nil>`,
+	},
+	{
+		Name: "old-authority-for-life",
+		Rule: "a client by path finds the authority that replaced the one that it knows (package join, verify)",
+		Edits: []Edit{
+			{joinPkg + "/trust.go", `		t.look() // there may be`, `		// there may be`},
+		},
+		By: unit(joinPkg, "^TestVolumeGetsAnotherAuthority$"), Dies: `not signed by the authority`,
+	},
+	{
+		Name: "private-volume-is-not",
+		Rule: "nobody but the servers' user may look into a private volume (package cli, makeVolume)",
+		Edits: []Edit{
+			{"cmd/holdfast/cli/volume.go", `os.Chmod(dir, 0o700)`, `os.Chmod(dir, 0o755)`},
+		},
+		By: unit("cmd/holdfast/cli", "^TestInitPrivate$"), Dies: `private, there before is`,
+	},
+	{
 		Name: "server-goes-back-to-an-authority",
 		Rule: "a server never goes back to an earlier authority (package serve, lookForAuthority)",
 		Edits: []Edit{
@@ -137,7 +169,9 @@ var clientTLSMutants = []Mutant{
 		Name: "outside-without-a-name",
 		Rule: "a certificate from outside is for the name that is dialed (package join, Dialer)",
 		Edits: []Edit{
-			{joinPkg + "/trust.go", `			config.InsecureSkipVerify = false`, ``},
+			{joinPkg + "/trust.go", `	if t.outside {
+		c.ServerName`, `	if c.InsecureSkipVerify = true; t.outside {
+		c.ServerName`},
 		},
 		By: unit(joinPkg, "^TestOutside$"), Dies: `another name: <nil>`,
 	},

@@ -85,6 +85,18 @@ var doorMutants = []Mutant{
 		By:    unit("shared/frontend", "TestReadersSeeTheirOwnOnly|TestListsAreOfWhatOneMayRead"), Dies: `sees the locks|next is|want \[`,
 	},
 	{
+		Name:  "door-list-in-small-pages",
+		Rule:  "a list reads few pages through what the caller may not read (package service, readable)",
+		Edits: []Edit{{"shared/frontend/service/read.go", `wide = min(2*wide, maxPage)`, `wide = min(wide, maxPage)`}},
+		By:    unit("shared/frontend/service", "^TestHiddenNamesCostFewReads$"), Dies: `reads of the table for one answer`,
+	},
+	{
+		Name:  "door-lock-names-hidden-files",
+		Rule:  "a lock names those of its files that the caller may read (package service, GetLock)",
+		Edits: []Edit{{"shared/frontend/service/read.go", `		if !allowed.May(access.Read, "", string(files[i].name)) {`, `		if !allowed.May(access.Read, q.GetLock(), "") {`}},
+		By:    unit("shared/frontend", "^TestLockHidesFilesThatOneMayNotRead$"), Dies: `bob sees the files "open secret"`,
+	},
+	{
 		Name: "door-list-ends-early",
 		Rule: "a list goes on behind what the caller may not read (package service)",
 		Edits: []Edit{{"shared/frontend/service/read.go", `			if more = len(got) > wide; len(all) == before {

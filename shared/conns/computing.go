@@ -2,7 +2,10 @@
 
 package conns
 
-import "net"
+import (
+	"net"
+	"runtime"
+)
 
 // Computing is a connection on which a handshake is made: it has one of few places while this side computes, and none while it
 // waits for the other side. So handshakes, which cost much, leave the processors to everything else. One goroutine has it until Done.
@@ -11,6 +14,9 @@ type Computing struct {
 	places chan struct{}
 	done   bool
 }
+
+// Places returns places for handshakes: half of the processors.
+func Places() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // Compute returns the connection, with a place: it waits for one.
 func Compute(c net.Conn, places chan struct{}) *Computing {

@@ -41,7 +41,7 @@ func (c *client) admits(identity string) bool {
 }
 
 // DeniesClient returns why a caller of this identity, "" for none, may not name the client in a
-// request. It is "" where the caller may. It does not name the owner: who may see that, is told by reading the lock.
+// request. It is "" where the caller may. It does not name the owner: who may read the lock sees that there.
 func (t *Table) DeniesClient(id cluster.ClientID, identity string) string {
 	c := t.clients.get(id)
 	if c == nil || c.admits(identity) {

@@ -55,8 +55,14 @@ func ParseAuthorityName(name string) (number uint64, ok bool) {
 	}
 	rest, hasPrefix := strings.CutPrefix(name, layout.AuthorityPrefix)
 	digits, hasSuffix := strings.CutSuffix(rest, layout.AuthoritySuffix)
+	number, ok = laterNumber(digits)
+	return number, ok && hasPrefix && hasSuffix
+}
+
+// laterNumber returns the number of a secret that is not the first of its kind, as its name has it.
+func laterNumber(digits string) (number uint64, ok bool) {
 	number, err := strconv.ParseUint(digits, 10, 64)
-	return number, hasPrefix && hasSuffix && err == nil && number > 1 && strconv.FormatUint(number, 10) == digits
+	return number, err == nil && number > 1 && strconv.FormatUint(number, 10) == digits
 }
 
 // authorityPath returns the name of the file that has the authority of a number.
@@ -67,7 +73,7 @@ func authorityPath(number uint64) string {
 	return layout.SecretsDir + "/" + layout.AuthorityPrefix + strconv.FormatUint(number, 10) + layout.AuthoritySuffix
 }
 
-// authorities returns the numbers of the authorities that are there, the highest first.
+// authorities returns the numbers of the authorities that are there.
 func authorities(fsys vfs.FS) (numbers []uint64, err error) {
 	entries, err := fsys.ReadDir(layout.SecretsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,8 +84,6 @@ func authorities(fsys vfs.FS) (numbers []uint64, err error) {
 			numbers = append(numbers, n)
 		}
 	}
-	slices.Sort(numbers)
-	slices.Reverse(numbers)
 	return numbers, nil
 }
 
@@ -89,7 +93,7 @@ func AuthorityNumber(fsys vfs.FS) (uint64, error) {
 	if err != nil || len(numbers) == 0 {
 		return 0, err
 	}
-	return numbers[0], nil
+	return slices.Max(numbers), nil
 }
 
 // ReadAuthority reads the certificate authority. It returns an error that wraps ErrNoAuthority if there is none, and

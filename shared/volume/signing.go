@@ -96,8 +96,8 @@ func ParseSigningName(name string) (number uint64, ok bool) {
 	rest, hasPrefix := strings.CutPrefix(name, layout.SigningPrefix)
 	id, hasSuffix := strings.CutSuffix(rest, layout.SigningSuffix)
 	digits, _, _ := strings.Cut(id, "-")
-	number, err := strconv.ParseUint(digits, 10, 64)
-	return number, hasPrefix && hasSuffix && err == nil && number > 1 && strconv.FormatUint(number, 10) == digits
+	number, ok = laterNumber(digits)
+	return number, ok && hasPrefix && hasSuffix
 }
 
 // ReadSigningKeys reads the signing keys, the newest first. KeysAt says which of them count, and which one signs. It

@@ -44,11 +44,32 @@ func offer(t *testing.T, f vfs.FS, id cluster.ID) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rootsOf(t, a)
+}
+
+// rootsOf returns what a program without our libraries trusts that knows an authority.
+func rootsOf(t *testing.T, a volume.Authority) *x509.CertPool {
+	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(a.Certificate) {
 		t.Fatal("no certificate")
 	}
 	return roots
+}
+
+// awaitTLS waits for a server whose certificate is of an authority that config trusts.
+func awaitTLS(t *testing.T, limited context.Context, addr string, config *tls.Config) {
+	t.Helper()
+	for {
+		conn, err := (&tls.Dialer{Config: config}).DialContext(limited, "tcp", addr)
+		if err == nil {
+			conn.Close() //nolint:errcheck // it was to be made
+			return
+		}
+		if limited.Err() != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // rotate gives a volume a new authority, and returns what a program without our libraries trusts then.
@@ -60,11 +81,7 @@ func rotate(t *testing.T, f vfs.FS, id cluster.ID) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(a.Certificate) {
-		t.Fatal("no certificate")
-	}
-	return roots
+	return rootsOf(t, a)
 }
 
 // TestOfferTLSToARunningServer: it serves TLS soon, for every kind of client, beside plain text.
@@ -91,29 +108,11 @@ func TestOfferTLSToARunningServer(t *testing.T) {
 	config := &tls.Config{RootCAs: offer(t, f, c.ID)}
 	limited, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for {
-		conn, err := (&tls.Dialer{Config: config}).DialContext(limited, "tcp", m.Client)
-		if err == nil {
-			conn.Close() //nolint:errcheck // it was to be made
-			break
-		}
-		if limited.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+	awaitTLS(t, limited, m.Client, config)
 	everythingOverTLS(t, limited, m.Client, config)
 	everything(t, limited, m.Client)
 	rotated := &tls.Config{RootCAs: rotate(t, f, c.ID)}
-	for {
-		conn, err := (&tls.Dialer{Config: rotated}).DialContext(limited, "tcp", m.Client)
-		if err == nil {
-			conn.Close() //nolint:errcheck // it was to be made
-			break
-		}
-		if limited.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+	awaitTLS(t, limited, m.Client, rotated)
 	everythingOverTLS(t, limited, m.Client, rotated)
 	everythingOverTLS(t, limited, m.Client, config)
 	stop(errors.New("a signal"))

@@ -136,7 +136,7 @@ type silent struct {
 // New returns a port that has no listener yet. Late reports whether this server is short of CPU; nil = never. It is
 // called by several goroutines.
 func New(log zerolog.Logger, late func() bool) *Port {
-	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}, computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	p := &Port{log: log, places: make(chan struct{}, maxSilent), closed: make(chan struct{}), admission: admission{late: late}, computing: conns.Places()}
 	for i := range p.classes {
 		p.classes[i] = conns.NewListener()
 	}

@@ -62,7 +62,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -149,7 +148,7 @@ func New(opt Options) (*Keys, error) {
 		opt: opt, own: sha256.Sum256(der), text: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		cert:    tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private},
 		accepts: make(chan struct{}, maxLooks), dials: make(chan struct{}, maxLooks), strangers: newStrangers(),
-		computing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		computing: conns.Places(),
 	}
 	if k.required.Store(required); !required {
 		opt.Log.Warn().Msg("servers of this volume take plain text from each other: when all are upgraded, type holdfast secure require")
