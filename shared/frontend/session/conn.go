@@ -92,6 +92,7 @@ func newConn(v *Server, c net.Conn) *conn {
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
 	x.from, x.allowed, x.leave = serving.WithCallers(x.ctx, x.caller.Load), v.s.Permission(nil), func() {}
+	serving.WhenUnproven(c.RemoteAddr(), func() { x.end(cluster.StatusUnauthenticated, serving.Unproven) })
 	x.drained, x.few = wake.NewSignal(), make(chan struct{}, fewHelpers)
 	x.heard.Store(v.looks.Load())
 	x.asked.Store(v.looks.Load())
@@ -134,15 +135,25 @@ func (x *conn) begin() error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	_ = x.c.SetReadDeadline(time.Time{})
-	ours, err := proto.Marshal(&pb.Settings{Version: frames.Version, ServerId: uint32(x.v.s.Self()), ClusterId: x.v.s.Cluster()})
+	var caller *access.Caller
+	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
+	e, _ := errors.AsType[*wire.Error](x.stranger)
+	notNow := e != nil && e.Status != cluster.StatusUnauthenticated
+	mine := &pb.Settings{Version: frames.Version, ServerId: uint32(x.v.s.Self()), ClusterId: x.v.s.Cluster()}
+	if notNow { // the client library comes again then
+		mine.RetryAfterMs = wire.CeilMillis(e.RetryAfter)
+	}
+	ours, err := proto.Marshal(mine)
 	if err != nil {
 		return err
 	}
 	x.start(x.out.putFrame(frames.Settings, ours))
 	x.settled.Store(true)
+	if notNow {
+		x.end(e.Status, e.Message)
+		return nil
+	}
 	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
-	var caller *access.Caller
-	caller, x.stranger = x.v.s.Authenticate(theirs.GetCredential(), x.c.RemoteAddr())
 	x.setCaller(caller)
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
