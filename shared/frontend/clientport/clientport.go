@@ -55,6 +55,11 @@
 // patient than two seconds, so it does not come again while it is waited for here. Otherwise a server that is slow for a
 // moment would go on to serve clients that have given up, and be slow for ever.
 //
+// # Strangers
+//
+// Where the access rules demand an identity, a connection on which nobody has proved within 15 seconds who he is is closed, by
+// its front end if that has a word for it. Who has proved it keeps his connection, whatever becomes of the credential.
+//
 // Both the goroutine that accepts and one that gets its turn let others run first: else the scheduler prefers
 // the connections that are here already to what the network brings, such as a heartbeat, for as long as there are any.
 //
