@@ -136,6 +136,14 @@ var gateMutants = []Mutant{
 		By: unit(portPkg, "^TestNoRoom$"), Dies: `stays|deadlock`,
 	},
 	{
+		Name: "streams-unbounded",
+		Rule: "a connection of gRPC has a bounded number of calls and streams (package grpcapi, Options)",
+		Edits: []Edit{
+			{"shared/frontend/grpcapi/grpcapi.go", `MaxConcurrentStreams(MaxStreams)`, `MaxConcurrentStreams(2 * MaxStreams)`},
+		},
+		By: unit("shared/frontend", "^TestBoundsOfGRPC$"), Dies: `one more: `,
+	},
+	{
 		Name: "blind-is-told-the-counts",
 		Rule: "who may read nothing is told no more by a status than a stranger (package service, Status)",
 		Edits: []Edit{

@@ -111,6 +111,13 @@ func (c *heard) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// what returns what it heard, and when the server ended it, 0 if it did not.
+func (c *heard) what() (said string, ended time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said.String(), c.ended
+}
+
 // Whatever a stranger speaks, and though he is answered what everybody may ask, his connection ends, with a word where the
 // protocol has one. Who showed a credential stays, also with one that has expired since; and where strangers may do something, they stay.
 func TestStrangersDoNotStay(t *testing.T) {
@@ -144,9 +151,7 @@ func TestStrangersDoNotStay(t *testing.T) {
 					}
 					time.Sleep(20 * time.Second)
 					synctest.Wait()
-					c.mu.Lock()
-					ended, said := c.ended, c.said.String()
-					c.mu.Unlock()
+					said, ended := c.what()
 					stranger := who == "" || who == "wrong"
 					refused := who == "wrong" && protocol == "WebSocket" // over HTTP, which goes on
 					if early := ended < 15*time.Second || ended > 18*time.Second; stranger == (ended == 0) || stranger && early {
@@ -209,7 +214,8 @@ func TestTooManyFailures(t *testing.T) {
 			go io.Copy(io.Discard, c)                           //nolint:errcheck // as above
 			synctest.Wait()
 			c.Close() //nolint:errcheck // a pipe
-			return c.said.String()
+			said, _ := c.what()
+			return said
 		}
 		for range 10 {
 			if got := say("lines", "wrong"); got != "FAIL\nDENIED\n" {
