@@ -68,11 +68,18 @@ var gateMutants = []Mutant{
 	},
 	{
 		Name: "anonymous-is-a-stranger",
-		Rule: "where the rules let callers without a credential do something, none is demanded (package service, DemandsIdentity)",
+		Rule: "where the rules let callers without a credential do something, none is demanded (package service, Stranger)",
 		Edits: []Edit{
-			{servicePkg + "/permit.go", `	return !p.May(access.Keep, "", "")
-`, `	return p.look()
-`},
+			{servicePkg + "/permit.go", `	return p.Check(access.Keep, "", "")
+}
+
+// Authenticate`, `	if p.look() {
+		return errMany()
+	}
+	return nil
+}
+
+// Authenticate`},
 		},
 		By: unit("shared/frontend", "^TestStrangersDoNotStay$"), Dies: `of_anonymous`,
 	},
@@ -134,6 +141,22 @@ var gateMutants = []Mutant{
 `, ``},
 		},
 		By: unit(portPkg, "^TestNoRoom$"), Dies: `stays|deadlock`,
+	},
+	{
+		Name: "body-of-a-stranger-is-read",
+		Rule: "no body is read of whom the rules give nothing (package httpapi, Authenticated)",
+		Edits: []Edit{
+			{"shared/frontend/httpapi/httpapi.go", `			err = h.s.Stranger(c) // before`, `			_ = h.s.Stranger(c) // before`},
+		},
+		By: unit("shared/frontend", "^TestStrangersGetNoMemory$"), Dies: `a_(body|WebSocket)_of_#?`,
+	},
+	{
+		Name: "frame-of-a-stranger-is-read",
+		Rule: "no long frame is taken of whom the rules give nothing (package session, begin)",
+		Edits: []Edit{
+			{"shared/frontend/session/conn.go", `	if x.stranger == nil && x.v.s.Stranger(caller) == nil {`, `	if x.stranger == nil || x.v.s.Stranger(caller) == nil {`},
+		},
+		By: unit("shared/frontend", "^TestStrangersGetNoMemory$"), Dies: `a_frame_of_`,
 	},
 	{
 		Name: "streams-unbounded",

@@ -4,6 +4,7 @@ package frontend_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -106,7 +107,7 @@ func (c *heard) Read(b []byte) (int, error) {
 	defer c.mu.Unlock()
 	c.said.Write(b[:n])
 	if err == io.EOF && c.ended == 0 {
-		c.ended = time.Since(c.began)
+		c.ended = max(1, time.Since(c.began))
 	}
 	return n, err
 }
@@ -130,6 +131,11 @@ func TestStrangersDoNotStay(t *testing.T) {
 					if who == "anonymous" {
 						g.set(t, &access.File{Rules: []access.Rule{{Who: []string{"anonymous"}, May: []access.Verb{access.Read}, Locks: []string{"public/*"}}}})
 						credential = ""
+					}
+					rules := g.rules.Load()
+					if protocol == "WebSocket" && who == "" { // they come later: a stranger gets no WebSocket under them
+						g.rules.Store(nil)
+						time.AfterFunc(time.Second, func() { g.rules.Store(rules) })
 					}
 					l, stop := servePort(t, service.New(startPrimary(t), service.Options{Authenticator: g}))
 					here, err := l.dial(t.Context(), "")
@@ -251,3 +257,52 @@ func TestTooManyFailures(t *testing.T) {
 type elsewhere struct{ net.Conn }
 
 func (*elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// What a stranger announces, and may not do anyway, gets no memory: he is refused before it comes.
+func TestStrangersGetNoMemory(t *testing.T) {
+	for name, x := range map[string]struct {
+		sends  func(credential string) string
+		answer string
+	}{
+		"a body": {
+			sends: func(credential string) string {
+				header := ""
+				if credential != "" {
+					header = "Authorization: Bearer " + credential + "\r\n"
+				}
+				return "POST /v1/append?lock=l&token=1&file=f HTTP/1.1\r\nHost: h\r\n" + header + "Content-Length: 1048576\r\n\r\n"
+			},
+			answer: "HTTP/1.1 401 ",
+		},
+		"a WebSocket": {sends: func(credential string) string { return opening("WebSocket", credential) }, answer: "HTTP/1.1 401 "},
+		"a frame": {sends: func(credential string) string {
+			b := []byte(opening("sessions", credential) + frame(frames.Message, &pb.SessionRequest{}))
+			binary.BigEndian.PutUint32(b[len(b)-frames.HeaderSize:], 1<<20)
+			return string(b)
+		}},
+	} {
+		for _, who := range []string{"", "alice"} {
+			t.Run(name+" of "+who, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l, stop := servePort(t, service.New(startPrimary(t), service.Options{Authenticator: newCredentials(t)}))
+					here, err := l.dial(t.Context(), "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					c := &heard{Conn: here, began: time.Now()}
+					go io.WriteString(c, x.sends(who)) //nolint:errcheck // the answer would be missed
+					go io.Copy(io.Discard, c)          //nolint:errcheck // as above
+					time.Sleep(time.Second)
+					synctest.Wait()
+					said, ended := c.what()
+					if refused := ended > 0 || x.answer != "" && strings.HasPrefix(said, x.answer); refused != (who == "") {
+						t.Errorf("it heard %q, and was closed after %v", said, ended)
+					}
+					c.Close() //nolint:errcheck // a pipe
+					stop()
+					time.Sleep(time.Second) // its server notices
+				})
+			})
+		}
+	}
+}

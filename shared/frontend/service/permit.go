@@ -172,9 +172,16 @@ func VerbOf(op locktable.Op) access.Verb {
 }
 
 // DemandsIdentity reports whether the rules in force permit a caller without a credential nothing.
-func (s *Service) DemandsIdentity() bool {
+func (s *Service) DemandsIdentity() bool { return s.Stranger(nil) != nil }
+
+// Stranger returns an error if a caller is without a credential, and the rules in force permit nothing to such. Front ends ask
+// before they keep anything of what he sends.
+func (s *Service) Stranger(c *access.Caller) error {
+	if c != nil {
+		return nil
+	}
 	p := s.Permission(nil)
-	return !p.May(access.Keep, "", "")
+	return p.Check(access.Keep, "", "")
 }
 
 // Authenticate returns the caller that a credential proves; for "", the one that the connection from this address is known

@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// maxOverhead is what a message may have besides the data of an append, in bytes.
+	// maxOverhead is what a message may have besides the data of an append, in bytes; and all that a stranger's may have
+	// where the rules give strangers nothing.
 	maxOverhead = 64 << 10
 	// settingsWait is how long a client may take to send its settings.
 	settingsWait = 10 * time.Second
@@ -87,7 +88,7 @@ type conn struct {
 
 func newConn(v *Server, c net.Conn) *conn {
 	x := &conn{v: v, c: c}
-	x.r = frames.NewReader(hearing{x}, cluster.MaxAppend+maxOverhead)
+	x.r = frames.NewReader(hearing{x}, maxOverhead)
 	x.out.spare = &v.spare
 	x.write = x.writeOut
 	x.ctx, x.cancel = context.WithCancel(serving.WithRemote(v.ctx, c.RemoteAddr()))
@@ -155,6 +156,9 @@ func (x *conn) begin() error {
 	}
 	// Behind the settings, which are the first frame. A stranger may still ask where the primary is.
 	x.setCaller(caller)
+	if x.stranger == nil && x.v.s.Stranger(caller) == nil {
+		x.r.Limit(cluster.MaxAppend + maxOverhead)
+	}
 	if theirs.GetVersion() == 0 {
 		x.end(cluster.StatusInvalidArgument, "settings without a version: use 1")
 	}
