@@ -5,7 +5,10 @@ package frontend_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,4 +144,52 @@ func TestBoundsOfGRPC(t *testing.T) {
 			t.Errorf("in the place of one: %v", err)
 		}
 	})
+}
+
+// The connection of a client that has closed its half ends, whatever it speaks.
+func TestHalfClosedConnectionsEnd(t *testing.T) {
+	l, stop := servePort(t, service.New(startPrimary(t), service.Options{}))
+	defer stop()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close() //nolint:errcheck // a listener
+	for protocol, x := range map[string]struct{ sends, answer string }{
+		"nothing":   {"", ""},
+		"a word":    {"GE", ""},
+		"lines":     {opening("lines", ""), "NONE\n"},
+		"HTTP":      {opening("HTTP", ""), "HTTP/1.1 200 "},
+		"WebSocket": {opening("WebSocket", ""), "HTTP/1.1 101 "},
+		"sessions":  {opening("sessions", ""), "c0"},
+		"gRPC":      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", ""},
+	} {
+		c, err := net.Dial("tcp", tcp.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close() //nolint:errcheck // it has ended
+		there, err := tcp.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.conns <- there
+		if _, err := io.WriteString(c, x.sends); err != nil {
+			t.Error(err)
+		}
+		b := []byte(nil)
+		if x.answer != "" { // who leaves at once may leave no answer behind
+			b = make([]byte, 1<<10)
+			n, _ := c.Read(b)
+			b = b[:n]
+		}
+		if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		c.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // Read would say so
+		rest, err := io.ReadAll(c)
+		if all := string(b) + string(rest); errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(all, x.answer) {
+			t.Errorf("%s: %q, %v", protocol, all, err)
+		}
+	}
 }
