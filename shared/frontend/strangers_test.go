@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-lock/holdfast/clientlib"
 	"github.com/holdfast-lock/holdfast/shared/access"
 	"github.com/holdfast-lock/holdfast/shared/frontend/clientport"
 	"github.com/holdfast-lock/holdfast/shared/frontend/grpcapi"
@@ -306,3 +307,43 @@ func TestStrangersGetNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// A client of the library that has shown its credential keeps its connection, and one that has none does not come again and
+// again by itself.
+func TestIdleClientsDoNotReconnect(t *testing.T) {
+	for who, want := range map[string]error{"hfk_alice": nil, "": clientlib.ErrUnauthenticated} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newCredentials(t)
+			g.callers["hfk_alice"] = g.callers["alice"]
+			l, stop := servePort(t, service.New(startPrimary(t), service.Options{Authenticator: g}))
+			dial := func(ctx context.Context, addr string) (net.Conn, error) {
+				c, err := l.dial(ctx, addr)
+				return &onThisHost{c}, err
+			}
+			c, err := clientlib.New(clientlib.Options{Endpoints: []string{"127.0.0.1:1"}, Dialer: dial, Credential: func(context.Context, string) (string, error) { return who, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, err := c.Acquire(t.Context(), "l", clientlib.AcquireOptions{})
+			if !errors.Is(err, want) {
+				t.Errorf("%q: %v", who, err)
+			}
+			before := l.dials.Load()
+			time.Sleep(10 * time.Minute)
+			if n := l.dials.Load() - before; n > 0 {
+				t.Errorf("%q came again %d times", who, n)
+			}
+			if held != nil && held.Context().Err() != nil {
+				t.Errorf("%q has lost the lock: %v", who, context.Cause(held.Context()))
+			}
+			c.Close() //nolint:errcheck // nothing is in flight
+			stop()
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// onThisHost is a connection to this host, which gets credentials without TLS.
+type onThisHost struct{ net.Conn }
+
+func (*onThisHost) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv6loopback, Port: 1} }
